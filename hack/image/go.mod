@@ -1,0 +1,3 @@
+module github.com/dmindex/dmindex/hack/image
+
+go 1.26.0
