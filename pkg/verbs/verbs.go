@@ -1,0 +1,214 @@
+// Package verbs is the fabric as the indexes see it: lists of one-sided requests against the memory of a memory server.
+//
+// A queue pair ([QP]) executes lists of work requests ([Request]): READ, WRITE, compare-and-swap, fetch-and-add and the
+// masked forms of both. One list is one doorbell and one round trip. Providers live in folders below this one (shm, tcp);
+// package verbstest holds the conformance suite that all of them pass.
+//
+// # What every provider guarantees
+//
+// G1, order of effect on one QP, within a list and across lists: a WRITE takes effect before anything after it; an atomic
+// before a later READ or atomic; a READ or atomic before a later WRITE only where that WRITE carries Fence. A READ before a
+// later READ only with [Capabilities.OrderedReads]; else wait for the completion of the first.
+//
+// G2, atomicity: aligned 8-byte words of READs and WRITEs are never torn, longer transfers may be seen word by word in any
+// order. Atomics are atomic against atomics on the same server only: neither against WRITEs to the same word nor against the
+// server's CPU. So a word that atomics target is never WRITTEN, unless the provider has [Capabilities.ReleaseByWrite].
+//
+// G3, completion: when [QP.Wait] returns nil, every request of the list took effect and every later request of anybody sees
+// it. When it returns an error the QP is dead and whether its unfinished requests took effect is unknown. A new [Conn] of a
+// client is usable only when the client's earlier QPs are quiet: nothing of theirs takes effect afterwards.
+package verbs
+
+import "time"
+
+// Op is the kind of a work request.
+type Op uint8
+
+// The kinds of work requests.
+const (
+	Read Op = iota
+	Write
+	CompareSwap
+	FetchAdd
+	MaskedCompareSwap
+	MaskedFetchAdd
+	NumOps // how many kinds there are; sizes arrays by kind
+)
+
+var opNames = [NumOps]string{"READ", "WRITE", "CAS", "FAA", "MASKED_CAS", "MASKED_FAA"}
+
+// String is the verb's usual name.
+func (o Op) String() string {
+	if o < NumOps {
+		return opNames[o]
+	}
+	return "INVALID"
+}
+
+// Atomic says whether o is one of the four atomics.
+func (o Op) Atomic() bool { return o >= CompareSwap && o < NumOps }
+
+// RegionID names one of the memory regions of a memory server.
+type RegionID uint8
+
+// The regions of a memory server.
+const (
+	RegionData  RegionID = 0 // superblocks and chunks
+	RegionLocks RegionID = 1 // lock tables: on-chip memory of the NIC where there is any, else host memory
+)
+
+// Limits of every provider. A list that breaks one is refused before anything of it is posted.
+const (
+	MaxList     = 64      // requests of one list
+	MaxTransfer = 1 << 20 // bytes of one READ or WRITE
+)
+
+// Request is one work request. The list it stands in and its local buffer belong to the QP from Start to Wait.
+type Request struct {
+	Op     Op
+	Region RegionID
+	Fence  bool // take effect after every earlier READ and atomic of this QP has
+
+	// Remote is the offset in the region, in bytes. Atomics need a multiple of 8. READs and WRITEs may start anywhere, but
+	// G2 speaks of aligned words, so shared structures are aligned.
+	Remote uint64
+
+	// Local is in the arena that the QP was made with. READ: where the bytes go. WRITE: what is written. Atomics: 8
+	// bytes, aligned, that receive the old value in the machine's byte order.
+	Local []byte
+
+	// Compare and Swap are the operands of CompareSwap: if the word is Compare it becomes Swap. MaskedCompareSwap looks
+	// only at bits in CompareMask and changes only bits in SwapMask.
+	Compare, Swap         uint64
+	CompareMask, SwapMask uint64
+
+	// Add is added by FetchAdd, modulo 2^64. MaskedFetchAdd adds fields separately: each bit set in Boundary is the
+	// highest bit of a field, and no carry leaves a field.
+	Add, Boundary uint64
+}
+
+// Capabilities are what a connection offers beyond G1 to G3. A design that uses one carries a fallback without it.
+type Capabilities struct {
+	CacheLineAtomic bool // READs and WRITEs within one aligned 64-byte line are never torn
+	OrderedWrite    bool // the words of one WRITE take effect in address order
+	OrderedReads    bool // a READ takes effect before a later READ of the same QP
+	ReleaseByWrite  bool // a WRITE to a word that atomics target is safe for its holder
+	MaskedAtomics   bool // MaskedCompareSwap and MaskedFetchAdd
+	DeviceMemory    int  // bytes of RegionLocks that lie in the NIC's own memory; 0 = all in host memory
+	WholeWrite      int  // bytes of one WRITE of which a dying client applies all or none; at least 8
+}
+
+// Region is the size of one region of the connected server.
+type Region struct {
+	ID   RegionID
+	Size uint64 // bytes
+}
+
+// Token admits one connection. A memory server's control service hands it out ([Target]); it is worth the memory it opens,
+// so it travels only under TLS or over a Unix socket and is never logged.
+type Token [32]byte
+
+// Target is where and as whom to connect.
+type Target struct {
+	Address     string // tcp: host:port; shm: path of a Unix socket
+	Token       Token  // from the server's control service; says index and client
+	Incarnation uint64 // of the region that the caller expects; 0 = whichever is there
+}
+
+// Device is a provider on this host. Safe for concurrent use.
+type Device interface {
+	// Provider is the provider's name, as in --transport: "shm", "tcp".
+	Provider() string
+
+	// NewArena registers size bytes for local buffers, outside Go's heap.
+	NewArena(size int) (*Arena, error)
+
+	// Connect opens a connection within limit. Errors: ErrRefused (the token is not known or was used), ErrLostMemory (the
+	// server's incarnation is another one), ErrTimeout, ErrDisconnected.
+	Connect(t Target, limit time.Duration) (Conn, error)
+
+	// Close ends the device. Its connections must be closed before.
+	Close() error
+}
+
+// Conn is an admitted association of one client with one memory server. Safe for concurrent use.
+type Conn interface {
+	// NewQP makes a queue pair whose local buffers are in a.
+	NewQP(a *Arena) (QP, error)
+
+	Capabilities() Capabilities
+	Regions() []Region
+	Incarnation() uint64
+
+	// Close closes all queue pairs. When it returns, nothing of theirs takes effect any more.
+	Close() error
+}
+
+// QP is a queue pair. It belongs to one goroutine at a time; different QPs of a connection are independent.
+type QP interface {
+	// Start posts a list and returns without waiting for it. At most one list is under way: Start after Start without Wait
+	// is an error of the program and panics. A list that is malformed (see Check) is refused whole and the QP lives on;
+	// any other error kills the QP.
+	Start(list []Request) error
+
+	// Wait waits for the started list. A nil error means that all of it took effect. An error kills the QP: what of the
+	// list took effect is unknown, and every later call returns the same error.
+	Wait() error
+
+	// SetLimit bounds every later Wait; one that takes longer fails with ErrTimeout and kills the QP. The default is
+	// DefaultLimit.
+	SetLimit(limit time.Duration)
+
+	// Tally counts what was posted on this QP.
+	Tally() *Tally
+
+	// Err is nil while the QP is alive, else why it died.
+	Err() error
+
+	Close() error
+}
+
+// DefaultLimit bounds a Wait unless [QP.SetLimit] says otherwise.
+const DefaultLimit = 10 * time.Second
+
+// Post posts a list and waits for it: one round trip.
+func Post(qp QP, list []Request) error {
+	if err := qp.Start(list); err != nil {
+		return err
+	}
+	qp.Tally().RoundTrip()
+	return qp.Wait()
+}
+
+// PostAll posts lists[i] on qps[i] and waits for all of them: one round trip in all. Empty lists are passed over. It returns
+// the first error in order, after every started list has ended. The QPs must differ.
+func PostAll(qps []QP, lists [][]Request) error {
+	var first error
+	started := 0
+	for i, qp := range qps {
+		if len(lists[i]) == 0 {
+			started++
+			continue
+		}
+		if first = qp.Start(lists[i]); first != nil {
+			break
+		}
+		if started == i {
+			started++
+		}
+	}
+	counted := false
+	for i, qp := range qps[:started] {
+		if len(lists[i]) == 0 {
+			continue
+		}
+		if !counted {
+			qp.Tally().RoundTrip()
+			counted = true
+		}
+		if err := qp.Wait(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
