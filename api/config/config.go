@@ -1,0 +1,127 @@
+// Package config is what the operator tells its servers: the files that it mounts into their pods, their ports and their
+// arguments. Servers hold no Kubernetes API token; these files, the superblock and the partition map are all they know.
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Ports of the pods.
+const (
+	PortControl = 7471 // memory server: gRPC, rpc.Memory
+	PortFabric  = 7470 // memory server: the tcp provider
+	PortRPC     = 7480 // compute server: gRPC, rpc.Compute
+	PortRESP    = 6379 // compute server: RESP
+	PortMetrics = 9090 // every server: /metrics, /healthz, /readyz
+)
+
+// Paths in the pods.
+const (
+	DataDir      = "/var/lib/dmindex"              // memory server: emptyDir of memory or huge pages
+	TLSDir       = "/etc/dmindex/tls"              // tls.crt, tls.key, ca.crt; reloaded when they change
+	IndexFile    = "/etc/dmindex/index/index.json" // compute server: an Index
+	PasswordFile = "/etc/dmindex/auth/password"    // compute server: what AUTH and SDK clients must show
+)
+
+// Key types.
+const (
+	KeyUint64 = "Uint64" // 8 bytes, big-endian
+	KeyBytes  = "Bytes"  // up to MaxKeyBytes
+)
+
+// Index is what a compute server must know to open its index: the content of IndexFile. It never changes while the index
+// lives, but for MemoryServers' addresses.
+type Index struct {
+	// Identity tells this incarnation of the index from every other one: the UID of the object and, after it was made anew
+	// because its data was lost, "/" and a count.
+	Identity  string `json:"identity"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+
+	Design        string `json:"design"`        // name in the registry of designs, lower case: "sherman"
+	KeyType       string `json:"keyType"`       // KeyUint64 or KeyBytes
+	MaxKeyBytes   int    `json:"maxKeyBytes"`   // 8 for KeyUint64
+	MaxValueBytes int    `json:"maxValueBytes"` // longest value
+	NodeBytes     int    `json:"nodeBytes"`     // size of a tree node; 0 = the design's default for these lengths
+	Durability    string `json:"durability"`    // "Memory"
+	Routing       string `json:"routing"`       // RoutingAny or RoutingOwner
+
+	MemoryServers []MemoryServer `json:"memoryServers"` // the first is the home: it has superblock and map
+}
+
+// How compute servers and clients route requests, for designs in which every server can serve every key.
+const (
+	RoutingAny   = "Any"   // whoever gets a request serves it
+	RoutingOwner = "Owner" // requests go to the owner of their range
+)
+
+// MemoryServer is one server that holds memory of the index.
+type MemoryServer struct {
+	ID          uint16 `json:"id"`          // in global addresses: 1 to 32767, unique in the index
+	Control     string `json:"control"`     // host:port of rpc.Memory; also the name in its certificate
+	Incarnation uint64 `json:"incarnation"` // of its region when the index was admitted
+	Pod         string `json:"pod"`         // for people
+}
+
+// Validate says what is wrong with i.
+func (i *Index) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if i.Identity == "" {
+		bad("identity is empty")
+	}
+	if i.Design == "" {
+		bad("design is empty")
+	}
+	switch i.KeyType {
+	case KeyUint64:
+		if i.MaxKeyBytes != 8 {
+			bad("maxKeyBytes is %d; Uint64 keys have 8", i.MaxKeyBytes)
+		}
+	case KeyBytes:
+		if i.MaxKeyBytes < 1 || i.MaxKeyBytes > 1024 {
+			bad("maxKeyBytes is %d; 1 to 1024 are possible", i.MaxKeyBytes)
+		}
+	default:
+		bad("keyType is %q; write %s or %s", i.KeyType, KeyUint64, KeyBytes)
+	}
+	if i.MaxValueBytes < 0 || i.MaxValueBytes > 4096 {
+		bad("maxValueBytes is %d; 0 to 4096 are possible", i.MaxValueBytes)
+	}
+	if i.Routing != RoutingAny && i.Routing != RoutingOwner {
+		bad("routing is %q; write %s or %s", i.Routing, RoutingAny, RoutingOwner)
+	}
+	if len(i.MemoryServers) == 0 {
+		bad("memoryServers is empty")
+	}
+	seen := map[uint16]bool{}
+	for _, m := range i.MemoryServers {
+		if m.ID == 0 || m.ID >= 1<<15 || seen[m.ID] {
+			bad("memory server id %d is used twice or not within 1 to 32767", m.ID)
+		}
+		if m.Control == "" {
+			bad("memory server %d has no control address", m.ID)
+		}
+		seen[m.ID] = true
+	}
+	return errors.Join(errs...)
+}
+
+// ReadIndex reads and validates an Index from a file.
+func ReadIndex(path string) (*Index, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the index's configuration: %w", err)
+	}
+	var i Index
+	if err := json.Unmarshal(data, &i); err != nil {
+		return nil, fmt.Errorf("read the index's configuration %s: %w", path, err)
+	}
+	if err := i.Validate(); err != nil {
+		return nil, fmt.Errorf("the index's configuration %s: %w", path, err)
+	}
+	return &i, nil
+}

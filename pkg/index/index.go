@@ -1,0 +1,107 @@
+// Package index is the contract between the designs of an ordered index on disaggregated memory and everybody who uses one.
+//
+// Keys and values are byte strings, keys ordered by bytes.Compare, and no key or value is reserved: the empty ones are like
+// any other. Uint64 keys are 8 bytes, big-endian, so that they compare as integers.
+//
+// Point operations are linearizable. A scan is sorted, has no duplicates, returns every pair that was present during the whole
+// scan and no pair that was absent during the whole scan.
+package index
+
+import (
+	"errors"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Index is an open index of one client (a process). Safe for concurrent use.
+type Index interface {
+	// Session makes a session. Each costs queue pairs and buffers: make one a goroutine, and keep it.
+	Session() (Session, error)
+
+	// Stats is a recent count of what the client's sessions did.
+	Stats() Stats
+
+	// Close ends the index. Its sessions must be closed before.
+	Close() error
+}
+
+// Session is one goroutine's hands on an index. It owns its queue pairs and buffers; it is not safe for concurrent use. Point
+// operations allocate nothing.
+//
+// Keys and values given to a session are not kept. An error other than the sentinels of "answers" below leaves the operation
+// undone, unless it wraps [ErrUnknown].
+type Session interface {
+	// Lookup appends the value of key to dst and returns the extended slice; ErrNotFound and dst as it was, if there is none.
+	Lookup(key, dst []byte) ([]byte, error)
+
+	Insert(key, value []byte) error // ErrExists if key is there
+	Update(key, value []byte) error // ErrNotFound if key is not there
+	Upsert(key, value []byte) error
+	Delete(key []byte) error // ErrNotFound if key is not there
+
+	// Scan calls visit with pairs from start (inclusive) on, in order, at most limit of them; with reverse, with those below
+	// start (exclusive), downwards, and an empty start is then the upper end of the key space. It ends early when visit
+	// returns false. The slices that visit gets are valid only during the call. visit must not use the session.
+	Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error
+
+	// SetLimit bounds every later operation of the session: it ends in time with ErrTimeout. The default is DefaultLimit.
+	SetLimit(limit time.Duration)
+
+	// Counters is the exact count of what the session posted.
+	Counters() verbs.Counters
+
+	Close() error
+}
+
+// DefaultLimit bounds an operation unless the session was told otherwise.
+const DefaultLimit = 10 * time.Second
+
+// Stats says how an index fares, summed over the sessions of one client.
+type Stats struct {
+	Verbs         verbs.Counters
+	Operations    uint64 // point operations and scans
+	Retries       uint64 // times that a torn or stale node was read again
+	LockConflicts uint64 // times that the global lock was held by another client
+	CacheBytes    uint64 // memory of the index cache
+	CacheHits     uint64 // descents that went from the cache straight to the leaf
+	CacheMisses   uint64 // inner nodes that had to be read
+}
+
+// Answers: the operation did what it could, and this is the outcome.
+var (
+	// ErrNotFound is returned when the key is not there.
+	ErrNotFound = errors.New("key not found")
+	// ErrExists is returned by Insert when the key is there.
+	ErrExists = errors.New("key exists")
+)
+
+// Refusals: nothing was changed.
+var (
+	// ErrKeyTooLong is returned when a key is longer than the index was created for (or not of 8 bytes, with Uint64 keys).
+	ErrKeyTooLong = errors.New("key length does not fit the index")
+	// ErrValueTooLong is returned when a value is longer than the index was created for.
+	ErrValueTooLong = errors.New("value is too long for the index")
+	// ErrPoolFull is returned when a node had to be allocated and the quota of chunks is used up. Reads, updates in place
+	// and deletes go on.
+	ErrPoolFull = errors.New("memory pool is full")
+	// ErrNotOwner is returned when another compute server is in charge of the key.
+	ErrNotOwner = errors.New("another compute server owns the key")
+	// ErrFenced is returned when this client was declared dead; it must not answer anything any more.
+	ErrFenced = errors.New("client is fenced")
+	// ErrTimeout is returned when an operation went over its limit.
+	ErrTimeout = errors.New("operation took too long")
+	// ErrClosed is returned by a closed session or index.
+	ErrClosed = errors.New("index is closed")
+)
+
+// Failures.
+var (
+	// ErrUnknown is returned when a memory server was lost before it confirmed a change: whether the change took effect is
+	// not known. The session is dead.
+	ErrUnknown = errors.New("outcome is unknown")
+	// ErrDataLost is returned when a memory server lost its content; nothing may be answered from what is left.
+	ErrDataLost = errors.New("index has lost data")
+	// ErrFormat is returned when a superblock or node is of another format version, or is not what it should be.
+	ErrFormat = errors.New("unknown format")
+)

@@ -1,0 +1,56 @@
+package index
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Options of an index. All but those of the cache are fixed at its creation and kept in its superblock.
+type Options struct {
+	Uint64        bool // keys are 8 bytes, big-endian
+	MaxKeyBytes   int  // 8 with Uint64
+	MaxValueBytes int
+	NodeBytes     int // 0 = the design's default for these lengths
+	CacheBytes    int // bound of the index cache of this client; 0 = the design's default
+}
+
+// Design is one of the published designs.
+type Design struct {
+	Name      string // lower case, as in --design: "sherman"
+	SharesAll bool   // every client may serve every key; otherwise only the owner of its range may
+
+	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps ErrFormat when the superblock
+	// holds another design or other options.
+	Open func(p *pool.Pool, o Options) (Index, error)
+}
+
+var designs = map[string]Design{}
+
+// Register makes a design known. Packages of designs call it from init.
+func Register(d Design) {
+	if _, ok := designs[d.Name]; ok {
+		panic("index: design registered twice: " + d.Name)
+	}
+	designs[d.Name] = d
+}
+
+// Lookup finds a design by name; the error lists those that there are.
+func Lookup(name string) (Design, error) {
+	d, ok := designs[name]
+	if !ok {
+		return Design{}, fmt.Errorf("unknown design %q: there are %v", name, Names())
+	}
+	return d, nil
+}
+
+// Names are the registered designs, sorted.
+func Names() []string {
+	names := make([]string, 0, len(designs))
+	for name := range designs { //env:real sorted below
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
