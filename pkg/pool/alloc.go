@@ -1,0 +1,110 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// Allocation has two stages (Sherman, section 4.2.4): chunks come from the memory servers by control call, nodes are cut from
+// them here by size class, so a control call is paid once in thousands of nodes. A chunk serves one size only and stays of
+// that type; so an address that once was a node of some size never becomes the middle of another one, and a reader with a stale pointer
+// always finds a node header there, by which it recognizes that the node is not the one it looked for.
+
+// nodeAlign is what node sizes are rounded up to: a cache line, so that no two nodes share one.
+const nodeAlign = 64
+
+// allocator is shared by the sessions of a client.
+type allocator struct {
+	pool *Pool
+	mu   env.Mutex // held across control calls: whoever needs a node meanwhile needs the same chunk
+	next int       // server whose turn it is
+	open []class
+}
+
+// class is what there is of one node size.
+type class struct {
+	size  int
+	chunk []span // by dense server number: what is left of the open chunk
+	free  []Addr // nodes that were given back
+}
+
+// span is a run of bytes on one server.
+type span struct{ next, end uint64 }
+
+func newAllocator(p *Pool) *allocator {
+	return &allocator{pool: p, mu: p.env.NewMutex()}
+}
+
+// Allocate takes a node of size bytes. With near it comes from the same server, if that has room, so that both can be written in
+// one list; with Nil, servers take turns. The node's content is zero or that of a freed node of the same size. ErrPoolFull: no
+// server has room.
+func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
+	a := p.alloc
+	size = (size + nodeAlign - 1) &^ (nodeAlign - 1)
+	if size <= 0 || uint64(size) > p.ChunkBytes() {
+		return Nil, fmt.Errorf("allocate a node of %d bytes: a chunk has %d", size, p.ChunkBytes())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.class(size)
+	first, ok := p.serverOf(near)
+	if near == Nil || !ok {
+		if n := len(c.free); n > 0 {
+			addr := c.free[n-1]
+			c.free = c.free[:n-1]
+			return addr, nil
+		}
+		first = a.next
+		a.next = (a.next + 1) % len(p.servers)
+	}
+	for i := range p.servers {
+		addr, err := a.cut(c, (first+i)%len(p.servers))
+		if !errors.Is(err, ErrPoolFull) {
+			return addr, err
+		}
+	}
+	if n := len(c.free); n > 0 {
+		addr := c.free[n-1]
+		c.free = c.free[:n-1]
+		return addr, nil
+	}
+	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", size, len(p.servers), ErrPoolFull)
+}
+
+func (a *allocator) class(size int) *class {
+	for i := range a.open {
+		if a.open[i].size == size {
+			return &a.open[i]
+		}
+	}
+	a.open = append(a.open, class{size: size, chunk: make([]span, len(a.pool.servers))})
+	return &a.open[len(a.open)-1]
+}
+
+// cut takes a node from the open chunk on server i, and a new chunk if that is used up.
+func (a *allocator) cut(c *class, i int) (Addr, error) {
+	srv, s := a.pool.servers[i], &c.chunk[i]
+	if s.end-s.next < uint64(c.size) {
+		off, err := a.pool.control.AllocateChunk(srv.id, a.pool.client, a.pool.limit)
+		if err != nil {
+			return Nil, fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
+		}
+		*s = span{next: off, end: off + srv.grant.ChunkBytes}
+	}
+	addr := NewAddr(srv.id, s.next)
+	s.next += uint64(c.size)
+	return addr, nil
+}
+
+// Free gives a node back, for this client to use again as a node of the same size. Nobody may be able to find it any more, but stale
+// readers may still look at it.
+func (p *Pool) Free(addr Addr, size int) {
+	a := p.alloc
+	size = (size + nodeAlign - 1) &^ (nodeAlign - 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.class(size)
+	c.free = append(c.free, addr)
+}

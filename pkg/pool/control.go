@@ -1,0 +1,53 @@
+package pool
+
+import (
+	"errors"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Control is the two-sided path to the memory servers of one index. A call is ordered after the requests that its caller has
+// completed, and sees them. Safe for concurrent use. Every call ends within limit.
+//
+// Errors: ErrPoolFull (no chunk left in the quota), verbs.ErrLostMemory (the server is not the one that the index knew),
+// verbs.ErrDisconnected and verbs.ErrTimeout (it cannot be reached), verbs.ErrRefused (it does not know the index, or the
+// caller may not ask).
+type Control interface {
+	// Servers are the memory servers of the index, the home first. They do not change while the pool is open.
+	Servers() []uint16
+
+	// Register gives this client its incarnation within the index: what it writes into locks. Never 0.
+	Register(limit time.Duration) (client uint16, err error)
+
+	// Connect asks a server to admit a connection.
+	Connect(server, client uint16, limit time.Duration) (Grant, error)
+
+	// AllocateChunk takes a chunk of the server from the quota and returns its offset. The chunk is zero.
+	AllocateChunk(server, client uint16, limit time.Duration) (offset uint64, err error)
+
+	// FreeChunk gives a chunk back.
+	FreeChunk(server, client uint16, offset uint64, limit time.Duration) error
+}
+
+// Grant is what a memory server gave the index, and how to connect.
+type Grant struct {
+	Provider   string // which Device to connect with
+	Target     verbs.Target
+	Superblock uint64 // offset of the superblock slot in the data region
+	LockOffset uint64 // of the slice of the lock table, a multiple of 8
+	Locks      uint64 // 16-bit locks in the slice, a multiple of 4
+	ChunkBytes uint64
+}
+
+// Errors of the pool. Package index passes them on under its own names.
+var (
+	// ErrPoolFull is returned when no server has a chunk left in the quota of the index.
+	ErrPoolFull = errors.New("memory pool is full")
+	// ErrTimeout is returned when an operation went over the limit of its session.
+	ErrTimeout = errors.New("operation took too long")
+	// ErrFenced is returned when a lock that this client held is not its own any more: it was declared dead.
+	ErrFenced = errors.New("client is fenced")
+	// ErrFormat is returned when a superblock is of another format version, or is none.
+	ErrFormat = errors.New("unknown format")
+)

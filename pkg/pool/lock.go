@@ -1,0 +1,204 @@
+package pool
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Locks are Sherman's hierarchical locks (HOCL, section 4.3). A node's lock is the entry of its memory server's global lock table that
+// its address hashes to: 16 bits, four to an 8-byte word, holding the incarnation of the client that has it, 0 if free. Different
+// nodes can share a lock, so a session holds one lock at a time: nobody who holds a lock waits for another one.
+//
+// Lock words are touched by atomics only (G2). With masked atomics one request tests and sets 16 bits; without, plain
+// compare-and-swap does it on the whole word, and both kinds of client can share a table.
+//
+// Why the release may ride behind the last WRITE in one list: G1 makes a WRITE take effect before the atomic after it, so whoever
+// finds the lock free finds the WRITE. Why the node's READ may ride behind the lock's atomic: an atomic takes effect before
+// a later READ, so if the atomic got the lock, the READ saw the node under it; if not, what was read is thrown away.
+
+// lockBits is the width of a lock, locksPerWord how many share a word.
+const (
+	lockBits     = 16
+	lockMask     = 1<<lockBits - 1
+	locksPerWord = 64 / lockBits
+)
+
+// Lock is a held lock.
+type lock struct {
+	held   bool
+	server int    // dense number
+	index  uint32 // in the slice of the table
+	remote uint64 // offset of the word in the lock region
+	shift  uint   // of the lock's bits in the word
+}
+
+// lockOf finds the lock of the node at a.
+func (p *Pool) lockOf(a Addr) (lock, error) {
+	i, ok := p.serverOf(a)
+	if !ok {
+		return lock{}, fmt.Errorf("address %v is of no memory server of this index", a)
+	}
+	g := &p.servers[i].grant
+	// Nodes are at least 64 bytes apart; multiplying by an odd constant spreads neighbours over the table.
+	h := (a.Offset() >> 6) * 0x9E3779B97F4A7C15
+	index := uint32((h >> 32) % g.Locks)
+	return lock{
+		server: i,
+		index:  index,
+		remote: g.LockOffset + uint64(index/locksPerWord)*8,
+		shift:  uint(index%locksPerWord) * lockBits,
+	}, nil
+}
+
+// Lock takes the lock of the node at a and reads the node into node, under the lock: one round trip if nobody else holds
+// it. ErrTimeout: somebody held it for longer than the operation may take; the message names the client. The session must
+// hold no lock, and nothing may be queued.
+func (s *Session) Lock(a Addr, node []byte) error {
+	if s.lock.held || s.queued != 0 {
+		panic("pool: Lock with a lock held or requests queued")
+	}
+	l, err := s.pool.lockOf(a)
+	if err != nil {
+		return err
+	}
+	srv := s.pool.servers[l.server]
+	global, ok := srv.local.acquire(l.index, &s.wait, env.Remaining(s.pool.env, s.deadline))
+	if !ok {
+		return fmt.Errorf("lock node %v, which another session of this client holds: %w", a, ErrTimeout)
+	}
+	if global {
+		s.Read(a, node)
+		err = s.Post()
+	} else {
+		err = s.lockGlobal(&l, a, node)
+	}
+	if err != nil {
+		// If the request failed on the way, this client may hold the global lock for ever: the session is dead, and the
+		// lock waits until the client is fenced.
+		srv.local.release(l.index, false)
+		return err
+	}
+	l.held = true
+	s.lock = l
+	return nil
+}
+
+// lockGlobal gets the global lock and the node in the same round trip.
+func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
+	me := uint64(s.pool.client) << l.shift
+	masked := s.pool.servers[l.server].caps.MaskedAtomics
+	var known uint64 // the word as last seen, this lock free in it
+	for try := 0; ; try++ {
+		r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
+			Compare: known, Swap: known | me}
+		if masked {
+			r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, 0, me
+			r.CompareMask, r.SwapMask = lockMask<<l.shift, lockMask<<l.shift
+		}
+		s.queueTo(l.server, r)
+		s.Read(a, node)
+		if err := s.Post(); err != nil {
+			return err
+		}
+		old := binary.NativeEndian.Uint64(s.old)
+		holder := uint16(old >> l.shift)
+		if holder == 0 && (masked || old == known) {
+			return nil
+		}
+		known = old
+		if holder == 0 {
+			continue // only the neighbours in the word changed
+		}
+		known &^= lockMask << l.shift
+		s.conflicts.Add(1)
+		if s.Expired() {
+			return fmt.Errorf("lock node %v, which client %d holds: %w", a, holder, ErrTimeout)
+		}
+		s.backOff(try)
+	}
+}
+
+// backOff waits a little: at first it only lets others run, then it sleeps ever longer, up to a millisecond.
+func (s *Session) backOff(try int) {
+	if try < 32 {
+		s.pool.env.Yield()
+		return
+	}
+	s.pool.env.Sleep(min(time.Millisecond, 10*time.Microsecond<<min(try-32, 10)))
+}
+
+// Holds says whether the session holds a lock.
+func (s *Session) Holds() bool { return s.lock.held }
+
+// PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the server of the locked node
+// (command combination: Sherman, section 4.2). What goes to other servers is posted and awaited first, since nothing orders it before the
+// release. With waiters in this client the global lock is kept and handed to the first of them.
+//
+// An error kills the session. ErrFenced: the lock was not this client's any more, so what was written under it may have met the
+// changes of its next holder; the client must not answer anything.
+func (s *Session) PostUnlock() error {
+	if !s.lock.held {
+		panic("pool: PostUnlock without a lock")
+	}
+	l := s.lock
+	s.lock = lock{}
+	local := s.pool.servers[l.server].local
+	err := s.postOthers(l.server)
+	if err != nil {
+		local.release(l.index, false)
+		return err
+	}
+	if local.handover(l.index) {
+		if err = s.Post(); err != nil {
+			local.release(l.index, false)
+			return err
+		}
+		if local.release(l.index, true) {
+			return nil
+		}
+		// Everybody who waited has given up meanwhile.
+	}
+	err = s.releaseGlobal(&l)
+	local.release(l.index, false)
+	return err
+}
+
+// postOthers posts what is queued for servers other than keep.
+func (s *Session) postOthers(keep int) error {
+	if s.queued == len(s.lists[keep]) {
+		return s.broken
+	}
+	kept := s.lists[keep]
+	s.lists[keep] = s.spare[:0]
+	s.queued -= len(kept)
+	err := s.Post()
+	s.lists[keep] = kept
+	s.queued = len(kept)
+	if err != nil {
+		s.clear()
+	}
+	return err
+}
+
+// releaseGlobal posts what is queued and, behind it, the release.
+func (s *Session) releaseGlobal(l *lock) error {
+	me := uint64(s.pool.client) << l.shift
+	r := verbs.Request{Op: verbs.FetchAdd, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old, Add: -me}
+	if s.pool.servers[l.server].caps.MaskedAtomics {
+		r = verbs.Request{Op: verbs.MaskedCompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
+			Compare: me, Swap: 0, CompareMask: lockMask << l.shift, SwapMask: lockMask << l.shift}
+	}
+	s.queueTo(l.server, r)
+	if err := s.Post(); err != nil {
+		return err
+	}
+	if holder := uint16(binary.NativeEndian.Uint64(s.old) >> l.shift); holder != s.pool.client {
+		s.broken = fmt.Errorf("release a lock that client %d holds: %w", holder, ErrFenced)
+		return s.broken
+	}
+	return nil
+}

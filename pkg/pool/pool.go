@@ -1,0 +1,168 @@
+// Package pool is the disaggregated memory as one client sees it: global addresses, chunks and nodes, lock tables and the
+// superblock of an index, over queue pairs to every memory server of that index.
+//
+// A [Pool] belongs to a process, a [Session] to a goroutine. A session queues requests and posts them together: what goes to one
+// server is one list and takes effect in the order of guarantee G1 of package verbs; between servers there is no order.
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Config says how to open a pool.
+type Config struct {
+	Env     env.Env
+	Control Control
+	Devices []verbs.Device // one for each provider that a Grant may name
+	// Identity of the index, as its memory servers know it. It is kept in the superblock and checked.
+	Identity string
+	// Limit bounds opening and each control call. 0 = DefaultLimit.
+	Limit time.Duration
+}
+
+// DefaultLimit bounds control calls and sessions unless told otherwise.
+const DefaultLimit = 10 * time.Second
+
+// Pool is the memory of one index for one client. Safe for concurrent use.
+type Pool struct {
+	env      env.Env
+	control  Control
+	identity string
+	client   uint16
+	limit    time.Duration
+	device   verbs.Device // of all servers; arenas come from it
+	servers  []*server
+	dense    []int16 // by server id: its place in servers, or -1
+	alloc    *allocator
+	sessions *sessions
+}
+
+// server is one memory server of the pool.
+type server struct {
+	id    uint16
+	grant Grant
+	conn  verbs.Conn
+	caps  verbs.Capabilities
+	local *lockTable
+}
+
+// Open registers the client, connects to every server and returns the pool. The superblock is opened by its index.
+func Open(cfg Config) (*Pool, error) {
+	p := &Pool{env: cfg.Env, control: cfg.Control, identity: cfg.Identity, limit: cfg.Limit}
+	if p.limit == 0 {
+		p.limit = DefaultLimit
+	}
+	p.sessions = newSessions(p.env)
+	p.dense = make([]int16, MaxServer+1)
+	for i := range p.dense {
+		p.dense[i] = -1
+	}
+	var err error
+	if p.client, err = p.control.Register(p.limit); err != nil {
+		return nil, fmt.Errorf("register at the home server: %w", err)
+	}
+	for i, id := range p.control.Servers() {
+		s, err := p.connect(id, cfg.Devices)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("memory server %d: %w", id, err), p.Close())
+		}
+		p.servers = append(p.servers, s)
+		p.dense[id] = int16(i)
+	}
+	if len(p.servers) == 0 {
+		return nil, errors.New("the index has no memory servers")
+	}
+	p.alloc = newAllocator(p)
+	return p, nil
+}
+
+func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
+	grant, err := p.control.Connect(id, p.client, p.limit)
+	if err != nil {
+		return nil, err
+	}
+	dev := deviceFor(grant.Provider, devices)
+	if dev == nil {
+		return nil, fmt.Errorf("it offers %q, which this client does not speak", grant.Provider)
+	}
+	if p.device == nil {
+		p.device = dev
+	} else if p.device != dev {
+		return nil, fmt.Errorf("it offers %q, the others %q: one client speaks one transport", grant.Provider, p.device.Provider())
+	}
+	conn, err := dev.Connect(grant.Target, p.limit)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities()}
+	s.local = newLockTable(p.env, int(grant.Locks))
+	return s, nil
+}
+
+func deviceFor(provider string, devices []verbs.Device) verbs.Device {
+	for _, d := range devices {
+		if d.Provider() == provider {
+			return d
+		}
+	}
+	return nil
+}
+
+// Env is the world the pool runs in.
+func (p *Pool) Env() env.Env { return p.env }
+
+// Client is the incarnation of this client: what its locks hold.
+func (p *Pool) Client() uint16 { return p.client }
+
+// Identity of the index.
+func (p *Pool) Identity() string { return p.identity }
+
+// Servers are the ids of the memory servers, the home first.
+func (p *Pool) Servers() []uint16 {
+	ids := make([]uint16, len(p.servers))
+	for i, s := range p.servers {
+		ids[i] = s.id
+	}
+	return ids
+}
+
+// ChunkBytes is the size of a chunk: no node is larger. The smallest of the servers' counts.
+func (p *Pool) ChunkBytes() uint64 {
+	size := p.servers[0].grant.ChunkBytes
+	for _, s := range p.servers[1:] {
+		size = min(size, s.grant.ChunkBytes)
+	}
+	return size
+}
+
+// Counters sums what all sessions posted, those that are closed included; recent, not exact.
+func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
+
+// LockConflicts is how often a global lock was found held by another client.
+func (p *Pool) LockConflicts() uint64 { return p.sessions.conflicts() }
+
+// Close cuts the connections. When it returns without an error, nothing of this client takes effect any more. Sessions must
+// be closed before.
+func (p *Pool) Close() error {
+	var errs []error
+	for _, s := range p.servers {
+		if err := s.conn.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the connection to memory server %d: %w", s.id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// server finds a server by the id in an address.
+func (p *Pool) serverOf(a Addr) (int, bool) {
+	if a.Swizzled() {
+		return 0, false
+	}
+	i := p.dense[a.Server()]
+	return int(i), i >= 0
+}

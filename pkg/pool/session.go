@@ -1,0 +1,171 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Session is one goroutine's access to the pool: a queue pair to each server and buffers in a registered arena. Not safe for
+// concurrent use. Nothing on the way of a request allocates.
+//
+// Requests are queued (Read, Write, Lock and Unlock steps) and posted together. A queued request's buffer belongs to the fabric
+// until Post returns. After an error of Post the session is dead: Err says why, and every later Post returns it.
+type Session struct {
+	pool     *Pool
+	arena    *verbs.Arena
+	qps      []verbs.QP        // by dense server number
+	lists    [][]verbs.Request // what is queued, by dense server number
+	spare    []verbs.Request   // stands in for a list that is held back
+	queued   int
+	broken   error
+	limit    time.Duration
+	deadline time.Duration // on env's clock, of the operation under way
+
+	lock      lock          // the one lock that the session can hold
+	wait      waiter        // its place in a local queue
+	old       []byte        // 8 bytes: old value of a lock word
+	word      []byte        // 8 bytes: old value of another atomic
+	conflicts atomic.Uint64 // counted for others to read
+}
+
+// sessionScratch is what a session needs of its arena for itself.
+const sessionScratch = 128 + 2*superblockBytes
+
+// NewSession makes a session whose Buffer calls may take up to bytes in all.
+func (p *Pool) NewSession(bytes int) (*Session, error) {
+	// Every buffer is aligned to 64 bytes; leave room for that in an arena that serves a few dozen.
+	arena, err := p.device.NewArena(bytes + sessionScratch + 64*64)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{pool: p, arena: arena, limit: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
+	s.wait.event = p.env.NewEvent()
+	s.old, err = s.Buffer(8)
+	if err == nil {
+		s.word, err = s.Buffer(8)
+	}
+	for _, srv := range p.servers {
+		if err != nil {
+			break
+		}
+		var qp verbs.QP
+		if qp, err = srv.conn.NewQP(arena); err == nil {
+			s.qps = append(s.qps, qp)
+			s.lists = append(s.lists, make([]verbs.Request, 0, verbs.MaxList))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a session: %w", err), s.Close())
+	}
+	p.sessions.add(s)
+	return s, nil
+}
+
+// Buffer cuts n bytes from the session's arena, zeroed, aligned to 64. Buffers live as long as the session.
+func (s *Session) Buffer(n int) ([]byte, error) { return s.arena.Alloc(n) }
+
+// Pool is the pool that the session belongs to.
+func (s *Session) Pool() *Pool { return s.pool }
+
+// SetLimit bounds every later operation (see Begin).
+func (s *Session) SetLimit(limit time.Duration) {
+	s.limit = limit
+	for _, qp := range s.qps {
+		qp.SetLimit(limit)
+	}
+}
+
+// Begin starts the clock of an operation: until the next Begin, waits end at the session's limit from now.
+func (s *Session) Begin() { s.deadline = env.Deadline(s.pool.env, s.limit) }
+
+// Expired says whether the operation is over its limit. Retry loops ask it.
+func (s *Session) Expired() bool { return s.pool.env.Now() >= s.deadline }
+
+// Err is nil while the session can be used.
+func (s *Session) Err() error { return s.broken }
+
+// Read queues a READ of len(local) bytes at a.
+func (s *Session) Read(a Addr, local []byte) {
+	s.queue(a, verbs.Request{Op: verbs.Read, Remote: a.Offset(), Local: local})
+}
+
+// Write queues a WRITE of local to a. It takes effect before anything that is queued later for the same server.
+func (s *Session) Write(a Addr, local []byte) {
+	s.queue(a, verbs.Request{Op: verbs.Write, Remote: a.Offset(), Local: local})
+}
+
+// queue adds a request to the list of a's server. A list that is full, or an address of no server, breaks the program's rules
+// or comes from a damaged node; Post then fails without posting anything.
+func (s *Session) queue(a Addr, r verbs.Request) {
+	i, ok := s.pool.serverOf(a)
+	if !ok {
+		s.reject(fmt.Errorf("address %v is of no memory server of this index", a))
+		return
+	}
+	s.queueTo(i, r)
+}
+
+func (s *Session) queueTo(i int, r verbs.Request) {
+	if len(s.lists[i]) == verbs.MaxList {
+		s.reject(fmt.Errorf("more than %d requests in one list", verbs.MaxList))
+		return
+	}
+	s.lists[i] = append(s.lists[i], r)
+	s.queued++
+}
+
+func (s *Session) reject(err error) {
+	if s.broken == nil {
+		s.broken = err
+	}
+}
+
+// Post posts what is queued, one list for each server, all at once, and waits: one round trip. An error kills the session;
+// what took effect of the lists is then unknown.
+func (s *Session) Post() error {
+	if s.queued == 0 || s.broken != nil {
+		s.clear()
+		return s.broken
+	}
+	err := verbs.PostAll(s.qps, s.lists)
+	s.clear()
+	if err != nil {
+		s.broken = err
+	}
+	return err
+}
+
+func (s *Session) clear() {
+	for i := range s.lists {
+		s.lists[i] = s.lists[i][:0]
+	}
+	s.queued = 0
+}
+
+// Counters is the exact count of what the session posted.
+func (s *Session) Counters() (c verbs.Counters) {
+	for _, qp := range s.qps {
+		t := qp.Tally().Counters()
+		c.Sum(&t)
+	}
+	return c
+}
+
+// Close ends the session. A lock that it still holds stays with this client until the client is fenced.
+func (s *Session) Close() error {
+	s.pool.sessions.remove(s)
+	var errs []error
+	for _, qp := range s.qps {
+		errs = append(errs, qp.Close())
+	}
+	s.qps = nil
+	if s.broken == nil {
+		s.broken = verbs.ErrClosed
+	}
+	return errors.Join(append(errs, s.arena.Close())...)
+}

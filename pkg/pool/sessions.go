@@ -1,0 +1,60 @@
+package pool
+
+import (
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// sessions knows the open sessions of a pool and the sum of those that ended.
+type sessions struct {
+	mu            env.Mutex
+	open          []*Session
+	ended         verbs.Counters
+	endedConflict uint64
+}
+
+func newSessions(e env.Env) *sessions { return &sessions{mu: e.NewMutex()} }
+
+func (r *sessions) add(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = append(r.open, s)
+}
+
+func (r *sessions) remove(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, o := range r.open {
+		if o != s {
+			continue
+		}
+		c := s.Counters()
+		r.ended.Sum(&c)
+		r.endedConflict += s.conflicts.Load()
+		r.open = append(r.open[:i], r.open[i+1:]...)
+		return
+	}
+}
+
+func (r *sessions) counters() verbs.Counters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sum := r.ended
+	for _, s := range r.open {
+		for _, qp := range s.qps {
+			c := qp.Tally().Published()
+			sum.Sum(&c)
+		}
+	}
+	return sum
+}
+
+func (r *sessions) conflicts() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.endedConflict
+	for _, s := range r.open {
+		n += s.conflicts.Load()
+	}
+	return n
+}

@@ -1,0 +1,159 @@
+package pool
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// FormatVersion is the version of everything that this program writes into disaggregated memory. Another one is refused.
+const FormatVersion = 1
+
+// The superblock is 4 KiB at a place on the index's home server that the server knows:
+//
+//	offset  size  field
+//	0       8     magic "DMINDEX\x00"
+//	8       4     format version
+//	12      4     length of the body
+//	16      4     CRC-32C of the body
+//	64      8     root: address of the root node; 0 until the index is made; changed by atomics only
+//	128     ...   body: JSON of Superblock
+//
+// All integers are little-endian. A creator WRITEs header and body and then swaps the root from 0. Creators of the same index
+// write the same bytes, so it does not matter whose stand; the root is decided by the swap, and by G1 whoever sees a root sees header and
+// body.
+const (
+	superblockBytes  = 4096
+	superblockRoot   = 64
+	superblockBody   = 128
+	superblockHeader = 20
+)
+
+var superblockMagic = [8]byte{'D', 'M', 'I', 'N', 'D', 'E', 'X', 0}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Superblock says what index this is: written once, when it is made.
+type Superblock struct {
+	Identity string          `json:"identity"`
+	Design   string          `json:"design"`
+	Options  json.RawMessage `json:"options"` // the design's own
+}
+
+// Marshal encodes sb as header and body.
+func (sb *Superblock) marshal() (header, body []byte, err error) {
+	body, err = json.Marshal(sb)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the superblock: %w", err)
+	}
+	if len(body) > superblockBytes-superblockBody {
+		return nil, nil, fmt.Errorf("encode the superblock: %d bytes, %d fit", len(body), superblockBytes-superblockBody)
+	}
+	header = make([]byte, superblockHeader)
+	copy(header, superblockMagic[:])
+	binary.LittleEndian.PutUint32(header[8:], FormatVersion)
+	binary.LittleEndian.PutUint32(header[12:], uint32(len(body)))
+	binary.LittleEndian.PutUint32(header[16:], crc32.Checksum(body, castagnoli))
+	return header, body, nil
+}
+
+// unmarshalSuperblock decodes the 4 KiB of a superblock whose root is set.
+func unmarshalSuperblock(b []byte) (*Superblock, error) {
+	if [8]byte(b[:8]) != superblockMagic {
+		return nil, fmt.Errorf("superblock begins with %x, which is not dmindex: %w", b[:8], ErrFormat)
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != FormatVersion {
+		return nil, fmt.Errorf("index is of format version %d, this program reads version %d: %w", v, FormatVersion, ErrFormat)
+	}
+	n := binary.LittleEndian.Uint32(b[12:])
+	if n > superblockBytes-superblockBody {
+		return nil, fmt.Errorf("superblock body of %d bytes: %w", n, ErrFormat)
+	}
+	body := b[superblockBody : superblockBody+n]
+	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(b[16:]) {
+		return nil, fmt.Errorf("superblock does not match its checksum: %w", ErrFormat)
+	}
+	var sb Superblock
+	if err := json.Unmarshal(body, &sb); err != nil {
+		return nil, fmt.Errorf("superblock: %w: %w", err, ErrFormat)
+	}
+	return &sb, nil
+}
+
+func (s *Session) superblockAddr(offset uint64) Addr {
+	home := s.pool.servers[0]
+	return NewAddr(home.id, home.grant.Superblock+offset)
+}
+
+// ReadSuperblock reads superblock and root. A root of Nil, and no superblock, means that the index was not made yet. The error
+// wraps ErrFormat if the superblock is of another version, of another index, or damaged. It allocates.
+func (s *Session) ReadSuperblock() (*Superblock, Addr, error) {
+	buf, err := s.Buffer(superblockBytes)
+	if err != nil {
+		return nil, Nil, err
+	}
+	root, err := s.Root()
+	if err != nil || root == Nil {
+		return nil, Nil, err
+	}
+	s.Read(s.superblockAddr(0), buf)
+	if err := s.Post(); err != nil {
+		return nil, Nil, err
+	}
+	sb, err := unmarshalSuperblock(buf)
+	if err != nil {
+		return nil, Nil, err
+	}
+	if sb.Identity != s.pool.identity {
+		return nil, Nil, fmt.Errorf("superblock is of index %q, not %q: %w", sb.Identity, s.pool.identity, ErrFormat)
+	}
+	return sb, root, nil
+}
+
+// CreateSuperblock makes the index with a root that is complete, and returns the root that counts: another client may have been
+// faster. It allocates.
+func (s *Session) CreateSuperblock(design string, options json.RawMessage, root Addr) (Addr, error) {
+	sb := &Superblock{Identity: s.pool.identity, Design: design, Options: options}
+	header, body, err := sb.marshal()
+	if err != nil {
+		return Nil, err
+	}
+	buf, err := s.Buffer(superblockBytes)
+	if err != nil {
+		return Nil, err
+	}
+	s.Write(s.superblockAddr(0), buf[:copy(buf, header)])
+	s.Write(s.superblockAddr(superblockBody), buf[superblockBody:superblockBody+copy(buf[superblockBody:], body)])
+	won, old, err := s.SwapRoot(Nil, root)
+	if err != nil || !won {
+		return old, err
+	}
+	return root, nil
+}
+
+// Root reads the address of the root node: one round trip.
+func (s *Session) Root() (Addr, error) {
+	s.Read(s.superblockAddr(superblockRoot), s.word)
+	if err := s.Post(); err != nil {
+		return Nil, err
+	}
+	return Addr(binary.LittleEndian.Uint64(s.word)), nil
+}
+
+// SwapRoot changes the root from one node to another, behind what is queued, in one round trip. If it is another one by now,
+// won is false and old is which.
+func (s *Session) SwapRoot(from, to Addr) (won bool, old Addr, err error) {
+	a := s.superblockAddr(superblockRoot)
+	if err := s.postOthers(0); err != nil {
+		return false, Nil, err
+	}
+	s.queue(a, verbs.Request{Op: verbs.CompareSwap, Remote: a.Offset(), Local: s.word, Compare: uint64(from), Swap: uint64(to)})
+	if err := s.Post(); err != nil {
+		return false, Nil, err
+	}
+	old = Addr(binary.NativeEndian.Uint64(s.word))
+	return old == from, old, nil
+}
