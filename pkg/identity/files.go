@@ -1,0 +1,143 @@
+//env:real handshakes of crypto/tls run on their own goroutines
+
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// The files of a TLS directory, as a mounted Secret of type kubernetes.io/tls has them.
+const (
+	CertFile = "tls.crt" // PEM: own certificate, then intermediates
+	KeyFile  = "tls.key" // PEM: its private key
+	CAFile   = "ca.crt"  // PEM: whose certificates are trusted; several while a CA is replaced
+)
+
+// Files is a TLS directory whose content may change at any time. Every handshake looks at the files' times and sizes and reads
+// them again if they changed. Files that cannot be read or do not fit together (a Secret in the middle of its update) leave
+// the former ones in force; Err then says what is wrong. Safe for concurrent use.
+type Files struct {
+	dir string
+
+	mu      sync.Mutex
+	stamp   [3]stamp
+	current *material
+	err     error
+}
+
+// material is one consistent content of the directory.
+type material struct {
+	cert  tls.Certificate
+	roots *x509.CertPool
+}
+
+// stamp tells one content of a file from another without reading it.
+type stamp struct {
+	changed time.Time
+	size    int64
+}
+
+// Open reads a TLS directory for the first time; all of its files must be good.
+func Open(dir string) (*Files, error) {
+	f := &Files{dir: dir}
+	f.load()
+	if f.current == nil {
+		return nil, fmt.Errorf("TLS directory %s: %w; it must hold %s, %s and %s", dir, f.err, CertFile, KeyFile, CAFile)
+	}
+	return f, nil
+}
+
+// Err is why the newest content of the directory is not in use; nil when it is.
+func (f *Files) Err() error {
+	f.load()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// load reads the files if they changed since the last good reading, and returns what is in force.
+func (f *Files) load() *material {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var now [3]stamp
+	for i, name := range []string{CertFile, KeyFile, CAFile} {
+		info, err := os.Stat(filepath.Join(f.dir, name))
+		if err != nil {
+			f.err = err
+			return f.current
+		}
+		now[i] = stamp{info.ModTime(), info.Size()}
+	}
+	if f.current != nil && now == f.stamp {
+		f.err = nil
+		return f.current
+	}
+	m, err := read(f.dir)
+	if err != nil {
+		f.err = err
+		return f.current
+	}
+	f.current, f.stamp, f.err = m, now, nil
+	return m
+}
+
+func read(dir string) (*material, error) {
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile))
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := os.ReadFile(filepath.Join(dir, CAFile))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return nil, errors.New(CAFile + " holds no certificate in PEM form")
+	}
+	return &material{cert, roots}, nil
+}
+
+// ServerConfig asks every client for a certificate of the CA bundle with an identity of this package, under TLS 1.3. The
+// returned configuration follows the files.
+func (f *Files) ServerConfig(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			m := f.load()
+			return &tls.Config{
+				MinVersion:   tls.VersionTLS13,
+				NextProtos:   protocols,
+				Certificates: []tls.Certificate{m.cert},
+				ClientAuth:   tls.RequireAndVerifyClientCert,
+				ClientCAs:    m.roots,
+				// A resumed session would outlive a change of the CA bundle.
+				SessionTicketsDisabled: true,
+				VerifyConnection: func(s tls.ConnectionState) error {
+					_, err := FromCertificate(s.PeerCertificates[0])
+					return err
+				},
+			}, nil
+		},
+	}
+}
+
+// ClientConfig shows the own certificate and accepts a server whose certificate is of the CA bundle and names serverName,
+// under TLS 1.3. It has the content of this moment: make one for each connection, or use ClientCredentials.
+func (f *Files) ClientConfig(serverName string, protocols ...string) *tls.Config {
+	m := f.load()
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		NextProtos:   protocols,
+		ServerName:   serverName,
+		Certificates: []tls.Certificate{m.cert},
+		RootCAs:      m.roots,
+	}
+}
