@@ -1,0 +1,158 @@
+// Package lint holds the rules of the project's code that a program can check, as tests.
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/dmindex/dmindex"
+
+// file is a parsed Go file; dir is relative to the module's root, with slashes.
+type file struct {
+	path, dir string
+	generated bool
+	test      bool
+	src       string
+	ast       *ast.File
+	fset      *token.FileSet
+}
+
+func (f *file) at(n ast.Node) string {
+	return f.path + ":" + strconv.Itoa(f.fset.Position(n.Pos()).Line)
+}
+
+// sources parses every Go file of the project's own module.
+func sources(t *testing.T) []*file {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*file
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			_, modErr := os.Stat(filepath.Join(path, "go.mod"))
+			if rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata" || modErr == nil) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(rel, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, rel, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(rel))
+		files = append(files, &file{path: rel, dir: dir, src: string(src), ast: parsed, fset: fset,
+			generated: strings.HasPrefix(d.Name(), "zz_generated"), test: strings.HasSuffix(rel, "_test.go")})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("only %d Go files found below %s", len(files), root)
+	}
+	return files
+}
+
+// rooms says what each room may import of ours: itself, what stands here, and what lies below those. The first prefix that fits a
+// folder is its room, so the longer ones stand first. Tests may import more: they put parts together.
+var rooms = []struct {
+	room string
+	may  []string
+}{
+	{"api/config", nil},
+	{"api/rpc", nil},
+	{"api/v1alpha1", nil},
+	{"pkg/env", nil},
+	{"pkg/identity", nil},
+	{"pkg/partition", nil},
+	{"pkg/verbs/verbstest", []string{"pkg/verbs", "pkg/env"}},
+	{"pkg/verbs", []string{"pkg/env"}},
+	{"pkg/pool/pooltest", []string{"pkg/pool", "pkg/verbs", "pkg/env"}},
+	{"pkg/pool", []string{"pkg/verbs", "pkg/env"}},
+	{"pkg/index", []string{"pkg/pool", "pkg/verbs", "pkg/env"}},
+	{"memserver", []string{"pkg/verbs", "pkg/pool", "pkg/env", "pkg/identity", "api/rpc", "api/config"}},
+	{"computeserver", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config"}},
+	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity"}},
+	{"controllers", []string{"api", "pkg/partition", "pkg/identity"}},
+	{"deviceplugin", nil},
+	{"cmd/kubectl-dmindex", []string{"api", "client"}},
+	{"cmd/dmindex", []string{""}},
+	{"test", []string{""}},
+	{"hack", nil},
+}
+
+// TestHouse checks that arrows run down the table of rooms only, and that designs do not know providers nor providers indexes.
+func TestHouse(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.test {
+			continue
+		}
+		room, may, ok := roomOf(f.dir)
+		if !ok {
+			t.Errorf("%s: folder %s is no room of the house: add it to the table in test/lint and to the README", f.path, f.dir)
+			continue
+		}
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			ours, isOurs := strings.CutPrefix(path, module+"/")
+			if !isOurs || within(ours, room) {
+				continue
+			}
+			allowed := false
+			for _, m := range may {
+				allowed = allowed || m == "" || within(ours, m)
+			}
+			if strings.HasPrefix(f.dir, "pkg/index") || strings.HasPrefix(f.dir, "pkg/pool") && room != "pkg/pool/pooltest" {
+				allowed = allowed && (!within(ours, "pkg/verbs") || ours == "pkg/verbs") // no provider
+			}
+			if !allowed {
+				t.Errorf("%s: %s may not import %s", f.at(imp), room, ours)
+			}
+		}
+	}
+}
+
+func within(path, room string) bool { return path == room || strings.HasPrefix(path, room+"/") }
+
+func roomOf(dir string) (room string, may []string, ok bool) {
+	for _, r := range rooms {
+		if within(dir, r.room) {
+			return r.room, r.may, true
+		}
+	}
+	return "", nil, false
+}
+
+// TestRoomsAreOrdered keeps a longer prefix before a shorter one, so that roomOf finds the closest room.
+func TestRoomsAreOrdered(t *testing.T) {
+	for i, r := range rooms {
+		for _, later := range rooms[i+1:] {
+			if within(later.room, r.room) {
+				t.Errorf("room %s hides %s, which stands after it", r.room, later.room)
+			}
+		}
+	}
+}

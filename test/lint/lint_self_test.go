@@ -1,0 +1,54 @@
+package lint
+
+import (
+	"go/parser"
+	"go/token"
+	"strings"
+	"testing"
+)
+
+// TestEnvRuleCatches shows that the env rule finds each thing that it forbids, and honours its marks.
+func TestEnvRuleCatches(t *testing.T) {
+	check := func(body string, want int) {
+		t.Helper()
+		src := "package p\n\nimport (\n\"time\"\n\"sync\"\n)\n\n" + body
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, "p.go", src, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &file{path: "p.go", src: src, ast: parsed, fset: fset}
+		if got := envProblems(f); len(got) != want {
+			t.Errorf("%s\nfound %d problems, want %d:\n%s", body, len(got), want, strings.Join(got, "\n"))
+		}
+	}
+	check("func f() { go f() }", 1)
+	check("func f() { select {} }", 1)
+	check("var c chan int", 1)
+	check("func f(c C) { c <- 1; <-c }", 2)
+	check("func f() { time.Sleep(1) }", 1)
+	check("var t = time.Second", 0)
+	check("var m sync.Mutex", 1)
+	check("func f() { m := map[int]int{}; for range m {} }", 1)
+	check("type s struct{ m map[int]int }\nfunc (x s) f() { for range x.m {} }", 1)
+	check("func f(m []int) { for range m {} }", 0)
+	check("func f() { m := map[int]int{}; for range m {} //env:real sorted afterwards\n}", 0)
+}
+
+// TestFileMark shows that a file leaves the rule by its head only, and only with a reason.
+func TestFileMark(t *testing.T) {
+	check := func(src string, want bool) {
+		t.Helper()
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, "p.go", src, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fileIsReal(&file{ast: parsed, fset: fset}); got != want {
+			t.Errorf("%q: real is %v, want %v", src, got, want)
+		}
+	}
+	check("//env:real a network listener\n\npackage p\n", true)
+	check("//env:real\n\npackage p\n", false)
+	check("package p\n\n//env:real a network listener\n", false)
+}
