@@ -1,0 +1,155 @@
+// Package partition is the partition map of an index: which compute server is in charge of which range of keys. It plans
+// changes of the map and renders them for people. It is pure: nothing here does I/O, keeps time or starts anything.
+//
+// A map is a value. Whoever holds a *Map may read it from any number of goroutines and changes it no more; a change is a new
+// map of a higher generation. The authority is the copy at the index's home memory server, which is replaced by
+// compare-and-swap of the generation.
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sort"
+)
+
+// Bounds of a map. Together with MaxBytes they keep what is read from elsewhere small.
+const (
+	MaxRanges   = 4096
+	MaxServers  = 1024
+	MaxKeyBytes = 1024
+	MaxBytes    = 1 << 20 // encoded
+	maxText     = 255     // bytes of a name or an address
+)
+
+// KeyType is how the keys of an index are made. The values are those of the CRD and of config.Index.
+type KeyType string
+
+// The key types.
+const (
+	Uint64 KeyType = "Uint64" // 8 bytes, big-endian
+	Bytes  KeyType = "Bytes"
+)
+
+// Map says who is in charge of which keys.
+type Map struct {
+	Generation uint64
+	Index      string   // identity of the index that the map belongs to
+	Servers    []Server // ascending by ID; every owner is among them
+	Ranges     []Range  // ascending by Start; the first starts at the empty key; together they cover all keys
+}
+
+// Server is a compute server that can own ranges.
+type Server struct {
+	ID   uint32
+	Name string // of its pod, for people
+	RPC  string // host:port of rpc.Compute
+	RESP string // host:port of its Redis front end
+}
+
+// Range is the keys from Start up to, not including, the Start of the next range.
+type Range struct {
+	Start []byte
+	Owner uint32
+	Epoch uint64 // the generation in which Owner came into charge of these keys
+}
+
+// Span is one range with both of its ends, for routing and for messages.
+type Span struct {
+	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
+	Owner      uint32
+	Epoch      uint64
+}
+
+// String is the span as people write it: ["a", "m").
+func (s Span) String() string { return Interval(s.Start, s.End) }
+
+// Interval renders a range of keys for people; an empty end is written as "end".
+func Interval(start, end []byte) string {
+	if len(end) == 0 {
+		return fmt.Sprintf("[%q, end)", start)
+	}
+	return fmt.Sprintf("[%q, %q)", start, end)
+}
+
+// At is the position in Ranges of the range that holds key. It allocates nothing. m must be valid.
+func (m *Map) At(key []byte) int {
+	lo, hi := 0, len(m.Ranges) // Ranges[lo].Start <= key < Ranges[hi].Start
+	for hi-lo > 1 {
+		mid := int(uint(lo+hi) >> 1)
+		if bytes.Compare(m.Ranges[mid].Start, key) <= 0 {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// Owner is the ID of the server in charge of key. It allocates nothing. m must be valid.
+func (m *Map) Owner(key []byte) uint32 { return m.Ranges[m.At(key)].Owner }
+
+// Range is the range that holds key. m must be valid.
+func (m *Map) Range(key []byte) Span { return m.Span(m.At(key)) }
+
+// Span is the range at position i with both of its ends.
+func (m *Map) Span(i int) Span {
+	r := m.Ranges[i]
+	return Span{Start: r.Start, End: m.end(i), Owner: r.Owner, Epoch: r.Epoch}
+}
+
+// end is the exclusive end of the range at position i; empty for the last.
+func (m *Map) end(i int) []byte {
+	if i+1 < len(m.Ranges) {
+		return m.Ranges[i+1].Start
+	}
+	return nil
+}
+
+// Server finds a server by its ID. It allocates nothing.
+func (m *Map) Server(id uint32) (Server, bool) {
+	i := sort.Search(len(m.Servers), func(i int) bool { return m.Servers[i].ID >= id })
+	if i < len(m.Servers) && m.Servers[i].ID == id {
+		return m.Servers[i], true
+	}
+	return Server{}, false
+}
+
+// Validate says what is wrong with m.
+func (m *Map) Validate() error {
+	switch {
+	case m.Generation == 0:
+		return errors.New("partition map: generation is 0; the first one is 1")
+	case len(m.Index) == 0 || len(m.Index) > maxText:
+		return fmt.Errorf("partition map: index identity has %d bytes; 1 to %d are possible", len(m.Index), maxText)
+	case len(m.Servers) == 0 || len(m.Servers) > MaxServers:
+		return fmt.Errorf("partition map: %d servers; 1 to %d are possible", len(m.Servers), MaxServers)
+	case len(m.Ranges) == 0 || len(m.Ranges) > MaxRanges:
+		return fmt.Errorf("partition map: %d ranges; 1 to %d are possible", len(m.Ranges), MaxRanges)
+	case len(m.Ranges[0].Start) != 0:
+		return fmt.Errorf("partition map: keys below %q have no owner", m.Ranges[0].Start)
+	}
+	for i, s := range m.Servers {
+		if i > 0 && m.Servers[i-1].ID >= s.ID {
+			return fmt.Errorf("partition map: server %d stands after server %d; IDs must ascend", s.ID, m.Servers[i-1].ID)
+		}
+		if max(len(s.Name), len(s.RPC), len(s.RESP)) > maxText {
+			return fmt.Errorf("partition map: name or address of server %d is longer than %d bytes", s.ID, maxText)
+		}
+	}
+	for i, r := range m.Ranges {
+		if i > 0 && bytes.Compare(m.Ranges[i-1].Start, r.Start) >= 0 {
+			return fmt.Errorf("partition map: range %q stands after %q; starts must ascend", r.Start, m.Ranges[i-1].Start)
+		}
+		if len(r.Start) > MaxKeyBytes {
+			return fmt.Errorf("partition map: start of range %d has %d bytes; at most %d are possible", i, len(r.Start), MaxKeyBytes)
+		}
+		if _, ok := m.Server(r.Owner); !ok {
+			return fmt.Errorf("partition map: owner %d of %v is not among the servers", r.Owner, m.Span(i))
+		}
+		if r.Epoch == 0 || r.Epoch > m.Generation {
+			return fmt.Errorf("partition map: epoch %d of %v is not within 1 to the generation %d", r.Epoch, m.Span(i), m.Generation)
+		}
+	}
+	return nil
+}

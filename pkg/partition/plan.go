@@ -1,0 +1,180 @@
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Options of planning.
+type Options struct {
+	Keys KeyType
+
+	// Sample is sorted keys, drawn from the index or from its requests, each standing for the same load. With at least
+	// SamplePerServer keys a server the boundaries follow it; else all servers get equal widths of the key space.
+	Sample [][]byte
+}
+
+// SamplePerServer is how many sample keys a server must come to for a sample to be trusted.
+const SamplePerServer = 16
+
+// Move is one range that changes its owner.
+type Move struct {
+	Start, End []byte // End is empty at the upper end of the key space
+	From, To   uint32
+	Epoch      uint64 // of the range under its new owner
+}
+
+// String is the move as people read it.
+func (m Move) String() string {
+	return fmt.Sprintf("%s from server %d to %d", Interval(m.Start, m.End), m.From, m.To)
+}
+
+// New is the first map of an index, of generation 1: one range a server, in the order of their IDs, of equal weight as Options
+// weighs.
+func New(index string, servers []Server, o Options) (*Map, error) {
+	members, err := sortedMembers(servers)
+	if err != nil {
+		return nil, err
+	}
+	measure := o.measure(len(members))
+	total := measure.weight(nil, nil)
+	m := &Map{Generation: 1, Index: index, Servers: members}
+	for i, s := range members {
+		start := []byte(nil)
+		if i > 0 {
+			if start = measure.cut(nil, nil, quota(total, len(members), i)); start == nil {
+				continue // the sample is one run of equal keys; the server gets nothing
+			}
+			if last := m.Ranges[len(m.Ranges)-1].Start; bytes.Compare(last, start) >= 0 {
+				continue
+			}
+		}
+		m.Ranges = append(m.Ranges, Range{Start: start, Owner: s.ID, Epoch: 1})
+	}
+	return m, m.Validate()
+}
+
+// EqualWidth is the first map of an index, with every server in charge of the same width of the key space. That is a fair
+// share of Uint64 keys that are spread evenly. Printable Bytes keys lie between 0x20 and 0x7e, so most of them go to one or two
+// servers: plan with a Sample, or use ByBoundaries.
+func EqualWidth(index string, servers []Server, keys KeyType) (*Map, error) {
+	return New(index, servers, Options{Keys: keys})
+}
+
+// ByBoundaries is the first map of an index with given boundaries, ascending: the ranges between them go to the servers in the
+// order of their IDs, round and round.
+func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, error) {
+	members, err := sortedMembers(servers)
+	if err != nil {
+		return nil, err
+	}
+	m := &Map{Generation: 1, Index: index, Servers: members, Ranges: []Range{{Owner: members[0].ID, Epoch: 1}}}
+	for i, b := range boundaries {
+		m.Ranges = append(m.Ranges, Range{Start: slices.Clone(b), Owner: members[(i+1)%len(members)].ID, Epoch: 1})
+	}
+	return m, m.Validate()
+}
+
+// Plan is the map that follows current when the servers are members, and the moves that lead there. Equal input gives equal
+// output. What moves is the ranges of servers that are gone, and from each remaining server only what it has above its share;
+// servers below theirs get it. Ranges that do not move keep their epochs; the others get the new generation as theirs.
+//
+// Members whose addresses changed make a new generation without moves. When nothing changes at all, next is current.
+//
+// Plan balances at every call; whether an imbalance is worth moving ranges is the caller's decision, made before.
+func Plan(current *Map, members []Server, o Options) (next *Map, moves []Move, err error) {
+	if err := current.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("plan a partition map: %w", err)
+	}
+	sorted, err := sortedMembers(members)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := newPlan(current, sorted, o.measure(len(sorted)))
+	p.shed()
+	p.give()
+	next = p.result()
+	if slices.Equal(next.Servers, current.Servers) && slices.EqualFunc(next.Ranges, current.Ranges, Range.equal) {
+		return current, nil, nil
+	}
+	if err := next.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("plan a partition map: %w", err)
+	}
+	return next, Moves(current, next), nil
+}
+
+func (r Range) equal(o Range) bool {
+	return r.Owner == o.Owner && r.Epoch == o.Epoch && bytes.Equal(r.Start, o.Start)
+}
+
+// Moves are the ranges whose owners differ between two maps of one index, in key order.
+func Moves(old, new *Map) (moves []Move) {
+	eachPiece(old, new, func(start, end []byte, was, is Range) {
+		if was.Owner == is.Owner {
+			return
+		}
+		if n := len(moves); n > 0 && bytes.Equal(moves[n-1].End, start) && moves[n-1].From == was.Owner && moves[n-1].To == is.Owner {
+			moves[n-1].End = end
+			return
+		}
+		moves = append(moves, Move{Start: start, End: end, From: was.Owner, To: is.Owner, Epoch: is.Epoch})
+	})
+	return moves
+}
+
+// eachPiece calls visit with the pieces into which the boundaries of both maps cut the key space, and the ranges that they
+// belong to.
+func eachPiece(old, new *Map, visit func(start, end []byte, was, is Range)) {
+	i, j := 0, 0
+	start := []byte(nil)
+	for i < len(old.Ranges) && j < len(new.Ranges) {
+		was, is := old.end(i), new.end(j)
+		end := was
+		switch {
+		case len(was) == 0 || len(is) > 0 && bytes.Compare(is, was) < 0:
+			end = is
+		}
+		visit(start, end, old.Ranges[i], new.Ranges[j])
+		if len(end) == 0 {
+			return
+		}
+		if bytes.Equal(end, was) {
+			i++
+		}
+		if bytes.Equal(end, is) {
+			j++
+		}
+		start = end
+	}
+}
+
+func (o Options) measure(servers int) measure {
+	if len(o.Sample) >= servers*SamplePerServer {
+		return sampled{o.Sample}
+	}
+	return width{o.Keys}
+}
+
+func sortedMembers(servers []Server) ([]Server, error) {
+	if len(servers) == 0 {
+		return nil, errors.New("plan a partition map: there is no server to own anything; keep at least one")
+	}
+	sorted := slices.Clone(servers)
+	slices.SortFunc(sorted, func(a, b Server) int {
+		switch {
+		case a.ID < b.ID:
+			return -1
+		case a.ID > b.ID:
+			return 1
+		}
+		return 0
+	})
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i].ID == sorted[i-1].ID {
+			return nil, fmt.Errorf("plan a partition map: server ID %d is used twice", sorted[i].ID)
+		}
+	}
+	return sorted, nil
+}
