@@ -190,3 +190,17 @@ func backward(s []Server) []Server {
 	slices.Reverse(s)
 	return s
 }
+
+func TestManyRangesAreJoined(t *testing.T) {
+	var boundaries [][]byte
+	for i := range 3000 {
+		boundaries = append(boundaries, binary.BigEndian.AppendUint16(nil, uint16(i+1)))
+	}
+	m, err := ByBoundaries("uid", servers(1, 2), boundaries)
+	must(t, m, err)
+	next, _, err := Plan(m, servers(1), Options{Keys: Bytes})
+	must(t, next, err)
+	if len(next.Ranges) != 1 || next.Ranges[0].Epoch != 2 {
+		t.Errorf("one server has %d ranges, epoch %d", len(next.Ranges), next.Ranges[0].Epoch)
+	}
+}
