@@ -624,8 +624,9 @@ func (*GetComputeMapRequest) Descriptor() ([]byte, []int) {
 
 type ComputeMapReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Map           []byte                 `protobuf:"bytes,2,opt,name=map,proto3" json:"map,omitempty"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"` // 0 = the server knows none yet
+	Map           []byte                 `protobuf:"bytes,2,opt,name=map,proto3" json:"map,omitempty"`                // partition.Map, encoded
+	Any           bool                   `protobuf:"varint,3,opt,name=any,proto3" json:"any,omitempty"`               // every server serves every key; the map only says who is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -672,6 +673,13 @@ func (x *ComputeMapReply) GetMap() []byte {
 		return x.Map
 	}
 	return nil
+}
+
+func (x *ComputeMapReply) GetAny() bool {
+	if x != nil {
+		return x.Any
+	}
+	return false
 }
 
 type DescribeComputeRequest struct {
@@ -989,12 +997,13 @@ const file_compute_proto_rawDesc = "" +
 	"\tScanReply\x12*\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.dmindex.rpc.v1.PairR\x05pairs\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\"\x16\n" +
-	"\x14GetComputeMapRequest\"C\n" +
+	"\x14GetComputeMapRequest\"U\n" +
 	"\x0fComputeMapReply\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x10\n" +
-	"\x03map\x18\x02 \x01(\fR\x03map\"\x18\n" +
+	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
+	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
 	"\x16DescribeComputeRequest\"\xe7\x02\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
