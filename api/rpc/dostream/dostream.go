@@ -1,0 +1,147 @@
+//env:real streams of gRPC are channels and goroutines
+
+// Package dostream runs point operations over one pipelined Do stream of a compute server. Calls of many goroutines that come
+// together travel in one batch. Compute servers forward with it, and the SDK is built on it.
+package dostream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// Bounds of one stream.
+const (
+	MaxUnanswered = 64    // batches under way; a server takes 256
+	MaxBatch      = 64    // operations of one batch, unless one call has more; a server runs batches side by side
+	MaxCall       = 1024  // operations of one call
+	MaxQueued     = 16384 // operations that wait to be sent
+)
+
+// ErrQueueFull is returned when MaxQueued operations wait to be sent already. Nothing was done.
+var ErrQueueFull = errors.New("too many operations wait for the server")
+
+// ErrClosed is returned by a closed stream. Nothing was done.
+var ErrClosed = errors.New("stream is closed")
+
+// Error is how a call fails as a whole.
+type Error struct {
+	Sent bool // the operations may have reached the server: whether they were done is not known
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Sent {
+		return "operations were sent, but not answered: " + e.Err.Error()
+	}
+	return "operations were not sent: " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Reply is what a server answered to one call.
+type Reply struct {
+	Outcomes   []*rpcv1.Outcome // one an operation
+	Generation uint64           // of the server's partition map
+}
+
+// Options of a stream.
+type Options struct {
+	Forwarded bool          // the caller is a compute server: the server may not forward again
+	Limit     time.Duration // of each operation at the server; 0 = the server's default
+}
+
+// Stream is a Do stream that is opened when it is first needed and again after it broke. Safe for concurrent use.
+type Stream struct {
+	client rpcv1.ComputeClient
+	o      Options
+
+	mu     sync.Mutex
+	closed bool
+	queue  []*call // not sent yet, in order
+	queued int     // operations in queue
+	live   *live   // nil when no stream is open
+}
+
+// call is one Do.
+type call struct {
+	ops   []*rpcv1.Operation
+	sent  bool // under Stream.mu
+	done  chan struct{}
+	reply Reply
+	err   error
+}
+
+// New makes a stream to the server behind client.
+func New(client rpcv1.ComputeClient, o Options) *Stream { return &Stream{client: client, o: o} }
+
+// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The operations and what they point to
+// belong to the stream from then on, even after an error. Every error is an *Error.
+func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) {
+	c := &call{ops: ops, done: make(chan struct{})}
+	if err := s.enqueue(c); err != nil {
+		return Reply{}, &Error{Err: err}
+	}
+	select {
+	case <-c.done:
+		return c.reply, c.err
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-c.done: // the answer won the race
+		return c.reply, c.err
+	default:
+	}
+	if !c.sent {
+		s.unqueue(c)
+	}
+	return Reply{}, &Error{Sent: c.sent, Err: context.Cause(ctx)}
+}
+
+// Close fails everything that is under way.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	s.closed = true
+	l := s.live
+	s.mu.Unlock()
+	if l != nil {
+		s.fail(l, ErrClosed)
+	}
+}
+
+func (s *Stream) enqueue(c *call) error {
+	if len(c.ops) == 0 || len(c.ops) > MaxCall {
+		return fmt.Errorf("%d operations in one call; 1 to %d are possible", len(c.ops), MaxCall)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if s.queued+len(c.ops) > MaxQueued {
+		return ErrQueueFull
+	}
+	s.queue = append(s.queue, c)
+	s.queued += len(c.ops)
+	if s.live == nil {
+		s.live = s.open()
+	}
+	s.live.poke()
+	return nil
+}
+
+func (s *Stream) unqueue(c *call) {
+	for i := range s.queue {
+		if s.queue[i] == c {
+			s.queue = append(s.queue[:i], s.queue[i+1:]...)
+			s.queued -= len(c.ops)
+			return
+		}
+	}
+}

@@ -1,0 +1,150 @@
+//env:real streams of gRPC are channels and goroutines
+
+package dostream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// live is one open stream: a goroutine that sends and one that receives. The first of them to meet an error ends both, and
+// every call that waits; the next call opens another stream.
+type live struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // one element: there is something to send, or room to send it
+
+	// Under Stream.mu.
+	unanswered map[uint64]*batch
+	next       uint64
+}
+
+// batch is the calls of one DoRequest, in order.
+type batch struct {
+	id    uint64
+	calls []*call
+	count int
+}
+
+func (l *live) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// open starts a stream. Called under s.mu.
+func (s *Stream) open() *live {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{}}
+	go func() {
+		stream, err := s.client.Do(ctx)
+		if err != nil {
+			s.fail(l, err)
+			return
+		}
+		go s.receive(l, stream)
+		s.send(l, stream)
+	}()
+	return l
+}
+
+func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
+	for {
+		b := s.take(l)
+		if b == nil {
+			select {
+			case <-l.wake:
+				continue
+			case <-l.ctx.Done():
+				return
+			}
+		}
+		req := &rpcv1.DoRequest{Id: b.id, Forwarded: s.o.Forwarded, LimitMilliseconds: uint32(s.o.Limit / time.Millisecond)}
+		for _, c := range b.calls {
+			req.Operations = append(req.Operations, c.ops...)
+		}
+		if err := stream.Send(req); err != nil {
+			// The reason arrives at the receiving end; Send only says that there is one.
+			return
+		}
+	}
+}
+
+// take makes a batch of what is queued; nil when there is nothing, or too much is unanswered.
+func (s *Stream) take(l *live) *batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 || len(l.unanswered) >= MaxUnanswered || s.live != l {
+		return nil
+	}
+	l.next++
+	b := &batch{id: l.next}
+	for len(s.queue) > 0 {
+		c := s.queue[0]
+		if len(b.calls) > 0 && b.count+len(c.ops) > MaxBatch {
+			break
+		}
+		c.sent = true
+		b.calls = append(b.calls, c)
+		b.count += len(c.ops)
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		s.queued -= len(c.ops)
+	}
+	l.unanswered[b.id] = b
+	return b
+}
+
+func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
+	for {
+		reply, err := stream.Recv()
+		if err != nil {
+			s.fail(l, err)
+			return
+		}
+		s.mu.Lock()
+		b := l.unanswered[reply.Id]
+		fits := b != nil && len(reply.Outcomes) == b.count
+		if fits {
+			delete(l.unanswered, reply.Id)
+		}
+		s.mu.Unlock()
+		if !fits {
+			s.fail(l, fmt.Errorf("the server answered batch %d with %d outcomes, which fits nothing that was asked", reply.Id, len(reply.Outcomes)))
+			return
+		}
+		l.poke()
+		outcomes := reply.Outcomes
+		for _, c := range b.calls {
+			c.reply = Reply{Outcomes: outcomes[:len(c.ops):len(c.ops)], Generation: reply.MapGeneration}
+			outcomes = outcomes[len(c.ops):]
+			close(c.done)
+		}
+	}
+}
+
+// fail ends a stream and all calls that wait for it or for being sent.
+func (s *Stream) fail(l *live, err error) {
+	l.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live != l {
+		return
+	}
+	s.live = nil
+	for _, b := range l.unanswered {
+		for _, c := range b.calls {
+			c.err = &Error{Sent: true, Err: err}
+			close(c.done)
+		}
+	}
+	for _, c := range s.queue {
+		c.err = &Error{Err: err}
+		close(c.done)
+	}
+	s.queue, s.queued = nil, 0
+}
