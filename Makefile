@@ -1,0 +1,76 @@
+# dmindex. `make help` lists the targets. Everything a target needs it installs (Debian packages, as root) or builds, and keeps in
+# $DMINDEX_CACHE (default ~/.cache/dmindex) for the next time.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/dmindex/dmindex/cmd/dmindex/internal/version.version=$(VERSION)
+IMAGE ?= localhost/dmindex:dev
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+
+## Build
+
+.PHONY: build
+build: ## build bin/dmindex and bin/kubectl-dmindex
+	@CGO_ENABLED=0 go build -trimpath -ldflags='$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: image
+image: build ## write the container image to bin/dmindex.tar (OCI archive), without a Docker daemon
+	@hack/build-image $(IMAGE) bin/dmindex.tar
+
+.PHONY: generate
+generate: ## generate code, CRDs and RBAC anew
+	@hack/deps protobuf-compiler
+	@hack/generate-rpc
+	@hack/generate-api
+
+## Test
+
+.PHONY: test
+test: ## unit and integration tests, with the race detector and invariants; lint
+	@hack/deps redis-server redis-tools protobuf-compiler
+	@hack/test
+
+.PHONY: lint
+lint: ## lint only
+	@hack/lint
+
+.PHONY: check-generated
+check-generated: ## fail if generated files are not what `make generate` writes
+	@hack/check-generated
+
+.PHONY: fuzz
+fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
+	@hack/fuzz
+
+.PHONY: bench
+bench: ## benchmarks of fabric, index and serving; ratios in one run
+	@hack/deps redis-server redis-tools
+	@hack/bench
+
+## On a real Kubernetes (CLUSTER=current IMAGE=... uses the cluster of the current kubectl context)
+
+.PHONY: e2e
+e2e: ## the short end-to-end suite on a real Kubernetes that it boots itself
+	@test/e2e/run short
+
+.PHONY: e2e-full
+e2e-full: ## the long end-to-end suite: soaks and matrices
+	@test/e2e/run full
+
+.PHONY: demo
+demo: ## the main job: boots a cluster, makes an index, loads, asks, scales, breaks and restores it
+	@hack/demo/run
+
+.PHONY: demo-down
+demo-down: ## end the demo's cluster
+	@hack/cluster/down
+
+.PHONY: clean
+clean: ## delete what was built here (the cache stays)
+	@rm -rf bin
