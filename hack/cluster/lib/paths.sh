@@ -6,6 +6,7 @@ cluster_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hack_dir=$(dirname "$cluster_dir")
 modules_dir=$cluster_dir/modules
 cache=${DMINDEX_CACHE:-$HOME/.cache/dmindex}
+PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ip, nft and conntrack, and not every root has it
 state=$(realpath -m "${DMINDEX_STATE:-/var/tmp/dmindex-cluster}")
 export cluster_dir cache state
 

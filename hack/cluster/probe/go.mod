@@ -1,0 +1,3 @@
+module github.com/dmindex/dmindex/hack/cluster/probe
+
+go 1.26.0
