@@ -24,6 +24,10 @@ var (
 	ErrTimeout = errors.New("memory server did not answer in time")
 	// ErrRefused is returned when a memory server does not admit a token.
 	ErrRefused = errors.New("memory server refuses the token")
+	// ErrVersion is returned when the memory server speaks another version of a provider's protocol.
+	ErrVersion = errors.New("protocol versions differ")
+	// ErrTooMany is returned when a connection or queue pair would exceed a limit of the memory server.
+	ErrTooMany = errors.New("too many connections or queue pairs")
 	// ErrLostMemory is returned when a memory server came back without the content that the caller knew.
 	ErrLostMemory = errors.New("memory server lost its content")
 )

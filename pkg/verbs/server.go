@@ -3,6 +3,7 @@ package verbs
 import (
 	"net"
 	"os"
+	"time"
 )
 
 // Memory is a region as its server holds it: mapped bytes and, where clients of the same host can map it too, its file.
@@ -22,6 +23,33 @@ type Peer struct {
 type Admission interface {
 	// Admit consumes a token: a second Admit of the same one fails with ErrRefused.
 	Admit(Token) (Peer, error)
+}
+
+// ServerOptions is what a memory server gives to each of its providers.
+type ServerOptions struct {
+	Memory      []Memory  // mapped at multiples of 8, until after Server.Close
+	Incarnation uint64    // of the content; clients that expect another are refused with ErrLostMemory
+	Admission   Admission // required
+
+	HandshakeLimit time.Duration // for a client to present its token; 0 = DefaultHandshakeLimit
+	MaxConns       int           // connections at once, those still unadmitted included; 0 = DefaultMaxConns
+}
+
+// What ServerOptions has where it says nothing.
+const (
+	DefaultHandshakeLimit = 5 * time.Second
+	DefaultMaxConns       = 1024
+)
+
+// WithDefaults is o with its zero limits filled in.
+func (o ServerOptions) WithDefaults() ServerOptions {
+	if o.HandshakeLimit == 0 {
+		o.HandshakeLimit = DefaultHandshakeLimit
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = DefaultMaxConns
+	}
+	return o
 }
 
 // Server is the memory server's half of a provider. It serves regions that outlive it.

@@ -180,21 +180,36 @@ func Post(qp QP, list []Request) error {
 	return qp.Wait()
 }
 
+// Stager is a QP whose provider sends the lists of several queue pairs together. PostAll uses it; others need not.
+type Stager interface {
+	// Stage is Start, except that the list need not be on its way before Flush, or Wait, or a Start of any queue pair of
+	// the same connection.
+	Stage(list []Request) error
+	// Flush sends what is staged on the connection of this queue pair, and does nothing where nothing is.
+	Flush()
+}
+
 // PostAll posts lists[i] on qps[i] and waits for all of them: one round trip in all. Empty lists are passed over. It returns
 // the first error in order, after every started list has ended. The QPs must differ.
-func PostAll(qps []QP, lists [][]Request) error {
-	var first error
+func PostAll(qps []QP, lists [][]Request) (first error) {
 	started := 0
-	for i, qp := range qps {
-		if len(lists[i]) == 0 {
-			started++
+	for ; started < len(qps) && first == nil; started++ {
+		list := lists[started]
+		if len(list) == 0 {
 			continue
 		}
-		if first = qp.Start(lists[i]); first != nil {
+		if s, ok := qps[started].(Stager); ok {
+			first = s.Stage(list)
+		} else {
+			first = qps[started].Start(list)
+		}
+		if first != nil {
 			break
 		}
-		if started == i {
-			started++
+	}
+	for i, qp := range qps[:started] {
+		if s, ok := qp.(Stager); ok && len(lists[i]) > 0 {
+			s.Flush() // all of them before the first wait: they may be of different connections
 		}
 	}
 	counted := false

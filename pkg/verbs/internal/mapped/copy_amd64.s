@@ -1,0 +1,50 @@
+#include "textflag.h"
+
+// func moveWords(dst, src unsafe.Pointer, words uintptr)
+//
+// Lines of 64 bytes by 16-byte moves, the rest by words. A 16-byte move may be performed as two accesses, but they part at an
+// aligned word: a processor splits an access only at a cache line, and the region's side is aligned to 8. No REP MOVS and no
+// non-temporal stores: the first may go byte by byte, the second are not ordered like other stores.
+TEXT ·moveWords(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ words+16(FP), CX
+	SUBQ $8, CX
+	JB   rest
+
+line:
+	MOVUPS 0(SI), X0
+	MOVUPS 16(SI), X1
+	MOVUPS 32(SI), X2
+	MOVUPS 48(SI), X3
+	MOVUPS X0, 0(DI)
+	MOVUPS X1, 16(DI)
+	MOVUPS X2, 32(DI)
+	MOVUPS X3, 48(DI)
+	ADDQ   $64, SI
+	ADDQ   $64, DI
+	SUBQ   $8, CX
+	JAE    line
+
+rest:
+	ADDQ $8, CX
+	JZ   done
+
+word:
+	MOVQ (SI), AX
+	MOVQ AX, (DI)
+	ADDQ $8, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNZ  word
+
+done:
+	RET
+
+// func Barrier()
+//
+// A locked read-modify-write of the stack orders loads and stores of write-back memory as MFENCE does, and is faster.
+TEXT ·Barrier(SB), NOSPLIT, $8-0
+	LOCK
+	ORL $0, 0(SP)
+	RET

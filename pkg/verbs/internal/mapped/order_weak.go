@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package mapped
+
+// weakOrder says that the processor reorders more than a store with a later load, so that every pair of requests needs a
+// barrier.
+const weakOrder = true

@@ -1,0 +1,253 @@
+// Package serve is what the servers of shm and tcp share: accepting within limits, the handshake, the table of sessions, and
+// cutting them.
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
+)
+
+// Provider is what a provider adds. All fields are required.
+type Provider struct {
+	Capabilities verbs.Capabilities
+	MaxQPs       uint32
+	Regions      []verbs.Region
+
+	// Answer sends the answer that opens a session, and what belongs to it.
+	Answer func(c net.Conn, answer []byte) error
+	// Run serves an admitted session until its connection ends or it is cut. When it returns, nothing of the session
+	// takes effect any more, as far as the provider can tell. The connection is closed by the caller.
+	Run func(s *Session)
+	// Cut makes Run return soon. It may be called several times, and before Run.
+	Cut func(s *Session)
+}
+
+// Session is an admitted connection.
+type Session struct {
+	Conn net.Conn
+	Peer verbs.Peer
+
+	id   uint64
+	done chan struct{} // closed when the session has ended
+}
+
+// Done is closed when the session has ended.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Server is a verbs.Server. Safe for concurrent use.
+type Server struct {
+	o verbs.ServerOptions
+	p Provider
+
+	admitting sync.Mutex // held from Admit until the session is in the table, so that Disconnect misses none
+
+	mu        sync.Mutex
+	closed    bool
+	listeners map[net.Listener]struct{}
+	conns     map[net.Conn]struct{} // all, for Close and for the limit
+	sessions  map[uint64]*Session
+	running   sync.WaitGroup // a member for each of conns
+}
+
+// New makes a server of provider p.
+func New(o verbs.ServerOptions, p Provider) (*Server, error) {
+	if o.Admission == nil {
+		return nil, errors.New("server options: Admission is required")
+	}
+	return &Server{
+		o: o.WithDefaults(), p: p,
+		listeners: map[net.Listener]struct{}{},
+		conns:     map[net.Conn]struct{}{},
+		sessions:  map[uint64]*Session{},
+	}, nil
+}
+
+// Serve implements verbs.Server. It closes l.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+	}()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			s.mu.Lock()
+			closed := s.closed
+			s.mu.Unlock()
+			if closed {
+				return nil
+			}
+			var ne net.Error
+			if errors.As(err, &ne) && ne.Timeout() {
+				continue
+			}
+			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
+		}
+		s.start(c)
+	}
+}
+
+// start gives c a goroutine, or answers that there are too many connections.
+func (s *Server) start(c net.Conn) {
+	s.mu.Lock()
+	switch {
+	case s.closed:
+		s.mu.Unlock()
+		c.Close()
+		return
+	case len(s.conns) >= s.o.MaxConns:
+		s.mu.Unlock()
+		// The answer fits into the socket's buffer, so this does not block the accepting goroutine.
+		c.SetWriteDeadline(time.Now().Add(time.Second))
+		refusal := hello.Answer{Code: hello.Full}
+		c.Write(refusal.Append(nil))
+		c.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.running.Add(1)
+	s.mu.Unlock()
+	go s.handle(c)
+}
+
+func (s *Server) handle(c net.Conn) {
+	defer s.running.Done()
+	defer func() {
+		c.Close()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+	c.SetDeadline(time.Now().Add(s.o.HandshakeLimit))
+	h, err := hello.ReadHello(c)
+	var session *Session
+	if err == nil {
+		session, err = s.admit(c, h)
+	}
+	if err != nil {
+		refusal := hello.Answer{Code: hello.CodeOf(err)}
+		if errors.Is(err, verbs.ErrLostMemory) {
+			refusal.Incarnation = s.o.Incarnation
+		}
+		c.Write(refusal.Append(nil)) // whoever refuses cannot care whether it is heard
+		return
+	}
+	defer s.end(session)
+	answer := hello.Answer{
+		Incarnation: s.o.Incarnation, Session: session.id, MaxQPs: s.p.MaxQPs,
+		Capabilities: s.p.Capabilities, Regions: s.p.Regions,
+	}
+	if err := s.p.Answer(c, answer.Append(nil)); err != nil {
+		return
+	}
+	c.SetDeadline(time.Time{})
+	s.p.Run(session)
+}
+
+// admit lets a client in: token first, so that who has none learns nothing; then the incarnation; then its earlier sessions
+// end, so that nothing of them takes effect once the client has its answer (G3).
+func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
+	s.admitting.Lock()
+	peer, err := s.o.Admission.Admit(h.Token)
+	if err == nil && h.Incarnation != 0 && h.Incarnation != s.o.Incarnation {
+		err = verbs.ErrLostMemory
+	}
+	if err != nil {
+		s.admitting.Unlock()
+		return nil, err
+	}
+	session := &Session{Conn: c, Peer: peer, done: make(chan struct{})}
+	var earlier []*Session
+	s.mu.Lock()
+	for _, id := range h.Earlier {
+		if e := s.sessions[id]; e != nil && e.Peer == peer {
+			earlier = append(earlier, e)
+		}
+	}
+	for session.id == 0 || s.sessions[session.id] != nil {
+		session.id = rand.Uint64()
+	}
+	s.sessions[session.id] = session
+	closed := s.closed
+	s.mu.Unlock()
+	s.admitting.Unlock()
+	if closed {
+		s.end(session)
+		return nil, net.ErrClosed
+	}
+	s.cut(earlier)
+	return session, nil
+}
+
+func (s *Server) end(session *Session) {
+	s.mu.Lock()
+	delete(s.sessions, session.id)
+	s.mu.Unlock()
+	close(session.done)
+}
+
+// cut ends sessions and waits for them.
+func (s *Server) cut(list []*Session) {
+	for _, e := range list {
+		s.p.Cut(e)
+	}
+	for _, e := range list {
+		<-e.done
+	}
+}
+
+// Disconnect implements verbs.Server.
+func (s *Server) Disconnect(match func(verbs.Peer) bool) int {
+	var list []*Session
+	s.admitting.Lock()
+	s.mu.Lock()
+	for _, e := range s.sessions {
+		if match(e.Peer) {
+			list = append(list, e)
+		}
+	}
+	s.mu.Unlock()
+	s.admitting.Unlock()
+	s.cut(list)
+	return len(list)
+}
+
+// Close implements verbs.Server.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for l := range s.listeners {
+		l.Close()
+	}
+	var list []*Session
+	admitted := map[net.Conn]bool{}
+	for _, e := range s.sessions {
+		list = append(list, e)
+		admitted[e.Conn] = true
+	}
+	for c := range s.conns {
+		if !admitted[c] {
+			c.Close()
+		}
+	}
+	s.mu.Unlock()
+	s.cut(list)
+	s.running.Wait()
+	return nil
+}

@@ -1,0 +1,146 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
+)
+
+// NewDevice makes the client's half.
+func NewDevice() verbs.Device { return device{} }
+
+type device struct{}
+
+func (device) Provider() string                        { return "shm" }
+func (device) NewArena(size int) (*verbs.Arena, error) { return verbs.MapArena(size) }
+func (device) Close() error                            { return nil }
+
+// Connect implements verbs.Device.
+func (device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	c, err := connect(t, limit)
+	if err != nil {
+		return nil, fmt.Errorf("shm: connect to %s: %w", t.Address, err)
+	}
+	return c, nil
+}
+
+func connect(t verbs.Target, limit time.Duration) (*conn, error) {
+	deadline := time.Now().Add(limit)
+	nc, err := net.DialTimeout("unix", t.Address, limit)
+	if err != nil {
+		return nil, streamError(err)
+	}
+	socket := nc.(*net.UnixConn)
+	socket.SetDeadline(deadline)
+	h := hello.Hello{Token: t.Token, Incarnation: t.Incarnation}
+	var files fileReader
+	var answer *hello.Answer
+	// A server that is full answers without reading, so a failed write is not yet the end.
+	_, writeErr := socket.Write(h.Append(nil))
+	files.socket = socket
+	if answer, err = hello.ReadAnswer(&files); err != nil && writeErr != nil {
+		err = writeErr
+	}
+	if err == nil {
+		err = answer.Err(t.Incarnation)
+	}
+	var c *conn
+	if err == nil {
+		c, err = newConn(socket, answer, files.fds)
+	}
+	files.close()
+	if err != nil {
+		socket.Close()
+		return nil, streamError(err)
+	}
+	socket.SetDeadline(time.Time{})
+	go c.watch()
+	return c, nil
+}
+
+// streamError names the package's error for one of the socket; others stay as they are.
+func streamError(err error) error {
+	var ne net.Error
+	var sys *os.SyscallError
+	switch {
+	case errors.As(err, &ne) && ne.Timeout():
+		return fmt.Errorf("%w: %w", verbs.ErrTimeout, err)
+	case errors.As(err, &ne), errors.As(err, &sys), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: %w", verbs.ErrDisconnected, err)
+	}
+	return err
+}
+
+// fileReader reads the answer and collects the descriptors that come with it.
+type fileReader struct {
+	socket *net.UnixConn
+	fds    []int
+}
+
+func (f *fileReader) Read(p []byte) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(8*4))
+	n, oobn, _, _, err := f.socket.ReadMsgUnix(p, oob)
+	if oobn > 0 {
+		messages, perr := unix.ParseSocketControlMessage(oob[:oobn])
+		for i := range messages {
+			if fds, e := unix.ParseUnixRights(&messages[i]); e == nil {
+				f.fds = append(f.fds, fds...)
+			}
+		}
+		err = errors.Join(err, perr)
+	}
+	if n == 0 && err == nil && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func (f *fileReader) close() {
+	for _, fd := range f.fds {
+		unix.Close(fd)
+	}
+}
+
+// mapRegions maps each region's file, whose descriptors are in the same order. On error nothing stays mapped.
+func mapRegions(regions []verbs.Region, fds []int) (mem []verbs.Memory, space *mapped.Space, err error) {
+	defer func() {
+		if err != nil {
+			unmap(mem)
+		}
+	}()
+	if len(fds) != len(regions) {
+		return mem, nil, fmt.Errorf("%d descriptors for %d regions: %w", len(fds), len(regions), hello.ErrMalformed)
+	}
+	for i, r := range regions {
+		var st unix.Stat_t
+		if err := unix.Fstat(fds[i], &st); err != nil {
+			return mem, nil, fmt.Errorf("size of region %d: %w", r.ID, err)
+		}
+		if uint64(st.Size) < r.Size {
+			return mem, nil, fmt.Errorf("region %d: file of %d bytes for a region of %d: %w",
+				r.ID, st.Size, r.Size, hello.ErrMalformed)
+		}
+		b, err := unix.Mmap(fds[i], 0, int(r.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return mem, nil, fmt.Errorf("map %d bytes of region %d: %w", r.Size, r.ID, err)
+		}
+		mem = append(mem, verbs.Memory{ID: r.ID, Bytes: b})
+	}
+	space, err = mapped.NewSpace(mem)
+	return mem, space, err
+}
+
+func unmap(mem []verbs.Memory) {
+	for _, m := range mem {
+		unix.Munmap(m.Bytes)
+	}
+}

@@ -1,0 +1,125 @@
+package shm
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
+)
+
+// The bits of qp.state.
+const (
+	busy = 1 << iota // Start executes a list: the mapping must stay
+	dead             // no list may start; qp.reason says why
+)
+
+// qp is a verbs.QP. Start executes the whole list, so Wait has nothing to wait for.
+type qp struct {
+	state   atomic.Uint32
+	reason  atomic.Pointer[error] // set before dead is
+	arena   *verbs.Arena
+	space   *mapped.Space
+	started bool
+	tally   verbs.Tally
+	conn    *conn
+}
+
+// Start implements verbs.QP.
+func (q *qp) Start(list []verbs.Request) error {
+	if q.started {
+		panic("shm: Start after Start without Wait")
+	}
+	if err := verbs.Check(list, q.arena, &q.conn.caps); err != nil {
+		if dead := q.Err(); dead != nil {
+			return dead
+		}
+		return err
+	}
+	if !q.state.CompareAndSwap(0, busy) {
+		return q.Err()
+	}
+	for i := range list {
+		if !q.space.InRange(&list[i]) {
+			q.leave()
+			return q.outOfRange(list, i)
+		}
+	}
+	pending := false
+	var old uint64
+	for i := range list {
+		r := &list[i]
+		old, pending = q.space.Apply(r, pending)
+		if r.Op.Atomic() {
+			mapped.PutNative(r.Local, old)
+		}
+	}
+	if pending {
+		mapped.Barrier() // what Wait reports is seen by everybody (G3)
+	}
+	q.leave()
+	q.started = true
+	q.tally.Posted(list)
+	return nil
+}
+
+// leave ends the execution. Any change of state is a read-modify-write, so a kill in between is not lost.
+func (q *qp) leave() { q.state.Add(^uint32(busy - 1)) }
+
+func (q *qp) outOfRange(list []verbs.Request, i int) error {
+	r := &list[i]
+	q.kill(fmt.Errorf("shm: request %d (%v of %d bytes at %d:%#x): %w",
+		i, r.Op, len(r.Local), r.Region, r.Remote, verbs.ErrOutOfRange))
+	return q.Err()
+}
+
+// Wait implements verbs.QP.
+func (q *qp) Wait() error {
+	if q.started {
+		q.started = false
+		return nil
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	panic("shm: Wait without Start")
+}
+
+// SetLimit implements verbs.QP: no Wait takes any time.
+func (q *qp) SetLimit(time.Duration) {}
+
+func (q *qp) Tally() *verbs.Tally { return &q.tally }
+
+// Err implements verbs.QP.
+func (q *qp) Err() error {
+	if r := q.reason.Load(); r != nil {
+		return *r
+	}
+	return nil
+}
+
+// kill lets no list start any more; one that executes goes on. The first reason counts. Safe for concurrent use.
+func (q *qp) kill(reason error) {
+	q.reason.CompareAndSwap(nil, &reason)
+	q.state.Or(dead)
+}
+
+// drain waits until no list executes. The queue pair must have been killed. A list ends by itself within microseconds, so
+// this waits by yielding.
+func (q *qp) drain() {
+	for q.state.Load()&busy != 0 {
+		runtime.Gosched()
+	}
+}
+
+// Close implements verbs.QP.
+func (q *qp) Close() error {
+	q.kill(fmt.Errorf("shm: queue pair: %w", verbs.ErrClosed))
+	q.started = false
+	q.conn.mu.Lock()
+	defer q.conn.mu.Unlock()
+	delete(q.conn.qps, q)
+	return nil
+}

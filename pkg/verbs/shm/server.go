@@ -1,0 +1,94 @@
+// Package shm is the fabric for one host: the client maps the memory server's regions and executes its requests itself.
+//
+// The server passes the files of its regions over a Unix socket once it has admitted the client's token; after that no code of
+// the server runs per operation. The socket stays open: its end tells the client that it was cut or that the server died, and
+// tells the server that the client is gone.
+//
+// A client that maps the memory is trusted with it. Disconnect asks it to stop and waits until it says that it has; a client
+// that does not answer (frozen, or not of this code) is out of the provider's reach until its process is dead.
+package shm
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/serve"
+)
+
+// MaxQPs is how many queue pairs one connection may have.
+const MaxQPs = 1024
+
+// stopLimit is how long a client has to stop once it is asked to.
+const stopLimit = 2 * time.Second
+
+// Capabilities are those of every connection of this provider. A READ takes effect before a later READ on every processor: on
+// amd64 by its own order, elsewhere by a barrier between the two. WholeWrite is a word: a client may die between any two.
+func Capabilities() verbs.Capabilities {
+	return verbs.Capabilities{OrderedReads: true, MaskedAtomics: true, WholeWrite: 8}
+}
+
+// NewServer makes the memory server's half. Every region must have a file, of which it is the start. Serve takes listeners of
+// network "unix".
+func NewServer(o verbs.ServerOptions) (verbs.Server, error) {
+	space, err := mapped.NewSpace(o.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("shm server: %w", err)
+	}
+	regions := space.Regions()
+	fds := make([]int, len(regions)) // in the order of regions
+	for _, m := range o.Memory {
+		if m.File == nil {
+			return nil, fmt.Errorf("shm server: region %d has no file to share", m.ID)
+		}
+		for i, r := range regions {
+			if r.ID == m.ID {
+				fds[i] = int(m.File.Fd())
+			}
+		}
+	}
+	return serve.New(o, serve.Provider{
+		Capabilities: Capabilities(),
+		MaxQPs:       MaxQPs,
+		Regions:      regions,
+		Answer:       func(c net.Conn, answer []byte) error { return sendFiles(c, answer, fds) },
+		Run:          waitForEnd,
+		Cut:          askToStop,
+	})
+}
+
+// sendFiles sends the answer with the regions' descriptors.
+func sendFiles(c net.Conn, answer []byte, fds []int) error {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return fmt.Errorf("shm server: %v is no Unix socket", c.LocalAddr())
+	}
+	n, _, err := u.WriteMsgUnix(answer, unix.UnixRights(fds...), nil)
+	if err == nil && n < len(answer) { // the descriptors went with the first byte
+		_, err = u.Write(answer[n:])
+	}
+	return err
+}
+
+// waitForEnd returns when the client has closed its end, which it does once none of its requests runs any more.
+func waitForEnd(s *serve.Session) {
+	var b [1]byte
+	s.Conn.Read(b[:]) // the client has nothing to say: a byte ends the session as well as an error
+}
+
+// askToStop shows the client the end of the stream. It stops its queue pairs and closes its end; the server gives up on a
+// client that has not done so within stopLimit.
+func askToStop(s *serve.Session) {
+	if u, ok := s.Conn.(*net.UnixConn); ok {
+		u.CloseWrite()
+	}
+	giveUp := time.AfterFunc(stopLimit, func() { s.Conn.Close() })
+	go func() {
+		<-s.Done()
+		giveUp.Stop()
+	}()
+}

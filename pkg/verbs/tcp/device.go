@@ -1,0 +1,109 @@
+// Package tcp is the fabric for any cluster: the memory server executes the lists that arrive over a TCP connection.
+//
+// One connection carries all queue pairs of a Conn. Lists of different goroutines that are posted at about the same time go
+// out in one system call, and one read of the server may bring many of them; see wire.go for the frames, conn.go for who
+// writes when.
+//
+// # Quiet queue pairs (G3)
+//
+// Conn.Close says farewell: the server answers once it has executed everything before it, so nothing takes effect after Close
+// has returned nil. If the server does not answer within five seconds, or the connection broke before, Close returns an error, and requests that
+// are still on their way may take effect. The next Connect of the same Device to the same address names such connections, and the
+// server ends them before it admits the new one. A client that connects in another way must be fenced first (Server.Disconnect).
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
+)
+
+// NewDevice makes the client's half.
+func NewDevice() verbs.Device { return &device{broken: map[string][]uint64{}} }
+
+type device struct {
+	mu     sync.Mutex
+	broken map[string][]uint64 // by address: sessions that ended without a farewell, at most hello.MaxEarlier
+}
+
+func (*device) Provider() string                        { return "tcp" }
+func (*device) NewArena(size int) (*verbs.Arena, error) { return verbs.MapArena(size) }
+func (*device) Close() error                            { return nil }
+
+// Connect implements verbs.Device.
+func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	c, err := d.connect(t, limit)
+	if err != nil {
+		return nil, fmt.Errorf("tcp: connect to %s: %w", t.Address, err)
+	}
+	return c, nil
+}
+
+func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
+	deadline := time.Now().Add(limit)
+	socket, err := net.DialTimeout("tcp", t.Address, limit)
+	if err != nil {
+		return nil, streamError(err)
+	}
+	d.mu.Lock()
+	earlier := slices.Clone(d.broken[t.Address])
+	d.mu.Unlock()
+	answer, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
+	if err != nil {
+		socket.Close()
+		return nil, streamError(err)
+	}
+	d.mu.Lock()
+	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
+	d.mu.Unlock()
+	keepAlive(socket)
+	return newConn(socket, answer, func() { d.remember(t.Address, answer.Session) }), nil
+}
+
+// greet exchanges the handshake. A server that is full answers without reading, so a failed write is not yet the end.
+func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, error) {
+	socket.SetDeadline(deadline)
+	_, writeErr := socket.Write(h.Append(nil))
+	answer, err := hello.ReadAnswer(socket)
+	if err != nil {
+		if writeErr != nil {
+			err = writeErr
+		}
+		return nil, err
+	}
+	if err := answer.Err(h.Incarnation); err != nil {
+		return nil, err
+	}
+	socket.SetDeadline(time.Time{})
+	return answer, nil
+}
+
+// remember notes a session that ended without a farewell. The oldest is forgotten where there are too many: the server can
+// hold no more connections than that either.
+func (d *device) remember(address string, session uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := append(d.broken[address], session)
+	d.broken[address] = list[max(0, len(list)-hello.MaxEarlier):]
+}
+
+// streamError names the package's error for one of the socket; others stay as they are.
+func streamError(err error) error {
+	var ne net.Error
+	var sys *os.SyscallError
+	switch {
+	case errors.As(err, &ne) && ne.Timeout():
+		return fmt.Errorf("%w: %w", verbs.ErrTimeout, err)
+	case errors.As(err, &ne), errors.As(err, &sys), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: %w", verbs.ErrDisconnected, err)
+	}
+	return err
+}
