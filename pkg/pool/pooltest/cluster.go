@@ -1,0 +1,332 @@
+// Package pooltest is a set of memory servers inside a test: real providers over real mappings, with a chunk ledger in place of the
+// control service.
+package pooltest
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/shm"
+	"github.com/dmindex/dmindex/pkg/verbs/tcp"
+)
+
+// Identity of the index that every cluster admits.
+const Identity = "pooltest"
+
+// superblocks is where chunks begin: the slots lie before it.
+const superblocks = 64 << 10
+
+// Options of a cluster. Zero fields have the defaults given.
+type Options struct {
+	Provider   string // "shm" (default) or "tcp"
+	Servers    int    // 2
+	Chunks     int    // of each server; 8
+	ChunkBytes int    // 1 MiB
+	Locks      int    // of each server's table; 4096
+	FirstID    uint16 // of the servers; 1
+}
+
+func (o Options) withDefaults() Options {
+	set := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if o.Provider == "" {
+		o.Provider = "shm"
+	}
+	if o.FirstID == 0 {
+		o.FirstID = 1
+	}
+	set(&o.Servers, 2)
+	set(&o.Chunks, 8)
+	set(&o.ChunkBytes, 1<<20)
+	set(&o.Locks, 4096)
+	return o
+}
+
+// Cluster is the memory servers of one index. Safe for concurrent use.
+type Cluster struct {
+	Options Options
+	device  verbs.Device
+
+	mu       sync.Mutex
+	servers  []*server
+	clients  uint16
+	cut      bool
+	refusals map[uint16]error
+}
+
+type server struct {
+	id      uint16
+	memory  []verbs.Memory
+	half    verbs.Server
+	address string
+	tokens  map[verbs.Token]verbs.Peer
+	mu      *sync.Mutex // the cluster's
+	used    []bool
+	served  chan error
+}
+
+// New starts a cluster that ends with the test.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	c := &Cluster{Options: o.withDefaults(), refusals: map[uint16]error{}}
+	switch c.Options.Provider {
+	case "shm":
+		c.device = shm.NewDevice()
+	case "tcp":
+		c.device = tcp.NewDevice()
+	default:
+		t.Fatalf("pooltest: unknown provider %q", c.Options.Provider)
+	}
+	for i := range c.Options.Servers {
+		s, err := c.start(t, c.Options.FirstID+uint16(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.servers = append(c.servers, s)
+	}
+	return c
+}
+
+func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
+	o := c.Options
+	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, used: make([]bool, o.Chunks), served: make(chan error, 1)}
+	for _, r := range []struct {
+		id    verbs.RegionID
+		bytes int
+	}{{verbs.RegionData, superblocks + o.Chunks*o.ChunkBytes}, {verbs.RegionLocks, max(4096, o.Locks*2)}} {
+		m, err := mapRegion(t, r.id, r.bytes)
+		if err != nil {
+			return nil, err
+		}
+		s.memory = append(s.memory, m)
+	}
+	options := verbs.ServerOptions{Memory: s.memory, Incarnation: uint64(id) + 1000, Admission: s}
+	var listener net.Listener
+	var err error
+	if o.Provider == "shm" {
+		s.half, err = shm.NewServer(options)
+		if err != nil {
+			return nil, err
+		}
+		// A path of its own: a test's name may be longer than a Unix address can be.
+		dir, derr := os.MkdirTemp("", "pool")
+		if derr != nil {
+			return nil, derr
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		listener, err = net.Listen("unix", filepath.Join(dir, "s"))
+	} else {
+		s.half, err = tcp.NewServer(options)
+		if err != nil {
+			return nil, err
+		}
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.address = listener.Addr().String()
+	go func() { s.served <- s.half.Serve(listener) }()
+	t.Cleanup(func() {
+		s.half.Close()
+		if err := <-s.served; err != nil {
+			t.Errorf("pooltest: server %d: %v", id, err)
+		}
+		for _, m := range s.memory {
+			unix.Munmap(m.Bytes)
+			m.File.Close()
+		}
+	})
+	return s, nil
+}
+
+func mapRegion(t testing.TB, id verbs.RegionID, size int) (verbs.Memory, error) {
+	t.Helper()
+	fd, err := unix.MemfdCreate("pooltest", unix.MFD_CLOEXEC)
+	if err != nil {
+		return verbs.Memory{}, fmt.Errorf("memfd: %w", err)
+	}
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return verbs.Memory{}, fmt.Errorf("memfd of %d bytes: %w", size, err)
+	}
+	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return verbs.Memory{}, fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	return verbs.Memory{ID: id, Bytes: b, File: os.NewFile(uintptr(fd), "pooltest")}, nil
+}
+
+// Admit implements verbs.Admission.
+func (s *server) Admit(token verbs.Token) (verbs.Peer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	peer, ok := s.tokens[token]
+	if !ok {
+		return verbs.Peer{}, verbs.ErrRefused
+	}
+	delete(s.tokens, token)
+	return peer, nil
+}
+
+// Open makes a new client of the cluster that is closed with the test.
+func (c *Cluster) Open(t testing.TB) *pool.Pool {
+	t.Helper()
+	p, err := pool.Open(pool.Config{Env: env.Real(), Control: c.Control(), Devices: []verbs.Device{c.device}, Identity: Identity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// A connection that the test cut has no end that could be confirmed.
+		if err := p.Close(); err != nil && !c.wasCut() {
+			t.Errorf("pooltest: close the pool: %v", err)
+		}
+	})
+	return p
+}
+
+// UsedChunks is how many chunks are handed out, on all servers.
+func (c *Cluster) UsedChunks() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		for _, used := range s.used {
+			if used {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Memory is the data region of a server as the server sees it, for tests that look behind the fabric.
+func (c *Cluster) Memory(id uint16, region verbs.RegionID) []byte {
+	for _, s := range c.servers {
+		if s.id == id {
+			return s.memory[region].Bytes
+		}
+	}
+	panic(fmt.Sprintf("pooltest: no server %d", id))
+}
+
+func (c *Cluster) wasCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
+}
+
+// Cut disconnects every client of a server.
+func (c *Cluster) Cut(id uint16) int {
+	c.mu.Lock()
+	c.cut = true
+	c.mu.Unlock()
+	for _, s := range c.servers {
+		if s.id == id {
+			return s.half.Disconnect(func(verbs.Peer) bool { return true })
+		}
+	}
+	panic(fmt.Sprintf("pooltest: no server %d", id))
+}
+
+// Refuse makes every later chunk allocation on a server fail with err; nil ends that.
+func (c *Cluster) Refuse(id uint16, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusals[id] = err
+}
+
+// Control is the control path of the cluster's index.
+func (c *Cluster) Control() pool.Control { return control{c} }
+
+type control struct{ *Cluster }
+
+func (c control) Servers() []uint16 {
+	ids := make([]uint16, len(c.servers))
+	for i, s := range c.servers {
+		ids[i] = s.id
+	}
+	return ids
+}
+
+func (c control) Register(time.Duration) (uint16, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clients++
+	return c.clients, nil
+}
+
+func (c control) find(id uint16) (*server, error) {
+	for _, s := range c.servers {
+		if s.id == id {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("no memory server %d: %w", id, verbs.ErrDisconnected)
+}
+
+func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error) {
+	s, err := c.find(id)
+	if err != nil {
+		return pool.Grant{}, err
+	}
+	var token verbs.Token
+	rand.Read(token[:])
+	c.mu.Lock()
+	s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
+	c.mu.Unlock()
+	return pool.Grant{
+		Provider:   c.Options.Provider,
+		Target:     verbs.Target{Address: s.address, Token: token, Incarnation: uint64(id) + 1000},
+		Superblock: 4096,
+		LockOffset: 0,
+		Locks:      uint64(c.Options.Locks),
+		ChunkBytes: uint64(c.Options.ChunkBytes),
+	}, nil
+}
+
+func (c control) AllocateChunk(id, _ uint16, _ time.Duration) (uint64, error) {
+	s, err := c.find(id)
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusals[id]; err != nil {
+		return 0, err
+	}
+	for i, used := range s.used {
+		if !used {
+			s.used[i] = true
+			return superblocks + uint64(i*c.Options.ChunkBytes), nil
+		}
+	}
+	return 0, fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.used), id, pool.ErrPoolFull)
+}
+
+func (c control) FreeChunk(id, _ uint16, offset uint64, _ time.Duration) error {
+	s, err := c.find(id)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := (offset - superblocks) / uint64(c.Options.ChunkBytes)
+	if offset < superblocks || i >= uint64(len(s.used)) || !s.used[i] {
+		return fmt.Errorf("chunk at %#x of memory server %d is not in use", offset, id)
+	}
+	s.used[i] = false
+	return nil
+}
