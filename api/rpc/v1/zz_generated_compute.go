@@ -95,6 +95,7 @@ const (
 	Outcome_UNAVAILABLE    Outcome_Code = 6 // nothing was done: draining, overloaded; try again
 	Outcome_UNKNOWN        Outcome_Code = 7 // whether it was done is not known: a memory server was lost on the way
 	Outcome_DATA_LOST      Outcome_Code = 8 // a memory server lost its content; the index is blocked until it is recreated
+	Outcome_TIMED_OUT      Outcome_Code = 9 // nothing was done within the limit
 )
 
 // Enum value maps for Outcome_Code.
@@ -109,6 +110,7 @@ var (
 		6: "UNAVAILABLE",
 		7: "UNKNOWN",
 		8: "DATA_LOST",
+		9: "TIMED_OUT",
 	}
 	Outcome_Code_value = map[string]int32{
 		"OK":             0,
@@ -120,6 +122,7 @@ var (
 		"UNAVAILABLE":    6,
 		"UNKNOWN":        7,
 		"DATA_LOST":      8,
+		"TIMED_OUT":      9,
 	}
 )
 
@@ -958,11 +961,11 @@ const file_compute_proto_rawDesc = "" +
 	"\n" +
 	"\x06UPSERT\x10\x04\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x05\"\xf7\x01\n" +
+	"\x06DELETE\x10\x05\"\x86\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1c.dmindex.rpc.v1.Outcome.CodeR\x04code\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\x89\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x98\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\x12\n" +
@@ -972,7 +975,8 @@ const file_compute_proto_rawDesc = "" +
 	"\tNOT_OWNER\x10\x05\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x06\x12\v\n" +
 	"\aUNKNOWN\x10\a\x12\r\n" +
-	"\tDATA_LOST\x10\b\"\xa3\x01\n" +
+	"\tDATA_LOST\x10\b\x12\r\n" +
+	"\tTIMED_OUT\x10\t\"\xa3\x01\n" +
 	"\tDoRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\n" +
