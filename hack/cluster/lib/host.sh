@@ -12,6 +12,7 @@ make_state_folder() {
 	mkdir -p "$state"/{log,run,volumes,volume-plugins}
 	echo "$node_count" >"$state/nodes"
 	echo "$bin" >"$state/bin"
+	echo "${METRICS:-0}" >"$state/metrics"
 	dirname "$(pause_image)" >"$state/images"
 }
 
@@ -89,14 +90,21 @@ boot_decided() {
 	[ -e "$state/ready" ] || [ -e "$state/failed" ] || ! recall "$state/init.pid"
 }
 
+show_end() { # FILE
+	[ -r "$1" ] || return 0
+	say "The end of ${1#"$state/log/"}:"
+	tail -n 15 "$1" | cut -c1-400 | sed 's/^/    /' >&2
+}
+
 explain_failed_boot() {
 	local reason log
 	say "the cluster did not come up. How far it came:"
 	sed 's/^/    /' "$state/log/boot.log" >&2
 	if [ -e "$state/failed" ]; then
 		{ read -r reason; read -r log; } <"$state/failed"
-		say "$reason. The end of ${log#"$state/log/"}:"
-		tail -n 15 "$log" | cut -c1-400 | sed 's/^/    /' >&2
+		say "$reason."
+		show_end "$log"
+		[[ $log != */node[0-9].log ]] || show_end "${log%.log}/kubelet.log"
 	fi
 	rm -rf "$state-failed"
 	cp -r "$state/log" "$state-failed"
