@@ -141,3 +141,6 @@ func (f *Files) ClientConfig(serverName string, protocols ...string) *tls.Config
 		RootCAs:      m.roots,
 	}
 }
+
+// NotAfter is when the certificate in force ends.
+func (f *Files) NotAfter() time.Time { return f.load().cert.Leaf.NotAfter }

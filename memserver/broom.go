@@ -1,0 +1,113 @@
+//env:real zeroing goes on beside the control service
+
+package memserver
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+)
+
+// broom zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a second, which bounds how long an
+// Admit or AllocateChunk waits on an otherwise full server.
+type broom struct {
+	accounts *accounts
+	region   *region
+	log      *slog.Logger
+	wake     chan struct{} // of one element
+}
+
+// progressEvery is how often the log says how far zeroing is.
+const progressEvery = 10 * time.Second
+
+func newBroom(a *accounts, r *region, log *slog.Logger) *broom {
+	b := &broom{accounts: a, region: r, log: log, wake: make(chan struct{}, 1)}
+	b.nudge() // for what an earlier process left
+	return b
+}
+
+// nudge says that there is something to zero.
+func (b *broom) nudge() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run zeroes until stop is closed.
+func (b *broom) run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-b.wake:
+		}
+		if !b.sweep(stop) {
+			return
+		}
+	}
+}
+
+// sweep zeroes all that is dirty; false if it was stopped before.
+func (b *broom) sweep(stop <-chan struct{}) bool {
+	start, told := time.Now(), time.Now()
+	done := 0
+	for b.step() {
+		done++
+		select {
+		case <-stop:
+			return false
+		default:
+		}
+		if time.Since(told) >= progressEvery {
+			told = time.Now()
+			b.log.Info("zeroing freed memory", "done", done, "left_chunks", b.left())
+		}
+	}
+	if done == 0 {
+		return true
+	}
+	b.log.Info("zeroed freed memory", "pieces", done, "took", time.Since(start))
+	if err := b.accounts.change(func(*ledger.Ledger) error { return nil }); err != nil {
+		b.log.Warn("what was zeroed could not be noted; after a restart it is zeroed again", "err", err)
+	}
+	return true
+}
+
+// step zeroes one piece; false if there is none. Nobody else gets the piece meanwhile, so the lock is free.
+func (b *broom) step() bool {
+	var slot int
+	var number uint32
+	var first, locks uint64
+	var isPlace, isChunk bool
+	b.accounts.read(func(l *ledger.Ledger) {
+		if slot, first, locks, isPlace = l.DirtyPlace(); !isPlace {
+			number, isChunk = l.DirtyChunk()
+		}
+	})
+	switch {
+	case isPlace:
+		b.region.zeroPlace(slot, first, locks)
+	case isChunk:
+		b.region.zeroChunk(number)
+	default:
+		return false
+	}
+	a := b.accounts
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if isPlace {
+		a.ledger.CleanedPlace(slot)
+	} else {
+		a.ledger.CleanedChunk(number)
+	}
+	close(a.cleaned)
+	a.cleaned = make(chan struct{})
+	return true
+}
+
+func (b *broom) left() (n uint64) {
+	b.accounts.read(func(l *ledger.Ledger) { n = l.Totals().Dirty })
+	return n
+}

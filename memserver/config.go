@@ -1,0 +1,142 @@
+package memserver
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+)
+
+// Config says what a memory server is. Zero fields have the default that their comment names.
+type Config struct {
+	// ID is the server's number in global addresses, 1 to 32767. It is used in logs and metrics only; 0 = not said.
+	ID uint16
+
+	// DataDir holds the region. On a hugetlbfs it lies in huge pages, in a tmpfs in memory, elsewhere in the page cache of a
+	// disk (then a restart of the machine loses the content all the same, and the server knows it). One process at a time.
+	// Empty = anonymous memory: nothing survives the process.
+	DataDir string
+
+	// StateDir holds the ledger, and is kept and lost together with DataDir. It must be able to hold ordinary files, so a
+	// DataDir on a hugetlbfs needs one. Empty = DataDir.
+	StateDir string
+
+	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge pages); the first chunk's
+	// room is header and superblocks. At least two chunks.
+	MemoryBytes uint64
+
+	// ChunkBytes is what is handed out at once: a power of two from MinChunkBytes to MaxChunkBytes. 0 = DefaultChunkBytes.
+	ChunkBytes uint64
+
+	// LockTableBytes is the size of the lock region, a multiple of 8; two bytes a lock. 0 = DefaultLockTableBytes.
+	LockTableBytes uint64
+
+	// Reserve takes all memory at the start, so that a lack of it is an error then and not the end of the process later.
+	// On a hugetlbfs the kernel reserves in any case.
+	Reserve bool
+
+	// Control is the host:port of the gRPC service. Required; port 0 = any free one (see Server.Addresses).
+	Control string
+	// Fabric is the host:port of the tcp provider. Empty = it is not offered. One of Fabric and Shm is required.
+	Fabric string
+	// Shm is the path of the shm provider's socket. Empty = it is not offered.
+	Shm string
+	// Metrics is the host:port of /metrics, /healthz and /readyz over plain HTTP. Empty = not served.
+	Metrics string
+
+	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they change. Required unless Insecure.
+	TLSDir string
+	// Insecure serves control calls without TLS and lets everybody make every call. Control, Fabric and Metrics must then be
+	// loopback addresses.
+	Insecure bool
+
+	// Version of the program, for Describe and metrics. Empty = "unknown".
+	Version string
+	// Logger; nil = nothing is logged.
+	Logger *slog.Logger
+}
+
+// What Config has where it says nothing.
+const (
+	DefaultChunkBytes     = 8 << 20
+	DefaultLockTableBytes = 256 << 10
+)
+
+const (
+	maxLockTableBytes = 1 << 30
+	maxMemoryBytes    = 1 << 47 // offsets in global addresses have 48 bits
+)
+
+// withDefaults is c with its zero fields filled in, or what is wrong with it.
+func (c Config) withDefaults() (Config, error) {
+	if c.ChunkBytes == 0 {
+		c.ChunkBytes = DefaultChunkBytes
+	}
+	if c.LockTableBytes == 0 {
+		c.LockTableBytes = DefaultLockTableBytes
+	}
+	if c.Version == "" {
+		c.Version = "unknown"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.ID > 1<<15-1 {
+		bad("ID is %d; 1 to 32767 are possible", c.ID)
+	}
+	if c.ChunkBytes&(c.ChunkBytes-1) != 0 || c.ChunkBytes < MinChunkBytes || c.ChunkBytes > MaxChunkBytes {
+		bad("ChunkBytes is %d; powers of two from %d to %d are possible", c.ChunkBytes, MinChunkBytes, MaxChunkBytes)
+	} else if c.MemoryBytes < 2*c.ChunkBytes || c.MemoryBytes > maxMemoryBytes {
+		bad("MemoryBytes is %d; from two chunks (%d) to %d are possible", c.MemoryBytes, 2*c.ChunkBytes, uint64(maxMemoryBytes))
+	}
+	if c.LockTableBytes%8 != 0 || c.LockTableBytes > maxLockTableBytes {
+		bad("LockTableBytes is %d; multiples of 8 up to %d are possible", c.LockTableBytes, maxLockTableBytes)
+	}
+	if c.StateDir != "" && c.DataDir == "" {
+		bad("StateDir is set without DataDir: anonymous memory does not survive, so its ledger must not either")
+	}
+	if c.Control == "" {
+		bad("Control is empty; write host:port, with port 0 for any")
+	}
+	if c.Fabric == "" && c.Shm == "" {
+		bad("neither Fabric nor Shm is set: nobody could reach the memory")
+	}
+	switch {
+	case c.Insecure && c.TLSDir != "":
+		bad("both Insecure and TLSDir are set; choose one")
+	case !c.Insecure && c.TLSDir == "":
+		bad("TLSDir is empty; name a directory with tls.crt, tls.key and ca.crt, or set Insecure on loopback addresses")
+	case c.Insecure:
+		for name, address := range map[string]string{"Control": c.Control, "Fabric": c.Fabric, "Metrics": c.Metrics} { //env:real messages in any order
+			if address != "" && !loopback(address) {
+				bad("%s is %q; without TLS only loopback addresses are possible", name, address)
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return c, fmt.Errorf("memory server configuration: %w", errors.Join(errs...))
+	}
+	return c, nil
+}
+
+// loopback says whether only this machine can reach an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// shape is the header of the region that c asks for, in a file system of that page size.
+func (c *Config) shape(pageSize uint64) (header, error) {
+	unit := max(c.ChunkBytes, pageSize)
+	h := header{dataBytes: c.MemoryBytes / unit * unit, chunkBytes: c.ChunkBytes, lockBytes: c.LockTableBytes, slots: superblockSlots, boot: bootID()}
+	if h.dataBytes < 2*c.ChunkBytes {
+		return header{}, fmt.Errorf("MemoryBytes %d is less than two chunks in whole pages of %d", c.MemoryBytes, pageSize)
+	}
+	return h, nil
+}

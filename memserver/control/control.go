@@ -1,0 +1,201 @@
+// Package control is the two-sided path from a client to the memory servers of its index: pool.Control over gRPC.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Config says which servers an index has and how to reach them.
+type Config struct {
+	// Index is the identity of the index.
+	Index string
+	// Name of this client, for people who read logs.
+	Name string
+	// Servers of the index, the home first. At least one.
+	Servers []Server
+	// Provider that Connect asks for: "tcp" or "shm".
+	Provider string
+	// TLS shows this client's certificate and trusts its CA bundle. Nil = without TLS, for servers on this machine.
+	TLS *identity.Files
+}
+
+// Server is one memory server.
+type Server struct {
+	ID          uint16
+	Control     string // host:port; the host is what its certificate names
+	Incarnation uint64 // that the index knows; 0 = whichever is there
+}
+
+// Client calls the memory servers of one index. It implements pool.Control. Safe for concurrent use. Nothing is dialled before
+// it is needed, and a server that went away is dialled again.
+type Client struct {
+	config Config
+	ids    []uint16
+	conns  map[uint16]*serverConn
+}
+
+type serverConn struct {
+	Server
+	grpc   *grpc.ClientConn
+	client rpcv1.MemoryClient
+}
+
+var _ pool.Control = (*Client)(nil)
+
+// maxReply bounds what a server may answer: a partition map of 1 MiB, and Describe of 64 indexes.
+const maxReply = 8 << 20
+
+// New makes a client. Close ends it.
+func New(c Config) (*Client, error) {
+	if err := identity.CheckIndex(c.Index); err != nil {
+		return nil, err
+	}
+	if len(c.Servers) == 0 {
+		return nil, fmt.Errorf("index %s has no memory servers", c.Index)
+	}
+	client := &Client{config: c, conns: map[uint16]*serverConn{}}
+	for _, s := range c.Servers {
+		if s.ID == 0 || s.ID > pool.MaxServer || client.conns[s.ID] != nil {
+			return nil, errors.Join(fmt.Errorf("memory server id %d is used twice or not within 1 to %d", s.ID, pool.MaxServer), client.Close())
+		}
+		conn, err := Dial(s.Control, c.TLS)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("memory server %d: %w", s.ID, err), client.Close())
+		}
+		client.ids = append(client.ids, s.ID)
+		client.conns[s.ID] = &serverConn{Server: s, grpc: conn, client: rpcv1.NewMemoryClient(conn)}
+	}
+	return client, nil
+}
+
+// Dial is a connection to the control service of one memory server, for callers that are no index's client: the operator.
+// Nothing is dialled before the first call. tls = nil is without TLS.
+func Dial(address string, tls *identity.Files) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if tls != nil {
+		creds = tls.ClientCredentials("")
+	}
+	return grpc.NewClient(address,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: dialBackoff, MinConnectTimeout: 5 * time.Second}),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy())
+}
+
+// Close ends the client and all its connections.
+func (c *Client) Close() error {
+	var errs []error
+	for _, id := range c.ids {
+		errs = append(errs, c.conns[id].grpc.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Servers implements pool.Control.
+func (c *Client) Servers() []uint16 { return append([]uint16(nil), c.ids...) }
+
+// call makes one call of a server within limit. Errors are those of pool.Control.
+func (c *Client) call(what string, server uint16, limit time.Duration, f func(context.Context, rpcv1.MemoryClient) error) error {
+	s := c.conns[server]
+	if s == nil {
+		return fmt.Errorf("%s: %d is no memory server of index %s", what, server, c.config.Index)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit) //env:real gRPC's calls end by their context
+	defer cancel()
+	if err := f(ctx, s.client); err != nil {
+		return fmt.Errorf("%s at memory server %d (%s), index %s: %w", what, server, s.Control, c.config.Index, errorOf(err))
+	}
+	return nil
+}
+
+// Register implements pool.Control.
+func (c *Client) Register(limit time.Duration) (client uint16, err error) {
+	err = c.call("register", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.Register(ctx, &rpcv1.RegisterRequest{Index: c.config.Index, Name: c.config.Name})
+		if err == nil && (reply.Client == 0 || reply.Client > 1<<16-1) {
+			err = fmt.Errorf("the server answers client id %d", reply.Client)
+		}
+		client = uint16(reply.GetClient())
+		return err
+	})
+	return client, err
+}
+
+// Connect implements pool.Control. A server with another incarnation than the configured one is verbs.ErrLostMemory.
+func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool.Grant, err error) {
+	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: uint32(client), Provider: c.config.Provider})
+		if err != nil {
+			return err
+		}
+		s := c.conns[server]
+		if s.Incarnation != 0 && s.Incarnation != reply.Incarnation {
+			return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", verbs.ErrLostMemory, reply.Incarnation, s.Incarnation)
+		}
+		if len(reply.Token) != len(verbs.Token{}) {
+			return fmt.Errorf("the server answers a token of %d bytes", len(reply.Token))
+		}
+		grant = pool.Grant{
+			Provider: c.config.Provider,
+			Target: verbs.Target{
+				Address: reachable(c.config.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
+			},
+			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
+		}
+		return nil
+	})
+	return grant, err
+}
+
+// reachable replaces the host of an address that a server listens on by the one that its control service was reached at, if it
+// listens on all of its hosts.
+func reachable(provider, address, control string) string {
+	if provider == "shm" {
+		return address
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return address
+	}
+	known, _, err := net.SplitHostPort(control)
+	if err != nil {
+		return address
+	}
+	return net.JoinHostPort(known, port)
+}
+
+// AllocateChunk implements pool.Control.
+func (c *Client) AllocateChunk(server, client uint16, limit time.Duration) (offset uint64, err error) {
+	err = c.call("allocate a chunk", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.AllocateChunk(ctx, &rpcv1.AllocateChunkRequest{Index: c.config.Index, Client: uint32(client)})
+		offset = reply.GetOffset()
+		return full(err)
+	})
+	return offset, err
+}
+
+// FreeChunk implements pool.Control.
+func (c *Client) FreeChunk(server, client uint16, offset uint64, limit time.Duration) error {
+	return c.call("free a chunk", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		_, err := m.FreeChunk(ctx, &rpcv1.FreeChunkRequest{Index: c.config.Index, Client: uint32(client), Offset: offset})
+		return err
+	})
+}

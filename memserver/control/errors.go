@@ -1,0 +1,51 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// dialBackoff tries a server that is away again and again, at most two seconds apart: memory servers restart in place.
+var dialBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+
+// ErrStale is returned when the partition map has another generation than was expected.
+var ErrStale = errors.New("partition map has another generation")
+
+// full is the error of AllocateChunk as pool.Control promises it: a quota that is used up and a server that drains both mean
+// that there is no chunk here.
+func full(err error) error {
+	if code := status.Code(err); code == codes.ResourceExhausted || code == codes.FailedPrecondition {
+		return fmt.Errorf("%w: %s", pool.ErrPoolFull, status.Convert(err).Message())
+	}
+	return err
+}
+
+// errorOf is the error of a call as pool.Control promises it. The server's message stays.
+func errorOf(err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err // of this package
+	}
+	var kind error
+	switch s.Code() {
+	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
+		kind = verbs.ErrRefused
+	case codes.Unavailable:
+		kind = verbs.ErrDisconnected
+	case codes.DeadlineExceeded:
+		kind = verbs.ErrTimeout
+	case codes.Aborted:
+		kind = ErrStale
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s", kind, s.Message())
+}

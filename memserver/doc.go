@@ -1,0 +1,14 @@
+// Package memserver is the memory server: much memory, and almost no code that runs while it is used.
+//
+// Clients reach the memory by one-sided requests through the providers of package verbs, which the server only admits. All else
+// goes through the control service (api/rpc/v1, Memory): who has which chunks and locks, who may connect, and the partition map.
+//
+//	region.go, layout.go    the memory: two mapped files that a restarted process finds again
+//	ledger/                 the accounts, a pure state machine
+//	accounts.go             the accounts' shell: one change at a time, stored before anybody hears of it
+//	broom.go                zeroes what was given back, before anybody else gets it
+//	tokens.go               admission to the providers
+//	control.go, rights.go   the control service, and who may call what
+//	server.go, config.go    listeners, metrics, start and end
+//	control/                the client's side, as package pool wants it
+package memserver

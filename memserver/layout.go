@@ -1,0 +1,119 @@
+package memserver
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// The data region (verbs.RegionData), one file:
+//
+//	offset         size        what
+//	0              4 KiB       header page: not given to anybody
+//	4 KiB          64 x 4 KiB  superblock slots, one for each index
+//	260 KiB        ...         unused, up to the size of a chunk
+//	1 x chunk      chunk       chunk 1
+//	2 x chunk      chunk       chunk 2
+//	...
+//
+// Chunk n lies at offset n x chunk size, so chunk 0 is the one that holds header and superblocks and is never handed out. In a
+// tmpfs its unused part takes no memory. Offset 0 is nobody's, so that address 0 can be nil.
+//
+// The lock region (verbs.RegionLocks) is a file of its own: 16-bit locks and nothing else.
+//
+// The header, little-endian:
+//
+//	offset  size  field
+//	     0     8  magic "dmRegion", stored last
+//	     8     4  format version
+//	    12     4  CRC-32C of bytes 0 to 72, this field taken as zero
+//	    16     8  incarnation: random; changes when the content is lost, and only then
+//	    24     8  size of the data region
+//	    32     8  size of a chunk
+//	    40     8  size of the lock region
+//	    48     8  superblock slots
+//	    56    16  boot id of the machine that wrote the content; zero = not known
+const (
+	regionMagic   = "dmRegion"
+	regionVersion = 1
+	headerSize    = 72
+
+	pageBytes       = 4096
+	superblockBytes = 4096
+	superblockSlots = 64
+	superblockStart = pageBytes
+
+	// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes. The header and all superblocks fit into the smallest.
+	MinChunkBytes = 1 << 20
+	MaxChunkBytes = 1 << 30
+)
+
+// errForeign is returned when a file holds no region of ours: it is new, or its making was never finished.
+var errForeign = errors.New("no region of a memory server")
+
+// header is the header page, decoded.
+type header struct {
+	incarnation uint64
+	dataBytes   uint64
+	chunkBytes  uint64
+	lockBytes   uint64
+	slots       uint64
+	boot        [16]byte
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (h *header) encode() (b [headerSize]byte) {
+	copy(b[:], regionMagic)
+	le := binary.LittleEndian
+	le.PutUint32(b[8:], regionVersion)
+	for i, v := range []uint64{h.incarnation, h.dataBytes, h.chunkBytes, h.lockBytes, h.slots} {
+		le.PutUint64(b[16+8*i:], v)
+	}
+	copy(b[56:], h.boot[:])
+	le.PutUint32(b[12:], crc32.Checksum(b[:], castagnoli))
+	return b
+}
+
+// decodeHeader reads a header of this format version. Errors: errForeign, or a sentence on what is wrong with it.
+func decodeHeader(b []byte) (h header, err error) {
+	if len(b) < headerSize || string(b[:8]) != regionMagic {
+		return header{}, errForeign
+	}
+	le := binary.LittleEndian
+	if v := le.Uint32(b[8:]); v != regionVersion {
+		return header{}, fmt.Errorf("its format version is %d, this program has %d: run the program that wrote it, "+
+			"or drain the server and start again with an empty data directory", v, regionVersion)
+	}
+	for i, v := range []*uint64{&h.incarnation, &h.dataBytes, &h.chunkBytes, &h.lockBytes, &h.slots} {
+		*v = le.Uint64(b[16+8*i:])
+	}
+	copy(h.boot[:], b[56:])
+	if want := h.encode(); string(want[:]) != string(b[:headerSize]) {
+		return header{}, errors.New("its header page is damaged: a client wrote outside its chunks, or the file was changed; " +
+			"what it holds cannot be trusted, so start again with an empty data directory")
+	}
+	return h, nil
+}
+
+// sameShape says how a region that was found differs from the one that the configuration asks for.
+func (h *header) sameShape(want *header) error {
+	for _, d := range []struct {
+		what        string
+		have, asked uint64
+	}{
+		{"region", h.dataBytes, want.dataBytes},
+		{"chunk size", h.chunkBytes, want.chunkBytes},
+		{"lock table", h.lockBytes, want.lockBytes},
+		{"number of superblock slots", h.slots, want.slots},
+	} {
+		if d.have != d.asked {
+			return fmt.Errorf("its %s is %d, the configuration asks for %d: set it back, "+
+				"or drain the server and start again with an empty data directory", d.what, d.have, d.asked)
+		}
+	}
+	return nil
+}
+
+func superblockOffset(slot int) uint64 { return superblockStart + uint64(slot)*superblockBytes }

@@ -1,0 +1,231 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// The stored form of a ledger, little-endian:
+//
+//	offset  size  field
+//	     0     8  magic "dmLedger"
+//	     8     4  format version
+//	    12     4  length of the body
+//	    16     4  CRC-32C of all other bytes
+//	    20        body
+//
+// The body is a sequence of unsigned varints; strings and maps are a length, then bytes:
+//
+//	incarnation, chunk bytes, chunks, slots, locks, draining
+//	each slot: state; unless free: first lock, locks;
+//	    if held: identity, quota, last client, n, n clients (id less the id before, name), generation, map
+//	runs of chunks that are alike, until all are told: length, owner; if owned: client
+const (
+	magic      = "dmLedger"
+	version    = 1
+	headerSize = 20
+)
+
+// Version is the format version that Append writes and Decode reads.
+const Version = version
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Append appends the stored form of l to dst.
+func (l *Ledger) Append(dst []byte) []byte {
+	start := len(dst)
+	dst = append(dst, make([]byte, headerSize)...)
+	dst = l.appendBody(dst)
+	seal(dst[start:])
+	return dst
+}
+
+// seal fills in the header.
+func seal(b []byte) {
+	copy(b, magic)
+	binary.LittleEndian.PutUint32(b[8:], version)
+	binary.LittleEndian.PutUint32(b[12:], uint32(len(b)-headerSize))
+	binary.LittleEndian.PutUint32(b[16:], checksum(b))
+}
+
+func checksum(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(b[:16], castagnoli), castagnoli, b[headerSize:])
+}
+
+func (l *Ledger) appendBody(dst []byte) []byte {
+	u := binary.AppendUvarint
+	s := l.shape
+	dst = u(u(u(u(u(dst, s.Incarnation), s.ChunkBytes), uint64(s.Chunks)), uint64(s.Slots)), s.Locks)
+	if l.draining {
+		dst = u(dst, 1)
+	} else {
+		dst = u(dst, 0)
+	}
+	for i := range l.places {
+		dst = l.places[i].append(dst)
+	}
+	for at := uint32(1); at <= s.Chunks; {
+		c, end := l.chunks[at], at+1
+		for end <= s.Chunks && l.chunks[end] == c {
+			end++
+		}
+		dst = u(u(dst, uint64(end-at)), uint64(c.owner))
+		if c.owner != chunkFree && c.owner != chunkDirty {
+			dst = u(dst, uint64(c.client))
+		}
+		at = end
+	}
+	return dst
+}
+
+func (p *place) append(dst []byte) []byte {
+	u := binary.AppendUvarint
+	dst = u(dst, uint64(p.state))
+	if p.state == placeFree {
+		return dst
+	}
+	dst = u(u(dst, p.firstLock), p.locks)
+	if p.state == placeDirty {
+		return dst
+	}
+	dst = append(u(dst, uint64(len(p.identity))), p.identity...)
+	dst = u(u(u(dst, p.quota), uint64(p.lastClient)), uint64(len(p.clients)))
+	last := uint16(0)
+	for _, c := range p.clients {
+		dst = u(dst, uint64(c.id-last))
+		dst = append(u(dst, uint64(len(c.name))), c.name...)
+		last = c.id
+	}
+	dst = u(dst, p.generation)
+	return append(u(dst, uint64(len(p.partition))), p.partition...)
+}
+
+// Decode reads what Append wrote; the ledger keeps nothing of b. Errors: ErrVersion, ErrDamaged.
+func Decode(b []byte) (*Ledger, error) {
+	if len(b) < headerSize || string(b[:8]) != magic {
+		return nil, fmt.Errorf("%w: %d bytes that do not start with %q", ErrDamaged, len(b), magic)
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != version {
+		return nil, fmt.Errorf("%w: it has version %d, this program reads version %d", ErrVersion, v, version)
+	}
+	if n := uint64(binary.LittleEndian.Uint32(b[12:])); n != uint64(len(b)-headerSize) {
+		return nil, fmt.Errorf("%w: it should have %d bytes and has %d", ErrDamaged, n+headerSize, len(b))
+	}
+	if want, got := binary.LittleEndian.Uint32(b[16:]), checksum(b); want != got {
+		return nil, fmt.Errorf("%w: its checksum is %#x, its bytes give %#x", ErrDamaged, want, got)
+	}
+	r := reader{rest: b[headerSize:]}
+	l := r.ledger()
+	if r.failed != "" || len(r.rest) != 0 {
+		return nil, fmt.Errorf("%w: %s, %d bytes before the end", ErrDamaged, r.failed, len(r.rest))
+	}
+	if err := l.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return l, nil
+}
+
+// reader takes the body apart. After the first failure all reads give zero.
+type reader struct {
+	rest   []byte
+	failed string
+}
+
+func (r *reader) fail(what string) {
+	if r.failed == "" {
+		r.failed = what
+	}
+}
+
+// upTo reads a number of at most limit.
+func (r *reader) upTo(limit uint64, what string) uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || v > limit || r.failed != "" {
+		r.fail(what)
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+// bytes reads a length of at most limit and as many bytes; the result is a copy.
+func (r *reader) bytes(limit uint64, what string) []byte {
+	n := r.upTo(limit, what)
+	if n > uint64(len(r.rest)) {
+		r.fail(what)
+		return nil
+	}
+	b := append([]byte(nil), r.rest[:n]...)
+	r.rest = r.rest[n:]
+	return b
+}
+
+const anyUint64 = 1<<64 - 1
+
+func (r *reader) ledger() *Ledger {
+	shape := Shape{
+		Incarnation: r.upTo(anyUint64, "incarnation"),
+		ChunkBytes:  r.upTo(anyUint64, "chunk size"),
+		Chunks:      uint32(r.upTo(MaxChunks, "number of chunks")),
+		Slots:       int(r.upTo(MaxSlots, "number of slots")),
+		Locks:       r.upTo(anyUint64, "number of locks"),
+	}
+	l, err := New(shape)
+	if err != nil {
+		r.fail(err.Error())
+		return nil
+	}
+	l.draining = r.upTo(1, "draining") == 1
+	for i := range l.places {
+		r.place(&l.places[i])
+	}
+	for at := uint32(1); at <= shape.Chunks && r.failed == ""; {
+		n := r.upTo(uint64(shape.Chunks-at+1), "run of chunks")
+		c := chunk{owner: uint8(r.upTo(chunkDirty, "owner of chunks"))}
+		switch {
+		case n == 0:
+			r.fail("run of no chunks")
+		case c.owner == chunkDirty:
+			l.dirty += n
+		case int(c.owner) > len(l.places):
+			r.fail("owner of chunks")
+		case c.owner != chunkFree:
+			c.client = uint16(r.upTo(1<<16-1, "client of chunks"))
+			l.used += n
+			l.places[c.owner-1].used += n
+		}
+		for range n {
+			l.chunks[at] = c
+			at++
+		}
+	}
+	return l
+}
+
+func (r *reader) place(p *place) {
+	p.state = placeState(r.upTo(uint64(placeDirty), "state of a slot"))
+	if p.state == placeFree {
+		return
+	}
+	p.firstLock = r.upTo(anyUint64, "first lock")
+	p.locks = r.upTo(anyUint64, "locks")
+	if p.state == placeDirty {
+		return
+	}
+	p.identity = string(r.bytes(MaxIdentity, "identity"))
+	p.quota = r.upTo(MaxChunks, "quota")
+	p.lastClient = uint16(r.upTo(1<<16-1, "last client"))
+	last := uint64(0)
+	for range r.upTo(MaxClients, "number of clients") {
+		id := last + r.upTo(1<<16-1, "client id")
+		if id > 1<<16-1 || r.failed != "" {
+			r.fail("client id")
+			return
+		}
+		p.clients = append(p.clients, client{uint16(id), string(r.bytes(MaxClientName, "name of a client"))})
+		last = id
+	}
+	p.generation = r.upTo(anyUint64, "generation")
+	p.partition = r.bytes(MaxMap, "map")
+}

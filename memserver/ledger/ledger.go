@@ -1,0 +1,364 @@
+// Package ledger keeps the accounts of a memory server: which indexes were admitted, with which quota, superblock slot and
+// slice of the lock table, who owns each chunk, which clients are registered, and the partition map of each index.
+//
+// It is a pure state machine: no I/O, no time, no goroutines. A [Ledger] belongs to one goroutine at a time; its owner stores
+// [Ledger.Append] before it answers anybody, and goes back to the stored bytes by [Decode] when it could not store them.
+//
+// What holds at any time (Check):
+//
+//   - The quotas sum to no more than there are chunks, no index owns more chunks than its quota, and a chunk has one owner.
+//   - Each index has a superblock slot and a slice of the lock table of its own; the slices do not overlap.
+//   - What one index gave back is dirty until the server has zeroed it, and nobody gets it before. Dirty chunks count as free
+//     in the quotas, so an Admit or Allocate may find that it must wait for zeroing (ErrCleaning), never that there is none.
+//   - A client id is never 0 and never one that the index still knows.
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Limits of every ledger.
+const (
+	MaxChunks     = 1 << 24   // chunks of one server
+	MaxSlots      = 64        // indexes of one server
+	MaxMap        = 1 << 20   // bytes of an encoded partition map
+	MaxIdentity   = 128       // bytes of an index's identity
+	MaxClientName = 64        // bytes of a client's name; longer ones are cut
+	MaxClients    = 1<<16 - 1 // registered clients of one index
+	LockAlign     = 4         // slices of the lock table are whole 8-byte words of 16-bit locks
+)
+
+// Shape is what there is to hand out. It never changes while a ledger lives.
+type Shape struct {
+	Incarnation uint64 // of the region that the ledger describes
+	ChunkBytes  uint64 // size of a chunk; for the record
+	Chunks      uint32 // chunks are numbered 1 to Chunks
+	Slots       int    // superblock slots, numbered from 0
+	Locks       uint64 // 16-bit locks in the lock table
+}
+
+func (s Shape) check() error {
+	switch {
+	case s.Chunks == 0 || s.Chunks > MaxChunks:
+		return fmt.Errorf("%w: %d chunks; 1 to %d are possible", ErrInvalid, s.Chunks, MaxChunks)
+	case s.Slots < 1 || s.Slots > MaxSlots:
+		return fmt.Errorf("%w: %d superblock slots; 1 to %d are possible", ErrInvalid, s.Slots, MaxSlots)
+	case s.Locks == 0 || s.Locks%LockAlign != 0 || s.Locks > 1<<40:
+		return fmt.Errorf("%w: %d locks; a positive multiple of %d is needed", ErrInvalid, s.Locks, LockAlign)
+	}
+	return nil
+}
+
+// Ledger is the state. Make it with New or Decode.
+type Ledger struct {
+	shape    Shape
+	draining bool
+	chunks   []chunk // by number; the first is unused
+	places   []place // by superblock slot
+	used     uint64  // chunks that are owned
+	dirty    uint64  // chunks that wait for zeroing
+	cursor   uint32  // where the search for a free chunk goes on
+	broom    uint32  // where the search for a dirty chunk goes on
+}
+
+// chunk is who owns a chunk. The zero value is free and zeroed.
+type chunk struct {
+	owner  uint8  // chunkFree, chunkDirty or the owner's slot + 1
+	client uint16 // who allocated it; 0 unless owned
+}
+
+const (
+	chunkFree  = 0
+	chunkDirty = MaxSlots + 1
+)
+
+// place is a superblock slot with the slice of the lock table and the accounts of the index that has it.
+type place struct {
+	state      placeState
+	firstLock  uint64 // held and dirty
+	locks      uint64 // held and dirty
+	identity   string // held, as all below
+	quota      uint64
+	used       uint64
+	clients    []client // sorted by id
+	lastClient uint16   // the id that was handed out last
+	generation uint64   // of the map; 0 = there is none
+	partition  []byte   // the map
+}
+
+type placeState uint8
+
+const (
+	placeFree placeState = iota
+	placeHeld
+	placeDirty
+)
+
+type client struct {
+	id   uint16
+	name string
+}
+
+// New is the ledger of a server that has handed out nothing and whose memory is all zero.
+func New(shape Shape) (*Ledger, error) {
+	if err := shape.check(); err != nil {
+		return nil, err
+	}
+	return &Ledger{shape: shape, chunks: make([]chunk, shape.Chunks+1), places: make([]place, shape.Slots)}, nil
+}
+
+// Shape is what the ledger was made with.
+func (l *Ledger) Shape() Shape { return l.shape }
+
+// Admit gives an index a place: a superblock slot, a slice of the lock table and a quota of chunks. locks = 0 asks for the
+// default, an eighth of the largest free slice, so that every slot gets some. An index that is admitted already keeps its
+// place and gets the new quota; locks must then be 0 or what it has.
+//
+// Errors: ErrInvalid, ErrExhausted, ErrInUse (the quota is below what the index owns; other locks), ErrDraining (a new index,
+// or more quota), ErrCleaning.
+func (l *Ledger) Admit(identity string, quota, locks uint64) (existed bool, err error) {
+	if identity == "" || len(identity) > MaxIdentity {
+		return false, fmt.Errorf("%w: identity of %d bytes; 1 to %d are possible", ErrInvalid, len(identity), MaxIdentity)
+	}
+	if locks%LockAlign != 0 {
+		return false, fmt.Errorf("%w: %d locks are not a multiple of %d", ErrInvalid, locks, LockAlign)
+	}
+	p, _ := l.find(identity)
+	var old uint64
+	if p != nil {
+		existed, old = true, p.quota
+	}
+	if l.draining && (!existed || quota > old) {
+		return existed, fmt.Errorf("%w: index %s is not admitted to it, nor gets more quota", ErrDraining, identity)
+	}
+	if left := uint64(l.shape.Chunks) - (l.granted() - old); quota > left {
+		return existed, fmt.Errorf("%w: index %s asks for %d chunks of %d bytes, %d of %d are not granted to others: %d are missing",
+			ErrExhausted, identity, quota, l.shape.ChunkBytes, left, l.shape.Chunks, quota-left)
+	}
+	if existed {
+		if quota < p.used {
+			return true, fmt.Errorf("%w: index %s owns %d chunks, its quota cannot become %d; free chunks first", ErrInUse, identity, p.used, quota)
+		}
+		if locks != 0 && locks != p.locks {
+			return true, fmt.Errorf("%w: index %s has %d locks, which cannot become %d while it is admitted", ErrInUse, identity, p.locks, locks)
+		}
+		p.quota = quota
+		return true, nil
+	}
+	slot, err := l.freeSlot()
+	if err != nil {
+		return false, err
+	}
+	first, locks, err := l.freeLocks(locks)
+	if err != nil {
+		return false, err
+	}
+	l.places[slot] = place{state: placeHeld, identity: identity, quota: quota, firstLock: first, locks: locks}
+	return false, nil
+}
+
+// freeSlot is a superblock slot that is free and zeroed.
+func (l *Ledger) freeSlot() (int, error) {
+	dirty := 0
+	for i := range l.places {
+		switch l.places[i].state {
+		case placeFree:
+			return i, nil
+		case placeDirty:
+			dirty++
+		}
+	}
+	if dirty > 0 {
+		return 0, fmt.Errorf("%w: %d superblock slots", ErrCleaning, dirty)
+	}
+	return 0, fmt.Errorf("%w: all %d superblock slots are taken; an index must be evicted or go to another server", ErrExhausted, len(l.places))
+}
+
+// freeLocks finds room for a slice of the lock table: the first that fits; for 0, the default. Lock tables are small and slots
+// few, so nothing is kept in order between calls.
+func (l *Ledger) freeLocks(locks uint64) (first, n uint64, err error) {
+	type extent struct{ first, end uint64 }
+	var taken []extent
+	dirty := false
+	for i := range l.places {
+		if p := &l.places[i]; p.state != placeFree {
+			taken = append(taken, extent{p.firstLock, p.firstLock + p.locks})
+			dirty = dirty || p.state == placeDirty
+		}
+	}
+	slices.SortFunc(taken, func(a, b extent) int { return int(int64(a.first) - int64(b.first)) })
+	taken = append(taken, extent{l.shape.Locks, l.shape.Locks})
+	var largest extent
+	var at uint64
+	for _, e := range taken {
+		if e.first-at > largest.end-largest.first {
+			largest = extent{at, e.first}
+		}
+		if locks != 0 && e.first-at >= locks {
+			return at, locks, nil
+		}
+		at = e.end
+	}
+	free := largest.end - largest.first
+	if locks == 0 && free > 0 {
+		return largest.first, max(LockAlign, free/8&^(LockAlign-1)), nil
+	}
+	if dirty {
+		return 0, 0, fmt.Errorf("%w: slices of the lock table", ErrCleaning)
+	}
+	return 0, 0, fmt.Errorf("%w: %d locks asked, the largest free slice of the lock table has %d of %d; ask for fewer or use another server",
+		ErrExhausted, max(locks, LockAlign), free, l.shape.Locks)
+}
+
+// Evict takes everything from an index and says how many chunks that were. All of it is dirty then. An index that is not
+// admitted owns nothing: 0.
+func (l *Ledger) Evict(identity string) (freed uint64) {
+	p, owner := l.find(identity)
+	if p == nil {
+		return 0
+	}
+	for n := range l.chunks {
+		if l.chunks[n].owner == owner {
+			l.chunks[n] = chunk{owner: chunkDirty}
+			freed++
+		}
+	}
+	l.used -= freed
+	l.dirty += freed
+	*p = place{state: placeDirty, firstLock: p.firstLock, locks: p.locks}
+	return freed
+}
+
+// Allocate gives a client a chunk of its index's quota and returns the chunk's number. The client need not be registered
+// here: ids are handed out by the index's home server.
+func (l *Ledger) Allocate(identity string, client uint16) (number uint32, err error) {
+	p, owner := l.find(identity)
+	switch {
+	case p == nil:
+		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	case client == 0:
+		return 0, fmt.Errorf("%w: client 0 is nobody", ErrInvalid)
+	case l.draining:
+		return 0, fmt.Errorf("%w: it hands out no chunks; allocate on another server of index %s", ErrDraining, identity)
+	case p.used >= p.quota:
+		return 0, fmt.Errorf("%w: index %s uses all %d chunks of its quota", ErrExhausted, identity, p.quota)
+	}
+	for range l.shape.Chunks {
+		if l.cursor++; l.cursor > l.shape.Chunks {
+			l.cursor = 1
+		}
+		if c := &l.chunks[l.cursor]; c.owner == chunkFree {
+			*c = chunk{owner: owner, client: client}
+			p.used++
+			l.used++
+			return l.cursor, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %d chunks", ErrCleaning, l.dirty)
+}
+
+// Free takes a chunk back from an index. Any client of the index may give it back: chunks of dead clients are adopted.
+func (l *Ledger) Free(identity string, number uint32) error {
+	p, owner := l.find(identity)
+	if p == nil {
+		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	if number == 0 || number > l.shape.Chunks || l.chunks[number].owner != owner {
+		return fmt.Errorf("%w: chunk %d, index %s", ErrNotOwned, number, identity)
+	}
+	l.chunks[number] = chunk{owner: chunkDirty}
+	p.used--
+	l.used--
+	l.dirty++
+	return nil
+}
+
+// Register gives a new client of an index its id: the next in ring order that the index does not know.
+func (l *Ledger) Register(identity, name string) (uint16, error) {
+	p, _ := l.find(identity)
+	if p == nil {
+		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	if len(p.clients) >= MaxClients {
+		return 0, fmt.Errorf("%w: index %s knows %d clients already", ErrExhausted, identity, MaxClients)
+	}
+	id := p.lastClient
+	for {
+		if id++; id == 0 {
+			continue
+		}
+		at, known := slices.BinarySearchFunc(p.clients, id, byID)
+		if !known {
+			p.clients = slices.Insert(p.clients, at, client{id, shorten(name)})
+			p.lastClient = id
+			return id, nil
+		}
+	}
+}
+
+// Forget ends a client: its id may be handed out again, after all others. Its owner makes sure before that no lock, intent or
+// connection names the id any more; chunks keep it as the name of who allocated them, nothing else.
+func (l *Ledger) Forget(identity string, id uint16) error {
+	p, _ := l.find(identity)
+	if p == nil {
+		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	at, known := slices.BinarySearchFunc(p.clients, id, byID)
+	if !known {
+		return fmt.Errorf("%w: %d of index %s", ErrUnknownClient, id, identity)
+	}
+	p.clients = slices.Delete(p.clients, at, at+1)
+	return nil
+}
+
+func byID(c client, id uint16) int { return int(c.id) - int(id) }
+
+// shorten cuts a name to MaxClientName bytes of valid UTF-8.
+func shorten(name string) string {
+	name = strings.ToValidUTF8(name, "?")
+	if len(name) > MaxClientName {
+		name = strings.ToValidUTF8(name[:MaxClientName], "")
+	}
+	return name
+}
+
+// SwapMap replaces the partition map of an index if its generation is still the expected one (0: there is none yet). The
+// ledger keeps bytes. Errors: ErrStale, ErrInvalid (the new generation is not above the expected one; a map too large).
+func (l *Ledger) SwapMap(identity string, expected, generation uint64, bytes []byte) error {
+	p, _ := l.find(identity)
+	switch {
+	case p == nil:
+		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	case len(bytes) > MaxMap:
+		return fmt.Errorf("%w: partition map of %d bytes; at most %d are possible: use fewer ranges", ErrInvalid, len(bytes), MaxMap)
+	case generation <= expected:
+		return fmt.Errorf("%w: the new generation %d is not above the expected %d", ErrInvalid, generation, expected)
+	case p.generation != expected:
+		return fmt.Errorf("%w: the partition map of index %s has generation %d, expected was %d; read it and plan again",
+			ErrStale, identity, p.generation, expected)
+	}
+	p.generation, p.partition = generation, bytes
+	return nil
+}
+
+// Drain starts and ends draining: while it is on, no index is admitted and no chunk is handed out.
+func (l *Ledger) Drain(on bool) { l.draining = on }
+
+// find is the place of an index and how chunks name it as their owner; nil if the index is not admitted.
+func (l *Ledger) find(identity string) (p *place, owner uint8) {
+	for i := range l.places {
+		if p = &l.places[i]; p.state == placeHeld && p.identity == identity {
+			return p, uint8(i + 1)
+		}
+	}
+	return nil, 0
+}
+
+func (l *Ledger) granted() (sum uint64) {
+	for i := range l.places {
+		sum += l.places[i].quota
+	}
+	return sum
+}

@@ -1,0 +1,59 @@
+package memserver
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+)
+
+// limits of the gRPC server. Connections are renewed now and then, so that a certificate that ended or whose CA is not trusted
+// any more does not live on in an old connection.
+func limits() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(2 * ledger.MaxMap), // a map that is too large by little gets a better message than gRPC's
+		grpc.MaxSendMsgSize(8 * ledger.MaxMap),
+		grpc.MaxConcurrentStreams(256),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.ConnectionTimeout(10 * time.Second), // of the handshake
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle:     15 * time.Minute,
+			MaxConnectionAge:      time.Hour,
+			MaxConnectionAgeGrace: 2 * maxMapWait,
+			Time:                  30 * time.Second,
+			Timeout:               10 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+}
+
+// withStatus turns the errors of handlers into statuses.
+func withStatus(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	reply, err := next(ctx, request)
+	return reply, statusOf(err)
+}
+
+// recovered turns a panic of a handler into an Internal error and a line in the log.
+func (c *service) recovered(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+	defer c.recover(info.FullMethod, &err)
+	return next(ctx, request)
+}
+
+func (c *service) recoveredStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer c.recover(info.FullMethod, &err)
+	return next(srv, stream)
+}
+
+func (c *service) recover(method string, err *error) {
+	if p := recover(); p != nil {
+		c.log.Error("a control call panicked: this is a fault of the program, please report it", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		*err = status.Errorf(codes.Internal, "%s failed by a fault of the memory server; its log says more", method)
+	}
+}

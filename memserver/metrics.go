@@ -1,0 +1,136 @@
+//env:real Prometheus collects over channels
+
+package memserver
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// metrics are what a server shows to Prometheus. Everything about memory is read from the ledger at each scrape.
+type metrics struct {
+	registry *prometheus.Registry
+	calls    *prometheus.CounterVec
+}
+
+const namespace = "dmindex_memserver_"
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+name, help, labels, nil)
+}
+
+var (
+	descRegion       = describe("region_bytes", "Size of the memory regions.", "region")
+	descChunkBytes   = describe("chunk_bytes", "Size of a chunk.")
+	descChunks       = describe("chunks", "Chunks by state: total, granted (sum of the quotas), used, dirty (freed, not zeroed yet).", "state")
+	descLocks        = describe("locks", "16-bit locks by state: total, granted.", "state")
+	descDraining     = describe("draining", "1 while no index is admitted and no chunk handed out.")
+	descIndexQuota   = describe("index_chunks_quota", "Chunks that an index may own.", "index")
+	descIndexUsed    = describe("index_chunks_used", "Chunks that an index owns.", "index")
+	descIndexLocks   = describe("index_locks", "16-bit locks of an index.", "index")
+	descIndexClients = describe("index_clients", "Clients that an index has registered here.", "index")
+	descIndexConns   = describe("index_connections", "Connections of an index to this server's memory.", "index")
+	descIndexMap     = describe("index_map_generation", "Generation of the partition map that is kept here; 0 = none.", "index")
+	descTLSFailed    = describe("tls_reload_failed", "1 while the newest TLS files cannot be used and older ones are in force.")
+	descTLSUntil     = describe("tls_not_after_timestamp_seconds", "When the certificate in force ends.")
+	descBuild        = describe("build_info", "1; the labels say what is running.", "version", "go", "server", "incarnation")
+)
+
+func newMetrics(c *service, id uint16, files *identity.Files) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: namespace + "control_calls_total", Help: "Control calls by method and gRPC code.",
+		}, []string{"method", "code"}),
+	}
+	m.registry.MustRegister(m.calls, collector{c, id, files},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// count counts calls by their outcome.
+func (m *metrics) count(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	reply, err := next(ctx, request)
+	m.calls.WithLabelValues(info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:], status.Code(err).String()).Inc()
+	return reply, err
+}
+
+// collector reads the server at each scrape.
+type collector struct {
+	control *service
+	id      uint16
+	files   *identity.Files // nil without TLS
+}
+
+// Describe implements prometheus.Collector. Which metrics there are depends on the indexes, so none is promised.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	var totals ledger.Totals
+	var indexes []ledger.Index
+	c.control.accounts.read(func(l *ledger.Ledger) { totals, indexes = l.Totals(), l.Indexes() })
+	r := c.control.region
+	gauge(descRegion, float64(r.dataBytes), "data")
+	gauge(descRegion, float64(r.lockBytes), "locks")
+	gauge(descChunkBytes, float64(r.chunkBytes))
+	gauge(descChunks, float64(r.chunks()), "total")
+	gauge(descChunks, float64(totals.Granted), "granted")
+	gauge(descChunks, float64(totals.Used), "used")
+	gauge(descChunks, float64(totals.Dirty), "dirty")
+	gauge(descLocks, float64(r.lockBytes/2), "total")
+	gauge(descLocks, float64(totals.LocksGranted), "granted")
+	gauge(descDraining, number(totals.Draining))
+	connections := c.control.connections()
+	for _, i := range indexes {
+		gauge(descIndexQuota, float64(i.Quota), i.Identity)
+		gauge(descIndexUsed, float64(i.Used), i.Identity)
+		gauge(descIndexLocks, float64(i.Locks), i.Identity)
+		gauge(descIndexClients, float64(i.Clients), i.Identity)
+		gauge(descIndexConns, float64(connections[i.Identity]), i.Identity)
+		gauge(descIndexMap, float64(i.Generation), i.Identity)
+	}
+	if c.files != nil {
+		gauge(descTLSFailed, number(c.files.Err() != nil))
+		gauge(descTLSUntil, float64(c.files.NotAfter().Unix()))
+	}
+	gauge(descBuild, 1, c.control.version, runtime.Version(), strconv.Itoa(int(c.id)), strconv.FormatUint(r.incarnation, 16))
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// handler serves /metrics, /healthz (the process answers) and /readyz (it serves clients).
+func (m *metrics) handler(ready func() bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !ready() {
+			http.Error(w, "not serving", http.StatusServiceUnavailable)
+			return
+		}
+		w.Write([]byte("ok\n"))
+	})
+	return mux
+}

@@ -1,0 +1,279 @@
+package memserver
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Files of a data directory, and of a state directory.
+const (
+	dataFile   = "dmindex.region" // the data region
+	locksFile  = "dmindex.locks"  // the lock region
+	guardFile  = "dmindex.guard"  // locked (flock) by the process that uses the directory
+	ledgerFile = "dmindex.ledger" // the ledger, in the state directory
+)
+
+// region is the memory of a server: two mapped files.
+type region struct {
+	header
+	data, locks mapping
+	existed     bool // with its content
+}
+
+// mapping is a file and its pages, shared with whoever maps it too.
+type mapping struct {
+	file  *os.File
+	bytes []byte
+}
+
+// directory is a place for files that only one process uses.
+type directory struct {
+	path     string
+	guard    *os.File
+	pageSize uint64 // of its file system: larger than pageBytes on a hugetlbfs
+	huge     bool   // it is a hugetlbfs: files can be mapped but not written
+	volatile bool   // its content is in memory: tmpfs or hugetlbfs
+}
+
+// openDirectory makes the directory if need be and locks it until close. A process that dies leaves it unlocked.
+func openDirectory(path string) (*directory, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", path, err)
+	}
+	guard, err := os.OpenFile(filepath.Join(path, guardFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := unix.Flock(int(guard.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		guard.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data directory %s is in use by another memory server: stop it, or give this one a directory of its own", path)
+		}
+		return nil, fmt.Errorf("lock data directory %s: %w", path, err)
+	}
+	d := &directory{path: path, guard: guard, pageSize: pageBytes}
+	switch uint32(fs.Type) {
+	case unix.HUGETLBFS_MAGIC:
+		d.huge, d.volatile, d.pageSize = true, true, uint64(fs.Bsize)
+	case unix.TMPFS_MAGIC:
+		d.volatile = true
+	}
+	return d, nil
+}
+
+func (d *directory) close() error { return d.guard.Close() }
+
+// openRegion finds the region in d or makes a new one, which is all zero; d = nil makes one in anonymous memory. A new region
+// counts only once publish was called: until then a restarted process makes another one.
+func openRegion(d *directory, want header, log *slog.Logger) (r *region, err error) {
+	r = &region{header: want}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+			r = nil
+		}
+	}()
+	if d == nil {
+		r.incarnation = newIncarnation()
+		if r.data.file, err = memfd("dmindex-region", want.dataBytes); err == nil {
+			r.locks.file, err = memfd("dmindex-locks", want.lockBytes)
+		}
+	} else {
+		err = r.openFiles(d, want, log)
+	}
+	if err == nil {
+		err = r.data.mmap(roundUp(want.dataBytes, pageSizeOf(d)))
+	}
+	if err == nil {
+		err = r.locks.mmap(roundUp(want.lockBytes, pageSizeOf(d)))
+	}
+	return r, err
+}
+
+func pageSizeOf(d *directory) uint64 {
+	if d == nil {
+		return pageBytes
+	}
+	return d.pageSize
+}
+
+func (r *region) openFiles(d *directory, want header, log *slog.Logger) error {
+	dataPath, locksPath := filepath.Join(d.path, dataFile), filepath.Join(d.path, locksFile)
+	var err error
+	if r.data.file, err = os.OpenFile(dataPath, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return fmt.Errorf("open the region: %w", err)
+	}
+	if r.locks.file, err = os.OpenFile(locksPath, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return fmt.Errorf("open the lock table: %w", err)
+	}
+	found, err := readHeader(r.data.file, d.pageSize)
+	if err == nil {
+		err = found.sameShape(&want)
+	}
+	if err == nil && found.boot != want.boot && found.boot != [16]byte{} && want.boot != [16]byte{} {
+		log.Warn("the machine was restarted since the region was written: its content is lost", "file", dataPath, "incarnation", found.incarnation)
+		err = errForeign
+	}
+	dataBytes, lockBytes := roundUp(want.dataBytes, d.pageSize), roundUp(want.lockBytes, d.pageSize)
+	switch {
+	case errors.Is(err, errForeign):
+		r.incarnation = newIncarnation()
+		if err := resize(r.data.file, dataBytes); err != nil {
+			return err
+		}
+		return resize(r.locks.file, lockBytes)
+	case err != nil:
+		return fmt.Errorf("region %s: %w", dataPath, err)
+	}
+	r.header, r.existed = found, true
+	return errors.Join(hasSize(r.data.file, dataBytes), hasSize(r.locks.file, lockBytes))
+}
+
+func hasSize(f *os.File, size uint64) error {
+	info, err := f.Stat()
+	if err == nil && uint64(info.Size()) != size {
+		err = fmt.Errorf("%s has %d bytes and should have %d: the region is damaged; start again with an empty data directory", f.Name(), info.Size(), size)
+	}
+	return err
+}
+
+// readHeader maps the header page, which works on a hugetlbfs as well. Errors: those of decodeHeader.
+func readHeader(f *os.File, pageSize uint64) (header, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return header{}, err
+	}
+	if uint64(info.Size()) < pageSize {
+		return header{}, errForeign
+	}
+	page, err := unix.Mmap(int(f.Fd()), 0, int(pageSize), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return header{}, fmt.Errorf("map the header page: %w", err)
+	}
+	defer unix.Munmap(page)
+	return decodeHeader(page)
+}
+
+// resize leaves a file of size zero bytes.
+func resize(f *os.File, size uint64) error {
+	err := f.Truncate(0)
+	if err == nil {
+		err = f.Truncate(int64(size))
+	}
+	if err != nil {
+		return fmt.Errorf("make room for %d bytes: %w", size, err)
+	}
+	return nil
+}
+
+// memfd makes anonymous memory with a file descriptor. Its size is sealed: a client that got the descriptor cannot take pages
+// away under the server.
+func memfd(name string, size uint64) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make anonymous memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	err = resize(f, size)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// mmap maps the file's first size bytes. On a hugetlbfs this reserves the pages or fails.
+func (m *mapping) mmap(size uint64) (err error) {
+	m.bytes, err = unix.Mmap(int(m.file.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %d bytes of %s: %w; is there as much memory, and as many huge pages if the directory is on them?", size, m.file.Name(), err)
+	}
+	unix.Madvise(m.bytes, unix.MADV_HUGEPAGE) // refused where the kernel does not do it for files: then pages are small
+	return nil
+}
+
+// reserve takes all pages now, so that a lack of memory shows here and not as SIGBUS in the middle of a request.
+func (m *mapping) reserve() error {
+	if err := unix.Fallocate(int(m.file.Fd()), 0, 0, int64(len(m.bytes))); err != nil {
+		return fmt.Errorf("reserve %d bytes of %s: %w: give the data directory as much memory or set a smaller region", len(m.bytes), m.file.Name(), err)
+	}
+	return nil
+}
+
+func (m *mapping) close() error {
+	var errs []error
+	if m.bytes != nil {
+		errs = append(errs, unix.Munmap(m.bytes))
+	}
+	if m.file != nil {
+		errs = append(errs, m.file.Close())
+	}
+	*m = mapping{}
+	return errors.Join(errs...)
+}
+
+// publish writes the header page, magic last: from then on a restarted process finds the region.
+func (r *region) publish() {
+	b := r.header.encode()
+	copy(r.data.bytes[8:], b[8:])
+	magic := *(*uint64)(unsafe.Pointer(&b[0]))
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), magic)
+}
+
+// memory is the region as providers serve it.
+func (r *region) memory() []verbs.Memory {
+	return []verbs.Memory{
+		{ID: verbs.RegionData, Bytes: r.data.bytes[:r.dataBytes], File: r.data.file},
+		{ID: verbs.RegionLocks, Bytes: r.locks.bytes[:r.lockBytes], File: r.locks.file},
+	}
+}
+
+// chunks is how many can be handed out.
+func (r *region) chunks() uint32 { return uint32(r.dataBytes/r.chunkBytes) - 1 }
+
+func (r *region) zeroChunk(number uint32) {
+	at := uint64(number) * r.chunkBytes
+	clear(r.data.bytes[at : at+r.chunkBytes])
+}
+
+func (r *region) zeroPlace(slot int, firstLock, locks uint64) {
+	at := superblockOffset(slot)
+	clear(r.data.bytes[at : at+superblockBytes])
+	clear(r.locks.bytes[2*firstLock : 2*(firstLock+locks)])
+}
+
+// close unmaps. Nobody may use the memory any more.
+func (r *region) close() error { return errors.Join(r.data.close(), r.locks.close()) }
+
+func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
+
+// bootID tells one run of this machine from the next; zero where the system does not say.
+func bootID() (id [16]byte) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return id
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), "-", ""))
+	if err != nil || len(raw) != len(id) {
+		return id
+	}
+	return [16]byte(raw)
+}

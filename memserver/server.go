@@ -1,0 +1,327 @@
+//env:real listeners, signals to stop and their order are of the machine
+
+package memserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/shm"
+	"github.com/dmindex/dmindex/pkg/verbs/tcp"
+)
+
+// stopLimit is how long control calls may go on once the server stops.
+const stopLimit = 5 * time.Second
+
+// Server is a memory server: its memory, its ledger and its open listeners.
+type Server struct {
+	log       *slog.Logger
+	region    *region
+	control   *service
+	grpc      *grpc.Server
+	health    *health.Server
+	http      *http.Server // nil = no metrics
+	addresses Addresses
+	listeners []net.Listener // control, then one for each provider, then metrics if there are
+	stopping  context.CancelFunc
+	ready     atomic.Bool
+	closeOnce sync.Once
+	closeErr  error
+	release   []func() error // what Close gives back, last first
+}
+
+// Addresses are where a server listens; what it does not offer is empty.
+type Addresses struct {
+	Control string // host:port
+	Fabric  string // host:port
+	Shm     string // path
+	Metrics string // host:port
+}
+
+// New finds or makes the memory and opens the listeners. The server holds both until Run ends or Close is called.
+func New(config Config) (*Server, error) {
+	c, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{log: c.Logger}
+	if c.ID != 0 {
+		s.log = s.log.With("server", c.ID)
+	}
+	if err := s.open(&c); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) open(c *Config) error {
+	accounts, err := s.openMemory(c)
+	if err != nil {
+		return err
+	}
+	var files *identity.Files
+	if !c.Insecure {
+		if files, err = identity.Open(c.TLSDir); err != nil {
+			return err
+		}
+	}
+	stopping, cancel := context.WithCancel(context.Background())
+	s.stopping = cancel
+	s.control = &service{
+		version: c.Version, region: s.region, accounts: accounts, tokens: newTokens(time.Now),
+		broom: newBroom(accounts, s.region, s.log), stopping: stopping, log: s.log,
+	}
+	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
+		return err
+	}
+	if c.Fabric != "" {
+		if s.addresses.Fabric, err = s.offer("tcp", "tcp", c.Fabric, tcp.NewServer); err != nil {
+			return err
+		}
+	}
+	if c.Shm != "" {
+		if s.addresses.Shm, err = s.offer("shm", "unix", c.Shm, shm.NewServer); err != nil {
+			return err
+		}
+	}
+	metrics := newMetrics(s.control, c.ID, files)
+	s.grpc, s.health = newGRPC(s.control, metrics, files)
+	if c.Metrics != "" {
+		if s.addresses.Metrics, err = s.listen("tcp", c.Metrics); err != nil {
+			return err
+		}
+		s.http = &http.Server{
+			Handler: metrics.handler(s.ready.Load), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		}
+	}
+	return nil
+}
+
+// openMemory takes the directories, then the region, then its ledger. A new region counts once its ledger is stored.
+func (s *Server) openMemory(c *Config) (*accounts, error) {
+	var data *directory
+	var err error
+	state, pageSize := "", uint64(pageBytes)
+	if c.DataDir != "" {
+		if data, err = s.openDirectory(c.DataDir); err != nil {
+			return nil, err
+		}
+		state, pageSize = c.DataDir, data.pageSize
+		if data.huge && c.StateDir == "" {
+			return nil, fmt.Errorf("data directory %s is a hugetlbfs, which holds no ordinary files: set StateDir to a directory that is kept and lost with it", c.DataDir)
+		}
+		if !data.volatile {
+			s.log.Warn("the data directory is on a disk: its pages are written back now and then; a tmpfs or hugetlbfs avoids that", "dir", c.DataDir)
+		}
+	}
+	if c.StateDir != "" && c.StateDir != c.DataDir {
+		state = c.StateDir
+		d, err := s.openDirectory(c.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		if d.huge {
+			return nil, fmt.Errorf("state directory %s is a hugetlbfs, which holds no ordinary files", c.StateDir)
+		}
+	}
+	want, err := c.shape(pageSize)
+	if err != nil {
+		return nil, err
+	}
+	if s.region, err = openRegion(data, want, s.log); err != nil {
+		return nil, err
+	}
+	s.release = append(s.release, s.region.close)
+	if c.Reserve {
+		if err := errors.Join(s.region.data.reserve(), s.region.locks.reserve()); err != nil {
+			return nil, err
+		}
+	}
+	accounts, err := newAccounts(state, s.region)
+	if err != nil {
+		return nil, err
+	}
+	if !s.region.existed {
+		s.region.publish()
+	}
+	s.log.Info("memory is ready", "incarnation", s.region.incarnation, "found_again", s.region.existed,
+		"bytes", s.region.dataBytes, "chunks", s.region.chunks(), "chunk_bytes", s.region.chunkBytes, "locks", s.region.lockBytes/2)
+	return accounts, nil
+}
+
+func (s *Server) openDirectory(path string) (*directory, error) {
+	d, err := openDirectory(path)
+	if err == nil {
+		s.release = append(s.release, d.close)
+	}
+	return d, err
+}
+
+// listen opens a listener; Serve functions close it, and so does Close.
+func (s *Server) listen(network, address string) (string, error) {
+	if network == "unix" {
+		if err := removeStaleSocket(address); err != nil {
+			return "", err
+		}
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	s.listeners = append(s.listeners, l)
+	return l.Addr().String(), nil
+}
+
+// removeStaleSocket removes the socket of a process that died. One that somebody listens on stays, and listening fails.
+func removeStaleSocket(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSocket == 0 {
+		return nil // listening says what is wrong, if anything is
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the socket of a former process: %w", err)
+	}
+	return nil
+}
+
+// offer opens the listener of a provider and makes its server.
+func (s *Server) offer(name, network, address string, build func(verbs.ServerOptions) (verbs.Server, error)) (string, error) {
+	actual, err := s.listen(network, address)
+	if err != nil {
+		return "", err
+	}
+	server, err := build(verbs.ServerOptions{
+		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: admission{s.control.tokens, name},
+	})
+	if err != nil {
+		return "", err
+	}
+	s.control.providers = append(s.control.providers, provider{name, actual, server})
+	return actual, nil
+}
+
+// Addresses are where the server listens, with the ports that it got.
+func (s *Server) Addresses() Addresses { return s.addresses }
+
+// Incarnation of the region.
+func (s *Server) Incarnation() uint64 { return s.region.incarnation }
+
+// Run serves until ctx ends, then stops cleanly and returns nil; or returns why it cannot go on. It gives back memory and
+// listeners in either case, so it runs once.
+func (s *Server) Run(ctx context.Context) error {
+	stop := make(chan struct{})
+	failed := make(chan error, len(s.listeners))
+	var running sync.WaitGroup
+	running.Go(func() { s.control.broom.run(stop) })
+	serve := func(what string, f func(net.Listener) error, l net.Listener) {
+		running.Go(func() {
+			if err := f(l); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+				failed <- fmt.Errorf("serve %s on %v: %w", what, l.Addr(), err)
+			}
+		})
+	}
+	serve("control", s.grpc.Serve, s.listeners[0])
+	for i, p := range s.control.providers {
+		serve(p.name, p.server.Serve, s.listeners[1+i])
+	}
+	if s.http != nil {
+		serve("metrics", s.http.Serve, s.listeners[len(s.listeners)-1])
+	}
+	s.ready.Store(true)
+	s.log.Info("serving", "control", s.addresses.Control, "fabric", s.addresses.Fabric, "shm", s.addresses.Shm, "metrics", s.addresses.Metrics)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.log.Info("stopping", "err", err)
+	s.stopServing()
+	close(stop)
+	running.Wait()
+	return errors.Join(err, s.Close())
+}
+
+// stopServing takes no new calls, lets those under way end within stopLimit, then cuts all connections to the memory.
+func (s *Server) stopServing() {
+	s.ready.Store(false)
+	s.health.Shutdown()
+	s.stopping()
+	giveUp := time.AfterFunc(stopLimit, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	giveUp.Stop()
+	for _, p := range s.control.providers {
+		if err := p.server.Close(); err != nil {
+			s.log.Warn("close provider", "provider", p.name, "err", err)
+		}
+	}
+	if s.http != nil {
+		s.http.Close()
+	}
+}
+
+// Close gives back listeners and memory of a server that does not run. Run calls it; a second call does nothing.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() {
+		var errs []error
+		if s.stopping != nil {
+			s.stopping()
+		}
+		if s.control != nil {
+			for _, p := range s.control.providers {
+				errs = append(errs, p.server.Close())
+			}
+		}
+		for _, l := range s.listeners {
+			if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+		}
+		for i := len(s.release) - 1; i >= 0; i-- {
+			errs = append(errs, s.release[i]())
+		}
+		s.closeErr = errors.Join(errs...)
+	})
+	return s.closeErr
+}
+
+// everybody is who calls a server without TLS.
+var everybody = identity.Identity{Role: identity.RoleOperator}
+
+// newGRPC is the gRPC server with its services; files = nil serves without TLS.
+func newGRPC(c *service, m *metrics, files *identity.Files) (*grpc.Server, *health.Server) {
+	var all *identity.Identity
+	options := limits()
+	if files == nil {
+		all = &everybody
+	} else {
+		options = append(options, grpc.Creds(files.ServerCredentials()))
+	}
+	options = append(options,
+		grpc.ChainUnaryInterceptor(m.count, c.recovered, identity.UnaryServerInterceptor(all), authorized, withStatus),
+		grpc.ChainStreamInterceptor(c.recoveredStream, identity.StreamServerInterceptor(all), authorizedStream))
+	server, healthy := grpc.NewServer(options...), health.NewServer()
+	rpcv1.RegisterMemoryServer(server, c)
+	healthv1.RegisterHealthServer(server, healthy)
+	healthy.SetServingStatus(rpcv1.Memory_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	return server, healthy
+}

@@ -1,0 +1,133 @@
+//env:real tokens are admitted on goroutines of the providers
+
+package memserver
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Bounds of tokens.
+const (
+	tokenLife         = time.Minute
+	maxTokensPerIndex = 1024 // that nobody has used yet
+)
+
+// errEvicting is returned when a token is asked for an index that is just being evicted.
+var errEvicting = errors.New("index is being evicted")
+
+// tokens are the admission tickets that were handed out and not used yet.
+type tokens struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	open     map[verbs.Token]ticket
+	order    []verbs.Token  // oldest first, those that were used included
+	count    map[string]int // open ones by index
+	evicting map[string]int // by index: how many evictions are under way
+}
+
+// ticket is what a token opens.
+type ticket struct {
+	peer     verbs.Peer
+	provider string
+	expires  time.Time
+}
+
+func newTokens(now func() time.Time) *tokens {
+	return &tokens{now: now, open: map[verbs.Token]ticket{}, count: map[string]int{}, evicting: map[string]int{}}
+}
+
+// issue makes a token that admits peer to one connection of a provider.
+func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expire()
+	if t.evicting[peer.Index] > 0 {
+		return verbs.Token{}, fmt.Errorf("%w: %s", errEvicting, peer.Index)
+	}
+	if t.count[peer.Index] >= maxTokensPerIndex {
+		return verbs.Token{}, fmt.Errorf("%w: %d tokens of index %s were not used yet; use them, or wait %v", ledger.ErrExhausted, maxTokensPerIndex, peer.Index, tokenLife)
+	}
+	token := newToken()
+	t.open[token] = ticket{peer, provider, t.now().Add(tokenLife)}
+	t.order = append(t.order, token)
+	t.count[peer.Index]++
+	return token, nil
+}
+
+// expire drops what is over. All live equally long, so the oldest are over first.
+func (t *tokens) expire() {
+	now, n := t.now(), 0
+	for n < len(t.order) {
+		if ticket, ok := t.open[t.order[n]]; ok && now.Before(ticket.expires) {
+			break
+		}
+		t.drop(t.order[n])
+		n++
+	}
+	if n > 0 {
+		t.order = append(t.order[:0], t.order[n:]...)
+	}
+}
+
+func (t *tokens) drop(token verbs.Token) {
+	ticket, ok := t.open[token]
+	if !ok {
+		return
+	}
+	delete(t.open, token)
+	if t.count[ticket.peer.Index]--; t.count[ticket.peer.Index] == 0 {
+		delete(t.count, ticket.peer.Index)
+	}
+}
+
+// block begins an eviction: the tokens of an index are void, and it gets no more until unblock.
+func (t *tokens) block(index string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.evicting[index]++
+	for _, token := range t.order {
+		if t.open[token].peer.Index == index {
+			t.drop(token)
+		}
+	}
+}
+
+func (t *tokens) unblock(index string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.evicting[index]--; t.evicting[index] == 0 {
+		delete(t.evicting, index)
+	}
+}
+
+// admission is the verbs.Admission of one provider: tokens for another one do not open it.
+type admission struct {
+	tokens   *tokens
+	provider string
+}
+
+// Admit implements verbs.Admission.
+func (a admission) Admit(token verbs.Token) (verbs.Peer, error) {
+	t := a.tokens
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ticket, ok := t.open[token]
+	if !ok {
+		return verbs.Peer{}, fmt.Errorf("%w: it is unknown, used or older than %v", verbs.ErrRefused, tokenLife)
+	}
+	if ticket.provider != a.provider {
+		return verbs.Peer{}, fmt.Errorf("%w: it is for %s, not for %s", verbs.ErrRefused, ticket.provider, a.provider)
+	}
+	t.drop(token)
+	if !t.now().Before(ticket.expires) {
+		return verbs.Peer{}, fmt.Errorf("%w: it is older than %v", verbs.ErrRefused, tokenLife)
+	}
+	return ticket.peer, nil
+}
