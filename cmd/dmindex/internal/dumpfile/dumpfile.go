@@ -1,0 +1,231 @@
+// Package dumpfile is the format in which dmindex dump writes an index to a file and dmindex restore reads it back.
+//
+// A file is
+//
+//	offset  size  field
+//	0       8     magic "DMDUMP\x00\x01": the last byte is the format version
+//	8       4     length of the description
+//	12      ...   description: JSON of Description
+//	        ...   records: uvarint 1 + length of the key, key, uvarint length of the value, value
+//	        1     0: the end of the records
+//	        8     count of the records
+//	        32    SHA-256 of everything before it
+//
+// Integers are little-endian. A file that was cut off or changed is recognized by its end: no end, no digest.
+package dumpfile
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+)
+
+var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 1}
+
+// Limits of what is read, well above what an index can hold.
+const (
+	maxDescription = 64 << 10
+	maxItem        = 1 << 20
+)
+
+// ErrDamaged is returned when a file is not a whole, unchanged dump.
+var ErrDamaged = errors.New("dump is damaged")
+
+// Description says what was dumped.
+type Description struct {
+	Index   string    `json:"index"`
+	Created time.Time `json:"created"`
+	Program string    `json:"program"` // version of the program that wrote it
+}
+
+// Writer writes a dump. Not safe for concurrent use.
+type Writer struct {
+	out   *bufio.Writer
+	sum   hash.Hash
+	count uint64
+	buf   []byte
+}
+
+// NewWriter begins a dump.
+func NewWriter(w io.Writer, d Description) (*Writer, error) {
+	sum := sha256.New()
+	dw := &Writer{out: bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<20), sum: sum}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("describe the dump: %w", err)
+	}
+	dw.buf = append(dw.buf, magic[:]...)
+	dw.buf = binary.LittleEndian.AppendUint32(dw.buf, uint32(len(text)))
+	dw.buf = append(dw.buf, text...)
+	_, err = dw.out.Write(dw.buf)
+	return dw, err
+}
+
+// Add writes one pair.
+func (w *Writer) Add(key, value []byte) error {
+	w.buf = binary.AppendUvarint(w.buf[:0], uint64(len(key))+1)
+	w.buf = append(w.buf, key...)
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(value)))
+	w.buf = append(w.buf, value...)
+	w.count++
+	_, err := w.out.Write(w.buf)
+	return err
+}
+
+// Close ends the dump and returns count and digest. The underlying writer stays open.
+func (w *Writer) Close() (count uint64, digest [sha256.Size]byte, err error) {
+	w.buf = binary.LittleEndian.AppendUint64(append(w.buf[:0], 0), w.count)
+	if _, err = w.out.Write(w.buf); err == nil {
+		err = w.out.Flush()
+	}
+	if err != nil {
+		return 0, digest, err
+	}
+	w.sum.Sum(digest[:0])
+	// The digest goes to the file as it is: adding it to the sum changes nothing that is used any more.
+	if _, err = w.out.Write(digest[:]); err == nil {
+		err = w.out.Flush()
+	}
+	return w.count, digest, err
+}
+
+// Read reads a whole dump and calls add with each pair, which is valid only during the call. It returns count and digest; an error
+// wraps ErrDamaged if the file is not what was written, and is add's own if add failed. Pairs may have been added before the damage
+// shows: read the file once with an add that does nothing, where that matters.
+func Read(r io.Reader, describe func(Description) error, add func(key, value []byte) error) (uint64, [sha256.Size]byte, error) {
+	d := &reader{in: bufio.NewReaderSize(r, 1<<20), sum: sha256.New()}
+	var digest [sha256.Size]byte
+	if err := d.head(describe); err != nil {
+		return 0, digest, err
+	}
+	var key, value []byte
+	var count uint64
+	for {
+		n, err := d.uvarint()
+		if err != nil {
+			return count, digest, err
+		}
+		if n == 0 {
+			break
+		}
+		if key, err = d.bytes(key, n-1); err != nil {
+			return count, digest, err
+		}
+		if n, err = d.uvarint(); err != nil {
+			return count, digest, err
+		}
+		if value, err = d.bytes(value, n); err != nil {
+			return count, digest, err
+		}
+		if err := add(key, value); err != nil {
+			return count, digest, err
+		}
+		count++
+	}
+	if err := d.foot(count, &digest); err != nil {
+		return count, digest, err
+	}
+	return count, digest, nil
+}
+
+type reader struct {
+	in  *bufio.Reader
+	sum hash.Hash
+}
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+}
+
+// full reads len(b) bytes and adds them to the sum.
+func (d *reader) full(b []byte) error {
+	if _, err := io.ReadFull(d.in, b); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return damaged("it ends too early")
+		}
+		return fmt.Errorf("read the dump: %w", err)
+	}
+	d.sum.Write(b)
+	return nil
+}
+
+func (d *reader) head(describe func(Description) error) error {
+	var head [12]byte
+	if err := d.full(head[:]); err != nil {
+		return err
+	}
+	if !bytes.Equal(head[:7], magic[:7]) {
+		return damaged("it does not begin like a dump of dmindex")
+	}
+	if head[7] != magic[7] {
+		return damaged("it is of format version %d, this program reads version %d", head[7], magic[7])
+	}
+	n := binary.LittleEndian.Uint32(head[8:])
+	if n > maxDescription {
+		return damaged("a description of %d bytes", n)
+	}
+	text := make([]byte, n)
+	if err := d.full(text); err != nil {
+		return err
+	}
+	var desc Description
+	if err := json.Unmarshal(text, &desc); err != nil {
+		return damaged("description: %v", err)
+	}
+	return describe(desc)
+}
+
+func (d *reader) uvarint() (uint64, error) {
+	var n uint64
+	var b [1]byte
+	for shift := uint(0); shift < 35; shift += 7 {
+		if err := d.full(b[:]); err != nil {
+			return 0, err
+		}
+		n |= uint64(b[0]&0x7f) << shift
+		if b[0] < 0x80 {
+			return n, nil
+		}
+	}
+	return 0, damaged("a length of over 35 bits")
+}
+
+func (d *reader) bytes(b []byte, n uint64) ([]byte, error) {
+	if n > maxItem {
+		return b, damaged("a key or value of %d bytes", n)
+	}
+	if uint64(cap(b)) < n {
+		b = make([]byte, n)
+	}
+	b = b[:n]
+	return b, d.full(b)
+}
+
+func (d *reader) foot(count uint64, digest *[sha256.Size]byte) error {
+	var b [8]byte
+	if err := d.full(b[:]); err != nil {
+		return err
+	}
+	if said := binary.LittleEndian.Uint64(b[:]); said != count {
+		return damaged("it has %d records and says %d", count, said)
+	}
+	d.sum.Sum(digest[:0])
+	var said [sha256.Size]byte
+	if err := d.full(said[:]); err != nil {
+		return err
+	}
+	if said != *digest {
+		return damaged("its digest is %x, it says %x", digest[:8], said[:8])
+	}
+	if _, err := d.in.ReadByte(); err != io.EOF {
+		return damaged("something follows its end")
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+// Dmindex is every program of the project in one: the operator, the servers that it places, and the tools that talk to them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dmindex:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "dmindex",
+		Short:         "Ordered indexes on disaggregated memory",
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.AddGroup(
+		&cobra.Group{ID: "try", Title: "Without Kubernetes:"},
+		&cobra.Group{ID: "use", Title: "Talk to an index:"},
+		&cobra.Group{ID: "serve", Title: "What the operator runs:"},
+	)
+	cmd.AddCommand(
+		localCommand(),
+		getCommand(), putCommand(), delCommand(), scanCommand(), loadCommand(), dumpCommand(), restoreCommand(), statusCommand(),
+		operatorCommand(), memserverCommand(), computeserverCommand(),
+	)
+	return cmd
+}
+
+// logger writes lines for people to stderr, as every server of this program does.
+func logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}

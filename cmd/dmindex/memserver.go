@@ -1,0 +1,71 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+	"github.com/dmindex/dmindex/memserver"
+)
+
+func memserverCommand() *cobra.Command {
+	config := memserver.Config{Version: version.String()}
+	var memory, chunk, locks sizeFlag
+	cmd := &cobra.Command{
+		Use:     "memserver",
+		GroupID: "serve",
+		Short:   "Serve memory: regions, chunks, lock tables",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config.MemoryBytes, config.ChunkBytes, config.LockTableBytes = uint64(memory), uint64(chunk), uint64(locks)
+			config.Logger = logger()
+			server, err := memserver.New(config)
+			if err != nil {
+				return err
+			}
+			return server.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.Uint16Var(&config.ID, "id", 0, "number of this server in global addresses, 1 to 32767")
+	f.StringVar(&config.DataDir, "data-dir", "", "directory of the region, on a tmpfs or hugetlbfs; empty = memory that ends with the process")
+	f.StringVar(&config.StateDir, "state-dir", "", "directory of the ledger; empty = the data directory")
+	f.Var(&memory, "memory", "size of the region, such as 1Gi")
+	f.Var(&chunk, "chunk-size", "what is handed out at once; a power of two (default 8Mi)")
+	f.Var(&locks, "lock-table", "size of the lock table, two bytes a lock (default 256Ki)")
+	f.BoolVar(&config.Reserve, "reserve", false, "take all memory at the start")
+	f.StringVar(&config.Control, "control", ":7471", "address of the control service (gRPC)")
+	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")
+	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")
+	f.StringVar(&config.Metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty = not served")
+	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
+	f.BoolVar(&config.Insecure, "insecure", false, "serve without TLS, on loopback addresses only")
+	return cmd
+}
+
+// sizeFlag is a number of bytes in Kubernetes' notation.
+type sizeFlag uint64
+
+var _ pflag.Value = (*sizeFlag)(nil)
+
+func (s *sizeFlag) Set(text string) error {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return err
+	}
+	if n, exact := q.AsInt64(); exact && n >= 0 {
+		*s = sizeFlag(n)
+		return nil
+	}
+	return resource.ErrFormatWrong
+}
+
+func (s *sizeFlag) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return resource.NewQuantity(int64(*s), resource.BinarySI).String()
+}
+
+func (s *sizeFlag) Type() string { return "size" }
