@@ -5,19 +5,18 @@
 cluster_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hack_dir=$(dirname "$cluster_dir")
 modules_dir=$cluster_dir/modules
+: "${HOME:=/root}"
 cache=${DMINDEX_CACHE:-$HOME/.cache/dmindex}
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ip, nft and conntrack, and not every root has it
 state=$(realpath -m "${DMINDEX_STATE:-/var/tmp/dmindex-cluster}")
-export cluster_dir cache state
+export HOME cluster_dir cache state
 
-# digest FILE... : twelve hex digits that change when a name or a content changes.
-digest() { (cd "$cluster_dir" && sha256sum "$@") | sha256sum | cut -c1-12; }
+# digest PATTERN... : twelve hex digits that change when the name or content of a file changes. Patterns are relative to
+# hack/cluster, so that it does not matter where the clone lies.
+digest() {
+	# shellcheck disable=SC2086,SC2048 # patterns
+	(cd "$cluster_dir" && sha256sum $*) | sha256sum | cut -c1-12
+}
 
-# relative PATH... : paths as seen from hack/cluster, so that a digest does not depend on where the clone lies.
-relative() { realpath --relative-to="$cluster_dir" "$@"; }
-
-cluster_key()  { digest lib/tools.sh modules/*/go.mod modules/*/go.sum; }
-cluster_home() { echo "$cache/cluster-$(cd "$cluster_dir" && cluster_key)"; }
-
-images_key()  { (cd "$cluster_dir" && digest pause/*.go ../image/*.go); }
-pause_image() { echo "$cache/images-$(images_key)/pause.tar"; }
+cluster_home() { echo "$cache/cluster-$(digest 'lib/tools.sh modules/*/go.mod modules/*/go.sum')"; }
+pause_image()  { echo "$cache/images-$(digest 'pause/*.go ../image/*.go')/pause.tar"; }
