@@ -1,0 +1,122 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ComputeServers describes the servers of a compute pool.
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",message="replicas is below minReplicas: write at least minReplicas, or lower minReplicas first"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",message="replicas is above maxReplicas: write at most maxReplicas, or raise maxReplicas first"
+type ComputeServers struct {
+	// Replicas is how many compute servers there are. In a template it holds for the creation of the pool only; afterwards scale
+	// the pool: kubectl scale dmcp NAME --replicas=N.
+	// +optional
+	// +default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	Replicas int32 `json:"replicas,omitempty"`
+
+	// MinReplicas is how few servers the pool may be scaled to.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	MinReplicas *int32 `json:"minReplicas,omitempty"`
+
+	// MaxReplicas is how many servers the pool may be scaled to.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// Pod says where and how the servers' pods run. A change replaces the pods, one after the other.
+	// +optional
+	Pod PodTemplate `json:"pod,omitzero"`
+}
+
+// DMComputePoolSpec is what a compute pool shall be.
+type DMComputePoolSpec struct {
+	ComputeServers `json:",inline"`
+
+	// IndexName is the DMIndex of the same namespace that the pool serves. The index names the pool in spec.computePools.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=30
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="indexName cannot be changed: make a new pool for the other index"
+	IndexName string `json:"indexName"`
+
+	// Image of the servers. Default: that of the index. A change replaces the pods, one after the other.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// Paused makes the operator leave the pool as it is.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// DMComputePoolStatus is what was last seen of a compute pool. Nothing is decided by it.
+type DMComputePoolStatus struct {
+	// ObservedGeneration is the generation of the spec that this status belongs to.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions: PoolReady, Progressing, Paused.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Replicas is how many pods there are that do not leave.
+	// +required
+	Replicas int32 `json:"replicas"`
+
+	// ReadyReplicas of them are ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+
+	// Leaving is how many pods hand over their ranges and go.
+	// +optional
+	Leaving int32 `json:"leaving,omitempty"`
+
+	// Selector of the pool's pods, for the scale subresource.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Selector string `json:"selector,omitempty"`
+
+	// Image that new servers run.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+}
+
+// DMComputePool is a pool of compute servers of one index.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:resource:shortName=dmcp,categories=dmindex
+// +kubebuilder:printcolumn:name="Index",type=string,JSONPath=`.spec.indexName`
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`
+// +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=`.status.replicas`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="Leaving",type=integer,JSONPath=`.status.leaving`
+// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.status.image`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name names pods and a Service too: write lower-case letters, digits and dashes, first a letter, at most 50 characters"
+type DMComputePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec DMComputePoolSpec `json:"spec"`
+	// +optional
+	Status DMComputePoolStatus `json:"status,omitzero"`
+}
+
+// DMComputePoolList is a list of compute pools.
+//
+// +kubebuilder:object:root=true
+type DMComputePoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DMComputePool `json:"items"`
+}

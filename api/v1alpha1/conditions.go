@@ -1,0 +1,95 @@
+package v1alpha1
+
+// Types of conditions.
+const (
+	// ConditionAvailable of a DMIndex: it answers requests.
+	ConditionAvailable = "Available"
+
+	// ConditionProgressing: the operator is on its way to what the spec asks for; the message says what it waits for.
+	ConditionProgressing = "Progressing"
+
+	// ConditionDegraded: something does not work as it should; the message names it.
+	ConditionDegraded = "Degraded"
+
+	// ConditionDataLost of a DMIndex: a memory server lost its content, the index answers nothing. The message names server and
+	// pod, and says what can be done.
+	ConditionDataLost = "DataLost"
+
+	// ConditionPaused: spec.paused is set and the operator changes nothing.
+	ConditionPaused = "Paused"
+
+	// ConditionPoolReady of a pool: all of its servers are there and ready.
+	ConditionPoolReady = "PoolReady"
+)
+
+// Reasons of conditions.
+const (
+	// ReasonServing: the index answers requests.
+	ReasonServing = "Serving"
+
+	// ReasonAsDesired: there is nothing left to do.
+	ReasonAsDesired = "AsDesired"
+
+	// ReasonIntact: no data was lost.
+	ReasonIntact = "Intact"
+
+	// ReasonNotPaused: spec.paused is not set.
+	ReasonNotPaused = "NotPaused"
+
+	// ReasonPausedBySpec: spec.paused is set.
+	ReasonPausedBySpec = "PausedBySpec"
+
+	// ReasonPoolMissing: spec names a pool that does not exist, or a compute pool of another index.
+	ReasonPoolMissing = "PoolMissing"
+
+	// ReasonPoolRefused: the API server refused to make or change a pool or another object of the index.
+	ReasonPoolRefused = "PoolRefused"
+
+	// ReasonNameTaken: an object that the operator must make exists and belongs to somebody else.
+	ReasonNameTaken = "NameTaken"
+
+	// ReasonWaitingForMemory: memory servers are not ready yet.
+	ReasonWaitingForMemory = "WaitingForMemory"
+
+	// ReasonMemoryPending: a memory server has not as much memory left as the index asks for.
+	ReasonMemoryPending = "MemoryPending"
+
+	// ReasonQuotaRefused: a quota would fall below what is in use.
+	ReasonQuotaRefused = "QuotaRefused"
+
+	// ReasonMemoryUnreachable: a memory server does not answer.
+	ReasonMemoryUnreachable = "MemoryUnreachable"
+
+	// ReasonMemoryLost: a memory pod is gone, or its server came back without its content.
+	ReasonMemoryLost = "MemoryLost"
+
+	// ReasonRecreating: data was lost and the index is made anew, as spec.recovery asks.
+	ReasonRecreating = "Recreating"
+
+	// ReasonWaitingForCompute: no compute server is ready.
+	ReasonWaitingForCompute = "WaitingForCompute"
+
+	// ReasonComputeMissing: fewer compute servers are ready than asked for.
+	ReasonComputeMissing = "ComputeMissing"
+
+	// ReasonMoving: ranges are moving, or servers are leaving.
+	ReasonMoving = "Moving"
+
+	// ReasonFailed: a step failed and is tried again; the message says which and why.
+	ReasonFailed = "Failed"
+
+	// ReasonWaitingForIndex: the index of a pool is not there or not as far yet.
+	ReasonWaitingForIndex = "WaitingForIndex"
+
+	// ReasonServersStarting: servers of a pool are not ready yet.
+	ReasonServersStarting = "ServersStarting"
+
+	// ReasonIDsExhausted: a memory pool replaced so many servers that no id is left.
+	ReasonIDsExhausted = "IDsExhausted"
+
+	// ReasonReplacing: pods of a compute pool are replaced by such of the newest template.
+	ReasonReplacing = "Replacing"
+
+	// ReasonDeleting: the object is being deleted; the message says what is waited for.
+	ReasonDeleting = "Deleting"
+)

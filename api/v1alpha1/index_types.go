@@ -1,0 +1,252 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Design is how an index is laid out in memory and worked on.
+// +kubebuilder:validation:Enum=Sherman
+type Design string
+
+// DesignSherman is a B-link tree that all compute servers share, with hierarchical locks.
+const DesignSherman Design = "Sherman"
+
+// KeyType is how keys are made and compared.
+// +kubebuilder:validation:Enum=Uint64;Bytes
+type KeyType string
+
+// The key types.
+const (
+	KeyUint64 KeyType = "Uint64" // 8 bytes that compare as an integer
+	KeyBytes  KeyType = "Bytes"  // up to maxLength bytes that compare as bytes
+)
+
+// Durability is what an acknowledged write survives.
+// +kubebuilder:validation:Enum=Memory
+type Durability string
+
+// DurabilityMemory survives the death of any client and any compute server. Losing a memory pod loses the data.
+const DurabilityMemory Durability = "Memory"
+
+// Routing is who serves a request.
+// +kubebuilder:validation:Enum=Any;Owner
+type Routing string
+
+// The routings.
+const (
+	RoutingAny   Routing = "Any"   // the server that got it
+	RoutingOwner Routing = "Owner" // the owner of its key range
+)
+
+// OnDataLoss is what happens to an index that lost data.
+// +kubebuilder:validation:Enum=Block;Recreate
+type OnDataLoss string
+
+// What to do about lost data.
+const (
+	OnDataLossBlock    OnDataLoss = "Block"    // answer nothing until somebody decides
+	OnDataLossRecreate OnDataLoss = "Recreate" // start again with an empty index
+)
+
+// KeySpec describes the keys of an index.
+// +kubebuilder:validation:XValidation:rule="self.type != 'Bytes' || has(self.maxLength)",message="keys of type Bytes need maxLength: write how many bytes the longest key has, 1 to 1024"
+// +kubebuilder:validation:XValidation:rule="self.type != 'Uint64' || !has(self.maxLength) || self.maxLength == 8",message="keys of type Uint64 have 8 bytes: leave maxLength out"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key cannot be changed: make a new DMIndex and restore a dump of this one into it"
+type KeySpec struct {
+	// Type of the keys.
+	// +required
+	Type KeyType `json:"type"`
+
+	// MaxLength is the length of the longest key of type Bytes, in bytes.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	MaxLength *int32 `json:"maxLength,omitempty"`
+}
+
+// ValueSpec describes the values of an index.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="value cannot be changed: make a new DMIndex and restore a dump of this one into it"
+type ValueSpec struct {
+	// MaxLength is the length of the longest value, in bytes.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4096
+	MaxLength int32 `json:"maxLength"`
+}
+
+// MemoryPoolTemplate is a memory pool that the operator makes for the index.
+type MemoryPoolTemplate struct {
+	MemoryServers `json:",inline"`
+}
+
+// IndexMemoryPool is a memory pool that holds the index.
+// +kubebuilder:validation:XValidation:rule="has(self.template) != has(self.ref)",message="write exactly one of template (a pool made for this index) and ref (the name of a DMMemoryPool of this namespace)"
+// +kubebuilder:validation:XValidation:rule="!has(self.ref) || has(self.quota)",message="a pool by ref needs quota: write how much memory of each of its servers the index may use, such as 16Gi"
+type IndexMemoryPool struct {
+	// Name of the pool within the index. A pool of a template is called <index>-<name>.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// Template of a pool that is made for the index and goes with it.
+	// +optional
+	Template *MemoryPoolTemplate `json:"template,omitempty"`
+
+	// Ref names a DMMemoryPool that several indexes can share.
+	// +optional
+	Ref *LocalReference `json:"ref,omitempty"`
+
+	// Quota is how much memory of each server the index may use. Default for a template: all of it. It can be raised at any
+	// time, and lowered to what is in use.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",message="quota is too small: write at least one chunk, such as 1Gi"
+	Quota *resource.Quantity `json:"quota,omitempty"`
+}
+
+// ComputePoolTemplate is a compute pool that the operator makes for the index.
+type ComputePoolTemplate struct {
+	ComputeServers `json:",inline"`
+}
+
+// IndexComputePool is a compute pool that serves the index.
+// +kubebuilder:validation:XValidation:rule="has(self.template) != has(self.ref)",message="write exactly one of template (a pool made for this index) and ref (the name of a DMComputePool of this namespace whose indexName is this index)"
+type IndexComputePool struct {
+	// Name of the pool within the index. A pool of a template is called <index>-<name>.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// Template of a pool that is made for the index and goes with it.
+	// +optional
+	Template *ComputePoolTemplate `json:"template,omitempty"`
+
+	// Ref names a DMComputePool whose spec.indexName is this index.
+	// +optional
+	Ref *LocalReference `json:"ref,omitempty"`
+}
+
+// PartitioningSpec says how keys are divided between compute servers.
+type PartitioningSpec struct {
+	// Routing of requests in designs in which every compute server can serve every key.
+	// +optional
+	// +default="Any"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.routing cannot be changed: make a new DMIndex"
+	Routing Routing `json:"routing,omitempty"`
+}
+
+// RecoverySpec says what happens when something is lost.
+type RecoverySpec struct {
+	// OnDataLoss is what happens when a memory server lost its content.
+	// +optional
+	// +default="Block"
+	OnDataLoss OnDataLoss `json:"onDataLoss,omitempty"`
+}
+
+// DMIndexSpec is what an index shall be.
+// +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
+type DMIndexSpec struct {
+	// Design of the index.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="design cannot be changed: make a new DMIndex and restore a dump of this one into it"
+	Design Design `json:"design"`
+
+	// Key describes the keys.
+	// +required
+	Key KeySpec `json:"key"`
+
+	// Value describes the values.
+	// +required
+	Value ValueSpec `json:"value"`
+
+	// NodeSize is the size of a tree node in bytes. Default: what suits the lengths of keys and values.
+	// +optional
+	// +kubebuilder:validation:Minimum=256
+	// +kubebuilder:validation:Maximum=65536
+	// +kubebuilder:validation:XValidation:rule="self % 64 == 0",message="nodeSize must be a multiple of 64: write 1024, for example"
+	NodeSize *int32 `json:"nodeSize,omitempty"`
+
+	// MemoryPools hold the index. The first server of the first one also has its superblock and its partition map.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=31
+	// +kubebuilder:validation:XValidation:rule="self.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : '')) == oldSelf.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : ''))",message="memoryPools cannot be added, removed, renamed or reordered: make a new DMIndex and restore a dump of this one into it"
+	MemoryPools []IndexMemoryPool `json:"memoryPools"`
+
+	// ComputePools serve the index.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : '')) == oldSelf.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : ''))",message="computePools cannot be added, removed, renamed or reordered: scale one of them with kubectl scale dmcp NAME --replicas=N"
+	ComputePools []IndexComputePool `json:"computePools"`
+
+	// Partitioning of the keys between compute servers.
+	// +optional
+	// +default={}
+	Partitioning PartitioningSpec `json:"partitioning,omitzero"`
+
+	// Durability is what an acknowledged write survives. Memory: the death of any client and any compute server, but not that of a
+	// memory pod.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="durability cannot be changed: make a new DMIndex and restore a dump of this one into it"
+	Durability Durability `json:"durability"`
+
+	// Recovery says what happens when something is lost.
+	// +optional
+	// +default={}
+	Recovery RecoverySpec `json:"recovery,omitzero"`
+
+	// Paused makes the operator leave the index and the pools made for it as they are. Deletion goes on.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// Image of the servers. Default: that of the operator which first sees the index; an upgrade of the operator does not change
+	// it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+}
+
+// DMIndex is an ordered index on disaggregated memory.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=dmi,categories=dmindex
+// +kubebuilder:printcolumn:name="Design",type=string,JSONPath=`.spec.design`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.memoryReady`
+// +kubebuilder:printcolumn:name="Compute",type=string,JSONPath=`.status.computeReady`
+// +kubebuilder:printcolumn:name="Map",type=integer,JSONPath=`.status.map.generation`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].message`
+// +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.status.endpoint`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name names pods and Services too: write lower-case letters, digits and dashes, first a letter, at most 30 characters"
+type DMIndex struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec DMIndexSpec `json:"spec"`
+	// +optional
+	Status DMIndexStatus `json:"status,omitzero"`
+}
+
+// DMIndexList is a list of indexes.
+//
+// +kubebuilder:object:root=true
+type DMIndexList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DMIndex `json:"items"`
+}

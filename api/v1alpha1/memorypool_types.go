@@ -1,0 +1,170 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Transport is how compute servers reach memory servers.
+// +kubebuilder:validation:Enum=TCP
+type Transport string
+
+// TransportTCP works in any cluster.
+const TransportTCP Transport = "TCP"
+
+// MemoryServers describes the servers of a memory pool.
+// +kubebuilder:validation:XValidation:rule="self.servers >= oldSelf.servers",message="servers can only be raised: memory servers hold data. Make a new index on fewer servers and restore a dump into it"
+// +kubebuilder:validation:XValidation:rule="quantity(string(self.memory)).compareTo(quantity(string(oldSelf.memory))) == 0",message="memory cannot be changed: a server's region has one size for life. Raise servers, or make a new pool"
+// +kubebuilder:validation:XValidation:rule="quantity(string(self.chunkSize)).compareTo(quantity(string(oldSelf.chunkSize))) == 0",message="chunkSize cannot be changed: make a new pool"
+// +kubebuilder:validation:XValidation:rule="quantity(string(self.memory)).compareTo(quantity(string(self.chunkSize)).add(quantity(string(self.chunkSize)))) >= 0",message="memory is too small: write at least two times chunkSize"
+type MemoryServers struct {
+	// Servers is how many memory servers the pool has. It can be raised; new servers serve indexes that are made afterwards.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Servers int32 `json:"servers"`
+
+	// Memory is the size of each server's region, such as 64Gi.
+	// +required
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('16Mi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0",message="memory must be within 16Mi and 16Ti: write how much each server shall hold, such as 64Gi"
+	Memory resource.Quantity `json:"memory"`
+
+	// ChunkSize is the unit in which memory is handed out to indexes.
+	// +optional
+	// +default="8Mi"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).asInteger() in [1048576, 2097152, 4194304, 8388608, 16777216, 33554432, 67108864]",message="chunkSize must be a power of two within 1Mi and 64Mi: write 1Mi, 2Mi, 4Mi, 8Mi, 16Mi, 32Mi or 64Mi"
+	ChunkSize *resource.Quantity `json:"chunkSize,omitempty"`
+
+	// Transport is how compute servers reach the pool.
+	// +optional
+	// +default="TCP"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport cannot be changed: make a new pool"
+	Transport Transport `json:"transport,omitempty"`
+
+	// Pod says where and how the servers' pods run. Changes concern pods that are made afterwards.
+	// +optional
+	Pod PodTemplate `json:"pod,omitzero"`
+}
+
+// DMMemoryPoolSpec is what a memory pool shall be.
+// +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
+type DMMemoryPoolSpec struct {
+	MemoryServers `json:",inline"`
+
+	// Image of the servers. Default: that of the operator which first sees the pool. A change restarts the containers in
+	// place, one after the other; they find their regions again.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// Paused makes the operator leave the pool as it is.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// MemoryServerState is one server of a memory pool as it was last seen.
+type MemoryServerState struct {
+	// Pod of the server.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Pod string `json:"pod"`
+
+	// Node that the pod runs on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+
+	// Incarnation of the region, in hexadecimal: another one means that the content was lost.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Incarnation string `json:"incarnation,omitempty"`
+
+	// Ready says whether the server answers.
+	// +required
+	Ready bool `json:"ready"`
+
+	// Chunks that the server has.
+	// +optional
+	Chunks int64 `json:"chunks,omitempty"`
+
+	// ChunksGranted to indexes.
+	// +optional
+	ChunksGranted int64 `json:"chunksGranted,omitempty"`
+}
+
+// DMMemoryPoolStatus is what was last seen of a memory pool. Nothing is decided by it.
+type DMMemoryPoolStatus struct {
+	// ObservedGeneration is the generation of the spec that this status belongs to.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions: PoolReady, Degraded, Paused.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Servers of the pool, by pod.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	Servers []MemoryServerState `json:"servers,omitempty"`
+
+	// Ready is how many servers answer, of how many: "2/2".
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Ready string `json:"ready,omitempty"`
+
+	// Capacity of all servers together.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Capacity string `json:"capacity,omitempty"`
+
+	// Granted is how much of the capacity indexes may use.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Granted string `json:"granted,omitempty"`
+
+	// Image that the servers run.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+}
+
+// DMMemoryPool is a pool of memory servers. Indexes of its namespace can share it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=dmmp,categories=dmindex
+// +kubebuilder:printcolumn:name="Servers",type=string,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.memory`
+// +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.status.capacity`
+// +kubebuilder:printcolumn:name="Granted",type=string,JSONPath=`.status.granted`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="PoolReady")].status`
+// +kubebuilder:printcolumn:name="Transport",type=string,priority=1,JSONPath=`.spec.transport`
+// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.status.image`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name names pods and a Service too: write lower-case letters, digits and dashes, first a letter, at most 50 characters"
+type DMMemoryPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec DMMemoryPoolSpec `json:"spec"`
+	// +optional
+	Status DMMemoryPoolStatus `json:"status,omitzero"`
+}
+
+// DMMemoryPoolList is a list of memory pools.
+//
+// +kubebuilder:object:root=true
+type DMMemoryPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DMMemoryPool `json:"items"`
+}

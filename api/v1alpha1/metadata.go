@@ -1,0 +1,54 @@
+package v1alpha1
+
+// Labels and annotations. What must survive without status is kept in annotations: backup tools drop status.
+const (
+	// LabelManagedBy has the value ManagedBy on all that the operator makes. It watches no other Secrets and pods.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "dmindex"
+
+	// LabelName has the value "dmindex"; LabelComponent one of the components.
+	LabelName        = "app.kubernetes.io/name"
+	LabelComponent   = "app.kubernetes.io/component"
+	ComponentMemory  = "memory"
+	ComponentCompute = "compute"
+
+	// LabelIndex names the DMIndex that an object belongs to, LabelPool the pool.
+	LabelIndex = "dmindex.io/index"
+	LabelPool  = "dmindex.io/pool"
+
+	// LabelServerID is the number of a pod in its pool, which is never given to another one.
+	LabelServerID = "dmindex.io/server-id"
+
+	// AnnotationNextID of a pool is the number of the next pod.
+	AnnotationNextID = "dmindex.io/next-id"
+
+	// AnnotationImage of an index or a pool is the image that an operator pinned because spec.image is empty.
+	AnnotationImage = "dmindex.io/image"
+
+	// AnnotationMemory of an index is its memory servers: JSON, server id to incarnation.
+	AnnotationMemory = "dmindex.io/memory"
+
+	// AnnotationCreated of an index says that it may have acknowledged writes: from then on a lost memory server is lost data.
+	AnnotationCreated = "dmindex.io/created"
+
+	// AnnotationIndexIncarnation of an index counts how often it was made anew.
+	AnnotationIndexIncarnation = "dmindex.io/index-incarnation"
+
+	// AnnotationIdentity of a compute pod and of index.json's ConfigMap is the identity of the index that it is made for.
+	AnnotationIdentity = "dmindex.io/identity"
+
+	// AnnotationTemplate of a pod is a hash of what it was made of.
+	AnnotationTemplate = "dmindex.io/template"
+
+	// AnnotationLeaving of a compute pod is since when it is to leave. It is never taken back.
+	AnnotationLeaving = "dmindex.io/leaving"
+
+	// AnnotationTLS of a pod is a hash of its TLS Secret: a change makes the kubelet renew the mounted files at once.
+	AnnotationTLS = "dmindex.io/tls"
+
+	// AnnotationApplied is a hash of what the operator last wrote into an object.
+	AnnotationApplied = "dmindex.io/applied"
+
+	// Finalizer of an index whose memory must be given back.
+	Finalizer = "dmindex.io/evict"
+)

@@ -1,0 +1,226 @@
+package envtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// index is a good DMIndex; the tests break it.
+const index = `
+apiVersion: dmindex.io/v1alpha1
+kind: DMIndex
+metadata: {name: NAME, namespace: default}
+spec:
+  design: Sherman
+  durability: Memory
+  key: {type: Bytes, maxLength: 64}
+  value: {maxLength: 128}
+  nodeSize: 1024
+  memoryPools:
+  - {name: memory, template: {servers: 2, memory: 512Mi}}
+  computePools:
+  - {name: compute, template: {replicas: 2}}
+`
+
+const computePool = `
+apiVersion: dmindex.io/v1alpha1
+kind: DMComputePool
+metadata: {name: NAME, namespace: default}
+spec: {indexName: demo, replicas: 2, minReplicas: 1, maxReplicas: 4}
+`
+
+const memoryPool = `
+apiVersion: dmindex.io/v1alpha1
+kind: DMMemoryPool
+metadata: {name: NAME, namespace: default}
+spec: {servers: 2, memory: 512Mi}
+`
+
+func parse(t *testing.T, text, name string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "NAME", name)), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestRefusedAtCreation: wrong objects are refused, with a sentence that says what to write.
+func TestRefusedAtCreation(t *testing.T) {
+	n := 0
+	f := func(text, old, new, want string) {
+		t.Helper()
+		n++
+		if !strings.Contains(text, old) {
+			t.Fatalf("%q is not in the object", old)
+		}
+		err := api.Create(t.Context(), parse(t, strings.Replace(text, old, new, 1), fmt.Sprintf("wrong-%d", n)))
+		if err == nil {
+			t.Errorf("%s -> %s was accepted; want %q", old, new, want)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s -> %s: %v; want %q", old, new, err, want)
+		}
+	}
+	f(index, "design: Sherman", "design: BTree", `Unsupported value: "BTree": supported values: "Sherman"`)
+	f(index, "  durability: Memory\n", "", "spec.durability: Required value")
+	f(index, "durability: Memory", "durability: Replicated", `supported values: "Memory"`)
+	f(index, "{type: Bytes, maxLength: 64}", "{type: Bytes}", "keys of type Bytes need maxLength: write how many bytes")
+	f(index, "{type: Bytes, maxLength: 64}", "{type: Uint64, maxLength: 9}", "keys of type Uint64 have 8 bytes: leave maxLength out")
+	f(index, "{type: Bytes, maxLength: 64}", "{type: Bytes, maxLength: 1025}", "should be less than or equal to 1024")
+	f(index, "{type: Bytes, maxLength: 64}", "{type: Text, maxLength: 64}", `supported values: "Uint64", "Bytes"`)
+	f(index, "maxLength: 128", "maxLength: 4097", "should be less than or equal to 4096")
+	f(index, "nodeSize: 1024", "nodeSize: 1000", "nodeSize must be a multiple of 64")
+	f(index, "name: NAME", "name: has.dots", "metadata.name names pods and Services too")
+	f(index, "name: NAME", "name: 1digit", "first a letter")
+	f(index, "name: NAME", "name: "+strings.Repeat("a", 31), "at most 30 characters")
+	f(index, "servers: 2", "servers: 0", "should be greater than or equal to 1")
+	f(index, "memory: 512Mi", "memory: 1Mi", "memory must be within 16Mi and 16Ti")
+	f(index, "memory: 512Mi", "memory: 512Mi, chunkSize: 3Mi", "chunkSize must be a power of two")
+	f(index, "memory: 512Mi", "memory: 64Mi, chunkSize: 64Mi", "write at least two times chunkSize")
+	f(index, "memory: 512Mi", "memory: 512Mi, transport: RDMA", `supported values: "TCP"`)
+	f(memoryPool, "memory: 512Mi", "memory: 512Mi, pod: {resources: {limits: {memory: 512Mi}}}", "write at least memory + 256Mi, or leave it out")
+	f(index, "- {name: memory, template: {servers: 2, memory: 512Mi}}", "- {name: memory, quota: 1Gi}", "write exactly one of template")
+	f(index, "- {name: memory, template: {servers: 2, memory: 512Mi}}", "- {name: memory, ref: {name: a}, quota: 1Gi, template: {servers: 2, memory: 512Mi}}", "write exactly one of template")
+	f(index, "- {name: memory, template: {servers: 2, memory: 512Mi}}", "- {name: memory, ref: {name: shared}}", "a pool by ref needs quota: write how much memory")
+	f(index, "- {name: memory, template: {servers: 2, memory: 512Mi}}", "- {name: a, ref: {name: a}, quota: 1Gi}\n  - {name: a, ref: {name: b}, quota: 1Gi}", "Duplicate value")
+	f(index, "- {name: compute, template: {replicas: 2}}", "- {name: compute}", "write exactly one of template")
+	f(index, "replicas: 2", "replicas: 2, minReplicas: 3", "replicas is below minReplicas")
+	f(index, "replicas: 2", "replicas: 2, maxReplicas: 1", "replicas is above maxReplicas")
+	f(index, "spec:", "spec:\n  partitioning: {routing: Best}", `supported values: "Any", "Owner"`)
+	f(index, "spec:", "spec:\n  recovery: {onDataLoss: Ignore}", `supported values: "Block", "Recreate"`)
+	f(computePool, "replicas: 2", "replicas: 5", "write at most maxReplicas")
+	f(computePool, "name: NAME", "name: "+strings.Repeat("a", 51), "at most 50 characters")
+	f(memoryPool, "servers: 2", "servers: 65", "should be less than or equal to 64")
+}
+
+// TestRefusedAsChange: what cannot be changed says what to do instead.
+func TestRefusedAsChange(t *testing.T) {
+	n := 0
+	f := func(text, old, new, want string) {
+		t.Helper()
+		n++
+		name := fmt.Sprintf("fixed-%d", n)
+		object := parse(t, text, name)
+		if err := api.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, old) {
+			t.Fatalf("%q is not in the object", old)
+		}
+		changed := parse(t, strings.Replace(text, old, new, 1), name)
+		changed.SetResourceVersion(object.GetResourceVersion())
+		err := api.Update(t.Context(), changed)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s -> %s: %v", old, new, err)
+		case want != "" && err == nil:
+			t.Errorf("%s -> %s was accepted; want %q", old, new, want)
+		case want != "" && !strings.Contains(err.Error(), want):
+			t.Errorf("%s -> %s: %v; want %q", old, new, err, want)
+		}
+	}
+	f(index, "maxLength: 64", "maxLength: 65", "key cannot be changed: make a new DMIndex and restore a dump")
+	f(index, "{type: Bytes, maxLength: 64}", "{type: Uint64}", "key cannot be changed")
+	f(index, "maxLength: 128", "maxLength: 64", "value cannot be changed")
+	f(index, "nodeSize: 1024", "nodeSize: 2048", "nodeSize cannot be changed")
+	f(index, "  nodeSize: 1024\n", "", "nodeSize cannot be changed")
+	f(index, "name: memory", "name: other", "memoryPools cannot be added, removed, renamed or reordered")
+	f(index, "  computePools:", "  - {name: more, template: {servers: 1, memory: 1Gi}}\n  computePools:", "memoryPools cannot be added")
+	f(index, "name: compute", "name: other", "computePools cannot be added")
+	f(index, "servers: 2", "servers: 1", "servers can only be raised")
+	f(index, "servers: 2", "servers: 3", "")
+	f(index, "memory: 512Mi", "memory: 0.5Gi", "")
+	f(index, "memory: 512Mi", "memory: 1Gi", "memory cannot be changed")
+	f(index, "memory: 512Mi", "memory: 512Mi, chunkSize: 4Mi", "chunkSize cannot be changed")
+	f(index, "spec:", "spec:\n  partitioning: {routing: Owner}", "partitioning.routing cannot be changed")
+	f(index, "spec:", "spec:\n  paused: true\n  image: other\n  recovery: {onDataLoss: Recreate}", "")
+	f(index, "spec:", "spec:\n  image: other", "")
+	f(computePool, "indexName: demo", "indexName: other", "indexName cannot be changed")
+	f(memoryPool, "servers: 2", "servers: 1", "servers can only be raised")
+}
+
+// TestScaleBounds: minReplicas and maxReplicas hold for the scale subresource too.
+func TestScaleBounds(t *testing.T) {
+	pool := parse(t, computePool, "scaled")
+	if err := api.Create(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	f := func(replicas int32, want string) {
+		t.Helper()
+		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
+		err := api.SubResource("scale").Update(t.Context(), pool, client.WithSubResourceBody(scale))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("scale to %d: %v", replicas, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("scale to %d: %v; want %q", replicas, err, want)
+		}
+	}
+	f(4, "")
+	f(5, "replicas is above maxReplicas: write at most maxReplicas")
+	f(0, "replicas")
+	f(1, "")
+}
+
+// TestCRDsAreSmall: an object of etcd has its limits, and so has the annotation of client-side apply.
+func TestCRDsAreSmall(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "zz_generated_*.yaml"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("CRDs: %v, %v", files, err)
+	}
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() >= 200<<10 {
+			t.Errorf("%s has %d bytes; keep it below 200 KiB", file, info.Size())
+		}
+	}
+}
+
+// TestSamplesAreGood: everything in config/samples is accepted.
+func TestSamplesAreGood(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "samples", "dmindex_*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("samples: %v, %v", files, err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "samples"}}
+	if err := api.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range strings.Split(string(data), "\n---\n") {
+			u := &unstructured.Unstructured{}
+			if err := yaml.UnmarshalStrict([]byte(document), &u.Object); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			u.SetNamespace(namespace.Name)
+			err := api.Create(t.Context(), u, client.FieldValidation("Strict"))
+			if err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+	indexes := &dmv1.DMIndexList{}
+	if err := api.List(t.Context(), indexes, client.InNamespace(namespace.Name)); err != nil || len(indexes.Items) == 0 {
+		t.Errorf("%d indexes, %v", len(indexes.Items), err)
+	}
+}

@@ -1,0 +1,71 @@
+// Package envtest tests CRDs and controllers against a real API server. There is no kubelet: the tests set what one would.
+package envtest
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// config and api speak to the API server of the tests, api without a cache.
+var (
+	config *rest.Config
+	api    client.Client
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "controllers/envtest:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	apiserver, etcd, err := assets()
+	if err != nil {
+		return 0, err
+	}
+	if err := dmv1.AddToScheme(scheme.Scheme); err != nil {
+		return 0, err
+	}
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(logFile(), nil)))
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd")},
+		ErrorIfCRDPathMissing: true,
+	}
+	environment.ControlPlane.GetAPIServer().Path = apiserver
+	environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
+	if config, err = environment.Start(); err != nil {
+		return 0, fmt.Errorf("start the API server: %w", err)
+	}
+	defer environment.Stop()
+	if api, err = client.New(config, client.Options{Scheme: scheme.Scheme}); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// logFile is where controllers log to: stderr if DMINDEX_TEST_LOG is set.
+func logFile() *os.File {
+	if os.Getenv("DMINDEX_TEST_LOG") != "" {
+		return os.Stderr
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return os.Stderr
+	}
+	return null
+}
