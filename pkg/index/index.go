@@ -11,6 +11,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -84,13 +85,13 @@ var (
 	ErrValueTooLong = errors.New("value is too long for the index")
 	// ErrPoolFull is returned when a node had to be allocated and the quota of chunks is used up. Reads, updates in place
 	// and deletes go on.
-	ErrPoolFull = errors.New("memory pool is full")
+	ErrPoolFull = pool.ErrPoolFull
 	// ErrNotOwner is returned when another compute server is in charge of the key.
 	ErrNotOwner = errors.New("another compute server owns the key")
 	// ErrFenced is returned when this client was declared dead; it must not answer anything any more.
-	ErrFenced = errors.New("client is fenced")
+	ErrFenced = pool.ErrFenced
 	// ErrTimeout is returned when an operation went over its limit.
-	ErrTimeout = errors.New("operation took too long")
+	ErrTimeout = pool.ErrTimeout
 	// ErrClosed is returned by a closed session or index.
 	ErrClosed = errors.New("index is closed")
 )
@@ -100,8 +101,11 @@ var (
 	// ErrUnknown is returned when a memory server was lost before it confirmed a change: whether the change took effect is
 	// not known. The session is dead.
 	ErrUnknown = errors.New("outcome is unknown")
+	// ErrUnreachable is returned when a memory server cannot be reached, or does not answer in time. The session is dead; the
+	// operation changed nothing.
+	ErrUnreachable = errors.New("memory server is unreachable")
 	// ErrDataLost is returned when a memory server lost its content; nothing may be answered from what is left.
 	ErrDataLost = errors.New("index has lost data")
 	// ErrFormat is returned when a superblock or node is of another format version, or is not what it should be.
-	ErrFormat = errors.New("unknown format")
+	ErrFormat = pool.ErrFormat
 )

@@ -1,0 +1,159 @@
+package sherman
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// maxHops is how often an operation follows sibling pointers on one level before it starts again from the root, with newer
+// copies.
+const maxHops = 4
+
+// side says which leaf is looked for.
+type side uint8
+
+const (
+	holding side = iota // the node that holds the key
+	ending              // the node with the largest keys below the key; without a key: the last node
+)
+
+// path is where a descent ended.
+type path struct {
+	parent *inner    // the copy that led there; nil if the root itself was looked for
+	child  int       // the number of addr in it
+	cached bool      // parent was in the cache, so it may be old
+	addr   pool.Addr // of the node
+}
+
+// learnRoot reads the root's level and keeps both.
+func (s *session) learnRoot(a pool.Addr) error {
+	for {
+		if err := s.read(a, s.node); err != nil {
+			return err
+		}
+		var l leaf
+		if l.open(s.lay, a, s.node) {
+			s.t.root.Store(&rootRef{a, 0})
+			return nil
+		}
+		if n := decodeInner(s.lay, a, s.node); n != nil {
+			s.t.cache.put(n)
+			s.t.root.Store(&rootRef{a, n.level})
+			return nil
+		}
+		if err := s.again(a); err != nil {
+			return fmt.Errorf("read the root: %w", err)
+		}
+	}
+}
+
+// renewRoot reads which node is the root now and says whether it is another one than known was.
+func (s *session) renewRoot(known *rootRef) (changed bool, err error) {
+	a, err := s.ps.Root()
+	if err != nil {
+		return false, failure(err, false)
+	}
+	if a == known.addr {
+		return false, nil
+	}
+	return true, s.learnRoot(a)
+}
+
+// descend finds the node of a level for a key, from the root down, through the cache as far as it goes. It reads nodes above
+// that level only; level must not be above the root's.
+//
+// Whatever was cached may be old. A node that has split holds less than a copy of its parent says, and then its right sibling is followed
+// (B-link); nodes are never removed and lower fences never change, so nobody is led too far to the right.
+func (s *session) descend(key []byte, at side, level uint8) (path, error) {
+	root := s.t.root.Load()
+	p := path{addr: root.addr}
+	hops := 0
+	for l := root.level; l > level; {
+		n, cached, err := s.inner(p.addr, l)
+		if err != nil {
+			return p, err
+		}
+		if n.beyond(key, at) {
+			hops++
+			if err := s.stale(&p, root, hops); err != nil {
+				return p, err
+			}
+			if now := s.t.root.Load(); now != root || hops > maxHops {
+				root, hops = now, 0
+				p, l = path{addr: root.addr}, root.level
+				continue
+			}
+			p.addr = n.sibling
+			continue
+		}
+		p = path{parent: n, cached: cached, child: n.pick(s.lay, key, at)}
+		p.addr = n.children[p.child]
+		l--
+		hops = 0
+	}
+	return p, nil
+}
+
+// stale deals with a node, found by p, that does not reach far enough right: the copy that led to it is dropped; if there was
+// none, the node was the root, which has a new one above it, or soon will have.
+func (s *session) stale(p *path, root *rootRef, hops int) error {
+	if p.parent != nil {
+		s.t.cache.drop(p.parent)
+	} else if hops == 1 {
+		if _, err := s.renewRoot(root); err != nil {
+			return err
+		}
+	}
+	if hops > maxHops {
+		return s.again(p.addr)
+	}
+	return nil
+}
+
+// inner is the inner node at a: from the cache, or read.
+func (s *session) inner(a pool.Addr, level uint8) (n *inner, cached bool, err error) {
+	if n := s.t.cache.get(a); n != nil && n.level == level {
+		return n, true, nil
+	}
+	s.count.misses++
+	n, err = s.readInner(a, level)
+	return n, false, err
+}
+
+// readInner reads the inner node at a and keeps it in the cache.
+func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
+	for {
+		if err := s.read(a, s.node); err != nil {
+			return nil, err
+		}
+		if n := decodeInner(s.lay, a, s.node); n != nil {
+			if n.level != level {
+				return nil, fmt.Errorf("%v is on level %d of the tree: %w", n, level, index.ErrFormat)
+			}
+			s.t.cache.put(n)
+			return n, nil
+		}
+		if err := s.again(a); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// beyond says whether what is looked for lies to the right of n.
+func (n *inner) beyond(key []byte, at side) bool {
+	h := header{rightmost: n.rightmost, high: n.high}
+	return h.beyond(key, at)
+}
+
+// pick is the number of the child in which what is looked for lies.
+func (n *inner) pick(l *layout, key []byte, at side) int {
+	if at == holding {
+		return n.child(l, key)
+	}
+	if len(key) == 0 {
+		return len(n.children) - 1
+	}
+	return n.childBelow(l, key)
+}

@@ -1,0 +1,299 @@
+package sherman
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// An inner node is one unit: it is written whole and its CRC covers all of it. It has n children and n-1 separators between them;
+// child i holds the keys from separator i-1 (or the low fence) up to separator i (or the high fence).
+//
+//	offset   size     field
+//	0        h        header (header.go), level 1 or more, count = n
+//	h        8 n      addresses of the children
+//	h+8n     ...      the separators:
+//	                  Uint64: 8 (n-1), big-endian like keys
+//	                  Bytes: 2 (n-1), where each ends, counted from the end of this array; then their bytes, without the
+//	                  prefix that low and high fence have in common (a rightmost node has no such prefix)
+type inner struct {
+	addr      pool.Addr
+	version   uint32
+	level     uint8
+	rightmost bool
+	low, high []byte
+	sibling   pool.Addr
+	children  []pool.Addr
+
+	numbers []uint64 // Uint64: the separators
+
+	skip     int      // Bytes: the length of the common prefix
+	prefixes []uint64 // Bytes: of each separator without the common prefix
+	ends     []int32
+	seps     []byte
+}
+
+const childBytes = 8
+
+// decodeInner decodes b, which may be any bytes; nil if they are no inner node of address a, or torn. The node is a copy.
+func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
+	var h header
+	if !h.decode(b, l) || h.level == 0 || h.count == 0 {
+		return nil
+	}
+	at := h.end + childBytes*h.count
+	ends := at
+	sepBytes := 8
+	if !l.uint64Keys {
+		sepBytes = 2
+	}
+	at += sepBytes * (h.count - 1)
+	if at > len(b) {
+		return nil
+	}
+	end := at
+	if !l.uint64Keys && h.count > 1 {
+		end += int(binary.LittleEndian.Uint16(b[at-2:]))
+	}
+	if end > len(b) || !verifyUnit(b, end, a, h.version) {
+		return nil
+	}
+	n := &inner{addr: a, version: h.version, level: h.level, rightmost: h.rightmost, sibling: h.sibling,
+		low: bytes.Clone(h.low), high: bytes.Clone(h.high), children: make([]pool.Addr, h.count)}
+	for i := range n.children {
+		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.end+childBytes*i:]))
+	}
+	if l.uint64Keys {
+		n.numbers = make([]uint64, h.count-1)
+		for i := range n.numbers {
+			n.numbers[i] = binary.BigEndian.Uint64(b[ends+8*i:])
+		}
+		return n
+	}
+	if !n.rightmost {
+		n.skip = commonPrefix(n.low, n.high)
+	}
+	n.ends = make([]int32, h.count-1)
+	n.prefixes = make([]uint64, h.count-1)
+	n.seps = bytes.Clone(b[at:end])
+	before := 0
+	for i := range n.ends {
+		e := int(binary.LittleEndian.Uint16(b[ends+2*i:]))
+		if e < before || e > len(n.seps) {
+			return nil
+		}
+		n.ends[i] = int32(e)
+		n.prefixes[i] = prefixOf(n.seps[before:e])
+		before = e
+	}
+	return n
+}
+
+// separator is the full separator i, which stands between children i and i+1.
+func (n *inner) separator(i int) []byte {
+	if n.numbers != nil {
+		return binary.BigEndian.AppendUint64(nil, n.numbers[i])
+	}
+	return append(bytes.Clone(n.low[:n.skip]), n.stored(i)...)
+}
+
+// stored is separator i as it is stored, of Bytes keys.
+func (n *inner) stored(i int) []byte {
+	start := int32(0)
+	if i > 0 {
+		start = n.ends[i-1]
+	}
+	return n.seps[start:n.ends[i]]
+}
+
+// child is the number of the child that holds key, which must lie in the node's range: how many separators are at most key.
+func (n *inner) child(l *layout, key []byte) int {
+	if l.uint64Keys {
+		k := binary.BigEndian.Uint64(key)
+		lo, hi := 0, len(n.numbers)
+		for lo < hi {
+			mid := int(uint(lo+hi) >> 1)
+			if n.numbers[mid] <= k {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		return lo
+	}
+	return n.search(key, 0)
+}
+
+// childBelow is the number of the child that holds the largest keys below key: how many separators are below key.
+func (n *inner) childBelow(l *layout, key []byte) int {
+	if l.uint64Keys {
+		k := binary.BigEndian.Uint64(key)
+		lo, hi := 0, len(n.numbers)
+		for lo < hi {
+			mid := int(uint(lo+hi) >> 1)
+			if n.numbers[mid] < k {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		return lo
+	}
+	return n.search(key, -1)
+}
+
+// search counts the separators s with compare(s, key) <= most.
+func (n *inner) search(key []byte, most int) int {
+	if len(key) < n.skip { // an upper bound of nothing but the common prefix of the fences cannot be; a key outside can
+		return 0
+	}
+	key = key[n.skip:]
+	p := prefixOf(key)
+	lo, hi := 0, len(n.ends)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		less := n.prefixes[mid] < p
+		if n.prefixes[mid] == p {
+			less = bytes.Compare(n.stored(mid), key) <= most
+		}
+		if less {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// above says whether key lies above the node's range.
+func (n *inner) above(key []byte) bool { return !n.rightmost && bytes.Compare(key, n.high) >= 0 }
+
+// size is about how many bytes of memory the decoded node takes.
+func (n *inner) size() int {
+	const fixed = 240
+	return fixed + len(n.low) + len(n.high) + 8*len(n.children) + 8*len(n.numbers) + 12*len(n.ends) + len(n.seps)
+}
+
+// draft is an inner node that is being made: its separators are whole, and between children i and i+1 stands separator i.
+type draft struct {
+	low, high []byte
+	rightmost bool
+	sibling   pool.Addr
+	level     uint8
+	children  []pool.Addr
+	seps      [][]byte
+}
+
+// draft copies n so that it can be changed.
+func (n *inner) draft() *draft {
+	d := &draft{low: n.low, high: n.high, rightmost: n.rightmost, sibling: n.sibling, level: n.level}
+	d.children = append(d.children, n.children...)
+	for i := range len(n.children) - 1 {
+		d.seps = append(d.seps, n.separator(i))
+	}
+	return d
+}
+
+// insert puts child, which holds the keys from sep on, behind child i.
+func (d *draft) insert(i int, sep []byte, child pool.Addr) {
+	d.seps = append(d.seps, nil)
+	copy(d.seps[i+1:], d.seps[i:])
+	d.seps[i] = sep
+	d.children = append(d.children, pool.Nil)
+	copy(d.children[i+2:], d.children[i+1:])
+	d.children[i+1] = child
+}
+
+func (d *draft) prefix() int {
+	if d.rightmost {
+		return 0
+	}
+	return commonPrefix(d.low, d.high)
+}
+
+// bytes is how large the node will be.
+func (d *draft) bytes(l *layout) int {
+	n := roundUp(headerFixed+len(d.low)+len(d.high)) + childBytes*len(d.children)
+	if l.uint64Keys {
+		return n + 8*len(d.seps)
+	}
+	skip := d.prefix()
+	for _, s := range d.seps {
+		n += 2 + len(s) - skip
+	}
+	return n
+}
+
+// build makes the image of the node in b, which it must fit, and returns how much of b it takes.
+func (d *draft) build(b []byte, l *layout, a pool.Addr, version uint32) int {
+	h := header{version: version, level: d.level, rightmost: d.rightmost, count: len(d.children), low: d.low, high: d.high, sibling: d.sibling}
+	h.encode(b)
+	at := h.end
+	for _, c := range d.children {
+		binary.LittleEndian.PutUint64(b[at:], uint64(c))
+		at += childBytes
+	}
+	if l.uint64Keys {
+		for _, s := range d.seps {
+			at += copy(b[at:], s)
+		}
+	} else {
+		skip, ends := d.prefix(), at
+		at += 2 * len(d.seps)
+		heap := at
+		for i, s := range d.seps {
+			at += copy(b[at:], s[skip:])
+			binary.LittleEndian.PutUint16(b[ends+2*i:], uint16(at-heap))
+		}
+	}
+	sealUnit(b, at, a, version)
+	if invariants.Enabled {
+		d.check(b, l, a)
+	}
+	return at
+}
+
+// check panics unless b is the image of d and d is in order.
+func (d *draft) check(b []byte, l *layout, a pool.Addr) {
+	n := decodeInner(l, a, b)
+	invariants.Check(n != nil, "inner node %v does not verify after it was built", a)
+	last := d.low
+	for i, s := range d.seps {
+		invariants.Check(bytes.Equal(n.separator(i), s), "inner node %v: separator %d is %x, not %x", a, i, n.separator(i), s)
+		invariants.Check(below(last, s), "inner node %v: separator %x stands behind %x", a, s, last)
+		last = s
+	}
+	invariants.Check(d.rightmost || below(last, d.high), "inner node %v: separator %x reaches the high fence %x", a, last, d.high)
+}
+
+// split moves the upper part of d into the node it returns, to be its right sibling; separator is its low fence. sibling must be
+// set by the caller on both.
+func (d *draft) split(l *layout, newLast bool) (right *draft, separator []byte) {
+	target := d.bytes(l) / 2
+	if newLast {
+		target = target * 9 / 5
+	}
+	at, used := 0, headerFixed
+	for at = 1; at < len(d.children)-1; at++ {
+		used += childBytes + 2 + len(d.seps[at-1])
+		if l.uint64Keys {
+			used -= 2
+		}
+		if used > target {
+			break
+		}
+	}
+	separator = d.seps[at-1]
+	right = &draft{low: separator, high: d.high, rightmost: d.rightmost, sibling: d.sibling, level: d.level,
+		children: append([]pool.Addr(nil), d.children[at:]...), seps: append([][]byte(nil), d.seps[at:]...)}
+	d.children, d.seps = d.children[:at:at], d.seps[:at-1:at-1]
+	d.high, d.rightmost = separator, false
+	return right, separator
+}
+
+func (n *inner) String() string {
+	return fmt.Sprintf("inner node %v of level %d, version %#x, %d children", n.addr, n.level, n.version, len(n.children))
+}

@@ -1,0 +1,183 @@
+// Package sherman is Sherman, a write-optimized B-link tree on disaggregated memory (Wang, Lu, Shu: SIGMOD 2022).
+//
+// Nodes of fixed size lie in the memory servers, and each has a sibling pointer and fence keys. Changes take a node's lock (hierarchical, in
+// pkg/pool), one at a time; lookups and scans take none. Leaves are slotted and unsorted, and a change of one pair writes that
+// entry and one slot word. docs/design/sherman.md says for each remote request what others may see after it and why that is safe.
+package sherman
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Limits of the formats: a slot word has 12 bits for an offset in units of 8 bytes, and 12 for a length in bytes.
+const (
+	maxNodeBytes  = 32 << 10
+	minNodeBytes  = 256
+	maxEntryBytes = 1<<12 - 1
+	defaultNode   = 1 << 10
+	unit          = 8 // what offsets in a leaf count
+)
+
+// layout is what the formats of all nodes of one index depend on.
+type layout struct {
+	uint64Keys bool
+	nodeBytes  int
+	maxKey     int
+	maxValue   int
+	bottom     []byte // the lowest key; not to be changed
+}
+
+// newLayout checks options and fills in defaults.
+func newLayout(o index.Options) (layout, error) {
+	l := layout{uint64Keys: o.Uint64, nodeBytes: o.NodeBytes, maxKey: o.MaxKeyBytes, maxValue: o.MaxValueBytes}
+	if l.uint64Keys {
+		if l.maxKey != 0 && l.maxKey != 8 {
+			return l, fmt.Errorf("uint64 keys have 8 bytes, not %d", l.maxKey)
+		}
+		l.maxKey = 8
+	}
+	if l.bottom = []byte{}; l.uint64Keys {
+		l.bottom = make([]byte, 8)
+	}
+	switch {
+	case l.maxKey < 1:
+		return l, fmt.Errorf("keys of at most %d bytes: the limit must be at least 1", l.maxKey)
+	case l.maxValue < 0:
+		return l, fmt.Errorf("values of at most %d bytes: the limit must not be negative", l.maxValue)
+	case l.maxKey > maxEntryBytes, l.maxValue > maxEntryBytes, l.entryBytes(l.maxKey, l.maxValue) > maxEntryBytes:
+		return l, fmt.Errorf("keys of %d bytes and values of %d: an entry has at most %d bytes together with %d of its own",
+			l.maxKey, l.maxValue, maxEntryBytes, l.entryBytes(0, 0))
+	}
+	least := l.leastNode()
+	if l.nodeBytes == 0 {
+		l.nodeBytes = max(defaultNode, 1<<bits.Len(uint(least-1)))
+	}
+	if l.nodeBytes < least || l.nodeBytes > maxNodeBytes || l.nodeBytes%64 != 0 {
+		return l, fmt.Errorf("nodes of %d bytes: keys of %d and values of %d bytes need a multiple of 64 from %d to %d",
+			l.nodeBytes, l.maxKey, l.maxValue, (least+63)&^63, maxNodeBytes)
+	}
+	return l, nil
+}
+
+// leastNode is the smallest node in which a split always makes room. Let m be the largest entry with its slot and K the longest
+// fence. Splitting what fills a node and one entry more near the middle leaves at most (node+m)/2 + m/2 on a side, and that must
+// fit beside two fences: node >= 2m + 4K + what is fixed. An inner node of that size has room for more than four children.
+func (l *layout) leastNode() int {
+	m := roundUp(l.entryBytes(l.maxKey, l.maxValue)) + slotBytes
+	return max(minNodeBytes, 2*m+4*roundUp(l.maxKey)+2*headerFixed)
+}
+
+// entryBytes is the size of an entry. Uint64: key, value. Bytes: length of the key (2), key, value.
+func (l *layout) entryBytes(key, value int) int {
+	if l.uint64Keys {
+		return 8 + value
+	}
+	return 2 + key + value
+}
+
+// putEntry encodes a pair into dst and returns it.
+func (l *layout) putEntry(dst, key, value []byte) []byte {
+	e := dst[:l.entryBytes(len(key), len(value))]
+	if !l.uint64Keys {
+		binary.LittleEndian.PutUint16(e, uint16(len(key)))
+		copy(e[2:], key)
+		copy(e[2+len(key):], value)
+		return e
+	}
+	copy(e, key)
+	copy(e[8:], value)
+	return e
+}
+
+// pair decodes an entry; ok is false if it is none.
+func (l *layout) pair(e []byte) (key, value []byte, ok bool) {
+	if l.uint64Keys {
+		if len(e) < 8 {
+			return nil, nil, false
+		}
+		return e[:8], e[8:], true
+	}
+	if len(e) < 2 {
+		return nil, nil, false
+	}
+	n := int(binary.LittleEndian.Uint16(e))
+	if n > len(e)-2 {
+		return nil, nil, false
+	}
+	return e[2 : 2+n], e[2+n:], true
+}
+
+// keyOf is the key of an entry that is known to be one.
+func (l *layout) keyOf(e []byte) []byte {
+	key, _, _ := l.pair(e)
+	return key
+}
+
+// fingerprint is 8 bits of a key, by which a lookup passes over most other slots.
+func (l *layout) fingerprint(key []byte) byte {
+	if l.uint64Keys {
+		return byte(binary.LittleEndian.Uint64(key) * 0x9E3779B97F4A7C15 >> 56)
+	}
+	return byte(sum(uint32(len(key)), key) >> 24)
+}
+
+// checkPair refuses keys and values that do not fit.
+func (l *layout) checkPair(key, value []byte) error {
+	if len(value) > l.maxValue {
+		return fmt.Errorf("value of %d bytes, at most %d: %w", len(value), l.maxValue, index.ErrValueTooLong)
+	}
+	return l.checkKey(key)
+}
+
+func (l *layout) checkKey(key []byte) error {
+	if l.uint64Keys {
+		if len(key) != 8 {
+			return fmt.Errorf("key of %d bytes, uint64 keys have 8: %w", len(key), index.ErrKeyTooLong)
+		}
+		return nil
+	}
+	if len(key) > l.maxKey {
+		return fmt.Errorf("key of %d bytes, at most %d: %w", len(key), l.maxKey, index.ErrKeyTooLong)
+	}
+	return nil
+}
+
+// separator is a short key s with left < s <= right, and a key of the index (suffix truncation). It is part of right.
+func (l *layout) separator(left, right []byte) []byte {
+	if l.uint64Keys {
+		return right
+	}
+	return right[:min(len(right), commonPrefix(left, right)+1)]
+}
+
+func commonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// prefixOf is the first 8 bytes of a key as a number, so that most comparisons are of numbers. Keys of different prefixes
+// compare as these; equal prefixes say nothing unless keys are uint64.
+func prefixOf(key []byte) uint64 {
+	if len(key) >= 8 {
+		return binary.BigEndian.Uint64(key)
+	}
+	var p uint64
+	for i, c := range key {
+		p |= uint64(c) << (56 - 8*i)
+	}
+	return p
+}
+
+func roundUp(n int) int { return (n + unit - 1) &^ (unit - 1) }
+
+func below(a, b []byte) bool { return bytes.Compare(a, b) < 0 }

@@ -1,0 +1,145 @@
+package sherman
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// load is how much a leaf holds or shall hold.
+type load struct {
+	count   int
+	bytes   int // of entries, each rounded up
+	largest int // entry, rounded up
+}
+
+func (d *load) add(e []byte) {
+	n := roundUp(len(e))
+	d.count++
+	d.bytes += n
+	d.largest = max(d.largest, n)
+}
+
+func loadOf(items []item) (d load) {
+	for i := range items {
+		d.add(items[i].entry)
+	}
+	return d
+}
+
+// used is what slots and entries take of a leaf; with the spare entry that an update needs, as it writes the new entry while the
+// old one still stands.
+func (d *load) used() int          { return slotBytes*d.count + d.bytes }
+func (d *load) usedWithSpare() int { return d.used() + d.largest }
+
+// room is what a leaf with these fences has for slots and heap.
+func (l *layout) room(low, high []byte) int {
+	return l.nodeBytes - roundUp(headerFixed+len(low)+len(high))
+}
+
+// slots is how many slots a leaf with room bytes gets, so that slots and heap are used up together if entries of the same size
+// keep coming, with a spare entry left. At least as many as there are entries.
+func (d *load) slots(room, typical int) int {
+	want := 0
+	if d.count == 0 {
+		want = (room - typical) / (slotBytes + typical)
+	} else {
+		want = (room - d.largest) * d.count / d.used()
+	}
+	return min(max(want, d.count), (room-d.bytes)/slotBytes)
+}
+
+// typical is the size of entries that an empty leaf is laid out for.
+func (l *layout) typical() int {
+	if l.uint64Keys {
+		return roundUp(min(l.entryBytes(8, l.maxValue), 128))
+	}
+	return roundUp(min(l.entryBytes(l.maxKey, l.maxValue), 64))
+}
+
+// buildLeaf makes the image of a leaf in b: header as given (but for level and count, which it fills in), and items. They must
+// fit. It returns how many bytes of the node have a meaning: only those need be written.
+func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, items []item) int {
+	d := loadOf(items)
+	h.level, h.count = 0, d.slots(l.room(h.low, h.high), l.typical())
+	h.encode(b)
+	sealUnit(b, h.end, addr, h.version)
+	seed := seedOf(addr, h.version)
+	at := h.end + slotBytes*h.count
+	for i := range h.count {
+		w := slotWord(slotSeed(seed, i), 0, 0, 0)
+		if i < len(items) {
+			e := items[i].entry
+			w = slotWord(sum(slotSeed(seed, i), e), l.fingerprint(l.keyOf(e)), at, len(e))
+			n := at + copy(b[at:], e)
+			at = roundUp(n)
+			clear(b[n:at])
+		}
+		binary.LittleEndian.PutUint64(b[h.end+slotBytes*i:], w)
+	}
+	if invariants.Enabled {
+		var built leaf
+		invariants.Check(built.open(l, addr, b[:l.nodeBytes]) && built.verifyAll(), "leaf %v does not verify after it was built", addr)
+		invariants.Check(h.rightmost || below(h.low, h.high), "leaf %v has fences %x and %x", addr, h.low, h.high)
+		for i := range items {
+			key := l.keyOf(items[i].entry)
+			invariants.Check(!below(key, h.low) && !h.above(key), "leaf %v of %x to %x gets key %x", addr, h.low, h.high, key)
+		}
+	}
+	return at
+}
+
+// sortItems sorts by key.
+func sortItems(l *layout, items []item) {
+	if l.uint64Keys {
+		slices.SortFunc(items, func(a, b item) int {
+			if a.prefix < b.prefix {
+				return -1
+			}
+			if a.prefix > b.prefix {
+				return 1
+			}
+			return 0
+		})
+		return
+	}
+	slices.SortFunc(items, func(a, b item) int { return compareItems(l, a, b) })
+}
+
+func compareItems(l *layout, a, b item) int {
+	switch {
+	case a.prefix < b.prefix:
+		return -1
+	case a.prefix > b.prefix:
+		return 1
+	case l.uint64Keys:
+		return 0
+	}
+	return bytes.Compare(l.keyOf(a.entry), l.keyOf(b.entry))
+}
+
+// splitAt chooses how many of the sorted items of a leaf with header h stay on the left: near the middle by bytes; nine tenths
+// when the new one comes last, as in a sorted load. Both sides get at least one, and fit (see leastNode).
+func splitAt(l *layout, h *header, items []item, newLast bool) int {
+	all := loadOf(items)
+	target := all.used() / 2
+	if newLast {
+		target = all.used() * 9 / 10
+	}
+	best, miss := 1, -1
+	var left load
+	for at := 1; at < len(items); at++ {
+		left.add(items[at-1].entry)
+		sep := l.separator(l.keyOf(items[at-1].entry), l.keyOf(items[at].entry))
+		if left.used() > l.room(h.low, sep) || all.used()-left.used() > l.room(sep, h.high) {
+			continue
+		}
+		if d := max(left.used()-target, target-left.used()); miss < 0 || d < miss {
+			best, miss = at, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,87 @@
+package sherman
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+)
+
+// Changes of a leaf's image under its lock. Nothing here posts: write.go does, from the places that these functions return.
+
+// heapMap has a bit for each unit of a leaf's bytes that is in use.
+type heapMap [maxNodeBytes / unit / 64]uint64
+
+// mark sets n bits from bit at on.
+func (m *heapMap) mark(at, n int) {
+	for n > 0 {
+		i, off := at/64, at%64
+		k := min(n, 64-off)
+		m[i] |= (1<<k - 1) << off // 1<<64 is 0, so 64 bits work too
+		at += k
+		n -= k
+	}
+}
+
+// next is the first bit from at on that is set (or clear), at most end.
+func (m *heapMap) next(at, end int, set bool) int {
+	for at < end {
+		w := m[at/64]
+		if !set {
+			w = ^w
+		}
+		if w >>= at % 64; w != 0 {
+			return min(end, at+bits.TrailingZeros64(w))
+		}
+		at = (at/64 + 1) * 64
+	}
+	return end
+}
+
+// place finds n bytes of the heap that no live entry has; 0 if there are none.
+func (l *leaf) place(m *heapMap, n int) int {
+	clear(m[:(len(l.b)/unit+63)/64])
+	for i := range l.count {
+		if w := l.slot(i); slotLength(w) != 0 {
+			m.mark(slotOffset(w)/unit, (slotLength(w)+unit-1)/unit)
+		}
+	}
+	need := (n + unit - 1) / unit
+	for at, end := l.heap/unit, len(l.b)/unit; ; {
+		at = m.next(at, end, false)
+		if end-at < need {
+			return 0
+		}
+		stop := m.next(at, end, true)
+		if stop-at >= need {
+			return at * unit
+		}
+		at = stop
+	}
+}
+
+// vacant is an empty slot; -1 if there is none.
+func (l *leaf) vacant() int {
+	for i := range l.count {
+		if slotLength(l.slot(i)) == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// put writes entry e of the key with fingerprint fp at offset off, and then the word of slot i that publishes it.
+func (l *leaf) put(i int, fp byte, off int, e []byte) {
+	copy(l.b[off:], e)
+	w := slotWord(sum(slotSeed(l.seed, i), e), fp, off, len(e))
+	binary.LittleEndian.PutUint64(l.b[l.slotAt(i):], w)
+	if invariants.Enabled {
+		invariants.Check(off >= l.heap && off+len(e) <= len(l.b), "entry of %d bytes at %d of leaf %v", len(e), off, l.addr)
+		invariants.Check(l.verifyAll(), "leaf %v does not verify after slot %d was written", l.addr, i)
+	}
+}
+
+// remove empties slot i.
+func (l *leaf) remove(i int) {
+	binary.LittleEndian.PutUint64(l.b[l.slotAt(i):], l.empty(i))
+}

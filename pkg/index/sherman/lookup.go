@@ -1,0 +1,92 @@
+package sherman
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Lookup implements index.Session (section 4.4, "Lookup operation"): the leaf is READ without its lock. One round trip when the inner
+// nodes are in the cache.
+//
+// A hit needs the header and the one slot to verify: the slot held that value at the moment that its word was read, or, if the leaf
+// was being split then, at the moment that the header was read. A miss needs every slot to verify: a key that was there all the time stayed in one slot, and
+// would have been seen in it. docs/design/sherman.md has the whole argument.
+func (s *session) Lookup(key, dst []byte) ([]byte, error) {
+	s.begin()
+	if err := s.lay.checkKey(key); err != nil {
+		return dst, err
+	}
+	p, err := s.descend(key, holding, 0)
+	if err != nil {
+		return dst, s.explain("look up", err)
+	}
+	s.hit(&p)
+	fp := s.lay.fingerprint(key)
+	for hops := 0; ; {
+		if err := s.read(p.addr, s.node); err != nil {
+			return dst, s.explain("look up", err)
+		}
+		var l leaf
+		o := torn
+		var e []byte
+		if l.open(s.lay, p.addr, s.node) {
+			if l.above(key) {
+				if err := s.follow(&p, &l, key, &hops); err != nil {
+					return dst, s.explain("look up", err)
+				}
+				continue
+			}
+			_, e, o = l.find(key, fp)
+		}
+		switch o {
+		case present:
+			_, value, _ := s.lay.pair(e)
+			return append(dst, value...), nil
+		case absent:
+			return dst, index.ErrNotFound
+		}
+		if err := s.again(p.addr); err != nil {
+			return dst, s.explain("look up", err)
+		}
+	}
+}
+
+// hit counts whether a descent needed no READ.
+func (s *session) hit(p *path) {
+	if p.cached || p.parent == nil {
+		s.count.hits++
+	}
+}
+
+// follow goes on from a leaf whose range ends at or below key: to its right sibling, or after several of those down from the root again. The
+// copy that led to the leaf is dropped, so that the next descent knows better.
+func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
+	*hops++
+	root := s.t.root.Load()
+	if err := s.stale(p, root, *hops); err != nil {
+		return err
+	}
+	if *hops <= maxHops && (p.parent != nil || s.t.root.Load() == root) {
+		p.addr = l.sibling
+		return nil
+	}
+	*hops = 0
+	var err error
+	*p, err = s.descend(key, holding, 0)
+	return err
+}
+
+// explain says what failed. The answers of package index are returned bare elsewhere.
+func (s *session) explain(what string, err error) error {
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then.
+func (s *session) leafAt(l *leaf, a pool.Addr) error {
+	if !l.open(s.lay, a, s.node) {
+		return fmt.Errorf("leaf %v does not verify under its lock: %w", a, index.ErrFormat)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package sherman
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Scans (section 4.4, "Range query"). The leaves that a level-1 node names are READ together, as many as the limit seems to need. Each
+// leaf that is used is an image of its own range at its own moment: every slot verifies, so a pair that was there all the time
+// is in it, and a pair in it was there. The ranges join without gap or overlap, because a scan goes on exactly where the fence
+// of the last leaf ends, whatever the parent says; so leaves that split meanwhile neither hide nor repeat a pair.
+
+// maxRing is how many leaves a scan reads at once at most.
+const maxRing = 16
+
+// scan is where a scan stands. What comes next begins at cursor (or, of a reverse scan, ends below it).
+type scan struct {
+	cursor  []byte
+	side    side
+	p       path // of the last descent
+	addrs   [maxRing]pool.Addr
+	next, n int // leaves next to n of the ring are read and not used yet
+	hops    int
+}
+
+// Scan implements index.Session.
+func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	s.begin()
+	if len(start) > 0 || !s.lay.uint64Keys {
+		if err := s.lay.checkKey(start); err != nil {
+			return fmt.Errorf("scan: %w", err)
+		}
+	}
+	sc := scan{cursor: start}
+	if reverse {
+		sc.side = ending
+	} else if len(start) == 0 {
+		sc.cursor = s.lay.bottom
+	}
+	for limit > 0 {
+		var l leaf
+		items, err := s.nextLeaf(&sc, &l, limit)
+		if err != nil {
+			return fmt.Errorf("scan: %w", err)
+		}
+		var seen int
+		var more bool
+		if reverse {
+			seen, more = s.emitDown(&sc, items, limit, visit)
+			more = more && !bytes.Equal(l.low, s.lay.bottom)
+			s.sep = append(s.sep[:0], l.low...)
+		} else {
+			seen, more = s.emitUp(&sc, items, limit, visit)
+			more = more && !l.rightmost
+			s.sep = append(s.sep[:0], l.high...)
+		}
+		if !more {
+			return nil
+		}
+		limit -= seen
+		sc.cursor = s.sep
+	}
+	return nil
+}
+
+// emitUp visits the items from the cursor on; more is false if visit had enough.
+func (s *session) emitUp(sc *scan, items []item, limit int, visit func(key, value []byte) bool) (seen int, more bool) {
+	var last []byte
+	for i := range items {
+		key, value, _ := s.lay.pair(items[i].entry)
+		// A key that moved to another slot while the leaf was read may be there twice.
+		if below(key, sc.cursor) || last != nil && bytes.Equal(key, last) {
+			continue
+		}
+		if seen == limit {
+			break
+		}
+		seen++
+		last = key
+		if !visit(key, value) {
+			return seen, false
+		}
+	}
+	return seen, true
+}
+
+// emitDown visits the items below the cursor, downwards.
+func (s *session) emitDown(sc *scan, items []item, limit int, visit func(key, value []byte) bool) (seen int, more bool) {
+	var last []byte
+	for i := len(items) - 1; i >= 0; i-- {
+		key, value, _ := s.lay.pair(items[i].entry)
+		if len(sc.cursor) > 0 && !below(key, sc.cursor) || last != nil && bytes.Equal(key, last) {
+			continue
+		}
+		if seen == limit {
+			break
+		}
+		seen++
+		last = key
+		if !visit(key, value) {
+			return seen, false
+		}
+	}
+	return seen, true
+}
+
+// nextLeaf is the leaf in which the scan goes on and its entries, sorted: verified, and with the cursor in its range.
+func (s *session) nextLeaf(sc *scan, l *leaf, limit int) ([]item, error) {
+	for {
+		if sc.next == sc.n {
+			if err := s.readLeaves(sc, limit); err != nil {
+				return nil, err
+			}
+		}
+		addr := sc.addrs[sc.next]
+		if !l.open(s.lay, addr, s.ring[sc.next]) {
+			if err := s.readOnce(sc, addr); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		switch {
+		case l.beyond(sc.cursor, sc.side):
+			// It has split: what comes next is further right.
+			if err := s.strayed(sc, l); err != nil {
+				return nil, err
+			}
+			continue
+		case l.before(sc.cursor, sc.side):
+			// The leaf before it has split: what comes next is missing among those that were read.
+			if sc.p.parent != nil {
+				s.t.cache.drop(sc.p.parent)
+			}
+			sc.next = sc.n
+			if err := s.again(addr); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		items, ok := l.items(s.work[:0])
+		s.work = items[:0]
+		if !ok {
+			if err := s.readOnce(sc, addr); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		sc.next++
+		sc.hops = 0
+		s.perLeaf = max(1, s.perLeaf+(len(items)-s.perLeaf)/2)
+		sortItems(s.lay, items)
+		return items, nil
+	}
+}
+
+// readLeaves reads the leaf where the scan goes on, and the ones after it that its parent knows: one round trip.
+func (s *session) readLeaves(sc *scan, limit int) error {
+	p, err := s.descend(sc.cursor, sc.side, 0)
+	if err != nil {
+		return err
+	}
+	s.hit(&p)
+	sc.p, sc.next, sc.n = p, 0, 1
+	sc.addrs[0] = p.addr
+	if n := p.parent; n != nil && n.children[p.child] == p.addr {
+		step := 1
+		if sc.side == ending {
+			step = -1
+		}
+		// The first leaf is used in half, on average.
+		want := min(len(s.ring), (2*limit+s.perLeaf-1)/(2*s.perLeaf)+1)
+		if 2*limit < s.perLeaf {
+			want = 1
+		}
+		for i := p.child + step; i >= 0 && i < len(n.children) && sc.n < want; i += step {
+			sc.addrs[sc.n] = n.children[i]
+			sc.n++
+		}
+	}
+	for i := range sc.n {
+		s.ps.Read(sc.addrs[i], s.ring[i])
+	}
+	if err := s.ps.Post(); err != nil {
+		return failure(err, false)
+	}
+	s.pause()
+	return nil
+}
+
+// readOnce reads the leaf that is next in the ring again, which was torn.
+func (s *session) readOnce(sc *scan, a pool.Addr) error {
+	if err := s.again(a); err != nil {
+		return err
+	}
+	return s.read(a, s.ring[sc.next])
+}
+
+// strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it starts again from the root.
+func (s *session) strayed(sc *scan, l *leaf) error {
+	sc.hops++
+	root := s.t.root.Load()
+	if err := s.stale(&sc.p, root, sc.hops); err != nil {
+		return err
+	}
+	if sc.hops > maxHops || sc.p.parent == nil && s.t.root.Load() != root {
+		sc.next, sc.hops = sc.n, 0
+		return nil
+	}
+	sc.addrs[sc.next] = l.sibling
+	return s.read(l.sibling, s.ring[sc.next])
+}
+
+// beyond says whether what is looked for lies to the right of the node.
+func (h *header) beyond(key []byte, at side) bool {
+	if h.rightmost {
+		return false
+	}
+	if at == ending {
+		return len(key) == 0 || below(h.high, key)
+	}
+	return !below(key, h.high)
+}
+
+// before says whether what is looked for lies to the left of the node.
+func (h *header) before(key []byte, at side) bool {
+	if at == ending {
+		return len(key) != 0 && !below(h.low, key)
+	}
+	return below(key, h.low)
+}

@@ -1,0 +1,201 @@
+package sherman
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// session implements index.Session.
+type session struct {
+	t    *tree
+	ps   *pool.Session
+	lay  *layout
+	node []byte   // the node that is read or locked
+	left []byte   // image that replaces node
+	rest []byte   // image of a new node
+	ring [][]byte // leaves that a scan reads at once
+
+	scratch []byte  // an entry on its way into a leaf
+	sep     []byte  // a separator on its way up
+	heap    heapMap // what is in use of node
+	work    []item
+	perLeaf int // how many pairs scans found in a leaf
+
+	count  tallies
+	shown  shownTallies
+	closed bool
+}
+
+// tallies count what a session does.
+type tallies struct{ operations, retries, hits, misses uint64 }
+
+func (t *tallies) add(o tallies) {
+	t.operations += o.operations
+	t.retries += o.retries
+	t.hits += o.hits
+	t.misses += o.misses
+}
+
+// shownTallies are a copy that others may read, renewed every showEvery operations.
+type shownTallies struct{ operations, retries, hits, misses atomic.Uint64 }
+
+const showEvery = 64
+
+func (t *shownTallies) store(c tallies) {
+	t.operations.Store(c.operations)
+	t.retries.Store(c.retries)
+	t.hits.Store(c.hits)
+	t.misses.Store(c.misses)
+}
+
+func (t *shownTallies) load() tallies {
+	return tallies{t.operations.Load(), t.retries.Load(), t.hits.Load(), t.misses.Load()}
+}
+
+// ringBytes is about how much of leaves a scan reads at once.
+const ringBytes = 16 << 10
+
+func (t *tree) newSession() (*session, error) {
+	n := t.lay.nodeBytes
+	ring := min(maxRing, max(2, ringBytes/n))
+	ps, err := t.pool.NewSession((3+ring)*n + 4*maxEntryBytes)
+	if err != nil {
+		return nil, failure(err, false)
+	}
+	s := &session{t: t, ps: ps, lay: &t.lay, perLeaf: 16}
+	for _, b := range []*[]byte{&s.node, &s.left, &s.rest} {
+		if *b, err = ps.Buffer(n); err != nil {
+			return nil, errors.Join(err, ps.Close())
+		}
+	}
+	for range ring {
+		b, err := ps.Buffer(n)
+		if err != nil {
+			return nil, errors.Join(err, ps.Close())
+		}
+		s.ring = append(s.ring, b)
+	}
+	s.scratch = make([]byte, maxEntryBytes)
+	s.sep = make([]byte, 0, t.lay.maxKey)
+	s.work = make([]item, 0, n/slotBytes)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, errors.Join(fmt.Errorf("open a session: %w", index.ErrClosed), ps.Close())
+	}
+	t.open = append(t.open, s)
+	t.sessions++
+	return s, nil
+}
+
+// SetLimit implements index.Session.
+func (s *session) SetLimit(limit time.Duration) { s.ps.SetLimit(limit) }
+
+// Counters implements index.Session.
+func (s *session) Counters() verbs.Counters { return s.ps.Counters() }
+
+// Close implements index.Session.
+func (s *session) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	t := s.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, o := range t.open {
+		if o == s {
+			t.open = append(t.open[:i], t.open[i+1:]...)
+			break
+		}
+	}
+	t.ended.add(s.count)
+	return s.ps.Close()
+}
+
+// begin starts an operation.
+func (s *session) begin() {
+	s.ps.Begin()
+	s.count.operations++
+	if s.count.operations%showEvery == 0 {
+		s.shown.store(s.count)
+	}
+}
+
+// again is called before a node is read again that was torn or stale. It lets others run, and ends the operation when its limit
+// is over.
+func (s *session) again(a pool.Addr) error {
+	s.count.retries++
+	if s.ps.Expired() {
+		return fmt.Errorf("node %v does not come to rest: %w", a, index.ErrTimeout)
+	}
+	s.t.env.Yield()
+	return nil
+}
+
+// pause gives others a chance between two steps of an optimistic operation, in builds with invariants.
+func (s *session) pause() {
+	if invariants.Enabled && s.t.env.Uint64()%16 == 0 {
+		s.t.env.Yield()
+	}
+}
+
+// read reads the node at a into b: one round trip.
+func (s *session) read(a pool.Addr, b []byte) error {
+	s.ps.Read(a, b)
+	if err := s.ps.Post(); err != nil {
+		return failure(err, false)
+	}
+	s.pause()
+	return nil
+}
+
+// lock takes the lock of the node at a and reads it into s.node: one round trip.
+func (s *session) lock(a pool.Addr) error {
+	s.pause()
+	if err := s.ps.Lock(a, s.node); err != nil {
+		return failure(err, false)
+	}
+	return nil
+}
+
+// unlock gives the lock up without a change, and returns err if that goes well.
+func (s *session) unlock(err error) error {
+	if e := s.ps.PostUnlock(); e != nil {
+		return failure(e, false)
+	}
+	return err
+}
+
+// publish posts what is queued and gives the lock up.
+func (s *session) publish() error {
+	if err := s.ps.PostUnlock(); err != nil {
+		return failure(err, true)
+	}
+	return nil
+}
+
+// failure gives an error of the pool or the fabric its name in package index. changing says that requests which change the
+// index were under way.
+func failure(err error, changing bool) error {
+	switch {
+	case err == nil, errors.Is(err, index.ErrUnknown), errors.Is(err, index.ErrDataLost), errors.Is(err, index.ErrUnreachable):
+		return err
+	case errors.Is(err, verbs.ErrLostMemory):
+		return fmt.Errorf("%w: %w", index.ErrDataLost, err)
+	case changing:
+		return fmt.Errorf("%w: %w", index.ErrUnknown, err)
+	case errors.Is(err, verbs.ErrClosed):
+		return fmt.Errorf("%w: %w", index.ErrClosed, err)
+	case errors.Is(err, verbs.ErrDisconnected), errors.Is(err, verbs.ErrTimeout), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrTooMany):
+		return fmt.Errorf("%w: %w", index.ErrUnreachable, err)
+	}
+	return err
+}

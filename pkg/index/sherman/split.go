@@ -1,0 +1,179 @@
+package sherman
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// splitLeaf divides the locked leaf l, whose content shall be items (sorted), and gives the lock up. ErrPoolFull: there is no
+// memory for a sibling, nothing was posted and the lock is still held.
+//
+// The requests (section 4.5, "Command Combination"):
+//
+//  1. WRITE of the right sibling, whole, to a new node: nobody knows its address yet. In the list of the others if it lies on
+//     the same server, else posted and awaited before them.
+//  2. WRITE of the left node under its next version: header with the new high fence and sibling, slots and entries. Readers that see
+//     parts of it see something that does not verify, or only the old version's words; who sees the new header finds the sibling complete.
+//  3. release of the lock.
+//
+// Then, without any lock held, the separator goes into the parent. Until it is there, the sibling is found by the left node's
+// pointer; so a failure to put it there is no failure of the operation.
+func (s *session) splitLeaf(l *leaf, items []item, newLast bool) error {
+	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	if err != nil {
+		return failure(err, false)
+	}
+	at := splitAt(s.lay, &l.header, items, newLast)
+	s.sep = append(s.sep[:0], s.lay.separator(s.lay.keyOf(items[at-1].entry), s.lay.keyOf(items[at].entry))...)
+
+	right := l.header
+	right.version, right.low = newVersion(s.t.env), s.sep
+	n := buildLeaf(s.rest, s.lay, to, &right, items[at:])
+	s.ps.Write(to, s.rest[:n])
+
+	left := l.header
+	left.version++
+	left.high, left.rightmost, left.sibling = s.sep, false, to
+	n = buildLeaf(s.left, s.lay, l.addr, &left, items[:at])
+	s.ps.Write(l.addr, s.left[:n])
+	if err := s.publish(); err != nil {
+		return err
+	}
+	return s.linkSibling(1, to)
+}
+
+// linkSibling inserts s.sep and the node to into the parent level. What the operation wanted is done by then: only errors
+// that the session does not survive are returned.
+func (s *session) linkSibling(level uint8, to pool.Addr) error {
+	err := s.insertSeparator(level, s.sep, to)
+	if s.ps.Err() != nil {
+		return fmt.Errorf("the change is made, but not its link from the parent: %w: %w", index.ErrUnknown, err)
+	}
+	return nil
+}
+
+// insertSeparator makes the node at child, which holds the keys from sep on, known to its parent on level: at once if the parent
+// has room, else the parent is split and so on upwards. sep may be s.sep. No lock is held before or after, and one at a time
+// in between.
+func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) error {
+	sep = append([]byte(nil), sep...)
+	for {
+		root := s.t.root.Load()
+		if root.level < level {
+			done, err := s.growRoot(root, level, sep, child)
+			if done || err != nil {
+				return err
+			}
+			continue
+		}
+		p, err := s.descend(sep, holding, level)
+		if err != nil {
+			return err
+		}
+		n, err := s.lockInner(p, sep, level)
+		if err != nil {
+			return err
+		}
+		more, up, to, err := s.addChild(n, sep, child)
+		if err != nil || !more {
+			return err
+		}
+		level, sep, child = level+1, up, to
+	}
+}
+
+// lockInner takes the lock of the node of a level that holds sep, starting at p.
+func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
+	for {
+		if err := s.lock(p.addr); err != nil {
+			return nil, err
+		}
+		n := decodeInner(s.lay, p.addr, s.node)
+		if n == nil || n.level != level {
+			return nil, s.unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
+		}
+		if !n.above(sep) {
+			return n, nil
+		}
+		if err := s.unlock(nil); err != nil {
+			return nil, err
+		}
+		if p.parent != nil {
+			s.t.cache.drop(p.parent)
+		}
+		p.addr = n.sibling
+	}
+}
+
+// addChild inserts sep and child into the locked node n and gives the lock up. If n had to be split, more is true, and its new
+// sibling to, from up on, must be made known one level higher.
+//
+// Requests: WRITE of n as one unit under its next version, release. With a split, WRITE of the right sibling before them, as in
+// splitLeaf.
+func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up []byte, to pool.Addr, err error) {
+	i := n.child(s.lay, sep)
+	if n.children[i] == child {
+		return false, nil, 0, s.unlock(nil) // somebody else was here
+	}
+	d := n.draft()
+	d.insert(i, sep, child)
+	if d.bytes(s.lay) > s.lay.nodeBytes {
+		to, err = s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+		if err != nil {
+			return false, nil, 0, s.unlock(failure(err, false))
+		}
+		var right *draft
+		right, up = d.split(s.lay, i == len(n.children)-1)
+		d.sibling = to
+		size := right.build(s.rest, s.lay, to, newVersion(s.t.env))
+		s.ps.Write(to, s.rest[:size])
+		more = true
+	}
+	size := d.build(s.left, s.lay, n.addr, n.version+1)
+	s.ps.Write(n.addr, s.left[:size])
+	if err := s.publish(); err != nil {
+		return false, nil, 0, err
+	}
+	s.t.cache.put(decodeInner(s.lay, n.addr, s.left))
+	if more {
+		s.t.cache.put(decodeInner(s.lay, to, s.rest))
+	}
+	return more, up, to, nil
+}
+
+// growRoot puts a new root above the present one, with it and child below; done says that this made child known. The root is
+// as known by root; if it is another one by now, that is learned and done is false.
+//
+// Two clients that split nodes of the root's level at the same time both come here. One swaps the root; the other one finds the new root
+// and puts its child into it. Requests: WRITE of the new root, whole, to a node that nobody knows; compare-and-swap of the superblock's
+// root, behind it: by G1 whoever sees the new root finds it complete.
+func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Addr) (done bool, err error) {
+	changed, err := s.renewRoot(root)
+	if changed || err != nil {
+		return false, err
+	}
+	if root.level+1 != level {
+		return false, fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat)
+	}
+	a, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	if err != nil {
+		return false, failure(err, false)
+	}
+	d := &draft{low: s.lay.bottom, high: s.lay.noHigh(), rightmost: true, level: level,
+		children: []pool.Addr{root.addr, child}, seps: [][]byte{sep}}
+	n := d.build(s.rest, s.lay, a, newVersion(s.t.env))
+	s.ps.Write(a, s.rest[:n])
+	won, now, err := s.ps.SwapRoot(root.addr, a)
+	if err != nil {
+		return false, failure(err, true)
+	}
+	if !won {
+		s.t.pool.Free(a, s.lay.nodeBytes)
+		return false, s.learnRoot(now)
+	}
+	s.t.cache.put(decodeInner(s.lay, a, s.rest))
+	s.t.root.Store(&rootRef{a, level})
+	return true, nil
+}

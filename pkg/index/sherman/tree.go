@@ -1,0 +1,194 @@
+package sherman
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Name of the design.
+const Name = "sherman"
+
+func init() {
+	index.Register(index.Design{Name: Name, SharesAll: true, Open: Open})
+}
+
+// stored are the options that the superblock keeps.
+type stored struct {
+	Uint64        bool `json:"uint64"`
+	MaxKeyBytes   int  `json:"maxKeyBytes"`
+	MaxValueBytes int  `json:"maxValueBytes"`
+	NodeBytes     int  `json:"nodeBytes"`
+}
+
+// tree is an open index of one client.
+type tree struct {
+	lay   layout
+	pool  *pool.Pool
+	env   env.Env
+	cache *cache
+	root  atomic.Pointer[rootRef]
+
+	mu       env.Mutex
+	open     []*session
+	ended    tallies
+	closed   bool
+	sessions int // ever made
+}
+
+// rootRef is the root as last read. It may be old: it then still leads to every key by way of siblings.
+type rootRef struct {
+	addr  pool.Addr
+	level uint8
+}
+
+// Open opens the index in p, or creates it. The pool stays the caller's.
+func Open(p *pool.Pool, o index.Options) (index.Index, error) {
+	lay, err := newLayout(o)
+	if err != nil {
+		return nil, fmt.Errorf("open a sherman index: %w", err)
+	}
+	if uint64(lay.nodeBytes) > p.ChunkBytes() {
+		return nil, fmt.Errorf("open a sherman index: nodes of %d bytes do not fit chunks of %d", lay.nodeBytes, p.ChunkBytes())
+	}
+	bound := o.CacheBytes
+	if bound == 0 {
+		bound = DefaultCacheBytes
+	}
+	t := &tree{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
+	if err != nil {
+		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
+	}
+	ps.Begin()
+	root, err := t.openSuperblock(ps, lay, o.NodeBytes != 0)
+	if err = errors.Join(err, ps.Close()); err != nil {
+		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
+	}
+	t.cache = newCache(t.env, bound, t.lay.nodeBytes)
+	s, err := t.newSession()
+	if err != nil {
+		return nil, fmt.Errorf("open a sherman index: %w", err)
+	}
+	s.begin()
+	if err := errors.Join(s.learnRoot(root), s.Close()); err != nil {
+		return nil, fmt.Errorf("open a sherman index: %w", err)
+	}
+	return t, nil
+}
+
+// openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns the root.
+func (t *tree) openSuperblock(ps *pool.Session, lay layout, nodeGiven bool) (pool.Addr, error) {
+	sb, root, err := ps.ReadSuperblock()
+	if err == nil && root == pool.Nil {
+		if root, err = t.create(ps, lay); err == nil {
+			sb, root, err = ps.ReadSuperblock()
+		}
+	}
+	if err != nil {
+		return pool.Nil, err
+	}
+	if sb.Design != Name {
+		return pool.Nil, fmt.Errorf("the index is of design %q, not %q: %w", sb.Design, Name, index.ErrFormat)
+	}
+	var have stored
+	if err := json.Unmarshal(sb.Options, &have); err != nil {
+		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
+	}
+	want := lay.stored()
+	if !nodeGiven {
+		want.NodeBytes = have.NodeBytes
+	}
+	if have != want {
+		return pool.Nil, fmt.Errorf("the index was created with %v, not %v: %w", have, want, index.ErrFormat)
+	}
+	if t.lay, err = newLayout(have.options()); err != nil {
+		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
+	}
+	return root, nil
+}
+
+// create makes the first leaf, complete, and then the superblock that names it. If another client was faster its root counts and this leaf is
+// given back: nobody ever saw its address.
+func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
+	options, err := json.Marshal(lay.stored())
+	if err != nil {
+		return pool.Nil, err
+	}
+	b, err := ps.Buffer(lay.nodeBytes)
+	if err != nil {
+		return pool.Nil, err
+	}
+	addr, err := t.pool.Allocate(lay.nodeBytes, pool.Nil)
+	if err != nil {
+		return pool.Nil, err
+	}
+	h := header{version: newVersion(t.env), rightmost: true, low: lay.bottom, high: lay.noHigh()}
+	ps.Write(addr, b[:buildLeaf(b, &lay, addr, &h, nil)])
+	if err := ps.Post(); err != nil {
+		return pool.Nil, err
+	}
+	root, err := ps.CreateSuperblock(Name, options, addr)
+	if err == nil && root != addr {
+		t.pool.Free(addr, lay.nodeBytes)
+	}
+	return root, err
+}
+
+// newVersion is the first version of a node: random, so that what an earlier node left at its address does not verify.
+func newVersion(e env.Env) uint32 { return uint32(e.Uint64()) }
+
+func (l *layout) stored() stored {
+	return stored{Uint64: l.uint64Keys, MaxKeyBytes: l.maxKey, MaxValueBytes: l.maxValue, NodeBytes: l.nodeBytes}
+}
+
+func (s stored) options() index.Options {
+	return index.Options{Uint64: s.Uint64, MaxKeyBytes: s.MaxKeyBytes, MaxValueBytes: s.MaxValueBytes, NodeBytes: s.NodeBytes}
+}
+
+// String is how error messages show options.
+func (s stored) String() string {
+	kind := "bytes"
+	if s.Uint64 {
+		kind = "uint64"
+	}
+	return fmt.Sprintf("%s keys of at most %d bytes, values of at most %d and nodes of %d", kind, s.MaxKeyBytes, s.MaxValueBytes, s.NodeBytes)
+}
+
+// Session implements index.Index.
+func (t *tree) Session() (index.Session, error) { return t.newSession() }
+
+// Stats implements index.Index.
+func (t *tree) Stats() index.Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := t.ended
+	for _, s := range t.open {
+		sum.add(s.shown.load())
+	}
+	return index.Stats{
+		Verbs:         t.pool.Counters(),
+		Operations:    sum.operations,
+		Retries:       sum.retries,
+		LockConflicts: t.pool.LockConflicts(),
+		CacheBytes:    uint64(t.cache.bytes.Load()),
+		CacheHits:     sum.hits,
+		CacheMisses:   sum.misses,
+	}
+}
+
+// Close implements index.Index.
+func (t *tree) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.open); n > 0 {
+		return fmt.Errorf("close a sherman index: %d sessions are open", n)
+	}
+	t.closed = true
+	return nil
+}

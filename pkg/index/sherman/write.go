@@ -1,0 +1,186 @@
+package sherman
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// mode is what a write may find.
+type mode uint8
+
+const (
+	insert mode = iota
+	update
+	upsert
+)
+
+// Insert implements index.Session.
+func (s *session) Insert(key, value []byte) error { return s.write(key, value, insert, "insert") }
+
+// Update implements index.Session.
+func (s *session) Update(key, value []byte) error { return s.write(key, value, update, "update") }
+
+// Upsert implements index.Session.
+func (s *session) Upsert(key, value []byte) error { return s.write(key, value, upsert, "upsert") }
+
+// write is two round trips when the inner nodes are in the cache, nobody else holds the lock and the leaf has room: lock
+// with READ, then entry and slot word with the release.
+func (s *session) write(key, value []byte, m mode, what string) error {
+	s.begin()
+	if err := s.lay.checkPair(key, value); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	fp := s.lay.fingerprint(key)
+	var l leaf
+	if err := s.lockLeaf(&l, key); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	i, _, o := l.find(key, fp)
+	switch {
+	case o == torn:
+		return s.unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.addr, index.ErrFormat))
+	case o == present && m == insert:
+		return s.unlock(index.ErrExists)
+	case o == absent && m == update:
+		return s.unlock(index.ErrNotFound)
+	case o == absent:
+		i = l.vacant()
+	}
+	e := s.lay.putEntry(s.scratch, key, value)
+	var err error
+	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 {
+		err = s.writeEntry(&l, i, fp, off, e)
+	} else {
+		err = s.makeRoom(&l, key, e, o == present)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// lockLeaf finds the leaf for key and takes its lock. When it returns an error no lock is held.
+func (s *session) lockLeaf(l *leaf, key []byte) error {
+	p, err := s.descend(key, holding, 0)
+	if err != nil {
+		return err
+	}
+	s.hit(&p)
+	for hops := 0; ; {
+		if err := s.lock(p.addr); err != nil {
+			return err
+		}
+		if err := s.leafAt(l, p.addr); err != nil {
+			return s.unlock(err)
+		}
+		if !l.above(key) {
+			if invariants.Enabled {
+				invariants.Check(!below(key, l.low), "leaf %v begins at %x, above key %x", p.addr, l.low, key)
+			}
+			return nil
+		}
+		// s.node stays as it was read while the lock is given up.
+		if err := s.unlock(nil); err != nil {
+			return err
+		}
+		if err := s.follow(&p, l, key, &hops); err != nil {
+			return err
+		}
+	}
+}
+
+// writeEntry puts entry e into free space of the locked leaf and publishes it through slot i. The requests, in one list:
+//
+//  1. WRITE of the entry, into space that no slot word points to: nobody can see it yet. Who still reads an entry that was there
+//     before finds that it does not verify, and reads the leaf again.
+//  2. WRITE of the slot word, one aligned word: the change takes effect at once. By G1 whoever sees it sees the entry.
+//  3. release of the lock: by G1 whoever gets the lock sees both.
+//
+// A client that dies between any two of them leaves the old value or the new one.
+func (s *session) writeEntry(l *leaf, i int, fp byte, off int, e []byte) error {
+	l.put(i, fp, off, e)
+	s.ps.Write(l.addr+pool.Addr(off), l.b[off:off+len(e)])
+	at := l.slotAt(i)
+	s.ps.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
+	return s.publish()
+}
+
+// Delete implements index.Session. The slot and the entry's space can be used again at once.
+func (s *session) Delete(key []byte) error {
+	s.begin()
+	if err := s.lay.checkKey(key); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	var l leaf
+	if err := s.lockLeaf(&l, key); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	i, _, o := l.find(key, s.lay.fingerprint(key))
+	switch o {
+	case torn:
+		return s.unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+	case absent:
+		return s.unlock(index.ErrNotFound)
+	}
+	if err := s.clearSlot(&l, i); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return nil
+}
+
+// clearSlot empties slot i of the locked leaf: one list of the WRITE of its word, which takes effect at once, and the release.
+func (s *session) clearSlot(l *leaf, i int) error {
+	l.remove(i)
+	at := l.slotAt(i)
+	s.ps.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
+	return s.publish()
+}
+
+// makeRoom puts entry e of key into the locked leaf, which has no free slot or no free space for it: it compacts the leaf if that
+// frees enough to pay, else it splits it. If there is no memory for a split, the leaf is packed as tightly as it must be.
+func (s *session) makeRoom(l *leaf, key, e []byte, replaces bool) error {
+	items, ok := l.items(s.work[:0])
+	if !ok {
+		return s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+	}
+	s.work = items
+	if replaces {
+		for i := range items {
+			if string(s.lay.keyOf(items[i].entry)) == string(key) {
+				items[i].entry = e
+			}
+		}
+	} else {
+		items = append(items, item{prefixOf(key), e})
+	}
+	d, room := loadOf(items), s.lay.room(l.low, l.high)
+	if d.usedWithSpare() <= room-room/8 {
+		return s.rewrite(l, items)
+	}
+	sortItems(s.lay, items)
+	last := !replaces && string(s.lay.keyOf(items[len(items)-1].entry)) == string(key)
+	err := s.splitLeaf(l, items, last)
+	if errors.Is(err, index.ErrPoolFull) && d.used() <= room {
+		return s.rewrite(l, items)
+	}
+	if err != nil && s.ps.Holds() {
+		return s.unlock(err)
+	}
+	return err
+}
+
+// rewrite replaces the locked leaf by a compacted image of items under the next version, in place. Its slots have other contents, so a
+// reader that sees words of both versions finds that some do not verify, and reads again.
+//
+// This and splitLeaf are the only changes that a client which dies in the midst of leaves half done; the node's lock then stays taken.
+func (s *session) rewrite(l *leaf, items []item) error {
+	h := l.header
+	h.version++
+	n := buildLeaf(s.left, s.lay, l.addr, &h, items)
+	s.ps.Write(l.addr, s.left[:n])
+	return s.publish()
+}
