@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -66,7 +65,10 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		return err
 	}
 	srv := s.pool.servers[l.server]
-	global, ok := srv.local.acquire(l.index, &s.wait, env.Remaining(s.pool.env, s.deadline))
+	global, ok := false, srv.local.try(l.index)
+	if !ok {
+		global, ok = srv.local.acquire(l.index, &s.wait, s.remaining())
+	}
 	if !ok {
 		return fmt.Errorf("lock node %v, which another session of this client holds: %w", a, ErrTimeout)
 	}

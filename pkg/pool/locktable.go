@@ -42,6 +42,19 @@ func newLockTable(e env.Env, n int) *lockTable {
 
 func (t *lockTable) shard(i uint32) env.Mutex { return t.shards[i%uint32(len(t.shards))] }
 
+// try takes local lock i if nobody has it.
+func (t *lockTable) try(i uint32) bool {
+	mu := t.shard(i)
+	mu.Lock()
+	defer mu.Unlock()
+	l := &t.locks[i]
+	if l.held {
+		return false
+	}
+	l.held = true
+	return true
+}
+
 // acquire takes local lock i, waiting at most limit. global says that the global lock was handed over with it.
 func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, ok bool) {
 	mu := t.shard(i)

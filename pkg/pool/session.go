@@ -80,11 +80,24 @@ func (s *Session) SetLimit(limit time.Duration) {
 	}
 }
 
-// Begin starts the clock of an operation: until the next Begin, waits end at the session's limit from now.
-func (s *Session) Begin() { s.deadline = env.Deadline(s.pool.env, s.limit) }
+// Begin starts an operation: until the next Begin, waits end at the session's limit. Its clock starts when the operation first has to
+// wait or asks Expired, since reading the clock costs as much as a request that meets no obstacle; each request before that is
+// bounded by the limit of its queue pair.
+func (s *Session) Begin() { s.deadline = notStarted }
+
+// notStarted stands for the deadline of an operation that met no obstacle yet.
+const notStarted time.Duration = -1
+
+// remaining is how long the operation may still wait.
+func (s *Session) remaining() time.Duration {
+	if s.deadline == notStarted {
+		s.deadline = env.Deadline(s.pool.env, s.limit)
+	}
+	return env.Remaining(s.pool.env, s.deadline)
+}
 
 // Expired says whether the operation is over its limit. Retry loops ask it.
-func (s *Session) Expired() bool { return s.pool.env.Now() >= s.deadline }
+func (s *Session) Expired() bool { return s.remaining() == 0 }
 
 // Err is nil while the session can be used.
 func (s *Session) Err() error { return s.broken }
