@@ -1,8 +1,8 @@
-// Package verbstest is the conformance suite of the fabric: every provider passes [Run].
 package verbstest
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -16,32 +16,47 @@ import (
 // Memory makes zeroed regions in memory files, of data and locks bytes. They go with the test.
 func Memory(t testing.TB, data, locks int) []verbs.Memory {
 	t.Helper()
-	var list []verbs.Memory
-	for id, size := range map[verbs.RegionID]int{verbs.RegionData: data, verbs.RegionLocks: locks} {
-		list = append(list, memory(t, id, size))
+	list, release, err := newMemory(data, locks)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(release)
 	return list
 }
 
-func memory(t testing.TB, id verbs.RegionID, size int) verbs.Memory {
-	t.Helper()
+func newMemory(data, locks int) (list []verbs.Memory, release func(), err error) {
+	release = func() {
+		for _, m := range list {
+			unix.Munmap(m.Bytes)
+			m.File.Close()
+		}
+	}
+	for id, size := range []int{verbs.RegionData: data, verbs.RegionLocks: locks} {
+		m, err := newRegion(verbs.RegionID(id), size)
+		if err != nil {
+			release()
+			return nil, nil, err
+		}
+		list = append(list, m)
+	}
+	return list, release, nil
+}
+
+func newRegion(id verbs.RegionID, size int) (verbs.Memory, error) {
 	fd, err := unix.MemfdCreate(fmt.Sprintf("region-%d", id), unix.MFD_CLOEXEC)
 	if err != nil {
-		t.Fatalf("memory file: %v", err)
+		return verbs.Memory{}, fmt.Errorf("memory file for region %d: %w", id, err)
 	}
-	f := os.NewFile(uintptr(fd), "region")
-	if err := f.Truncate(int64(size)); err != nil {
-		t.Fatalf("memory file of %d bytes: %v", size, err)
+	f := os.NewFile(uintptr(fd), fmt.Sprintf("region-%d", id))
+	err = f.Truncate(int64(size))
+	var b []byte
+	if err == nil {
+		b, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
-	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		t.Fatalf("map a memory file of %d bytes: %v", size, err)
+		return verbs.Memory{}, errors.Join(fmt.Errorf("region %d of %d bytes: %w", id, size, err), f.Close())
 	}
-	t.Cleanup(func() {
-		unix.Munmap(b)
-		f.Close()
-	})
-	return verbs.Memory{ID: id, Bytes: b, File: f}
+	return verbs.Memory{ID: id, Bytes: b, File: f}, nil
 }
 
 // Tokens is an Admission that knows the tokens it issued. The zero value is ready. Safe for concurrent use.

@@ -1,0 +1,3 @@
+package verbstest
+
+var processTests = []test{}
