@@ -26,3 +26,5 @@ func start(dir string, o verbs.ServerOptions) (address string, s verbs.Server, e
 }
 
 func TestConformance(t *testing.T) { verbstest.Run(t, harness) }
+
+func TestMain(m *testing.M) { verbstest.Main(m, harness) }
