@@ -1,0 +1,156 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// sample is a ledger with something of everything.
+func sample(t testing.TB) *Ledger {
+	t.Helper()
+	l, err := New(Shape{Incarnation: 0xfeed, ChunkBytes: 8 << 20, Chunks: 20, Slots: 8, Locks: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(l.Admit("gone", 3, 64))
+	do(l.Admit("here/2", 9, 0))
+	do(l.Admit("there", 1, 8))
+	do(l.Allocate("gone", 1))
+	for range 5 {
+		do(l.Allocate("here/2", 7))
+	}
+	do(l.Register("here/2", "one"))
+	do(l.Register("here/2", "two"))
+	do(nil, l.Forget("here/2", 1))
+	do(nil, l.Free("here/2", 4))
+	do(nil, l.SwapMap("here/2", 0, 3, []byte("map")))
+	l.Evict("gone")
+	l.Drain(true)
+	return l
+}
+
+// TestCrashPoints damages a stored ledger in every way that a torn or broken write could: cut off at every byte, every byte
+// changed, a new one written over an old one up to every byte. It must be refused, or be the old or the new state.
+func TestCrashPoints(t *testing.T) {
+	l := sample(t)
+	old := l.Append(nil)
+	l.Drain(false)
+	if _, err := l.Allocate("here/2", 9); err != nil {
+		t.Fatal(err)
+	}
+	next := l.Append(nil)
+	check := func(what string, b []byte) {
+		t.Helper()
+		got, err := Decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) {
+				t.Errorf("%s: %v", what, err)
+			}
+			return
+		}
+		if s := string(got.Append(nil)); s != string(old) && s != string(next) {
+			t.Errorf("%s: gives a state that never was", what)
+		}
+	}
+	for i := range next {
+		check(fmt.Sprintf("cut off at byte %d", i), next[:i])
+		check(fmt.Sprintf("torn at byte %d", i), append(append([]byte(nil), next[:i]...), old[min(i, len(old)):]...))
+		for bit := range 8 {
+			b := append([]byte(nil), next...)
+			b[i] ^= 1 << bit
+			if got, err := Decode(b); err == nil {
+				t.Errorf("bit %d of byte %d flipped: accepted as %+v", bit, i, got.Totals())
+			}
+		}
+	}
+	check("followed by more", append(next, 0))
+	for _, b := range [][]byte{old, next} {
+		if _, err := Decode(b); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOtherVersion(t *testing.T) {
+	b := sample(t).Append(nil)
+	binary.LittleEndian.PutUint32(b[8:], 9)
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 1") {
+		t.Errorf("error %v does not name both versions", err)
+	}
+}
+
+func TestAppendAppends(t *testing.T) {
+	l := sample(t)
+	b := l.Append([]byte("before"))
+	if !strings.HasPrefix(string(b), "before") {
+		t.Error("what was there is gone")
+	}
+	if _, err := Decode(b[len("before"):]); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzDecode gives the decoder bodies under a good header. What it accepts keeps every invariant and is stored the same way
+// again.
+func FuzzDecode(f *testing.F) {
+	f.Add(sample(f).Append(nil)[headerSize:])
+	empty, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
+	f.Add(empty.Append(nil)[headerSize:])
+	f.Fuzz(func(t *testing.T, body []byte) {
+		Decode(body)
+		r := reader{rest: body}
+		r.upTo(anyUint64, "")
+		r.upTo(anyUint64, "")
+		if r.upTo(MaxChunks, "") > 1<<12 {
+			return // correct, but slow
+		}
+		b := append(make([]byte, headerSize), body...)
+		seal(b)
+		l, err := Decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := Decode(l.Append(nil))
+		if err != nil {
+			t.Fatalf("it was accepted and is not any more: %v", err)
+		}
+		if string(again.Append(nil)) != string(l.Append(nil)) {
+			t.Fatal("it changes when it is stored")
+		}
+		for l.dirty > 0 {
+			n, _ := l.DirtyChunk()
+			l.CleanedChunk(n)
+		}
+		if err := l.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// BenchmarkAppend is a server of 1 TiB in chunks of 8 MiB with 16 indexes that took chunks in turn: no two neighbours alike.
+func BenchmarkAppend(b *testing.B) {
+	l, _ := New(Shape{Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
+	for i := range 16 {
+		l.Admit(fmt.Sprint("index-", i), 1<<13, 0)
+	}
+	for n := range 1 << 17 {
+		l.Allocate(fmt.Sprint("index-", n%16), uint16(n%100+1))
+	}
+	buf := l.Append(nil)
+	b.SetBytes(int64(len(buf)))
+	for b.Loop() {
+		buf = l.Append(buf[:0])
+	}
+}

@@ -1,0 +1,387 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model is the ledger written down another way: sets, and every figure counted when it is asked for.
+type model struct {
+	shape    Shape
+	draining bool
+	indexes  map[string]*modelIndex
+	chunks   map[uint32]string // owner's identity, or dirtyMark
+	slots    map[int]bool      // dirty ones
+	locks    map[uint64]bool   // locks of dirty slots, each
+	dirtyOf  map[int][2]uint64 // by dirty slot
+}
+
+type modelIndex struct {
+	slot         int
+	first, locks uint64
+	quota        uint64
+	clients      map[uint16]bool
+	last         uint16
+	generation   uint64
+	bytes        string
+}
+
+const dirtyMark = "\x00dirty"
+
+func (m *model) count(owner string) (n uint64) {
+	for _, o := range m.chunks {
+		if o == owner {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) granted(but string) (n uint64) {
+	for identity, i := range m.indexes {
+		if identity != but {
+			n += i.quota
+		}
+	}
+	return n
+}
+
+// step is a random operation on ledger and model, with the check that they agree on the outcome.
+type machine struct {
+	l *Ledger
+	m *model
+}
+
+var identities = []string{"a", "b", "c/2", "d", "e"}
+
+func anIndex(t *rapid.T) string { return rapid.SampledFrom(identities).Draw(t, "index") }
+
+func expect(t *rapid.T, what string, got error, want ...error) {
+	t.Helper()
+	if len(want) == 0 && got == nil {
+		return
+	}
+	for _, w := range want {
+		if w == nil && got == nil || w != nil && errors.Is(got, w) {
+			return
+		}
+	}
+	t.Fatalf("%s: got %v, want one of %v", what, got, want)
+}
+
+func (x *machine) Admit(t *rapid.T) {
+	identity := anIndex(t)
+	quota := rapid.Uint64Range(0, uint64(x.m.shape.Chunks)+2).Draw(t, "quota")
+	locks := rapid.SampledFrom([]uint64{0, 0, 4, 8, 3, 40, 128}).Draw(t, "locks")
+	existed, err := x.l.Admit(identity, quota, locks)
+	m, i := x.m, x.m.indexes[identity]
+	switch {
+	case locks%LockAlign != 0:
+		expect(t, "odd locks", err, ErrInvalid)
+	case m.draining && (i == nil || quota > i.quota):
+		expect(t, "draining", err, ErrDraining)
+	case m.granted(identity)+quota > uint64(m.shape.Chunks):
+		expect(t, "too much", err, ErrExhausted)
+	case i != nil && quota < m.count(identity):
+		expect(t, "less than used", err, ErrInUse)
+	case i != nil && locks != 0 && locks != i.locks:
+		expect(t, "other locks", err, ErrInUse)
+	case i != nil:
+		expect(t, "quota", err)
+		if !existed {
+			t.Fatal("a known index is new")
+		}
+		i.quota = quota
+	case len(m.indexes)+len(m.slots) == m.shape.Slots:
+		want := ErrExhausted
+		if len(m.slots) > 0 {
+			want = ErrCleaning
+		}
+		expect(t, "no slot", err, want)
+	case err != nil: // no room in the lock table: the model only knows whether there can be
+		want := ErrExhausted
+		if len(m.dirtyOf) > 0 {
+			want = ErrCleaning
+		}
+		expect(t, "no locks", err, want)
+		if longest := m.longestFree(); longest >= max(locks, LockAlign) {
+			t.Fatalf("%d locks refused, %d are free in a row", locks, longest)
+		}
+	default:
+		view, err := x.l.Index(identity)
+		expect(t, "view", err)
+		longest := m.longestFree()
+		if locks != 0 && view.Locks != locks || locks == 0 && view.Locks != max(LockAlign, longest/8/LockAlign*LockAlign) {
+			t.Fatalf("%d locks granted, %d asked, %d were free in a row", view.Locks, locks, longest)
+		}
+		m.indexes[identity] = &modelIndex{slot: view.Slot, first: view.FirstLock, locks: view.Locks, quota: quota, clients: map[uint16]bool{}}
+	}
+}
+
+// longestFree is the longest run of free locks.
+func (m *model) longestFree() (longest uint64) {
+	taken := make([]bool, m.shape.Locks)
+	mark := func(first, n uint64) {
+		for k := first; k < first+n; k++ {
+			taken[k] = true
+		}
+	}
+	for _, i := range m.indexes {
+		mark(i.first, i.locks)
+	}
+	for _, d := range m.dirtyOf {
+		mark(d[0], d[1])
+	}
+	run := uint64(0)
+	for _, t := range taken {
+		if run++; t {
+			run = 0
+		}
+		longest = max(longest, run)
+	}
+	return longest
+}
+
+func (x *machine) Evict(t *rapid.T) {
+	identity := anIndex(t)
+	freed := x.l.Evict(identity)
+	if want := x.m.count(identity); freed != want {
+		t.Fatalf("%d chunks freed, want %d", freed, want)
+	}
+	for n, owner := range x.m.chunks {
+		if owner == identity {
+			x.m.chunks[n] = dirtyMark
+		}
+	}
+	if i := x.m.indexes[identity]; i != nil {
+		x.m.slots[i.slot] = true
+		x.m.dirtyOf[i.slot] = [2]uint64{i.first, i.locks}
+		delete(x.m.indexes, identity)
+	}
+}
+
+func (x *machine) Allocate(t *rapid.T) {
+	identity, client := anIndex(t), uint16(rapid.IntRange(0, 3).Draw(t, "client"))
+	n, err := x.l.Allocate(identity, client)
+	m, i := x.m, x.m.indexes[identity]
+	switch {
+	case i == nil:
+		expect(t, "unknown", err, ErrUnknownIndex)
+	case client == 0:
+		expect(t, "nobody", err, ErrInvalid)
+	case m.draining:
+		expect(t, "draining", err, ErrDraining)
+	case m.count(identity) >= i.quota:
+		expect(t, "quota", err, ErrExhausted)
+	case len(m.chunks) == int(m.shape.Chunks): // the quotas fit, so some of these are dirty
+		expect(t, "cleaning", err, ErrCleaning)
+	default:
+		expect(t, "allocate", err)
+		if n == 0 || n > m.shape.Chunks || m.chunks[n] != "" {
+			t.Fatalf("chunk %d was handed out, it is %q", n, m.chunks[n])
+		}
+		m.chunks[n] = identity
+	}
+}
+
+func (x *machine) Free(t *rapid.T) {
+	identity, n := anIndex(t), rapid.Uint32Range(0, x.m.shape.Chunks+1).Draw(t, "chunk")
+	err := x.l.Free(identity, n)
+	switch {
+	case x.m.indexes[identity] == nil:
+		expect(t, "unknown", err, ErrUnknownIndex)
+	case x.m.chunks[n] != identity:
+		expect(t, "not its own", err, ErrNotOwned)
+	default:
+		expect(t, "free", err)
+		x.m.chunks[n] = dirtyMark
+	}
+}
+
+func (x *machine) Register(t *rapid.T) {
+	identity := anIndex(t)
+	id, err := x.l.Register(identity, rapid.StringN(0, 100, -1).Draw(t, "name"))
+	i := x.m.indexes[identity]
+	if i == nil {
+		expect(t, "unknown", err, ErrUnknownIndex)
+		return
+	}
+	expect(t, "register", err)
+	want := i.last
+	for want++; want == 0 || i.clients[want]; want++ {
+	}
+	if id != want {
+		t.Fatalf("id %d, want %d", id, want)
+	}
+	i.clients[id], i.last = true, id
+}
+
+func (x *machine) Forget(t *rapid.T) {
+	identity, id := anIndex(t), uint16(rapid.IntRange(0, 5).Draw(t, "client"))
+	err := x.l.Forget(identity, id)
+	switch i := x.m.indexes[identity]; {
+	case i == nil:
+		expect(t, "unknown", err, ErrUnknownIndex)
+	case !i.clients[id]:
+		expect(t, "unknown client", err, ErrUnknownClient)
+	default:
+		expect(t, "forget", err)
+		delete(i.clients, id)
+	}
+}
+
+func (x *machine) SwapMap(t *rapid.T) {
+	identity := anIndex(t)
+	expected, generation := rapid.Uint64Range(0, 3).Draw(t, "expected"), rapid.Uint64Range(0, 4).Draw(t, "generation")
+	bytes := rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "map")
+	err := x.l.SwapMap(identity, expected, generation, bytes)
+	switch i := x.m.indexes[identity]; {
+	case i == nil:
+		expect(t, "unknown", err, ErrUnknownIndex)
+	case generation <= expected:
+		expect(t, "not above", err, ErrInvalid)
+	case i.generation != expected:
+		expect(t, "stale", err, ErrStale)
+	default:
+		expect(t, "swap", err)
+		i.generation, i.bytes = generation, string(bytes)
+	}
+}
+
+func (x *machine) Drain(t *rapid.T) {
+	x.m.draining = rapid.IntRange(0, 3).Draw(t, "on") == 0
+	x.l.Drain(x.m.draining)
+}
+
+func (x *machine) CleanChunk(t *rapid.T) {
+	n, ok := x.l.DirtyChunk()
+	if ok != (x.m.count(dirtyMark) > 0) || ok && x.m.chunks[n] != dirtyMark {
+		t.Fatalf("chunk %d is to be zeroed: %v; it is %q", n, ok, x.m.chunks[n])
+	}
+	if ok {
+		x.l.CleanedChunk(n)
+		delete(x.m.chunks, n)
+	}
+}
+
+func (x *machine) CleanPlace(t *rapid.T) {
+	slot, first, locks, ok := x.l.DirtyPlace()
+	if ok != (len(x.m.slots) > 0) || ok && x.m.dirtyOf[slot] != [2]uint64{first, locks} {
+		t.Fatalf("slot %d is to be zeroed: %v", slot, ok)
+	}
+	if ok {
+		x.l.CleanedPlace(slot)
+		delete(x.m.slots, slot)
+		delete(x.m.dirtyOf, slot)
+	}
+}
+
+// Restart goes through the stored form.
+func (x *machine) Restart(t *rapid.T) {
+	stored := x.l.Append(nil)
+	l, err := Decode(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(l.Append(nil)) != string(stored) {
+		t.Fatal("what was read is stored differently")
+	}
+	x.l = l
+}
+
+// Check is run after every step.
+func (x *machine) Check(t *rapid.T) {
+	if err := x.l.Check(); err != nil {
+		t.Fatal(err)
+	}
+	m := x.m
+	var used, locks uint64
+	for _, view := range x.l.Indexes() {
+		i := m.indexes[view.Identity]
+		if i == nil {
+			t.Fatalf("index %q is not in the model", view.Identity)
+		}
+		want := Index{view.Identity, i.slot, i.first, i.locks, i.quota, m.count(view.Identity), len(i.clients), i.generation}
+		if view != want {
+			t.Fatalf("have %+v, want %+v", view, want)
+		}
+		if _, bytes, _ := x.l.Map(view.Identity); string(bytes) != i.bytes {
+			t.Fatalf("map of %q", view.Identity)
+		}
+		used += view.Used
+		locks += view.Locks
+	}
+	if len(x.l.Indexes()) != len(m.indexes) {
+		t.Fatalf("%d indexes, want %v", len(x.l.Indexes()), slices.Collect(maps.Keys(m.indexes)))
+	}
+	if want := (Totals{m.granted(""), used, m.count(dirtyMark), locks, m.draining}); x.l.Totals() != want {
+		t.Fatalf("totals %+v, want %+v", x.l.Totals(), want)
+	}
+}
+
+// TestModel runs random operations in random orders. rapid prints how to replay a failure.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shape := Shape{
+			Incarnation: 1, ChunkBytes: 1 << 20, Chunks: rapid.Uint32Range(1, 12).Draw(t, "chunks"),
+			Slots: rapid.IntRange(1, 4).Draw(t, "slots"), Locks: 4 * rapid.Uint64Range(1, 32).Draw(t, "words"),
+		}
+		l, err := New(shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &machine{l, &model{
+			shape: shape, indexes: map[string]*modelIndex{}, chunks: map[uint32]string{},
+			slots: map[int]bool{}, dirtyOf: map[int][2]uint64{},
+		}}
+		t.Repeat(rapid.StateMachineActions(x))
+	})
+}
+
+// TestEveryDefaultFits admits as many indexes as there are slots with the default of locks.
+func TestEveryDefaultFits(t *testing.T) {
+	l, err := New(Shape{Chunks: 1, Slots: MaxSlots, Locks: 131072})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range MaxSlots {
+		if _, err := l.Admit(fmt.Sprint("index-", i), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Admit("one-more", 0, 0); !errors.Is(err, ErrExhausted) {
+		t.Error(err)
+	}
+}
+
+// TestRing hands out all ids, and then only those that were forgotten, in ring order.
+func TestRing(t *testing.T) {
+	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
+	l.Admit("a", 0, 0)
+	for want := 1; want <= MaxClients; want++ {
+		if id, err := l.Register("a", ""); err != nil || int(id) != want {
+			t.Fatalf("id %d, %v; want %d", id, err, want)
+		}
+	}
+	if _, err := l.Register("a", ""); !errors.Is(err, ErrExhausted) {
+		t.Fatal(err)
+	}
+	for _, id := range []uint16{65535, 1, 300} {
+		if err := l.Forget("a", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []uint16{1, 300, 65535} {
+		if id, err := l.Register("a", ""); err != nil || id != want {
+			t.Fatalf("id %d, %v; want %d", id, err, want)
+		}
+	}
+}
