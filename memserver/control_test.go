@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -248,6 +249,7 @@ func TestMaps(t *testing.T) {
 			if n == 1 {
 				return out
 			}
+			runtime.Gosched()
 		}
 	}
 	swap := waitFor(5)

@@ -86,13 +86,17 @@ func client(t testing.TB, address, index, provider string, files *identity.Files
 	return c
 }
 
+func deviceOf(provider string) verbs.Device {
+	if provider == "shm" {
+		return shm.NewDevice()
+	}
+	return tcp.NewDevice()
+}
+
 // open connects with a grant.
 func open(t testing.TB, grant pool.Grant) (verbs.Conn, verbs.QP, *verbs.Arena) {
 	t.Helper()
-	device := tcp.NewDevice()
-	if grant.Provider == "shm" {
-		device = shm.NewDevice()
-	}
+	device := deviceOf(grant.Provider)
 	conn, err := device.Connect(grant.Target, limit)
 	if err != nil {
 		t.Fatal(err)
