@@ -1,0 +1,76 @@
+package memserver
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestConfig(t *testing.T) {
+	f := func(change func(*Config), want ...string) {
+		t.Helper()
+		c := localConfig(t)
+		change(&c)
+		s, err := New(c)
+		if len(want) == 0 {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.Close()
+			return
+		}
+		for _, part := range want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("error %v does not say %q", err, part)
+			}
+		}
+	}
+	f(func(*Config) {})
+	f(func(c *Config) { c.MemoryBytes, c.ChunkBytes = 16<<20, 0 })
+	f(func(c *Config) { c.MemoryBytes += 4097 })
+	f(func(c *Config) { c.Reserve = true })
+	f(func(c *Config) { c.Control, c.Metrics = "localhost:0", "[::1]:0" })
+	f(func(c *Config) { c.Fabric, c.Metrics = "", "" })
+	f(func(c *Config) { c.Shm = "" })
+	f(func(c *Config) { c.Shm, c.Fabric = "", "" }, "neither Fabric nor Shm")
+	f(func(c *Config) { c.MemoryBytes = 0; c.ChunkBytes = 3 << 20 }, "ChunkBytes is 3145728", "1048576", "1073741824")
+	f(func(c *Config) { c.MemoryBytes = 1 << 20 }, "MemoryBytes is 1048576", "two chunks (2097152)")
+	f(func(c *Config) { c.LockTableBytes = 12 }, "multiples of 8")
+	f(func(c *Config) { c.ID = 1 << 15 }, "32768")
+	f(func(c *Config) { c.Control = "" }, "Control is empty")
+	f(func(c *Config) { c.StateDir = "/x" }, "StateDir is set without DataDir")
+	f(func(c *Config) { c.Control = ":0" }, `Control is ":0"`, "loopback")
+	f(func(c *Config) { c.Fabric = "0.0.0.0:0" }, "Fabric", "loopback")
+	f(func(c *Config) { c.Metrics = "10.0.0.1:0" }, "Metrics", "loopback")
+	f(func(c *Config) { c.Insecure = false }, "TLSDir is empty")
+	f(func(c *Config) { c.TLSDir = "/x" }, "both Insecure and TLSDir")
+	f(func(c *Config) { c.Insecure, c.TLSDir = false, t.TempDir() }, "TLS directory", "tls.crt")
+	f(func(c *Config) { c.Shm = filepath.Join(t.TempDir(), strings.Repeat("x", 200)) }, "listen")
+	f(func(c *Config) { c.DataDir = os.DevNull }, "data directory")
+
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	f(func(c *Config) { c.Control = l.Addr().String() }, "address already in use")
+	f(func(c *Config) { c.Metrics = l.Addr().String() }, "address already in use")
+}
+
+// TestStaleSocket: the socket of a process that was killed is no obstacle, one that is in use is.
+func TestStaleSocket(t *testing.T) {
+	c := localConfig(t)
+	l := must(net.Listen("unix", c.Shm))
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a socket in use: %v", err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	must(New(c)).Close()
+	if err := os.WriteFile(c.Shm, []byte("a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(c); err == nil {
+		t.Error("a file that is no socket was replaced")
+	}
+}

@@ -1,0 +1,74 @@
+package memserver
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// clock is a time that only tests move.
+type clock struct{ now time.Time }
+
+func (c *clock) read() time.Time { return c.now }
+
+func TestTokens(t *testing.T) {
+	c := &clock{time.Unix(1000, 0)}
+	tokens := newTokens(c.read)
+	tcp, shm := admission{tokens, "tcp"}, admission{tokens, "shm"}
+	a, b := verbs.Peer{Index: "a", Client: 1}, verbs.Peer{Index: "b", Client: 2}
+	refused := func(what string, by admission, token verbs.Token) {
+		t.Helper()
+		if peer, err := by.Admit(token); !errors.Is(err, verbs.ErrRefused) || peer != (verbs.Peer{}) {
+			t.Errorf("%s: %v, %v", what, peer, err)
+		}
+	}
+	admitted := func(what string, by admission, token verbs.Token, want verbs.Peer) {
+		t.Helper()
+		if peer, err := by.Admit(token); err != nil || peer != want {
+			t.Errorf("%s: %v, %v", what, peer, err)
+		}
+	}
+	refused("a token of nobody", tcp, verbs.Token{})
+	token := must(tokens.issue(a, "tcp"))
+	refused("another provider", shm, token)
+	admitted("good", tcp, token, a)
+	refused("used", tcp, token)
+
+	token = must(tokens.issue(a, "tcp"))
+	c.now = c.now.Add(tokenLife - 1)
+	admitted("just in time", tcp, token, a)
+	token = must(tokens.issue(a, "tcp"))
+	c.now = c.now.Add(tokenLife)
+	refused("too old", tcp, token)
+
+	// Evictions: tokens of that index are void, and there are none until both evictions are over.
+	token, other := must(tokens.issue(a, "tcp")), must(tokens.issue(b, "shm"))
+	tokens.block("a")
+	tokens.block("a")
+	refused("evicted", tcp, token)
+	tokens.unblock("a")
+	if _, err := tokens.issue(a, "tcp"); !errors.Is(err, errEvicting) {
+		t.Errorf("during an eviction: %v", err)
+	}
+	tokens.unblock("a")
+	must(tokens.issue(a, "tcp"))
+	admitted("another index", shm, other, b)
+
+	// Bounds: of each index by itself, and what is over makes room.
+	c.now = c.now.Add(tokenLife)
+	for range maxTokensPerIndex {
+		must(tokens.issue(a, "tcp"))
+	}
+	if _, err := tokens.issue(a, "tcp"); !errors.Is(err, ledger.ErrExhausted) {
+		t.Errorf("too many: %v", err)
+	}
+	admitted("the other index", tcp, must(tokens.issue(b, "tcp")), b)
+	c.now = c.now.Add(tokenLife)
+	must(tokens.issue(a, "tcp"))
+	if len(tokens.open) != 1 || len(tokens.order) != 1 || len(tokens.count) != 1 {
+		t.Errorf("%d open, %d in order, %d indexes remain", len(tokens.open), len(tokens.order), len(tokens.count))
+	}
+}
