@@ -14,6 +14,8 @@ var endTests = []test{
 	{"CloseIsQuiet", closeIsQuiet},
 	{"CloseWithWaiters", closeWithWaiters},
 	{"DisconnectIsQuiet", disconnectIsQuiet},
+	{"CloseDuringLongLists", closeDuringLongLists},
+	{"DisconnectDuringLongLists", disconnectDuringLongLists},
 	{"DisconnectMatchesPeers", disconnectMatches},
 	{"ServerCloses", serverCloses},
 	{"ReconnectIsQuiet", reconnectIsQuiet},
@@ -284,5 +286,67 @@ func reconnectIsQuiet(f *fixture) {
 		if err := next.Close(); err != nil {
 			f.Fatal(err)
 		}
+	}
+}
+
+// longList takes a server, or a client that executes it, as long as a list may that is applied whole: a long WRITE, then a count.
+func (f *fixture) longList() []verbs.Request {
+	list := []verbs.Request{fetchAdd(0, f.buffer(8), 1)}
+	for range 8 {
+		list = append(list, write(4096, f.buffer(verbs.MaxTransfer/8-64)))
+	}
+	return append(list, fetchAdd(0, f.buffer(8), 1))
+}
+
+// whileLong calls end while a queue pair of c posts long lists, and checks that nothing of them takes effect afterwards.
+func (f *fixture) whileLong(c verbs.Conn, other verbs.QP, list []verbs.Request, end func()) {
+	f.Helper()
+	q, in := f.qp(c), f.buffer(busyQPs*8)
+	started := f.env.NewEvent()
+	var before, after [busyQPs]uint64
+	f.together(func() {
+		for err := error(nil); err == nil; started.Set() {
+			err = verbs.Post(q, list)
+		}
+	}, func() {
+		if !started.Wait(soon) {
+			f.Errorf("no list within %v", soon)
+		}
+		end()
+		var err error
+		if before, err = f.counts(other, in); err != nil {
+			f.Error(err)
+		}
+		for range 20 {
+			if after, err = f.counts(other, in); err != nil || after != before {
+				f.Errorf("the count went from %d to %d after the end, error %v", before[0], after[0], err)
+				return
+			}
+		}
+	})
+}
+
+func closeDuringLongLists(f *fixture) {
+	other, list := f.client(2), f.longList()
+	for range 20 {
+		c := f.connect(1)
+		f.whileLong(c, other, list, func() {
+			if err := c.Close(); err != nil {
+				f.Error(err)
+			}
+		})
+	}
+}
+
+func disconnectDuringLongLists(f *fixture) {
+	other, list := f.client(2), f.longList()
+	for range 20 {
+		c := f.connect(1)
+		f.whileLong(c, other, list, func() {
+			if n := f.server.Disconnect(func(p verbs.Peer) bool { return p.Client == 1 }); n != 1 {
+				f.Errorf("%d connections were cut, want 1", n)
+			}
+		})
+		c.Close()
 	}
 }
