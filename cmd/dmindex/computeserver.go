@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/attach"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+	"github.com/dmindex/dmindex/computeserver"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// openLimit bounds each attempt of a compute server to open its index.
+const openLimit = 10 * time.Second
+
+func computeserverCommand() *cobra.Command {
+	c := computeserver.Config{Version: version.String()}
+	var indexFile, tlsDir, transport, name string
+	var insecure bool
+	cmd := &cobra.Command{
+		Use:     "computeserver",
+		GroupID: "serve",
+		Short:   "Serve an index: RESP and the SDK's port",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ix, err := config.ReadIndex(indexFile)
+			if err != nil {
+				return err
+			}
+			design, err := index.Lookup(ix.Design)
+			if err != nil {
+				return err
+			}
+			if insecure != (tlsDir == "") {
+				return errors.New("name a TLS directory with --tls-dir, or say --insecure; not both")
+			}
+			if !insecure {
+				if c.TLS, err = identity.Open(tlsDir); err != nil {
+					return err
+				}
+			}
+			memory, err := attach.New(ix, name, transport, c.TLS)
+			if err != nil {
+				return err
+			}
+			defer memory.Close()
+			log := logger().With("server", c.ID)
+			c.Index, c.SharesAll, c.Maps = ix, design.SharesAll, memory.Maps()
+			c.Open = func() (index.Index, error) { return memory.Open(openLimit) }
+			c.Log = func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
+			server, err := computeserver.New(c)
+			if err != nil {
+				return err
+			}
+			return server.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
+	f.StringVar(&name, "name", "", "name of this server, for people")
+	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")
+	f.StringVar(&transport, "transport", "tcp", "fabric to the memory servers: tcp, or shm on one host")
+	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
+	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
+	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")
+	f.StringVar(&tlsDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
+	f.BoolVar(&insecure, "insecure", false, "serve without TLS")
+	f.StringVar(&c.PasswordFile, "password-file", "", "file with the password that clients must show")
+	f.BoolVar(&c.AllowNoPassword, "no-password", false, "let everybody in if there is no password file")
+	f.IntVar(&c.MaxConnections, "max-connections", 0, "RESP connections at once (default 10000)")
+	f.IntVar(&c.MaxSessions, "max-sessions", 0, "requests that use the index at once (default 64)")
+	return cmd
+}

@@ -1,0 +1,100 @@
+// Package attach opens an index from its configuration: control path, fabric, pool and design put together.
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/index"
+	_ "github.com/dmindex/dmindex/pkg/index/sherman" // registers itself
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/shm"
+	"github.com/dmindex/dmindex/pkg/verbs/tcp"
+)
+
+// Providers are the fabrics that this program speaks.
+var Providers = []string{"shm", "tcp"}
+
+// Memory is the memory servers of an index, as one client reaches them.
+type Memory struct {
+	Control *control.Client
+	config  *config.Index
+	device  verbs.Device
+}
+
+// New makes a client of the memory servers in c; nothing is dialled yet. name is for people; files = nil is without TLS.
+func New(c *config.Index, name, provider string, files *identity.Files) (*Memory, error) {
+	m := &Memory{config: c}
+	switch provider {
+	case "shm":
+		m.device = shm.NewDevice()
+	case "tcp":
+		m.device = tcp.NewDevice()
+	default:
+		return nil, fmt.Errorf("transport %q: there are %v", provider, Providers)
+	}
+	servers := make([]control.Server, len(c.MemoryServers))
+	for i, s := range c.MemoryServers {
+		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation}
+	}
+	var err error
+	m.Control, err = control.New(control.Config{Index: c.Identity, Name: name, Servers: servers, Provider: provider, TLS: files})
+	return m, err
+}
+
+// Open connects to all memory servers and opens the index, or makes it if it is new. The error wraps index.ErrDataLost if a memory
+// server came back without its content.
+func (m *Memory) Open(limit time.Duration) (index.Index, error) {
+	design, err := index.Lookup(m.config.Design)
+	if err != nil {
+		return nil, err
+	}
+	p, err := pool.Open(pool.Config{
+		Env: env.Real(), Control: m.Control, Devices: []verbs.Device{m.device}, Identity: m.config.Identity, Limit: limit,
+	})
+	if err != nil {
+		if errors.Is(err, verbs.ErrLostMemory) {
+			err = fmt.Errorf("%w: %w", index.ErrDataLost, err)
+		}
+		return nil, fmt.Errorf("open the memory of the index: %w", err)
+	}
+	i, err := design.Open(p, index.Options{
+		Uint64:        m.config.KeyType == config.KeyUint64,
+		MaxKeyBytes:   m.config.MaxKeyBytes,
+		MaxValueBytes: m.config.MaxValueBytes,
+		NodeBytes:     m.config.NodeBytes,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the index: %w", err), p.Close())
+	}
+	return &withPool{i, p}, nil
+}
+
+// Close ends the control path and the device. Indexes must be closed before.
+func (m *Memory) Close() error { return errors.Join(m.Control.Close(), m.device.Close()) }
+
+// withPool is an index that closes its pool, too.
+type withPool struct {
+	index.Index
+	pool *pool.Pool
+}
+
+func (w *withPool) Close() error { return errors.Join(w.Index.Close(), w.pool.Close()) }
+
+// Maps is where a compute server gets its partition map: the home memory server.
+func (m *Memory) Maps() Maps { return Maps{m.Control} }
+
+// Maps reads partition maps over the control path.
+type Maps struct{ control *control.Client }
+
+// Map implements computeserver.MapSource.
+func (s Maps) Map(newerThan uint64, wait time.Duration) ([]byte, error) {
+	_, encoded, err := s.control.Map(newerThan, wait, pool.DefaultLimit)
+	return encoded, err
+}

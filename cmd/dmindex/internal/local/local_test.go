@@ -1,0 +1,125 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dmindex/dmindex/api/config"
+)
+
+func small(transport string) Config {
+	return Config{
+		Listen: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", Transport: transport, Design: "sherman", MemoryServers: 2, ComputeServers: 2,
+		MemoryBytes: 64 << 20, KeyType: config.KeyBytes, MaxKeyBytes: 512, MaxValueBytes: 2048, Routing: config.RoutingAny,
+		Version: "test", Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// serve runs a local index for the test and returns a Redis client of each compute server.
+func serve(t *testing.T, c Config, password string) []*redis.Client {
+	t.Helper()
+	l, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- l.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	var clients []*redis.Client
+	for _, address := range l.RESP {
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: address, Password: password, Protocol: 2}))
+	}
+	t.Cleanup(func() {
+		for _, r := range clients {
+			r.Close()
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(l.dir); !os.IsNotExist(err) {
+			t.Errorf("directory %s is left behind: %v", l.dir, err)
+		}
+	})
+	return clients
+}
+
+func TestLocalServes(t *testing.T) {
+	for _, transport := range []string{"shm", "tcp"} {
+		for _, routing := range []string{config.RoutingAny, config.RoutingOwner} {
+			t.Run(transport+"/"+routing, func(t *testing.T) {
+				c := small(transport)
+				c.Routing = routing
+				clients := serve(t, c, "")
+				ctx := context.Background()
+				const n = 2000
+				for i := range n {
+					key := fmt.Sprintf("%c%06d", byte(i*37), i)
+					if err := clients[i%2].Set(ctx, key, fmt.Sprint(i), 0).Err(); err != nil {
+						t.Fatal(err)
+					}
+					got, err := clients[(i+1)%2].Get(ctx, key).Result()
+					if err != nil || got != fmt.Sprint(i) {
+						t.Fatalf("%q is %q, %v", key, got, err)
+					}
+				}
+				for i, r := range clients {
+					pairs, err := r.Do(ctx, "RANGE", "", "", "LIMIT", 2*n).StringSlice()
+					if err != nil || len(pairs) != 2*n {
+						t.Fatalf("server %d: range of all has %d elements, %v", i, len(pairs), err)
+					}
+					for j := 2; j < len(pairs); j += 2 {
+						if pairs[j-2] >= pairs[j] {
+							t.Fatalf("server %d: %q before %q", i, pairs[j-2], pairs[j])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestLocalWithPassword(t *testing.T) {
+	c := small("shm")
+	c.PasswordFile = filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(c.PasswordFile, []byte("open sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	right := serve(t, c, "open sesame")[0]
+	if err := right.Set(context.Background(), "k", "v", 0).Err(); err != nil {
+		t.Error(err)
+	}
+	wrong := redis.NewClient(&redis.Options{Addr: right.Options().Addr, Protocol: 2})
+	defer wrong.Close()
+	if err := wrong.Get(context.Background(), "k").Err(); err == nil || err == redis.Nil {
+		t.Errorf("without a password: %v", err)
+	}
+}
+
+func TestLocalRefuses(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"no memory server": func(c *Config) { c.MemoryServers = 0 },
+		"unknown design":   func(c *Config) { c.Design = "rtree" },
+		"long keys":        func(c *Config) { c.MaxKeyBytes = 1 << 20 },
+		"little memory":    func(c *Config) { c.MemoryBytes = 1 },
+		"bad address":      func(c *Config) { c.Listen = "127.0.0.1" },
+	} {
+		c := small("shm")
+		change(&c)
+		if l, err := Start(c); err == nil {
+			l.Close()
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

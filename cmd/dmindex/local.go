@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+)
+
+func localCommand() *cobra.Command {
+	c := local.Config{Version: version.String()}
+	memory := sizeFlag(1 << 30)
+	key := keyFlag{config.KeyBytes, 512}
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:     "local",
+		GroupID: "try",
+		Short:   "Run a whole index in this process, on loopback",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, address := range []string{c.Listen, c.ListenRPC} {
+				if !loopback(address) && c.PasswordFile == "" {
+					return fmt.Errorf("listen on %s: beyond loopback everybody could read and write the index; give --password FILE", address)
+				}
+			}
+			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(memory), key.kind, key.bytes
+			c.Logger = slog.New(slog.DiscardHandler)
+			if verbose {
+				c.Logger = logger()
+			}
+			l, err := local.Start(c)
+			if err != nil {
+				return err
+			}
+			return l.Run(cmd.Context(), func() { announce(cmd.OutOrStdout(), &c, l) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others take the ports after it")
+	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; likewise")
+	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm or tcp")
+	f.StringVar(&c.Design, "design", "sherman", "design of the index")
+	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
+	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
+	f.Var(&memory, "memory", "of each memory server")
+	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
+	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
+	f.StringVar(&c.Routing, "routing", config.RoutingAny, "who serves a request: Any server that gets it, or the Owner of its key range")
+	f.StringVar(&c.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
+	f.BoolVarP(&verbose, "verbose", "v", false, "log what the servers do to stderr")
+	return cmd
+}
+
+// announce says where the servers are and what to type next.
+func announce(out io.Writer, c *local.Config, l *local.Local) {
+	fmt.Fprintf(out, "%s over %s: %d memory servers, %d compute servers; keys of at most %d bytes, values of %d\n",
+		c.Design, c.Transport, c.MemoryServers, c.ComputeServers, c.MaxKeyBytes, c.MaxValueBytes)
+	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "))
+	host, port, _ := net.SplitHostPort(l.RESP[0])
+	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\nit ends with Ctrl-C, and its content with it\n", host, port)
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// keyFlag is a key type with its length.
+type keyFlag struct {
+	kind  string
+	bytes int
+}
+
+func (k *keyFlag) Set(text string) error {
+	if strings.EqualFold(text, config.KeyUint64) {
+		*k = keyFlag{config.KeyUint64, 8}
+		return nil
+	}
+	kind, n, ok := strings.Cut(text, ":")
+	bytes, err := strconv.Atoi(n)
+	if !ok || !strings.EqualFold(kind, config.KeyBytes) || err != nil || bytes < 1 {
+		return fmt.Errorf("%q: write uint64, or bytes:N with the length of the longest key", text)
+	}
+	*k = keyFlag{config.KeyBytes, bytes}
+	return nil
+}
+
+func (k *keyFlag) String() string {
+	if k.kind == config.KeyUint64 {
+		return "uint64"
+	}
+	return "bytes:" + strconv.Itoa(k.bytes)
+}
+
+func (k *keyFlag) Type() string { return "type" }
