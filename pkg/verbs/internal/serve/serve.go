@@ -5,6 +5,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -146,6 +147,12 @@ func (s *Server) handle(c net.Conn) {
 			refusal.Incarnation = s.o.Incarnation
 		}
 		c.Write(refusal.Append(nil)) // whoever refuses cannot care whether it is heard
+		if w, ok := c.(interface{ CloseWrite() error }); ok {
+			// A close with bytes unread may overtake the answer as a reset, so read what is left of the hello, until the
+			// client closes or the limit of the handshake.
+			w.CloseWrite()
+			io.Copy(io.Discard, io.LimitReader(c, 64<<10))
+		}
 		return
 	}
 	defer s.end(session)

@@ -1,0 +1,213 @@
+package serve
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
+)
+
+// admission admits every token but the zero one; its first byte is the client.
+type admission struct{}
+
+func (admission) Admit(t verbs.Token) (verbs.Peer, error) {
+	if t == (verbs.Token{}) {
+		return verbs.Peer{}, verbs.ErrRefused
+	}
+	return verbs.Peer{Index: "x", Client: uint16(t[0])}, nil
+}
+
+// slow is a provider whose sessions need time to end after they were cut: each waits for the test.
+type slow struct {
+	started chan *Session
+	release chan struct{}
+	running atomic.Int32
+}
+
+func (p *slow) provider() Provider {
+	return Provider{
+		Answer: func(c net.Conn, answer []byte) error { _, err := c.Write(answer); return err },
+		Run: func(s *Session) {
+			p.running.Add(1)
+			p.started <- s
+			var b [1]byte
+			s.Conn.Read(b[:])
+			<-p.release
+			p.running.Add(-1)
+		},
+		Cut: func(s *Session) { s.Conn.Close() },
+	}
+}
+
+func start(t *testing.T, o verbs.ServerOptions) (*Server, *slow, string) {
+	t.Helper()
+	p := &slow{started: make(chan *Session, 8), release: make(chan struct{}, 8)}
+	o.Admission = admission{}
+	s, err := New(o, p.provider())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		close(p.release)
+		s.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve after Close: %v", err)
+		}
+	})
+	return s, p, l.Addr().String()
+}
+
+func connect(t *testing.T, address string, h hello.Hello) (net.Conn, *hello.Answer, error) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Write(h.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := hello.ReadAnswer(c)
+	return c, a, err
+}
+
+// waits checks that f, which runs already, does not end before the session is released, and does then.
+func waits(t *testing.T, p *slow, ended <-chan int32) {
+	t.Helper()
+	select {
+	case <-ended:
+		t.Fatal("did not wait for a session that still runs")
+	case <-time.After(20 * time.Millisecond): // it could only fail to be caught, never fail without cause
+	}
+	p.release <- struct{}{}
+	if running := <-ended; running != 0 {
+		t.Fatalf("%d sessions run at the end", running)
+	}
+}
+
+func TestDisconnectWaits(t *testing.T) {
+	s, p, address := start(t, verbs.ServerOptions{})
+	if _, _, err := connect(t, address, hello.Hello{Token: verbs.Token{1}}); err != nil {
+		t.Fatal(err)
+	}
+	<-p.started
+	ended := make(chan int32)
+	go func() {
+		if n := s.Disconnect(func(verbs.Peer) bool { return true }); n != 1 {
+			t.Errorf("%d sessions were cut", n)
+		}
+		ended <- p.running.Load()
+	}()
+	waits(t, p, ended)
+}
+
+func TestCloseWaits(t *testing.T) {
+	s, p, address := start(t, verbs.ServerOptions{})
+	if _, _, err := connect(t, address, hello.Hello{Token: verbs.Token{1}}); err != nil {
+		t.Fatal(err)
+	}
+	<-p.started
+	ended := make(chan int32)
+	go func() {
+		s.Close()
+		ended <- p.running.Load()
+	}()
+	waits(t, p, ended)
+}
+
+// TestEarlierSessionsEnd: the answer to a hello comes only when the sessions that it names have ended; those of other
+// clients are none of its business.
+func TestEarlierSessionsEnd(t *testing.T) {
+	_, p, address := start(t, verbs.ServerOptions{})
+	_, mine, err := connect(t, address, hello.Hello{Token: verbs.Token{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.started
+	_, others, err := connect(t, address, hello.Hello{Token: verbs.Token{2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.started
+	ended := make(chan int32)
+	go func() {
+		_, a, err := connect(t, address, hello.Hello{Token: verbs.Token{1, 1}, Earlier: []uint64{mine.Session, others.Session, 99}})
+		if err != nil || a.Err(0) != nil {
+			t.Errorf("the new connection: %+v, %v", a, err)
+		}
+		<-p.started
+		ended <- p.running.Load() - 2 // the other client's and the new one
+	}()
+	waits(t, p, ended)
+}
+
+// TestSilentClient: a client that says nothing, or half of it, is cut and leaves its place.
+func TestSilentClient(t *testing.T) {
+	_, _, address := start(t, verbs.ServerOptions{HandshakeLimit: 30 * time.Millisecond, MaxConns: 1})
+	whole := (&hello.Hello{Token: verbs.Token{1}}).Append(nil)
+	for _, n := range []int{0, 1, 9, 10, len(whole) - 1} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Write(whole[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := hello.ReadAnswer(c); err == nil && a.Code == hello.OK {
+			t.Errorf("%d bytes of a hello are answered with %+v", n, a)
+		}
+		c.Close()
+	}
+}
+
+func TestOtherVersionIsAnswered(t *testing.T) {
+	_, _, address := start(t, verbs.ServerOptions{})
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h := (&hello.Hello{Token: verbs.Token{1}}).Append(nil)
+	h[8] = 99
+	if _, err := c.Write(h); err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	a, err := hello.ReadAnswer(c) // of this version, so it can be read; one of version 99 would see the 1 in its start
+	if err != nil || a.Code != hello.BadVersion {
+		t.Errorf("a client of version 99 is answered with %+v, %v", a, err)
+	}
+}
+
+func TestAdmissionIsRequired(t *testing.T) {
+	if _, err := New(verbs.ServerOptions{}, Provider{}); err == nil {
+		t.Error("a server without Admission can be made")
+	}
+}
+
+func TestServeAfterClose(t *testing.T) {
+	s, _, _ := start(t, verbs.ServerOptions{})
+	s.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(l); err != nil {
+		t.Errorf("Serve after Close: %v", err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener is not closed: %v", err)
+	}
+}
