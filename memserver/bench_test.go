@@ -18,15 +18,21 @@ func BenchmarkAllocate(b *testing.B) {
 	}
 }
 
-// BenchmarkZero is what zeroing costs once the pages are there.
+// BenchmarkZero is what zeroing costs once the pages are there and no cache has them.
 func BenchmarkZero(b *testing.B) {
 	c := dirConfig(b.TempDir())
-	c.ChunkBytes, c.MemoryBytes = 8<<20, 64<<20
+	c.ChunkBytes, c.MemoryBytes = 8<<20, 1<<30
 	s := must(New(c))
 	defer s.Close()
 	b.SetBytes(8 << 20)
+	n := s.region.chunks()
+	for i := range n {
+		s.region.zeroChunk(1 + i)
+	}
+	i := uint32(0)
 	for b.Loop() {
-		s.region.zeroChunk(3)
+		s.region.zeroChunk(1 + i%n)
+		i++
 	}
 }
 
@@ -38,4 +44,14 @@ func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		must(New(c)).Close()
 	}
+}
+
+// BenchmarkReserve takes all pages of a new region of 1 GiB.
+func BenchmarkReserve(b *testing.B) {
+	for b.Loop() {
+		c := dirConfig(b.TempDir())
+		c.MemoryBytes, c.Reserve = 1<<30, true
+		must(New(c)).Close()
+	}
+	b.SetBytes(1 << 30)
 }

@@ -290,11 +290,19 @@ func TestPanic(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	s, _ := start(t, localConfig(t))
+	s, stop := start(t, localConfig(t))
 	conn := must(control.Dial(s.Addresses().Control, nil))
 	defer conn.Close()
 	r := must(healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "dmindex.rpc.v1.Memory"}))
 	if r.Status != healthv1.HealthCheckResponse_SERVING {
 		t.Error(r)
+	}
+	watch := must(healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: "dmindex.rpc.v1.Memory"}))
+	if r := must(watch.Recv()); r.Status != healthv1.HealthCheckResponse_SERVING {
+		t.Error(r)
+	}
+	stop()
+	if r, err := watch.Recv(); err == nil && r.Status == healthv1.HealthCheckResponse_SERVING {
+		t.Error("a server that ended is serving")
 	}
 }

@@ -46,10 +46,22 @@ func (c *service) recovered(ctx context.Context, request any, info *grpc.UnarySe
 	return next(ctx, request)
 }
 
+// recoveredStream is recovered for streams, which the end of the server ends as well: those who watch its health never would.
 func (c *service) recoveredStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer c.recover(info.FullMethod, &err)
-	return next(srv, stream)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(c.stopping, cancel)()
+	return next(srv, endingStream{stream, ctx})
 }
+
+// endingStream is a stream with a context that ends earlier.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s endingStream) Context() context.Context { return s.ctx }
 
 func (c *service) recover(method string, err *error) {
 	if p := recover(); p != nil {
