@@ -1,0 +1,106 @@
+package computeserver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Config of a compute server. Zero values mean the default, where one is named.
+type Config struct {
+	// ID is the server's in partition maps; never used again for another server of the index.
+	ID uint32
+	// Version of the program, for people.
+	Version string
+	// Index is what the server serves.
+	Index *config.Index
+	// Open opens the index. It is called again, after a pause, when it fails, and when the open index can be used no more. An
+	// error that wraps index.ErrDataLost blocks the server for good: only a restart lets it look again.
+	Open func() (index.Index, error)
+	// SharesAll is index.Design.SharesAll. Without it every request must go to the owner of its range, whatever
+	// Index.Routing says.
+	SharesAll bool
+	// Maps is where the partition map comes from.
+	Maps MapSource
+
+	// Addresses to listen on, "host:port"; port 0 picks one ([Server.Addresses]). An empty one turns that front end off.
+	ListenRESP, ListenRPC, ListenMetrics string
+
+	// TLS secures rpc.Compute and the connections to other servers. Nil goes without, which is for one machine and tests.
+	TLS *identity.Files
+	// PasswordFile holds what AUTH and the SDK must show. The file may change at any time.
+	PasswordFile string
+	// AllowNoPassword lets everybody in if PasswordFile is empty; otherwise New refuses that.
+	AllowNoPassword bool
+
+	// MaxConnections bounds RESP connections. Default 10,000.
+	MaxConnections int
+	// MaxSessions bounds the requests that use the index at once, and with them queue pairs. Default 64.
+	MaxSessions int
+	// MaxWaiting bounds the pipelines and batches that wait for a session. Default 4,096.
+	MaxWaiting int
+	// MaxReply bounds one RESP reply in bytes. Default 16 MiB.
+	MaxReply int
+	// MaxBuffers bounds the bytes of all RESP connections' buffers together, beyond the first 16 KiB of each. Default 256 MiB.
+	MaxBuffers int64
+	// Limit bounds each request, and each piece of a scan. Default 5 s.
+	Limit time.Duration
+	// Idle is after how long a silent RESP connection is closed. Default 1 h.
+	Idle time.Duration
+	// WriteLimit is how long a RESP client may take to take its replies. Default 30 s.
+	WriteLimit time.Duration
+	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
+	DrainLimit time.Duration
+
+	// Log takes one line a call. Default: nothing is logged.
+	Log func(format string, args ...any)
+	// Env is the world to run in. Default: the real one.
+	Env env.Env
+}
+
+func or[T comparable](v, byDefault T) T {
+	var zero T
+	if v == zero {
+		return byDefault
+	}
+	return v
+}
+
+// withDefaults fills in what is not set.
+func (c Config) withDefaults() Config {
+	c.MaxConnections = or(c.MaxConnections, 10_000)
+	c.MaxSessions = or(c.MaxSessions, 64)
+	c.MaxWaiting = or(c.MaxWaiting, 4096)
+	c.MaxReply = or(c.MaxReply, 16<<20)
+	c.MaxBuffers = or(c.MaxBuffers, 256<<20)
+	c.Limit = or(c.Limit, 5*time.Second)
+	c.Idle = or(c.Idle, time.Hour)
+	c.WriteLimit = or(c.WriteLimit, 30*time.Second)
+	c.DrainLimit = or(c.DrainLimit, 20*time.Second)
+	if c.Log == nil {
+		c.Log = func(string, ...any) {}
+	}
+	if c.Env == nil {
+		c.Env = env.Real()
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	if c.Index == nil || c.Open == nil || c.Maps == nil {
+		return errors.New("compute server: Index, Open and Maps must be set")
+	}
+	if err := c.Index.Validate(); err != nil {
+		return fmt.Errorf("compute server: index: %w", err)
+	}
+	if min(c.MaxConnections, c.MaxSessions, c.MaxWaiting, c.MaxReply) < 0 || c.MaxBuffers < 0 ||
+		min(c.Limit, c.Idle, c.WriteLimit, c.DrainLimit) < 0 {
+		return errors.New("compute server: a bound is negative")
+	}
+	return nil
+}

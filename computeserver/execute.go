@@ -1,0 +1,184 @@
+package computeserver
+
+import (
+	"time"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// retries of requests whose owner did not take them: while a map changes, or an owner is away.
+const (
+	retryFirst   = time.Millisecond
+	retrySlowest = 100 * time.Millisecond
+)
+
+// do runs operations, here or at their owners, and returns an outcome for each. Operations on the same key take effect in their
+// order. Requests that came from another server are not sent on: they are answered with NOT_OWNER, and the sender looks again.
+//
+// No session is held while another server is waited for, so that two servers that forward to each other cannot starve each
+// other of sessions.
+func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration) []*rpcv1.Outcome {
+	out := make([]*rpcv1.Outcome, len(ops))
+	if err := c.blocked(); err != nil {
+		return fill(out, outcomeOf(err))
+	}
+	deadline := env.Deadline(c.env, limit)
+	todo := make([]int, 0, len(ops))
+	for i, op := range ops {
+		if err := c.check(op); err != nil {
+			out[i] = outcomeOf(err)
+			continue
+		}
+		todo = append(todo, i)
+	}
+	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
+		m := c.own.current()
+		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline))
+		left := env.Remaining(c.env, deadline)
+		if forwarded || left == 0 || c.stopped.Load() {
+			break
+		}
+		todo = again
+		if len(todo) > 0 {
+			c.own.awaitOther(m, min(pause, left))
+		}
+	}
+	return out
+}
+
+func (c *core) check(op *rpcv1.Operation) error {
+	if err := c.checkKey(op.Key); err != nil {
+		return err
+	}
+	return c.checkValue(op.Value)
+}
+
+// round tries the operations at todo once, under one map: the same key goes the same way. It returns those worth another try.
+func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, limit time.Duration) (again []int) {
+	var here []int
+	var there []remote
+	for _, i := range todo {
+		place, owner := c.own.place(m, ops[i].Key)
+		switch {
+		case place == placeHere:
+			here = append(here, i)
+		case place == placeUnknown:
+			out[i] = outcomeOf(c.unowned())
+			again = append(again, i)
+		case forwarded:
+			out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.at(m, ops[i].Key, "this server is not in charge of them")}
+		default:
+			there = addRemote(there, owner, i)
+		}
+	}
+	if len(there) == 0 {
+		c.here(m, ops, out, here, limit)
+		return again
+	}
+	group := env.NewWaitGroup(c.env)
+	for g := range there {
+		group.Go("forward", func() { c.there(m, &there[g], ops, out, limit) })
+	}
+	if len(here) > 0 {
+		c.here(m, ops, out, here, limit)
+	}
+	group.Wait(env.Forever) // each of them keeps to the limit
+	for _, r := range there {
+		again = append(again, r.again...)
+	}
+	return again
+}
+
+// here runs operations in a session of this server.
+func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, limit time.Duration) {
+	s, err := c.eng.borrow(limit)
+	if err != nil {
+		o := outcomeOf(err)
+		for _, i := range todo {
+			out[i] = o
+		}
+		return
+	}
+	var worst error
+	for n, i := range todo {
+		var value []byte
+		value, err = apply(s, ops[i], nil)
+		out[i] = outcomeOf(err)
+		out[i].Value = value
+		if out[i].Message != "" {
+			out[i].Message = c.at(m, ops[i].Key, out[i].Message)
+		}
+		if kills(err) {
+			// The session is dead. What follows was not tried, and must not overtake what failed if it is tried again.
+			worst = err
+			for _, j := range todo[n+1:] {
+				out[j] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one failed: " + err.Error()}
+			}
+			break
+		}
+	}
+	c.eng.repay(s, worst)
+}
+
+// remote is the operations of one round that belong to one other server, in order.
+type remote struct {
+	owner uint32
+	todo  []int
+	again []int // of them, those that were not done and are worth another try
+}
+
+func addRemote(groups []remote, owner uint32, i int) []remote {
+	for g := range groups {
+		if groups[g].owner == owner {
+			groups[g].todo = append(groups[g].todo, i)
+			return groups
+		}
+	}
+	return append(groups, remote{owner: owner, todo: []int{i}})
+}
+
+// maxForward is how many operations travel to another server in one call.
+const maxForward = 1024
+
+// there runs operations at their owner.
+func (c *core) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out []*rpcv1.Outcome, limit time.Duration) {
+	to, _ := m.Server(r.owner)
+	for rest := r.todo; len(rest) > 0; {
+		part := rest[:min(len(rest), maxForward)]
+		rest = rest[len(part):]
+		send := make([]*rpcv1.Operation, len(part))
+		for n, i := range part {
+			send[n] = ops[i]
+		}
+		outcomes, err := c.peers.do(to, send, limit)
+		c.count.forwarded.Add(uint64(len(part)))
+		for n, i := range part {
+			if err != nil {
+				out[i] = outcomeOf(err)
+				out[i].Message = c.at(m, ops[i].Key, out[i].Message)
+			} else {
+				out[i] = outcomes[n]
+			}
+			if code := out[i].Code; code == rpcv1.Outcome_NOT_OWNER || code == rpcv1.Outcome_UNAVAILABLE ||
+				code == rpcv1.Outcome_UNKNOWN && ops[i].Kind == rpcv1.Operation_LOOKUP {
+				r.again = append(r.again, i)
+			}
+		}
+		if len(r.again) > 0 { // what follows must not overtake what will be tried again
+			for _, i := range rest {
+				out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one was not done"}
+			}
+			r.again = append(r.again, rest...)
+			return
+		}
+	}
+}
+
+func fill(out []*rpcv1.Outcome, o *rpcv1.Outcome) []*rpcv1.Outcome {
+	for i := range out {
+		out[i] = o
+	}
+	return out
+}

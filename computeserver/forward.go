@@ -1,0 +1,185 @@
+//env:real connections to other servers
+
+package computeserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/dmindex/dmindex/api/rpc/dostream"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// grpcPeers reaches other compute servers: one connection and one pipelined stream each, made when they are first needed.
+type grpcPeers struct {
+	files *identity.Files // nil = no TLS
+	auth  *passwords
+	limit time.Duration
+
+	mu    sync.Mutex
+	byID  map[uint32]*peerLink
+	ended bool
+}
+
+// peerLink is the way to one server under one address.
+type peerLink struct {
+	address string
+	conn    *grpc.ClientConn
+	client  rpcv1.ComputeClient
+	stream  *dostream.Stream
+}
+
+func (l *peerLink) close() {
+	l.stream.Close()
+	_ = l.conn.Close() // nothing of it is needed any more
+}
+
+func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil, errStopped
+	}
+	if l := p.byID[to.ID]; l != nil {
+		if l.address == to.RPC {
+			return l, nil
+		}
+		l.close()
+		delete(p.byID, to.ID)
+	}
+	options := []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpcMaxMessage), grpc.MaxCallSendMsgSize(rpcMaxMessage)),
+		grpc.WithConnectParams(quickReconnect),
+		grpc.WithKeepaliveParams(clientKeepalive),
+	}
+	if p.files != nil {
+		options = append(options, grpc.WithTransportCredentials(p.files.ClientCredentials("")))
+	} else {
+		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if p.auth.required() {
+			options = append(options, grpc.WithPerRPCCredentials(bearerOf{p.auth}))
+		}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+to.RPC, options...)
+	if err != nil {
+		return nil, err
+	}
+	client := rpcv1.NewComputeClient(conn)
+	l := &peerLink{to.RPC, conn, client, dostream.New(client, dostream.Options{Forwarded: true, Limit: p.limit})}
+	p.byID[to.ID] = l
+	return l, nil
+}
+
+func (p *grpcPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
+	l, err := p.link(to)
+	if err != nil {
+		return nil, unreachable(to, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	reply, err := l.stream.Do(ctx, ops)
+	if err == nil {
+		return reply.Outcomes, nil
+	}
+	var broken *dostream.Error
+	switch {
+	case errors.As(err, &broken) && broken.Sent:
+		return nil, &failure{rpcv1.Outcome_UNKNOWN, fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &failure{rpcv1.Outcome_TIMED_OUT, fmt.Sprintf("it took nothing within %v", limit)}
+	}
+	return nil, unreachable(to, err)
+}
+
+func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool) error {
+	l, err := p.link(to)
+	if err != nil {
+		return unreachable(to, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	// A server that sends nothing for as long as the limit is as good as away.
+	watchdog := time.AfterFunc(limit, cancel)
+	defer watchdog.Stop()
+	stream, err := l.client.Scan(ctx, &rpcv1.ScanRequest{
+		Start: r.start, End: r.end, Limit: r.limit, Reverse: r.reverse, KeysOnly: r.keysOnly, Forwarded: true,
+	})
+	for err == nil {
+		var reply *rpcv1.ScanReply
+		if reply, err = stream.Recv(); err != nil {
+			break
+		}
+		watchdog.Reset(limit)
+		for _, pair := range reply.Pairs {
+			if !visit(pair.Key, pair.Value) {
+				return nil
+			}
+		}
+		if reply.Error != nil {
+			return failureOf(reply.Error)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return unreachable(to, err)
+}
+
+func (p *grpcPeers) keep(servers []partition.Server) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stays := map[uint32]bool{}
+	for _, s := range servers {
+		stays[s.ID] = true
+	}
+	for id, l := range p.byID {
+		if !stays[id] {
+			delete(p.byID, id)
+			time.AfterFunc(2*p.limit, l.close) // what is under way may still be answered
+		}
+	}
+}
+
+// close ends all connections; requests that wait for them fail.
+func (p *grpcPeers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	for id, l := range p.byID {
+		l.close()
+		delete(p.byID, id)
+	}
+}
+
+// unreachable is the failure of a request that a server did not take: nothing was done.
+func unreachable(to partition.Server, err error) error {
+	code := rpcv1.Outcome_UNAVAILABLE
+	if s, ok := status.FromError(errors.Unwrap(err)); ok && s.Code() == codes.InvalidArgument {
+		code = rpcv1.Outcome_INVALID
+	}
+	return &failure{code, fmt.Sprintf("%s cannot be reached: %v", to.RPC, err)}
+}
+
+// bearerOf shows the index's password.
+type bearerOf struct{ auth *passwords }
+
+func (b bearerOf) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + b.auth.secret()}, nil
+}
+
+// RequireTransportSecurity is false: this is for servers that were told to go without TLS.
+func (bearerOf) RequireTransportSecurity() bool { return false }
+
+var _ credentials.PerRPCCredentials = bearerOf{}

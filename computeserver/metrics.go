@@ -1,0 +1,122 @@
+package computeserver
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// metrics is what /metrics shows. It is collected when it is asked for; requests only add to counters.
+type metrics struct {
+	core *core
+	resp front
+	rpc  front
+}
+
+// rpcSlots are what rpc.Compute counts, in the place of commands.
+var rpcSlots = []string{"unspecified", "lookup", "insert", "update", "upsert", "delete", "scan"}
+
+const rpcScanSlot = 6
+
+var (
+	descRequests = prometheus.NewDesc("dmindex_compute_requests_total",
+		"Requests of programs by front end, operation and outcome: ok, miss (not found, or exists), error.", []string{"front_end", "operation", "outcome"}, nil)
+	descLatency = prometheus.NewDesc("dmindex_compute_request_seconds",
+		"From the arrival of a pipeline or batch until all of it was answered, once for each of its requests.", []string{"front_end"}, nil)
+	descForwarded = prometheus.NewDesc("dmindex_compute_forwarded_total",
+		"Operations and scans that were sent on to the server in charge.", nil, nil)
+	descConnections = prometheus.NewDesc("dmindex_compute_resp_connections",
+		"RESP connections at this moment.", nil, nil)
+	descRefused = prometheus.NewDesc("dmindex_compute_resp_connections_refused_total",
+		"RESP connections that were refused because there were too many.", nil, nil)
+	descGeneration = prometheus.NewDesc("dmindex_compute_map_generation",
+		"Generation of the partition map that the server acts on; 0 = it has none.", nil, nil)
+	descReady = prometheus.NewDesc("dmindex_compute_ready",
+		"1 while /readyz says yes.", nil, nil)
+	descVerbs = prometheus.NewDesc("dmindex_compute_verbs_total",
+		"Work requests to memory servers by kind.", []string{"verb"}, nil)
+	descVerbBytes = prometheus.NewDesc("dmindex_compute_verb_bytes_total",
+		"Payload of work requests by kind.", []string{"verb"}, nil)
+	descRoundTrips = prometheus.NewDesc("dmindex_compute_round_trips_total",
+		"Times that an operation waited for memory servers.", nil, nil)
+	descIndexOps = prometheus.NewDesc("dmindex_compute_index_operations_total",
+		"Operations of the index, those for other servers included.", nil, nil)
+	descRetries = prometheus.NewDesc("dmindex_compute_index_retries_total",
+		"Times that a torn or stale node was read again.", nil, nil)
+	descConflicts = prometheus.NewDesc("dmindex_compute_lock_conflicts_total",
+		"Times that a lock was held by another server.", nil, nil)
+	descCache = prometheus.NewDesc("dmindex_compute_cache_bytes",
+		"Memory of the index cache.", nil, nil)
+	descCacheHits = prometheus.NewDesc("dmindex_compute_cache_hits_total",
+		"Descents that went from the cache straight to the leaf.", nil, nil)
+	descCacheMisses = prometheus.NewDesc("dmindex_compute_cache_misses_total",
+		"Inner nodes that had to be read.", nil, nil)
+)
+
+func newMetrics(c *core) *metrics {
+	m := &metrics{core: c}
+	m.resp.core, m.rpc.core = c.count, c.count
+	return m
+}
+
+// Describe leaves the descriptions to Collect.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {} //env:real prometheus collects through channels
+
+// Collect reads all counters.
+func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus collects through channels
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...) //env:real prometheus collects through channels
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) //env:real prometheus collects through channels
+	}
+	show := func(name string, f *front, slots []string) {
+		for slot, operation := range slots {
+			for kind := range f.n[slot] {
+				if n := f.n[slot][kind].Load(); n > 0 {
+					counter(descRequests, n, name, operation, outcomeNames[kind])
+				}
+			}
+		}
+		out <- f.latency.metric(name) //env:real prometheus collects through channels
+	}
+	show("resp", &m.resp, commandNames)
+	show("rpc", &m.rpc, rpcSlots)
+	counter(descForwarded, m.core.count.forwarded.Load())
+	gauge(descConnections, float64(m.core.count.connections.Load()))
+	counter(descRefused, m.core.count.refused.Load())
+	gauge(descGeneration, float64(m.core.own.generation()))
+	ready := 0.0
+	if m.core.ready() == nil {
+		ready = 1
+	}
+	gauge(descReady, ready)
+
+	s := m.core.eng.stats()
+	for op := range verbs.NumOps {
+		counter(descVerbs, s.Verbs.Requests[op], op.String())
+		counter(descVerbBytes, s.Verbs.Bytes[op], op.String())
+	}
+	counter(descRoundTrips, s.Verbs.RoundTrips)
+	counter(descIndexOps, s.Operations)
+	counter(descRetries, s.Retries)
+	counter(descConflicts, s.LockConflicts)
+	gauge(descCache, float64(s.CacheBytes))
+	counter(descCacheHits, s.CacheHits)
+	counter(descCacheMisses, s.CacheMisses)
+}
+
+// metric is h as Prometheus has it: cumulative, in seconds.
+func (h *histogram) metric(frontEnd string) prometheus.Metric {
+	buckets := make(map[float64]uint64, histogramBuckets)
+	total := uint64(0)
+	for i := range h.buckets {
+		total += h.buckets[i].Load()
+		if i < histogramBuckets-1 {
+			buckets[(time.Microsecond << i).Seconds()] = total
+		}
+	}
+	return prometheus.MustNewConstHistogram(descLatency, total, time.Duration(h.sum.Load()).Seconds(), buckets, frontEnd)
+}

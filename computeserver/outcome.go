@@ -1,0 +1,80 @@
+package computeserver
+
+import (
+	"errors"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// codeOf says what an error of the index means for the one who asked.
+func codeOf(err error) rpcv1.Outcome_Code {
+	switch {
+	case err == nil:
+		return rpcv1.Outcome_OK
+	case errors.Is(err, index.ErrNotFound):
+		return rpcv1.Outcome_NOT_FOUND
+	case errors.Is(err, index.ErrExists):
+		return rpcv1.Outcome_ALREADY_EXISTS
+	case errors.Is(err, index.ErrKeyTooLong), errors.Is(err, index.ErrValueTooLong):
+		return rpcv1.Outcome_INVALID
+	case errors.Is(err, index.ErrPoolFull):
+		return rpcv1.Outcome_POOL_FULL
+	case errors.Is(err, index.ErrNotOwner):
+		return rpcv1.Outcome_NOT_OWNER
+	case errors.Is(err, index.ErrDataLost):
+		return rpcv1.Outcome_DATA_LOST
+	case errors.Is(err, index.ErrUnknown):
+		return rpcv1.Outcome_UNKNOWN
+	case errors.Is(err, index.ErrTimeout):
+		return rpcv1.Outcome_TIMED_OUT
+	}
+	// Every other error left the operation undone (index.Session).
+	return rpcv1.Outcome_UNAVAILABLE
+}
+
+// failure is an error that already knows what it means.
+type failure struct {
+	code    rpcv1.Outcome_Code
+	message string
+}
+
+func (f *failure) Error() string { return f.message }
+
+// outcomeOf is err as an answer. Plain answers carry no message.
+func outcomeOf(err error) *rpcv1.Outcome {
+	var f *failure
+	if errors.As(err, &f) {
+		return &rpcv1.Outcome{Code: f.code, Message: f.message}
+	}
+	o := &rpcv1.Outcome{Code: codeOf(err)}
+	if err != nil && o.Code != rpcv1.Outcome_NOT_FOUND && o.Code != rpcv1.Outcome_ALREADY_EXISTS {
+		o.Message = err.Error()
+	}
+	return o
+}
+
+// failureOf is an outcome as an error; nil for OK.
+func failureOf(o *rpcv1.Outcome) error {
+	if o.Code == rpcv1.Outcome_OK {
+		return nil
+	}
+	return &failure{o.Code, o.Message}
+}
+
+// prefix is how a RESP error of this code begins.
+func prefix(code rpcv1.Outcome_Code) string {
+	switch code {
+	case rpcv1.Outcome_POOL_FULL:
+		return "POOLFULL "
+	case rpcv1.Outcome_DATA_LOST:
+		return "DATALOST "
+	case rpcv1.Outcome_UNKNOWN:
+		return "UNKNOWN "
+	case rpcv1.Outcome_TIMED_OUT:
+		return "TIMEOUT "
+	case rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_NOT_OWNER:
+		return "UNAVAILABLE "
+	}
+	return "ERR "
+}

@@ -1,0 +1,101 @@
+package computeserver
+
+import (
+	"bytes"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// aside are the single-key commands of a pipeline whose keys belong to other servers. They travel together when the pipeline ends;
+// holes says where in the replies theirs go.
+type aside struct {
+	ops   []*rpcv1.Operation
+	holes []hole
+}
+
+// hole is the place of a reply that is still to come.
+type hole struct {
+	at    int // in respConn.out, not counting the replies of earlier holes
+	reply replyKind
+	slot  int // of the command, for the tally
+}
+
+// replyKind is how the outcome of an operation is replied.
+type replyKind uint8
+
+const (
+	replyValue replyKind = iota // the value, or null
+	replyDone                   // OK, or null where a condition did not hold
+	replyCount                  // 1, or 0 where the key was not as it had to be
+)
+
+const maxAside = 1024
+
+// elsewhere says whether key belongs to another server. While commands are set aside, all are placed under one map, so that
+// commands on one key keep their order even if the map changes in the middle of the pipeline.
+func (c *respConn) elsewhere(key []byte) bool {
+	own := c.s.core.own
+	if own.any {
+		return false
+	}
+	if m := own.current(); m != c.pinned {
+		c.settle()
+		c.pinned = m
+	}
+	place, _ := own.place(c.pinned, key)
+	return place != placeHere
+}
+
+// setAside puts a command off until the pipeline ends.
+func (c *respConn) setAside(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
+	c.aside.ops = append(c.aside.ops, &rpcv1.Operation{Kind: kind, Key: bytes.Clone(key), Value: bytes.Clone(value)})
+	c.aside.holes = append(c.aside.holes, hole{len(c.out), reply, c.tally.slot})
+	if len(c.aside.ops) >= maxAside {
+		c.settle()
+	}
+}
+
+// sendAside runs what was set aside and puts the replies into their places.
+func (c *respConn) sendAside() {
+	a := &c.aside
+	if len(a.ops) == 0 {
+		return
+	}
+	outcomes := c.s.core.do(a.ops, false, c.s.core.limit)
+	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
+	from := 0
+	for i, h := range a.holes {
+		filled = append(filled, c.out[from:h.at]...)
+		from = h.at
+		c.tally.slot = h.slot
+		filled = c.appendOutcome(filled, outcomes[i], h.reply)
+	}
+	c.out = append(filled, c.out[from:]...)
+	clear(a.ops)
+	a.ops, a.holes = a.ops[:0], a.holes[:0]
+}
+
+// appendOutcome appends the reply of an operation.
+func (c *respConn) appendOutcome(b []byte, o *rpcv1.Outcome, reply replyKind) []byte {
+	switch o.Code {
+	case rpcv1.Outcome_OK:
+		c.tally.count(outcomeOK)
+		switch reply {
+		case replyValue:
+			return redcon.AppendBulk(b, o.Value)
+		case replyDone:
+			return append(b, "+OK\r\n"...)
+		}
+		return append(b, ":1\r\n"...)
+	case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
+		c.tally.count(outcomeMiss)
+		if reply == replyCount {
+			return append(b, ":0\r\n"...)
+		}
+		return c.appendNull(b)
+	}
+	c.tally.count(outcomeError)
+	return appendFailure(b, o)
+}

@@ -1,0 +1,236 @@
+package computeserver
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+func (c *respConn) cmdGet(args [][]byte) {
+	key := args[1]
+	if err := c.s.core.checkKey(key); err != nil {
+		c.fail(err)
+		return
+	}
+	if c.elsewhere(key) {
+		c.setAside(rpcv1.Operation_LOOKUP, key, nil, replyValue)
+		return
+	}
+	s := c.hold()
+	if s == nil {
+		return
+	}
+	value, err := s.Lookup(key, c.value[:0])
+	c.value = value[:0]
+	switch {
+	case err == nil:
+		c.replyBulk(value)
+	case errors.Is(err, index.ErrNotFound):
+		c.replyNull()
+	default:
+		c.failAt(key, err)
+	}
+}
+
+func (c *respConn) cmdSet(args [][]byte) {
+	kind, err := setKind(args[3:])
+	if err != nil {
+		c.replyError(err.Error())
+		return
+	}
+	c.change(kind, args[1], args[2], replyDone)
+}
+
+// setKind reads the options of SET.
+func setKind(options [][]byte) (rpcv1.Operation_Kind, error) {
+	kind := rpcv1.Operation_UPSERT
+	for _, o := range options {
+		switch {
+		case is(o, "NX") && kind == rpcv1.Operation_UPSERT:
+			kind = rpcv1.Operation_INSERT
+		case is(o, "XX") && kind == rpcv1.Operation_UPSERT:
+			kind = rpcv1.Operation_UPDATE
+		case is(o, "KEEPTTL"): // nothing here ever expires
+		case is(o, "EX"), is(o, "PX"), is(o, "EXAT"), is(o, "PXAT"):
+			return 0, fmt.Errorf("ERR keys of this index do not expire; use SET without %s", o)
+		case is(o, "GET"):
+			return 0, errors.New("ERR this index cannot replace a value and return it in one step; use GET, then SET")
+		default:
+			return 0, errors.New("ERR syntax error")
+		}
+	}
+	return kind, nil
+}
+
+func (c *respConn) cmdSetNX(args [][]byte) {
+	c.change(rpcv1.Operation_INSERT, args[1], args[2], replyCount)
+}
+
+// change runs one operation that changes a pair.
+func (c *respConn) change(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
+	err := c.s.core.checkKey(key)
+	if err == nil {
+		err = c.s.core.checkValue(value)
+	}
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if c.elsewhere(key) {
+		c.setAside(kind, key, value, reply)
+		return
+	}
+	s := c.hold()
+	if s == nil {
+		return
+	}
+	switch kind {
+	case rpcv1.Operation_INSERT:
+		err = s.Insert(key, value)
+	case rpcv1.Operation_UPDATE:
+		err = s.Update(key, value)
+	case rpcv1.Operation_DELETE:
+		err = s.Delete(key)
+	default:
+		err = s.Upsert(key, value)
+	}
+	done := err == nil
+	switch {
+	case !done && !errors.Is(err, index.ErrNotFound) && !errors.Is(err, index.ErrExists):
+		c.failAt(key, err)
+	case reply == replyCount && done:
+		c.replyInt(1)
+	case reply == replyCount:
+		c.out = append(c.out, ":0\r\n"...)
+		c.tally.count(outcomeMiss)
+	case done:
+		c.replyOK()
+	default:
+		c.replyNull()
+	}
+}
+
+// failAt replies an error of the held session.
+func (c *respConn) failAt(key []byte, err error) {
+	o := outcomeOf(err)
+	o.Message = c.s.core.at(c.s.core.own.current(), key, o.Message)
+	c.out = appendFailure(c.out, o)
+	c.tally.count(outcomeError)
+	c.used(err)
+}
+
+func (c *respConn) cmdDel(args [][]byte) {
+	if len(args) == 2 {
+		c.change(rpcv1.Operation_DELETE, args[1], nil, replyCount)
+		return
+	}
+	c.countMany(rpcv1.Operation_DELETE, args[1:])
+}
+
+func (c *respConn) cmdExists(args [][]byte) {
+	c.countMany(rpcv1.Operation_LOOKUP, args[1:])
+}
+
+// many runs one operation for each key, wherever the keys belong.
+func (c *respConn) many(kind rpcv1.Operation_Kind, keys [][]byte, step int) []*rpcv1.Outcome {
+	c.settle() // earlier commands come first, and no session is held while others are waited for
+	ops := make([]*rpcv1.Operation, 0, len(keys)/step)
+	for i := 0; i < len(keys); i += step {
+		op := &rpcv1.Operation{Kind: kind, Key: keys[i]}
+		if step == 2 {
+			op.Value = keys[i+1]
+		}
+		ops = append(ops, op)
+	}
+	return c.s.core.do(ops, false, c.s.core.limit)
+}
+
+// countMany replies for how many keys the operation found something.
+func (c *respConn) countMany(kind rpcv1.Operation_Kind, keys [][]byte) {
+	n := int64(0)
+	for _, o := range c.many(kind, keys, 1) {
+		switch o.Code {
+		case rpcv1.Outcome_OK:
+			n++
+		case rpcv1.Outcome_NOT_FOUND:
+		default:
+			c.fail(&failure{o.Code, fmt.Sprintf("%d of %d keys were done: %s", n, len(keys), o.Message)})
+			return
+		}
+	}
+	c.replyInt(n)
+}
+
+func (c *respConn) cmdMGet(args [][]byte) {
+	outcomes := c.many(rpcv1.Operation_LOOKUP, args[1:], 1)
+	size := 0
+	for _, o := range outcomes {
+		if o.Code != rpcv1.Outcome_OK && o.Code != rpcv1.Outcome_NOT_FOUND {
+			c.fail(failureOf(o))
+			return
+		}
+		size += len(o.Value) + 16
+	}
+	if size > c.s.maxReply {
+		c.replyError(c.tooLarge("ask for fewer keys"))
+		return
+	}
+	c.out = redcon.AppendArray(c.out, len(outcomes))
+	c.tally.count(outcomeOK)
+	for _, o := range outcomes {
+		if o.Code == rpcv1.Outcome_OK {
+			c.out = redcon.AppendBulk(c.out, o.Value)
+		} else {
+			c.out = c.appendNull(c.out)
+		}
+	}
+}
+
+func (c *respConn) cmdMSet(args [][]byte) {
+	if len(args)%2 != 1 {
+		c.replyError("ERR wrong number of arguments for 'mset' command")
+		return
+	}
+	for i := 1; i < len(args); i += 2 { // nothing is stored if one of the pairs cannot be
+		err := c.s.core.checkKey(args[i])
+		if err == nil {
+			err = c.s.core.checkValue(args[i+1])
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	for _, o := range c.many(rpcv1.Operation_UPSERT, args[1:], 2) {
+		if o.Code != rpcv1.Outcome_OK {
+			c.fail(&failure{o.Code, "MSET is not atomic, some of its pairs may be stored: " + o.Message})
+			return
+		}
+	}
+	c.replyOK()
+}
+
+func (c *respConn) tooLarge(advice string) string {
+	return fmt.Sprintf("ERR the reply would be larger than %d bytes; %s", c.s.maxReply, advice)
+}
+
+// is compares an argument with a word in upper case, whatever its case.
+func is(arg []byte, word string) bool {
+	if len(arg) != len(word) {
+		return false
+	}
+	for i := range len(word) {
+		b := arg[i]
+		if b >= 'a' && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		if b != word[i] {
+			return false
+		}
+	}
+	return true
+}

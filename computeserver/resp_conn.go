@@ -1,0 +1,245 @@
+//env:real a connection of the machine's network, with its deadlines
+
+package computeserver
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// Buffers of a connection.
+const (
+	respBuffer  = 16 << 10 // for reading, to begin with
+	respFlushAt = 64 << 10 // replies of a pipeline are sent when there are as many bytes
+	respKeep    = 64 << 10 // a buffer that grew beyond this is given back when the connection is quiet
+)
+
+// respConn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT LIST shows.
+//
+// The commands of a pipeline run one after the other, in one borrowed session. Those whose keys belong to other servers are set
+// aside and sent together at the end of the pipeline (resp_defer.go); their replies go to their places.
+type respConn struct {
+	s   *respServer
+	nc  net.Conn
+	id  uint64
+	who clientInfo
+
+	in     []byte // bytes read; in[:begin] are done
+	begin  int
+	frames frames
+	args   [][]byte
+
+	out   []byte // replies
+	body  []byte // reply under construction whose length is not known yet
+	value []byte // of a lookup
+	taken int64  // bytes of the server's budget that this connection's buffers take
+
+	session index.Session // nil when none is held
+	worst   error         // of what it returned
+	pinned  *partition.Map
+	aside   aside
+
+	authed  bool
+	resp3   bool
+	closing bool // after the replies so far
+	tally   tally
+}
+
+// serve runs the connection until it ends.
+func (c *respConn) serve() {
+	defer c.end()
+	for !c.closing {
+		if err := c.read(); err != nil {
+			return
+		}
+		began := c.s.core.env.Now()
+		err := c.run()
+		c.settle()
+		c.tally.publish(&c.s.metrics.resp, c.s.core.env.Now()-began)
+		if err != nil {
+			var protocol protocolError
+			if errors.As(err, &protocol) {
+				c.out = redcon.AppendError(c.out, "ERR "+protocol.Error())
+				_ = c.flush() // the connection ends in any case
+			}
+			return
+		}
+		if c.flush() != nil {
+			return
+		}
+	}
+}
+
+// read waits for bytes. It returns an error when the connection is over.
+func (c *respConn) read() error {
+	c.trim()
+	if len(c.in) == cap(c.in) {
+		if err := c.grow(); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := c.nc.SetReadDeadline(time.Now().Add(c.s.idle)); err != nil {
+			return err
+		}
+		// The flag is set before the deadlines of waiting connections are, so one of the two is seen.
+		draining := c.s.core.draining.Load()
+		if draining {
+			limit := c.s.drainGrace
+			if len(c.in) > c.begin { // half a command is here: give the other half a chance
+				limit = max(limit, time.Until(c.s.drainUntil()))
+			}
+			if err := c.nc.SetReadDeadline(time.Now().Add(limit)); err != nil {
+				return err
+			}
+		}
+		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
+		if n > 0 {
+			c.in = c.in[:len(c.in)+n]
+			return nil
+		}
+		if !draining && errors.Is(err, os.ErrDeadlineExceeded) && c.s.core.draining.Load() {
+			continue // woken by Drain
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// trim makes room at the end of the read buffer and gives big buffers back.
+func (c *respConn) trim() {
+	rest := len(c.in) - c.begin
+	if rest == 0 && c.taken > 0 {
+		c.s.budget.Add(-c.taken)
+		c.taken = 0
+		c.in = make([]byte, 0, respBuffer)
+		c.body = nil
+	} else if c.begin > 0 {
+		copy(c.in, c.in[c.begin:])
+		c.in = c.in[:rest]
+	}
+	c.begin = 0
+	if cap(c.out) > respKeep {
+		c.out = nil
+	}
+}
+
+// grow doubles the read buffer. What all connections hold beyond their first buffers is bounded.
+func (c *respConn) grow() error {
+	more := cap(c.in)
+	if err := c.take(int64(more)); err != nil {
+		c.out = appendFailure(c.out, outcomeOf(err))
+		_ = c.flush() // the connection ends in any case
+		return err
+	}
+	in := make([]byte, len(c.in), 2*more)
+	copy(in, c.in)
+	c.in = in
+	return nil
+}
+
+// take asks for bytes of the budget that all connections share.
+func (c *respConn) take(n int64) error {
+	if c.s.budget.Add(n) > c.s.budgetLimit {
+		c.s.budget.Add(-n)
+		return errBudget
+	}
+	c.taken += n
+	return nil
+}
+
+var errBudget error = &failure{rpcv1.Outcome_UNAVAILABLE, "the buffers of all connections are full; send less at once, or ask for less with LIMIT"}
+
+// run runs the complete commands of the read buffer.
+func (c *respConn) run() error {
+	for !c.closing {
+		b := c.in[c.begin:]
+		n, err := c.frames.next(b, !c.authed)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		c.begin += n
+		_, args, _, _, err := redcon.ReadNextCommand(b[:n], c.args)
+		if err != nil {
+			return protocolError("unbalanced quotes in request")
+		}
+		c.args = args
+		if len(args) == 0 {
+			continue
+		}
+		c.dispatch(args)
+		if len(c.out) > respFlushAt {
+			c.settle()
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settle finishes what the commands so far left open: requests set aside, the session.
+func (c *respConn) settle() {
+	c.release()
+	c.sendAside()
+}
+
+// hold borrows a session until settle, unless one is held. The error has been replied.
+func (c *respConn) hold() index.Session {
+	if c.session == nil {
+		s, err := c.s.core.eng.borrow(c.s.core.limit)
+		if err != nil {
+			c.fail(err)
+			return nil
+		}
+		c.session = s
+	}
+	return c.session
+}
+
+// used notes what the held session returned; a dead one is given back at once.
+func (c *respConn) used(err error) {
+	if kills(err) {
+		c.worst = err
+		c.release()
+	}
+}
+
+func (c *respConn) release() {
+	if c.session != nil {
+		c.s.core.eng.repay(c.session, c.worst)
+		c.session, c.worst = nil, nil
+	}
+}
+
+// flush sends the replies. A client that does not take them in time loses its connection.
+func (c *respConn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	err := c.nc.SetWriteDeadline(time.Now().Add(c.s.writeLimit))
+	if err == nil {
+		_, err = c.nc.Write(c.out)
+	}
+	c.out = c.out[:0]
+	return err
+}
+
+func (c *respConn) end() {
+	c.settle()
+	c.s.budget.Add(-c.taken)
+	c.s.forget(c)
+	_ = c.nc.Close() // whatever it says, the connection is over
+}

@@ -1,0 +1,176 @@
+package computeserver
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// command is one RESP command.
+type command struct {
+	name  string // lower case
+	arity int    // with the name itself, as in Redis: n = exactly n, -n = at least n
+	run   func(c *respConn, args [][]byte)
+	open  bool // may be used before AUTH
+	data  bool // touches the index: refused while draining ends, and when data was lost
+	slot  int  // in tallies
+}
+
+// commands by name in upper case. The table is filled once and not changed.
+var commands = map[string]*command{}
+
+// commandNames are the names by slot.
+var commandNames []string
+
+func init() {
+	for _, k := range []command{
+		{name: "get", arity: 2, run: (*respConn).cmdGet, data: true},
+		{name: "set", arity: -3, run: (*respConn).cmdSet, data: true},
+		{name: "setnx", arity: 3, run: (*respConn).cmdSetNX, data: true},
+		{name: "del", arity: -2, run: (*respConn).cmdDel, data: true},
+		{name: "unlink", arity: -2, run: (*respConn).cmdDel, data: true},
+		{name: "exists", arity: -2, run: (*respConn).cmdExists, data: true},
+		{name: "mget", arity: -2, run: (*respConn).cmdMGet, data: true},
+		{name: "mset", arity: -3, run: (*respConn).cmdMSet, data: true},
+		{name: "range", arity: -3, run: (*respConn).cmdRange, data: true},
+		{name: "scan", arity: -2, run: (*respConn).cmdScan, data: true},
+		{name: "dbsize", arity: 1, run: (*respConn).cmdDBSize, data: true},
+		{name: "ping", arity: -1, run: (*respConn).cmdPing},
+		{name: "echo", arity: 2, run: (*respConn).cmdEcho},
+		{name: "info", arity: -1, run: (*respConn).cmdInfo},
+		{name: "time", arity: 1, run: (*respConn).cmdTime},
+		{name: "select", arity: 2, run: (*respConn).cmdSelect},
+		{name: "command", arity: -1, run: (*respConn).cmdCommand},
+		{name: "client", arity: -2, run: (*respConn).cmdClient},
+		{name: "config", arity: -2, run: (*respConn).cmdConfig},
+		{name: "hello", arity: -1, run: (*respConn).cmdHello, open: true},
+		{name: "auth", arity: -2, run: (*respConn).cmdAuth, open: true},
+		{name: "quit", arity: -1, run: (*respConn).cmdQuit, open: true},
+		{name: "reset", arity: 1, run: (*respConn).cmdReset, open: true},
+	} {
+		k.slot = len(commandNames)
+		commandNames = append(commandNames, k.name)
+		commands[strings.ToUpper(k.name)] = &k
+	}
+	commandNames = append(commandNames, "unknown")
+}
+
+const longestCommand = 16
+
+// lookupCommand finds a command by its name in any case, without allocating.
+func lookupCommand(name []byte) *command {
+	var upper [longestCommand]byte
+	if len(name) > len(upper) {
+		return nil
+	}
+	for i, b := range name {
+		if b >= 'a' && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		upper[i] = b
+	}
+	return commands[string(upper[:len(name)])]
+}
+
+// dispatch runs one command and appends its reply.
+func (c *respConn) dispatch(args [][]byte) {
+	k := lookupCommand(args[0])
+	switch {
+	case k == nil:
+		c.tally.slot = len(commandNames) - 1
+		if !c.authed {
+			c.replyError("NOAUTH Authentication required.")
+			return
+		}
+		c.replyError(unknownCommand(args))
+	case k.arity > 0 && len(args) != k.arity || len(args) < -k.arity:
+		c.tally.slot = k.slot
+		c.replyError("ERR wrong number of arguments for '" + k.name + "' command")
+	case !c.authed && !k.open:
+		c.tally.slot = k.slot
+		c.replyError("NOAUTH Authentication required.")
+	default:
+		c.tally.slot = k.slot
+		if k.data && !c.mayServe() {
+			return
+		}
+		c.who.last.Store(k)
+		k.run(c, args)
+	}
+}
+
+// mayServe refuses commands while nothing may be answered.
+func (c *respConn) mayServe() bool {
+	if err := c.s.core.blocked(); err != nil {
+		c.fail(err)
+		return false
+	}
+	if c.s.core.draining.Load() && c.s.pastDrain() {
+		c.replyError("UNAVAILABLE this server is shutting down; connect again")
+		c.closing = true
+		return false
+	}
+	return true
+}
+
+func unknownCommand(args [][]byte) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ERR unknown command '%.128s', with args beginning with: ", args[0])
+	for _, a := range args[1:] {
+		if b.Len() > 128 {
+			break
+		}
+		fmt.Fprintf(&b, "'%.*s' ", 128-min(b.Len(), 127), a)
+	}
+	return b.String()
+}
+
+// The appenders of replies also count their kind.
+
+func (c *respConn) replyError(text string) {
+	c.out = redcon.AppendError(c.out, text)
+	c.tally.count(outcomeError)
+}
+
+func (c *respConn) replyOK() {
+	c.out = append(c.out, "+OK\r\n"...)
+	c.tally.count(outcomeOK)
+}
+
+func (c *respConn) replyInt(n int64) {
+	c.out = redcon.AppendInt(c.out, n)
+	c.tally.count(outcomeOK)
+}
+
+func (c *respConn) replyBulk(b []byte) {
+	c.out = redcon.AppendBulk(c.out, b)
+	c.tally.count(outcomeOK)
+}
+
+// replyNull is the reply "there is none".
+func (c *respConn) replyNull() {
+	c.out = c.appendNull(c.out)
+	c.tally.count(outcomeMiss)
+}
+
+func (c *respConn) appendNull(b []byte) []byte {
+	if c.resp3 {
+		return append(b, "_\r\n"...)
+	}
+	return append(b, "$-1\r\n"...)
+}
+
+// fail replies an error of the index or of routing.
+func (c *respConn) fail(err error) {
+	o := outcomeOf(err)
+	c.out = appendFailure(c.out, o)
+	c.tally.count(outcomeError)
+}
+
+// appendFailure appends an outcome that is no plain answer.
+func appendFailure(b []byte, o *rpcv1.Outcome) []byte {
+	return redcon.AppendError(b, prefix(o.Code)+o.Message)
+}

@@ -1,0 +1,181 @@
+//env:real a gRPC server: streams are channels and goroutines
+
+package computeserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// Bounds of rpc.Compute.
+const (
+	rpcMaxOperations = 1024    // of one batch
+	rpcMaxMessage    = 8 << 20 // bytes of one message in either direction
+	rpcWorkers       = 16      // batches of one stream that run at once
+	rpcUnanswered    = 256     // batches of one stream; what comes beyond is not read
+	rpcScanMessage   = 64 << 10
+	rpcMaxStreams    = 1024 // of one connection
+)
+
+// rpcServer is the gRPC front end.
+type rpcServer struct {
+	rpcv1.UnimplementedComputeServer
+	core    *core
+	metrics *metrics
+	resp    *respServer // which keeps the time of draining
+	drain   func(limit time.Duration) (unfinished uint64)
+
+	running atomic.Int64 // batches and scans
+	latest  atomic.Int64 // when the last of them began
+}
+
+// refuses says whether operations are refused because the server is draining: at once where any other server will do, else as
+// late as can be, since the map may still send this server's keys here.
+func (r *rpcServer) refuses() bool {
+	return r.core.draining.Load() && (r.core.own.any || r.resp.pastDrain())
+}
+
+const (
+	drainQuiet = 100 * time.Millisecond // without requests: nobody relies on this server any more
+	drainLooks = 5 * time.Millisecond
+)
+
+// awaitQuiet waits until no batch or scan runs and none came for a while, or until nothing is taken any more. Streams may be cut then:
+// nothing on them is unanswered.
+func (r *rpcServer) awaitQuiet(limit time.Duration) {
+	e := r.core.env
+	for deadline := e.Now() + limit; e.Now() < deadline; e.Sleep(drainLooks) {
+		quiet := e.Now()-time.Duration(r.latest.Load()) > drainQuiet
+		if r.running.Load() == 0 && (quiet || r.refuses()) {
+			return
+		}
+	}
+}
+
+// begin counts a request as running until the returned function is called.
+func (r *rpcServer) begin() (end func()) {
+	r.running.Add(1)
+	r.latest.Store(int64(r.core.env.Now()))
+	return func() { r.running.Add(-1) }
+}
+
+// Do runs batches. A bounded number of workers takes them, so that one slow batch does not hold up the others.
+func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+	batches := make(chan *rpcv1.DoRequest, rpcUnanswered-rpcWorkers)
+	w := &doStream{r: r, stream: stream, batches: batches}
+	defer w.workers.Wait()
+	defer close(batches)
+	for running := 0; ; {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
+			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
+		}
+		if running < rpcWorkers && int(w.busy.Load()) == running {
+			running++
+			w.busy.Add(1)
+			w.workers.Go(w.work)
+		}
+		batches <- req
+	}
+}
+
+// Scan streams pairs. Messages are sent between pieces, while no session is held.
+func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
+	if r.refuses() {
+		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
+	}
+	defer r.begin()()
+	c := r.core
+	began := c.env.Now()
+	var full []*rpcv1.ScanReply
+	reply, size := &rpcv1.ScanReply{}, 0
+	visit := func(key, value []byte) bool {
+		pair := &rpcv1.Pair{Key: append([]byte(nil), key...)}
+		if !req.KeysOnly {
+			pair.Value = append([]byte(nil), value...)
+		}
+		reply.Pairs = append(reply.Pairs, pair)
+		if size += len(key) + len(value) + 8; size >= rpcScanMessage {
+			full = append(full, reply)
+			reply, size = &rpcv1.ScanReply{}, 0
+		}
+		return true
+	}
+	send := func() error {
+		for _, message := range full {
+			if err := stream.Send(message); err != nil {
+				return err
+			}
+		}
+		full = full[:0]
+		return stream.Context().Err()
+	}
+	err := c.scan(scanRange{start: req.Start, end: req.End, limit: req.Limit, reverse: req.Reverse, keysOnly: req.KeysOnly}, req.Forwarded, visit, send)
+	if cause := stream.Context().Err(); cause != nil {
+		return status.FromContextError(cause).Err()
+	}
+	t := tally{slot: rpcScanSlot}
+	t.count(outcomeOK)
+	if err != nil {
+		reply.Error = outcomeOf(err)
+		t = tally{slot: rpcScanSlot}
+		t.count(outcomeError)
+	}
+	t.publish(&r.metrics.rpc, c.env.Now()-began)
+	if len(reply.Pairs) > 0 || reply.Error != nil {
+		full = append(full, reply)
+	}
+	return send()
+}
+
+// GetMap reads the map that this server acts on.
+func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1.ComputeMapReply, error) {
+	reply := &rpcv1.ComputeMapReply{Any: r.core.own.any}
+	if m := r.core.own.current(); m != nil {
+		data, err := m.Marshal(nil)
+		if err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		reply.Generation, reply.Map = m.Generation, data
+	}
+	return reply, nil
+}
+
+// Describe says what this server is and how it fares.
+func (r *rpcServer) Describe(context.Context, *rpcv1.DescribeComputeRequest) (*rpcv1.DescribeComputeReply, error) {
+	c := r.core
+	reply := &rpcv1.DescribeComputeReply{
+		Id: c.self, Version: c.version, Index: c.index.Identity, Design: c.index.Design,
+		MapGeneration: c.own.generation(), Draining: c.draining.Load(),
+		Connections: uint64(max(0, c.count.connections.Load())), Operations: c.count.operations.Load(),
+		Forwarded: c.count.forwarded.Load(), Errors: c.count.errors.Load(), CacheBytes: c.eng.stats().CacheBytes,
+	}
+	if lost := c.eng.lost.Load(); lost != nil {
+		reply.DataLost = *lost
+	}
+	return reply, nil
+}
+
+// Drain finishes what is under way and refuses what comes after.
+func (r *rpcServer) Drain(ctx context.Context, req *rpcv1.DrainComputeRequest) (*rpcv1.DrainComputeReply, error) {
+	if id := identity.FromContext(ctx); id.Role != identity.RoleOperator {
+		return nil, status.Errorf(codes.PermissionDenied, "only the operator may drain a server; the caller is %s", id)
+	}
+	return &rpcv1.DrainComputeReply{Unfinished: r.drain(time.Duration(req.LimitMilliseconds) * time.Millisecond)}, nil
+}

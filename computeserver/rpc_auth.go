@@ -1,0 +1,90 @@
+//env:real calls of a gRPC server
+
+package computeserver
+
+import (
+	"context"
+	"crypto/tls"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// callers decides who may call: holders of a certificate of the operator or of this index, and programs that show the password.
+type callers struct {
+	index string
+	auth  *passwords
+	tls   bool // without TLS there are no certificates, and who knows the password is the operator too
+}
+
+// identify says who calls.
+func (a *callers) identify(ctx context.Context) (identity.Identity, error) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
+			id, err := identity.FromCertificate(info.State.PeerCertificates[0])
+			if err == nil && id.MayUse(a.index) {
+				return id, nil
+			}
+		}
+	}
+	if a.auth.required() {
+		given, ok := bearer(ctx)
+		if !ok {
+			return identity.Identity{}, status.Error(codes.Unauthenticated, "show the index's password, or a certificate of this index")
+		}
+		if !a.auth.check([]byte(given)) {
+			return identity.Identity{}, status.Error(codes.Unauthenticated, "the password is wrong; it is in the index's Secret")
+		}
+	}
+	if !a.tls {
+		return identity.Identity{Role: identity.RoleOperator}, nil
+	}
+	return identity.Identity{Role: identity.RoleClient, Index: a.index}, nil
+}
+
+func bearer(ctx context.Context) (string, bool) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get("authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	return strings.CutPrefix(values[0], "Bearer ")
+}
+
+func (a *callers) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	id, err := a.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return next(identity.NewContext(ctx, id), req)
+}
+
+func (a *callers) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if _, err := a.identify(stream.Context()); err != nil {
+		return err
+	}
+	return next(srv, stream)
+}
+
+// rpcCredentials are the server's TLS configuration of pkg/identity, but for programs, which need no certificate of their own.
+func rpcCredentials(files *identity.Files) credentials.TransportCredentials {
+	base := files.ServerConfig("h2")
+	each := base.GetConfigForClient
+	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c, err := each(hello)
+		if err != nil {
+			return nil, err
+		}
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+		c.VerifyConnection = nil // callers.identify looks at the certificate, where there is one
+		return c, nil
+	}
+	return credentials.NewTLS(base)
+}

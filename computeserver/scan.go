@@ -1,0 +1,285 @@
+package computeserver
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// scanRange is what a scan asks for.
+type scanRange struct {
+	start, end []byte // inclusive, exclusive; an empty end is the upper end of the key space
+	limit      uint64 // pairs; 0 = all
+	reverse    bool   // from end downwards
+	keysOnly   bool
+}
+
+// Bounds of one piece of a scan: a session is held only for as long.
+const (
+	scanPiecePairs = 512
+	scanPieceBytes = 256 << 10
+)
+
+// scan is one scan under way. It walks over the owners in key order and remembers where it is, so that whatever happens to a
+// server it goes on after the last key that it delivered.
+type scan struct {
+	c         *core
+	rest      scanRange // what is still to be delivered
+	forwarded bool
+	visit     func(key, value []byte) bool
+	between   func() error // called when no session is held
+	near      []byte       // copy of the near end of the piece under way, since rest moves on meanwhile
+	delivered uint64
+	ended     bool
+}
+
+// scan calls visit with pairs in order until it returns false. The slices are valid only during the call, which must not block;
+// between is called after every piece and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
+func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
+	if err := errors.Join(c.checkBound(r.start), c.checkBound(r.end)); err != nil {
+		return err
+	}
+	s := &scan{c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
+	s.rest.start, s.rest.end = bytes.Clone(r.start), bytes.Clone(r.end)
+	deadline, pause := env.Deadline(c.env, c.limit), retryFirst
+	for !s.ended && !s.empty() {
+		if err := c.blocked(); err != nil {
+			return err
+		}
+		before := s.delivered
+		m := c.own.current()
+		err := s.piece(m)
+		if flushed := s.between(); flushed != nil {
+			return flushed
+		}
+		if err == nil || s.delivered > before {
+			deadline, pause = env.Deadline(c.env, c.limit), retryFirst
+		}
+		if err == nil {
+			continue
+		}
+		left := env.Remaining(c.env, deadline)
+		if code := outcomeOf(err).Code; forwarded || left == 0 || c.stopped.Load() || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
+			return err
+		}
+		c.own.awaitOther(m, min(pause, left))
+		pause = min(2*pause, retrySlowest)
+	}
+	return nil
+}
+
+// empty says whether nothing is left between the ends.
+func (s *scan) empty() bool {
+	return len(s.rest.end) > 0 && bytes.Compare(s.rest.start, s.rest.end) >= 0
+}
+
+// piece delivers the next pairs, from the server in charge of them under m.
+func (s *scan) piece(m *partition.Map) error {
+	if s.c.own.any {
+		return s.local(m, s.fixed(s.rest))
+	}
+	if m == nil {
+		return s.c.unowned()
+	}
+	span := spanAt(m, s.rest)
+	part := s.fixed(clip(s.rest, span))
+	switch {
+	case span.Owner == s.c.self:
+		return s.local(m, part)
+	case s.forwarded:
+		return &failure{rpcv1.Outcome_NOT_OWNER, s.c.at(m, span.Start, "this server is not in charge of them")}
+	}
+	to, _ := m.Server(span.Owner)
+	s.c.count.forwarded.Add(1)
+	full := false
+	err := s.c.peers.scan(to, part, s.c.limit, func(key, value []byte) bool {
+		full = !s.deliver(key, value)
+		return !full
+	})
+	switch {
+	case err != nil:
+		o := outcomeOf(err)
+		return &failure{o.Code, s.c.at(m, span.Start, o.Message)}
+	case !full:
+		s.finished(part)
+	}
+	return nil
+}
+
+// fixed is part with a near end that stays as it is while pairs are delivered.
+func (s *scan) fixed(part scanRange) scanRange {
+	if part.reverse {
+		s.near = append(s.near[:0], part.end...)
+		part.end = s.near
+	} else {
+		s.near = append(s.near[:0], part.start...)
+		part.start = s.near
+	}
+	return part
+}
+
+// local delivers pairs of part from a session of this server, as many as fit one piece.
+func (s *scan) local(m *partition.Map, part scanRange) error {
+	session, err := s.c.eng.borrow(s.c.limit)
+	if err != nil {
+		return err
+	}
+	limit := uint64(scanPiecePairs)
+	if part.limit > 0 {
+		limit = min(limit, part.limit)
+	}
+	visited, size, outside := uint64(0), 0, false
+	err = session.Scan(s.near, int(limit), part.reverse, func(key, value []byte) bool {
+		if outside = beyond(part, key); outside {
+			return false
+		}
+		visited++
+		size += len(key) + len(value)
+		return s.deliver(key, value) && size < scanPieceBytes
+	})
+	s.c.eng.repay(session, err)
+	if err != nil {
+		if m != nil {
+			o := outcomeOf(err)
+			return &failure{o.Code, s.c.at(m, part.start, o.Message)}
+		}
+		return err
+	}
+	if outside || visited < limit && size < scanPieceBytes && !s.ended {
+		s.finished(part)
+	}
+	return nil
+}
+
+// beyond says whether key lies past the far end of r.
+func beyond(r scanRange, key []byte) bool {
+	if r.reverse {
+		return bytes.Compare(key, r.start) < 0
+	}
+	return len(r.end) > 0 && bytes.Compare(key, r.end) >= 0
+}
+
+// deliver hands one pair on and moves the near end past it.
+func (s *scan) deliver(key, value []byte) bool {
+	if s.rest.keysOnly {
+		value = nil
+	}
+	s.delivered++
+	if s.rest.limit > 0 {
+		if s.rest.limit--; s.rest.limit == 0 {
+			s.ended = true
+		}
+	}
+	if s.rest.reverse {
+		s.rest.end = append(s.rest.end[:0], key...)
+		s.ended = s.ended || len(key) == 0 // nothing is below the empty key, and an empty end would mean the upper one
+	} else {
+		next, ok := s.c.successor(s.rest.start[:0], key)
+		s.rest.start, s.ended = next, s.ended || !ok
+	}
+	if !s.visit(key, value) {
+		s.ended = true
+	}
+	return !s.ended
+}
+
+// finished notes that all of part was delivered.
+func (s *scan) finished(part scanRange) {
+	if !part.reverse {
+		s.ended = s.ended || len(part.end) == 0
+		s.rest.start = append(s.rest.start[:0], part.end...)
+		return
+	}
+	s.ended = s.ended || len(part.start) == 0
+	s.rest.end = append(s.rest.end[:0], part.start...)
+}
+
+// successor appends to dst the least possible key above key; false if key is the greatest.
+func (c *core) successor(dst, key []byte) ([]byte, bool) {
+	if c.index.KeyType == config.KeyBytes && len(key) < c.index.MaxKeyBytes {
+		return append(append(dst, key...), 0), true
+	}
+	dst = append(dst, key...)
+	for i := len(dst) - 1; i >= 0; i-- {
+		if dst[i]++; dst[i] != 0 {
+			if c.index.KeyType == config.KeyBytes {
+				dst = dst[:i+1]
+			}
+			return dst, true
+		}
+	}
+	return dst, false
+}
+
+// spanAt is the widest run of ranges of one owner that holds the near end of r.
+func spanAt(m *partition.Map, r scanRange) partition.Span {
+	i := 0
+	switch {
+	case !r.reverse:
+		i = m.At(r.start)
+	case len(r.end) == 0:
+		i = len(m.Ranges) - 1
+	default:
+		i = m.At(r.end)
+		if bytes.Equal(m.Ranges[i].Start, r.end) {
+			i-- // the first range starts at the empty key, so there is one below
+		}
+	}
+	span := m.Span(i)
+	for j := i + 1; j < len(m.Ranges) && m.Ranges[j].Owner == span.Owner; j++ {
+		span.End = m.Span(j).End
+	}
+	for j := i - 1; j >= 0 && m.Ranges[j].Owner == span.Owner; j-- {
+		span.Start = m.Ranges[j].Start
+	}
+	return span
+}
+
+// clip is the part of r within span.
+func clip(r scanRange, span partition.Span) scanRange {
+	if bytes.Compare(r.start, span.Start) < 0 {
+		r.start = span.Start
+	}
+	if len(span.End) > 0 && (len(r.end) == 0 || bytes.Compare(r.end, span.End) > 0) {
+		r.end = span.End
+	}
+	return r
+}
+
+// counting is the state of the answer to "how many keys are there".
+type counting struct {
+	mu    env.Mutex // held while somebody counts, so that others wait for that result
+	value int64
+	at    time.Duration
+	known bool
+}
+
+// Counting scans all keys; its answer is good for a moment, and it gives up after a number of keys.
+const (
+	countKeptFor = time.Second
+	countAtMost  = 50_000_000
+)
+
+// size counts the keys of the whole index.
+func (c *core) size(memo *counting) (int64, error) {
+	memo.mu.Lock()
+	defer memo.mu.Unlock()
+	if memo.known && c.env.Now()-memo.at < countKeptFor {
+		return memo.value, nil
+	}
+	n := int64(0)
+	err := c.scan(scanRange{keysOnly: true}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
+	if err == nil && n > countAtMost {
+		err = &failure{rpcv1.Outcome_INVALID, "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
+	}
+	if err != nil {
+		return 0, err
+	}
+	memo.value, memo.at, memo.known = n, c.env.Now(), true
+	return n, nil
+}
