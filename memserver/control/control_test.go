@@ -44,6 +44,7 @@ func TestErrors(t *testing.T) {
 	f(codes.Unavailable, verbs.ErrDisconnected)
 	f(codes.DeadlineExceeded, verbs.ErrTimeout)
 	f(codes.Aborted, ErrStale)
+	f(codes.Canceled, verbs.ErrClosed)
 	if err := errorOf(full(status.Error(codes.ResourceExhausted, "quota"))); !errors.Is(err, pool.ErrPoolFull) {
 		t.Error(err)
 	}

@@ -42,6 +42,8 @@ func errorOf(err error) error {
 		kind = verbs.ErrDisconnected
 	case codes.DeadlineExceeded:
 		kind = verbs.ErrTimeout
+	case codes.Canceled: // calls have no other end than their limit and Close
+		kind = verbs.ErrClosed
 	case codes.Aborted:
 		kind = ErrStale
 	default:
