@@ -1,0 +1,155 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/dmindex/dmindex/api/rpc/dostream"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+const maxMessage = 16 << 20
+
+// links are the connections to servers, by address. Safe for concurrent use.
+type links struct {
+	o     Options
+	creds func(serverName string) credentials.TransportCredentials
+
+	mu     sync.Mutex
+	byAddr map[string]*link
+	ended  bool
+}
+
+// link is a connection to one server, with its stream of operations.
+type link struct {
+	address string
+	conn    *grpc.ClientConn
+	client  rpcv1.ComputeClient
+	stream  *dostream.Stream
+	avoid   atomic.Int64 // until when (Unix nanoseconds) other servers are preferred, since this one did not answer or refused
+}
+
+// avoidFor is how long a server that failed is left alone where another one will do.
+const avoidFor = time.Second
+
+func (l *link) failed()       { l.avoid.Store(time.Now().Add(avoidFor).UnixNano()) }
+func (l *link) avoided() bool { return time.Now().UnixNano() < l.avoid.Load() }
+
+func (l *link) close() {
+	l.stream.Close()
+	_ = l.conn.Close() // nothing of it is needed any more
+}
+
+func newLinks(o Options) (*links, error) {
+	ls := &links{o: o, byAddr: map[string]*link{}}
+	if o.Insecure {
+		ls.creds = func(string) credentials.TransportCredentials { return insecure.NewCredentials() }
+		return ls, nil
+	}
+	base, err := o.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	ls.creds = func(serverName string) credentials.TransportCredentials {
+		c := base.Clone()
+		c.ServerName = serverName
+		return credentials.NewTLS(c)
+	}
+	return ls, nil
+}
+
+// to is the link to an address; it is dialled when it is first used.
+func (ls *links) to(address, serverName string) (*link, error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.ended {
+		return nil, ErrClosed
+	}
+	if l := ls.byAddr[address]; l != nil {
+		return l, nil
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(ls.creds(serverName)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+	}
+	if ls.o.Password != "" {
+		options = append(options, grpc.WithPerRPCCredentials(password{ls.o.Password, !ls.o.Insecure}))
+	}
+	conn, err := grpc.NewClient("dns:///"+address, options...)
+	if err != nil {
+		return nil, fmt.Errorf("server %s: %w", address, err)
+	}
+	client := rpcv1.NewComputeClient(conn)
+	l := &link{address: address, conn: conn, client: client, stream: dostream.New(client, dostream.Options{Limit: ls.o.Attempt})}
+	ls.byAddr[address] = l
+	return l, nil
+}
+
+// keep closes the links to servers that are gone, some time later: what is under way may still be answered.
+func (ls *links) keep(servers []partition.Server, endpoints []string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	stays := map[string]bool{}
+	for _, s := range servers {
+		stays[s.RPC] = true
+	}
+	for _, e := range endpoints {
+		stays[e] = true
+	}
+	for address, l := range ls.byAddr {
+		if !stays[address] {
+			delete(ls.byAddr, address)
+			time.AfterFunc(2*ls.o.Attempt, l.close)
+		}
+	}
+}
+
+func (ls *links) close() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.ended = true
+	for address, l := range ls.byAddr {
+		l.close()
+		delete(ls.byAddr, address)
+	}
+}
+
+// password shows the index's password with every call.
+type password struct {
+	text   string
+	secure bool
+}
+
+func (p password) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + p.text}, nil
+}
+
+// RequireTransportSecurity keeps the password off connections without TLS, unless the options say so.
+func (p password) RequireTransportSecurity() bool { return p.secure }
+
+// wordRPC words an error of a call.
+func wordRPC(address string, err error) error {
+	s, _ := status.FromError(err)
+	switch s.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fmt.Errorf("server %s: %w: %s", address, ErrUnauthorized, s.Message())
+	}
+	return fmt.Errorf("server %s: %w", address, err)
+}

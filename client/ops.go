@@ -1,0 +1,95 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+func newTask(kind rpcv1.Operation_Kind, key, value []byte) *task {
+	return &task{op: &rpcv1.Operation{Kind: kind, Key: bytes.Clone(key), Value: bytes.Clone(value)}}
+}
+
+func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) ([]byte, error) {
+	t := newTask(kind, key, value)
+	c.run(ctx, []*task{t})
+	if err := c.failure(t); err != nil {
+		return nil, err
+	}
+	return t.outcome.Value, nil
+}
+
+// Get reads the value of key; ErrNotFound if there is none.
+func (c *Client) Get(ctx context.Context, key []byte) ([]byte, error) {
+	value, err := c.one(ctx, rpcv1.Operation_LOOKUP, key, nil)
+	if err == nil && value == nil {
+		value = []byte{} // there, and empty
+	}
+	return value, err
+}
+
+// Put sets the value of key, whether it was there or not.
+func (c *Client) Put(ctx context.Context, key, value []byte) error {
+	_, err := c.one(ctx, rpcv1.Operation_UPSERT, key, value)
+	return err
+}
+
+// Insert adds key with value; ErrExists if it is there.
+func (c *Client) Insert(ctx context.Context, key, value []byte) error {
+	_, err := c.one(ctx, rpcv1.Operation_INSERT, key, value)
+	return err
+}
+
+// Update changes the value of key; ErrNotFound if it is not there.
+func (c *Client) Update(ctx context.Context, key, value []byte) error {
+	_, err := c.one(ctx, rpcv1.Operation_UPDATE, key, value)
+	return err
+}
+
+// Delete removes key; ErrNotFound if it is not there.
+func (c *Client) Delete(ctx context.Context, key []byte) error {
+	_, err := c.one(ctx, rpcv1.Operation_DELETE, key, nil)
+	return err
+}
+
+// Pair is a key and its value.
+type Pair struct{ Key, Value []byte }
+
+// GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there.
+func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, err error) {
+	tasks := make([]*task, len(keys))
+	for i, key := range keys {
+		tasks[i] = newTask(rpcv1.Operation_LOOKUP, key, nil)
+	}
+	c.run(ctx, tasks)
+	values = make([][]byte, len(keys))
+	for i, t := range tasks {
+		switch err := c.failure(t); {
+		case err == nil && t.outcome.Value == nil:
+			values[i] = []byte{}
+		case err == nil:
+			values[i] = t.outcome.Value
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// PutMany sets many pairs, side by side; pairs of the same key should not be among them, unless their order does not matter. It is
+// not atomic: after an error some pairs are stored and some are not.
+func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
+	tasks := make([]*task, len(pairs))
+	for i, p := range pairs {
+		tasks[i] = newTask(rpcv1.Operation_UPSERT, p.Key, p.Value)
+	}
+	c.run(ctx, tasks)
+	for _, t := range tasks {
+		if err := c.failure(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
