@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
 // errStore is returned when a change could not be stored, and therefore was not made.
@@ -96,6 +97,10 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 	returned = true
 	if err != nil {
 		return err
+	}
+	if invariants.Enabled {
+		broken := a.ledger.Check()
+		invariants.Check(broken == nil, "ledger: %v", broken)
 	}
 	next := a.ledger.Append(a.spare[:0])
 	if err := a.save(next); err != nil {

@@ -26,10 +26,11 @@ func TestStop(t *testing.T) {
 		if name == "shm" {
 			a = shmArena
 		}
+		buf := must(a.Alloc(8))
 		deadline := time.Now().Add(limit)
 		var err error
 		for err == nil && time.Now().Before(deadline) {
-			err = verbs.Post(qp, []verbs.Request{{Op: verbs.Read, Remote: 1 << 20, Local: must(a.Alloc(8))}})
+			err = verbs.Post(qp, []verbs.Request{{Op: verbs.Read, Remote: 1 << 20, Local: buf}})
 		}
 		if !errors.Is(err, verbs.ErrDisconnected) {
 			t.Errorf("%s after the server's end: %v", name, err)
