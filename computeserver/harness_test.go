@@ -2,7 +2,9 @@ package computeserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -258,3 +260,13 @@ func resp(args ...string) string {
 	}
 	return b.String()
 }
+
+// expectAny fills b, whatever comes.
+func (r *raw) expectAny(b []byte) {
+	r.t.Helper()
+	if _, err := io.ReadFull(r.nc, b); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func nilOpen() (index.Index, error) { return nil, errors.New("not in this test") }
