@@ -52,7 +52,7 @@ func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 	if len(c.qps) >= int(c.answer.MaxQPs) {
 		return nil, fmt.Errorf("shm: connection has %d queue pairs already: %w", len(c.qps), verbs.ErrTooMany)
 	}
-	q := &qp{conn: c, arena: a, space: c.space}
+	q := &qp{conn: c, arena: a, space: c.space, cheap: mapped.Asymmetric()}
 	c.qps[q] = struct{}{}
 	return q, nil
 }
@@ -68,6 +68,9 @@ func (c *conn) watch() {
 	qps := c.qps
 	c.qps = nil
 	c.mu.Unlock()
+	if mapped.Asymmetric() {
+		mapped.FenceProcess()
+	}
 	for q := range qps {
 		q.drain()
 	}

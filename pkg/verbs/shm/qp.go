@@ -10,16 +10,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
 )
 
-// The bits of qp.state.
-const (
-	busy = 1 << iota // Start executes a list: the mapping must stay
-	dead             // no list may start; qp.reason says why
-)
-
 // qp is a verbs.QP. Start executes the whole list, so Wait has nothing to wait for.
+//
+// Who ends a queue pair must know that no list executes any more: the mapping goes next. The owner sets busy, then looks at dead;
+// who kills sets dead, then looks at busy. That takes a full barrier between store and load on both sides, or one of membarrier(2) by
+// who kills and none by the owner: then a READ waits for nothing, and cache misses of one overlap with those of the next.
 type qp struct {
-	state   atomic.Uint32
-	reason  atomic.Pointer[error] // set before dead is
+	busy    uint32 // 1 while Start executes a list; atomic
+	dead    atomic.Uint32
+	cheap   bool                  // busy needs no barrier: mapped.Asymmetric
+	reason  atomic.Pointer[error] // why dead; set before it
 	arena   *verbs.Arena
 	space   *mapped.Space
 	started bool
@@ -38,7 +38,7 @@ func (q *qp) Start(list []verbs.Request) error {
 		}
 		return err
 	}
-	if !q.state.CompareAndSwap(0, busy) {
+	if !q.enter() {
 		return q.Err()
 	}
 	for i := range list {
@@ -65,8 +65,22 @@ func (q *qp) Start(list []verbs.Request) error {
 	return nil
 }
 
-// leave ends the execution. Any change of state is a read-modify-write, so a kill in between is not lost.
-func (q *qp) leave() { q.state.Add(^uint32(busy - 1)) }
+// enter begins an execution: false = the queue pair is dead.
+func (q *qp) enter() bool {
+	if q.cheap {
+		mapped.StoreRelease(&q.busy, 1)
+	} else {
+		atomic.StoreUint32(&q.busy, 1)
+	}
+	if q.dead.Load() != 0 {
+		q.leave()
+		return false
+	}
+	return true
+}
+
+// leave ends an execution.
+func (q *qp) leave() { mapped.StoreRelease(&q.busy, 0) }
 
 func (q *qp) outOfRange(list []verbs.Request, i int) error {
 	r := &list[i]
@@ -103,13 +117,13 @@ func (q *qp) Err() error {
 // kill lets no list start any more; one that executes goes on. The first reason counts. Safe for concurrent use.
 func (q *qp) kill(reason error) {
 	q.reason.CompareAndSwap(nil, &reason)
-	q.state.Or(dead)
+	q.dead.Store(1)
 }
 
-// drain waits until no list executes. The queue pair must have been killed. A list ends by itself within microseconds, so
-// this waits by yielding.
+// drain waits until no list executes. The queue pair must have been killed, and the process fenced since if cheap. A list ends by
+// itself within milliseconds, so this waits by yielding.
 func (q *qp) drain() {
-	for q.state.Load()&busy != 0 {
+	for atomic.LoadUint32(&q.busy) != 0 {
 		runtime.Gosched()
 	}
 }

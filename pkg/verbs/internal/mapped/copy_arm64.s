@@ -31,3 +31,10 @@ done:
 TEXT ·Barrier(SB), NOSPLIT, $0-0
 	DMB $0xB
 	RET
+
+// func StoreRelease(p *uint32, v uint32)
+TEXT ·StoreRelease(SB), NOSPLIT, $0-12
+	MOVD  p+0(FP), R0
+	MOVW  v+8(FP), R1
+	STLRW R1, (R0)
+	RET
