@@ -54,3 +54,19 @@ func Names() []string {
 	sort.Strings(names)
 	return names
 }
+
+// Checker is an index that can check all of itself. Nobody may change it meanwhile.
+type Checker interface {
+	// Check reads every node and returns what it found, with an error if anything is not as it should be.
+	Check() (Structure, error)
+}
+
+// Structure is what an index consists of.
+type Structure struct {
+	Levels    int    // of the tree, leaves included
+	Nodes     int    // reachable ones
+	Unlinked  int    // nodes that only their left sibling knows: of splits under way or cut short
+	NodeBytes uint64 // of the reachable nodes
+	Pairs     uint64
+	PairBytes uint64 // of keys and values
+}

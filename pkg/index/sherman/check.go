@@ -1,25 +1,184 @@
 package sherman
 
 import (
-	"hash/crc32"
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Every unit that is written on its own carries a CRC-32C over its content, whose start value is made of the node's address, the
-// node's version and the unit's number: 0 for the header (of a leaf) or the whole node (of an inner node), 1+i for slot i. The start value
-// is a bijection of each of version and number while the other stays, so that the same content at another version or in another slot
-// never verifies.
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func sum(start uint32, content []byte) uint32 { return crc32.Update(start, castagnoli, content) }
-
-// seedOf is the start value of unit 0 of a node at a version.
-func seedOf(a pool.Addr, version uint32) uint32 {
-	h := uint64(a) * 0x9E3779B97F4A7C15
-	return uint32(h>>32) ^ uint32(h) + version*0x85EBCA6B
+// checker walks the whole tree, level by level along the sibling pointers.
+type checker struct {
+	s     *session
+	found index.Structure
+	seen  []pool.Addr // every node
+	above []span      // the children that the level above knows, in order
+	below []span      // the children that this level knows
+	errs  []error
 }
 
-// slotSeed is the start value of slot i, given that of unit 0.
-func slotSeed(seed uint32, i int) uint32 { return seed + uint32(i+1)*0xC2B2AE35 }
+// span is a node and the range that its parent says it begins with.
+type span struct {
+	addr pool.Addr
+	low  []byte
+}
+
+// maxFaults is how many faults are reported.
+const maxFaults = 20
+
+// Check implements index.Checker: every level is one chain of siblings that covers all keys without gap or overlap, nodes
+// verify, keys lie between their node's fences and are there once, what parents know stands in the chain in that order, and no node is there
+// twice.
+func (t *tree) Check() (index.Structure, error) {
+	s, err := t.newSession()
+	if err != nil {
+		return index.Structure{}, err
+	}
+	c := &checker{s: s}
+	err = c.walk()
+	return c.found, errors.Join(err, errors.Join(c.errs...), s.Close())
+}
+
+func (c *checker) fault(format string, args ...any) {
+	if len(c.errs) < maxFaults {
+		c.errs = append(c.errs, fmt.Errorf(format, args...))
+	}
+}
+
+func (c *checker) walk() error {
+	c.s.begin()
+	a, err := c.s.ps.Root()
+	if err != nil {
+		return err
+	}
+	if err := c.s.learnRoot(a); err != nil {
+		return err
+	}
+	root := c.s.t.root.Load()
+	c.found.Levels = int(root.level) + 1
+	c.above = []span{{root.addr, c.s.lay.bottom}}
+	for level := root.level; ; level-- {
+		if err := c.level(c.above[0].addr, level); err != nil {
+			return err
+		}
+		if level == 0 {
+			break
+		}
+		c.above, c.below = c.below, nil
+	}
+	c.found.Nodes = len(c.seen)
+	c.found.NodeBytes = uint64(len(c.seen)) * uint64(c.s.lay.nodeBytes)
+	slices.Sort(c.seen)
+	for i := 1; i < len(c.seen); i++ {
+		if c.seen[i] == c.seen[i-1] {
+			c.fault("node %v is in the tree twice", c.seen[i])
+		}
+	}
+	return nil
+}
+
+// level walks the chain of a level from its first node on.
+func (c *checker) level(a pool.Addr, level uint8) error {
+	low, known := c.s.lay.bottom, c.above
+	for {
+		c.s.begin()
+		h, err := c.node(a, level)
+		if err != nil {
+			return err
+		}
+		c.seen = append(c.seen, a)
+		if !bytes.Equal(h.low, low) {
+			c.fault("node %v of level %d begins at %x, its left sibling ends at %x", a, level, h.low, low)
+		}
+		if len(known) > 0 && known[0].addr == a {
+			if !bytes.Equal(known[0].low, h.low) {
+				c.fault("node %v of level %d begins at %x, its parent says %x", a, level, h.low, known[0].low)
+			}
+			known = known[1:]
+		} else {
+			c.found.Unlinked++
+		}
+		if h.rightmost {
+			break
+		}
+		if !below(h.low, h.high) {
+			return fmt.Errorf("node %v of level %d has fences %x and %x", a, level, h.low, h.high)
+		}
+		a, low = h.sibling, bytes.Clone(h.high)
+	}
+	if len(known) > 0 {
+		c.fault("node %v, which level %d knows, is not on level %d or not in its place", known[0].addr, level+1, level)
+	}
+	return nil
+}
+
+// node reads a node and checks what is in it.
+func (c *checker) node(a pool.Addr, level uint8) (*header, error) {
+	if level > 0 {
+		n, err := c.s.readInner(a, level)
+		if err != nil {
+			return nil, err
+		}
+		c.inner(n)
+		return &header{low: n.low, high: n.high, rightmost: n.rightmost, sibling: n.sibling}, nil
+	}
+	for {
+		if err := c.s.read(a, c.s.node); err != nil {
+			return nil, err
+		}
+		var l leaf
+		if l.open(c.s.lay, a, c.s.node) {
+			if items, ok := l.items(c.s.work[:0]); ok {
+				c.leaf(&l, items)
+				return &l.header, nil
+			}
+		}
+		if err := c.s.again(a); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *checker) inner(n *inner) {
+	low := n.low
+	for i, child := range n.children {
+		if i > 0 {
+			sep := n.separator(i - 1)
+			if !below(low, sep) {
+				c.fault("%v: separator %x stands behind %x", n, sep, low)
+			}
+			low = sep
+		}
+		c.below = append(c.below, span{child, low})
+	}
+	if !n.rightmost && !below(low, n.high) {
+		c.fault("%v: separator %x reaches the high fence %x", n, low, n.high)
+	}
+}
+
+func (c *checker) leaf(l *leaf, items []item) {
+	sortItems(c.s.lay, items)
+	for i := range items {
+		key, value, _ := c.s.lay.pair(items[i].entry)
+		if below(key, l.low) || l.above(key) {
+			c.fault("leaf %v of %x to %x has key %x", l.addr, l.low, l.high, key)
+		}
+		if i > 0 && bytes.Equal(key, c.s.lay.keyOf(items[i-1].entry)) {
+			c.fault("leaf %v has key %x twice", l.addr, key)
+		}
+		c.found.Pairs++
+		c.found.PairBytes += uint64(len(key) + len(value))
+	}
+	var used heapMap
+	for i := range l.count {
+		w := l.slot(i)
+		first, end := slotOffset(w)/unit, (slotOffset(w)+slotLength(w)+unit-1)/unit
+		if slotLength(w) != 0 && used.next(first, end, true) != end {
+			c.fault("leaf %v: the entry of slot %d lies over another one", l.addr, i)
+		}
+		used.mark(first, end-first)
+	}
+}

@@ -17,7 +17,7 @@ import (
 // A slot word is one aligned word, so that it changes at once:
 //
 //	bits    field
-//	32-63   CRC-32C of the entry's bytes, started with the node's address and version and the slot's number (check.go)
+//	32-63   CRC-32C of the entry's bytes, started with the node's address and version and the slot's number (seed.go)
 //	24-31   fingerprint of the key
 //	12-23   offset of the entry in the node, in units of 8 bytes
 //	0-11    length of the entry in bytes; 0 = the slot is empty, and so are offset and fingerprint

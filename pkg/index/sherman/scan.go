@@ -35,7 +35,9 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	}
 	sc := scan{cursor: start}
 	if reverse {
-		sc.side = ending
+		if sc.side = ending; len(start) > 0 && bytes.Equal(start, s.lay.bottom) {
+			return nil // nothing is below the lowest key
+		}
 	} else if len(start) == 0 {
 		sc.cursor = s.lay.bottom
 	}

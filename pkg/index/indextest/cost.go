@@ -1,0 +1,86 @@
+package indextest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Cost is a ceiling on what one operation posts, on average over many.
+type Cost struct {
+	RoundTrips float64
+	Requests   [verbs.NumOps]float64 // an atomic of any kind counts as CompareSwap
+	Bytes      float64
+}
+
+// Costs are the ceilings of a design with 8-byte keys and values, inner nodes cached and nobody else at work.
+type Costs struct {
+	Lookup, Miss, Update, Insert, Delete, Scan100 Cost
+}
+
+// cost counts at the fabric what operations take.
+func (r *runner) cost(t *testing.T) {
+	random := seeded(t)
+	c := r.cluster(t, 32)
+	o := index.Options{Uint64: true, MaxValueBytes: 8}
+	s := session(t, r.open(t, c.Open(t), o))
+	const n = 8000
+	key := func(i int) []byte { return number(uint64(i) * 0x9E3779B97F4A7C15 &^ 1) } // even, spread
+	value := number(1)
+	order := random.Perm(n)
+	for _, i := range order {
+		must(t, s.Insert(key(i), value))
+	}
+	odd := func(i int) []byte { k := key(i); k[7] |= 1; return k }
+	run := func(what string, most Cost, times int, do func(i int) error) {
+		t.Helper()
+		before := s.Counters()
+		for i := range times {
+			if err := do(order[i]); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		d := s.Counters()
+		d = d.Sub(&before)
+		if err := most.holds(&d, times); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	run("lookup", r.Costs.Lookup, n, func(i int) error { _, err := s.Lookup(key(i), nil); return err })
+	run("miss", r.Costs.Miss, n, func(i int) error {
+		if _, err := s.Lookup(odd(i), nil); err != index.ErrNotFound {
+			return fmt.Errorf("lookup: %w", err)
+		}
+		return nil
+	})
+	run("update", r.Costs.Update, n, func(i int) error { return s.Update(key(i), value) })
+	run("scan of 100", r.Costs.Scan100, n/20, func(i int) error {
+		return s.Scan(key(i), 100, false, func(_, _ []byte) bool { return true })
+	})
+	run("delete", r.Costs.Delete, n/2, func(i int) error { return s.Delete(key(i)) })
+	run("insert", r.Costs.Insert, n/2, func(i int) error { return s.Insert(key(i), value) })
+}
+
+// holds compares a sum over many operations with the ceiling of one.
+func (m *Cost) holds(d *verbs.Counters, times int) error {
+	one := func(n uint64) float64 { return float64(n) / float64(times) }
+	var bytes uint64
+	for _, b := range d.Bytes {
+		bytes += b
+	}
+	switch {
+	case one(d.RoundTrips) > m.RoundTrips:
+		return fmt.Errorf("%.3f round trips, at most %.3f", one(d.RoundTrips), m.RoundTrips)
+	case one(d.Requests[verbs.Read]) > m.Requests[verbs.Read]:
+		return fmt.Errorf("%.3f READs, at most %.3f", one(d.Requests[verbs.Read]), m.Requests[verbs.Read])
+	case one(d.Requests[verbs.Write]) > m.Requests[verbs.Write]:
+		return fmt.Errorf("%.3f WRITEs, at most %.3f", one(d.Requests[verbs.Write]), m.Requests[verbs.Write])
+	case one(d.Atomics()) > m.Requests[verbs.CompareSwap]:
+		return fmt.Errorf("%.3f atomics, at most %.3f", one(d.Atomics()), m.Requests[verbs.CompareSwap])
+	case one(bytes) > m.Bytes:
+		return fmt.Errorf("%.0f bytes, at most %.0f", one(bytes), m.Bytes)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package indextest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// deadline holds every lock, as clients that died with them do: changes end with ErrTimeout within the session's limit, change
+// nothing, and the session lives; lookups and scans go on.
+func (r *runner) deadline(t *testing.T) {
+	c := r.cluster(t, 8)
+	x := r.open(t, c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8})
+	s := session(t, x)
+	for i := range 1000 {
+		must(t, s.Insert(number(uint64(i)), number(uint64(i))))
+	}
+	hold := func(id byte) {
+		for i := range c.Options.Servers {
+			locks := c.Memory(c.Options.FirstID+uint16(i), verbs.RegionLocks)
+			for j := 1; j < len(locks); j += 2 {
+				locks[j] = id // client id*256, which does not exist
+			}
+		}
+	}
+	hold(0x7f)
+	const limit = 50 * time.Millisecond
+	s.SetLimit(limit)
+	for what, do := range map[string]func() error{
+		"insert": func() error { return s.Insert(number(5000), nil) },
+		"upsert": func() error { return s.Upsert(number(5), nil) },
+		"update": func() error { return s.Update(number(5), nil) },
+		"delete": func() error { return s.Delete(number(5)) },
+	} {
+		start := time.Now()
+		err := do()
+		want(t, what, err, index.ErrTimeout)
+		if d := time.Since(start); d < limit || d > patience {
+			t.Errorf("%s ended after %v, its limit is %v", what, d, limit)
+		}
+	}
+	reads := func() {
+		t.Helper()
+		if v, err := s.Lookup(number(5), nil); err != nil || string(v) != string(number(5)) {
+			t.Errorf("lookup beside held locks: %x, %v", v, err)
+		}
+		if got, err := scan(s, nil, 2000, false); err != nil || len(got) != 1000 {
+			t.Errorf("scan beside held locks: %d pairs, %v", len(got), err)
+		}
+	}
+	reads()
+	hold(0)
+	s.SetLimit(patience)
+	must(t, s.Upsert(number(5), number(5)))
+	must(t, s.Insert(number(5000), nil))
+	must(t, s.Delete(number(5000)))
+	reads()
+	check(t, x)
+}
+
+// cut disconnects the memory servers: operations end with an error that says so, and do not hang.
+func (r *runner) cut(t *testing.T) {
+	c := r.cluster(t, 8)
+	p := c.Open(t)
+	x := r.open(t, p, index.Options{Uint64: true, MaxValueBytes: 8})
+	s := session(t, x)
+	must(t, s.Insert(number(1), nil))
+	for i := range c.Options.Servers {
+		c.Cut(c.Options.FirstID + uint16(i))
+	}
+	end := make(chan error)
+	go func() {
+		var err error
+		for err == nil { // shm notices with the next doorbell or a little later
+			_, err = s.Lookup(number(1), nil)
+		}
+		end <- err
+	}()
+	select {
+	case err := <-end:
+		want(t, "lookup after the servers are gone", err, index.ErrUnreachable)
+	case <-time.After(patience):
+		t.Fatal("lookup hangs after the servers are gone")
+	}
+	if err := s.Upsert(number(2), nil); !errors.Is(err, index.ErrUnreachable) && !errors.Is(err, index.ErrUnknown) {
+		t.Error(fmt.Errorf("upsert after the servers are gone: %w", err))
+	}
+}

@@ -1,0 +1,158 @@
+package indextest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+)
+
+// full fills the pool: inserts then fail with ErrPoolFull and change nothing, while reads, deletes, updates in place and inserts where
+// there is room go on; and inserts go on when there is memory again.
+func (r *runner) full(t *testing.T) {
+	for _, o := range []index.Options{
+		{Uint64: true, MaxValueBytes: 8},
+		{MaxKeyBytes: 100, MaxValueBytes: 200},
+	} {
+		t.Run(fmt.Sprintf("uint64=%v", o.Uint64), func(t *testing.T) { r.fullOn(t, o) })
+	}
+}
+
+func (r *runner) fullOn(t *testing.T, o index.Options) {
+	random := seeded(t)
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: 1, ChunkBytes: 64 << 10})
+	x := r.open(t, c.Open(t), o)
+	s := session(t, x)
+	value := func(k uint64, n int) []byte { return append(number(k), make([]byte, n)...)[:min(n, 8)] }
+	there := map[uint64]bool{}
+	refused := 0
+	for refused < 50 {
+		k := random.Uint64()
+		err := s.Insert(number(k), value(k, 8))
+		switch {
+		case err == nil:
+			there[k] = true
+		case errors.Is(err, index.ErrPoolFull):
+			refused++
+			if _, err := s.Lookup(number(k), nil); err != index.ErrNotFound {
+				t.Fatalf("lookup of a key whose insertion was refused: %v", err)
+			}
+		default:
+			t.Fatal(err)
+		}
+		if len(there) > 100000 {
+			t.Fatal("the pool never gets full")
+		}
+	}
+	if found := check(t, x); found.Pairs != uint64(len(there)) {
+		t.Fatalf("%d pairs, want %d", found.Pairs, len(there))
+	}
+	for k := range there {
+		if v, err := s.Lookup(number(k), nil); err != nil || string(v) != string(value(k, 8)) {
+			t.Fatalf("lookup in a full pool: %x, %v", v, err)
+		}
+		if err := s.Update(number(k), value(^k, 8)); err != nil {
+			t.Fatalf("update in a full pool: %v", err)
+		}
+	}
+	for k := range there {
+		must(t, s.Delete(number(k)))
+		if err := s.Insert(number(k), value(k, 8)); err != nil {
+			t.Fatalf("insert after a deletion in a full pool: %v", err)
+		}
+	}
+	check(t, x)
+}
+
+// format opens an index again, and refuses another format version, other options and another design.
+func (r *runner) format(t *testing.T) {
+	o := index.Options{MaxKeyBytes: 40, MaxValueBytes: 100, NodeBytes: 2048}
+	c := r.cluster(t, 8)
+	s := session(t, r.open(t, c.Open(t), o))
+	for i := range 500 {
+		must(t, s.Insert(fmt.Appendf(nil, "key %d", i), number(uint64(i))))
+	}
+	again := o
+	again.NodeBytes = 0 // as it was made
+	s = session(t, r.open(t, c.Open(t), again))
+	for i := range 500 {
+		if v, err := s.Lookup(fmt.Appendf(nil, "key %d", i), nil); err != nil || string(v) != string(number(uint64(i))) {
+			t.Fatalf("lookup in an index that was opened again: %x, %v", v, err)
+		}
+	}
+	for what, wrong := range map[string]index.Options{
+		"uint64 keys":   {Uint64: true, MaxValueBytes: 100, NodeBytes: 2048},
+		"key length":    {MaxKeyBytes: 41, MaxValueBytes: 100, NodeBytes: 2048},
+		"value length":  {MaxKeyBytes: 40, MaxValueBytes: 99, NodeBytes: 2048},
+		"size of nodes": {MaxKeyBytes: 40, MaxValueBytes: 100, NodeBytes: 4096},
+	} {
+		if _, err := r.Design.Open(c.Open(t), wrong); !errors.Is(err, index.ErrFormat) {
+			t.Errorf("open with another %s: %v, want ErrFormat", what, err)
+		} else {
+			t.Logf("%s: %v", what, err)
+		}
+	}
+
+	superblock := c.Memory(c.Options.FirstID, 0)[4096:]
+	superblock[8]++
+	_, err := r.Design.Open(c.Open(t), o)
+	want(t, "open an index of another format version", err, index.ErrFormat)
+	superblock[8]--
+
+	c = r.cluster(t, 8)
+	p := c.Open(t)
+	ps, err := p.NewSession(64 << 10)
+	must(t, err)
+	a, err := p.Allocate(1024, pool.Nil)
+	must(t, err)
+	_, err = ps.CreateSuperblock("another", []byte("{}"), a)
+	must(t, err)
+	must(t, ps.Close())
+	_, err = r.Design.Open(p, o)
+	want(t, "open an index of another design", err, index.ErrFormat)
+}
+
+// refusals are of keys and values that do not fit, and of options that cannot be.
+func (r *runner) refusals(t *testing.T) {
+	c := r.cluster(t, 8)
+	s := session(t, r.open(t, c.Open(t), index.Options{MaxKeyBytes: 10, MaxValueBytes: 20}))
+	long, fits := make([]byte, 11), make([]byte, 10)
+	visit := func(_, _ []byte) bool { return true }
+	_, err := s.Lookup(long, nil)
+	want(t, "lookup", err, index.ErrKeyTooLong)
+	want(t, "insert", s.Insert(long, nil), index.ErrKeyTooLong)
+	want(t, "delete", s.Delete(long), index.ErrKeyTooLong)
+	want(t, "scan", s.Scan(long, 1, false, visit), index.ErrKeyTooLong)
+	want(t, "upsert", s.Upsert(fits, make([]byte, 21)), index.ErrValueTooLong)
+	want(t, "longest pair", s.Upsert(fits, make([]byte, 20)), nil)
+	want(t, "empty pair", s.Upsert(nil, nil), nil)
+	v, err := s.Lookup(nil, []byte("x"))
+	if err != nil || string(v) != "x" {
+		t.Errorf("lookup of the empty key: %q, %v", v, err)
+	}
+
+	c = r.cluster(t, 8)
+	p := c.Open(t)
+	x := r.open(t, p, index.Options{Uint64: true})
+	u := session(t, x)
+	want(t, "uint64 key of 7 bytes", u.Insert(make([]byte, 7), nil), index.ErrKeyTooLong)
+	want(t, "uint64 key of 9 bytes", u.Scan(make([]byte, 9), 1, true, visit), index.ErrKeyTooLong)
+	want(t, "value of an index without values", u.Insert(number(1), []byte{0}), index.ErrValueTooLong)
+	for _, o := range []index.Options{
+		{Uint64: true, MaxKeyBytes: 9},
+		{MaxKeyBytes: 0, MaxValueBytes: 8},
+		{MaxKeyBytes: 8, MaxValueBytes: -1},
+		{MaxKeyBytes: 8, MaxValueBytes: 1 << 20},
+		{MaxKeyBytes: 512, MaxValueBytes: 2048, NodeBytes: 1024},
+		{MaxKeyBytes: 8, MaxValueBytes: 8, NodeBytes: 1 << 20},
+	} {
+		if _, err := r.Design.Open(p, o); err == nil {
+			t.Errorf("options %+v are accepted", o)
+		} else {
+			t.Logf("%v", err)
+		}
+	}
+}

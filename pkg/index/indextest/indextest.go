@@ -1,0 +1,171 @@
+// Package indextest is the conformance suite of package index: every design passes it on every provider. A design's test calls
+// [Run], and its TestMain calls [Main], since some tests start further processes.
+//
+// Random tests print their seed; DMINDEX_TEST_SEED replays one, DMINDEX_TEST_SCALE multiplies the amount of work (1 by default).
+package indextest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+)
+
+// Suite says what is tested and what the design promises.
+type Suite struct {
+	Design index.Design
+	Costs  Costs // at most, with inner nodes cached and without conflicts
+}
+
+// Run runs the suite.
+func Run(t *testing.T, s Suite) {
+	for _, provider := range []string{"shm", "tcp"} {
+		t.Run(provider, func(t *testing.T) {
+			r := runner{Suite: s, provider: provider}
+			t.Run("Model", r.model)
+			t.Run("Linearizable", r.linearizable)
+			t.Run("SmallTree", r.smallTree)
+			t.Run("Scans", r.scans)
+			t.Run("Processes", r.processes)
+			t.Run("Cost", r.cost)
+			t.Run("Full", r.full)
+			t.Run("Format", r.format)
+			t.Run("Refusals", r.refusals)
+			t.Run("Deadline", r.deadline)
+			t.Run("Cut", r.cut)
+			if provider == "shm" { // nothing of the fabric is in these
+				t.Run("Space", r.space)
+				t.Run("Allocations", r.allocations)
+			}
+		})
+	}
+}
+
+type runner struct {
+	Suite
+	provider string
+}
+
+// scale multiplies the work of a test.
+func scale(n int) int {
+	if f, err := strconv.ParseFloat(os.Getenv("DMINDEX_TEST_SCALE"), 64); err == nil && f > 0 {
+		return max(1, int(f*float64(n)))
+	}
+	return n
+}
+
+// seeded makes a random source and says, if the test fails, how to replay it.
+func seeded(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("DMINDEX_TEST_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("replay with DMINDEX_TEST_SEED=%d go test -run '^%s$'", seed, t.Name())
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// cluster starts memory servers; large is for tests that need more than a few MiB.
+func (r *runner) cluster(t testing.TB, chunks int) *pooltest.Cluster {
+	t.Helper()
+	return pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: chunks})
+}
+
+// open opens the index in p.
+func (r *runner) open(t testing.TB, p *pool.Pool, o index.Options) index.Index {
+	t.Helper()
+	x, err := r.Design.Open(p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Errorf("close the index: %v", err)
+		}
+	})
+	return x
+}
+
+func session(t testing.TB, x index.Index) index.Session {
+	t.Helper()
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.SetLimit(patience)
+	return s
+}
+
+// check walks the whole structure, if the design can.
+func check(t testing.TB, x index.Index) index.Structure {
+	t.Helper()
+	c, ok := x.(index.Checker)
+	if !ok {
+		t.Fatal("the design has no checker")
+	}
+	found, err := c.Check()
+	if err != nil {
+		t.Errorf("check of the structure: %v", err)
+	}
+	return found
+}
+
+// number is a uint64 key.
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// pair is what a scan visits.
+type pair struct{ key, value string }
+
+// scan collects what a scan visits.
+func scan(s index.Session, start []byte, limit int, reverse bool) (got []pair, err error) {
+	err = s.Scan(start, limit, reverse, func(k, v []byte) bool {
+		got = append(got, pair{string(k), string(v)})
+		return true
+	})
+	return got, err
+}
+
+// ordered says whether pairs are in strict order.
+func ordered(pairs []pair, reverse bool) error {
+	for i := 1; i < len(pairs); i++ {
+		a, b := pairs[i-1].key, pairs[i].key
+		if reverse {
+			a, b = b, a
+		}
+		if a >= b {
+			return fmt.Errorf("scan visits %x after %x", pairs[i].key, pairs[i-1].key)
+		}
+	}
+	return nil
+}
+
+// want fails unless err is target.
+func want(t testing.TB, what string, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: %v, want %v", what, err, target)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// patience bounds what must not hang.
+const patience = 5 * time.Second

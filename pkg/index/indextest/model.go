@@ -1,0 +1,226 @@
+package indextest
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// shape is a kind of keys and values.
+type shape struct {
+	name    string
+	options index.Options
+	key     *rapid.Generator[string]
+	value   *rapid.Generator[string]
+}
+
+// shapes are all kinds of keys and values: few enough distinct keys that operations meet.
+func shapes() []shape {
+	values := func(most int) *rapid.Generator[string] {
+		return rapid.OneOf(
+			rapid.Just(""),
+			rapid.Just(strings.Repeat("\x00", most)),
+			rapid.Just(strings.Repeat("\xff", most)),
+			rapid.Map(rapid.IntRange(0, most), func(n int) string { return strings.Repeat("v", n) }),
+			rapid.StringOfN(rapid.Rune(), 0, most, most),
+		)
+	}
+	numbers := func(g *rapid.Generator[uint64]) *rapid.Generator[string] {
+		return rapid.Map(g, func(n uint64) string { return string(number(n)) })
+	}
+	const long = 100
+	prefix := strings.Repeat("/a/long/shared/prefix", 4)
+	return []shape{
+		{"dense", index.Options{Uint64: true, MaxValueBytes: 8}, numbers(rapid.Uint64Range(0, 2000)), values(8)},
+		{"sparse", index.Options{Uint64: true, MaxValueBytes: 200}, numbers(rapid.OneOf(rapid.Uint64(), rapid.Just(^uint64(0)), rapid.Just(uint64(0)),
+			rapid.Map(rapid.Uint64Range(0, 500), func(n uint64) uint64 { return n << 56 >> 3 }))), values(200)},
+		{"set", index.Options{Uint64: true}, numbers(rapid.Uint64Range(0, 500)), rapid.Just("")},
+		{"prefixes", index.Options{MaxKeyBytes: long, MaxValueBytes: 64}, rapid.Map(rapid.IntRange(0, 1000), func(n int) string {
+			return fmt.Sprintf("%s%d", prefix, n)
+		}), values(64)},
+		{"strings", index.Options{MaxKeyBytes: long, MaxValueBytes: 300, CacheBytes: 20 << 10}, rapid.OneOf(
+			rapid.Just(""), // the lowest key
+			rapid.Map(rapid.IntRange(0, long), func(n int) string { return strings.Repeat("\x00", n) }),
+			rapid.Map(rapid.IntRange(0, long), func(n int) string { return strings.Repeat("\xff", n) }),
+			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, long), func(b []byte) string { return string(b) }),
+			rapid.Map(rapid.IntRange(0, 500), func(n int) string { return fmt.Sprintf("%0*d", long, n) }),
+		), values(300)},
+	}
+}
+
+// model compares random operations with a map.
+func (r *runner) model(t *testing.T) {
+	for _, sh := range shapes() {
+		t.Run(sh.name, func(t *testing.T) {
+			c := r.cluster(t, 64)
+			p := c.Open(t)
+			x := r.open(t, p, sh.options)
+			s := session(t, x)
+			other := session(t, r.open(t, c.Open(t), sh.options)) // its cache is always behind
+			rapid.Check(t, func(t *rapid.T) {
+				m := &machine{s: s, other: other, want: map[string]string{}, shape: sh}
+				m.clear(t)
+				t.Repeat(rapid.StateMachineActions(m))
+				m.whole(t)
+			})
+			check(t, x)
+		})
+	}
+}
+
+// machine is the state of one run: rapid calls its exported methods in random order.
+type machine struct {
+	s, other index.Session
+	want     map[string]string
+	shape    shape
+}
+
+// clear deletes what the run before left.
+func (m *machine) clear(t *rapid.T) {
+	pairs, err := scan(m.s, nil, 1<<30, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pairs {
+		if err := m.s.Delete([]byte(p.key)); err != nil {
+			t.Fatalf("delete %x: %v", p.key, err)
+		}
+	}
+}
+
+// pick draws a session and a key: one that is there, or any.
+func (m *machine) pick(t *rapid.T) (index.Session, []byte) {
+	s := m.s
+	if rapid.Bool().Draw(t, "other") {
+		s = m.other
+	}
+	if len(m.want) > 0 && rapid.Bool().Draw(t, "there") {
+		keys := m.keys()
+		return s, []byte(keys[rapid.IntRange(0, len(keys)-1).Draw(t, "which")])
+	}
+	return s, []byte(m.shape.key.Draw(t, "key"))
+}
+
+func (m *machine) keys() []string {
+	keys := make([]string, 0, len(m.want))
+	for k := range m.want {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+func expect(t *rapid.T, what string, key []byte, err error, ok bool, otherwise error) {
+	var target error
+	if !ok {
+		target = otherwise
+	}
+	if err != target {
+		t.Fatalf("%s %x: %v, want %v", what, key, err, target)
+	}
+}
+
+func (m *machine) Lookup(t *rapid.T) {
+	s, key := m.pick(t)
+	before := []byte("before")
+	got, err := s.Lookup(key, before)
+	v, ok := m.want[string(key)]
+	expect(t, "lookup", key, err, ok, index.ErrNotFound)
+	if string(got) != "before"+v {
+		t.Fatalf("lookup %x: %q, want %q", key, got, "before"+v)
+	}
+}
+
+func (m *machine) Insert(t *rapid.T) {
+	s, key := m.pick(t)
+	v := m.shape.value.Draw(t, "value")
+	_, there := m.want[string(key)]
+	expect(t, "insert", key, s.Insert(key, []byte(v)), !there, index.ErrExists)
+	if !there {
+		m.want[string(key)] = v
+	}
+}
+
+func (m *machine) Update(t *rapid.T) {
+	s, key := m.pick(t)
+	v := m.shape.value.Draw(t, "value")
+	_, there := m.want[string(key)]
+	expect(t, "update", key, s.Update(key, []byte(v)), there, index.ErrNotFound)
+	if there {
+		m.want[string(key)] = v
+	}
+}
+
+func (m *machine) Upsert(t *rapid.T) {
+	s, key := m.pick(t)
+	v := m.shape.value.Draw(t, "value")
+	expect(t, "upsert", key, s.Upsert(key, []byte(v)), true, nil)
+	m.want[string(key)] = v
+}
+
+// UpsertMany makes the tree grow faster than single operations do.
+func (m *machine) UpsertMany(t *rapid.T) {
+	for range rapid.IntRange(1, 60).Draw(t, "count") {
+		key := m.shape.key.Draw(t, "key")
+		v := m.shape.value.Draw(t, "value")
+		expect(t, "upsert", []byte(key), m.s.Upsert([]byte(key), []byte(v)), true, nil)
+		m.want[key] = v
+	}
+}
+
+func (m *machine) Delete(t *rapid.T) {
+	s, key := m.pick(t)
+	_, there := m.want[string(key)]
+	expect(t, "delete", key, s.Delete(key), there, index.ErrNotFound)
+	delete(m.want, string(key))
+}
+
+func (m *machine) Scan(t *rapid.T) {
+	s, start := m.pick(t)
+	reverse := rapid.Bool().Draw(t, "reverse")
+	limit := rapid.IntRange(0, 150).Draw(t, "limit")
+	if rapid.IntRange(0, 9).Draw(t, "from the end") == 0 {
+		start = nil
+	}
+	m.compare(t, s, start, limit, reverse)
+}
+
+// whole compares everything.
+func (m *machine) whole(t *rapid.T) {
+	m.compare(t, m.s, nil, 1<<30, false)
+	m.compare(t, m.other, nil, 1<<30, true)
+}
+
+func (m *machine) compare(t *rapid.T, s index.Session, start []byte, limit int, reverse bool) {
+	got, err := scan(s, start, limit, reverse)
+	if err != nil {
+		t.Fatalf("scan from %x: %v", start, err)
+	}
+	var expected []string
+	for _, k := range m.keys() {
+		if !reverse && k >= string(start) || reverse && (len(start) == 0 || k < string(start)) {
+			expected = append(expected, k)
+		}
+	}
+	if reverse {
+		sort.Sort(sort.Reverse(sort.StringSlice(expected)))
+	}
+	expected = expected[:min(limit, len(expected))]
+	if len(got) != len(expected) {
+		t.Fatalf("scan from %x, limit %d, reverse %v: %d pairs, want %d", start, limit, reverse, len(got), len(expected))
+	}
+	for i, k := range expected {
+		if got[i].key != k || !bytes.Equal([]byte(got[i].value), []byte(m.want[k])) {
+			t.Fatalf("scan from %x, limit %d, reverse %v: pair %d is %x, want %x", start, limit, reverse, i, got[i], k)
+		}
+	}
+}
+
+// Check has nothing to check between actions.
+func (m *machine) Check(*rapid.T) {}

@@ -1,0 +1,82 @@
+package indextest
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// space loads keys of 20 to 200 bytes into an index made for 256, in random and in sorted order: its nodes may take at most twice the
+// bytes of keys and values.
+func (r *runner) space(t *testing.T) {
+	random := seeded(t)
+	const n = 20000
+	keys := make([][]byte, n)
+	for i := range keys {
+		k := make([]byte, 20+random.IntN(181))
+		for j := range k {
+			k[j] = byte('a' + random.IntN(26))
+		}
+		copy(k, fmt.Sprintf("/tenant%d/", random.IntN(4)))
+		keys[i] = k
+	}
+	for _, sorted := range []bool{false, true} {
+		for _, value := range []int{8, 32} {
+			t.Run(fmt.Sprintf("sorted=%v/value=%d", sorted, value), func(t *testing.T) {
+				if sorted {
+					sort.Slice(keys, func(i, j int) bool { return bytes.Compare(keys[i], keys[j]) < 0 })
+				}
+				c := r.cluster(t, 64)
+				x := r.open(t, c.Open(t), index.Options{MaxKeyBytes: 256, MaxValueBytes: value})
+				s := session(t, x)
+				for _, k := range keys {
+					must(t, s.Upsert(k, k[:min(value, len(k))]))
+				}
+				found := check(t, x)
+				ratio := float64(found.NodeBytes) / float64(found.PairBytes)
+				t.Logf("%d nodes on %d levels, %d bytes for %d of keys and values: %.2f", found.Nodes, found.Levels, found.NodeBytes, found.PairBytes, ratio)
+				if ratio > 2 || found.Pairs != n || found.Unlinked != 0 {
+					t.Errorf("ratio %.2f, %+v", ratio, found)
+				}
+			})
+		}
+	}
+}
+
+// allocations checks that point operations do not allocate.
+func (r *runner) allocations(t *testing.T) {
+	for _, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 32, MaxValueBytes: 64}} {
+		c := r.cluster(t, 8)
+		s := session(t, r.open(t, c.Open(t), o))
+		for i := range 2000 {
+			must(t, s.Insert(number(uint64(i)*2), number(7)))
+		}
+		key, absent, dst := number(100), number(101), make([]byte, 0, 64)
+		i := uint64(0)
+		for what, do := range map[string]func() error{
+			"lookup": func() error { _, err := s.Lookup(key, dst); return err },
+			"miss": func() error {
+				if _, err := s.Lookup(absent, dst); err != index.ErrNotFound {
+					return fmt.Errorf("lookup: %w", err)
+				}
+				return nil
+			},
+			"upsert": func() error { i++; dst = append(dst[:0], byte(i)); return s.Upsert(key, dst) },
+			"update": func() error { return s.Update(key, dst[:0]) },
+			"insert and delete": func() error {
+				if err := s.Insert(absent, dst[:0]); err != nil {
+					return err
+				}
+				return s.Delete(absent)
+			},
+			"scan": func() error { return s.Scan(key, 50, false, func(_, _ []byte) bool { return true }) },
+		} {
+			if n := testing.AllocsPerRun(100, func() { must(t, do()) }); n != 0 {
+				t.Errorf("%s (uint64=%v): %.1f allocations", what, o.Uint64, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package sherman_test
+
+import (
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/indextest"
+	"github.com/dmindex/dmindex/pkg/index/sherman"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+func TestMain(m *testing.M) { indextest.Main(m) }
+
+// costs are the ceilings, with room for the splits that inserts make.
+var costs = indextest.Costs{
+	Lookup:  indextest.Cost{RoundTrips: 1, Requests: counts(1, 0, 0), Bytes: 1024},
+	Miss:    indextest.Cost{RoundTrips: 1, Requests: counts(1, 0, 0), Bytes: 1024},
+	Update:  indextest.Cost{RoundTrips: 2, Requests: counts(1, 2, 2), Bytes: 1024 + 24 + 16},
+	Delete:  indextest.Cost{RoundTrips: 2, Requests: counts(1, 1, 2), Bytes: 1024 + 8 + 16},
+	Insert:  indextest.Cost{RoundTrips: 2.1, Requests: counts(1.1, 2.1, 2.1), Bytes: 1024 + 24 + 16 + 100},
+	Scan100: indextest.Cost{RoundTrips: 2, Requests: counts(7, 0, 0), Bytes: 7 * 1024},
+}
+
+func counts(reads, writes, atomics float64) (n [verbs.NumOps]float64) {
+	n[verbs.Read], n[verbs.Write], n[verbs.CompareSwap] = reads, writes, atomics
+	return n
+}
+
+func TestConformance(t *testing.T) {
+	d, err := index.Lookup(sherman.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	indextest.Run(t, indextest.Suite{Design: d, Costs: costs})
+}
