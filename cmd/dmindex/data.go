@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/client"
+)
+
+func getCommand() *cobra.Command {
+	var a access
+	var n notation
+	cmd := &cobra.Command{
+		Use:     "get KEY",
+		GroupID: "use",
+		Short:   "Print the value of a key",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := n.parse(args[0])
+			if err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(c *client.Client) error {
+				value, err := c.Get(cmd.Context(), key)
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", value)
+				}
+				return err
+			})
+		},
+	}
+	a.flags(cmd)
+	n.flag(cmd)
+	return cmd
+}
+
+func putCommand() *cobra.Command {
+	var a access
+	var n notation
+	cmd := &cobra.Command{
+		Use:     "put KEY VALUE",
+		GroupID: "use",
+		Short:   "Set the value of a key (VALUE - reads it from stdin)",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := n.parse(args[0])
+			if err != nil {
+				return err
+			}
+			value := []byte(args[1])
+			if args[1] == "-" {
+				// An index never takes a value that long; the server says what it takes.
+				if value, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<20)); err != nil {
+					return err
+				}
+			}
+			return a.with(cmd.Context(), func(c *client.Client) error { return c.Put(cmd.Context(), key, value) })
+		},
+	}
+	a.flags(cmd)
+	n.flag(cmd)
+	return cmd
+}
+
+func delCommand() *cobra.Command {
+	var a access
+	var n notation
+	cmd := &cobra.Command{
+		Use:     "del KEY...",
+		GroupID: "use",
+		Short:   "Delete keys; those that are not there are no error",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *client.Client) error {
+				deleted := 0
+				for _, text := range args {
+					key, err := n.parse(text)
+					if err != nil {
+						return err
+					}
+					switch err := c.Delete(cmd.Context(), key); {
+					case err == nil:
+						deleted++
+					case !errors.Is(err, client.ErrNotFound):
+						return fmt.Errorf("%d keys were deleted, then: %w", deleted, err)
+					}
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%d deleted\n", deleted)
+				return nil
+			})
+		},
+	}
+	a.flags(cmd)
+	n.flag(cmd)
+	return cmd
+}
+
+func scanCommand() *cobra.Command {
+	var a access
+	var n notation
+	var o client.ScanOptions
+	var prefix string
+	var count bool
+	cmd := &cobra.Command{
+		Use:     "scan [START [END]]",
+		GroupID: "use",
+		Short:   "Print pairs in order, from START on and before END",
+		Args:    cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			start, end, err := bounds(&n, args, prefix)
+			if err != nil {
+				return err
+			}
+			o.KeysOnly = o.KeysOnly || count
+			return a.with(cmd.Context(), func(c *client.Client) error {
+				out := bufio.NewWriter(cmd.OutOrStdout())
+				pairs := 0
+				for pair, err := range c.Scan(cmd.Context(), start, end, o) {
+					if err != nil {
+						return errors.Join(err, out.Flush())
+					}
+					pairs++
+					switch {
+					case count:
+					case o.KeysOnly:
+						fmt.Fprintln(out, n.print(pair.Key))
+					default:
+						fmt.Fprintf(out, "%s\t%s\n", n.print(pair.Key), pair.Value)
+					}
+				}
+				if count {
+					fmt.Fprintln(out, pairs)
+				}
+				return out.Flush()
+			})
+		},
+	}
+	a.flags(cmd)
+	n.flag(cmd)
+	f := cmd.Flags()
+	f.Uint64Var(&o.Limit, "limit", 0, "pairs at the most; 0 = all")
+	f.BoolVar(&o.Reverse, "reverse", false, "downwards from END")
+	f.BoolVar(&o.KeysOnly, "keys", false, "keys only")
+	f.BoolVar(&count, "count", false, "print only how many there are")
+	f.StringVar(&prefix, "prefix", "", "keys that begin so; instead of START and END")
+	return cmd
+}
+
+// bounds are the ends of a scan: those of args, or all keys with a prefix.
+func bounds(n *notation, args []string, prefix string) (start, end []byte, err error) {
+	if prefix != "" {
+		if len(args) > 0 {
+			return nil, nil, errors.New("give START and END or --prefix, not both")
+		}
+		start, err = n.parse(prefix)
+		return start, successor(start), err
+	}
+	if len(args) > 0 {
+		start, err = n.parse(args[0])
+	}
+	if len(args) > 1 && err == nil {
+		end, err = n.parse(args[1])
+	}
+	return start, end, err
+}
+
+// successor is the lowest key above all those with a prefix; empty if there is none.
+func successor(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			next := append([]byte(nil), prefix[:i+1]...)
+			next[i]++
+			return next
+		}
+	}
+	return nil
+}
+
+// openOrStd opens a file to read, or takes stdin for "-".
+func openOrStd(cmd *cobra.Command, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(cmd.InOrStdin()), nil
+	}
+	return os.Open(path)
+}

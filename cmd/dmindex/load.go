@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/client"
+)
+
+func loadCommand() *cobra.Command {
+	var a access
+	var n notation
+	var tree string
+	cmd := &cobra.Command{
+		Use:     "load [FILE]",
+		GroupID: "use",
+		Short:   "Load many pairs: lines of key, tab, value; or a tree of files",
+		Long: `Load puts many pairs: those of FILE (- is stdin), a line each, key and value separated by a tab; or, with --tree DIR, one for
+every file below DIR: its path, with slashes, and as value its size, mode and SHA-256.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (tree == "") == (len(args) == 0) {
+				return errors.New("name a FILE, or a directory with --tree; not both")
+			}
+			return a.with(cmd.Context(), func(c *client.Client) error {
+				if tree != "" {
+					return load(cmd, c, func(yield func(client.Pair) bool) error { return files(cmd.Context(), tree, yield) })
+				}
+				in, err := openOrStd(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				defer in.Close()
+				return load(cmd, c, func(yield func(client.Pair) bool) error { return lines(in, &n, yield) })
+			})
+		},
+	}
+	a.flags(cmd)
+	n.flag(cmd)
+	cmd.Flags().StringVar(&tree, "tree", "", "load the files below this directory")
+	return cmd
+}
+
+// load puts what a source yields and says how it goes on. The source's own error comes after what it yielded was stored.
+func load(cmd *cobra.Command, c *client.Client, source func(yield func(client.Pair) bool) error) error {
+	var sourceErr error
+	p := newProgress(cmd.ErrOrStderr(), "loaded")
+	stored, err := c.Load(cmd.Context(), iter.Seq[client.Pair](func(yield func(client.Pair) bool) {
+		sourceErr = source(yield)
+	}), client.LoadOptions{Progress: p.at})
+	p.end(stored)
+	return errors.Join(err, sourceErr)
+}
+
+// files yields path -> size, mode and SHA-256 of every regular file below dir.
+func files(ctx context.Context, dir string, yield func(client.Pair) bool) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		value, err := describeFile(path)
+		if err != nil {
+			return err
+		}
+		if !yield(client.Pair{Key: []byte(filepath.ToSlash(rel)), Value: value}) {
+			return fs.SkipAll
+		}
+		return nil
+	})
+}
+
+func describeFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%d %v %x", info.Size(), info.Mode(), sum.Sum(nil)), nil
+}
+
+// lines yields the pairs of lines "key, tab, value".
+func lines(in io.Reader, n *notation, yield func(client.Pair) bool) error {
+	scanner := bufio.NewScanner(in)
+	scanner.Buffer(make([]byte, 64<<10), 1<<20)
+	for line := 1; scanner.Scan(); line++ {
+		text, value, ok := strings.Cut(scanner.Text(), "\t")
+		if !ok {
+			return fmt.Errorf("line %d has no tab between key and value", line)
+		}
+		key, err := n.parse(text)
+		if err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
+		}
+		if !yield(client.Pair{Key: key, Value: []byte(value)}) {
+			return nil
+		}
+	}
+	return scanner.Err()
+}
+
+// progress says every second how far something is.
+type progress struct {
+	out         io.Writer
+	what        string
+	begin, last time.Time
+}
+
+func newProgress(out io.Writer, what string) *progress {
+	now := time.Now()
+	return &progress{out: out, what: what, begin: now, last: now}
+}
+
+// at is called now and then with how many pairs are done.
+func (p *progress) at(n uint64) {
+	if now := time.Now(); now.Sub(p.last) >= time.Second {
+		p.last = now
+		p.line(n)
+	}
+}
+
+func (p *progress) end(n uint64) { p.line(n) }
+
+func (p *progress) line(n uint64) {
+	seconds := time.Since(p.begin).Seconds()
+	fmt.Fprintf(p.out, "%s %d pairs in %.1f s, %.0f a second\n", p.what, n, seconds, float64(n)/seconds)
+}
