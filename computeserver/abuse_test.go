@@ -38,6 +38,7 @@ func TestProtocolErrorsEndTheConnection(t *testing.T) {
 	f("$3\r\nGET\r\n", "expected '*', got '$'")
 	f("SET \"a\r\n", "unbalanced quotes in request")
 	f(strings.Repeat("x", maxInline+1), "too big inline request")
+	f(strings.Repeat("x ", maxInlineWords+1)+"\n", "too big inline request")
 	f("*9\r\n"+strings.Repeat("$1048576\r\n"+strings.Repeat("x", 1<<20)+"\r\n", 7)+"$1048576\r\n", "invalid bulk length")
 }
 

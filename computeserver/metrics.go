@@ -110,13 +110,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 
 // metric is h as Prometheus has it: cumulative, in seconds.
 func (h *histogram) metric(frontEnd string) prometheus.Metric {
-	buckets := make(map[float64]uint64, histogramBuckets)
+	cumulative := make(map[float64]uint64, histogramBuckets)
 	total := uint64(0)
 	for i := range h.buckets {
 		total += h.buckets[i].Load()
 		if i < histogramBuckets-1 {
-			buckets[(time.Microsecond << i).Seconds()] = total
+			cumulative[(time.Microsecond << i).Seconds()] = total
 		}
 	}
-	return prometheus.MustNewConstHistogram(descLatency, total, time.Duration(h.sum.Load()).Seconds(), buckets, frontEnd)
+	return prometheus.MustNewConstHistogram(descLatency, total, time.Duration(h.sum.Load()).Seconds(), cumulative, frontEnd)
 }

@@ -9,6 +9,7 @@ import (
 // more of it is read.
 const (
 	maxInline      = 8 << 10 // bytes of a command in plain text
+	maxInlineWords = 256     // spaces and quotes of it: the parser copies the rest of the line at each
 	maxHeader      = 16      // bytes of the line that says how much follows
 	maxBulk        = 1 << 20 // bytes of one argument; longer than any key or value, so that those get a better error
 	maxArgs        = 1 << 16
@@ -110,7 +111,19 @@ func (f *frames) inline(b []byte) (int, error) {
 		return 0, nil
 	}
 	*f = frames{}
+	if separators(b[:n]) > maxInlineWords {
+		return 0, protocolError("too big inline request")
+	}
 	return n, nil
+}
+
+func separators(line []byte) (n int) {
+	for _, c := range line {
+		if c == ' ' || c == '"' || c == '\'' {
+			n++
+		}
+	}
+	return n
 }
 
 // header reads a line like "*3\r\n" or "$5\r\n" at from, and says where it ends; 0 if it is not complete.
