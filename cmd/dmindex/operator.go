@@ -2,4 +2,6 @@ package main
 
 import "github.com/spf13/cobra"
 
-func operatorCommand() *cobra.Command { return &cobra.Command{Use: "operator", GroupID: "serve", Short: "Run the operator"} }
+func operatorCommand() *cobra.Command {
+	return &cobra.Command{Use: "operator", GroupID: "serve", Short: "Run the operator"}
+}
