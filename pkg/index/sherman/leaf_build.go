@@ -11,16 +11,13 @@ import (
 
 // load is how much a leaf holds or shall hold.
 type load struct {
-	count   int
-	bytes   int // of entries, each rounded up
-	largest int // entry, rounded up
+	count int
+	bytes int // of entries, each rounded up
 }
 
 func (d *load) add(e []byte) {
-	n := roundUp(len(e))
 	d.count++
-	d.bytes += n
-	d.largest = max(d.largest, n)
+	d.bytes += roundUp(len(e))
 }
 
 func loadOf(items []item) (d load) {
@@ -30,10 +27,11 @@ func loadOf(items []item) (d load) {
 	return d
 }
 
-// used is what slots and entries take of a leaf; with the spare entry that an update needs, as it writes the new entry while the
-// old one still stands.
-func (d *load) used() int          { return slotBytes*d.count + d.bytes }
-func (d *load) usedWithSpare() int { return d.used() + d.largest }
+// used is what slots and entries take of a leaf.
+func (d *load) used() int { return slotBytes*d.count + d.bytes }
+
+// spare is what a leaf keeps free if it can: an entry of average size, as an update writes the new entry while the old one stands.
+func (d *load) spare() int { return roundUp(d.bytes / max(1, d.count)) }
 
 // room is what a leaf with these fences has for slots and heap.
 func (l *layout) room(low, high []byte) int {
@@ -47,7 +45,7 @@ func (d *load) slots(room, typical int) int {
 	if d.count == 0 {
 		want = (room - typical) / (slotBytes + typical)
 	} else {
-		want = (room - d.largest) * d.count / d.used()
+		want = (room - d.spare()) * d.count / d.used()
 	}
 	return min(max(want, d.count), (room-d.bytes)/slotBytes)
 }

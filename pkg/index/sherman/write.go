@@ -158,7 +158,7 @@ func (s *session) makeRoom(l *leaf, key, e []byte, replaces bool) error {
 		items = append(items, item{prefixOf(key), e})
 	}
 	d, room := loadOf(items), s.lay.room(l.low, l.high)
-	if d.usedWithSpare() <= room-room/8 {
+	if d.used()+d.spare() <= room-room/16 {
 		return s.rewrite(l, items)
 	}
 	sortItems(s.lay, items)
