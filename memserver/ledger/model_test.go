@@ -17,7 +17,6 @@ type model struct {
 	indexes  map[string]*modelIndex
 	chunks   map[uint32]string // owner's identity, or dirtyMark
 	slots    map[int]bool      // dirty ones
-	locks    map[uint64]bool   // locks of dirty slots, each
 	dirtyOf  map[int][2]uint64 // by dirty slot
 }
 
