@@ -36,13 +36,12 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration) [
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
 		m := c.own.current()
 		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline))
-		left := env.Remaining(c.env, deadline)
-		if forwarded || left == 0 || c.stopped.Load() {
+		// With hardly any time left, the reason of this failure says more than "too late".
+		if left := env.Remaining(c.env, deadline); forwarded || left <= 2*pause || c.stopped.Load() {
 			break
 		}
-		todo = again
-		if len(todo) > 0 {
-			c.own.awaitOther(m, min(pause, left))
+		if todo = again; len(todo) > 0 {
+			c.own.awaitOther(m, pause)
 		}
 	}
 	return out

@@ -270,3 +270,13 @@ func (r *raw) expectAny(b []byte) {
 }
 
 func nilOpen() (index.Index, error) { return nil, errors.New("not in this test") }
+
+// line reads up to the end of a line.
+func (r *raw) line() string {
+	r.t.Helper()
+	var b []byte
+	for one := make([]byte, 1); !strings.HasSuffix(string(b), "\r\n"); b = append(b, one...) {
+		r.expectAny(one)
+	}
+	return string(b)
+}

@@ -50,6 +50,7 @@ type respConn struct {
 	authed  bool
 	resp3   bool
 	closing bool // after the replies so far
+	refuse  bool // the commands of this pipeline: draining is nearly over
 	tally   tally
 }
 
@@ -63,6 +64,7 @@ func (c *respConn) serve() {
 		began := c.s.core.env.Now()
 		err := c.run()
 		c.settle()
+		c.closing = c.closing || c.refuse
 		c.tally.publish(&c.s.metrics.resp, c.s.core.env.Now()-began)
 		if err != nil {
 			var protocol protocolError
@@ -101,8 +103,10 @@ func (c *respConn) read() error {
 				return err
 			}
 		}
+		half := len(c.in) > c.begin
 		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
 		if n > 0 {
+			c.refuse = draining && !half && c.s.pastDrain()
 			c.in = c.in[:len(c.in)+n]
 			return nil
 		}

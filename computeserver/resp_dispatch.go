@@ -108,9 +108,8 @@ func (c *respConn) mayServe() bool {
 		c.fail(err)
 		return false
 	}
-	if c.s.core.draining.Load() && c.s.pastDrain() {
+	if c.refuse {
 		c.replyError("UNAVAILABLE this server is shutting down; connect again")
-		c.closing = true
 		return false
 	}
 	return true

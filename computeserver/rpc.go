@@ -4,8 +4,6 @@ package computeserver
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -35,14 +33,9 @@ type rpcServer struct {
 	resp    *respServer // which keeps the time of draining
 	drain   func(limit time.Duration) (unfinished uint64)
 
-	running atomic.Int64 // batches and scans
-	latest  atomic.Int64 // when the last of them began
-}
-
-// refuses says whether operations are refused because the server is draining: at once where any other server will do, else as
-// late as can be, since the map may still send this server's keys here.
-func (r *rpcServer) refuses() bool {
-	return r.core.draining.Load() && (r.core.own.any || r.resp.pastDrain())
+	cut     chan struct{} // closed when requests are refused, since the server drains
+	running atomic.Int64  // batches and scans
+	latest  atomic.Int64  // when the last of them began
 }
 
 const (
@@ -50,15 +43,33 @@ const (
 	drainLooks = 5 * time.Millisecond
 )
 
-// awaitQuiet waits until no batch or scan runs and none came for a while, or until nothing is taken any more. Streams may be cut then:
-// nothing on them is unanswered.
-func (r *rpcServer) awaitQuiet(limit time.Duration) {
+// drainCalls ends all Do streams, after what they took is answered, and refuses what comes after: at once where any other server will
+// do, else when nobody asks any more or most of limit is over, since maps may still send this server's keys here.
+func (r *rpcServer) drainCalls(limit time.Duration) {
 	e := r.core.env
-	for deadline := e.Now() + limit; e.Now() < deadline; e.Sleep(drainLooks) {
-		quiet := e.Now()-time.Duration(r.latest.Load()) > drainQuiet
-		if r.running.Load() == 0 && (quiet || r.refuses()) {
-			return
+	deadline := e.Now() + limit
+	for !r.core.own.any && !r.resp.pastDrain() && e.Now() < deadline {
+		if e.Now()-time.Duration(r.latest.Load()) > drainQuiet {
+			break
 		}
+		e.Sleep(drainLooks)
+	}
+	close(r.cut)
+	for r.running.Load() > 0 && e.Now() < deadline {
+		e.Sleep(drainLooks)
+	}
+}
+
+// errDrained is how Do streams end: see rpc.Compute.
+var errDrained = status.Error(codes.Aborted, "this server is shutting down and took no more of this stream; ask another one")
+
+// isCut says whether requests are refused since the server drains.
+func (r *rpcServer) isCut() bool {
+	select {
+	case <-r.cut:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -69,35 +80,9 @@ func (r *rpcServer) begin() (end func()) {
 	return func() { r.running.Add(-1) }
 }
 
-// Do runs batches. A bounded number of workers takes them, so that one slow batch does not hold up the others.
-func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
-	batches := make(chan *rpcv1.DoRequest, rpcUnanswered-rpcWorkers)
-	w := &doStream{r: r, stream: stream, batches: batches}
-	defer w.workers.Wait()
-	defer close(batches)
-	for running := 0; ; {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
-			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
-		}
-		if running < rpcWorkers && int(w.busy.Load()) == running {
-			running++
-			w.busy.Add(1)
-			w.workers.Go(w.work)
-		}
-		batches <- req
-	}
-}
-
 // Scan streams pairs. Messages are sent between pieces, while no session is held.
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
-	if r.refuses() {
+	if r.isCut() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
 	}
 	defer r.begin()()

@@ -3,23 +3,80 @@
 package computeserver
 
 import (
+	"errors"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// doStream is one Do stream: its receiver puts batches into a queue, its workers take them.
+// doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take them, so that one slow batch does
+// not hold up the others.
 type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
 	batches chan *rpcv1.DoRequest
 	workers sync.WaitGroup
+	running int          // workers; the receiver's
 	busy    atomic.Int32 // workers that run a batch
 	sending sync.Mutex   // of stream.Send
+
+	mu    sync.Mutex // held while a batch is queued
+	ended bool       // nothing more is queued
+}
+
+// Do runs batches until the stream or the server ends.
+func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+	w := &doStream{r: r, stream: stream, batches: make(chan *rpcv1.DoRequest, rpcUnanswered-rpcWorkers)}
+	received := make(chan error, 1)
+	go func() { received <- w.receive() }()
+	var err error
+	select {
+	case err = <-received:
+	case <-r.cut:
+		err = errDrained
+	}
+	// What was queued by now is answered. What the receiver still reads is dropped, and the sender learns from errDrained that it was.
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	close(w.batches)
+	w.workers.Wait()
+	return err
+}
+
+// receive reads batches until the stream ends.
+func (w *doStream) receive() error {
+	for {
+		req, err := w.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
+			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
+		}
+		w.mu.Lock()
+		if w.ended {
+			w.mu.Unlock()
+			return nil
+		}
+		if w.running < rpcWorkers && int(w.busy.Load()) == w.running {
+			w.running++
+			w.busy.Add(1)
+			w.workers.Go(w.work)
+		}
+		w.batches <- req // the workers make room
+		w.mu.Unlock()
+	}
 }
 
 func (w *doStream) work() {
@@ -36,20 +93,13 @@ func (w *doStream) work() {
 
 func (w *doStream) batch(req *rpcv1.DoRequest) {
 	c := w.r.core
+	defer w.r.begin()()
 	began := c.env.Now()
 	limit := c.limit
 	if asked := time.Duration(req.LimitMilliseconds) * time.Millisecond; asked > 0 {
 		limit = min(limit, asked)
 	}
-	reply := &rpcv1.DoReply{Id: req.Id}
-	if w.r.refuses() {
-		refusal := &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server is shutting down; ask another one"}
-		reply.Outcomes = fill(make([]*rpcv1.Outcome, len(req.Operations)), refusal)
-	} else {
-		defer w.r.begin()()
-		reply.Outcomes = c.do(req.Operations, req.Forwarded, limit)
-	}
-	reply.MapGeneration = c.own.generation()
+	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.do(req.Operations, req.Forwarded, limit), MapGeneration: c.own.generation()}
 	var t tally
 	for i, o := range reply.Outcomes {
 		t.slot = int(req.Operations[i].Kind)

@@ -78,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 		maxConns: cfg.MaxConnections, idle: cfg.Idle, writeLimit: cfg.WriteLimit, maxReply: cfg.MaxReply, budgetLimit: cfg.MaxBuffers,
 		drainGrace: drainGrace, conns: map[uint64]*respConn{},
 	}
-	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor}
+	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, cut: make(chan struct{})}
 	s.rpc = newRPC(cfg, s.calls, auth)
 	s.http = newHTTP(c, m)
 	for _, l := range []struct {
@@ -100,6 +100,7 @@ const (
 	maxCursors  = 100_000
 	cursorsKept = 10 * time.Minute
 	drainGrace  = 20 * time.Millisecond
+	lastWords   = 2 * time.Second
 )
 
 func newRPC(cfg Config, r *rpcServer, auth *passwords) *grpc.Server {
@@ -172,7 +173,7 @@ func (s *Server) Run(ctx context.Context) error {
 	c.stop.Set()
 	s.closeListeners()
 	_ = s.http.Close() // its connections are of no use any more
-	s.rpc.Stop()
+	s.stopRPC()
 	s.peers.close()
 	shells.Wait()
 	c.eng.halt(s.cfg.Limit)
@@ -181,6 +182,20 @@ func (s *Server) Run(ctx context.Context) error {
 		followed.Wait(s.cfg.Limit)
 	}
 	return err
+}
+
+// stopRPC ends the gRPC server after the last words of its calls were sent, which drainFor had end; a call that did not end is cut.
+func (s *Server) stopRPC() {
+	ended := make(chan struct{})
+	go func() { s.rpc.GracefulStop(); close(ended) }()
+	patience := time.NewTimer(lastWords)
+	defer patience.Stop()
+	select {
+	case <-ended:
+	case <-patience.C:
+		s.rpc.Stop()
+		<-ended
+	}
 }
 
 // drainFor drains once; later calls wait for that one. It returns how many connections had to be closed by force.
@@ -193,7 +208,7 @@ func (s *Server) drainFor(limit time.Duration) uint64 {
 		}
 		var calls sync.WaitGroup
 		if s.rpcListener != nil {
-			calls.Go(func() { s.calls.awaitQuiet(limit) })
+			calls.Go(func() { s.calls.drainCalls(limit) })
 		}
 		s.left = s.resp.drain(limit)
 		calls.Wait()

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
@@ -136,9 +139,10 @@ func (s *Stream) fail(l *live, err error) {
 		return
 	}
 	s.live = nil
+	taken := status.Code(err) != codes.Aborted // see rpc.Compute.Do
 	for _, b := range l.unanswered {
 		for _, c := range b.calls {
-			c.err = &Error{Sent: true, Err: err}
+			c.err = &Error{Sent: taken, Err: err}
 			close(c.done)
 		}
 	}

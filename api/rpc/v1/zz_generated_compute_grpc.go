@@ -36,6 +36,7 @@ const (
 type ComputeClient interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
 	// effect in their order. A stream has at most 256 unanswered batches.
+	// ABORTED: the server drains. It answered every batch that it took; of the others nothing was done.
 	Do(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DoRequest, DoReply], error)
 	// Scan streams pairs in order.
 	Scan(ctx context.Context, in *ScanRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ScanReply], error)
@@ -123,6 +124,7 @@ func (c *computeClient) Drain(ctx context.Context, in *DrainComputeRequest, opts
 type ComputeServer interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
 	// effect in their order. A stream has at most 256 unanswered batches.
+	// ABORTED: the server drains. It answered every batch that it took; of the others nothing was done.
 	Do(grpc.BidiStreamingServer[DoRequest, DoReply]) error
 	// Scan streams pairs in order.
 	Scan(*ScanRequest, grpc.ServerStreamingServer[ScanReply]) error
