@@ -32,6 +32,9 @@ func (c *conn) read() {
 				break
 			}
 		}
+		if len(woken) > 0 {
+			c.awake.Store(int32(len(woken)))
+		}
 		for _, q := range woken {
 			q.wake <- struct{}{} // has room: its waiter takes one for each time it parked
 		}

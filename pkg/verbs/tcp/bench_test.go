@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,45 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
 )
 
-// Client and server share this process, so the CPU figures count both sides.
+// The server, of verbs or of plain pings, runs in a process of its own (child_test.go). CPU seconds count both processes.
 
-// benchConn is a connection to a server of this process over loopback.
-func benchConn(b *testing.B) (verbs.Conn, *verbs.Arena) {
+// benchConn is a connection to a server in another process, over loopback.
+func benchConn(b *testing.B) (verbs.Conn, *verbs.Arena, *benchChild) {
 	b.Helper()
-	var tokens verbstest.Tokens
-	s, err := NewServer(verbs.ServerOptions{Memory: verbstest.Memory(b, 16<<20, 4096), Admission: &tokens})
-	if err != nil {
-		b.Fatal(err)
-	}
-	l := listen(b)
-	go s.Serve(l)
+	child := startBenchChild(b, "verbs")
 	d := NewDevice()
 	a, err := d.NewArena(1 << 20)
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := d.Connect(verbs.Target{Address: l.Addr().String(), Token: tokens.Issue(verbs.Peer{Index: "b", Client: 1})}, 5*time.Second)
+	c, err := d.Connect(verbs.Target{Address: child.address, Token: benchToken}, verbs.DefaultLimit)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
 		c.Close()
-		s.Close()
 		a.Close()
 	})
-	return c, a
-}
-
-func listen(b *testing.B) net.Listener {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	return l
+	return c, a, child
 }
 
 func requestOf(b *testing.B, a *verbs.Arena, op verbs.Op, n int) []verbs.Request {
@@ -70,29 +54,48 @@ func newQP(b *testing.B, c verbs.Conn, a *verbs.Arena) verbs.QP {
 	return qp
 }
 
-// cpu reports operations a CPU second of this process, next to the time each takes.
-func cpu(b *testing.B, run func()) {
-	var before, after unix.Rusage
-	unix.Getrusage(unix.RUSAGE_SELF, &before)
+// cpu reports operations a CPU second of both processes, next to the time each takes.
+func cpu(b *testing.B, child *benchChild, run func()) {
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := ownCPU() + child.cpu(b)
 	run()
-	unix.Getrusage(unix.RUSAGE_SELF, &after)
-	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
-	if used > 0 {
-		b.ReportMetric(float64(b.N)/(float64(used)/1e9), "op/cpu-s")
+	b.StopTimer()
+	if used := ownCPU() + child.cpu(b) - before; used > 0 {
+		b.ReportMetric(float64(b.N)/used.Seconds(), "op/cpu-s")
 	}
 }
 
-func one(b *testing.B, op verbs.Op, n int) {
-	c, a := benchConn(b)
-	qp, list := newQP(b, c, a), requestOf(b, a, op, n)
-	b.ReportAllocs()
+// ownCPU is what this process has used so far.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// median reports the median of run's time.
+func median(b *testing.B, run func()) {
+	took := make([]time.Duration, b.N)
 	b.ResetTimer()
-	cpu(b, func() {
-		for range b.N {
+	for i := range took {
+		start := time.Now()
+		run()
+		took[i] = time.Since(start)
+	}
+	b.StopTimer()
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+}
+
+func one(b *testing.B, op verbs.Op, n int) {
+	c, a, child := benchConn(b)
+	qp, list := newQP(b, c, a), requestOf(b, a, op, n)
+	cpu(b, child, func() {
+		median(b, func() {
 			if err := verbs.Post(qp, list); err != nil {
 				b.Fatal(err)
 			}
-		}
+		})
 	})
 }
 
@@ -103,15 +106,13 @@ func BenchmarkCAS(b *testing.B)     { one(b, verbs.CompareSwap, 8) }
 
 // BenchmarkRead1K64Goroutines is 64 goroutines with a queue pair each.
 func BenchmarkRead1K64Goroutines(b *testing.B) {
-	c, a := benchConn(b)
+	c, a, child := benchConn(b)
 	var qps [64]verbs.QP
 	var lists [64][]verbs.Request
 	for i := range qps {
 		qps[i], lists[i] = newQP(b, c, a), requestOf(b, a, verbs.Read, 1024)
 	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	cpu(b, func() {
+	cpu(b, child, func() {
 		var all sync.WaitGroup
 		for i := range qps {
 			all.Go(func() {
@@ -129,15 +130,13 @@ func BenchmarkRead1K64Goroutines(b *testing.B) {
 
 // BenchmarkRead1K64Together is one goroutine that posts on 64 queue pairs at once.
 func BenchmarkRead1K64Together(b *testing.B) {
-	c, a := benchConn(b)
+	c, a, child := benchConn(b)
 	var qps []verbs.QP
 	var lists [][]verbs.Request
 	for range 64 {
 		qps, lists = append(qps, newQP(b, c, a)), append(lists, requestOf(b, a, verbs.Read, 1024))
 	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	cpu(b, func() {
+	cpu(b, child, func() {
 		for n := 0; n < b.N; n += 64 {
 			if err := verbs.PostAll(qps, lists); err != nil {
 				b.Fatal(err)
@@ -148,7 +147,7 @@ func BenchmarkRead1K64Together(b *testing.B) {
 
 // BenchmarkRead1K64Windows is one goroutine a queue pair of 8, with 8 READs in a list.
 func BenchmarkRead1K64Windows(b *testing.B) {
-	c, a := benchConn(b)
+	c, a, child := benchConn(b)
 	var qps [8]verbs.QP
 	var lists [8][]verbs.Request
 	for i := range qps {
@@ -157,9 +156,7 @@ func BenchmarkRead1K64Windows(b *testing.B) {
 			lists[i] = append(lists[i], requestOf(b, a, verbs.Read, 1024)...)
 		}
 	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	cpu(b, func() {
+	cpu(b, child, func() {
 		var all sync.WaitGroup
 		for i := range qps {
 			all.Go(func() {
@@ -175,55 +172,31 @@ func BenchmarkRead1K64Windows(b *testing.B) {
 	})
 }
 
-const (
-	pingRequest = 32
-	pingAnswer  = 1024
-)
-
-// pingServer answers 1 KiB for every 32 bytes, all that has arrived at once.
-func pingServer(b *testing.B) net.Conn {
-	b.Helper()
-	l := listen(b)
-	go func() {
-		defer l.Close()
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		in, out := make([]byte, 64<<10), make([]byte, 0, 64*pingAnswer*32)
-		have := 0
-		for {
-			n, err := c.Read(in[have:])
-			if err != nil {
-				return
-			}
-			have += n
-			whole := have / pingRequest
-			out = out[:whole*pingAnswer]
-			if _, err := c.Write(out); err != nil {
-				return
-			}
-			have = copy(in, in[whole*pingRequest:have])
-		}
-	}()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { c.Close() })
-	return c
-}
-
 // BenchmarkPing is the baseline: plain Go over TCP, with so many requests outstanding.
 func BenchmarkPing(b *testing.B) {
 	for _, outstanding := range []int{1, 64} {
 		b.Run(fmt.Sprint(outstanding), func(b *testing.B) {
-			c := pingServer(b)
+			child := startBenchChild(b, "ping")
+			c, err := net.Dial("tcp", child.address)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
 			out, in := make([]byte, outstanding*pingRequest), make([]byte, outstanding*pingAnswer)
-			b.ReportAllocs()
-			b.ResetTimer()
-			cpu(b, func() { ping(b, c, out, in) })
+			cpu(b, child, func() {
+				if outstanding > 1 {
+					ping(b, c, out, in)
+					return
+				}
+				median(b, func() {
+					if _, err := c.Write(out); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := io.ReadFull(c, in); err != nil {
+						b.Fatal(err)
+					}
+				})
+			})
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 const (
 	outLimit     = 2 << 20         // bytes that may wait to be sent; lists beyond it stay where they are until there is room
+	maxYields    = 4               // of a posting goroutine to others that may post too
 	inlineRounds = 4               // writes that a posting goroutine does for others before it hands over to the flusher
 	closeLimit   = 5 * time.Second // for the server to answer a farewell
 )
@@ -26,8 +27,8 @@ const (
 //
 // Posting. Start encodes its list into out, under mu. If nobody is writing, it takes the role of the writer: it sends what is
 // in out, and what others added meanwhile, without ever blocking. So one poster alone pays no switch of goroutines. If it is not
-// alone it first yields once: goroutines that are ready to post (the answers of a batch wake many at a time) add their lists, and
-// all go out in one call. When the socket takes no more, the role passes to the flusher goroutine, which may block. A list that
+// alone it first yields: once, and a few times more while others that the last answers woke have not run yet. They are likely to
+// post again, and all goes out in one call. When the socket takes no more, the role passes to the flusher goroutine, which may block. A list that
 // would make out too long waits in queue, in its own buffers, and whoever writes encodes it as there is room.
 //
 // Answers. One goroutine reads all that has arrived, copies it to the buffers of the queue pairs, and only then wakes who waits,
@@ -41,6 +42,7 @@ type conn struct {
 	broke  func() // called once if the connection ends without a farewell
 
 	active atomic.Int32 // queue pairs with a list under way
+	awake  atomic.Int32 // owners that the last answers woke and that have not posted since; a guess
 	table  [MaxQPs]atomic.Pointer[qp]
 
 	mu      sync.Mutex
@@ -166,7 +168,7 @@ func (c *conn) push() {
 		return
 	}
 	c.writing = true
-	if c.active.Load() > 1 {
+	for n := 0; n < maxYields && (c.awake.Load() > 0 || n == 0 && c.active.Load() > 1); n++ {
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()

@@ -90,6 +90,9 @@ func (q *qp) start(list []verbs.Request, send bool) error {
 	q.started = true
 	q.tally.Posted(list)
 	c.active.Add(1)
+	if c.awake.Load() > 0 {
+		c.awake.Add(-1)
+	}
 	c.post(q)
 	q.staged = !send
 	if send {

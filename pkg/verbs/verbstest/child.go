@@ -158,7 +158,7 @@ func childWrites(h Harness, s *childSpec) error {
 
 // childServes is a memory server. It says its address and serves until its input ends.
 func childServes(h Harness, s *childSpec) error {
-	mem, _, err := newMemory(dataSize, locksSize)
+	mem, _, err := NewMemory(dataSize, locksSize)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // Memory makes zeroed regions in memory files, of data and locks bytes. They go with the test.
 func Memory(t testing.TB, data, locks int) []verbs.Memory {
 	t.Helper()
-	list, release, err := newMemory(data, locks)
+	list, release, err := NewMemory(data, locks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,8 @@ func Memory(t testing.TB, data, locks int) []verbs.Memory {
 	return list
 }
 
-func newMemory(data, locks int) (list []verbs.Memory, release func(), err error) {
+// NewMemory is Memory where there is no test; release unmaps the regions.
+func NewMemory(data, locks int) (list []verbs.Memory, release func(), err error) {
 	release = func() {
 		for _, m := range list {
 			unix.Munmap(m.Bytes)
