@@ -131,8 +131,8 @@ func (c *checker) node(a pool.Addr, level uint8) (*header, error) {
 		}
 		var l leaf
 		if l.open(c.s.lay, a, c.s.node) {
-			if items, ok := l.items(c.s.work[:0]); ok {
-				c.leaf(&l, items)
+			if l.collect(&c.s.pairs) {
+				c.leaf(&l, &c.s.pairs)
 				return &l.header, nil
 			}
 		}
@@ -159,14 +159,14 @@ func (c *checker) inner(n *inner) {
 	}
 }
 
-func (c *checker) leaf(l *leaf, items []item) {
-	sortItems(c.s.lay, items)
-	for i := range items {
-		key, value, _ := c.s.lay.pair(items[i].entry)
+func (c *checker) leaf(l *leaf, p *pairs) {
+	p.sort()
+	for i := range p.list {
+		key, value := p.pair(i)
 		if below(key, l.low) || l.above(key) {
 			c.fault("leaf %v of %x to %x has key %x", l.addr, l.low, l.high, key)
 		}
-		if i > 0 && bytes.Equal(key, c.s.lay.keyOf(items[i-1].entry)) {
+		if i > 0 && !below(p.key(i-1), key) {
 			c.fault("leaf %v has key %x twice", l.addr, key)
 		}
 		c.found.Pairs++

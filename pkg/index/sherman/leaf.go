@@ -131,32 +131,3 @@ func (l *leaf) verifyAll() bool {
 	}
 	return true
 }
-
-// item is an entry on its way from one image of a leaf to another, or to who asked.
-type item struct {
-	prefix uint64 // of its key
-	entry  []byte
-}
-
-// items appends all entries to dst, unsorted; ok is false if the leaf is torn.
-func (l *leaf) items(dst []item) (_ []item, ok bool) {
-	for i := range l.count {
-		w := l.slot(i)
-		if slotLength(w) == 0 {
-			if w != l.empty(i) {
-				return dst, false
-			}
-			continue
-		}
-		e := l.entry(w)
-		if e == nil || !l.verified(i, w, e) {
-			return dst, false
-		}
-		key, _, ok := l.lay.pair(e)
-		if !ok {
-			return dst, false
-		}
-		dst = append(dst, item{prefixOf(key), e})
-	}
-	return dst, true
-}

@@ -1,9 +1,7 @@
 package sherman
 
 import (
-	"bytes"
 	"encoding/binary"
-	"slices"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -15,14 +13,14 @@ type load struct {
 	bytes int // of entries, each rounded up
 }
 
-func (d *load) add(e []byte) {
+func (d *load) add(n int) {
 	d.count++
-	d.bytes += roundUp(len(e))
+	d.bytes += roundUp(n)
 }
 
 func loadOf(items []item) (d load) {
 	for i := range items {
-		d.add(items[i].entry)
+		d.add(int(items[i].n))
 	}
 	return d
 }
@@ -58,10 +56,10 @@ func (l *layout) typical() int {
 	return roundUp(min(l.entryBytes(l.maxKey, l.maxValue), 64))
 }
 
-// buildLeaf makes the image of a leaf in b: header as given (but for level and count, which it fills in), and items. They must
-// fit. It returns how many bytes of the node have a meaning: only those need be written.
-func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, items []item) int {
-	d := loadOf(items)
+// buildLeaf makes the image of a leaf in b: header as given (but for level and count, which it fills in), and items from to to
+// of p. They must fit. It returns how many bytes of the node have a meaning: only those need be written.
+func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, p *pairs, from, to int) int {
+	d := loadOf(p.list[from:to])
 	h.level, h.count = 0, d.slots(l.room(h.low, h.high), l.typical())
 	h.encode(b)
 	sealUnit(b, h.end, addr, h.version)
@@ -69,8 +67,8 @@ func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, items []item) int
 	at := h.end + slotBytes*h.count
 	for i := range h.count {
 		w := slotWord(slotSeed(seed, i), 0, 0, 0)
-		if i < len(items) {
-			e := items[i].entry
+		if from+i < to {
+			e := p.entry(from + i)
 			w = slotWord(sum(slotSeed(seed, i), e), l.fingerprint(l.keyOf(e)), at, len(e))
 			n := at + copy(b[at:], e)
 			at = roundUp(n)
@@ -82,56 +80,27 @@ func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, items []item) int
 		var built leaf
 		invariants.Check(built.open(l, addr, b[:l.nodeBytes]) && built.verifyAll(), "leaf %v does not verify after it was built", addr)
 		invariants.Check(h.rightmost || below(h.low, h.high), "leaf %v has fences %x and %x", addr, h.low, h.high)
-		for i := range items {
-			key := l.keyOf(items[i].entry)
+		for i := from; i < to; i++ {
+			key := p.key(i)
 			invariants.Check(!below(key, h.low) && !h.above(key), "leaf %v of %x to %x gets key %x", addr, h.low, h.high, key)
 		}
 	}
 	return at
 }
 
-// sortItems sorts by key.
-func sortItems(l *layout, items []item) {
-	if l.uint64Keys {
-		slices.SortFunc(items, func(a, b item) int {
-			if a.prefix < b.prefix {
-				return -1
-			}
-			if a.prefix > b.prefix {
-				return 1
-			}
-			return 0
-		})
-		return
-	}
-	slices.SortFunc(items, func(a, b item) int { return compareItems(l, a, b) })
-}
-
-func compareItems(l *layout, a, b item) int {
-	switch {
-	case a.prefix < b.prefix:
-		return -1
-	case a.prefix > b.prefix:
-		return 1
-	case l.uint64Keys:
-		return 0
-	}
-	return bytes.Compare(l.keyOf(a.entry), l.keyOf(b.entry))
-}
-
 // splitAt chooses how many of the sorted items of a leaf with header h stay on the left: near the middle by bytes; nine tenths
 // when the new one comes last, as in a sorted load. Both sides get at least one, and fit (see leastNode).
-func splitAt(l *layout, h *header, items []item, newLast bool) int {
-	all := loadOf(items)
+func splitAt(h *header, p *pairs, newLast bool) int {
+	l, all := p.lay, loadOf(p.list)
 	target := all.used() / 2
 	if newLast {
 		target = all.used() * 9 / 10
 	}
 	best, miss := 1, -1
 	var left load
-	for at := 1; at < len(items); at++ {
-		left.add(items[at-1].entry)
-		sep := l.separator(l.keyOf(items[at-1].entry), l.keyOf(items[at].entry))
+	for at := 1; at < len(p.list); at++ {
+		left.add(int(p.list[at-1].n))
+		sep := l.separator(p.key(at-1), p.key(at))
 		if left.used() > l.room(h.low, sep) || all.used()-left.used() > l.room(sep, h.high) {
 			continue
 		}

@@ -43,18 +43,14 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	}
 	for limit > 0 {
 		var l leaf
-		items, err := s.nextLeaf(&sc, &l, limit)
-		if err != nil {
+		if err := s.nextLeaf(&sc, &l, limit); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		var seen int
-		var more bool
+		seen, more := s.emit(&sc, limit, visit)
 		if reverse {
-			seen, more = s.emitDown(&sc, items, limit, visit)
 			more = more && !bytes.Equal(l.low, s.lay.bottom)
 			s.sep = append(s.sep[:0], l.low...)
 		} else {
-			seen, more = s.emitUp(&sc, items, limit, visit)
 			more = more && !l.rightmost
 			s.sep = append(s.sep[:0], l.high...)
 		}
@@ -67,59 +63,45 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	return nil
 }
 
-// emitUp visits the items from the cursor on; more is false if visit had enough.
-func (s *session) emitUp(sc *scan, items []item, limit int, visit func(key, value []byte) bool) (seen int, more bool) {
-	var last []byte
-	for i := range items {
-		key, value, _ := s.lay.pair(items[i].entry)
-		// A key that moved to another slot while the leaf was read may be there twice.
-		if below(key, sc.cursor) || last != nil && bytes.Equal(key, last) {
+// emit visits what of the leaf lies from the cursor on (or below it, downwards), at most limit pairs; more is false if visit had
+// enough. A key that moved to another slot while the leaf was read may be there twice; it counts once.
+func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) (seen int, more bool) {
+	p := &s.pairs
+	i, step := 0, 1
+	if sc.side == ending {
+		i, step = len(p.list)-1, -1
+		for i >= 0 && len(sc.cursor) > 0 && !below(p.key(i), sc.cursor) {
+			i--
+		}
+	} else {
+		for i < len(p.list) && below(p.key(i), sc.cursor) {
+			i++
+		}
+	}
+	for ; i >= 0 && i < len(p.list) && seen < limit; i += step {
+		if seen > 0 && p.same(min(i, i-step)) {
 			continue
 		}
-		if seen == limit {
-			break
-		}
 		seen++
-		last = key
-		if !visit(key, value) {
+		if key, value := p.pair(i); !visit(key, value) {
 			return seen, false
 		}
 	}
 	return seen, true
 }
 
-// emitDown visits the items below the cursor, downwards.
-func (s *session) emitDown(sc *scan, items []item, limit int, visit func(key, value []byte) bool) (seen int, more bool) {
-	var last []byte
-	for i := len(items) - 1; i >= 0; i-- {
-		key, value, _ := s.lay.pair(items[i].entry)
-		if len(sc.cursor) > 0 && !below(key, sc.cursor) || last != nil && bytes.Equal(key, last) {
-			continue
-		}
-		if seen == limit {
-			break
-		}
-		seen++
-		last = key
-		if !visit(key, value) {
-			return seen, false
-		}
-	}
-	return seen, true
-}
-
-// nextLeaf is the leaf in which the scan goes on and its entries, sorted: verified, and with the cursor in its range.
-func (s *session) nextLeaf(sc *scan, l *leaf, limit int) ([]item, error) {
+// nextLeaf makes l the leaf in which the scan goes on, and s.pairs what is in it, sorted: verified, and with the cursor in its range.
+func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 	for {
 		if sc.next == sc.n {
 			if err := s.readLeaves(sc, limit); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		addr := sc.addrs[sc.next]
 		if !l.open(s.lay, addr, s.ring[sc.next]) {
 			if err := s.readOnce(sc, addr); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
@@ -127,7 +109,7 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) ([]item, error) {
 		case l.beyond(sc.cursor, sc.side):
 			// It has split: what comes next is further right.
 			if err := s.strayed(sc, l); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		case l.before(sc.cursor, sc.side):
@@ -137,23 +119,21 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) ([]item, error) {
 			}
 			sc.next = sc.n
 			if err := s.again(addr); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
-		items, ok := l.items(s.work[:0])
-		s.work = items[:0]
-		if !ok {
+		if !l.collect(&s.pairs) {
 			if err := s.readOnce(sc, addr); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
 		sc.next++
 		sc.hops = 0
-		s.perLeaf = max(1, s.perLeaf+(len(items)-s.perLeaf)/2)
-		sortItems(s.lay, items)
-		return items, nil
+		s.perLeaf = max(1, s.perLeaf+(len(s.pairs.list)-s.perLeaf)/2)
+		s.pairs.sort()
+		return nil
 	}
 }
 

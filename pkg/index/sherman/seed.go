@@ -1,8 +1,7 @@
 package sherman
 
 import (
-	"hash/crc32"
-
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -11,9 +10,7 @@ import (
 // is a bijection of each of version and number while the other stays, so that the same content at another version or in another slot
 // never verifies.
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func sum(start uint32, content []byte) uint32 { return crc32.Update(start, castagnoli, content) }
+func sum(start uint32, content []byte) uint32 { return crc.Sum(start, content) }
 
 // seedOf is the start value of unit 0 of a node at a version.
 func seedOf(a pool.Addr, version uint32) uint32 {

@@ -25,7 +25,7 @@ type session struct {
 	scratch []byte  // an entry on its way into a leaf
 	sep     []byte  // a separator on its way up
 	heap    heapMap // what is in use of node
-	work    []item
+	pairs   pairs
 	perLeaf int // how many pairs scans found in a leaf
 
 	count  tallies
@@ -84,7 +84,7 @@ func (t *tree) newSession() (*session, error) {
 	}
 	s.scratch = make([]byte, maxEntryBytes)
 	s.sep = make([]byte, 0, t.lay.maxKey)
-	s.work = make([]item, 0, n/slotBytes)
+	s.pairs.list = make([]item, 0, n/slotBytes)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {

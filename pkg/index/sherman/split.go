@@ -7,7 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// splitLeaf divides the locked leaf l, whose content shall be items (sorted), and gives the lock up. ErrPoolFull: there is no
+// splitLeaf divides the locked leaf l, whose content shall be p (sorted), and gives the lock up. ErrPoolFull: there is no
 // memory for a sibling, nothing was posted and the lock is still held.
 //
 // The requests (section 4.5, "Command Combination"):
@@ -20,23 +20,23 @@ import (
 //
 // Then, without any lock held, the separator goes into the parent. Until it is there, the sibling is found by the left node's
 // pointer; so a failure to put it there is no failure of the operation.
-func (s *session) splitLeaf(l *leaf, items []item, newLast bool) error {
+func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
 	if err != nil {
 		return failure(err, false)
 	}
-	at := splitAt(s.lay, &l.header, items, newLast)
-	s.sep = append(s.sep[:0], s.lay.separator(s.lay.keyOf(items[at-1].entry), s.lay.keyOf(items[at].entry))...)
+	at := splitAt(&l.header, p, newLast)
+	s.sep = append(s.sep[:0], s.lay.separator(p.key(at-1), p.key(at))...)
 
 	right := l.header
 	right.version, right.low = newVersion(s.t.env), s.sep
-	n := buildLeaf(s.rest, s.lay, to, &right, items[at:])
+	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
 	s.ps.Write(to, s.rest[:n])
 
 	left := l.header
 	left.version++
 	left.high, left.rightmost, left.sibling = s.sep, false, to
-	n = buildLeaf(s.left, s.lay, l.addr, &left, items[:at])
+	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
 	s.ps.Write(l.addr, s.left[:n])
 	if err := s.publish(); err != nil {
 		return err

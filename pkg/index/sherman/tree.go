@@ -129,7 +129,7 @@ func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
 		return pool.Nil, err
 	}
 	h := header{version: newVersion(t.env), rightmost: true, low: lay.bottom, high: lay.noHigh()}
-	ps.Write(addr, b[:buildLeaf(b, &lay, addr, &h, nil)])
+	ps.Write(addr, b[:buildLeaf(b, &lay, addr, &h, &pairs{lay: &lay}, 0, 0)])
 	if err := ps.Post(); err != nil {
 		return pool.Nil, err
 	}

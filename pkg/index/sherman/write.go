@@ -55,7 +55,7 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 {
 		err = s.writeEntry(&l, i, fp, off, e)
 	} else {
-		err = s.makeRoom(&l, key, e, o == present)
+		err = s.makeRoom(&l, e, o == present)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -140,32 +140,26 @@ func (s *session) clearSlot(l *leaf, i int) error {
 	return s.publish()
 }
 
-// makeRoom puts entry e of key into the locked leaf, which has no free slot or no free space for it: it compacts the leaf if that
+// makeRoom puts entry e into the locked leaf, which has no free slot or no free space for it: it compacts the leaf if that
 // frees enough to pay, else it splits it. If there is no memory for a split, the leaf is packed as tightly as it must be.
-func (s *session) makeRoom(l *leaf, key, e []byte, replaces bool) error {
-	items, ok := l.items(s.work[:0])
-	if !ok {
+func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
+	p := &s.pairs
+	if !l.collect(p) {
 		return s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
 	}
-	s.work = items
 	if replaces {
-		for i := range items {
-			if string(s.lay.keyOf(items[i].entry)) == string(key) {
-				items[i].entry = e
-			}
-		}
+		p.replace(e)
 	} else {
-		items = append(items, item{prefixOf(key), e})
+		p.add(e)
 	}
-	d, room := loadOf(items), s.lay.room(l.low, l.high)
+	p.sort()
+	d, room := loadOf(p.list), s.lay.room(l.low, l.high)
 	if d.used()+d.spare() <= room-room/16 {
-		return s.rewrite(l, items)
+		return s.rewrite(l, p)
 	}
-	sortItems(s.lay, items)
-	last := !replaces && string(s.lay.keyOf(items[len(items)-1].entry)) == string(key)
-	err := s.splitLeaf(l, items, last)
+	err := s.splitLeaf(l, p, !replaces && p.list[len(p.list)-1].off == 0)
 	if errors.Is(err, index.ErrPoolFull) && d.used() <= room {
-		return s.rewrite(l, items)
+		return s.rewrite(l, p)
 	}
 	if err != nil && s.ps.Holds() {
 		return s.unlock(err)
@@ -173,14 +167,14 @@ func (s *session) makeRoom(l *leaf, key, e []byte, replaces bool) error {
 	return err
 }
 
-// rewrite replaces the locked leaf by a compacted image of items under the next version, in place. Its slots have other contents, so a
+// rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its slots have other contents, so a
 // reader that sees words of both versions finds that some do not verify, and reads again.
 //
 // This and splitLeaf are the only changes that a client which dies in the midst of leaves half done; the node's lock then stays taken.
-func (s *session) rewrite(l *leaf, items []item) error {
+func (s *session) rewrite(l *leaf, p *pairs) error {
 	h := l.header
 	h.version++
-	n := buildLeaf(s.left, s.lay, l.addr, &h, items)
+	n := buildLeaf(s.left, s.lay, l.addr, &h, p, 0, len(p.list))
 	s.ps.Write(l.addr, s.left[:n])
 	return s.publish()
 }

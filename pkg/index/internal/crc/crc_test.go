@@ -1,0 +1,30 @@
+package crc
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestSum compares with hash/crc32 at every length and alignment.
+func TestSum(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := make([]byte, 1200)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	for n := range 1100 {
+		for off := range 9 {
+			start, p := r.Uint32(), b[off:off+n]
+			if got, want := Sum(start, p), table(start, p); got != want {
+				t.Fatalf("%d bytes at %d: %#x, want %#x", n, off, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkSum16(b *testing.B) {
+	p, s := make([]byte, 16), uint32(0)
+	for range b.N {
+		s = Sum(s, p)
+	}
+}

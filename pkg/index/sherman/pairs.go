@@ -1,0 +1,124 @@
+package sherman
+
+import (
+	"bytes"
+	"slices"
+)
+
+// pairs are the entries of a leaf's image in some order, and perhaps one more that is about to come into the leaf.
+type pairs struct {
+	lay   *layout
+	image []byte
+	extra []byte // the entry of the item at offset 0
+	skip  int    // how many bytes all keys have in common, being between the leaf's fences
+	list  []item
+}
+
+// item is one entry of pairs.
+type item struct {
+	prefix uint64 // of its key, without the common bytes
+	off, n uint16 // where it is in the image
+}
+
+// collect makes p the entries of l, in the order of slots. false means that the leaf is torn.
+func (l *leaf) collect(p *pairs) bool {
+	p.lay, p.image, p.extra, p.list, p.skip = l.lay, l.b, nil, p.list[:0], 0
+	if !l.lay.uint64Keys && !l.rightmost {
+		p.skip = commonPrefix(l.low, l.high)
+	}
+	for i := range l.count {
+		w := l.slot(i)
+		if slotLength(w) == 0 {
+			if w != l.empty(i) {
+				return false
+			}
+			continue
+		}
+		e := l.entry(w)
+		if e == nil || !l.verified(i, w, e) {
+			return false
+		}
+		key, _, ok := l.lay.pair(e)
+		if !ok || len(key) < p.skip {
+			return false
+		}
+		p.list = append(p.list, item{prefixOf(key[p.skip:]), uint16(slotOffset(w)), uint16(len(e))})
+	}
+	return true
+}
+
+// add appends an entry that is not in the image; there can be one.
+func (p *pairs) add(e []byte) {
+	p.extra = e
+	p.list = append(p.list, item{prefixOf(p.lay.keyOf(e)[p.skip:]), 0, uint16(len(e))})
+}
+
+// replace puts e in the place of the entry with the same key.
+func (p *pairs) replace(e []byte) {
+	key := p.lay.keyOf(e)
+	for i := range p.list {
+		if bytes.Equal(p.key(i), key) {
+			p.extra = e
+			p.list[i].off, p.list[i].n = 0, uint16(len(e))
+			return
+		}
+	}
+}
+
+// entry, key and pair are those of item i.
+func (p *pairs) entry(i int) []byte { return p.at(p.list[i]) }
+
+func (p *pairs) key(i int) []byte { return p.lay.keyOf(p.entry(i)) }
+func (p *pairs) pair(i int) (key, value []byte) {
+	key, value, _ = p.lay.pair(p.entry(i))
+	return key, value
+}
+
+// same says whether items i and i+1 have the same key.
+func (p *pairs) same(i int) bool {
+	return p.list[i].prefix == p.list[i+1].prefix && (p.lay.uint64Keys || bytes.Equal(p.key(i), p.key(i+1)))
+}
+
+// fewItems is up to how many are sorted by insertion.
+const fewItems = 48
+
+// sort sorts by key. A leaf was sorted when it was last rewritten and has grown at its end since, which suits insertion.
+func (p *pairs) sort() {
+	if len(p.list) > fewItems {
+		slices.SortFunc(p.list, func(a, b item) int {
+			if p.less(a, b) {
+				return -1
+			}
+			if p.less(b, a) {
+				return 1
+			}
+			return 0
+		})
+		return
+	}
+	for i := 1; i < len(p.list); i++ {
+		it, j := p.list[i], i
+		for ; j > 0; j-- {
+			before := p.list[j-1]
+			if before.prefix < it.prefix || before.prefix == it.prefix && !p.less(it, before) {
+				break
+			}
+			p.list[j] = before
+		}
+		p.list[j] = it
+	}
+}
+
+func (p *pairs) less(a, b item) bool {
+	if a.prefix != b.prefix || p.lay.uint64Keys {
+		return a.prefix < b.prefix
+	}
+	return below(p.lay.keyOf(p.at(a)), p.lay.keyOf(p.at(b)))
+}
+
+func (p *pairs) at(it item) []byte {
+	if it.off == 0 {
+		return p.extra
+	}
+	return p.image[it.off : it.off+it.n]
+}
