@@ -9,12 +9,16 @@ limit=180     # seconds, for anything that is waited for
 
 k() { "$KUBECTL" --namespace "$namespace" "$@"; }
 
-# show COMMAND... : prints the command as a user would write it, and runs it.
+# show COMMAND... : prints the command as a user would write it (to the demo's own output), and runs it. $as: other words for it.
 show() {
-	local words="$*"
-	printf '$ %s\n' "${words/#k /kubectl -n $namespace }"
+	local words=${as:-$*}
+	words=${words/#refused /}
+	words=${words/#in_tools /k exec tools -- }
+	words=${words/#k /kubectl -n $namespace }
+	printf '$ %s\n' "${words/ k exec/ kubectl -n $namespace exec}" >&3
 	"$@"
 }
+exec 3>&1
 
 # in_tools COMMAND... : in the pod "tools", which has dmindex, redis-cli and the index's Secret.
 in_tools() { k exec tools -- "$@"; }

@@ -11,8 +11,8 @@ now()   { echo "${EPOCHREALTIME/[.,]/}"; }
 since() { local us=$(($(now) - $1)); printf '%d.%d' $((us / 1000000)) $((us / 100000 % 10)); }
 
 # working WHAT ... done_working: says what is being done and, afterwards, how long it took.
-working()      { work=$1 work_begin=$(now); say "- $work ..."; }
-done_working() { say "- $work: $(since "$work_begin") s"; }
+working()      { task=$1 task_begin=$(now); say "- $task ..."; }
+done_working() { say "- $task: $(since "$task_begin") s"; }
 
 # soon LIMIT WHAT COMMAND... : tries the command until it succeeds. Every line that it prints is shown when it differs from the last
 # one, as progress. After LIMIT seconds it fails with what the command said last.

@@ -6,7 +6,7 @@ load_tree() {
 	manifest load | k apply -f -
 	soon "$limit" "the Job's pod takes the tree" receiving
 	pod=$(job_pod)
-	show stream "$pod"
+	as="tar --create --directory $tree . | k exec -i $pod -c receive -- tar -xp -C /tree/src" show stream "$pod"
 	k exec "$pod" -c receive -- touch /tree/complete
 	soon "$limit" "the loader runs" loading
 	show k logs -f "$pod" -c load

@@ -5,13 +5,13 @@ paths=(archive/zip/reader.go runtime/proc.go net/http/server.go)
 ask() {
 	local path
 	for path in "${paths[@]}"; do
-		show in_tools dmindex get "$path" | tee "$work/value"
+		show in_tools dmindex get --secret /conn "$path" | tee "$work/value"
 		describes "$tree/$path" "$work/value"
 	done
 
 	grep "^$directory/" "$work/files" >"$work/directory"
-	echo "\$ dmindex scan $directory/ ${directory}0"
-	in_tools dmindex scan "$directory/" "${directory}0" | tee "$work/scan" | head -n 5
+	show in_tools dmindex scan --secret /conn --prefix "$directory/" >"$work/scan"
+	head -n 5 "$work/scan"
 	echo "..."
 	cut -f 1 "$work/scan" >"$work/scan.keys"
 	same_files "$work/directory" "$work/scan.keys" "scan of $directory against its listing"
@@ -26,7 +26,8 @@ ask() {
 		describes "$tree/$path" "$work/value"
 	done
 	echo "\$ redis-cli range $directory/ ${directory}0"
-	redis range "$directory/" "${directory}0" | tee "$work/range" | head -n 4
+	redis range "$directory/" "${directory}0" >"$work/range"
+	head -n 4 "$work/range"
 	echo "..."
 	awk 'NR % 2 == 1' "$work/range" >"$work/range.keys"
 	same_files "$work/directory" "$work/range.keys" "range of $directory against its listing"
@@ -35,15 +36,15 @@ ask() {
 	close_forward
 
 	echo
-	show in_tools dmindex dump /work/all.dump
+	as="k exec tools -- dmindex dump --secret /conn - >$work/all.dump" show in_tools dmindex dump --secret /conn - >"$work/all.dump"
+	ls -l "$work/all.dump"
 }
 
-count() { in_tools dmindex scan --count; }
+count() { in_tools dmindex scan --secret /conn --count; }
 
-# describes FILE VALUE : the value has size, mode and digest of the file
+# describes FILE VALUE : the value is size, mode and digest of the file
 describes() {
-	local word
-	for word in "$(stat -c %s "$1")" "$(sha256sum "$1" | cut -d' ' -f1)"; do
-		grep -qF "$word" "$2" || fail "$1: its value does not hold $word: $(<"$2")"
-	done
+	local want
+	want="$(stat -c '%s %A' "$1") $(sha256sum "$1" | cut -d' ' -f1)"
+	[ "$want" = "$(<"$2")" ] || fail "$1: its value is \"$(<"$2")\", not \"$want\""
 }

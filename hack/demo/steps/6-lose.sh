@@ -5,7 +5,7 @@ lose_and_restore() {
 	first=$(memory_pod 0) second=$(memory_pod 1)
 
 	echo "The container of $first ends and is started again:"
-	show end_container "$first"
+	as="k debug $first --image=$TOOLS_IMAGE --target=... -- kill -TERM 1" show end_container "$first"
 	soon "$limit" "the container runs again" restarted "$first"
 	soon "$limit" "the index is well" settled 2/2 3/3
 	same "$before" "$(count)" "pairs after the restart"
@@ -17,8 +17,8 @@ lose_and_restore() {
 	show k get dmi
 	k get dmi "$index" -o 'jsonpath={.status.conditions[?(@.type=="DataLost")].message}{"\n"}'
 	same False "$(condition Available)" "available"
-	show refused in_tools dmindex get --timeout 5s "${paths[0]}"
-	show refused in_tools dmindex scan --count --timeout 5s
+	show refused in_tools dmindex get --secret /conn --limit-time 5s "${paths[0]}"
+	show refused in_tools dmindex scan --secret /conn --limit-time 5s --count
 
 	echo
 	echo "The user decides to start again with an empty index, and to restore the dump:"
@@ -26,11 +26,13 @@ lose_and_restore() {
 	soon "$limit" "the index is made anew" settled 2/2 3/3
 	same False "$(condition DataLost)" "data lost"
 	same 0 "$(count)" "pairs of the new index"
-	show in_tools dmindex restore /work/all.dump
+	as="k exec -i tools -- dmindex restore --secret /conn - <$work/all.dump" show restore "$work/all.dump"
 	same "$(wc -l <"$work/files")" "$(count)" "pairs after the restore"
-	in_tools dmindex get "${paths[0]}" | tee "$work/value"
+	in_tools dmindex get --secret /conn "${paths[0]}" | tee "$work/value"
 	describes "$tree/${paths[0]}" "$work/value"
 }
+
+restore() { k exec -i tools -- dmindex restore --secret /conn - <"$1"; }
 
 memory_pod() { k get dmi "$index" -o "jsonpath={.status.memoryServers[$1].pod}"; }
 

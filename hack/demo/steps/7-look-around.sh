@@ -6,8 +6,8 @@ look_around() {
 	cat <<END
 
   $kubectl describe dmi $index
-  $kubectl exec -it tools -- dmindex scan archive/zip/ --limit 10
-  $kubectl exec -it tools -- dmindex status
+  $kubectl exec -it tools -- dmindex scan --secret /conn --prefix archive/zip/ --limit 10
+  $kubectl exec -it tools -- dmindex status --secret /conn
   $kubectl scale dmcp $index-compute --replicas=2
   $kubectl port-forward service/$index 6380:6379 &
   REDISCLI_AUTH=\$($kubectl get secret $index-conn -o 'jsonpath={.data.password}' | base64 -d) redis-cli -p 6380

@@ -1,0 +1,80 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestAnswers asks an index by redis-cli and by the SDK, from within the cluster.
+func TestAnswers(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+
+	s.is(s.redis("set", "fruit:apple", "red"), "OK")
+	s.is(s.dmindex("get", "fruit:apple"), "red")
+	s.dmindex("put", "fruit:banana", "yellow")
+	s.is(s.redis("get", "fruit:banana"), "yellow")
+	s.is(s.redis("setnx", "fruit:banana", "green"), "0")
+	s.is(s.redis("mset", "fruit:cherry", "red", "veg:leek", "green"), "OK")
+	s.is(s.redis("mget", "fruit:cherry", "none", "veg:leek"), "red\n\ngreen")
+	s.is(s.redis("range", "fruit:", "fruit:~", "limit", "2"), "fruit:apple\nred\nfruit:banana\nyellow")
+	s.is(s.redis("range", "", "", "limit", "1", "rev"), "veg:leek\ngreen")
+	s.is(s.dmindex("scan", "--prefix", "fruit:", "--keys"), "fruit:apple\nfruit:banana\nfruit:cherry")
+	s.is(s.redis("dbsize"), "4")
+	s.is(s.redis("del", "veg:leek", "none"), "1")
+	s.is(s.redis("exists", "veg:leek", "fruit:apple"), "1")
+	s.is(s.redis("get", "veg:leek"), "")
+	s.contains(s.redis("flushall"), "ERR unknown command")
+	for _, pod := range s.computePods() {
+		s.is(s.redisAt(pod+".x-compute", "get", "fruit:apple"), "red")
+	}
+
+	t.Run("lengths", func(t *testing.T) {
+		s := &space{t, s.namespace}
+		key, value := strings.Repeat("k", 64), strings.Repeat("v", 128)
+		s.is(s.redis("set", key, value), "OK")
+		s.is(s.redis("get", key), value)
+		s.contains(s.redis("set", key+"k", "v"), "ERR key")
+		s.contains(s.redis("get", key+"k"), "ERR key")
+		s.contains(s.redis("set", "k", value+"v"), "ERR value")
+		out, err := s.tryDmindex("put", key+"k", "v")
+		s.fails(out, err, "65")
+		out, err = s.tryDmindex("put", "k", value+"v")
+		s.fails(out, err, "129")
+		s.is(s.redis("get", "k"), "")
+	})
+	t.Run("passwords", func(t *testing.T) {
+		s := &space{t, s.namespace}
+		for _, c := range []struct{ password, want string }{{"", "NOAUTH"}, {"wrong", "WRONGPASS"}} {
+			out, _ := s.tools("sh", "-c", "REDISCLI_AUTH="+c.password+" redis-cli -h x get fruit:apple")
+			s.contains(out, c.want)
+			if strings.Contains(out, "red") {
+				t.Errorf("answered in spite of password %q: %s", c.password, out)
+			}
+			out, err := s.tools("sh", "-c", fmt.Sprintf("printf '%%s' '%s' >/tmp/password && dmindex get --endpoint x.%s.svc:7480 --ca /conn/ca.crt --password /tmp/password fruit:apple",
+				c.password, s.namespace))
+			s.fails(out, err, "password")
+		}
+	})
+}
+
+// TestFullPool fills an index. Writes then fail with an error that says so; reads and deletes go on.
+func TestFullPool(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(strings.Replace(indexManifest, "{servers: 2, memory: 128Mi}", "{servers: 1, memory: 16Mi, chunkSize: 1Mi}", 1), "1/1", "2/2")
+
+	s.dmindex("put", "first", "1")
+	lines := "i=0; while [ $i -lt 400000 ]; do printf 'key/%08d\\t%0100d\\n' $i $i; i=$((i+1)); done"
+	out, err := s.tools("sh", "-c", lines+" | dmindex load --secret /conn -")
+	s.fails(out, err, "full")
+	s.contains(s.redis("set", "key/more", strings.Repeat("v", 100)), "POOLFULL")
+	s.is(s.redis("get", "first"), "1")
+	s.is(s.redis("get", "key/00000000"), strings.Repeat("0", 100))
+	s.is(s.redis("del", "key/00000000"), "1")
+	s.is(s.redis("get", "key/00000000"), "")
+	s.is(s.redis("set", "first", "2"), "OK") // changes in place still have room
+	s.settled("1/1", "2/2")
+}

@@ -1,0 +1,56 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"regexp"
+	"strconv"
+)
+
+// exercise is a pod that writes, reads and remembers (test/exercise).
+type exercise struct {
+	*space
+	operations string // of a phase, at least
+}
+
+// startExercise starts the pod "exercise" and returns when it has begun.
+func (s *space) startExercise(operations int) *exercise {
+	s.Helper()
+	s.apply(toolsPod("exercise", "exercise", "run", "--secret", "/conn", "--for", "30m", "--rate", "1500"))
+	e := &exercise{s, strconv.Itoa(operations)}
+	s.eventually(long, "the exercise runs", func() (bool, string) {
+		out, err := s.try("exec", "exercise", "--", "exercise", "await", "100")
+		return err == nil, out
+	})
+	return e
+}
+
+// phase begins a phase and returns when it has its operations.
+func (e *exercise) phase(name string) {
+	e.Helper()
+	e.begin(name)
+	e.kubectl("exec", "exercise", "--", "exercise", "await", e.operations)
+}
+
+// begin begins a phase.
+func (e *exercise) begin(name string) {
+	e.Helper()
+	e.kubectl("exec", "exercise", "--", "exercise", "phase", name)
+}
+
+var verdict = regexp.MustCompile(`(?m)^failed requests: (\d+), stale reads: (\d+), keys read back: \d+, acknowledged writes lost: (\d+)$`)
+
+// finish ends the exercise: no request may have failed, no read may have been stale, no acknowledged write may be lost.
+func (e *exercise) finish() {
+	e.Helper()
+	e.kubectl("exec", "exercise", "--", "exercise", "stop")
+	e.eventually(long, "the exercise has read everything back", func() (bool, string) {
+		phase := e.jsonpath("pod/exercise", "{.status.phase}")
+		return phase == "Succeeded" || phase == "Failed", phase
+	})
+	log := e.kubectl("logs", "exercise")
+	e.Log(log)
+	if got := verdict.FindStringSubmatch(log); got == nil || got[1] != "0" || got[2] != "0" || got[3] != "0" {
+		e.Errorf("the exercise did not end as it should:\n%s", tail(log, 12))
+	}
+}

@@ -1,0 +1,119 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+const operatorSelector = "app.kubernetes.io/name=dmindex,app.kubernetes.io/component=operator"
+
+// versions are the resource versions of everything that the operator looks after: equal ones mean that nobody wrote.
+func (s *space) versions() string {
+	return s.jsonpath("dmi,dmmp,dmcp,pods,services,configmaps,secrets,poddisruptionbudgets",
+		`{range .items[*]}{.kind}/{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}`)
+}
+
+// TestSettled: a settled index is written by nobody.
+func TestSettled(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	s.fill()
+	s.stays(20*time.Second, "a settled index", s.versions)
+}
+
+// TestOperatorUpgrade: an operator that starts anew, also with another image, restarts no data pod.
+func TestOperatorUpgrade(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	e := s.startExercise(1000)
+	dataPods := func() string {
+		return s.jsonpath("pods", `{range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[0].restartCount} {.spec.containers[0].image}{"\n"}{end}`)
+	}
+	before := dataPods()
+	deployment := s.kubectl("--namespace", target.system, "get", "deployments", "--selector="+operatorSelector, "--output=name")
+	for _, image := range []string{target.nextImage, target.image} {
+		e.begin("operator " + image)
+		s.kubectl("--namespace", target.system, "set", "image", deployment, "*="+image)
+		// DMINDEX_IMAGE or the like follows the image in the chart; here it is the restart that matters.
+		s.kubectl("--namespace", target.system, "rollout", "restart", deployment)
+		s.kubectl("--namespace", target.system, "rollout", "status", deployment, "--timeout=80s")
+		s.settled("2/2", "2/2")
+		// The new operator leads and works: it answers a change.
+		s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":true}}`)
+		s.condition("Paused", "True")
+		s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":false}}`)
+		s.condition("Paused", "False")
+		s.settled("2/2", "2/2")
+	}
+	s.is(dataPods(), before)
+	e.finish()
+}
+
+// TestPaused: a paused index is left as it is, and caught up with afterwards.
+func TestPaused(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":true}}`)
+	s.condition("Paused", "True")
+	s.kubectl("scale", "dmcp", "x-compute", "--replicas=3")
+	s.stays(8*time.Second, "a paused index", func() string {
+		return s.jsonpath("pods", "{.items[*].metadata.name}") + s.jsonpath("dmi/x", "{.status.map.generation}")
+	})
+	s.is(s.redis("set", "k", "v"), "OK") // it goes on serving
+	s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":false}}`)
+	s.settled("2/2", "3/3")
+	s.is(s.redis("get", "k"), "v")
+}
+
+const sharedPool = `
+apiVersion: dmindex.io/v1alpha1
+kind: DMMemoryPool
+metadata: {name: shared}
+spec: {servers: 2, memory: 128Mi}
+`
+
+var sharingIndex = strings.Replace(indexManifest, "template: {servers: 2, memory: 128Mi}", "ref: {name: shared}, quota: 96Mi", 1)
+
+// TestDeletion: a deleted index gives its memory back, a new one of its name opens nothing of it.
+func TestDeletion(t *testing.T) {
+	s := newSpace(t)
+	s.apply(sharedPool)
+	for range 2 {
+		s.newIndex(sharingIndex, "2/2", "2/2")
+		s.is(s.redis("dbsize"), "0")
+		s.fill()
+		s.kubectl("delete", "dmi/x", "--timeout=80s")
+		s.eventually(long, "all memory is free, all pods of the index are gone", func() (bool, string) {
+			free := s.jsonpath("dmmp/shared", "granted {.status.granted} {.status.servers[*].chunksGranted}")
+			pods := s.jsonpath("pods", "{.items[*].metadata.name}")
+			granted := strings.Fields(strings.TrimPrefix(free, "granted"))
+			for _, g := range granted {
+				if g != "0" {
+					return false, free + ", pods " + pods
+				}
+			}
+			return !strings.Contains(pods, "x-compute"), free + ", pods " + pods
+		})
+		s.kubectl("delete", "pod/tools")
+		s.is(s.kubectl("get", "services,configmaps,secrets", "--selector=dmindex.io/index=x", "--output=name"), "")
+	}
+	// The space's own end deletes the namespace with pool, index and all, and waits for it.
+	s.apply(sharingIndex)
+}
+
+// TestMemoryPending: what does not fit into a pool waits, and says how much is missing where.
+func TestMemoryPending(t *testing.T) {
+	s := newSpace(t)
+	s.apply(sharedPool)
+	s.newIndex(sharingIndex, "2/2", "2/2")
+	s.apply(strings.ReplaceAll(sharingIndex, "{name: x}", "{name: y}"))
+	s.eventually(long, "y says what is missing", func() (bool, string) {
+		line := s.jsonpath("dmi/y", "{.status.conditions[*].reason} {.status.conditions[*].message}")
+		return strings.Contains(line, "MemoryPending") && strings.Contains(line, "shared"), line
+	})
+	s.kubectl("delete", "dmi/x", "--timeout=80s")
+	s.kubectl("wait", "dmi/y", "--for=condition=Available", "--timeout=80s")
+}

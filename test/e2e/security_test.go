@@ -1,0 +1,126 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// forward forwards a local port to a pod's and returns its address, until the test ends.
+func (s *space) forward(pod, port string) string {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, target.kubectl, "--namespace", s.namespace, "port-forward", "pod/"+pod, ":"+port)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		cancel()
+		cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	found := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line)
+	if found == "" {
+		s.Fatalf("port-forward said %q, %v", line, err)
+	}
+	return found
+}
+
+// probe connects with TLS, speaks, and returns the error that the server answers with; nil if it went on talking.
+func probe(address string, certificates ...tls.Certificate) error {
+	dialer := tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: short},
+		// It is the server that must refuse; this client takes any.
+		Config: &tls.Config{InsecureSkipVerify: true, Certificates: certificates, NextProtos: []string{"h2"}},
+	}
+	conn, err := dialer.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(short)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 9)) // the server's SETTINGS, or its refusal
+	return err
+}
+
+// foreign is a certificate that nobody here has signed.
+func foreign(t *testing.T) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// TestSecurity: memory servers speak only with those that the index's or the operator's authority knows, and pods have no more
+// rights than they need.
+func TestSecurity(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+
+	control := s.forward(s.memoryPods()[0], "7471")
+	f := func(what, want string, certificates ...tls.Certificate) {
+		t.Helper()
+		if err := probe(control, certificates...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("control port, %s: %v; want %q", what, err, want)
+		}
+	}
+	f("no certificate", "certificate required")
+	f("a foreign certificate", "unknown certificate authority", foreign(t))
+	if conn, err := net.DialTimeout("tcp", s.forward(s.memoryPods()[0], "7470"), short); err != nil {
+		t.Error(err)
+	} else {
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(short))
+		conn.Write([]byte(strings.Repeat("no token ", 100)))
+		if n, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("the fabric answered %d bytes to a connection without token", n)
+		} else if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+			t.Errorf("the fabric keeps a connection without token open for %v", short)
+		}
+	}
+
+	for _, pod := range append(s.memoryPods(), s.computePods()...) {
+		spec := s.jsonpath("pod/"+pod, "{.spec.automountServiceAccountToken} {.spec.containers[*].securityContext.readOnlyRootFilesystem} "+
+			"{.spec.securityContext.runAsNonRoot} {.spec.containers[*].volumeMounts[*].mountPath}")
+		s.contains(spec, "false true true")
+		if strings.Contains(spec, "serviceaccount") {
+			t.Errorf("%s has a token: %s", pod, spec)
+		}
+	}
+	// The operator itself.
+	operator := s.kubectl("--namespace", target.system, "get", "pods", "--selector="+operatorSelector, "--output=jsonpath={.items[0].spec.serviceAccountName}")
+	user := "--as=system:serviceaccount:" + target.system + ":" + operator
+	for _, c := range [][]string{{"create", "namespaces"}, {"create", "clusterroles"}, {"create", "pods/exec"}, {"*", "nodes"}, {"create", "serviceaccounts/token"}} {
+		out, _ := s.try("auth", "can-i", c[0], c[1], user)
+		s.contains(out, "no")
+	}
+}

@@ -1,0 +1,84 @@
+//go:build e2e && e2efull
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSoak scales, deletes, restarts and pauses at random under load, for E2E_SOAK (default 10m). The seed is printed; E2E_SEED=N
+// draws the same again.
+func TestSoak(t *testing.T) {
+	length := 10 * time.Minute
+	if text := os.Getenv("E2E_SOAK"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := rand.Uint64()
+	if text := os.Getenv("E2E_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("E2E_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	s.fill()
+	e := s.startExercise(1000)
+	size := 2
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		ready := fmt.Sprintf("%d/%d", size, size)
+		switch random.IntN(4) {
+		case 0, 1:
+			size = 1 + random.IntN(4)
+			e.begin(fmt.Sprintf("to %d", size))
+			s.scale(size)
+		case 2:
+			pods := s.computePods()
+			pod := pods[random.IntN(len(pods))]
+			e.begin("delete " + pod)
+			s.replaced(pod, ready, func(pod string) { s.kubectl("delete", "pod", pod, "--wait=false") })
+		case 3:
+			pods := s.memoryPods()
+			pod := pods[random.IntN(len(pods))]
+			e.begin("restart " + pod)
+			s.endContainer(pod)
+			s.settled("2/2", ready)
+		}
+		e.phase("calm")
+	}
+	s.filled()
+	e.finish()
+}
+
+// TestKinds brings up an index of every kind of key and routing and asks it.
+func TestKinds(t *testing.T) {
+	for _, routing := range []string{"Any", "Owner"} {
+		for name, key := range map[string]string{"uint64": "{type: Uint64}", "bytes16": "{type: Bytes, maxLength: 16}", "bytes1024": "{type: Bytes, maxLength: 1024}"} {
+			t.Run(routing+"-"+name, func(t *testing.T) {
+				s := newSpace(t)
+				manifest := strings.Replace(indexManifest, "{type: Bytes, maxLength: 64}", key, 1)
+				s.newIndex(strings.Replace(manifest, "spec:\n", "spec:\n  partitioning: {routing: "+routing+"}\n", 1), "2/2", "2/2")
+				for i := range 20 {
+					s.is(s.redis("set", fmt.Sprintf("key-%04d", i), fmt.Sprint(i)), "OK") // 8 bytes fit all of them
+				}
+				s.scale(3)
+				for i := range 20 {
+					s.is(s.redis("get", fmt.Sprintf("key-%04d", i)), fmt.Sprint(i))
+				}
+				s.is(s.redis("dbsize"), "20")
+			})
+		}
+	}
+}
