@@ -1,0 +1,161 @@
+// Package controllers makes DMIndex objects true: it owns pools and pods, admits indexes to memory servers and moves their partition
+// maps. Each reconciler gathers, decides with pure functions, then acts; everything it does can be repeated.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// How long until something is looked at again that nobody tells of.
+const (
+	recheck = 20 * time.Second // a settled object: do the servers still have what they had?
+	soon    = 2 * time.Second  // a server was asked for something and is not done
+)
+
+// base is what all reconcilers have.
+type base struct {
+	kube.Writer
+	dialer servers.Dialer
+	events events
+	image  string // --server-image
+	now    func() time.Time
+}
+
+// events is what the reconcilers need of an event recorder.
+type events interface {
+	Eventf(regarding runtime.Object, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// halt ends a list of steps: something must happen first. It is no failure.
+type halt struct {
+	reason, message string
+	after           time.Duration // look again then; 0 = an event will tell
+}
+
+func (h *halt) Error() string { return h.message }
+
+// result turns the outcome of a list of steps into what the controller's queue does.
+func result(err error) (ctrl.Result, error) {
+	var h *halt
+	switch {
+	case err == nil:
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	case errors.As(err, &h):
+		after := h.after
+		if after == 0 {
+			after = recheck
+		}
+		return ctrl.Result{RequeueAfter: after}, nil
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil // read something old; look again
+	}
+	return ctrl.Result{}, err
+}
+
+// explain is the reason and the message of the outcome of a list of steps.
+func explain(err error) (reason, message string) {
+	var h *halt
+	switch {
+	case err == nil:
+		return dmv1.ReasonAsDesired, ""
+	case errors.As(err, &h):
+		return h.reason, h.message
+	case errors.Is(err, kube.ErrNameTaken):
+		return dmv1.ReasonNameTaken, err.Error()
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+		return dmv1.ReasonPoolRefused, err.Error()
+	}
+	return dmv1.ReasonFailed, err.Error()
+}
+
+// passing says whether an object changed under the reconciler: it is called again for it.
+func passing(err error) bool { return apierrors.IsConflict(err) }
+
+// authority reads the certificate authority of owner, and makes it if there is none.
+func (b *base) authority(ctx context.Context, owner client.Object, labels map[string]string) (*pki.Authority, error) {
+	a, err := b.readAuthority(ctx, owner)
+	if err != nil || a != nil {
+		return a, err
+	}
+	pair, err := pki.NewAuthority("dmindex "+owner.GetNamespace()+"/"+owner.GetName(), b.now())
+	if err != nil {
+		return nil, err
+	}
+	secret := build.AuthoritySecret(owner.GetName(), owner.GetNamespace(), labels, pair)
+	if err := ctrl.SetControllerReference(owner, secret, b.Scheme()); err != nil {
+		return nil, err
+	}
+	// Created, not applied: an authority is never written over.
+	if err := b.Create(ctx, secret, kube.Owner); err != nil {
+		return nil, err
+	}
+	return pki.ParseAuthority(pair)
+}
+
+// readAuthority is nil if there is none.
+func (b *base) readAuthority(ctx context.Context, owner client.Object) (*pki.Authority, error) {
+	secret := &corev1.Secret{}
+	secret.Name, secret.Namespace = build.AuthorityName(owner.GetName()), owner.GetNamespace()
+	if err := b.Find(ctx, secret, secret); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if !metav1.IsControlledBy(secret, owner) {
+		return nil, &halt{dmv1.ReasonNameTaken, "Secret " + secret.Name + " is not of " + owner.GetName() + ": rename one of them or delete it", 0}
+	}
+	return pki.ParseAuthority(pair(secret))
+}
+
+func pair(s *corev1.Secret) pki.Pair {
+	return pki.Pair{Cert: s.Data[identity.CertFile], Key: s.Data[identity.KeyFile]}
+}
+
+// serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its content.
+func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []byte) (string, error) {
+	secret := &corev1.Secret{}
+	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
+	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	p := pair(secret)
+	if a.Review(p, leaf, b.now()) != "" {
+		var err error
+		if p, err = a.Issue(leaf, b.now()); err != nil {
+			return "", err
+		}
+	}
+	desired := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted)
+	if err := b.Apply(ctx, owner, desired); err != nil {
+		return "", err
+	}
+	return kube.Hash(desired.Data)
+}
+
+// condition sets a condition.
+func condition(conditions *[]metav1.Condition, generation int64, kind string, is bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	const longest = 2000
+	if len(message) > longest {
+		message = message[:longest]
+	}
+	apimeta.SetStatusCondition(conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation})
+}

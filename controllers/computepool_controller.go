@@ -1,0 +1,183 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+)
+
+// computePools reconciles DMComputePool: it makes pods and says who leaves. Those that leave are drained and deleted by the
+// reconciler of the index, which moves the partition map first.
+type computePools struct{ base }
+
+// computePoolScope is what was gathered about one compute pool.
+type computePoolScope struct {
+	pool     *dmv1.DMComputePool
+	index    *dmv1.DMIndex
+	ordinal  int    // of the pool in the index
+	identity string // of the index, once it can be served
+	image    string
+	template string
+	pods     []*corev1.Pod
+}
+
+// Reconcile makes one compute pool true.
+func (r *computePools) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+	s := &computePoolScope{pool: &dmv1.DMComputePool{}}
+	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !s.pool.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // everything goes with its owner
+	}
+	before := s.pool.Status.DeepCopy()
+	err = r.gather(ctx, s)
+	if err == nil && !s.pool.Spec.Paused {
+		err = r.reconcile(ctx, s)
+	}
+	if passing(err) {
+		return result(err)
+	}
+	s.summarize(err)
+	if err := kube.ApplyStatus(ctx, &r.Writer, s.pool, before, &s.pool.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	return result(err)
+}
+
+func (r *computePools) gather(ctx context.Context, s *computePoolScope) (err error) {
+	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentCompute); err != nil {
+		return err
+	}
+	index := &dmv1.DMIndex{}
+	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: s.pool.Spec.IndexName}, index); {
+	case apierrors.IsNotFound(err):
+		return &halt{dmv1.ReasonWaitingForIndex, "there is no DMIndex " + s.pool.Spec.IndexName + ": make it, or delete this pool", 0}
+	case err != nil:
+		return err
+	case !index.DeletionTimestamp.IsZero():
+		return &halt{dmv1.ReasonDeleting, "index " + index.Name + " is being deleted", 0}
+	}
+	s.index = index
+	s.ordinal = slices.IndexFunc(index.Spec.ComputePools, func(p dmv1.IndexComputePool) bool {
+		return build.ComputePoolOf(index, p) == s.pool.Name
+	})
+	if s.ordinal < 0 {
+		return &halt{dmv1.ReasonWaitingForIndex, "index " + index.Name + " does not name this pool in spec.computePools: make the index with a ref to it", 0}
+	}
+	s.image = s.pool.Spec.Image
+	if s.image == "" {
+		s.image = imageOf(index)
+	}
+	s.template, err = kube.Hash(map[string]any{"pod": s.pool.Spec.Pod, "image": s.image})
+	return err
+}
+
+func (r *computePools) reconcile(ctx context.Context, s *computePoolScope) error {
+	for _, object := range []client.Object{
+		build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute),
+		build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas),
+	} {
+		if err := r.Apply(ctx, s.pool, object); err != nil {
+			return err
+		}
+	}
+	configMap := &corev1.ConfigMap{}
+	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
+	case apierrors.IsNotFound(err):
+		return &halt{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0}
+	case err != nil:
+		return err
+	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
+		return &halt{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0}
+	}
+	s.identity = identityOf(s.index)
+	tls, err := r.security(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := r.renewTLS(ctx, s.pods, tls); err != nil {
+		return err
+	}
+	return r.act(ctx, s, tls)
+}
+
+// security makes the TLS Secret of the pool's servers, which trust the authorities of the index and of its memory pools.
+func (r *computePools) security(ctx context.Context, s *computePoolScope) (string, error) {
+	a, err := r.readAuthority(ctx, s.index)
+	if err != nil {
+		return "", err
+	}
+	if a == nil {
+		return "", &halt{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " is not there yet", 0}
+	}
+	trusted := [][]byte{a.PEM}
+	for _, p := range s.index.Spec.MemoryPools {
+		pool := &dmv1.DMMemoryPool{}
+		if err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.MemoryPoolOf(s.index, p)}, pool); err != nil {
+			return "", err
+		}
+		memory, err := r.readAuthority(ctx, pool)
+		if err != nil {
+			return "", err
+		}
+		if memory == nil {
+			return "", &halt{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " is not there yet", soon}
+		}
+		trusted = append(trusted, memory.PEM)
+	}
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.identity), pki.Bundle(trusted...))
+}
+
+// act does what decideComputePool says.
+func (r *computePools) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
+	actions := decideComputePool(s.view())
+	if actions.create > 0 {
+		// The cache may not have seen pods that were made a moment ago: ask the API server before making more.
+		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
+			return err
+		}
+		actions = decideComputePool(s.view())
+	}
+	for _, p := range s.pods {
+		switch id := podID(p); {
+		case slices.Contains(actions.remove, id):
+			if err := r.DeletePrecisely(ctx, p); err != nil {
+				return err
+			}
+		case slices.Contains(actions.leave, id):
+			r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "ComputeServerLeaving", "Leave", "pod %s hands over its ranges, then goes", p.Name)
+			if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationLeaving: r.now().UTC().Format(time.RFC3339)}); err != nil {
+				return err
+			}
+		}
+	}
+	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
+		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, s.image, s.template)
+		pod.Annotations[dmv1.AnnotationTLS] = tls
+		return pod, nil
+	})
+}
+
+func (s *computePoolScope) view() computePoolView {
+	v := computePoolView{replicas: int(s.pool.Spec.Replicas), identity: s.identity, template: s.template}
+	for _, p := range s.pods {
+		is, _ := ready(p)
+		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), ready: is,
+			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate]})
+	}
+	return v
+}
+
+func leaving(p *corev1.Pod) bool { return p.Annotations[dmv1.AnnotationLeaving] != "" }

@@ -1,0 +1,74 @@
+package controllers
+
+import "slices"
+
+// computePoolView is what is decided upon about the pods of a compute pool.
+type computePoolView struct {
+	replicas int    // that there shall be
+	identity string // of the index that they shall serve
+	template string // that they shall be made of
+	pods     []computePodView
+}
+
+type computePodView struct {
+	id       int
+	going    bool // is being deleted
+	ended    bool // will never run again
+	leaving  bool // was told to leave
+	ready    bool
+	identity string
+	template string
+}
+
+// computePoolActions is what to do next.
+type computePoolActions struct {
+	create int   // pods to be made
+	leave  []int // pods to be told to leave: they hand over their ranges first
+	remove []int // pods that serve nothing any more
+}
+
+// decideComputePool keeps as many servers as asked for. When the template changes, one more is made, and one of the old leaves as
+// soon as there are enough without it; so the pool is never below its size. When it shrinks, the highest numbers leave.
+func decideComputePool(v computePoolView) (a computePoolActions) {
+	var staying, outdated []int
+	ready, leaving := 0, 0
+	for _, p := range v.pods {
+		switch {
+		case p.going:
+			continue
+		case p.ended, p.identity != v.identity:
+			a.remove = append(a.remove, p.id)
+			continue
+		case p.leaving:
+			leaving++
+			continue
+		}
+		if p.ready {
+			ready++
+		}
+		if p.template != v.template {
+			outdated = append(outdated, p.id)
+		} else {
+			staying = append(staying, p.id)
+		}
+	}
+	slices.Sort(staying)
+	slices.Sort(outdated)
+	target := v.replicas
+	if len(outdated) > 0 {
+		target++
+	}
+	count := len(staying) + len(outdated)
+	a.create = max(0, target-count)
+
+	surplus := max(0, count-target)
+	if len(outdated) > 0 && surplus == 0 && count > v.replicas && ready > v.replicas && leaving == 0 {
+		surplus = 1 // the new one is ready: an old one goes
+	}
+	goers := append(staying, outdated...) // from the end
+	for range surplus {
+		a.leave = append(a.leave, goers[len(goers)-1])
+		goers = goers[:len(goers)-1]
+	}
+	return a
+}

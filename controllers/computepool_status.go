@@ -1,0 +1,48 @@
+package controllers
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// summarize writes what was found into the pool's status.
+func (s *computePoolScope) summarize(err error) {
+	status, generation := &s.pool.Status, s.pool.Generation
+	status.Image = s.image
+	status.Replicas, status.ReadyReplicas, status.Leaving = 0, 0, 0
+	for _, p := range s.pods {
+		is, _ := ready(p)
+		switch {
+		case going(p), ended(p):
+		case leaving(p):
+			status.Leaving++
+		default:
+			status.Replicas++
+			if is {
+				status.ReadyReplicas++
+			}
+		}
+	}
+	status.Selector = labels.SelectorFromSet(labels.Set{dmv1.LabelComponent: dmv1.ComponentCompute, dmv1.LabelPool: s.pool.Name}).String()
+
+	all := status.ReadyReplicas >= s.pool.Spec.Replicas
+	reason, message := explain(err)
+	switch {
+	case err != nil:
+	case all && status.Leaving > 0:
+		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are leaving", status.Leaving)
+	case all:
+		message = fmt.Sprintf("all %d compute servers are ready", status.ReadyReplicas)
+	default:
+		reason = dmv1.ReasonServersStarting
+		message = fmt.Sprintf("%d of %d compute servers are ready", status.ReadyReplicas, s.pool.Spec.Replicas)
+	}
+	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
+	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
+	if err == nil {
+		status.ObservedGeneration = generation
+	}
+}

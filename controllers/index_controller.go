@@ -1,0 +1,118 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// indexes reconciles DMIndex.
+type indexes struct{ base }
+
+// step is one step in the life of an index. It is done again at every reconciliation, and does nothing if all is as it should be.
+type step struct {
+	name string
+	do   func(*indexes, context.Context, *indexScope) error
+}
+
+// lifecycle is how an index comes to be and is kept. A step that has to wait for something halts the list. Steps that serve an
+// index which exists come after those that wait only while it is made: a memory server that is away must not keep partition
+// maps from changing.
+var lifecycle = []step{
+	{"pin the image", (*indexes).pinImage},
+	{"issue the index's authority and password", (*indexes).issueSecrets},
+	{"make the pools of templates", (*indexes).ensurePools},
+	{"make the Service", (*indexes).ensureService},
+	{"look at the memory servers", (*indexes).gatherMemory},
+	{"look at the compute servers", (*indexes).gatherCompute},
+	{"stop if data was lost", (*indexes).checkDataLoss},
+	{"choose memory servers", (*indexes).chooseMemory},
+	{"have the index admitted", (*indexes).admit},
+	{"tell compute servers of the index", (*indexes).configure},
+	{"divide the keys", (*indexes).divideKeys},
+}
+
+// Reconcile makes one index true.
+func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+	s := &indexScope{index: &dmv1.DMIndex{}}
+	if err := r.Get(ctx, request.NamespacedName, s.index); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := s.index.Status.DeepCopy()
+	switch {
+	case !s.index.DeletionTimestamp.IsZero():
+		if err = r.finalize(ctx, s); err == nil {
+			return ctrl.Result{}, nil
+		}
+		return r.finish(ctx, s, before, err)
+	case s.index.Spec.Paused:
+		return r.finish(ctx, s, before, r.pause(ctx, s))
+	case !controllerutil.ContainsFinalizer(s.index, dmv1.Finalizer):
+		base := s.index.DeepCopy()
+		controllerutil.AddFinalizer(s.index, dmv1.Finalizer)
+		if err := r.Patch(ctx, s.index, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
+			return result(client.IgnoreNotFound(err))
+		}
+	}
+	for _, step := range lifecycle {
+		if err = step.do(r, ctx, s); err != nil {
+			if _, halted := err.(*halt); !halted {
+				err = fmt.Errorf("%s: %w", step.name, err)
+			}
+			break
+		}
+	}
+	return r.finish(ctx, s, before, err)
+}
+
+// finish writes the status and says when to look again.
+func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMIndexStatus, err error) (ctrl.Result, error) {
+	if passing(err) {
+		return result(err)
+	}
+	s.summarize(err)
+	r.tell(s.index, before)
+	if err := kube.ApplyStatus(ctx, &r.Writer, s.index, before, &s.index.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	after, err := result(err)
+	if err == nil && s.waiting != "" {
+		after.RequeueAfter = soon
+	}
+	return after, err
+}
+
+// pause hands spec.paused on to the pools of templates, and looks without touching.
+func (r *indexes) pause(ctx context.Context, s *indexScope) error {
+	if imageOf(s.index) != "" {
+		if err := r.ensurePools(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := r.gatherMemory(ctx, s); err != nil {
+		return err
+	}
+	return r.gatherCompute(ctx, s)
+}
+
+// tell makes events of conditions that changed.
+func (r *indexes) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus) {
+	for _, kind := range []string{dmv1.ConditionAvailable, dmv1.ConditionDataLost} {
+		was, is := find(before.Conditions, kind), find(index.Status.Conditions, kind)
+		if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {
+			continue
+		}
+		level := corev1.EventTypeNormal
+		if (kind == dmv1.ConditionAvailable) != (is.Status == "True") {
+			level = corev1.EventTypeWarning
+		}
+		r.events.Eventf(index, nil, level, is.Reason, "Reconcile", "%s is now %s: %s", kind, is.Status, is.Message)
+	}
+}

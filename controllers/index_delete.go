@@ -1,0 +1,112 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	corev1 "k8s.io/api/core/v1"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// finalize gives the memory of a deleted index back, then lets it go. Memory whose pod is gone, or goes, is given back already. A
+// server that stays but does not answer holds the index, and the condition names it: its memory would be lost to everybody.
+func (r *indexes) finalize(ctx context.Context, s *indexScope) error {
+	if !controllerutil.ContainsFinalizer(s.index, dmv1.Finalizer) {
+		return nil
+	}
+	var held []string
+	for _, spec := range s.index.Spec.MemoryPools {
+		names, err := r.evictFrom(ctx, s, build.MemoryPoolOf(s.index, spec))
+		if err != nil {
+			return err
+		}
+		held = append(held, names...)
+	}
+	if len(held) > 0 {
+		return &halt{dmv1.ReasonDeleting, "memory of the index is still to be given back by " + strings.Join(held, ", ") + ": it does not answer. If it never will, delete the pod", soon * 2}
+	}
+	base := s.index.DeepCopy()
+	controllerutil.RemoveFinalizer(s.index, dmv1.Finalizer)
+	err := r.Patch(ctx, s.index, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner)
+	return client.IgnoreNotFound(err)
+}
+
+// evictFrom evicts the index from the servers of one pool and names the pods that did not answer.
+func (r *indexes) evictFrom(ctx context.Context, s *indexScope, name string) (held []string, err error) {
+	pool := &dmv1.DMMemoryPool{}
+	switch err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
+	case client.IgnoreNotFound(err) != nil:
+		return nil, err
+	case err != nil, !pool.DeletionTimestamp.IsZero():
+		return nil, nil
+	}
+	// A pool that was made for this index goes with it, unless somebody else uses it too.
+	shared, err := r.usedByOthers(ctx, s.index, name)
+	if err != nil || kindOfOwner(pool) == dmv1.KindIndex && !shared {
+		return nil, err
+	}
+	authority, err := r.readAuthority(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := listPods(ctx, r.Live, pool, dmv1.ComponentMemory)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pods {
+		if going(p) || ended(p) || p.Status.Phase == corev1.PodPending {
+			continue
+		}
+		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return r.withMemory(p, authority, f) }); err != nil {
+			held = append(held, fmt.Sprintf("%s (%v)", p.Name, err))
+		}
+	}
+	return held, nil
+}
+
+// evictAll evicts every incarnation of the index from one server.
+func (r *indexes) evictAll(ctx context.Context, s *indexScope, with func(func(servers.Memory) error) error) error {
+	return with(func(m servers.Memory) error {
+		described, err := m.Describe(ctx)
+		if err != nil {
+			return err
+		}
+		for _, identity := range earlier(described, string(s.index.UID), "") {
+			if err := m.Evict(ctx, identity); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *indexes) usedByOthers(ctx context.Context, index *dmv1.DMIndex, pool string) (bool, error) {
+	list := &dmv1.DMIndexList{}
+	if err := r.List(ctx, list, client.InNamespace(index.Namespace)); err != nil {
+		return false, err
+	}
+	for i := range list.Items {
+		if list.Items[i].UID != index.UID && usesMemoryPool(&list.Items[i], pool) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func kindOfOwner(object client.Object) string {
+	for _, o := range object.GetOwnerReferences() {
+		if o.Controller != nil && *o.Controller {
+			return o.Kind
+		}
+	}
+	return ""
+}

@@ -1,0 +1,144 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+)
+
+// gatherMemory looks at the memory pools and their servers, and judges.
+func (r *indexes) gatherMemory(ctx context.Context, s *indexScope) error {
+	recorded, err := recordedMemory(s.index)
+	if err != nil {
+		return err
+	}
+	var wanted []int
+	var observed []memoryObserved
+	for ordinal, spec := range s.index.Spec.MemoryPools {
+		p := memoryPoolOfIndex{spec: spec}
+		name := build.MemoryPoolOf(s.index, spec)
+		pool := &dmv1.DMMemoryPool{}
+		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
+		case apierrors.IsNotFound(err) && recorded == nil:
+			return &halt{dmv1.ReasonPoolMissing, "there is no DMMemoryPool " + name + ": make it, or correct spec.memoryPools of a new index", 0}
+		case apierrors.IsNotFound(err):
+			s.memoryPools = append(s.memoryPools, p) // all of its servers are gone
+			wanted = append(wanted, 0)
+			continue
+		case err != nil:
+			return err
+		}
+		p.pool = pool
+		if p.authority, err = r.readAuthority(ctx, pool); err != nil {
+			return err
+		}
+		if p.pods, err = listPods(ctx, r, pool, dmv1.ComponentMemory); err != nil {
+			return err
+		}
+		p.described = r.describeMemory(ctx, p.pods, p.authority)
+		for _, pod := range p.pods {
+			o := memoryObserved{id: build.MemoryServerID(ordinal, podID(pod)), pod: pod.Name, gone: going(pod) || ended(pod)}
+			if d := p.described[podID(pod)]; d != nil {
+				o.answered, o.incarnation = true, d.Incarnation
+			}
+			observed = append(observed, o)
+		}
+		s.memoryPools = append(s.memoryPools, p)
+		wanted = append(wanted, int(pool.Spec.Servers))
+	}
+	ordinal := func(id uint16) int { n, _ := build.MemoryServerPod(id); return n }
+	podName := func(id uint16) string {
+		n, pod := build.MemoryServerPod(id)
+		if n >= len(s.index.Spec.MemoryPools) {
+			return "?"
+		}
+		return build.PodName(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), pod)
+	}
+	s.verdict = judgeMemory(recorded, wanted, observed, ordinal, podName)
+	return r.confirmLoss(ctx, s)
+}
+
+// confirmLoss asks the API server whether pods that the cache does not have are really gone: nobody shall be told of lost data,
+// or lose an index to Recreate, because a cache is behind.
+func (r *indexes) confirmLoss(ctx context.Context, s *indexScope) error {
+	for i := range s.verdict.servers {
+		m := &s.verdict.servers[i]
+		if !s.verdict.recorded || m.state != dmv1.ServerLost {
+			continue
+		}
+		pod := &corev1.Pod{}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: m.pod}, pod)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return err
+		case !going(pod) && !ended(pod) && m.why == podGone:
+			m.state, m.why = dmv1.ServerUnreachable, ""
+		}
+	}
+	return nil
+}
+
+// missingMemory says which memory servers an index that is to be made waits for; empty if for none.
+func (s *indexScope) missingMemory() string {
+	var missing []string
+	for ordinal, p := range s.memoryPools {
+		answering := 0
+		for _, m := range s.verdict.servers {
+			if n, _ := build.MemoryServerPod(m.id); n == ordinal && m.state == dmv1.ServerReady {
+				answering++
+			}
+		}
+		if answering < int(p.pool.Spec.Servers) {
+			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name))
+		}
+	}
+	return strings.Join(missing, ", ")
+}
+
+// gatherCompute looks at the compute pods and asks their servers.
+func (r *indexes) gatherCompute(ctx context.Context, s *indexScope) error {
+	s.view.Desired = 0
+	for ordinal, spec := range s.index.Spec.ComputePools {
+		name := build.ComputePoolOf(s.index, spec)
+		pool := &dmv1.DMComputePool{}
+		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
+		case apierrors.IsNotFound(err):
+			return &halt{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, soon}
+		case err != nil:
+			return err
+		case pool.Spec.IndexName != s.index.Name:
+			return &halt{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0}
+		}
+		s.view.Desired += int(pool.Spec.Replicas)
+		pods, err := listPods(ctx, r, pool, dmv1.ComponentCompute)
+		if err != nil {
+			return err
+		}
+		for _, p := range pods {
+			s.compute = append(s.compute, computeServer{pod: p, pool: name, ordinal: ordinal})
+		}
+	}
+	each(len(s.compute), func(i int) {
+		c := &s.compute[i]
+		if c.pod.Status.PodIP == "" || c.pod.Status.Phase != corev1.PodRunning || s.authority == nil {
+			return
+		}
+		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
+		if err != nil {
+			return
+		}
+		defer client.Close()
+		c.described, _ = client.Describe(ctx)
+	})
+	return nil
+}

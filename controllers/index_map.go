@@ -1,0 +1,139 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/ownership"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// divideKeys reads the partition map at the home server and does what ownership.Step says.
+func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
+	p, pod, described := s.memoryPod(s.verdict.servers[0])
+	if described == nil {
+		return &halt{dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: " + names(s.verdict.servers[:1]), soon}
+	}
+	return r.withMemory(pod, p.authority, func(home servers.Memory) error {
+		reply, err := home.GetMap(ctx, identityOf(s.index))
+		if err != nil {
+			return err
+		}
+		s.observe(r.now())
+		if reply.Generation > 0 {
+			if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
+				return fmt.Errorf("read the partition map: %w", err)
+			}
+		}
+		actions, err := ownership.Step(s.view)
+		if err != nil {
+			return err
+		}
+		return r.move(ctx, s, home, actions)
+	})
+}
+
+// observe makes the view of what was gathered.
+func (s *indexScope) observe(now time.Time) {
+	s.view.Index, s.view.Keys, s.view.Servers = identityOf(s.index), keyType(s.index), nil
+	for i := range s.compute {
+		c := &s.compute[i]
+		is, since := ready(c.pod)
+		server := ownership.Server{
+			ID: c.id(), Pod: c.pod.Name,
+			RPC:   build.RPC(c.pod.Name, c.pool, s.index.Namespace),
+			RESP:  build.RESP(c.pod.Name, c.pool, s.index.Namespace),
+			Ready: is, ReadyFor: now.Sub(since),
+			Gone:    going(c.pod) || ended(c.pod),
+			Leaving: leaving(c.pod),
+		}
+		if at, err := time.Parse(time.RFC3339, c.pod.Annotations[dmv1.AnnotationLeaving]); err == nil {
+			server.LeftFor = now.Sub(at)
+		}
+		if d := c.described; d != nil {
+			server.Answered = true
+			server.Identity, server.Generation, server.Draining = d.Index, d.MapGeneration, d.Draining
+			server.DataLost = d.DataLost != ""
+		}
+		s.view.Servers = append(s.view.Servers, server)
+	}
+	slices.SortFunc(s.view.Servers, func(a, b ownership.Server) int { return int(int64(a.ID) - int64(b.ID)) })
+}
+
+// move does what was decided about the partition map and the servers that leave.
+func (r *indexes) move(ctx context.Context, s *indexScope, home servers.Memory, actions ownership.Actions) error {
+	if s.waiting == "" {
+		s.waiting = actions.Waiting
+	}
+	if actions.Swap != nil {
+		if err := r.swap(ctx, s, home, actions); err != nil {
+			return err
+		}
+	}
+	for _, server := range actions.Drain {
+		done, err := r.drain(ctx, s, server)
+		if err != nil || !done {
+			s.waiting = "compute server " + server.Pod + " finishes what it has"
+			continue // the others need not wait for it
+		}
+		actions.Delete = append(actions.Delete, server)
+	}
+	for _, server := range actions.Delete {
+		for _, c := range s.compute {
+			if c.pod.Name == server.Pod {
+				if err := r.DeletePrecisely(ctx, c.pod); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, actions ownership.Actions) error {
+	encoded, err := actions.Swap.Marshal(nil)
+	if err != nil {
+		return err
+	}
+	expected := uint64(0)
+	if s.view.Map != nil {
+		expected = s.view.Map.Generation
+	}
+	err = home.SwapMap(ctx, s.view.Index, expected, actions.Swap.Generation, encoded)
+	if errors.Is(err, servers.ErrOtherMap) {
+		return &halt{dmv1.ReasonMoving, "the partition map was changed by another operator", soon}
+	}
+	if err != nil {
+		return err
+	}
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "MapChanged", "SwapMap", "partition map %d -> %d: %d servers, %d ranges, %d moves",
+		expected, actions.Swap.Generation, len(actions.Swap.Servers), len(actions.Swap.Ranges), len(actions.Moves))
+	s.view.Map = actions.Swap
+	return nil
+}
+
+// drain has a leaving server finish what it has.
+func (r *indexes) drain(ctx context.Context, s *indexScope, server ownership.Server) (done bool, err error) {
+	for _, c := range s.compute {
+		if c.pod.Name != server.Pod {
+			continue
+		}
+		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
+		if err != nil {
+			return false, err
+		}
+		defer client.Close()
+		unfinished, err := client.Drain(ctx)
+		return unfinished == 0, err
+	}
+	return true, nil
+}

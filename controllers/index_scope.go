@@ -1,0 +1,89 @@
+package controllers
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/ownership"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// indexScope is what was gathered about one index. The steps fill it in, and the status is made of it.
+type indexScope struct {
+	index     *dmv1.DMIndex
+	authority *pki.Authority
+
+	memoryPools []memoryPoolOfIndex
+	verdict     memoryVerdict
+
+	compute []computeServer
+	view    ownership.View
+	waiting string // for what, while the index is served
+}
+
+// memoryPoolOfIndex is a memory pool with its servers.
+type memoryPoolOfIndex struct {
+	spec      dmv1.IndexMemoryPool
+	pool      *dmv1.DMMemoryPool // nil = there is none
+	authority *pki.Authority     // nil = not yet
+	pods      []*corev1.Pod
+	described map[int]*rpcv1.DescribeMemoryReply
+}
+
+// computeServer is a compute pod and what it said.
+type computeServer struct {
+	pod       *corev1.Pod
+	pool      string
+	ordinal   int
+	described *rpcv1.DescribeComputeReply // nil = it did not answer
+}
+
+func (c *computeServer) id() uint32 { return build.ComputeServerID(c.ordinal, podID(c.pod)) }
+
+// identityOf is the name under which memory servers know an index.
+func identityOf(index *dmv1.DMIndex) string {
+	if n := index.Annotations[dmv1.AnnotationIndexIncarnation]; n != "" {
+		return string(index.UID) + "/" + n
+	}
+	return string(index.UID)
+}
+
+// nextIncarnation is what the annotation says after the index is made anew.
+func nextIncarnation(index *dmv1.DMIndex) string {
+	n, err := strconv.Atoi(index.Annotations[dmv1.AnnotationIndexIncarnation])
+	if err != nil {
+		n = 0
+	}
+	return strconv.Itoa(n + 1)
+}
+
+// imageOf is the image that an index's servers run; empty before one was pinned.
+func imageOf(index *dmv1.DMIndex) string {
+	if index.Spec.Image != "" {
+		return index.Spec.Image
+	}
+	return index.Annotations[dmv1.AnnotationImage]
+}
+
+// recordedMemory are the memory servers on which the index was made, id to incarnation; nil before it was made.
+func recordedMemory(index *dmv1.DMIndex) (map[uint16]uint64, error) {
+	text := index.Annotations[dmv1.AnnotationMemory]
+	if text == "" {
+		return nil, nil
+	}
+	var recorded map[uint16]uint64
+	if err := json.Unmarshal([]byte(text), &recorded); err != nil || len(recorded) == 0 {
+		return nil, fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or delete the index", dmv1.AnnotationMemory, index.Name, err)
+	}
+	return recorded, nil
+}
+
+// keyType is the index's type of keys as partition maps have it.
+func keyType(index *dmv1.DMIndex) partition.KeyType { return partition.KeyType(index.Spec.Key.Type) }

@@ -1,0 +1,159 @@
+package controllers
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// summarize writes what was found into the index's status. err is the outcome of the steps.
+func (s *indexScope) summarize(err error) {
+	status := &s.index.Status
+	status.Identity, status.Image = identityOf(s.index), imageOf(s.index)
+	status.Endpoint = address(build.ServiceHost(s.index), config.PortRESP)
+	status.MemoryServers = nil
+	for _, m := range s.verdict.servers {
+		status.MemoryServers = append(status.MemoryServers, dmv1.IndexMemoryServer{
+			ID: int32(m.id), Pod: m.pod, Incarnation: strconv.FormatUint(m.incarnation, 16), State: m.state})
+	}
+	wanted := len(s.verdict.servers)
+	if !s.verdict.recorded {
+		wanted = 0
+		for _, p := range s.memoryPools {
+			if p.pool != nil {
+				wanted += int(p.pool.Spec.Servers)
+			}
+		}
+	}
+	status.MemoryReady = fmt.Sprintf("%d/%d", len(s.verdict.with(dmv1.ServerReady)), wanted)
+	if s.view.Map != nil || err == nil {
+		status.Map = mirror(s.view.Map)
+	}
+	status.ComputeServers = nil
+	readyCount := 0
+	for i := range s.compute {
+		server := s.computeState(&s.compute[i])
+		if server.State == dmv1.ServerReady {
+			readyCount++
+		}
+		status.ComputeServers = append(status.ComputeServers, server)
+	}
+	status.ComputeReady = fmt.Sprintf("%d/%d", readyCount, s.view.Desired)
+	s.conditions(err, readyCount)
+	if err == nil {
+		status.ObservedGeneration = s.index.Generation
+	}
+}
+
+func (s *indexScope) computeState(c *computeServer) dmv1.IndexComputeServer {
+	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting}
+	is, _ := ready(c.pod)
+	switch {
+	case going(c.pod), ended(c.pod), leaving(c.pod):
+		server.State = dmv1.ServerLeaving
+	case is:
+		server.State = dmv1.ServerReady
+	}
+	if s.view.Map != nil {
+		for _, r := range s.view.Map.Ranges {
+			if r.Owner == c.id() {
+				server.Ranges++
+			}
+		}
+		if _, member := s.view.Map.Server(c.id()); member && server.State == dmv1.ServerStarting {
+			server.State = dmv1.ServerUnreachable
+		}
+	}
+	return server
+}
+
+// conditions follow from what was found and how far the steps came.
+func (s *indexScope) conditions(err error, computeReady int) {
+	conditions, generation := &s.index.Status.Conditions, s.index.Generation
+	reason, message := explain(err)
+	lost, away := s.verdict.with(dmv1.ServerLost), s.verdict.with(dmv1.ServerUnreachable)
+
+	set := func(kind string, is bool, reason, message string) {
+		condition(conditions, generation, kind, is, reason, message)
+	}
+	if len(lost) > 0 && s.verdict.recorded {
+		set(dmv1.ConditionDataLost, true, dmv1.ReasonMemoryLost, "data was lost at "+names(lost))
+	} else {
+		set(dmv1.ConditionDataLost, false, dmv1.ReasonIntact, "")
+	}
+	paused := s.index.Spec.Paused
+	switch {
+	case paused && find(*conditions, dmv1.ConditionAvailable) != nil && len(lost) == 0:
+		// left as it was: nobody looked further
+	case len(lost) > 0:
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, orElse(message, "data was lost at "+names(lost)))
+	case len(away) > 0 && s.verdict.recorded:
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away)+"; requests that need it wait or fail")
+	case err != nil:
+		set(dmv1.ConditionAvailable, false, reason, message)
+	case computeReady == 0 || s.view.Map == nil:
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonWaitingForCompute, orElse(s.waiting, "no compute server is ready"))
+	default:
+		set(dmv1.ConditionAvailable, true, dmv1.ReasonServing, fmt.Sprintf("%d compute servers answer at %s", computeReady, s.index.Status.Endpoint))
+	}
+	switch {
+	case paused:
+		set(dmv1.ConditionProgressing, false, dmv1.ReasonPausedBySpec, "spec.paused is set")
+	case err != nil:
+		set(dmv1.ConditionProgressing, true, reason, message)
+	case s.waiting != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
+	case computeReady < s.view.Desired:
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonWaitingForCompute, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
+	default:
+		set(dmv1.ConditionProgressing, false, dmv1.ReasonAsDesired, "")
+	}
+	switch {
+	case len(away) > 0 && s.verdict.recorded:
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away))
+	case s.view.Map != nil && computeReady < s.view.Desired:
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
+	default:
+		set(dmv1.ConditionDegraded, false, dmv1.ReasonAsDesired, "")
+	}
+	pausedCondition(conditions, generation, paused)
+}
+
+// mirror is the part of a partition map that the status shows.
+func mirror(m *partition.Map) *dmv1.PartitionMap {
+	if m == nil {
+		return nil
+	}
+	shown := &dmv1.PartitionMap{Generation: int64(m.Generation), RangeCount: int32(len(m.Ranges))}
+	for i, r := range m.Ranges {
+		if i == dmv1.MaxMirroredRanges {
+			break
+		}
+		owner, _ := m.Server(r.Owner)
+		shown.Ranges = append(shown.Ranges, dmv1.PartitionRange{Start: base64.StdEncoding.EncodeToString(r.Start), Owner: owner.Name, Epoch: int64(r.Epoch)})
+	}
+	return shown
+}
+
+func find(conditions []metav1.Condition, kind string) *metav1.Condition {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}

@@ -1,0 +1,165 @@
+package controllers
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// pinImage remembers the image of the operator that first saw the index: later operators do not change it.
+func (r *indexes) pinImage(ctx context.Context, s *indexScope) error {
+	if imageOf(s.index) != "" {
+		return nil
+	}
+	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationImage: r.image})
+}
+
+// issueSecrets makes the index's certificate authority and the Secret with which programs connect. The password is made once.
+func (r *indexes) issueSecrets(ctx context.Context, s *indexScope) (err error) {
+	if s.authority, err = r.authority(ctx, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
+		return err
+	}
+	secret := build.ConnectionSecret(s.index, nil, s.authority.PEM)
+	live := &corev1.Secret{}
+	live.Name, live.Namespace = secret.Name, secret.Namespace
+	switch err := r.Find(ctx, live, live); {
+	case apierrors.IsNotFound(err):
+		// Created, not applied: a password is never written over.
+		secret.Data[build.KeyPassword] = []byte(rand.Text())
+		if err := ctrl.SetControllerReference(s.index, secret, r.Scheme()); err != nil {
+			return err
+		}
+		return r.Create(ctx, secret, kube.Owner)
+	case err != nil:
+		return err
+	}
+	if secret.Data[build.KeyPassword] = live.Data[build.KeyPassword]; len(secret.Data[build.KeyPassword]) == 0 {
+		secret.Data[build.KeyPassword] = []byte(rand.Text())
+	}
+	return r.Apply(ctx, s.index, secret)
+}
+
+// ensurePools makes the pools of templates. The replicas of a compute pool are written once, when it is made: afterwards they
+// belong to whoever scales it.
+func (r *indexes) ensurePools(ctx context.Context, s *indexScope) error {
+	image := imageOf(s.index)
+	for _, p := range s.index.Spec.MemoryPools {
+		if pool := build.MemoryPool(s.index, p, image); pool != nil {
+			if err := r.Apply(ctx, s.index, pool); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range s.index.Spec.ComputePools {
+		pool := build.ComputePool(s.index, p, image)
+		if pool == nil {
+			continue
+		}
+		if err := r.Find(ctx, pool, &dmv1.DMComputePool{}); apierrors.IsNotFound(err) {
+			if err := r.makeComputePool(ctx, s.index, pool); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+		if err := r.Apply(ctx, s.index, pool, []string{"spec", "replicas"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeComputePool writes what Apply must not own afterwards.
+func (r *indexes) makeComputePool(ctx context.Context, index *dmv1.DMIndex, pool *dmv1.DMComputePool) error {
+	born := &dmv1.DMComputePool{ObjectMeta: pool.ObjectMeta}
+	born.Spec.IndexName, born.Spec.Replicas = pool.Spec.IndexName, pool.Spec.Replicas
+	if err := ctrl.SetControllerReference(index, born, r.Scheme()); err != nil {
+		return err
+	}
+	err := r.Create(ctx, born, client.FieldOwner("dmindex-operator-creation"))
+	if apierrors.IsAlreadyExists(err) {
+		return nil // Apply finds out whose it is
+	}
+	return err
+}
+
+func (r *indexes) ensureService(ctx context.Context, s *indexScope) error {
+	return r.Apply(ctx, s.index, build.ClientService(s.index))
+}
+
+// checkDataLoss stops an index that lost data, or makes it anew if that is asked for.
+func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
+	lost := s.verdict.with(dmv1.ServerLost)
+	if len(lost) == 0 {
+		return nil
+	}
+	created := s.index.Annotations[dmv1.AnnotationCreated] != ""
+	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
+		return &halt{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", 0}
+	}
+	if created {
+		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, empty", names(lost))
+	}
+	// From here on nobody knows the old identity any more, whatever happens in between.
+	err := r.Annotate(ctx, s.index, map[string]string{
+		dmv1.AnnotationIndexIncarnation: nextIncarnation(s.index),
+		dmv1.AnnotationMemory:           "",
+		dmv1.AnnotationCreated:          "",
+	})
+	if err != nil {
+		return err
+	}
+	return &halt{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is made anew, empty", soon}
+}
+
+// chooseMemory remembers on which memory servers the index is made, before anything is written there.
+func (r *indexes) chooseMemory(ctx context.Context, s *indexScope) error {
+	if s.verdict.recorded {
+		return nil
+	}
+	if message := s.missingMemory(); message != "" {
+		return &halt{dmv1.ReasonWaitingForMemory, message, soon}
+	}
+	recorded := map[uint16]uint64{}
+	for _, m := range s.verdict.servers {
+		recorded[m.id] = m.incarnation
+	}
+	text, err := json.Marshal(recorded)
+	if err != nil {
+		return err
+	}
+	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationMemory: string(text)}); err != nil {
+		return err
+	}
+	s.verdict.recorded = true
+	return nil
+}
+
+// configure writes what compute servers must know of the index. From then on they can answer requests, so from then on lost memory
+// is lost data.
+func (r *indexes) configure(ctx context.Context, s *indexScope) error {
+	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationCreated: "true"}); err != nil {
+		return err
+	}
+	var servers []config.MemoryServer
+	for _, m := range s.verdict.servers {
+		ordinal, _ := build.MemoryServerPod(m.id)
+		pool := build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal])
+		servers = append(servers, config.MemoryServer{ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: build.Control(m.pod, pool, s.index.Namespace)})
+	}
+	configMap, err := build.ConfigMap(s.index, build.IndexConfig(s.index, identityOf(s.index), servers))
+	if err != nil {
+		return err
+	}
+	return r.Apply(ctx, s.index, configMap)
+}

@@ -1,0 +1,50 @@
+package build
+
+import (
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// ComputePod is the pod of a compute server of an index. ordinal is the pool's position in the index; identity is that of the
+// index at this time.
+func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, template string) *corev1.Pod {
+	spec := pool.Spec.ComputeServers
+	name := PodName(pool.Name, id)
+	p := pod(pool.Name, pool.Namespace, dmv1.ComponentCompute, id, spec.Pod, image, []string{
+		"computeserver",
+		fmt.Sprintf("--id=%d", ComputeServerID(ordinal, id)),
+		"--index-config=" + config.IndexFile,
+		fmt.Sprintf("--resp=:%d", config.PortRESP),
+		fmt.Sprintf("--rpc=:%d", config.PortRPC),
+		fmt.Sprintf("--metrics=:%d", config.PortMetrics),
+		"--tls-dir=" + config.TLSDir,
+		"--password-file=" + config.PasswordFile,
+		"--advertise-rpc=" + RPC(name, pool.Name, pool.Namespace),
+		"--advertise-resp=" + RESP(name, pool.Name, pool.Namespace),
+	})
+	p.Labels[dmv1.LabelIndex] = pool.Spec.IndexName
+	p.Annotations[dmv1.AnnotationIdentity] = identity
+	p.Annotations[dmv1.AnnotationTemplate] = template
+	c := &p.Spec.Containers[0]
+	c.Ports = append(c.Ports,
+		corev1.ContainerPort{Name: "resp", ContainerPort: config.PortRESP},
+		corev1.ContainerPort{Name: "rpc", ContainerPort: config.PortRPC})
+	c.Resources = resources(corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+	}, nil, spec.Pod.Resources)
+	c.VolumeMounts = append(c.VolumeMounts,
+		corev1.VolumeMount{Name: "index", MountPath: path.Dir(config.IndexFile), ReadOnly: true},
+		corev1.VolumeMount{Name: "auth", MountPath: path.Dir(config.PasswordFile), ReadOnly: true})
+	p.Spec.Volumes = append(p.Spec.Volumes,
+		corev1.Volume{Name: "index", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: ConfigMapName(pool.Spec.IndexName)},
+		}}},
+		secretVolume("auth", ConnectionName(pool.Spec.IndexName), corev1.KeyToPath{Key: KeyPassword, Path: path.Base(config.PasswordFile)}))
+	return p
+}

@@ -1,0 +1,119 @@
+package build
+
+import (
+	"maps"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// User is who the servers run as.
+const User = 65532
+
+const tlsVolume = "tls"
+
+// pod is what pods of memory and compute servers have in common. The container is still to be completed.
+func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image string, args []string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: meta(PodName(pool, id), namespace, selector(pool, component))}
+	for k, v := range t.Labels {
+		if _, ours := p.Labels[k]; !ours {
+			p.Labels[k] = v
+		}
+	}
+	p.Labels[dmv1.LabelServerID] = strconv.Itoa(id)
+	p.Annotations = map[string]string{}
+	maps.Copy(p.Annotations, t.Annotations)
+	p.Spec = corev1.PodSpec{
+		Hostname:                      p.Name,
+		Subdomain:                     pool,
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		TerminationGracePeriodSeconds: ptr.To(int64(60)),
+		NodeSelector:                  t.NodeSelector,
+		Tolerations:                   t.Tolerations,
+		Affinity:                      t.Affinity,
+		TopologySpreadConstraints:     spread(pool, component, t.TopologySpreadConstraints),
+		PriorityClassName:             t.PriorityClassName,
+		ImagePullSecrets:              t.ImagePullSecrets,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   ptr.To(true),
+			RunAsUser:      ptr.To(int64(User)),
+			RunAsGroup:     ptr.To(int64(User)),
+			FSGroup:        ptr.To(int64(User)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name:            component,
+			Image:           image,
+			ImagePullPolicy: t.ImagePullPolicy,
+			Args:            args,
+			Ports:           []corev1.ContainerPort{{Name: "metrics", ContainerPort: config.PortMetrics}},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false),
+				ReadOnlyRootFilesystem:   ptr.To(true),
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+			StartupProbe:   probe("/healthz", 2, 150), // five minutes: reserving much memory takes its time
+			LivenessProbe:  probe("/healthz", 10, 6),
+			ReadinessProbe: probe("/readyz", 2, 2),
+			VolumeMounts:   []corev1.VolumeMount{{Name: tlsVolume, MountPath: config.TLSDir, ReadOnly: true}},
+		}},
+		Volumes: []corev1.Volume{secretVolume(tlsVolume, ServerTLSName(pool))},
+	}
+	return p
+}
+
+func probe(path string, period, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("metrics")}},
+		PeriodSeconds:    period,
+		FailureThreshold: failures,
+		TimeoutSeconds:   2,
+	}
+}
+
+// spread puts the pods of a pool on different nodes as far as there are nodes, unless the template says otherwise.
+func spread(pool, component string, given []corev1.TopologySpreadConstraint) []corev1.TopologySpreadConstraint {
+	if len(given) > 0 {
+		return given
+	}
+	return []corev1.TopologySpreadConstraint{{
+		MaxSkew:           1,
+		TopologyKey:       corev1.LabelHostname,
+		WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector:     &metav1.LabelSelector{MatchLabels: selector(pool, component)},
+	}}
+}
+
+func secretVolume(name, secret string, items ...corev1.KeyToPath) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		Secret: &corev1.SecretVolumeSource{SecretName: secret, Items: items, DefaultMode: ptr.To(int32(0o440))},
+	}}
+}
+
+// resources are defaults, overlaid with what the template says.
+func resources(requests, limits corev1.ResourceList, t dmv1.Resources) corev1.ResourceRequirements {
+	overlay := func(base, over corev1.ResourceList) corev1.ResourceList {
+		all := corev1.ResourceList{}
+		maps.Copy(all, base)
+		maps.Copy(all, over)
+		if len(all) == 0 {
+			return nil
+		}
+		return all
+	}
+	r := corev1.ResourceRequirements{Requests: overlay(requests, t.Requests), Limits: overlay(limits, t.Limits)}
+	for name, limit := range r.Limits {
+		request, there := r.Requests[name]
+		if _, given := t.Requests[name]; there && !given && request.Cmp(limit) > 0 {
+			r.Requests[name] = limit // a default request never exceeds a given limit
+		}
+	}
+	return r
+}

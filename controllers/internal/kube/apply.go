@@ -1,0 +1,133 @@
+// Package kube writes objects: only when something would change, and never over somebody else's.
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// Owner is the field manager of all that the operator applies.
+const Owner = client.FieldOwner("dmindex-operator")
+
+// ErrNameTaken is returned when an object that must be written exists and belongs to somebody else.
+var ErrNameTaken = errors.New("name is taken")
+
+// Writer writes objects. Cached reads see only what the operator made; Live sees everything.
+type Writer struct {
+	client.Client
+	Live client.Reader
+}
+
+// Apply makes object as desired, as owned by owner, with server-side apply. Fields listed in except are not written. It writes
+// nothing if the object was applied like this before and has all that is desired.
+func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except ...[]string) error {
+	content, hash, err := w.content(owner, desired, except)
+	if err != nil {
+		return err
+	}
+	live := desired.DeepCopyObject().(client.Object)
+	what := fmt.Sprintf("%s %s", content.GetKind(), desired.GetName())
+	switch err := w.Find(ctx, desired, live); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("read %s: %w", what, err)
+	case !metav1.IsControlledBy(live, owner):
+		return fmt.Errorf("%w: %s exists and is not of %s: rename one of them or delete it", ErrNameTaken, what, owner.GetName())
+	case live.GetAnnotations()[dmv1.AnnotationApplied] == hash && w.has(live, content):
+		return nil
+	}
+	annotations := maps.Clone(content.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[dmv1.AnnotationApplied] = hash
+	content.SetAnnotations(annotations)
+	if err := w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(content), Owner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply %s: %w", what, err)
+	}
+	return nil
+}
+
+// Find reads an object from the cache and, if it is not there, from the API server: the cache holds only what carries the
+// operator's label, and lags.
+func (w *Writer) Find(ctx context.Context, desired, live client.Object) error {
+	err := w.Get(ctx, client.ObjectKeyFromObject(desired), live)
+	if apierrors.IsNotFound(err) {
+		return w.Live.Get(ctx, client.ObjectKeyFromObject(desired), live)
+	}
+	return err
+}
+
+// content is what is sent, and its hash.
+func (w *Writer) content(owner, desired client.Object, except [][]string) (*unstructured.Unstructured, string, error) {
+	object := desired.DeepCopyObject().(client.Object)
+	labels := maps.Clone(object.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[dmv1.LabelManagedBy] = dmv1.ManagedBy
+	object.SetLabels(labels)
+	if err := controllerutil.SetControllerReference(owner, object, w.Scheme()); err != nil {
+		return nil, "", err
+	}
+	gvk, err := apiutil.GVKForObject(object, w.Scheme())
+	if err != nil {
+		return nil, "", err
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, "", err
+	}
+	content := &unstructured.Unstructured{Object: fields}
+	content.SetGroupVersionKind(gvk)
+	unstructured.RemoveNestedField(fields, "status")
+	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
+	for _, path := range except {
+		unstructured.RemoveNestedField(fields, path...)
+	}
+	hash, err := Hash(fields)
+	return content, hash, err
+}
+
+// has says whether live has every field of content.
+func (w *Writer) has(live client.Object, content *unstructured.Unstructured) bool {
+	wanted := live.DeepCopyObject().(client.Object)
+	fields := content.DeepCopy().Object
+	empty, err := w.Scheme().New(content.GroupVersionKind())
+	if err != nil {
+		return false
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, empty); err != nil {
+		return false
+	}
+	wanted = empty.(client.Object)
+	wanted.GetObjectKind().SetGroupVersionKind(live.GetObjectKind().GroupVersionKind())
+	return equality.Semantic.DeepDerivative(wanted, live)
+}
+
+// Hash is a short hash of a value's JSON.
+func Hash(value any) (string, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}

@@ -1,0 +1,174 @@
+// Package ownership decides what the operator does next about the compute servers of an index and its partition map. It is pure:
+// from what is observed to the next actions, so that it can be run without Kubernetes. Whoever acts on it may die between any two
+// actions, and another one may act at the same time: every action is safe to repeat, and the map changes by compare-and-swap only.
+package ownership
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// How long to be patient.
+const (
+	// Grace is how long an owner that is not ready keeps its ranges: a container that restarts comes back sooner.
+	Grace = 30 * time.Second
+
+	// Gathering is how long the first map waits for servers that are not ready yet.
+	Gathering = 20 * time.Second
+
+	// FarewellLimit is how long a leaving server that owns nothing any more may take to hear of it and to drain.
+	FarewellLimit = 2 * time.Minute
+)
+
+// Server is a compute server as observed.
+type Server struct {
+	ID        uint32
+	Pod       string
+	RPC, RESP string
+
+	Ready    bool          // its pod is
+	ReadyFor time.Duration // how long it has been (not) ready
+	Gone     bool          // its pod is being deleted, or ended
+	Leaving  bool          // it was chosen to leave
+	LeftFor  time.Duration // since it was chosen
+
+	Answered   bool   // it said the following just now
+	Identity   string // index that it opened
+	Generation uint64 // of the map that it acts on
+	Draining   bool
+	DataLost   bool // it knows that a memory server lost its content
+}
+
+// View is what is observed.
+type View struct {
+	Index   string // identity
+	Keys    partition.KeyType
+	Desired int            // compute servers that there shall be
+	Map     *partition.Map // at the home memory server; nil = there is none yet
+	Servers []Server       // ascending by ID
+}
+
+// Actions are what to do next, in this order.
+type Actions struct {
+	// Swap is the map to put in the place of View.Map, unless nil. If that fails, nothing else of these actions may be done.
+	Swap  *partition.Map
+	Moves []partition.Move
+
+	// Drain are leaving servers to be drained, and deleted once they are.
+	Drain []Server
+
+	// Delete are servers whose pods can be deleted at once.
+	Delete []Server
+
+	// Waiting says what is waited for, for people; empty if nothing is left to do.
+	Waiting string
+}
+
+// Step decides the next actions.
+func Step(v View) (Actions, error) {
+	var a Actions
+	members := v.members()
+	next, err := v.next(members, &a)
+	if err != nil {
+		return Actions{}, err
+	}
+	v.farewell(next, &a)
+	return a, nil
+}
+
+// members are the servers that the map shall have.
+func (v View) members() (members []partition.Server) {
+	for _, s := range v.Servers {
+		if v.belongs(s) {
+			members = append(members, partition.Server{ID: s.ID, Name: s.Pod, RPC: s.RPC, RESP: s.RESP})
+		}
+	}
+	return members
+}
+
+// belongs says whether a server shall be in the map: it joins when it is ready, and stays until it leaves, is gone, or was not
+// ready for too long.
+func (v View) belongs(s Server) bool {
+	switch {
+	case s.Gone, s.Leaving, s.Answered && (s.Identity != v.Index || s.Draining):
+		return false
+	case s.Ready:
+		return true
+	case v.Map == nil:
+		return s.Answered // a server that opened the index may wait for its first map before it is ready
+	}
+	_, isMember := v.Map.Server(s.ID)
+	return isMember && s.ReadyFor < Grace
+}
+
+// next is the map after this step; it is nil as long as there is none.
+func (v View) next(members []partition.Server, a *Actions) (*partition.Map, error) {
+	if len(members) == 0 {
+		a.Waiting = "no compute server is ready"
+		return v.Map, nil // better a map of servers that are away than none
+	}
+	if v.Map == nil {
+		if len(members) < v.Desired && !v.gathered() {
+			a.Waiting = "more compute servers are starting; the first partition map waits a moment for them"
+			return nil, nil
+		}
+		first, err := partition.EqualWidth(v.Index, members, v.Keys)
+		a.Swap = first
+		return first, err
+	}
+	if slices.Equal(v.Map.Servers, members) {
+		return v.Map, nil
+	}
+	next, moves, err := partition.Plan(v.Map, members, partition.Options{Keys: v.Keys})
+	if err != nil {
+		return nil, err
+	}
+	if next != v.Map {
+		a.Swap, a.Moves = next, moves
+	}
+	return next, nil
+}
+
+// gathered says whether the first map has waited long enough.
+func (v View) gathered() bool {
+	for _, s := range v.Servers {
+		if v.belongs(s) && s.ReadyFor >= Gathering {
+			return true
+		}
+	}
+	return false
+}
+
+// farewell decides what becomes of the servers that leave.
+func (v View) farewell(next *partition.Map, a *Actions) {
+	for _, s := range v.Servers {
+		if s.Gone {
+			continue
+		}
+		if s.Answered && s.Identity != v.Index {
+			a.Delete = append(a.Delete, s) // it serves what the index was before; it cannot change that
+			continue
+		}
+		if !s.Leaving {
+			continue
+		}
+		if next != nil {
+			if _, owns := next.Server(s.ID); owns {
+				a.Waiting = "nobody is ready to take over from compute server " + s.Pod
+				continue
+			}
+		}
+		switch {
+		case a.Swap != nil:
+			a.Waiting = "compute server " + s.Pod + " hands over"
+		case next == nil, !s.Answered && !s.Ready, s.LeftFor > FarewellLimit:
+			a.Delete = append(a.Delete, s)
+		case s.Answered && s.Generation >= next.Generation:
+			a.Drain = append(a.Drain, s)
+		default:
+			a.Waiting = "compute server " + s.Pod + " has not heard of the newest partition map yet"
+		}
+	}
+}

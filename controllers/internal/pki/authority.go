@@ -1,0 +1,89 @@
+// Package pki makes the certificates of indexes and pools: an authority each, ECDSA on P-256.
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// How long certificates are good. They are renewed when less than RenewBefore is left.
+const (
+	AuthorityLife = 10 * 365 * 24 * time.Hour
+	LeafLife      = 90 * 24 * time.Hour
+	RenewBefore   = 30 * 24 * time.Hour
+	backdate      = 5 * time.Minute // clocks of nodes differ
+)
+
+// Authority signs certificates.
+type Authority struct {
+	PEM  []byte // its own certificate
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Pair is a certificate and its key, in PEM form.
+type Pair struct{ Cert, Key []byte }
+
+// NewAuthority makes an authority.
+func NewAuthority(name string, now time.Time) (Pair, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(AuthorityLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	return sign(template, nil)
+}
+
+// ParseAuthority reads what NewAuthority made.
+func ParseAuthority(p Pair) (*Authority, error) {
+	pair, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		return nil, fmt.Errorf("read a certificate authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, errors.New("read a certificate authority: it is not one of the operator's; delete its Secret to get a new one")
+	}
+	return &Authority{PEM: p.Cert, cert: pair.Leaf, key: key}, nil
+}
+
+// sign makes a certificate; without an authority it signs itself.
+func sign(template *x509.Certificate, by *Authority) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return Pair{}, err
+	}
+	parent, signer := template, key
+	if by != nil {
+		parent, signer = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return Pair{}, fmt.Errorf("sign a certificate for %s: %w", template.Subject.CommonName, err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
+	}, nil
+}

@@ -1,0 +1,161 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// Limits of calls. A call that a server does not answer must not keep a reconciler from the others.
+const (
+	callLimit  = 5 * time.Second
+	drainLimit = 10 * time.Second
+)
+
+// GRPC dials servers over mutual TLS, as the operator. Its certificates are made when needed and never stored.
+type GRPC struct {
+	mu    sync.Mutex
+	pairs map[string]issued // by the authority's certificate
+}
+
+type issued struct {
+	pair pki.Pair
+	at   time.Time
+}
+
+// NewGRPC is a dialer.
+func NewGRPC() *GRPC { return &GRPC{pairs: map[string]issued{}} }
+
+func (g *GRPC) dial(t Target) (*grpc.ClientConn, error) {
+	pair, err := g.pair(t.Authority)
+	if err != nil {
+		return nil, err
+	}
+	config, err := t.Authority.ClientConfig(pair, t.Name)
+	if err != nil {
+		return nil, err
+	}
+	// By address, not by name: the name of a new pod takes its time to spread. The certificate is still checked for the name.
+	conn, err := grpc.NewClient("passthrough:///"+t.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		return nil, fmt.Errorf("dial %s at %s: %w", t.Pod, t.Address, err)
+	}
+	return conn, nil
+}
+
+// pair is the operator's certificate under an authority, renewed every day.
+func (g *GRPC) pair(a *pki.Authority) (pki.Pair, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	for ca, i := range g.pairs {
+		if now.Sub(i.at) > 24*time.Hour {
+			delete(g.pairs, ca)
+		}
+	}
+	if i, ok := g.pairs[string(a.PEM)]; ok {
+		return i.pair, nil
+	}
+	pair, err := a.Issue(pki.Leaf{Name: "operator", URI: identity.Operator(), Client: true}, now)
+	if err != nil {
+		return pki.Pair{}, err
+	}
+	g.pairs[string(a.PEM)] = issued{pair, now}
+	return pair, nil
+}
+
+// Memory implements Dialer.
+func (g *GRPC) Memory(t Target) (Memory, error) {
+	conn, err := g.dial(t)
+	if err != nil {
+		return nil, err
+	}
+	return &memory{rpcv1.NewMemoryClient(conn), conn, t.Pod}, nil
+}
+
+// Compute implements Dialer.
+func (g *GRPC) Compute(t Target) (Compute, error) {
+	conn, err := g.dial(t)
+	if err != nil {
+		return nil, err
+	}
+	return &compute{rpcv1.NewComputeClient(conn), conn, t.Pod}, nil
+}
+
+type memory struct {
+	client rpcv1.MemoryClient
+	conn   *grpc.ClientConn
+	pod    string
+}
+
+func (m *memory) Close() { m.conn.Close() }
+
+// call runs one call with its limit and says in its error what was asked of whom. A code that is in known becomes that error.
+func call[Q, R any](ctx context.Context, limit time.Duration, pod, what string, f func(context.Context, *Q, ...grpc.CallOption) (*R, error), q *Q, known map[codes.Code]error) (*R, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := f(ctx, q)
+	if err == nil {
+		return r, nil
+	}
+	s := status.Convert(err)
+	if k := known[s.Code()]; k != nil {
+		return nil, fmt.Errorf("%s %s: %w: %s", what, pod, k, s.Message())
+	}
+	return nil, fmt.Errorf("%s %s: %s: %s", what, pod, s.Code(), s.Message())
+}
+
+func (m *memory) Describe(ctx context.Context) (*rpcv1.DescribeMemoryReply, error) {
+	return call(ctx, callLimit, m.pod, "describe memory server", m.client.Describe, &rpcv1.DescribeMemoryRequest{}, nil)
+}
+
+func (m *memory) Admit(ctx context.Context, index string, chunks uint64) error {
+	_, err := call(ctx, callLimit, m.pod, "admit the index to memory server", m.client.Admit,
+		&rpcv1.AdmitRequest{Index: index, QuotaChunks: chunks},
+		map[codes.Code]error{codes.ResourceExhausted: ErrNoRoom, codes.FailedPrecondition: ErrInUse})
+	return err
+}
+
+func (m *memory) Evict(ctx context.Context, index string) error {
+	_, err := call(ctx, callLimit, m.pod, "evict the index from memory server", m.client.Evict, &rpcv1.EvictRequest{Index: index}, nil)
+	return err
+}
+
+func (m *memory) GetMap(ctx context.Context, index string) (*rpcv1.MapReply, error) {
+	return call(ctx, callLimit, m.pod, "read the partition map at memory server", m.client.GetMap, &rpcv1.GetMapRequest{Index: index}, nil)
+}
+
+func (m *memory) SwapMap(ctx context.Context, index string, expected, generation uint64, encoded []byte) error {
+	_, err := call(ctx, callLimit, m.pod, "change the partition map at memory server", m.client.SwapMap,
+		&rpcv1.SwapMapRequest{Index: index, ExpectedGeneration: expected, Generation: generation, Map: encoded},
+		map[codes.Code]error{codes.Aborted: ErrOtherMap})
+	return err
+}
+
+type compute struct {
+	client rpcv1.ComputeClient
+	conn   *grpc.ClientConn
+	pod    string
+}
+
+func (c *compute) Close() { c.conn.Close() }
+
+func (c *compute) Describe(ctx context.Context) (*rpcv1.DescribeComputeReply, error) {
+	return call(ctx, callLimit, c.pod, "describe compute server", c.client.Describe, &rpcv1.DescribeComputeRequest{}, nil)
+}
+
+func (c *compute) Drain(ctx context.Context) (uint64, error) {
+	r, err := call(ctx, drainLimit+callLimit, c.pod, "drain compute server", c.client.Drain,
+		&rpcv1.DrainComputeRequest{LimitMilliseconds: uint32(drainLimit.Milliseconds())}, nil)
+	return r.GetUnfinished(), err
+}

@@ -1,0 +1,56 @@
+// Package servers speaks to memory and compute servers: what the controllers need of their services, and nothing else.
+package servers
+
+import (
+	"context"
+	"errors"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+)
+
+// Errors of calls, recognised by what the controllers do about them. All others: try again later.
+var (
+	// ErrNoRoom is returned by Admit when the server has not as much left as was asked for.
+	ErrNoRoom = errors.New("no room")
+
+	// ErrInUse is returned by Admit when the quota would fall below what is in use.
+	ErrInUse = errors.New("quota is below what is in use")
+
+	// ErrOtherMap is returned by SwapMap when the map is not the expected one any more.
+	ErrOtherMap = errors.New("partition map was changed by somebody else")
+)
+
+// Target is a server to speak to.
+type Target struct {
+	Namespace string
+	Pod       string
+	UID       string         // of the pod
+	Address   string         // its IP and port
+	Name      string         // in its certificate
+	Authority *pki.Authority // of that certificate; signs the operator's
+}
+
+// Memory is a memory server.
+type Memory interface {
+	Describe(context.Context) (*rpcv1.DescribeMemoryReply, error)
+	Admit(ctx context.Context, index string, chunks uint64) error
+	Evict(ctx context.Context, index string) error
+	GetMap(ctx context.Context, index string) (*rpcv1.MapReply, error)
+	SwapMap(ctx context.Context, index string, expected, generation uint64, encoded []byte) error
+	Close()
+}
+
+// Compute is a compute server.
+type Compute interface {
+	Describe(context.Context) (*rpcv1.DescribeComputeReply, error)
+	// Drain answers when the server has finished what it had, or says how much it has not.
+	Drain(ctx context.Context) (unfinished uint64, err error)
+	Close()
+}
+
+// Dialer reaches servers. Safe for concurrent use.
+type Dialer interface {
+	Memory(Target) (Memory, error)
+	Compute(Target) (Compute, error)
+}

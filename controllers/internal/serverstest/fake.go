@@ -1,0 +1,247 @@
+// Package serverstest has memory and compute servers that live in memory, for tests of controllers. They keep what real ones keep
+// and refuse what real ones refuse.
+package serverstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// Fleet is all servers of a test, by the UID of their pods. A server comes to be when it is first spoken to.
+type Fleet struct {
+	mu      sync.Mutex
+	next    uint64
+	memory  map[string]*memory
+	compute map[string]*compute
+	away    map[string]bool // by namespace/pod: does not answer
+
+	// Chunks is how many chunks each memory server has.
+	Chunks uint64
+
+	// Calls that change something, in order: "swap 2", "drain demo-compute-1", ...
+	Calls []string
+}
+
+// New is a fleet without servers.
+func New() *Fleet {
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, Chunks: 64}
+}
+
+const chunkBytes = 8 << 20
+
+type memory struct {
+	incarnation uint64
+	indexes     map[string]*admitted
+}
+
+type admitted struct {
+	quota      uint64
+	generation uint64
+	encoded    []byte
+}
+
+type compute struct {
+	index      string
+	generation uint64
+	draining   bool
+}
+
+// SetAway makes the server of a pod answer no more, or again.
+func (f *Fleet) SetAway(namespace, pod string, away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away[namespace+"/"+pod] = away
+}
+
+// Forget makes the memory server of a pod lose its content.
+func (f *Fleet) Forget(uid string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.memory, uid)
+}
+
+// Serve makes the compute server of a pod open an index, as one that starts does.
+func (f *Fleet) Serve(uid, index string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.compute[uid] = &compute{index: index}
+}
+
+// Follow makes the compute server of a pod act on a partition map.
+func (f *Fleet) Follow(uid string, generation uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.compute[uid]; c != nil {
+		c.generation = generation
+	}
+}
+
+// Admitted are the identities at the memory server of a pod, with their quotas.
+func (f *Fleet) Admitted(uid string) map[string]uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	quotas := map[string]uint64{}
+	if m := f.memory[uid]; m != nil {
+		for index, a := range m.indexes {
+			quotas[index] = a.quota
+		}
+	}
+	return quotas
+}
+
+// Changes are the calls so far.
+func (f *Fleet) Changes() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.Calls)
+}
+
+// Memory implements servers.Dialer.
+func (f *Fleet) Memory(t servers.Target) (servers.Memory, error) {
+	if t.Authority == nil || t.UID == "" || t.Address == "" {
+		return nil, fmt.Errorf("dial %s: incomplete target %+v", t.Pod, t)
+	}
+	return &memoryClient{f, t}, nil
+}
+
+// Compute implements servers.Dialer.
+func (f *Fleet) Compute(t servers.Target) (servers.Compute, error) {
+	if t.Authority == nil || t.UID == "" || t.Address == "" {
+		return nil, fmt.Errorf("dial %s: incomplete target %+v", t.Pod, t)
+	}
+	return &computeClient{f, t}, nil
+}
+
+var errAway = errors.New("does not answer")
+
+type memoryClient struct {
+	f *Fleet
+	t servers.Target
+}
+
+func (c *memoryClient) Close() {}
+
+// with runs do on the server's state, unless it is away.
+func (c *memoryClient) with(do func(*memory) error) error {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if c.f.away[c.t.Namespace+"/"+c.t.Pod] {
+		return fmt.Errorf("memory server %s %w", c.t.Pod, errAway)
+	}
+	m := c.f.memory[c.t.UID]
+	if m == nil {
+		c.f.next++
+		m = &memory{incarnation: 1000 + c.f.next, indexes: map[string]*admitted{}}
+		c.f.memory[c.t.UID] = m
+	}
+	return do(m)
+}
+
+func (c *memoryClient) Describe(context.Context) (reply *rpcv1.DescribeMemoryReply, err error) {
+	err = c.with(func(m *memory) error {
+		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks}
+		for _, index := range slices.Sorted(maps.Keys(m.indexes)) {
+			a := m.indexes[index]
+			reply.ChunksGranted += a.quota
+			reply.Indexes = append(reply.Indexes, &rpcv1.IndexUse{Index: index, QuotaChunks: a.quota, MapGeneration: a.generation})
+		}
+		return nil
+	})
+	return reply, err
+}
+
+func (c *memoryClient) Admit(_ context.Context, index string, chunks uint64) error {
+	return c.with(func(m *memory) error {
+		granted := uint64(0)
+		for other, a := range m.indexes {
+			if other != index {
+				granted += a.quota
+			}
+		}
+		if granted+chunks > c.f.Chunks {
+			return servers.ErrNoRoom
+		}
+		if m.indexes[index] == nil {
+			m.indexes[index] = &admitted{}
+		}
+		m.indexes[index].quota = chunks
+		c.f.Calls = append(c.f.Calls, fmt.Sprintf("admit %s", c.t.Pod))
+		return nil
+	})
+}
+
+func (c *memoryClient) Evict(_ context.Context, index string) error {
+	return c.with(func(m *memory) error {
+		delete(m.indexes, index)
+		c.f.Calls = append(c.f.Calls, fmt.Sprintf("evict %s", c.t.Pod))
+		return nil
+	})
+}
+
+func (c *memoryClient) GetMap(_ context.Context, index string) (reply *rpcv1.MapReply, err error) {
+	err = c.with(func(m *memory) error {
+		a := m.indexes[index]
+		if a == nil {
+			return fmt.Errorf("index %s is not admitted to %s", index, c.t.Pod)
+		}
+		reply = &rpcv1.MapReply{Generation: a.generation, Map: a.encoded}
+		return nil
+	})
+	return reply, err
+}
+
+func (c *memoryClient) SwapMap(_ context.Context, index string, expected, generation uint64, encoded []byte) error {
+	return c.with(func(m *memory) error {
+		a := m.indexes[index]
+		if a == nil {
+			return fmt.Errorf("index %s is not admitted to %s", index, c.t.Pod)
+		}
+		if a.generation != expected || generation <= expected {
+			return servers.ErrOtherMap
+		}
+		a.generation, a.encoded = generation, encoded
+		c.f.Calls = append(c.f.Calls, fmt.Sprintf("swap %d", generation))
+		return nil
+	})
+}
+
+type computeClient struct {
+	f *Fleet
+	t servers.Target
+}
+
+func (c *computeClient) Close() {}
+
+func (c *computeClient) with(do func(*compute) error) error {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	s := c.f.compute[c.t.UID]
+	if s == nil || c.f.away[c.t.Namespace+"/"+c.t.Pod] {
+		return fmt.Errorf("compute server %s %w", c.t.Pod, errAway)
+	}
+	return do(s)
+}
+
+func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
+	err = c.with(func(s *compute) error {
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining}
+		return nil
+	})
+	return reply, err
+}
+
+func (c *computeClient) Drain(context.Context) (unfinished uint64, err error) {
+	err = c.with(func(s *compute) error {
+		s.draining = true
+		c.f.Calls = append(c.f.Calls, "drain "+c.t.Pod)
+		return nil
+	})
+	return 0, err
+}

@@ -1,0 +1,65 @@
+package controllers
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// target is how to reach a pod's server.
+func target(p *corev1.Pod, port int, a *pki.Authority) servers.Target {
+	return servers.Target{
+		Namespace: p.Namespace, Pod: p.Name, UID: string(p.UID), Authority: a,
+		Address: address(p.Status.PodIP, port),
+		Name:    build.Host(p.Name, p.Labels[dmv1.LabelPool], p.Namespace),
+	}
+}
+
+// describeMemory asks the servers of all pods at once. Those that do not answer are not in the result.
+func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Authority) map[int]*rpcv1.DescribeMemoryReply {
+	replies := make([]*rpcv1.DescribeMemoryReply, len(pods))
+	each(len(pods), func(i int) {
+		b.withMemory(pods[i], a, func(m servers.Memory) error {
+			reply, err := m.Describe(ctx)
+			replies[i] = reply
+			return err
+		})
+	})
+	byID := map[int]*rpcv1.DescribeMemoryReply{}
+	for i, reply := range replies {
+		if reply != nil {
+			byID[podID(pods[i])] = reply
+		}
+	}
+	return byID
+}
+
+// withMemory runs f with a connection to a pod's server, if the pod can have one.
+func (b *base) withMemory(p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
+	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
+		return &halt{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", soon}
+	}
+	m, err := b.dialer.Memory(target(p, config.PortControl, a))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return f(m)
+}
+
+// each runs f for 0 to n-1 at once and waits for all.
+func each(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}

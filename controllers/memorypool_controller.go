@@ -1,0 +1,209 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+)
+
+// annotationRestarted of a memory pod is when its image was last changed in place.
+const annotationRestarted = "dmindex.io/restarted"
+
+// memoryPools reconciles DMMemoryPool.
+type memoryPools struct{ base }
+
+// memoryPoolScope is what was gathered about one memory pool.
+type memoryPoolScope struct {
+	pool      *dmv1.DMMemoryPool
+	image     string
+	authority *pki.Authority
+	pods      []*corev1.Pod
+	described map[int]*rpcv1.DescribeMemoryReply // by pod
+}
+
+// Reconcile makes one memory pool true.
+func (r *memoryPools) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}}
+	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !s.pool.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // everything goes with its owner
+	}
+	before := s.pool.Status.DeepCopy()
+	err = r.gather(ctx, s)
+	if err == nil && !s.pool.Spec.Paused {
+		err = r.reconcile(ctx, s)
+	}
+	if passing(err) {
+		return result(err)
+	}
+	s.summarize(err)
+	if err := kube.ApplyStatus(ctx, &r.Writer, s.pool, before, &s.pool.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	return result(err)
+}
+
+func (r *memoryPools) gather(ctx context.Context, s *memoryPoolScope) (err error) {
+	s.image = s.pool.Spec.Image
+	if s.image == "" {
+		s.image = s.pool.Annotations[dmv1.AnnotationImage]
+	}
+	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
+		return err
+	}
+	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
+		return err
+	}
+	s.described = r.describeMemory(ctx, s.pods, s.authority)
+	return nil
+}
+
+func (r *memoryPools) reconcile(ctx context.Context, s *memoryPoolScope) error {
+	if s.image == "" {
+		s.image = r.image
+		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationImage: s.image}); err != nil {
+			return err
+		}
+	}
+	tls, err := r.security(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, object := range []client.Object{
+		build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory),
+		build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, s.pool.Spec.Servers),
+	} {
+		if err := r.Apply(ctx, s.pool, object); err != nil {
+			return err
+		}
+	}
+	if err := r.renewTLS(ctx, s.pods, tls); err != nil {
+		return err
+	}
+	return r.act(ctx, s, tls)
+}
+
+// security makes the pool's authority and the TLS Secret of its servers, which trust the authorities of all indexes on the pool.
+func (r *memoryPools) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
+	if s.authority, err = r.authority(ctx, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
+		return "", err
+	}
+	indexes := &dmv1.DMIndexList{}
+	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
+		return "", err
+	}
+	trusted := [][]byte{s.authority.PEM}
+	for i := range indexes.Items {
+		index := &indexes.Items[i]
+		if !usesMemoryPool(index, s.pool.Name) {
+			continue
+		}
+		a, err := r.readAuthority(ctx, index)
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case a != nil:
+			trusted = append(trusted, a.PEM)
+		case metav1.IsControlledBy(s.pool, index):
+			return "", &halt{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " is not there yet", 0}
+		}
+	}
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), pki.Bundle(trusted...))
+}
+
+// act does what decideMemoryPool says.
+func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {
+	actions := decideMemoryPool(s.view(r.now()))
+	if actions.create > 0 {
+		// The cache may not have seen pods that were made a moment ago: ask the API server before making more.
+		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
+			return err
+		}
+		actions = decideMemoryPool(s.view(r.now()))
+	}
+	for _, p := range s.pods {
+		for _, id := range actions.remove {
+			if podID(p) == id {
+				r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one, its content is lost", p.Name, p.Status.Reason)
+				if err := r.DeletePrecisely(ctx, p); err != nil {
+					return err
+				}
+			}
+		}
+		if podID(p) == actions.restart {
+			if err := r.restart(ctx, s, p); err != nil {
+				return err
+			}
+		}
+	}
+	next := nextID(s.pool, s.pods)
+	if actions.create > 0 && next+actions.create-1 > build.MaxMemoryPodID {
+		return &halt{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has given out all its %d server ids: make a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
+	}
+	return r.createPods(ctx, s.pool, actions.create, next, func(id int) (*corev1.Pod, error) {
+		pod := build.MemoryPod(s.pool, id, s.image)
+		pod.Annotations[dmv1.AnnotationTLS] = tls
+		return pod, nil
+	})
+}
+
+// restart changes the image of a server in place: its container starts anew in the same pod and finds its region again.
+func (r *memoryPools) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod) error {
+	changed := p.DeepCopy()
+	changed.Spec.Containers[0].Image = s.image
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
+	changed.Annotations[annotationRestarted] = r.now().UTC().Format(time.RFC3339)
+	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
+	return r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner)
+}
+
+func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
+	v := memoryPoolView{servers: int(s.pool.Spec.Servers), image: s.image, now: now}
+	for _, p := range s.pods {
+		is, since := ready(p)
+		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
+		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: since,
+			image: p.Spec.Containers[0].Image, restarted: restarted})
+	}
+	return v
+}
+
+// usesMemoryPool says whether an index holds memory of a pool.
+func usesMemoryPool(index *dmv1.DMIndex, pool string) bool {
+	for _, p := range index.Spec.MemoryPools {
+		if build.MemoryPoolOf(index, p) == pool {
+			return true
+		}
+	}
+	return false
+}
+
+// kindOf is the kind of one of our objects; typed objects that were read do not say.
+func kindOf(object client.Object) schema.GroupVersionKind {
+	switch object.(type) {
+	case *dmv1.DMMemoryPool:
+		return dmv1.GroupVersion.WithKind(dmv1.KindMemoryPool)
+	case *dmv1.DMComputePool:
+		return dmv1.GroupVersion.WithKind(dmv1.KindComputePool)
+	case *dmv1.DMIndex:
+		return dmv1.GroupVersion.WithKind(dmv1.KindIndex)
+	}
+	panic(fmt.Sprintf("kindOf: %T is no kind of this group", object))
+}

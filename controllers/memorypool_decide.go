@@ -1,0 +1,59 @@
+package controllers
+
+import "time"
+
+// memoryPoolView is what is decided upon about the pods of a memory pool.
+type memoryPoolView struct {
+	servers int // that there shall be
+	image   string
+	now     time.Time
+	pods    []memoryPodView
+}
+
+type memoryPodView struct {
+	id         int
+	going      bool // is being deleted
+	ended      bool // will never run again
+	ready      bool
+	readySince time.Time
+	image      string
+	restarted  time.Time // when its image was last changed in place
+}
+
+// restartLimit is how long a server that is restarted in place may take before the next one follows all the same.
+const restartLimit = 5 * time.Minute
+
+// memoryPoolActions is what to do next.
+type memoryPoolActions struct {
+	create  int   // pods to be made
+	remove  []int // pods that ended
+	restart int   // pod whose image is to be changed in place; -1 = none
+}
+
+// decideMemoryPool replaces what is lost and changes images one server after the other. It never takes a server away: it holds
+// data.
+func decideMemoryPool(v memoryPoolView) memoryPoolActions {
+	a := memoryPoolActions{restart: -1}
+	there, quiet, outdated := 0, true, -1
+	for _, p := range v.pods {
+		if p.ended && !p.going {
+			a.remove = append(a.remove, p.id)
+		}
+		if p.ended || p.going {
+			continue
+		}
+		there++
+		if p.image != v.image && outdated < 0 {
+			outdated = p.id
+		}
+		back := p.restarted.IsZero() || p.readySince.After(p.restarted) || v.now.Sub(p.restarted) > restartLimit
+		if !p.ready || !back {
+			quiet = false
+		}
+	}
+	a.create = max(0, v.servers-there)
+	if quiet && a.create == 0 {
+		a.restart = outdated
+	}
+	return a
+}

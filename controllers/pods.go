@@ -1,0 +1,104 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// listPods are the pods of a pool, ascending by number.
+func listPods(ctx context.Context, from client.Reader, pool client.Object, component string) ([]*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	err := from.List(ctx, list, client.InNamespace(pool.GetNamespace()),
+		client.MatchingLabels{dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelPool: pool.GetName(), dmv1.LabelComponent: component})
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		if p := &list.Items[i]; metav1.IsControlledBy(p, pool) && podID(p) >= 0 {
+			pods = append(pods, p)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return podID(a) - podID(b) })
+	return pods, nil
+}
+
+// podID is the number of a pod in its pool; -1 if it has none.
+func podID(p *corev1.Pod) int {
+	id, err := strconv.Atoi(p.Labels[dmv1.LabelServerID])
+	if err != nil {
+		return -1
+	}
+	return id
+}
+
+// ready says whether a pod is ready, and since when it has been or has not been.
+func ready(p *corev1.Pod) (is bool, since time.Time) {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	return false, p.CreationTimestamp.Time
+}
+
+// going says whether a pod is being deleted, ended whether its containers will never run again.
+func going(p *corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() }
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// nextID is the number that a pool gives to its next pod. Numbers of pods that are there count too: an annotation may have been
+// lost with a backup.
+func nextID(pool client.Object, pods []*corev1.Pod) int {
+	next, err := strconv.Atoi(pool.GetAnnotations()[dmv1.AnnotationNextID])
+	if err != nil {
+		next = 0
+	}
+	for _, p := range pods {
+		next = max(next, podID(p)+1)
+	}
+	return next
+}
+
+// createPods makes pods with the next numbers. The numbers are taken before the pods are made, so that none is ever used twice.
+func (b *base) createPods(ctx context.Context, pool client.Object, count, next int, make func(id int) (*corev1.Pod, error)) error {
+	if count == 0 {
+		return nil
+	}
+	if err := b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(next + count)}); err != nil {
+		return err
+	}
+	for id := next; id < next+count; id++ {
+		pod, err := make(id)
+		if err != nil {
+			return err
+		}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+		if err := b.Create(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice within a minute or two.
+func (b *base) renewTLS(ctx context.Context, pods []*corev1.Pod, hash string) error {
+	for _, p := range pods {
+		if going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
+			continue
+		}
+		if err := b.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationTLS: hash}); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// RunOptions are the flags of the operator.
+type RunOptions struct {
+	ServerImage string
+	MetricsAddr string
+	HealthAddr  string
+	LeaderElect bool
+	Namespaces  []string // watched; none = all
+}
+
+// AddFlags defines the flags.
+func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of the servers of indexes and pools that name none (or DMINDEX_SERVER_IMAGE)")
+	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
+	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "let only one of several operators act")
+	flags.Func("namespace", "namespace to watch, may be repeated or separated by commas; none = all", func(v string) error {
+		for _, n := range strings.Split(v, ",") {
+			if n = strings.TrimSpace(n); n != "" {
+				o.Namespaces = append(o.Namespaces, n)
+			}
+		}
+		return nil
+	})
+}
+
+// NewScheme knows all types that the operator reads and writes.
+func NewScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), dmv1.AddToScheme(scheme))
+}
+
+// Run is the operator. It returns when ctx is done or when it lost the lead.
+func Run(ctx context.Context, o RunOptions) error {
+	if o.ServerImage == "" {
+		return errors.New("start the operator: no --server-image: name the image that servers run, usually the operator's own")
+	}
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil)))
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	scheme, err := NewScheme()
+	if err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         CacheOptions(o.Namespaces),
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddr},
+		HealthProbeBindAddress:        o.HealthAddr,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              "operator.dmindex.io",
+		LeaderElectionReleaseOnCancel: true, // Run is the last thing that the process does
+	})
+	if err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage}); err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// Main runs the operator with command-line arguments, until ctx is done.
+func Main(ctx context.Context, args []string) error {
+	var o RunOptions
+	flags := flag.NewFlagSet("operator", flag.ContinueOnError)
+	o.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("operator: %q is not understood; it takes flags only", flags.Arg(0))
+	}
+	return Run(ctx, o)
+}

@@ -1,0 +1,193 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// Alphabetically, as everywhere:
+//
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete;get;list;patch;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups="",resources=services,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmcomputepools,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmcomputepools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmcomputepools/status,verbs=patch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmindexes,verbs=get;list;patch;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmindexes/finalizers,verbs=update
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmindexes/status,verbs=patch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmmemorypools,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmmemorypools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmmemorypools/status,verbs=patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;get;list;patch;watch
+
+// Options of the controllers.
+type Options struct {
+	// ServerImage is the image of servers whose index and pool name none. Required.
+	ServerImage string
+
+	// Dialer reaches servers. Default: gRPC over mutual TLS.
+	Dialer servers.Dialer
+
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+
+	// Concurrency is how many objects of a kind are worked on at once. Default: 4. One that waits for a server that does not
+	// answer keeps one of them busy for some seconds.
+	Concurrency int
+
+	// SharedProcess lets several managers run in one process, for tests: the names of controllers need not be unique then.
+	SharedProcess bool
+}
+
+// CacheOptions is what the manager's cache must be made with: it holds only what the operator made, and above all not every Secret
+// of the cluster. No namespaces = all.
+func CacheOptions(namespaces []string) cache.Options {
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{dmv1.LabelManagedBy: dmv1.ManagedBy})}
+	o := cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&corev1.ConfigMap{}:             ours,
+		&corev1.Pod{}:                   ours,
+		&corev1.Secret{}:                ours,
+		&corev1.Service{}:               ours,
+		&policyv1.PodDisruptionBudget{}: ours,
+	}}
+	if len(namespaces) > 0 {
+		o.DefaultNamespaces = map[string]cache.Config{}
+		for _, n := range namespaces {
+			o.DefaultNamespaces[n] = cache.Config{}
+		}
+	}
+	return o
+}
+
+// SetupWithManager adds the reconcilers of all kinds to a manager whose cache has CacheOptions.
+func SetupWithManager(mgr ctrl.Manager, o Options) error {
+	if o.Dialer == nil {
+		o.Dialer = servers.NewGRPC()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 4
+	}
+	b := base{
+		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
+		dialer: o.Dialer, image: o.ServerImage, now: o.Now,
+		events: mgr.GetEventRecorder("dmindex-operator"),
+	}
+	options := controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess}
+	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}).WithOptions(options).
+		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex)).
+		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
+		Complete(&memoryPools{b})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}).WithOptions(options).
+		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex)).
+		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
+		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
+		Complete(&computePools{b})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}).WithOptions(options).
+		Owns(&dmv1.DMMemoryPool{}).Owns(&dmv1.DMComputePool{}).
+		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).
+		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
+		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
+		Complete(&indexes{b})
+}
+
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+func memoryPoolsOfIndex(_ context.Context, object client.Object) (requests []reconcile.Request) {
+	index, ok := object.(*dmv1.DMIndex)
+	if !ok {
+		return nil
+	}
+	for _, p := range index.Spec.MemoryPools {
+		requests = append(requests, request(index.Namespace, build.MemoryPoolOf(index, p)))
+	}
+	return requests
+}
+
+func computePoolsOfIndex(_ context.Context, object client.Object) (requests []reconcile.Request) {
+	index, ok := object.(*dmv1.DMIndex)
+	if !ok {
+		return nil
+	}
+	for _, p := range index.Spec.ComputePools {
+		requests = append(requests, request(index.Namespace, build.ComputePoolOf(index, p)))
+	}
+	return requests
+}
+
+// viaIndex is for objects that carry the name of their index: what concerns it concerns its pools.
+func (b *base) viaIndex(pools handler.MapFunc) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
+		name := object.GetLabels()[dmv1.LabelIndex]
+		if name == "" {
+			return nil
+		}
+		index := &dmv1.DMIndex{}
+		if err := b.Get(ctx, types.NamespacedName{Namespace: object.GetNamespace(), Name: name}, index); err != nil {
+			return nil
+		}
+		return pools(ctx, index)
+	})
+}
+
+// indexesOfPool are the indexes that name a pool.
+func (b *base) indexesOfPool(ctx context.Context, object client.Object) []reconcile.Request {
+	if pool, ok := object.(*dmv1.DMComputePool); ok {
+		return []reconcile.Request{request(pool.Namespace, pool.Spec.IndexName)}
+	}
+	return b.indexesOfMemoryPool(ctx, object.GetNamespace(), object.GetName())
+}
+
+// indexesOfPod are the indexes that a pod serves.
+func (b *base) indexesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
+	l := object.GetLabels()
+	if l[dmv1.LabelComponent] == dmv1.ComponentCompute {
+		return []reconcile.Request{request(object.GetNamespace(), l[dmv1.LabelIndex])}
+	}
+	return b.indexesOfMemoryPool(ctx, object.GetNamespace(), l[dmv1.LabelPool])
+}
+
+func (b *base) indexesOfMemoryPool(ctx context.Context, namespace, pool string) (requests []reconcile.Request) {
+	list := &dmv1.DMIndexList{}
+	if pool == "" || b.List(ctx, list, client.InNamespace(namespace)) != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if usesMemoryPool(&list.Items[i], pool) {
+			requests = append(requests, request(namespace, list.Items[i].Name))
+		}
+	}
+	return requests
+}
