@@ -17,8 +17,8 @@ const (
 	KeyPassword = "password"
 	KeyCA       = identity.CAFile
 	KeyHost     = "host"
-	KeyRESP     = "resp" // host:port for Redis clients
-	KeyRPC      = "rpc"  // host:port for the SDK
+	KeyRESP     = "resp"      // host:port for Redis clients
+	KeyRPC      = "endpoints" // host:port for the SDK, as client.SecretEndpoints has it
 )
 
 // AuthoritySecret keeps a certificate authority of an index or a pool.
