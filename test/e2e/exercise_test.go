@@ -43,6 +43,14 @@ var verdict = regexp.MustCompile(`(?m)^failed requests: (\d+), stale reads: (\d+
 // finish ends the exercise: no request may have failed, no read may have been stale, no acknowledged write may be lost.
 func (e *exercise) finish() {
 	e.Helper()
+	if failed := e.finishWithFailures(); failed != "0" {
+		e.Errorf("%s requests failed", failed)
+	}
+}
+
+// finishWithFailures is finish where servers died without a warning: requests may have failed, and their number is returned.
+func (e *exercise) finishWithFailures() (failed string) {
+	e.Helper()
 	e.kubectl("exec", "exercise", "--", "exercise", "stop")
 	e.eventually(long, "the exercise has read everything back", func() (bool, string) {
 		phase := e.jsonpath("pod/exercise", "{.status.phase}")
@@ -50,7 +58,9 @@ func (e *exercise) finish() {
 	})
 	log := e.kubectl("logs", "exercise")
 	e.Log(log)
-	if got := verdict.FindStringSubmatch(log); got == nil || got[1] != "0" || got[2] != "0" || got[3] != "0" {
-		e.Errorf("the exercise did not end as it should:\n%s", tail(log, 12))
+	got := verdict.FindStringSubmatch(log)
+	if got == nil || got[2] != "0" || got[3] != "0" {
+		e.Fatalf("the exercise did not end as it should:\n%s", tail(log, 12))
 	}
+	return got[1]
 }
