@@ -269,29 +269,36 @@ func (d *draft) check(b []byte, l *layout, a pool.Addr) {
 	invariants.Check(d.rightmost || below(last, d.high), "inner node %v: separator %x reaches the high fence %x", a, last, d.high)
 }
 
-// split moves the upper part of d into the node it returns, to be its right sibling; separator is its low fence. sibling must be
-// set by the caller on both.
+// split divides d near the middle, or near its end if the newest child came last, into d and its right sibling; separator is the low fence of
+// that. The caller sets the sibling of d.
 func (d *draft) split(l *layout, newLast bool) (right *draft, separator []byte) {
 	target := d.bytes(l) / 2
 	if newLast {
 		target = target * 9 / 5
 	}
-	at, used := 0, headerFixed
-	for at = 1; at < len(d.children)-1; at++ {
-		used += childBytes + 2 + len(d.seps[at-1])
-		if l.uint64Keys {
-			used -= 2
-		}
-		if used > target {
-			break
+	at, used := 1, headerFixed
+	for ; at < len(d.children)-1 && used < target; at++ {
+		used += childBytes + len(d.seps[at-1])
+		if !l.uint64Keys {
+			used += 2 - d.prefix()
 		}
 	}
-	separator = d.seps[at-1]
-	right = &draft{low: separator, high: d.high, rightmost: d.rightmost, sibling: d.sibling, level: d.level,
-		children: append([]pool.Addr(nil), d.children[at:]...), seps: append([][]byte(nil), d.seps[at:]...)}
-	d.children, d.seps = d.children[:at:at], d.seps[:at-1:at-1]
-	d.high, d.rightmost = separator, false
+	// The left part gets a high fence, which may make it too large where nine tenths were wanted; the middle always fits.
+	left, right, separator := d.parts(at)
+	for ; at > 1 && left.bytes(l) > l.nodeBytes; at-- {
+		left, right, separator = d.parts(at - 1)
+	}
+	*d = *left
 	return right, separator
+}
+
+// parts are d up to child at, and from it on.
+func (d *draft) parts(at int) (left, right *draft, separator []byte) {
+	separator = d.seps[at-1]
+	left = &draft{low: d.low, high: separator, level: d.level, children: d.children[:at:at], seps: d.seps[: at-1 : at-1]}
+	right = &draft{low: separator, high: d.high, rightmost: d.rightmost, sibling: d.sibling, level: d.level,
+		children: d.children[at:], seps: d.seps[at:]}
+	return left, right, separator
 }
 
 func (n *inner) String() string {
