@@ -1,0 +1,91 @@
+// Package sim is the fabric of the simulator: memory servers, NICs and the network between them in a world of package simenv, with every
+// delay in virtual time and every choice from the seed.
+//
+// Without a [Plan] requests take effect in the order in which a well-behaved NIC serves them, and a [Model] says when: that is for measuring
+// designs. With one there is an adversary, which does all that G1 to G3 of package verbs do not forbid (adversary.go): that is
+// for finding faults.
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// MaxQPs is how many queue pairs one connection may have.
+const MaxQPs = 1024
+
+// Options of a fabric.
+type Options struct {
+	Model Model // zero = Paper()
+	Plan  *Plan // nil = no adversary
+
+	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0 means an MTU.
+	Capabilities verbs.Capabilities
+}
+
+// mtu is the largest payload of an InfiniBand packet: what a dying client applies all or none of.
+const mtu = 4096
+
+// Fabric connects the processes and memory servers of one world.
+type Fabric struct {
+	world   *simenv.World
+	model   Model
+	caps    verbs.Capabilities
+	enemy   *adversary // nil = none
+	servers map[string]*Server
+	clients []*device
+	made    int // servers ever made
+}
+
+// New makes a fabric in w.
+func New(w *simenv.World, o Options) *Fabric {
+	f := &Fabric{world: w, model: o.Model, caps: o.Capabilities, servers: map[string]*Server{}}
+	if f.model == (Model{}) {
+		f.model = Paper()
+	}
+	if o.Plan != nil {
+		f.enemy = newAdversary(f, o.Plan)
+		f.caps = o.Plan.Capabilities
+	}
+	if f.caps.WholeWrite == 0 {
+		f.caps.WholeWrite = mtu
+	}
+	return f
+}
+
+// World is the one the fabric is in.
+func (f *Fabric) World() *simenv.World { return f.world }
+
+// Capabilities are those of every connection.
+func (f *Fabric) Capabilities() verbs.Capabilities { return f.caps }
+
+// Call is a two-sided call of process p to a memory server: do runs there, on one of its few cores, ordered after what p's requests
+// completed. It returns verbs.ErrDisconnected if the server is not there, and verbs.ErrTimeout if do would run too late; then it did not.
+func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do func()) error {
+	if p.Dead() {
+		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrClosed)
+	}
+	there, back := f.model.BaseRTT/2, f.model.BaseRTT/2
+	if f.enemy != nil {
+		there, back = there+f.enemy.delay(), back+f.enemy.delay()
+	}
+	p.Sleep(there)
+	s := f.servers[address]
+	if p.Dead() || s == nil {
+		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrDisconnected)
+	}
+	wait := s.cores.take(f.world.Now(), f.model.CallCost) - f.world.Now()
+	if there+wait+back > limit {
+		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrTimeout)
+	}
+	p.Sleep(wait)
+	if p.Dead() || f.servers[address] != s {
+		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrDisconnected)
+	}
+	do()
+	p.Sleep(back)
+	return nil
+}

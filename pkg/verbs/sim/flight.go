@@ -1,0 +1,294 @@
+package sim
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// flight is a list under way in the hands of the adversary.
+type flight struct {
+	enemy   *adversary
+	qp      *qp
+	parts   []*part
+	left    int // requests that are not through
+	known   bool
+	stopped bool
+	budget  int          // how many parts may still be served; negative = all
+	answer  simenv.Timer // tells the owner that all is through
+}
+
+// part is a request of a flight: its words are served at one moment or several.
+type part struct {
+	flight  *flight
+	r       verbs.Request
+	data    []byte // of a WRITE, as it was posted
+	at      []uint8
+	moments int
+	next    int // moment
+	state   state
+	timer   simenv.Timer
+
+	old    uint64 // of an atomic that has read its word and not yet written it
+	behind []*part
+}
+
+type state uint8
+
+const (
+	waiting state = iota
+	begun
+	through
+)
+
+// launch starts a list.
+func (e *adversary) launch(q *qp, list []verbs.Request) *flight {
+	f := &flight{enemy: e, qp: q, left: len(list), budget: -1}
+	f.answer.Do = f.tell
+	for i := range list {
+		p := &part{flight: f, r: list[i]}
+		p.timer.Do = p.serve
+		n := 1
+		switch p.r.Op {
+		case verbs.Write:
+			p.data = append([]byte(nil), p.r.Local...)
+			n = e.units(&p.r)
+		case verbs.Read:
+			n = e.units(&p.r)
+			scribble(p.r.Local)
+		}
+		p.at = make([]uint8, n)
+		p.moments = e.tear(n, p.r.Op == verbs.Write && e.plan.Capabilities.OrderedWrite, p.at)
+		f.parts = append(f.parts, p)
+	}
+	f.begin()
+	return f
+}
+
+// scribble spoils the buffer of a READ, which is the fabric's until the wait has ended.
+func scribble(b []byte) {
+	for i := range b {
+		b[i] = 0xA5
+	}
+}
+
+// begin schedules the requests that may begin.
+func (f *flight) begin() {
+	for i, p := range f.parts {
+		if p.state == waiting && f.mayBegin(i) {
+			p.state = begun
+			p.in(f.enemy.fabric.model.BaseRTT/2 + f.enemy.delay())
+		}
+	}
+}
+
+// in schedules the next moment of p.
+func (p *part) in(d time.Duration) {
+	f := p.flight
+	var owner *simenv.Process
+	if f.enemy.plan.HoldFrozen {
+		owner = f.qp.conn.device.process
+	}
+	w := f.enemy.fabric.world
+	w.Schedule(&p.timer, w.Now()+d, owner)
+}
+
+// mayBegin says whether G1 lets request i take effect now. Without Reorder everything waits for all before it.
+func (f *flight) mayBegin(i int) bool {
+	r := &f.parts[i].r
+	for _, before := range f.parts[:i] {
+		if before.state == through {
+			continue
+		}
+		b := &before.r
+		switch {
+		case !f.enemy.plan.Reorder,
+			b.Op == verbs.Write,                  // before anything after it
+			r.Fence,                              // and the READs and atomics before it
+			b.Op.Atomic() && r.Op != verbs.Write, // before a later READ or atomic
+			b.Op == verbs.Read && r.Op == verbs.Read && // only by capability
+				f.enemy.plan.Capabilities.OrderedReads:
+			return false
+		}
+	}
+	return true
+}
+
+// serve is one moment of p.
+func (p *part) serve() {
+	f := p.flight
+	w := f.enemy.fabric.world
+	w.Note(p.r.Remote<<8 | uint64(p.next))
+	if p.r.Op.Atomic() {
+		if !p.atomic() {
+			return
+		}
+	} else {
+		p.transfer(func(i int) bool { return int(p.at[i]) == p.next })
+		p.next++
+		if p.next == p.moments {
+			p.end()
+		} else {
+			p.in(f.enemy.gap())
+		}
+	}
+	if f.budget > 0 {
+		f.budget--
+	}
+	if f.budget == 0 {
+		f.stop()
+	}
+	f.enemy.served(f.qp)
+}
+
+// transfer moves the units that which chooses.
+func (p *part) transfer(which func(i int) bool) {
+	e := p.flight.enemy
+	region := p.flight.qp.conn.server.regions[p.r.Region][p.r.Remote:]
+	for i := range p.at {
+		if !which(i) {
+			continue
+		}
+		from, to := e.bounds(&p.r, i)
+		if p.r.Op == verbs.Write {
+			copy(region[from:to], p.data[from:to])
+		} else {
+			copy(p.r.Local[from:to], region[from:to])
+		}
+	}
+}
+
+// atomic executes p, or one half of it; false if it has to wait for another atomic on its word, or for its own second half.
+//
+// Atomics of a server exclude each other, so between the halves no other one on the word runs. A WRITE may, and is lost: unless the
+// provider says that it is safe (ReleaseByWrite).
+func (p *part) atomic() bool {
+	f := p.flight
+	s := f.qp.conn.server
+	at := word{p.r.Region, p.r.Remote}
+	mem := s.regions[at.region][at.remote:]
+	if first := s.busy[at]; first != nil && first != p {
+		first.behind = append(first.behind, p)
+		return false
+	}
+	if p.next == 0 {
+		p.old = binary.NativeEndian.Uint64(mem)
+		if changes := outcome(&p.r, p.old) != p.old; changes && f.enemy.plan.SplitAtomics && !f.enemy.plan.Capabilities.ReleaseByWrite {
+			p.next = 1
+			s.busy[at] = p
+			p.in(f.enemy.gap())
+			return false
+		}
+	}
+	p.store()
+	p.end()
+	return true
+}
+
+// store is the second half of an atomic; who waited behind it goes on.
+func (p *part) store() {
+	s := p.flight.qp.conn.server
+	mem := s.regions[p.r.Region][p.r.Remote:]
+	binary.NativeEndian.PutUint64(mem, outcome(&p.r, p.old))
+	binary.NativeEndian.PutUint64(p.r.Local, p.old)
+	p.leave()
+}
+
+// leave lets the next atomic on the word go on.
+func (p *part) leave() {
+	s, at := p.flight.qp.conn.server, word{p.r.Region, p.r.Remote}
+	if s.busy[at] == p {
+		delete(s.busy, at)
+	}
+	for _, next := range p.behind {
+		if !next.flight.stopped {
+			next.in(0)
+		}
+	}
+	p.behind = nil
+}
+
+// end is when p is through.
+func (p *part) end() {
+	f := p.flight
+	p.state = through
+	f.left--
+	if f.left > 0 {
+		f.begin()
+		return
+	}
+	e := f.enemy
+	e.fabric.world.Schedule(&f.answer, e.fabric.world.Now()+e.fabric.model.BaseRTT/2+e.delay(), nil)
+}
+
+// tell lets the owner know that all took effect.
+func (f *flight) tell() {
+	f.known = true
+	if t := f.qp.waiter; t != nil {
+		t.Wake(f.enemy.fabric.world.Now())
+	}
+}
+
+// abandon is what happens when the owner dies or its connection is lost: what is under way goes on, all of it or for a while, or stops
+// at once; what a process on shm has under way stops with it.
+func (f *flight) abandon() {
+	if f.stopped || f.left == 0 {
+		return
+	}
+	for _, p := range f.parts { // the buffers are the owner's again
+		if p.r.Op != verbs.Write {
+			p.r.Local = make([]byte, len(p.r.Local))
+		}
+	}
+	r := f.enemy.rand
+	switch {
+	case f.enemy.plan.HoldFrozen && f.qp.conn.device.process.Dead(), r.IntN(3) == 0:
+		f.stop()
+	case r.IntN(2) == 0:
+		f.budget = 1 + r.IntN(8)
+	}
+}
+
+// stop lets nothing of the flight take effect after this call. Blocks of WholeWrite bytes of a WRITE, counted from its start, are
+// there whole or not at all, so those that are begun are ended.
+func (f *flight) stop() {
+	w := f.enemy.fabric.world
+	if f.stopped {
+		return
+	}
+	f.stopped = true
+	w.Cancel(&f.answer)
+	for _, p := range f.parts {
+		w.Cancel(&p.timer)
+		switch {
+		case p.state != begun:
+		case p.r.Op.Atomic():
+			if p.next == 1 && f.enemy.rand.IntN(2) == 0 {
+				p.store()
+			} else {
+				p.leave()
+			}
+		case p.r.Op == verbs.Write && p.next > 0:
+			p.completeBlocks()
+		}
+	}
+}
+
+// completeBlocks serves what is missing of blocks of which something was served.
+func (p *part) completeBlocks() {
+	e := p.flight.enemy
+	whole := max(8, e.plan.Capabilities.WholeWrite)
+	block := func(i int) int {
+		from, _ := e.bounds(&p.r, i)
+		return from / whole
+	}
+	begun := map[int]bool{}
+	for i := range p.at {
+		if int(p.at[i]) < p.next {
+			begun[block(i)] = true
+		}
+	}
+	p.transfer(func(i int) bool { return int(p.at[i]) >= p.next && begun[block(i)] })
+}

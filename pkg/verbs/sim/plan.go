@@ -1,0 +1,152 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Plan is what the adversary of one run does. It is data: it prints as JSON, a run with the same seed and plan is the same run, and
+// [Shrink] makes it smaller.
+type Plan struct {
+	Capabilities verbs.Capabilities // what the fabric offers; the adversary breaks what it does not
+	Tear         int                // at up to how many moments the words of a READ or WRITE are served; 1 = none is torn
+	Reorder      bool               // of a list, whatever G1 leaves open
+	SplitAtomics bool               // an atomic reads and writes at two moments; WRITEs of the same word in between are lost
+	HoldFrozen   bool               // requests of a frozen process stand still too, as on shm; else its NIC goes on
+	Delay        time.Duration      // mean of what is added to the way of a request
+	Stall        int                // one of how many requests waits far longer; 0 = none
+	StallFor     time.Duration      // at most
+	Faults       []Fault            `json:",omitempty"`
+}
+
+// Kind of a fault.
+type Kind string
+
+// The kinds of faults.
+const (
+	Crash   Kind = "crash"   // the process dies; what it has under way may go on for a while and stops anywhere
+	Freeze  Kind = "freeze"  // the process stands still for a time
+	Drop    Kind = "drop"    // the connection is lost; what is under way may go on for a while and stops anywhere
+	Restart Kind = "restart" // the memory server's process dies and finds its content again
+	Lose    Kind = "lose"    // the memory server comes back without its content
+	Drift   Kind = "drift"   // the process's clock runs faster or slower from then on
+	Jump    Kind = "jump"    // the process's clock jumps forward, as after a suspend
+)
+
+// Fault is one event of a plan. It happens right after a part of a request has taken effect: so between any two requests, and in
+// the midst of a READ or WRITE.
+type Fault struct {
+	Kind    Kind
+	Process string        // whose parts are counted, and whom it meets; of Restart and Lose the server of that part
+	Part    int           // after how many parts of that process
+	For     time.Duration `json:",omitempty"` // of Freeze and Jump
+	PPM     int64         `json:",omitempty"` // of Drift
+}
+
+// String is the plan as JSON in one line.
+func (p *Plan) String() string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Sprintf("unprintable plan: %v", err)
+	}
+	return string(b)
+}
+
+// ParsePlan reads what String wrote.
+func ParsePlan(s string) (*Plan, error) {
+	p := new(Plan)
+	if err := json.Unmarshal([]byte(s), p); err != nil {
+		return nil, fmt.Errorf("read a fault plan: %w", err)
+	}
+	return p, nil
+}
+
+// Menu says what faults a plan may have.
+type Menu struct {
+	Kinds     []Kind
+	Processes []string // whom they may meet
+	Parts     int      // they come before so many parts of a process
+	Most      int      // at most so many faults
+}
+
+// NewPlan makes a plan of random choices.
+func NewPlan(r *rand.Rand, m Menu) *Plan {
+	coin := func(n int) bool { return r.IntN(n) == 0 }
+	p := &Plan{
+		Capabilities: verbs.Capabilities{
+			MaskedAtomics: coin(2), OrderedReads: coin(4), CacheLineAtomic: coin(4), OrderedWrite: coin(4), ReleaseByWrite: coin(4),
+			WholeWrite: []int{8, 8, 64, 1024, mtu}[r.IntN(5)],
+		},
+		Tear:         []int{1, 2, 3, 5, 8}[r.IntN(5)],
+		Reorder:      !coin(4),
+		SplitAtomics: coin(2),
+		HoldFrozen:   coin(2),
+		Delay:        []time.Duration{100, 1000, 1000, 10_000}[r.IntN(4)],
+	}
+	if coin(2) {
+		p.Stall, p.StallFor = 20+r.IntN(500), time.Duration(r.Int64N(int64(2*time.Millisecond)))
+	}
+	if len(m.Kinds) == 0 || len(m.Processes) == 0 || m.Parts == 0 {
+		return p
+	}
+	for range r.IntN(m.Most + 1) {
+		f := Fault{
+			Kind: m.Kinds[r.IntN(len(m.Kinds))], Process: m.Processes[r.IntN(len(m.Processes))], Part: 1 + r.IntN(m.Parts),
+		}
+		switch f.Kind {
+		case Freeze, Jump:
+			// From a moment to far beyond any lease, with as many short as long ones.
+			f.For = time.Duration(1000) << r.IntN(24)
+		case Drift:
+			f.PPM = int64(r.IntN(400_001) - 200_000)
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	return p
+}
+
+// Shrink makes a plan with which fails is true as small as it can, by leaving out what is not needed. It calls fails often.
+func Shrink(p *Plan, fails func(*Plan) bool) *Plan {
+	best := *p
+	try := func(change func(*Plan)) bool {
+		next := best
+		next.Faults = append([]Fault(nil), best.Faults...)
+		change(&next)
+		if next.String() == best.String() || !fails(&next) {
+			return false
+		}
+		best = next
+		return true
+	}
+	for smaller := true; smaller; {
+		smaller = false
+		for i := len(best.Faults) - 1; i >= 0; i-- {
+			smaller = try(func(n *Plan) { n.Faults = append(n.Faults[:i], n.Faults[i+1:]...) }) || smaller
+		}
+		for _, change := range []func(*Plan){
+			func(n *Plan) { n.Tear = 1 },
+			func(n *Plan) { n.Tear = max(1, n.Tear-1) },
+			func(n *Plan) { n.Reorder = false },
+			func(n *Plan) { n.SplitAtomics = false },
+			func(n *Plan) { n.HoldFrozen = false },
+			func(n *Plan) { n.Stall, n.StallFor = 0, 0 },
+			func(n *Plan) { n.Delay = min(n.Delay, 100) },
+			func(n *Plan) { n.Capabilities.WholeWrite = mtu },
+			func(n *Plan) { n.Capabilities.OrderedReads = true },
+			func(n *Plan) { n.Capabilities.OrderedWrite = true },
+			func(n *Plan) { n.Capabilities.CacheLineAtomic = true },
+			func(n *Plan) { n.Capabilities.MaskedAtomics = true },
+			func(n *Plan) { n.Capabilities.ReleaseByWrite = true },
+		} {
+			smaller = try(change) || smaller
+		}
+		for i := range best.Faults {
+			smaller = try(func(n *Plan) { n.Faults[i].For /= 2 }) || smaller
+		}
+	}
+	return &best
+}

@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// qp is a verbs.QP.
+type qp struct {
+	conn    *conn
+	arena   *verbs.Arena
+	tally   verbs.Tally
+	limit   time.Duration
+	err     error
+	started bool
+	waiter  *simenv.Task
+
+	// Without an adversary: the list under way, which takes effect when the timer fires, and when its owner knows.
+	list   []verbs.Request
+	effect simenv.Timer
+	done   time.Duration
+
+	flight *flight // with an adversary
+}
+
+func newQP(c *conn, a *verbs.Arena) *qp {
+	q := &qp{conn: c, arena: a, limit: verbs.DefaultLimit}
+	q.effect.Do = q.takeEffect
+	return q
+}
+
+// Start implements verbs.QP.
+func (q *qp) Start(list []verbs.Request) error {
+	c := q.conn
+	if q.started {
+		panic("sim: Start after Start without Wait")
+	}
+	if q.err == nil && c.device.process.Dead() {
+		q.err = verbs.ErrClosed
+	}
+	if q.err != nil {
+		return q.err
+	}
+	if err := verbs.Check(list, q.arena, &c.caps); err != nil {
+		return err
+	}
+	for i := range list {
+		r := &list[i]
+		if !r.InRange(uint64(len(c.server.regions[r.Region]))) {
+			q.end(fmt.Errorf("sim: request %d (%v of %d bytes at %d:%#x): %w",
+				i, r.Op, len(r.Local), r.Region, r.Remote, verbs.ErrOutOfRange))
+			return q.err
+		}
+	}
+	q.started = true
+	q.tally.Posted(list)
+	f := c.server.fabric
+	if f.enemy != nil {
+		q.flight = f.enemy.launch(q, list)
+		return nil
+	}
+	q.list = list
+	effect, done := f.route(&c.device.nic, c.server, list)
+	q.done = max(done, effect+1)
+	f.world.Schedule(&q.effect, effect, nil)
+	return nil
+}
+
+// takeEffect applies the list under way, in its order: G1 allows no other where there is Fence everywhere.
+func (q *qp) takeEffect() {
+	s := q.conn.server
+	s.fabric.world.Note(uint64(len(q.list)))
+	for i := range q.list {
+		s.apply(&q.list[i], q.list[i].Local)
+	}
+}
+
+// apply executes r at once with the local bytes given.
+func (s *Server) apply(r *verbs.Request, local []byte) {
+	at := s.regions[r.Region][r.Remote:][:len(local)]
+	switch r.Op {
+	case verbs.Read:
+		copy(local, at)
+	case verbs.Write:
+		copy(at, local)
+	default:
+		old := binary.NativeEndian.Uint64(at)
+		binary.NativeEndian.PutUint64(at, outcome(r, old))
+		binary.NativeEndian.PutUint64(local, old)
+	}
+}
+
+// outcome is what atomic r leaves behind where it found old.
+func outcome(r *verbs.Request, old uint64) uint64 {
+	switch r.Op {
+	case verbs.CompareSwap:
+		if old == r.Compare {
+			return r.Swap
+		}
+		return old
+	case verbs.FetchAdd:
+		return old + r.Add
+	case verbs.MaskedCompareSwap:
+		w, _ := r.MaskedSwap(old)
+		return w
+	case verbs.MaskedFetchAdd:
+		return r.MaskedSum(old)
+	}
+	panic(fmt.Sprintf("sim: %v is no atomic", r.Op))
+}
+
+// Wait implements verbs.QP.
+func (q *qp) Wait() error {
+	if !q.started {
+		if q.err != nil {
+			return q.err
+		}
+		panic("sim: Wait without Start")
+	}
+	w, p := q.conn.server.fabric.world, q.conn.device.process
+	deadline := p.Until(q.limit)
+	for q.err == nil && !q.complete(w.Now()) {
+		t := w.Current()
+		if t == nil || w.Now() >= deadline {
+			q.abandon(fmt.Errorf("sim: a list on %s: %w", q.conn.server.address, verbs.ErrTimeout))
+			break
+		}
+		t.Wake(q.wakeAt(deadline))
+		q.waiter = t
+		parked := t.Park("the fabric")
+		q.waiter = nil
+		if !parked {
+			q.abandon(verbs.ErrClosed)
+		}
+	}
+	q.started = false
+	return q.err
+}
+
+// complete says whether the list under way has taken effect and its owner knows.
+func (q *qp) complete(now time.Duration) bool {
+	if q.flight != nil {
+		return q.flight.known
+	}
+	return now >= q.done
+}
+
+// wakeAt is when a waiter looks again.
+func (q *qp) wakeAt(deadline time.Duration) time.Duration {
+	if q.flight != nil {
+		return deadline // or earlier, when the flight ends
+	}
+	return min(q.done, deadline)
+}
+
+// SetLimit implements verbs.QP.
+func (q *qp) SetLimit(limit time.Duration) { q.limit = limit }
+
+func (q *qp) Tally() *verbs.Tally { return &q.tally }
+func (q *qp) Err() error          { return q.err }
+
+// Close implements verbs.QP.
+func (q *qp) Close() error {
+	q.abandon(fmt.Errorf("sim: queue pair: %w", verbs.ErrClosed))
+	q.started = false
+	remove(&q.conn.qps, q)
+	return nil
+}
+
+// end lets nothing of the queue pair take effect any more; its owner finds reason, unless there was one before.
+func (q *qp) end(reason error) {
+	w := q.conn.server.fabric.world
+	if q.started && q.flight == nil {
+		w.Cancel(&q.effect)
+	}
+	if q.flight != nil {
+		q.flight.stop()
+	}
+	q.fail(reason)
+}
+
+// abandon lets nothing more be posted; what is under way may go on, and stop anywhere.
+func (q *qp) abandon(reason error) {
+	switch {
+	case q.flight != nil:
+		q.flight.abandon()
+		q.conn.leave(q.flight)
+	case q.started:
+		q.conn.server.fabric.world.Cancel(&q.effect)
+	}
+	q.fail(reason)
+}
+
+func (q *qp) fail(reason error) {
+	if q.err == nil {
+		q.err = reason
+	}
+	if q.waiter != nil {
+		q.waiter.Wake(q.conn.server.fabric.world.Now())
+	}
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Server is a simulated memory server. It implements verbs.Server.
+type Server struct {
+	fabric  *Fabric
+	address string
+	o       verbs.ServerOptions
+	regions [verbs.RegionLocks + 1][]byte
+	conns   []*conn
+	closed  env.Event
+	down    bool
+
+	nic     nic
+	chip    line
+	buckets [buckets]line
+	cores   cores
+	busy    map[word]*part // words that an atomic has read and not yet written, with who waits behind it
+}
+
+// word is a word of a region.
+type word struct {
+	region verbs.RegionID
+	remote uint64
+}
+
+// NewServer makes a memory server, which accepts connections at once, and says where.
+func (f *Fabric) NewServer(o verbs.ServerOptions) (*Server, string, error) {
+	if o.Admission == nil {
+		return nil, "", errors.New("sim server: Admission is required")
+	}
+	f.made++
+	s := &Server{
+		fabric: f, address: fmt.Sprintf("sim-%d", f.made), o: o.WithDefaults(),
+		cores: make(cores, max(1, f.model.Cores)), busy: map[word]*part{},
+		closed: f.world.NewProcess("memory server").NewEvent(),
+	}
+	for _, m := range o.Memory {
+		if m.ID > verbs.RegionLocks || len(m.Bytes) == 0 || s.regions[m.ID] != nil {
+			return nil, "", fmt.Errorf("sim server: region %d of %d bytes: unknown, empty or given twice", m.ID, len(m.Bytes))
+		}
+		s.regions[m.ID] = m.Bytes
+	}
+	f.servers[s.address] = s
+	return s, s.address, nil
+}
+
+// Serve implements verbs.Server. There is nothing to listen to: connections come as soon as the server is made.
+func (s *Server) Serve(net.Listener) error {
+	s.closed.Wait(env.Forever)
+	return nil
+}
+
+// Disconnect implements verbs.Server.
+func (s *Server) Disconnect(match func(verbs.Peer) bool) (n int) {
+	for _, c := range append([]*conn(nil), s.conns...) {
+		if match(c.peer) {
+			c.cut()
+			n++
+		}
+	}
+	return n
+}
+
+// Close implements verbs.Server.
+func (s *Server) Close() error {
+	s.down = true
+	if s.fabric.servers[s.address] == s {
+		delete(s.fabric.servers, s.address)
+	}
+	s.Disconnect(func(verbs.Peer) bool { return true })
+	s.closed.Set()
+	return nil
+}
+
+// Restart is what happens when the server's process dies and comes back: connections are cut, and with lost its regions are zero
+// and it has another incarnation.
+func (s *Server) Restart(lost bool) {
+	s.Disconnect(func(verbs.Peer) bool { return true })
+	if lost {
+		for _, b := range s.regions {
+			clear(b)
+		}
+		s.o.Incarnation++
+	}
+}
+
+// Incarnation of the content.
+func (s *Server) Incarnation() uint64 { return s.o.Incarnation }
+
+// Address is where clients connect.
+func (s *Server) Address() string { return s.address }
+
+func (s *Server) list() (l []verbs.Region) {
+	for id, b := range s.regions {
+		if b != nil {
+			l = append(l, verbs.Region{ID: verbs.RegionID(id), Size: uint64(len(b))})
+		}
+	}
+	return l
+}
