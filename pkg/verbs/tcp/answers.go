@@ -2,7 +2,9 @@ package tcp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -12,73 +14,130 @@ import (
 // answerBuffer is how many bytes of answers a client reads at once: what a few dozen READs of a node bring.
 const answerBuffer = 128 << 10
 
-// read takes answers to their queue pairs until the connection ends.
-func (c *conn) read() {
-	defer close(c.unread)
-	in := newInbox(answerBuffer)
-	woken := make([]*qp, 0, MaxQPs)
-	for {
-		err := in.fill(c.socket)
-		bye := false
-		for !bye {
-			h, frame, e := in.next()
-			if e == nil && frame != nil {
-				bye, e = c.dispatch(&h, frame, &woken)
-			}
-			if e != nil {
-				err = e
-			}
-			if e != nil || frame == nil {
-				break
-			}
+// Who reads. Answers arrive on one socket for many waiters, and waking a goroutine from another costs more than all the rest of a
+// short round trip. So whoever waits first reads for all: it leads. When its own list is answered and others still wait, it passes
+// the role to the background goroutine, which keeps it while it serves several at a time, and gives it up when only one is left.
+// While nobody waits nobody reads, except that watch looks now and then whether the connection is still there.
+//
+// role says whether somebody has it; waiting counts who counts on somebody. A waiter adds itself, then tries for the role; who
+// gives the role up frees it, then looks whether anybody waits: so one of them sees the other.
+
+// lead reads answers until q has its own or is dead. The caller has taken the role.
+func (c *conn) lead(q *qp) {
+	for q.lead() {
+		if err := c.readOnce(); err != nil && c.failRead(err) {
+			break
 		}
-		if len(woken) > 0 {
-			c.awake.Store(int32(len(woken)))
-		}
-		for _, q := range woken {
-			q.wake <- struct{}{} // has room: its waiter takes one for each time it parked
-		}
-		woken = woken[:0]
-		switch {
-		case bye:
-			close(c.bye)
-			return
-		case err != nil:
-			c.fail(streamError(err))
-			return
-		}
+	}
+	q.follow()
+	c.resign()
+}
+
+// resign gives up the role, to the background goroutine if anybody waits.
+func (c *conn) resign() {
+	c.role.Store(false)
+	c.delegate()
+}
+
+// delegate gives the role to the background goroutine if it is free and anybody waits.
+func (c *conn) delegate() {
+	if c.waiting.Load() > 0 && c.role.CompareAndSwap(false, true) {
+		c.appoint <- struct{}{} // has room: only who has the role sends, and the goroutine takes it before it has the role
 	}
 }
 
-// dispatch handles one frame of the server and says whether it is the farewell.
-func (c *conn) dispatch(h *header, frame []byte, woken *[]*qp) (bye bool, err error) {
+// background reads for others while it has the role.
+func (c *conn) background() {
+	defer close(c.unread)
+	for {
+		select {
+		case <-c.appoint:
+		case <-c.dead:
+			return
+		}
+		for keep := true; keep; {
+			err := c.readOnce()
+			if err != nil && c.failRead(err) {
+				return
+			}
+			keep = c.raw == nil || c.served > 1 || c.waiting.Load() > 0
+		}
+		c.resign()
+	}
+}
+
+// failRead ends the connection after a failed read and says true; false if the error is only that of interrupt.
+func (c *conn) failRead(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.socket.SetReadDeadline(time.Time{}) // before its caller looks at its queue pair again
+		return false
+	}
+	if !errors.Is(err, errBye) {
+		c.fail(streamError(err))
+	}
+	return true
+}
+
+// interrupt makes the leader look at its queue pair.
+func (c *conn) interrupt() { c.socket.SetReadDeadline(time.Unix(1, 0)) }
+
+// readOnce reads what has arrived, or waits for something, takes answers to their queue pairs, and then wakes their owners: so
+// that they find each other ready to post. Only who has the role.
+func (c *conn) readOnce() error {
+	err := c.in.fill(c.socket)
+	for {
+		h, frame, e := c.in.next()
+		if e == nil && frame != nil {
+			e = c.dispatch(&h, frame)
+		}
+		if e != nil {
+			err = e
+		}
+		if e != nil || frame == nil {
+			break
+		}
+	}
+	c.served = len(c.woken)
+	if c.served > 0 {
+		c.awake.Store(int32(c.served))
+	}
+	for _, q := range c.woken {
+		q.wake <- struct{}{} // has room: its owner takes one for each time it parked
+	}
+	c.woken = c.woken[:0]
+	return err
+}
+
+// dispatch handles one frame of the server. The farewell is the error errBye.
+func (c *conn) dispatch(h *header, frame []byte) error {
 	switch {
 	case h.kind == frameList && h.qp < MaxQPs:
 		q := c.table[h.qp].Load()
 		if q == nil {
-			return false, nil // given up
+			return nil // given up
 		}
 		wake, err := q.deliver(h, frame)
 		if wake {
-			*woken = append(*woken, q)
+			c.woken = append(c.woken, q)
 		}
-		return false, err
+		return err
 	case h.kind == frameBye:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.closing {
-			return true, nil
+			close(c.bye)
+			return errBye
 		}
 	case h.kind == frameError && h.code == codeOutOfRange:
-		return false, fmt.Errorf("refused by the memory server: %w", verbs.ErrOutOfRange)
+		return fmt.Errorf("refused by the memory server: %w", verbs.ErrOutOfRange)
 	case h.kind == frameError:
-		return false, fmt.Errorf("refused by the memory server with code %d: %w", h.code, verbs.ErrMalformed)
+		return fmt.Errorf("refused by the memory server with code %d: %w", h.code, verbs.ErrMalformed)
 	}
-	return false, fmt.Errorf("frame of kind %d from the memory server: %w", h.kind, errFrame)
+	return fmt.Errorf("frame of kind %d from the memory server: %w", h.kind, errFrame)
 }
 
 // deliver copies an answer to the buffers of q and says whether its owner is to be woken. A late answer, to a list that was
-// given up, changes nothing. Only the reader calls it.
+// given up, changes nothing. Only who has the role of the reader.
 func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 	for {
 		s := q.state.Load()
@@ -98,7 +157,7 @@ func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 		s := q.state.Load()
 		n := s &^ delivering
 		if done {
-			n &^= pending | parked
+			n &^= pending | parked | leading
 		}
 		if !q.state.CompareAndSwap(s, n) {
 			continue
@@ -107,6 +166,9 @@ func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 			return false, err
 		}
 		q.conn.active.Add(-1)
+		if s&parked != 0 {
+			q.conn.waiting.Add(-1)
+		}
 		return s&parked != 0, nil
 	}
 }
@@ -139,54 +201,4 @@ func (q *qp) take(h *header, frame []byte) error {
 	q.answered += n
 	q.expect++
 	return nil
-}
-
-// Close implements verbs.Conn. See the package comment for what it promises.
-func (c *conn) Close() error {
-	c.mu.Lock()
-	if c.closing {
-		c.mu.Unlock()
-		<-c.closed
-		return c.closeErr
-	}
-	c.closing = true
-	if broken := c.err; broken != nil {
-		c.mu.Unlock()
-		c.closeErr = broken
-	} else {
-		c.closeErr = c.farewell()
-	}
-	c.socket.Close()
-	c.ended.Wait()
-	close(c.closed)
-	return c.closeErr
-}
-
-// farewell ends the queue pairs, drops what nobody has begun to send, and waits until the server has executed the rest. c.mu is
-// held, and released.
-func (c *conn) farewell() (err error) {
-	c.err = fmt.Errorf("tcp: connection to %v: %w", c.socket.RemoteAddr(), verbs.ErrClosed)
-	closed := c.err
-	c.queue = nil
-	c.out = (&header{size: headerSize, kind: frameBye}).append(c.out[:0])
-	c.push()
-	c.kill(closed)
-	limit := time.NewTimer(closeLimit)
-	defer limit.Stop()
-	select {
-	case <-c.bye:
-	case <-c.unread:
-		err = verbs.ErrDisconnected
-	case <-limit.C:
-		err = verbs.ErrTimeout
-	}
-	select {
-	case <-c.bye: // unread is closed with it
-		err = nil
-	default:
-		c.broke()
-		err = fmt.Errorf("tcp: close the connection to %v: its last requests may still take effect: %w", c.socket.RemoteAddr(), err)
-	}
-	close(c.dead)
-	return err
 }

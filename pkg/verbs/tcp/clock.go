@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -81,10 +83,10 @@ func (c *conn) watch() {
 				continue
 			}
 			s := q.state.Load()
-			if s&parked == 0 {
+			if s&(parked|leading) == 0 {
 				continue
 			}
-			// The deadline was written before parked was set, and the state's number tells this list from the next.
+			// The deadline was written before the bit was set, and the state's number tells this list from the next.
 			left := time.Duration(q.deadline.Load() - now)
 			if left <= 0 {
 				limit := time.Duration(q.limit.Load())
@@ -93,7 +95,27 @@ func (c *conn) watch() {
 			}
 			wait = min(wait, max(left, fineTick))
 		}
+		c.look()
 		timer.Reset(wait)
 		k.next.Store(now + int64(wait))
 	}
+}
+
+// look notices the end of a connection on which nobody waits for anything. Only watch calls it.
+func (c *conn) look() {
+	if c.raw == nil || !c.role.CompareAndSwap(false, true) {
+		return
+	}
+	if err := c.raw.Read(c.peek); err != nil || c.arrived {
+		c.appoint <- struct{}{} // there is something to read, be it the end
+		return
+	}
+	c.resign()
+}
+
+// tryPeek says in arrived whether a read would not wait. It is called with the descriptor by the RawConn and never asks to wait.
+func (c *conn) tryPeek(fd uintptr) bool {
+	_, _, err := unix.Recvfrom(int(fd), c.peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	c.arrived = err != unix.EAGAIN && err != unix.EINTR
+	return true
 }

@@ -31,8 +31,7 @@ const (
 // post again, and all goes out in one call. When the socket takes no more, the role passes to the flusher goroutine, which may block. A list that
 // would make out too long waits in queue, in its own buffers, and whoever writes encodes it as there is room.
 //
-// Answers. One goroutine reads all that has arrived, copies it to the buffers of the queue pairs, and only then wakes who waits,
-// so that they find each other ready to post.
+// Answers. See answers.go.
 type conn struct {
 	socket net.Conn
 	raw    syscall.RawConn // nil = the stream has no descriptor to write to without blocking
@@ -61,6 +60,15 @@ type conn struct {
 	tried   error // what tryWrite met
 	try     func(fd uintptr) bool
 
+	// Only the reader: whoever has the role.
+	in     inbox
+	woken  []*qp // owners to wake
+	served int   // how many the last read woke
+
+	role    atomic.Bool   // somebody reads
+	waiting atomic.Int32  // owners that are parked, or about to be
+	appoint chan struct{} // the role passes to the background goroutine
+
 	handOver chan struct{} // the role of the writer passes to the flusher
 	dead     chan struct{} // closed when the connection has failed or was closed
 	bye      chan struct{} // closed when the server answered the farewell
@@ -70,12 +78,18 @@ type conn struct {
 	closed   chan struct{}
 
 	clock clock
+
+	// Only watch.
+	peek    func(fd uintptr) bool
+	peeked  [1]byte
+	arrived bool
 }
 
 func newConn(socket net.Conn, a *hello.Answer, broke func()) *conn {
 	c := &conn{
 		socket: socket, answer: a, caps: a.Capabilities, broke: broke,
 		out: make([]byte, 0, readBuffer), sending: make([]byte, 0, readBuffer),
+		in: newInbox(answerBuffer), woken: make([]*qp, 0, MaxQPs), appoint: make(chan struct{}, 1),
 		handOver: make(chan struct{}, 1), dead: make(chan struct{}), bye: make(chan struct{}),
 		unread: make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -85,9 +99,13 @@ func newConn(socket net.Conn, a *hello.Answer, broke func()) *conn {
 	if s, ok := socket.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // without it, the flusher does all writing
 	}
-	c.try = c.tryWrite
+	c.try, c.peek = c.tryWrite, c.tryPeek
 	c.clock.init()
-	c.ended.Go(c.read)
+	c.ended.Go(c.background)
+	if c.raw == nil { // watch cannot look without reading
+		c.role.Store(true)
+		c.appoint <- struct{}{}
+	}
 	c.ended.Go(c.flusher)
 	c.ended.Go(c.watch)
 	return c

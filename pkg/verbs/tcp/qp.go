@@ -14,12 +14,13 @@ import (
 // The bits of qp.state. Above them is a number that grows with every list, so that who looked at one list cannot end another.
 //
 //	          Start            answer                last answer
-//	0 ------------> pending <--------> +delivering ------------> 0      parked comes and goes with the owner's sleep
+//	0 ------------> pending <--------> +delivering ------------> 0      parked and leading come and go while the owner waits
 //	any of them ----> +dead, -parked                                    for good
 const (
 	pending    = 1 << iota // a list is under way
 	delivering             // the reader copies into the owner's buffers
 	parked                 // the owner sleeps until wake
+	leading                // the owner reads answers for all
 	dead                   // reason says why
 	stateBits  = 8
 )
@@ -47,6 +48,7 @@ type qp struct {
 	started bool
 	staged  bool // the list may still be in out with nobody to send it
 	closed  bool
+	until   int64  // when its wait ends; for lead
 	number  uint64 // of the list, shifted left by stateBits
 	tally   verbs.Tally
 }
@@ -139,12 +141,41 @@ func (q *qp) Wait() error {
 			return nil
 		}
 		deadline := q.setDeadline()
-		if q.state.CompareAndSwap(s, s|parked) {
-			q.conn.clock.see(deadline)
-			<-q.wake
+		c := q.conn
+		c.waiting.Add(1)
+		if c.role.CompareAndSwap(false, true) {
+			c.waiting.Add(-1)
+			q.until = deadline
+			c.lead(q)
+			continue
+		}
+		if !q.state.CompareAndSwap(s, s|parked) {
+			c.waiting.Add(-1)
+			continue
+		}
+		c.clock.see(deadline)
+		<-q.wake // who took parked away has subtracted from waiting
+	}
+}
+
+// lead says whether the owner, which has the role of the reader, is to go on reading.
+func (q *qp) lead() bool {
+	for {
+		s := q.state.Load()
+		switch {
+		case s&dead != 0, s&pending == 0:
+			return false
+		case s&leading != 0 || q.state.CompareAndSwap(s, s|leading):
+			if s&leading == 0 {
+				q.conn.clock.see(q.until)
+			}
+			return true
 		}
 	}
 }
+
+// follow ends lead.
+func (q *qp) follow() { q.state.And(^uint64(leading)) }
 
 // settle waits until nobody uses the list of a dead queue pair.
 func (q *qp) settle() {
@@ -182,7 +213,11 @@ func (q *qp) killIn(s uint64, reason error) bool {
 		q.conn.active.Add(-1)
 	}
 	if s&parked != 0 {
+		q.conn.waiting.Add(-1)
 		q.wake <- struct{}{} // has room: parked is taken away once
+	}
+	if s&leading != 0 {
+		q.conn.interrupt()
 	}
 	return true
 }

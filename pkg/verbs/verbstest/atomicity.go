@@ -31,7 +31,7 @@ func torn(f *fixture, remote, local int) {
 		writing.Add(1)
 		run = append(run, func() {
 			defer writing.Add(-1)
-			for i := range f.h.Rounds {
+			for i := range f.repeats() {
 				// The pattern belongs to the place in the region, not in the buffer.
 				half := uint32(i*2+n)*2654435761 | 1
 				for j := range out {
@@ -69,7 +69,7 @@ func torn(f *fixture, remote, local int) {
 const contenders = 8
 
 func fetchAddContended(f *fixture) {
-	each := uint64(f.h.Rounds)
+	each := uint64(f.repeats())
 	c := [2]verbs.Conn{f.connect(1), f.connect(2)}
 	var run []func()
 	for n := range contenders {
@@ -105,7 +105,7 @@ func swapContended(f *fixture, op verbs.Op) {
 		f.unsupported(c[0], verbs.Request{Op: op, Region: verbs.RegionLocks})
 		return
 	}
-	each := uint64(f.h.Rounds) / 4
+	each := uint64(f.repeats()) / 4
 	var run []func()
 	for n := range contenders {
 		q, old := f.qp(c[n%2]), f.buffer(8)
@@ -158,7 +158,7 @@ func maskedAddContended(f *fixture) {
 		f.unsupported(c, r)
 		return
 	}
-	each := uint64(f.h.Rounds)
+	each := uint64(f.repeats())
 	var run []func()
 	for range contenders {
 		q, r := f.qp(c), r

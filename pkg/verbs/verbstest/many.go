@@ -95,7 +95,7 @@ func goroutines(f *fixture) {
 		seed := f.rand.Uint64()
 		run = append(run, func() {
 			base := uint64(g * part)
-			for i := range uint64(f.h.Rounds) / 10 {
+			for i := range uint64(f.repeats()) / 10 {
 				size := 1 + (seed+i*7919)%part
 				for j := range out[:size] {
 					out[j] = byte(seed>>32 + i + uint64(j))

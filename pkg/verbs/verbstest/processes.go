@@ -53,7 +53,7 @@ func addAndSwap(c verbs.Conn, q verbs.QP, a *verbs.Arena, times int) error {
 // processesContend: atomics are atomic against those of other processes.
 func processesContend(f *fixture) {
 	const children, goroutines = 3, 2
-	each := f.h.Rounds
+	each := f.repeats()
 	var all []*child
 	for n := range uint16(children) {
 		all = append(all, f.child(childSpec{Role: "add", Target: f.target(n + 1), Times: each}))
@@ -163,6 +163,10 @@ func serverFreezes(f *fixture) {
 	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		f.Fatal(err)
 	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		f.Fatalf("the server does not stop: %v, status %v", err, status)
+	}
 	start := f.env.Now()
 	err := verbs.PostAll(qps, lists)
 	took := f.env.Now() - start
@@ -172,8 +176,13 @@ func serverFreezes(f *fixture) {
 	if took > soon/2 {
 		f.Errorf("8 waits of at most 50 ms took %v", took)
 	}
-	if err != nil {
-		f.isDead(qps[0], qps[0].Err())
+	for _, q := range qps {
+		if (q.Err() == nil) != (err == nil) {
+			f.Errorf("one queue pair says %v, all together %v", q.Err(), err)
+		}
+		if err != nil {
+			f.isDead(q, q.Err())
+		}
 	}
 	q := f.qp(c)
 	q.SetLimit(time.Millisecond)

@@ -122,6 +122,9 @@ func newFixture(t *testing.T, h Harness, e env.Env) *fixture {
 	return f
 }
 
+// repeats is how often a test under contention repeats: what breaks there breaks soon, unlike in a litmus test.
+func (f *fixture) repeats() int { return min(f.h.Rounds, 5000) }
+
 // serve starts a server with fresh memory and the limits of o, in place of the fixture's present one.
 func (f *fixture) serve(o verbs.ServerOptions) {
 	f.Helper()
