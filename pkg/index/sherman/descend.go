@@ -1,6 +1,7 @@
 package sherman
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -112,6 +113,29 @@ func (s *session) stale(p *path, root *rootRef, hops int) error {
 	return nil
 }
 
+// follow goes on from a leaf whose range ends at or below key: to its right sibling, or after several of those down from the root again. The
+// copy that led to the leaf is dropped, so that the next descent knows better. If it was no copy but just read, the sibling is not
+// linked: noted, for link.
+func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
+	*hops++
+	root := s.t.root.Load()
+	if err := s.stale(p, root, *hops); err != nil {
+		return err
+	}
+	if !p.cached && *hops == 1 && s.t.root.Load() == root {
+		s.unlinked = l.sibling
+		s.sep = append(s.sep[:0], l.high...)
+	}
+	if *hops <= maxHops && (p.parent != nil || s.t.root.Load() == root) {
+		p.addr = l.sibling
+		return nil
+	}
+	*hops = 0
+	var err error
+	*p, err = s.descend(key, holding, 0)
+	return err
+}
+
 // inner is the inner node at a: from the cache, or read.
 func (s *session) inner(a pool.Addr, level uint8) (n *inner, cached bool, err error) {
 	if n := s.t.cache.get(a); n != nil && n.level == level {
@@ -141,8 +165,11 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 	}
 }
 
-// beyond says whether what is looked for lies to the right of n.
+// beyond says whether what is looked for lies to the right of n: see header.beyond.
 func (n *inner) beyond(key []byte, at side) bool {
+	if n.numbers != nil && at == holding { // uint64 keys
+		return !n.rightmost && binary.BigEndian.Uint64(key) >= n.top
+	}
 	h := header{rightmost: n.rightmost, high: n.high}
 	return h.beyond(key, at)
 }

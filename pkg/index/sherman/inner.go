@@ -29,6 +29,7 @@ type inner struct {
 	children  []pool.Addr
 
 	numbers []uint64 // Uint64: the separators
+	top     uint64   // Uint64: the high fence
 
 	skip     int      // Bytes: the length of the common prefix
 	prefixes []uint64 // Bytes: of each separator without the common prefix
@@ -67,6 +68,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.end+childBytes*i:]))
 	}
 	if l.uint64Keys {
+		n.top = binary.BigEndian.Uint64(n.high)
 		n.numbers = make([]uint64, h.count-1)
 		for i := range n.numbers {
 			n.numbers[i] = binary.BigEndian.Uint64(b[ends+8*i:])
@@ -112,17 +114,7 @@ func (n *inner) stored(i int) []byte {
 // child is the number of the child that holds key, which must lie in the node's range: how many separators are at most key.
 func (n *inner) child(l *layout, key []byte) int {
 	if l.uint64Keys {
-		k := binary.BigEndian.Uint64(key)
-		lo, hi := 0, len(n.numbers)
-		for lo < hi {
-			mid := int(uint(lo+hi) >> 1)
-			if n.numbers[mid] <= k {
-				lo = mid + 1
-			} else {
-				hi = mid
-			}
-		}
-		return lo
+		return countUpTo(n.numbers, binary.BigEndian.Uint64(key))
 	}
 	return n.search(key, 0)
 }
@@ -131,18 +123,28 @@ func (n *inner) child(l *layout, key []byte) int {
 func (n *inner) childBelow(l *layout, key []byte) int {
 	if l.uint64Keys {
 		k := binary.BigEndian.Uint64(key)
-		lo, hi := 0, len(n.numbers)
-		for lo < hi {
-			mid := int(uint(lo+hi) >> 1)
-			if n.numbers[mid] < k {
-				lo = mid + 1
-			} else {
-				hi = mid
-			}
+		if k == 0 {
+			return 0
 		}
-		return lo
+		return countUpTo(n.numbers, k-1)
 	}
 	return n.search(key, -1)
+}
+
+// countUpTo is how many of the sorted numbers are at most k. Its only branch is that of the loop, whose number of rounds depends on the
+// length alone: nothing is mispredicted.
+func countUpTo(numbers []uint64, k uint64) int {
+	base, n := 0, len(numbers)
+	for n > 0 {
+		half := (n + 1) / 2
+		next := base
+		if numbers[base+half-1] <= k {
+			next = base + half
+		}
+		base = next
+		n -= half
+	}
+	return base
 }
 
 // search counts the separators s with compare(s, key) <= most.
@@ -169,7 +171,7 @@ func (n *inner) search(key []byte, most int) int {
 }
 
 // above says whether key lies above the node's range.
-func (n *inner) above(key []byte) bool { return !n.rightmost && bytes.Compare(key, n.high) >= 0 }
+func (n *inner) above(key []byte) bool { return n.beyond(key, holding) }
 
 // size is about how many bytes of memory the decoded node takes.
 func (n *inner) size() int {

@@ -60,24 +60,6 @@ func (s *session) hit(p *path) {
 	}
 }
 
-// follow goes on from a leaf whose range ends at or below key: to its right sibling, or after several of those down from the root again. The
-// copy that led to the leaf is dropped, so that the next descent knows better.
-func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
-	*hops++
-	root := s.t.root.Load()
-	if err := s.stale(p, root, *hops); err != nil {
-		return err
-	}
-	if *hops <= maxHops && (p.parent != nil || s.t.root.Load() == root) {
-		p.addr = l.sibling
-		return nil
-	}
-	*hops = 0
-	var err error
-	*p, err = s.descend(key, holding, 0)
-	return err
-}
-
 // explain says what failed. The answers of package index are returned bare elsewhere.
 func (s *session) explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)

@@ -28,6 +28,8 @@ type session struct {
 	pairs   pairs
 	perLeaf int // how many pairs scans found in a leaf
 
+	unlinked pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
+
 	count  tallies
 	shown  shownTallies
 	closed bool
@@ -123,6 +125,7 @@ func (s *session) Close() error {
 // begin starts an operation.
 func (s *session) begin() {
 	s.ps.Begin()
+	s.unlinked = pool.Nil
 	s.count.operations++
 	if s.count.operations%showEvery == 0 {
 		s.shown.store(s.count)

@@ -54,6 +54,19 @@ func (s *session) linkSibling(level uint8, to pool.Addr) error {
 	return nil
 }
 
+// link inserts the separator that an operation has found missing: its splitter is about to do it, has died, or had no memory for it.
+// So not everybody tries who comes by. Call it where no lock is held, when the operation is done.
+func (s *session) link() error {
+	to := s.unlinked
+	if s.unlinked = pool.Nil; to == pool.Nil || s.t.env.Uint64()%linkEvery != 0 {
+		return nil
+	}
+	return s.linkSibling(1, to)
+}
+
+// linkEvery is how many operations meet a missing separator for one that inserts it.
+const linkEvery = 8
+
 // insertSeparator makes the node at child, which holds the keys from sep on, known to its parent on level: at once if the parent
 // has room, else the parent is split and so on upwards. sep may be s.sep. No lock is held before or after, and one at a time
 // in between.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/sherman"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -186,5 +187,51 @@ func TestDyingWriterKeepsOldValue(t *testing.T) {
 	}
 	if at := bytes.Index(memory, []byte("old value")); at < 0 {
 		t.Error("the update was written over the old value")
+	}
+}
+
+// TestUnlinkedLeafIsLinkedLater: a split whose parent could not grow, for want of memory, is complete; the leaf that only its
+// sibling knows is served, and another client that has memory links it.
+func TestUnlinkedLeafIsLinkedLater(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 3, ChunkBytes: 2048})
+	p := c.Open(t)
+	var kept []pool.Addr
+	for range 3 { // two of the three chunks are this client's
+		a, err := p.Allocate(1024, pool.Nil)
+		must(t, err)
+		kept = append(kept, a)
+	}
+	for _, a := range kept {
+		p.Free(a, 1024)
+	}
+	s := open(t, c, small)
+	x, err := sherman.Open(p, small)
+	must(t, err)
+	n := 0
+	for ; err == nil; n++ { // the first leaf and its sibling are all that s gets
+		err = s.Insert(key(n), key(n))
+	}
+	if !errors.Is(err, index.ErrPoolFull) {
+		t.Fatal(err)
+	}
+	n--
+	found, err := x.(index.Checker).Check()
+	if err != nil || found.Unlinked != 1 || found.Pairs != uint64(n) {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	rich, err := x.Session()
+	must(t, err)
+	defer rich.Close()
+	for range 50 {
+		for i := range n {
+			v, err := s.Lookup(key(i), nil)
+			if err != nil || !bytes.Equal(v, key(i)) {
+				t.Fatalf("lookup %d: %x, %v", i, v, err)
+			}
+			must(t, rich.Upsert(key(i), key(i)))
+		}
+	}
+	if found, err = x.(index.Checker).Check(); err != nil || found.Unlinked != 0 || found.Levels != 2 {
+		t.Errorf("%+v, %v", found, err)
 	}
 }

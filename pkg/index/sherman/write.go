@@ -53,7 +53,9 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 	e := s.lay.putEntry(s.scratch, key, value)
 	var err error
 	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 {
-		err = s.writeEntry(&l, i, fp, off, e)
+		if err = s.writeEntry(&l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
+			err = s.link()
+		}
 	} else {
 		err = s.makeRoom(&l, e, o == present)
 	}

@@ -1,0 +1,301 @@
+package indexsim
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// verb is what an operation does.
+type verb uint8
+
+const (
+	lookup verb = iota
+	insert
+	update
+	upsert
+	remove
+	verbs
+)
+
+var verbNames = [verbs]string{"lookup", "insert", "update", "upsert", "delete"}
+
+type input struct {
+	verb       verb
+	key, value string
+}
+
+type output struct {
+	found bool   // the key was there
+	value string // of a lookup
+}
+
+// pair is what a scan visits.
+type pair struct{ key, value string }
+
+// scanned is a scan and what it visited.
+type scanned struct {
+	start     string
+	limit     int
+	reverse   bool
+	pairs     []pair
+	call, end int64
+}
+
+// history is what the clients of one run did. Times are counts of calls and returns: of two events one is before the other.
+type history struct {
+	ops   []porcupine.Operation
+	scans []scanned
+	clock int64
+}
+
+func (h *history) tick() int64 {
+	h.clock++
+	return h.clock
+}
+
+// do performs an operation. An error is one that the index may not answer here.
+func (h *history) do(s index.Session, client int, in input) error {
+	call := h.tick()
+	out, err := perform(s, in)
+	if err != nil {
+		return fmt.Errorf("%s %x: %w", verbNames[in.verb], in.key, err)
+	}
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: h.tick()})
+	return nil
+}
+
+func perform(s index.Session, in input) (out output, err error) {
+	key, value := []byte(in.key), []byte(in.value)
+	switch in.verb {
+	case lookup:
+		var v []byte
+		v, err = s.Lookup(key, nil)
+		out = output{err == nil, string(v)}
+	case insert:
+		err = s.Insert(key, value)
+		out.found = errors.Is(err, index.ErrExists)
+	case update:
+		err = s.Update(key, value)
+		out.found = err == nil
+	case upsert:
+		err = s.Upsert(key, value)
+	case remove:
+		err = s.Delete(key)
+		out.found = err == nil
+	}
+	if errors.Is(err, index.ErrNotFound) || errors.Is(err, index.ErrExists) {
+		err = nil
+	}
+	return out, err
+}
+
+// scan performs a scan and checks its order.
+func (h *history) scan(s index.Session, start string, limit int, reverse bool) error {
+	sc := scanned{start: start, limit: limit, reverse: reverse, call: h.tick()}
+	err := s.Scan([]byte(start), limit, reverse, func(k, v []byte) bool {
+		sc.pairs = append(sc.pairs, pair{string(k), string(v)})
+		return true
+	})
+	sc.end = h.tick()
+	if err != nil {
+		return fmt.Errorf("scan from %x: %w", start, err)
+	}
+	for i, p := range sc.pairs {
+		if !sc.covers(p.key) || i > 0 && (p.key == sc.pairs[i-1].key || p.key < sc.pairs[i-1].key != reverse) {
+			return fmt.Errorf("scan from %x, reverse %v: pair %d is %x, after %x", start, reverse, i, p.key, sc.pairs[max(0, i-1)].key)
+		}
+	}
+	if len(sc.pairs) > limit {
+		return fmt.Errorf("scan from %x with limit %d visits %d pairs", start, limit, len(sc.pairs))
+	}
+	h.scans = append(h.scans, sc)
+	return nil
+}
+
+// covers says whether key lies on the side of start where the scan goes.
+func (sc *scanned) covers(key string) bool {
+	if sc.reverse {
+		return sc.start == "" || key < sc.start
+	}
+	return key >= sc.start
+}
+
+// reached says whether the scan must have come by key: all of its side, unless its limit ended it before.
+func (sc *scanned) reached(key string) bool {
+	if !sc.covers(key) {
+		return false
+	}
+	if len(sc.pairs) < sc.limit {
+		return true
+	}
+	last := sc.pairs[len(sc.pairs)-1].key
+	return sc.reverse && key >= last || !sc.reverse && key <= last
+}
+
+// checkLimit bounds the search for a linearization of one run: histories are short.
+const checkLimit = time.Minute
+
+// check says what is wrong with the history: of point operations, that they are not linearizable; of scans, that a pair is missing that
+// was there during all of it, or one is there that at no time during it was.
+func (h *history) check() error {
+	if result := porcupine.CheckOperationsTimeout(register, h.ops, checkLimit); result != porcupine.Ok {
+		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(h.ops), result, h.guilty())
+	}
+	byKey := map[string][]porcupine.Operation{}
+	var keys []string
+	for _, o := range h.ops {
+		k := o.Input.(input).key
+		if byKey[k] == nil {
+			keys = append(keys, k)
+		}
+		byKey[k] = append(byKey[k], o)
+	}
+	sort.Strings(keys)
+	for i := range h.scans {
+		sc := &h.scans[i]
+		got := map[string]string{}
+		for _, p := range sc.pairs {
+			got[p.key] = p.value
+			if byKey[p.key] == nil {
+				return fmt.Errorf("scan visits key %x, which nobody wrote", p.key)
+			}
+		}
+		for _, k := range keys {
+			v, ok := got[k]
+			if err := scanAgrees(sc, byKey[k], v, ok); err != nil {
+				return fmt.Errorf("scan from %x, limit %d, reverse %v, at %d to %d, key %x: %w\n%s",
+					sc.start, sc.limit, sc.reverse, sc.call, sc.end, k, err, describe(byKey[k]))
+			}
+		}
+	}
+	return nil
+}
+
+// changes says whether o made its key be there, or (with gone) made it not be there.
+func changes(o *porcupine.Operation) (there, gone bool) {
+	in, out := o.Input.(input), o.Output.(output)
+	switch in.verb {
+	case insert:
+		return !out.found, false
+	case update:
+		return out.found, false
+	case upsert:
+		return true, false
+	case remove:
+		return false, out.found
+	}
+	return false, false
+}
+
+// scanAgrees checks what a scan says of a key against the operations on it. It knows only their order of real time, so what it
+// reports is wrong in every order that they may have had.
+func scanAgrees(sc *scanned, ops []porcupine.Operation, value string, visited bool) error {
+	if visited {
+		for i := range ops {
+			o := &ops[i]
+			there, _ := changes(o)
+			if there && o.Input.(input).value == value && o.Call < sc.end && !replaced(ops, o.Return, sc.call) {
+				return nil
+			}
+		}
+		return fmt.Errorf("its value %q was not there at any time of the scan", value)
+	}
+	if !sc.reached(string(ops[0].Input.(input).key)) {
+		return nil
+	}
+	for i := range ops {
+		o := &ops[i]
+		if there, _ := changes(o); there && o.Return < sc.call && !removed(ops, o.Call, sc.end) {
+			return fmt.Errorf("it is missing, and was there all the time since operation %d", o.Call)
+		}
+	}
+	return nil
+}
+
+// replaced says whether a change began after from and had ended before until: an older one cannot be seen then.
+func replaced(ops []porcupine.Operation, from, until int64) bool {
+	for i := range ops {
+		if there, gone := changes(&ops[i]); (there || gone) && ops[i].Call > from && ops[i].Return < until {
+			return true
+		}
+	}
+	return false
+}
+
+// removed says whether a removal may have taken effect between from and until.
+func removed(ops []porcupine.Operation, from, until int64) bool {
+	for i := range ops {
+		if _, gone := changes(&ops[i]); gone && ops[i].Return > from && ops[i].Call < until {
+			return true
+		}
+	}
+	return false
+}
+
+// guilty is the operations on the first key whose history is not linearizable.
+func (h *history) guilty() string {
+	for _, part := range register.Partition(h.ops) {
+		if porcupine.CheckOperationsTimeout(register, part, checkLimit) != porcupine.Ok {
+			return describe(part)
+		}
+	}
+	return ""
+}
+
+func describe(ops []porcupine.Operation) string {
+	text := ""
+	for _, o := range ops {
+		text += fmt.Sprintf("  client %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.DescribeOperation(o.Input, o.Output))
+	}
+	return text
+}
+
+// register is the sequential model of one key.
+var register = porcupine.Model{
+	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+		place := map[string]int{}
+		for _, o := range history {
+			k := o.Input.(input).key
+			i, ok := place[k]
+			if !ok {
+				i = len(parts)
+				place[k] = i
+				parts = append(parts, nil)
+			}
+			parts[i] = append(parts[i], o)
+		}
+		return parts
+	},
+	Init: func() any { return output{} },
+	Step: func(state, in, out any) (bool, any) {
+		now, i, o := state.(output), in.(input), out.(output)
+		if i.verb != upsert && o.found != now.found {
+			return false, state
+		}
+		switch i.verb {
+		case lookup:
+			return o.value == now.value, state
+		case insert:
+			if now.found {
+				return true, state
+			}
+		case update:
+			if !now.found {
+				return true, state
+			}
+		case remove:
+			return true, output{}
+		}
+		return true, output{true, i.value}
+	},
+	DescribeOperation: func(in, out any) string {
+		i, o := in.(input), out.(output)
+		return fmt.Sprintf("%s(%x, %q) -> %v %q", verbNames[i.verb], i.key, i.value, o.found, o.value)
+	},
+}
