@@ -15,7 +15,6 @@ import (
 // index at this time.
 func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, template string) *corev1.Pod {
 	spec := pool.Spec.ComputeServers
-	name := PodName(pool.Name, id)
 	p := pod(pool.Name, pool.Namespace, dmv1.ComponentCompute, id, spec.Pod, image, []string{
 		"computeserver",
 		fmt.Sprintf("--id=%d", ComputeServerID(ordinal, id)),
@@ -25,8 +24,7 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		fmt.Sprintf("--metrics=:%d", config.PortMetrics),
 		"--tls-dir=" + config.TLSDir,
 		"--password-file=" + config.PasswordFile,
-		"--advertise-rpc=" + RPC(name, pool.Name, pool.Namespace),
-		"--advertise-resp=" + RESP(name, pool.Name, pool.Namespace),
+		"--name=" + PodName(pool.Name, id),
 	})
 	p.Labels[dmv1.LabelIndex] = pool.Spec.IndexName
 	p.Annotations[dmv1.AnnotationIdentity] = identity
