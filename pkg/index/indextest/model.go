@@ -37,13 +37,17 @@ func shapes() []shape {
 	const long = 100
 	prefix := strings.Repeat("/a/long/shared/prefix", 4)
 	return []shape{
-		{"dense", index.Options{Uint64: true, MaxValueBytes: 8}, numbers(rapid.Uint64Range(0, 2000)), values(8)},
+		{"dense", index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, numbers(rapid.Uint64Range(0, 2000)), values(8)},
 		{"sparse", index.Options{Uint64: true, MaxValueBytes: 200}, numbers(rapid.OneOf(rapid.Uint64(), rapid.Just(^uint64(0)), rapid.Just(uint64(0)),
 			rapid.Map(rapid.Uint64Range(0, 500), func(n uint64) uint64 { return n << 56 >> 3 }))), values(200)},
 		{"set", index.Options{Uint64: true}, numbers(rapid.Uint64Range(0, 500)), rapid.Just("")},
 		{"prefixes", index.Options{MaxKeyBytes: long, MaxValueBytes: 64}, rapid.Map(rapid.IntRange(0, 1000), func(n int) string {
 			return fmt.Sprintf("%s%d", prefix, n)
 		}), values(64)},
+		{"large", index.Options{MaxKeyBytes: 512, MaxValueBytes: 2048}, rapid.OneOf(
+			rapid.Map(rapid.IntRange(0, 400), func(n int) string { return fmt.Sprintf("%0*d", 512-n, n) }),
+			rapid.Map(rapid.IntRange(0, 400), func(n int) string { return fmt.Sprint(n) }),
+		), rapid.OneOf(values(2048), rapid.Just(""))},
 		{"strings", index.Options{MaxKeyBytes: long, MaxValueBytes: 300, CacheBytes: 20 << 10}, rapid.OneOf(
 			rapid.Just(""), // the lowest key
 			rapid.Map(rapid.IntRange(0, long), func(n int) string { return strings.Repeat("\x00", n) }),
@@ -63,12 +67,22 @@ func (r *runner) model(t *testing.T) {
 			x := r.open(t, p, sh.options)
 			s := session(t, x)
 			other := session(t, r.open(t, c.Open(t), sh.options)) // its cache is always behind
-			rapid.Check(t, func(t *rapid.T) {
+			rounds := scale(1) // of 100 runs each
+			if r.provider == "shm" {
+				rounds = scale(8)
+			}
+			run := func(t *rapid.T) {
 				m := &machine{s: s, other: other, want: map[string]string{}, shape: sh}
 				m.clear(t)
+				for range rapid.IntRange(0, 4).Draw(t, "rounds before") {
+					m.UpsertMany(t)
+				}
 				t.Repeat(rapid.StateMachineActions(m))
 				m.whole(t)
-			})
+			}
+			for range rounds {
+				rapid.Check(t, run)
+			}
 			check(t, x)
 		})
 	}
