@@ -67,7 +67,7 @@ func (r *runner) model(t *testing.T) {
 			x := r.open(t, p, sh.options)
 			s := session(t, x)
 			other := session(t, r.open(t, c.Open(t), sh.options)) // its cache is always behind
-			rounds := scale(1) // of 100 runs each
+			rounds := scale(1)                                    // of 100 runs each
 			if r.provider == "shm" {
 				rounds = scale(8)
 			}
