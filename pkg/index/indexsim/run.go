@@ -30,7 +30,9 @@ type shape struct {
 	ops      int // of each session
 	keys     int
 	preload  int
-	scans    int // one of how many operations
+	scans    int  // one of how many operations
+	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
+	growing  bool // more is written than deleted
 }
 
 // faults are those that every design survives without repair: no client dies, and no connection is lost.
@@ -42,10 +44,14 @@ const limit = 5 * time.Minute
 // shapeOf draws a shape. Trees are small and nodes as small as they may be, so that splits and conflicts are frequent.
 func shapeOf(r *rand.Rand) shape {
 	s := shape{
-		clients: 1 + r.IntN(3), sessions: 1 + r.IntN(3), ops: 20 + r.IntN(50),
-		keys: []int{2, 8, 40, 150}[r.IntN(4)], scans: []int{1 << 30, 4, 12}[r.IntN(3)],
+		clients: 1 + r.IntN(3), sessions: 1 + r.IntN(3), ops: 20 + r.IntN(60),
+		keys: []int{2, 8, 40, 150, 600}[r.IntN(5)], scans: []int{1 << 30, 4, 12}[r.IntN(3)],
+		growing: r.IntN(2) == 0,
 	}
-	s.preload = r.IntN(s.keys)
+	if s.keys >= 40 && r.IntN(2) == 0 {
+		s.window = 8 + r.IntN(32)
+	}
+	s.preload = r.IntN(1 + s.keys>>r.IntN(6))
 	if r.IntN(2) == 0 {
 		s.options = index.Options{Uint64: true, MaxValueBytes: 8 + r.IntN(24), NodeBytes: 256 << r.IntN(2)}
 	} else {
@@ -55,6 +61,23 @@ func shapeOf(r *rand.Rand) shape {
 		s.options.CacheBytes = 2048 // next to nothing
 	}
 	return s
+}
+
+// pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
+func (s *shape) pick(r *rand.Rand, h *history) string {
+	if s.window == 0 {
+		return s.key(r.IntN(s.keys))
+	}
+	start := uint64(h.clock) / uint64(8*s.window) * 0x9E3779B97F4A7C15 >> 33
+	return s.key((int(start) + r.IntN(s.window)) % s.keys)
+}
+
+// draw draws what to do.
+func (s *shape) draw(r *rand.Rand) verb {
+	if s.growing && r.IntN(2) == 0 {
+		return []verb{lookup, insert, upsert}[r.IntN(3)]
+	}
+	return verb(r.IntN(int(verbs)))
 }
 
 func (s *shape) key(n int) string {
@@ -191,7 +214,7 @@ func work(x index.Index, sh *shape, h *history, id int, r *rand.Rand) error {
 	s.SetLimit(limit)
 	for n := range sh.ops {
 		if r.IntN(sh.scans) == 0 {
-			start := sh.key(r.IntN(sh.keys))
+			start := sh.pick(r, h)
 			if r.IntN(3) == 0 {
 				start = ""
 			}
@@ -200,7 +223,7 @@ func work(x index.Index, sh *shape, h *history, id int, r *rand.Rand) error {
 			}
 			continue
 		}
-		in := input{verb: verb(r.IntN(int(verbs))), key: sh.key(r.IntN(sh.keys))}
+		in := input{verb: sh.draw(r), key: sh.pick(r, h)}
 		if in.verb != lookup && in.verb != remove {
 			in.value = fmt.Sprintf("%d.%d", id, n)
 			in.value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.value)+1), "")

@@ -68,9 +68,10 @@ func ParsePlan(s string) (*Plan, error) {
 // Menu says what faults a plan may have.
 type Menu struct {
 	Kinds     []Kind
-	Processes []string // whom they may meet
-	Parts     int      // they come before so many parts of a process
-	Most      int      // at most so many faults
+	Processes []string      // whom they may meet
+	Parts     int           // they come before so many parts of a process
+	Most      int           // at most so many faults
+	Longest   time.Duration // of Freeze and Jump; 0 = 10 s
 }
 
 // NewPlan makes a plan of random choices.
@@ -88,7 +89,7 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 		Delay:        []time.Duration{100, 1000, 1000, 10_000}[r.IntN(4)],
 	}
 	if coin(2) {
-		p.Stall, p.StallFor = 20+r.IntN(500), time.Duration(r.Int64N(int64(2*time.Millisecond)))
+		p.Stall, p.StallFor = []int{6, 30, 200}[r.IntN(3)], 20*time.Microsecond<<r.IntN(7)
 	}
 	if len(m.Kinds) == 0 || len(m.Processes) == 0 || m.Parts == 0 {
 		return p
@@ -100,7 +101,11 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 		switch f.Kind {
 		case Freeze, Jump:
 			// From a moment to far beyond any lease, with as many short as long ones.
-			f.For = time.Duration(1000) << r.IntN(24)
+			longest := m.Longest
+			if longest == 0 {
+				longest = 10 * time.Second
+			}
+			f.For = min(longest, time.Duration(1000)<<r.IntN(24))
 		case Drift:
 			f.PPM = int64(r.IntN(400_001) - 200_000)
 		}

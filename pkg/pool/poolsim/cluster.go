@@ -1,0 +1,195 @@
+// Package poolsim is a set of memory servers in a simulated world: package pool runs unchanged on package verbs/sim, with a chunk ledger in
+// place of the control service, behind simulated two-sided calls.
+package poolsim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// Identity of the index that every cluster admits.
+const Identity = "poolsim"
+
+// chunksFrom is where chunks begin: the superblock lies before them.
+const chunksFrom = 64 << 10
+
+// Options of a cluster. Zero fields have the defaults given.
+type Options struct {
+	Servers    int // 2
+	Chunks     int // of each server; 8
+	ChunkBytes int // 1 MiB
+	Locks      int // of each server's table; 4096
+	Fabric     sim.Options
+}
+
+// Cluster is the memory servers of one index in one world.
+type Cluster struct {
+	Options Options
+	Fabric  *sim.Fabric
+
+	servers []*server
+	clients uint16
+	tokens  uint64
+}
+
+type server struct {
+	id      uint16
+	half    *sim.Server
+	tokens  map[verbs.Token]verbs.Peer
+	used    []bool
+	regions []verbs.Memory
+}
+
+// New starts a cluster in w.
+func New(w *simenv.World, o Options) (*Cluster, error) {
+	set := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&o.Servers, 2)
+	set(&o.Chunks, 8)
+	set(&o.ChunkBytes, 1<<20)
+	set(&o.Locks, 4096)
+	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
+	for i := range o.Servers {
+		s := &server{id: uint16(i + 1), tokens: map[verbs.Token]verbs.Peer{}, used: make([]bool, o.Chunks)}
+		s.regions = []verbs.Memory{
+			{ID: verbs.RegionData, Bytes: make([]byte, chunksFrom+o.Chunks*o.ChunkBytes)},
+			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
+		}
+		var err error
+		s.half, _, err = c.Fabric.NewServer(verbs.ServerOptions{
+			Memory: s.regions, Incarnation: uint64(1000 + i), Admission: s, MaxConns: 1 << 15,
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.servers = append(c.servers, s)
+	}
+	return c, nil
+}
+
+// Admit implements verbs.Admission.
+func (s *server) Admit(t verbs.Token) (verbs.Peer, error) {
+	peer, ok := s.tokens[t]
+	if !ok {
+		return peer, verbs.ErrRefused
+	}
+	delete(s.tokens, t)
+	return peer, nil
+}
+
+// Open makes a client of the cluster in process p, which must call it.
+func (c *Cluster) Open(p *simenv.Process) (*pool.Pool, error) {
+	return pool.Open(pool.Config{
+		Env: p, Control: c.Control(p), Devices: []verbs.Device{c.Fabric.Device(p)}, Identity: Identity,
+	})
+}
+
+// Memory is a region of a server as the server sees it.
+func (c *Cluster) Memory(id uint16, region verbs.RegionID) []byte {
+	return c.servers[id-1].regions[region].Bytes
+}
+
+// Server is the simulated half of a memory server.
+func (c *Cluster) Server(id uint16) *sim.Server { return c.servers[id-1].half }
+
+// UsedChunks is how many chunks are handed out, on all servers.
+func (c *Cluster) UsedChunks() (n int) {
+	for _, s := range c.servers {
+		for _, used := range s.used {
+			if used {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Control is the control path of process p.
+func (c *Cluster) Control(p *simenv.Process) pool.Control { return &control{c, p} }
+
+type control struct {
+	c *Cluster
+	p *simenv.Process
+}
+
+// call runs do on a memory server.
+func (k *control) call(id uint16, limit time.Duration, do func(s *server) error) (err error) {
+	if id == 0 || int(id) > len(k.c.servers) {
+		return fmt.Errorf("no memory server %d: %w", id, verbs.ErrDisconnected)
+	}
+	s := k.c.servers[id-1]
+	if e := k.c.Fabric.Call(k.p, s.half.Address(), limit, func() { err = do(s) }); e != nil {
+		return e
+	}
+	return err
+}
+
+func (k *control) Servers() []uint16 {
+	ids := make([]uint16, len(k.c.servers))
+	for i, s := range k.c.servers {
+		ids[i] = s.id
+	}
+	return ids
+}
+
+func (k *control) Register(limit time.Duration) (client uint16, err error) {
+	err = k.call(1, limit, func(*server) error {
+		k.c.clients++
+		client = k.c.clients
+		return nil
+	})
+	return client, err
+}
+
+func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
+	err = k.call(id, limit, func(s *server) error {
+		k.c.tokens++
+		var token verbs.Token
+		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
+		s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
+		g = pool.Grant{
+			Provider:   "sim",
+			Target:     verbs.Target{Address: s.half.Address(), Token: token, Incarnation: s.half.Incarnation()},
+			Superblock: 4096,
+			Locks:      uint64(k.c.Options.Locks),
+			ChunkBytes: uint64(k.c.Options.ChunkBytes),
+		}
+		return nil
+	})
+	return g, err
+}
+
+func (k *control) AllocateChunk(id, _ uint16, limit time.Duration) (offset uint64, err error) {
+	err = k.call(id, limit, func(s *server) error {
+		for i, used := range s.used {
+			if !used {
+				s.used[i] = true
+				offset = chunksFrom + uint64(i*k.c.Options.ChunkBytes)
+				clear(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
+				return nil
+			}
+		}
+		return fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.used), id, pool.ErrPoolFull)
+	})
+	return offset, err
+}
+
+func (k *control) FreeChunk(id, _ uint16, offset uint64, limit time.Duration) error {
+	return k.call(id, limit, func(s *server) error {
+		i := (offset - chunksFrom) / uint64(k.c.Options.ChunkBytes)
+		if offset < chunksFrom || i >= uint64(len(s.used)) || !s.used[i] {
+			return fmt.Errorf("chunk at %#x of memory server %d is not in use", offset, id)
+		}
+		s.used[i] = false
+		return nil
+	})
+}
