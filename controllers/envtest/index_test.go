@@ -295,33 +295,34 @@ func TestNameTaken(t *testing.T) {
 // TestOperatorDiesAtEachWrite: an operator that is cut off after any number of writes leaves nothing that the next one cannot
 // finish, and no number, authority or password is given twice.
 func TestOperatorDiesAtEachWrite(t *testing.T) {
-	for limit := int64(1); ; limit++ {
-		c := newCluster(t)
-		c.create(index, "demo")
-		c.start(limit)
-		done := false
-		c.eventually(fmt.Sprintf("%d writes", limit), func() string {
-			for _, cond := range c.index("demo").Status.Conditions {
-				done = done || cond.Type == dmv1.ConditionAvailable && cond.Status == metav1.ConditionTrue
-			}
-			if done || c.operator.writes.Load() > limit {
-				return ""
-			}
-			return fmt.Sprintf("%d so far", c.operator.writes.Load())
-		})
-		c.stop()
-		c.start(0)
-		c.available("demo")
-		c.eventually("two pods each", func() string {
-			memory, compute := c.pods("demo-memory"), c.pods("demo-compute")
-			if len(memory) != 2 || len(compute) != 2 {
-				return fmt.Sprint(memory, compute)
-			}
-			return ""
-		})
-		c.stop()
-		if done {
-			return
-		}
+	done := false
+	for limit := int64(1); !done; limit++ {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) { done = diesAfter(newCluster(t), limit) })
 	}
+}
+
+// diesAfter says whether the first operator was done before its limit.
+func diesAfter(c *cluster, limit int64) (done bool) {
+	c.create(index, "demo")
+	c.start(limit)
+	c.eventually(fmt.Sprintf("%d writes", limit), func() string {
+		for _, cond := range c.index("demo").Status.Conditions {
+			done = done || cond.Type == dmv1.ConditionAvailable && cond.Status == metav1.ConditionTrue
+		}
+		if done || c.operator.writes.Load() > limit {
+			return ""
+		}
+		return fmt.Sprintf("%d so far", c.operator.writes.Load())
+	})
+	c.stop()
+	c.start(0)
+	c.available("demo")
+	c.eventually("two pods each", func() string {
+		memory, compute := c.pods("demo-memory"), c.pods("demo-compute")
+		if len(memory) != 2 || len(compute) != 2 {
+			return fmt.Sprint(memory, compute)
+		}
+		return ""
+	})
+	return done
 }

@@ -1,0 +1,100 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func TestDecideMemoryPool(t *testing.T) {
+	pod := func(id int) memoryPodView {
+		return memoryPodView{id: id, ready: true, readySince: noon.Add(-time.Hour), image: "a"}
+	}
+	with := func(p memoryPodView, change func(*memoryPodView)) memoryPodView { change(&p); return p }
+	f := func(name string, servers int, image string, want string, pods ...memoryPodView) {
+		t.Helper()
+		a := decideMemoryPool(memoryPoolView{servers: servers, image: image, now: noon, pods: pods})
+		if got := fmt.Sprintf("create %d remove %v restart %d", a.create, a.remove, a.restart); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	f("new", 2, "a", "create 2 remove [] restart -1")
+	f("settled", 2, "a", "create 0 remove [] restart -1", pod(0), pod(1))
+	f("raised", 3, "a", "create 1 remove [] restart -1", pod(0), pod(1))
+	f("deleted", 2, "a", "create 1 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.going = true }))
+	f("evicted by a node", 2, "a", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true; p.ready = false }))
+	f("image", 2, "b", "create 0 remove [] restart 0", pod(0), pod(1))
+	f("image, one is away", 2, "b", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready = false }))
+	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = noon.Add(-10 * time.Second) }
+	f("image, the first is not back", 2, "b", "create 0 remove [] restart -1", with(pod(0), restarting), pod(1))
+	f("image, the first is back", 2, "b", "create 0 remove [] restart 1",
+		with(with(pod(0), restarting), func(p *memoryPodView) { p.readySince = noon.Add(-time.Second) }), pod(1))
+	f("image, the restart was not noticed", 2, "b", "create 0 remove [] restart 1",
+		with(with(pod(0), restarting), func(p *memoryPodView) { p.restarted = noon.Add(-time.Hour + time.Second) }), pod(1))
+}
+
+func TestDecideComputePool(t *testing.T) {
+	pod := func(id int) computePodView {
+		return computePodView{id: id, ready: true, identity: "uid", template: "t"}
+	}
+	with := func(p computePodView, change func(*computePodView)) computePodView { change(&p); return p }
+	old := func(id int) computePodView {
+		return with(pod(id), func(p *computePodView) { p.template = "old" })
+	}
+	gone := func(p *computePodView) { p.leaving = true }
+	f := func(name string, replicas int, want string, pods ...computePodView) {
+		t.Helper()
+		a := decideComputePool(computePoolView{replicas: replicas, identity: "uid", template: "t", pods: pods})
+		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	f("new", 2, "create 2 leave [] remove []")
+	f("settled", 2, "create 0 leave [] remove []", pod(0), pod(1))
+	f("up", 3, "create 1 leave [] remove []", pod(0), pod(1))
+	f("down", 1, "create 0 leave [2 1] remove []", pod(0), pod(1), pod(2))
+	f("down, on its way", 1, "create 0 leave [] remove []", pod(0), with(pod(1), gone))
+	f("down and up again", 2, "create 1 leave [] remove []", pod(0), with(pod(1), gone))
+	f("deleted", 2, "create 1 leave [] remove []", pod(0), with(pod(1), func(p *computePodView) { p.going = true }))
+	f("ended", 2, "create 1 leave [] remove [1]", pod(0), with(pod(1), func(p *computePodView) { p.ended = true }))
+	f("made anew", 2, "create 2 leave [] remove [0 1]",
+		with(pod(0), func(p *computePodView) { p.identity = "" }), with(pod(1), func(p *computePodView) { p.identity = "uid/0" }))
+	f("new template", 2, "create 1 leave [] remove []", old(0), old(1))
+	f("new template, not ready", 2, "create 0 leave [] remove []", old(0), old(1), with(pod(2), func(p *computePodView) { p.ready = false }))
+	f("new template, ready", 2, "create 0 leave [1] remove []", old(0), old(1), pod(2))
+	f("new template, one leaves", 2, "create 1 leave [] remove []", old(0), with(old(1), gone), pod(2))
+	f("new template, last", 2, "create 0 leave [0] remove []", old(0), pod(2), pod(3))
+	f("new template and down", 1, "create 0 leave [2] remove []", old(0), old(1), old(2))
+}
+
+func TestJudgeMemory(t *testing.T) {
+	observed := func(id uint16, incarnation uint64) memoryObserved {
+		return memoryObserved{id: id, pod: fmt.Sprint("p", id), answered: true, incarnation: incarnation}
+	}
+	ordinal := func(id uint16) int { return int(id-1) / 1024 }
+	podName := func(id uint16) string { return fmt.Sprint("p", id) }
+	f := func(name string, recorded map[uint16]uint64, wanted []int, want string, seen ...memoryObserved) {
+		t.Helper()
+		v := judgeMemory(recorded, wanted, seen, ordinal, podName)
+		got := ""
+		for _, s := range v.servers {
+			got += fmt.Sprintf("%d %s %d %s%s; ", s.id, s.pod, s.incarnation, s.state, s.why)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	f("nothing yet", nil, []int{2}, "")
+	f("one starting", nil, []int{2}, "1 p1 7 Ready; 2 p2 0 Starting; ", observed(1, 7), memoryObserved{id: 2, pod: "p2"})
+	f("the lowest ones are taken", nil, []int{1, 1}, "2 p2 7 Ready; 1025 p1025 9 Ready; ",
+		observed(1025, 9), observed(3, 8), observed(2, 7), memoryObserved{id: 1, pod: "p1", gone: true})
+	recorded := map[uint16]uint64{1: 7, 2: 8}
+	f("well", recorded, []int{2}, "1 p1 7 Ready; 2 p2 8 Ready; ", observed(2, 8), observed(1, 7), observed(3, 9))
+	f("away", recorded, []int{2}, "1 p1 7 Ready; 2 p2 8 Unreachable; ", observed(1, 7), memoryObserved{id: 2, pod: "p2"})
+	f("empty", recorded, []int{2}, "1 p1 7 Ready; 2 p2 8 Lostit came back without its content; ", observed(1, 7), observed(2, 9))
+	f("no pod", recorded, []int{2}, "1 p1 7 Ready; 2 p2 8 Lostits pod is gone; ", observed(1, 7), observed(3, 9))
+	f("being deleted", recorded, []int{2}, "1 p1 7 Lostits pod is gone; 2 p2 8 Ready; ",
+		memoryObserved{id: 1, pod: "p1", gone: true, answered: true, incarnation: 7}, observed(2, 8))
+}
