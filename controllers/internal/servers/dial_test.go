@@ -1,0 +1,122 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// memoryServer runs a real memory server with certificates as the operator makes them.
+func memoryServer(t *testing.T, a *pki.Authority) (address string) {
+	t.Helper()
+	dir := t.TempDir()
+	pair, err := a.Issue(pki.Leaf{Name: "memory", DNS: []string{"*.pool.ns.svc"}, Server: true}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{identity.CertFile: pair.Cert, identity.KeyFile: pair.Key, identity.CAFile: a.PEM} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := memserver.New(memserver.Config{ID: 1, MemoryBytes: 16 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0", TLSDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return server.Addresses().Control
+}
+
+func newAuthority(t *testing.T) *pki.Authority {
+	t.Helper()
+	pair, err := pki.NewAuthority("test", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := pki.ParseAuthority(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestMemoryServer: the operator's calls, against a real memory server, over real certificates.
+func TestMemoryServer(t *testing.T) {
+	a := newAuthority(t)
+	address := memoryServer(t, a)
+	target := Target{Namespace: "ns", Pod: "pool-0", UID: "u", Address: address, Name: "pool-0.pool.ns.svc", Authority: a}
+	m, err := NewGRPC().Memory(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	ctx := t.Context()
+	described, err := m.Describe(ctx)
+	if err != nil || described.Incarnation == 0 || described.ChunksTotal == 0 {
+		t.Fatalf("describe: %v, %v", described, err)
+	}
+	const uid = "6f1c7a52-0000-4000-8000-000000000001"
+	if err := m.Admit(ctx, uid, described.ChunksTotal+1); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("too large a quota: %v", err)
+	}
+	for range 2 { // it can be repeated
+		if err := m.Admit(ctx, uid+"/1", described.ChunksTotal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reply, err := m.GetMap(ctx, uid+"/1"); err != nil || reply.Generation != 0 {
+		t.Errorf("no map yet: %v, %v", reply, err)
+	}
+	if err := m.SwapMap(ctx, uid+"/1", 0, 1, []byte("map")); err != nil {
+		t.Error(err)
+	}
+	if err := m.SwapMap(ctx, uid+"/1", 0, 1, []byte("other")); !errors.Is(err, ErrOtherMap) {
+		t.Errorf("an old generation: %v", err)
+	}
+	if reply, err := m.GetMap(ctx, uid+"/1"); err != nil || reply.Generation != 1 || string(reply.Map) != "map" {
+		t.Errorf("map: %v, %v", reply, err)
+	}
+	if described, err = m.Describe(ctx); err != nil || len(described.Indexes) != 1 || described.Indexes[0].Index != uid+"/1" || described.ChunksGranted != described.ChunksTotal {
+		t.Errorf("describe: %v, %v", described, err)
+	}
+	for range 2 {
+		if err := m.Evict(ctx, uid+"/1"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOtherServer: a server of another name or authority is not spoken to, and the error says which.
+func TestOtherServer(t *testing.T) {
+	a := newAuthority(t)
+	address := memoryServer(t, a)
+	f := func(name string, authority *pki.Authority) {
+		t.Helper()
+		m, err := NewGRPC().Memory(Target{Pod: "pool-0", Address: address, Name: name, Authority: authority})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if _, err := m.Describe(t.Context()); err == nil || !strings.Contains(err.Error(), "describe memory server pool-0: Unavailable") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f("pool-0.other.ns.svc", a)
+	f("pool-0.pool.ns.svc", newAuthority(t))
+}
