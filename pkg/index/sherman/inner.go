@@ -19,21 +19,22 @@ import (
 //	                  Uint64: 8 (n-1), big-endian like keys
 //	                  Bytes: 2 (n-1), where each ends, counted from the end of this array; then their bytes, without the
 //	                  prefix that low and high fence have in common (a rightmost node has no such prefix)
+//
+// An inner is a decoded copy. What a descent needs of uint64 keys comes first, in one cache line or two.
 type inner struct {
 	addr      pool.Addr
-	version   uint32
-	level     uint8
-	rightmost bool
-	low, high []byte
-	sibling   pool.Addr
+	top       uint64   // Uint64: the high fence
+	numbers   []uint64 // Uint64: the separators
 	children  []pool.Addr
-
-	numbers []uint64 // Uint64: the separators
-	top     uint64   // Uint64: the high fence
+	rightmost bool
+	level     uint8
+	version   uint32
+	sibling   pool.Addr
+	low, high []byte
 
 	skip     int      // Bytes: the length of the common prefix
 	prefixes []uint64 // Bytes: of each separator without the common prefix
-	ends     []int32
+	ends     []int32  // Bytes: of each separator in seps
 	seps     []byte
 }
 
