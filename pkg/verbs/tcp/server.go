@@ -55,6 +55,9 @@ func sendAnswer(c net.Conn, answer []byte) error {
 
 // keepAlive lets a connection to a machine that is gone end within half a minute.
 func keepAlive(c net.Conn) {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = t.NetConn()
+	}
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4})
 	}

@@ -12,6 +12,29 @@ TEXT ·moveWords(SB), NOSPLIT, $0-24
 	SUBQ $8, CX
 	JB   rest
 
+	// Ask for the lines of a node all at once, so that their misses overlap; what a prefetch asks beyond the range cannot fault.
+	CMPQ CX, $(3*8)
+	JB   line
+	PREFETCHT0 64(SI)
+	PREFETCHT0 128(SI)
+	PREFETCHT0 192(SI)
+	CMPQ CX, $(7*8)
+	JB   line
+	PREFETCHT0 256(SI)
+	PREFETCHT0 320(SI)
+	PREFETCHT0 384(SI)
+	PREFETCHT0 448(SI)
+	CMPQ CX, $(15*8)
+	JB   line
+	PREFETCHT0 512(SI)
+	PREFETCHT0 576(SI)
+	PREFETCHT0 640(SI)
+	PREFETCHT0 704(SI)
+	PREFETCHT0 768(SI)
+	PREFETCHT0 832(SI)
+	PREFETCHT0 896(SI)
+	PREFETCHT0 960(SI)
+
 line:
 	MOVUPS 0(SI), X0
 	MOVUPS 16(SI), X1

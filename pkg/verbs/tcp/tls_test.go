@@ -1,0 +1,83 @@
+package tcp_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/tcp"
+	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
+)
+
+// certificate is a fresh one for 127.0.0.1, and a pool that trusts it.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// TestConformanceTLS runs the suite over a stream without a descriptor to write to and to look at: the goroutines behind do it all.
+func TestConformanceTLS(t *testing.T) {
+	mine, pool := certificate(t)
+	startTLS := func(_ string, o verbs.ServerOptions) (address string, s verbs.Server, err error) {
+		if s, err = tcp.NewServer(o); err != nil {
+			return "", nil, err
+		}
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{mine}})
+		if err != nil {
+			return "", nil, err
+		}
+		go s.Serve(l)
+		return l.Addr().String(), s, nil
+	}
+	device := func() verbs.Device { return tcp.NewTLSDevice(&tls.Config{RootCAs: pool}) }
+	verbstest.Run(t, verbstest.Harness{Device: device, Start: startTLS, Rounds: 500})
+
+	t.Run("UnknownServer", func(t *testing.T) {
+		var tokens verbstest.Tokens
+		address, s, err := startTLS("", verbs.ServerOptions{Memory: verbstest.Memory(t, 4096, 4096), Admission: &tokens})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, other := certificate(t)
+		target := verbs.Target{Address: address, Token: tokens.Issue(verbs.Peer{Client: 1})}
+		_, err = tcp.NewTLSDevice(&tls.Config{RootCAs: other}).Connect(target, 20*time.Second)
+		var unknown x509.UnknownAuthorityError
+		if !errors.As(err, &unknown) {
+			t.Errorf("connect to a server of an unknown authority: %v", err)
+		}
+		c, err := device().Connect(target, 20*time.Second) // the token was not shown, so it is still good
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
