@@ -91,6 +91,6 @@ explain() {
 	k get dmi,dmmp,dmcp,pods,jobs -o wide >&2 || true
 	k describe dmi >&2 | tail -n 40 || true
 	k get events --sort-by=.lastTimestamp 2>/dev/null | tail -n 25 >&2 || true
-	"$KUBECTL" --namespace "${SYSTEM:-dmindex-system}" logs --tail=25 -l app.kubernetes.io/name=dmindex >&2 || true
+	"$KUBECTL" --namespace "${SYSTEM:-dmindex-system}" logs --tail=25 -l app.kubernetes.io/component=operator >&2 || true
 	say; say "the cluster is still up: hack/cluster/kubectl -n $namespace ...; make demo-down ends it"
 }

@@ -37,7 +37,7 @@ func TestOperatorUpgrade(t *testing.T) {
 	for _, image := range []string{target.nextImage, target.image} {
 		e.begin("operator " + image)
 		s.kubectl("--namespace", target.system, "set", "image", deployment, "*="+image)
-		// DMINDEX_IMAGE or the like follows the image in the chart; here it is the restart that matters.
+		// On clusters of others both names may be the same: then it starts anew, at least.
 		s.kubectl("--namespace", target.system, "rollout", "restart", deployment)
 		s.kubectl("--namespace", target.system, "rollout", "status", deployment, "--timeout=80s")
 		s.settled("2/2", "2/2")

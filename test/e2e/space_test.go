@@ -20,7 +20,7 @@ import (
 // Limits of waiting.
 const (
 	command = 90 * time.Second // of one kubectl
-	long    = 3 * time.Minute  // for servers that start, move or recover
+	long    = 2 * time.Minute  // for servers that start, move or recover
 	short   = 30 * time.Second
 	gone    = 2 * time.Minute // for a namespace to be deleted
 )

@@ -1,0 +1,85 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// parts are the objects of a manifest by kind and name, without what says only who installed them.
+func parts(t *testing.T, manifest string) map[string]map[string]any {
+	t.Helper()
+	objects := map[string]map[string]any{}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Object) == 0 || u.GetKind() == "Namespace" { // helm makes it by --create-namespace
+			continue
+		}
+		strip(u.Object)
+		objects[u.GetKind()+"/"+u.GetName()] = u.Object
+	}
+}
+
+// strip removes labels and annotations that say who installed something, wherever they stand.
+func strip(object map[string]any) {
+	for key, value := range object {
+		switch key {
+		case "helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance":
+			delete(object, key)
+			continue
+		}
+		if inner, ok := value.(map[string]any); ok {
+			if strip(inner); len(inner) == 0 && key == "annotations" {
+				delete(object, key)
+			}
+		}
+	}
+}
+
+// TestInstall: the chart with its defaults and the kustomize base install the same objects.
+func TestInstall(t *testing.T) {
+	run := func(name string, args ...string) map[string]map[string]any {
+		out, err := execute(context.Background(), "", name, args...)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
+		return parts(t, out)
+	}
+	helm := run(target.helm, "template", "dmindex", "../../charts/dmindex", "--namespace=dmindex-system", "--set=image.tag=dev")
+	kustomize := run(target.kubectl, "kustomize", "../../config/default")
+	if got, want := slices.Sorted(maps.Keys(helm)), slices.Sorted(maps.Keys(kustomize)); !slices.Equal(got, want) {
+		t.Errorf("helm installs %v,\nkustomize %v", got, want)
+	}
+	for name, want := range kustomize {
+		if got := helm[name]; got != nil && !equality.Semantic.DeepEqual(got, want) {
+			a, _ := yaml.Marshal(got)
+			b, _ := yaml.Marshal(want)
+			t.Errorf("%s differs; helm:\n%s\nkustomize:\n%s", name, head(string(a)), head(string(b)))
+		}
+	}
+}
+
+// head keeps a difference readable: CRDs are long.
+func head(text string) string {
+	if len(text) > 4000 {
+		return text[:4000] + "..."
+	}
+	return text
+}
