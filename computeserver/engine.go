@@ -11,7 +11,7 @@ import (
 )
 
 // engine holds the open index and its sessions. It opens the index, again and again until that works, lends sessions, replaces
-// those that died, and opens the index anew when no session can be made or this client was fenced.
+// those that died, and opens the index anew when no session can be made one after the other dies, or this client was fenced.
 //
 // The number of sessions bounds the requests that run at once; those beyond wait, and those beyond a bound of waiters are
 // refused.
@@ -34,6 +34,7 @@ type engine struct {
 
 	wake    env.Event // for run: something broke, or all sessions came back, or stop
 	broken  bool
+	deaths  int // sessions that died since one came back alive
 	stopped bool
 	ended   env.Event // run is over
 }
@@ -56,6 +57,7 @@ const (
 	reopenAfterAtMost  = 5 * time.Second
 	closeWaitsAtMost   = 30 * time.Second // for requests that still use a session
 	notOpenWaitsAtMost = time.Second      // that a request waits for the index to be opened
+	deathsTolerated    = 8                // sessions in a row; then the connections below them are taken for dead, too
 )
 
 // run opens the index and keeps it open until stop. It closes it at the end.
@@ -241,7 +243,7 @@ func (g *engine) makeSession(ix index.Index) (index.Session, error) {
 
 // breakDown makes run open the index anew. Called under mu.
 func (g *engine) breakDown(err error) {
-	g.broken, g.why = true, err
+	g.broken, g.why, g.deaths = true, err, 0
 	g.wake.Set()
 }
 
@@ -257,10 +259,12 @@ func (g *engine) repay(s index.Session, err error) {
 			g.wake.Set()
 		}
 	case !dead:
+		g.deaths = 0
 		g.idle = append(g.idle, s)
 	default:
 		g.noteLost(err)
-		if errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) {
+		g.deaths++
+		if errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
 			g.breakDown(err)
 		}
 	}

@@ -100,9 +100,13 @@ func TestSDKAnswers(t *testing.T) {
 
 // TestScansAgainstAModel compares scans of every kind, through the SDK and RESP, with a sorted slice.
 func TestScansAgainstAModel(t *testing.T) {
+	scansAgainstAModel(t, nil, config.RoutingAny, config.RoutingOwner)
+}
+
+func scansAgainstAModel(t *testing.T, adjust func(*Config), routings ...string) {
 	rnd := seeded(t)
-	for _, routing := range []string{config.RoutingAny, config.RoutingOwner} {
-		c := newCluster(t, routing, nil, 1, 2, 3)
+	for _, routing := range routings {
+		c := newCluster(t, routing, adjust, 1, 2, 3)
 		c.split([]uint32{1, 2, 3}, "b", "c", "cc", "ccc", "d")
 		cl, ctx := c.sdk(1), context.Background()
 		model := map[string]string{}
@@ -200,13 +204,13 @@ func between(keys []string, start, end string, reverse bool, limit int) (out []s
 // compare every answer with a model. No request may fail.
 func TestMapsChangeUnderLoad(t *testing.T) {
 	for _, routing := range []string{config.RoutingAny, config.RoutingOwner} {
-		t.Run(routing, func(t *testing.T) { mapsChangeUnderLoad(t, routing) })
+		t.Run(routing, func(t *testing.T) { mapsChangeUnderLoad(t, nil, routing) })
 	}
 }
 
-func mapsChangeUnderLoad(t *testing.T, routing string) {
+func mapsChangeUnderLoad(t *testing.T, adjust func(*Config), routing string) {
 	rnd := seeded(t)
-	c := newCluster(t, routing, nil, 1, 2, 3)
+	c := newCluster(t, routing, adjust, 1, 2, 3)
 	m := c.split([]uint32{1, 2, 3}, "w2", "w5")
 	cl, ctx := c.sdk(1, 2, 3), context.Background()
 	var over atomic.Bool

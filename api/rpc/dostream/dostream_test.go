@@ -1,0 +1,173 @@
+package dostream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// server runs a Do handler that the test gives.
+type server struct {
+	rpcv1.UnimplementedComputeServer
+	do func(grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error
+}
+
+func (s *server) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+	return s.do(stream)
+}
+
+func serve(t *testing.T, do func(grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error) *Stream {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	rpcv1.RegisterComputeServer(g, &server{do: do})
+	go func() { _ = g.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(rpcv1.NewComputeClient(conn), Options{})
+	t.Cleanup(func() { s.Close(); _ = conn.Close(); g.Stop() })
+	return s
+}
+
+// echo answers each operation with its key as the value.
+func echo(req *rpcv1.DoRequest) *rpcv1.DoReply {
+	reply := &rpcv1.DoReply{Id: req.Id, MapGeneration: 7}
+	for _, op := range req.Operations {
+		reply.Outcomes = append(reply.Outcomes, &rpcv1.Outcome{Value: op.Key})
+	}
+	return reply
+}
+
+func get(key string) []*rpcv1.Operation {
+	return []*rpcv1.Operation{{Kind: rpcv1.Operation_LOOKUP, Key: []byte(key)}}
+}
+
+func within(t *testing.T) context.Context {
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(stop)
+	return ctx
+}
+
+// TestEveryCallGetsItsOwnAnswer: calls of many goroutines share batches, and each gets what belongs to it.
+func TestEveryCallGetsItsOwnAnswer(t *testing.T) {
+	s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+		for {
+			first, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			if err := stream.Send(echo(first)); err != nil {
+				return err
+			}
+		}
+	})
+	ctx := within(t)
+	var callers sync.WaitGroup
+	for i := range 32 {
+		callers.Go(func() {
+			for j := range 200 {
+				key := fmt.Sprint(i, " ", j)
+				reply, err := s.Do(ctx, append(get(key), get(key+"+")...))
+				if err != nil || len(reply.Outcomes) != 2 || string(reply.Outcomes[0].Value) != key || string(reply.Outcomes[1].Value) != key+"+" || reply.Generation != 7 {
+					t.Errorf("%s: %v, %v", key, reply, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// TestWhatIsKnownAfterABreak: a stream that breaks leaves what was sent unknown; one that ends with ABORTED does not.
+func TestWhatIsKnownAfterABreak(t *testing.T) {
+	for code, sent := range map[codes.Code]bool{codes.Unavailable: true, codes.Aborted: false} {
+		streams := 0
+		s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+			streams++
+			req, err := stream.Recv()
+			if err != nil {
+				return err
+			}
+			if streams == 1 {
+				return status.Error(code, "the end")
+			}
+			return stream.Send(echo(req))
+		})
+		var broken *Error
+		if _, err := s.Do(within(t), get("a")); !errors.As(err, &broken) || broken.Sent != sent {
+			t.Errorf("%v: error %v, sent should be %v", code, err, sent)
+		}
+		if reply, err := s.Do(within(t), get("b")); err != nil || string(reply.Outcomes[0].Value) != "b" {
+			t.Errorf("%v: the next stream gave %v, %v", code, reply, err)
+		}
+	}
+}
+
+// TestBounds fills the window and the queue of a server that never answers.
+func TestBounds(t *testing.T) {
+	full := make(chan struct{})
+	s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+		for n := 1; ; n++ {
+			if _, err := stream.Recv(); err != nil {
+				return nil
+			}
+			switch {
+			case n == MaxUnanswered:
+				close(full)
+			case n > MaxUnanswered:
+				t.Errorf("batch %d was sent without an answer", n)
+			}
+		}
+	})
+	ctx, stop := context.WithCancel(within(t))
+	var callers sync.WaitGroup
+	call := make([]*rpcv1.Operation, MaxCall)
+	for i := range call {
+		call[i] = get("x")[0]
+	}
+	for range MaxUnanswered {
+		callers.Go(func() { _, _ = s.Do(ctx, call[:MaxBatch]) }) // each fills a batch
+	}
+	<-full
+	for range MaxQueued / MaxCall {
+		callers.Go(func() {
+			for ctx.Err() == nil { // a call below may have taken its place for a moment
+				_, _ = s.Do(ctx, call)
+			}
+		})
+	}
+	var err error
+	for !errors.Is(err, ErrQueueFull) { // until the callers above have queued
+		short, cancel := context.WithTimeout(ctx, time.Millisecond)
+		_, err = s.Do(short, get("y"))
+		cancel()
+		if ctx.Err() != nil {
+			t.Fatal("the queue never filled")
+		}
+	}
+	stop()
+	callers.Wait()
+	if _, err := s.Do(within(t), make([]*rpcv1.Operation, MaxCall+1)); err == nil {
+		t.Error("a call beyond the bound was taken")
+	}
+	s.Close()
+	if _, err := s.Do(within(t), get("z")); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed stream: %v", err)
+	}
+}
