@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -68,7 +69,7 @@ func (r *runner) model(t *testing.T) {
 			s := session(t, x)
 			other := session(t, r.open(t, c.Open(t), sh.options)) // its cache is always behind
 			rounds := scale(1)                                    // of 100 runs each
-			if r.provider == "shm" {
+			if r.provider == "shm" && !invariants.Enabled {
 				rounds = scale(8)
 			}
 			run := func(t *rapid.T) {
