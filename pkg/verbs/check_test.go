@@ -24,6 +24,10 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	foreign, err := testArena(t, 4096).Alloc(8) // like every buffer of an arena aligned, so that only its place is wrong
+	if err != nil {
+		t.Fatal(err)
+	}
 	all, none := &Capabilities{MaskedAtomics: true}, &Capabilities{}
 	f := func(want error, c *Capabilities, list ...Request) {
 		t.Helper()
@@ -34,7 +38,7 @@ func TestCheck(t *testing.T) {
 	for op := Read; op < NumOps; op++ {
 		f(nil, all, Request{Op: op, Local: b[:8]})
 		f(nil, all, Request{Op: op, Local: b[8:16], Region: RegionLocks, Remote: 1 << 40})
-		f(ErrNotRegistered, all, Request{Op: op, Local: make([]byte, 8)})
+		f(ErrNotRegistered, all, Request{Op: op, Local: foreign})
 		f(ErrMalformed, all, Request{Op: op})
 		f(ErrMalformed, all, Request{Op: op, Local: b[:8], Region: RegionLocks + 1})
 		f(ErrMalformed, all, Request{Op: Read, Local: b[:8]}, Request{Op: op})
