@@ -115,7 +115,7 @@ func (run Run) Do() Report {
 		plan = run.Plan
 	}
 	rep := Report{Plan: plan}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(2), ChunkBytes: 256 << 10, Locks: 64, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: 256 << 10, Locks: 64, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		rep.Err = err
 		return rep

@@ -53,14 +53,14 @@ func (e *adversary) delay() time.Duration {
 
 // gap is how long after one part of a request the next one comes.
 func (e *adversary) gap() time.Duration {
-	mean := int64(max(1, e.plan.Delay))
+	mean := int64(max(1, e.plan.Gap))
 	switch e.rand.IntN(4) {
 	case 0:
-		return time.Duration(e.rand.Int64N(mean/4 + 1))
+		return time.Duration(e.rand.Int64N(mean/8 + 1))
 	case 1:
-		return time.Duration(e.rand.Int64N(10 * mean))
+		return time.Duration(e.rand.Int64N(5 * mean))
 	}
-	return time.Duration(e.rand.Int64N(mean))
+	return time.Duration(e.rand.Int64N(2 * mean))
 }
 
 // served counts a part of a list of q and lets the faults happen that are due.

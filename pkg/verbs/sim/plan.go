@@ -18,6 +18,7 @@ type Plan struct {
 	SplitAtomics bool               // an atomic reads and writes at two moments; WRITEs of the same word in between are lost
 	HoldFrozen   bool               // requests of a frozen process stand still too, as on shm; else its NIC goes on
 	Delay        time.Duration      // mean of what is added to the way of a request
+	Gap          time.Duration      // mean time between two parts of a request
 	Stall        int                // one of how many requests waits far longer; 0 = none
 	StallFor     time.Duration      // at most
 	Faults       []Fault            `json:",omitempty"`
@@ -87,9 +88,10 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 		SplitAtomics: coin(2),
 		HoldFrozen:   coin(2),
 		Delay:        []time.Duration{100, 1000, 1000, 10_000}[r.IntN(4)],
+		Gap:          []time.Duration{100, 1000, 5000, 20_000}[r.IntN(4)],
 	}
-	if coin(2) {
-		p.Stall, p.StallFor = []int{6, 30, 200}[r.IntN(3)], 20*time.Microsecond<<r.IntN(7)
+	if !coin(4) {
+		p.Stall, p.StallFor = []int{4, 10, 50, 300}[r.IntN(4)], 20*time.Microsecond<<r.IntN(7)
 	}
 	if len(m.Kinds) == 0 || len(m.Processes) == 0 || m.Parts == 0 {
 		return p
@@ -140,6 +142,7 @@ func Shrink(p *Plan, fails func(*Plan) bool) *Plan {
 			func(n *Plan) { n.HoldFrozen = false },
 			func(n *Plan) { n.Stall, n.StallFor = 0, 0 },
 			func(n *Plan) { n.Delay = min(n.Delay, 100) },
+			func(n *Plan) { n.Gap = min(n.Gap, 100) },
 			func(n *Plan) { n.Capabilities.WholeWrite = mtu },
 			func(n *Plan) { n.Capabilities.OrderedReads = true },
 			func(n *Plan) { n.Capabilities.OrderedWrite = true },
