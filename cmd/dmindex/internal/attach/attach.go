@@ -24,6 +24,7 @@ var Providers = []string{"shm", "tcp"}
 // Memory is the memory servers of an index, as one client reaches them.
 type Memory struct {
 	Control *control.Client
+	maps    *control.Client // apart, so that a long poll can be cut short
 	config  *config.Index
 	device  verbs.Device
 }
@@ -43,9 +44,15 @@ func New(c *config.Index, name, provider string, files *identity.Files) (*Memory
 	for i, s := range c.MemoryServers {
 		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation}
 	}
+	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, Provider: provider, TLS: files}
 	var err error
-	m.Control, err = control.New(control.Config{Index: c.Identity, Name: name, Servers: servers, Provider: provider, TLS: files})
-	return m, err
+	if m.Control, err = control.New(cc); err != nil {
+		return nil, err
+	}
+	if m.maps, err = control.New(cc); err != nil {
+		return nil, errors.Join(err, m.Control.Close())
+	}
+	return m, nil
 }
 
 // Open connects to all memory servers and opens the index, or makes it if it is new. The error wraps index.ErrDataLost if a memory
@@ -77,7 +84,10 @@ func (m *Memory) Open(limit time.Duration) (index.Index, error) {
 }
 
 // Close ends the control path and the device. Indexes must be closed before.
-func (m *Memory) Close() error { return errors.Join(m.Control.Close(), m.device.Close()) }
+func (m *Memory) Close() error {
+	m.Maps().Close()
+	return errors.Join(m.Control.Close(), m.device.Close())
+}
 
 // withPool is an index that closes its pool, too.
 type withPool struct {
@@ -88,13 +98,18 @@ type withPool struct {
 func (w *withPool) Close() error { return errors.Join(w.Index.Close(), w.pool.Close()) }
 
 // Maps is where a compute server gets its partition map: the home memory server.
-func (m *Memory) Maps() Maps { return Maps{m.Control} }
+func (m *Memory) Maps() Maps { return Maps{m.maps} }
 
-// Maps reads partition maps over the control path.
+// Maps reads partition maps over a control path of its own.
 type Maps struct{ control *control.Client }
 
 // Map implements computeserver.MapSource.
 func (s Maps) Map(newerThan uint64, wait time.Duration) ([]byte, error) {
 	_, encoded, err := s.control.Map(newerThan, wait, pool.DefaultLimit)
 	return encoded, err
+}
+
+// Close ends the Map that waits, and all later ones.
+func (s Maps) Close() {
+	_ = s.control.Close() // nothing is sent on it any more
 }
