@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,7 +41,9 @@ type operator struct {
 	done   chan struct{}
 	writes atomic.Int64
 	limit  atomic.Int64 // writes that it may make before it is cut off; 0 = any number
-	log    chan string
+
+	mu  sync.Mutex
+	log []string // of the writes
 }
 
 var namespaces atomic.Int64
@@ -72,10 +75,9 @@ type transport struct {
 func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") {
 		n := tr.o.writes.Add(1)
-		select {
-		case tr.o.log <- r.Method + " " + r.URL.Path:
-		default:
-		}
+		tr.o.mu.Lock()
+		tr.o.log = append(tr.o.log, r.Method+" "+r.URL.Path)
+		tr.o.mu.Unlock()
 		if limit := tr.o.limit.Load(); limit > 0 && n > limit {
 			return nil, errCutOff
 		}
@@ -87,7 +89,7 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *cluster) start(limit int64) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	o := &operator{stop: stop, done: make(chan struct{}), log: make(chan string, 1000)}
+	o := &operator{stop: stop, done: make(chan struct{})}
 	o.limit.Store(limit)
 	mine := rest.CopyConfig(config)
 	mine.QPS = -1
@@ -111,6 +113,13 @@ func (c *cluster) start(limit int64) {
 		}
 	}()
 	c.operator = o
+}
+
+// wrote are the writes from the n-th on.
+func (o *operator) wrote(n int64) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.log[max(0, min(int(n), len(o.log))):], "\n")
 }
 
 func (c *cluster) stop() {

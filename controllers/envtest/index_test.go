@@ -3,7 +3,6 @@ package envtest
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -47,32 +46,42 @@ func TestIndexComesUp(t *testing.T) {
 	if err := c.get("demo-conn", secret); err != nil || len(secret.Data["password"]) < 20 || string(secret.Data["resp"]) != "demo."+c.namespace+".svc:6379" {
 		t.Errorf("demo-conn: %v, %v", secret.Data, err)
 	}
-	c.settled()
-
-	// A change that means nothing to the operator makes it look again, and still nothing is written.
-	c.patch("demo", &dmv1.DMIndex{}, func() {})
-	index := &dmv1.DMIndex{}
-	c.patch("demo", index, func() { index.Labels = map[string]string{"mine": "yes"} })
-	c.settled()
+	c.settled("demo")
 }
 
-// settled asserts that the operator writes nothing for a while, once it came to rest.
-func (c *cluster) settled() {
+// settled asserts that the operator comes to rest, and writes nothing when it looks at everything again.
+func (c *cluster) settled(name string) {
 	c.t.Helper()
-	const quiet = 3 * time.Second // longer than `soon`
+	c.quiet(3 * time.Second) // longer than `soon`
+	before, looks, index := c.operator.writes.Load(), c.fleet.Looks(), &dmv1.DMIndex{}
+	const rounds = 5
+	for n := range rounds {
+		c.patch(name, index, func() { index.Labels = map[string]string{"look": fmt.Sprint("again-", looks, "-", n)} })
+		c.eventually("another look", func() string {
+			if c.fleet.Looks() > looks+4*n {
+				return ""
+			}
+			return "not yet"
+		})
+	}
+	c.quiet(time.Second)
+	if after := c.operator.writes.Load(); after != before {
+		c.t.Errorf("%d writes when there was nothing to do:\n%s", after-before, c.operator.wrote(before))
+	}
+}
+
+// quiet waits until the operator wrote nothing for a while.
+func (c *cluster) quiet(while time.Duration) {
+	c.t.Helper()
 	before, since := c.operator.writes.Load(), time.Now()
 	c.eventually("no more writes", func() string {
 		if now := c.operator.writes.Load(); now != before {
 			before, since = now, time.Now()
 		}
-		if time.Since(since) > quiet {
+		if time.Since(since) > while {
 			return ""
 		}
-		var last []string
-		for len(c.operator.log) > 0 {
-			last = append(last, <-c.operator.log)
-		}
-		return strings.Join(last, "\n")
+		return "the last writes:\n" + c.operator.wrote(before-10)
 	})
 }
 
@@ -119,7 +128,7 @@ func TestScale(t *testing.T) {
 	if err := c.get("demo-compute", pool); err != nil || pool.Spec.Replicas != 1 {
 		t.Errorf("replicas: %d, %v", pool.Spec.Replicas, err)
 	}
-	c.settled()
+	c.settled("demo")
 }
 
 // TestNewTemplate: a change of the template replaces compute pods and never memory pods.
@@ -151,7 +160,7 @@ func TestDataLossBlocks(t *testing.T) {
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionTrue, dmv1.ReasonMemoryLost, "memory server 2 (pod demo-memory-1): its pod is gone")
 	c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryLost, "set spec.recovery.onDataLoss to Recreate")
 	c.equal("memory pods", "[demo-memory-0 demo-memory-2]", func() any { return c.pods("demo-memory") })
-	c.settled()
+	c.settled("demo")
 	if identity := c.index("demo").Status.Identity; identity != before {
 		t.Errorf("identity is %s, was %s", identity, before)
 	}
@@ -166,7 +175,7 @@ func TestDataLossBlocks(t *testing.T) {
 	c.equal("admitted", map[string]uint64{identity: 64}, func() any { return c.fleet.Admitted(survivor) })
 	c.equal("compute pods", "[demo-compute-2 demo-compute-3]", func() any { return c.pods("demo-compute") })
 	c.available("demo")
-	c.settled()
+	c.settled("demo")
 }
 
 // TestContentLost: a server that came back without its content is a lost server, though its pod is there.
@@ -215,7 +224,7 @@ func TestPaused(t *testing.T) {
 	pool := &dmv1.DMComputePool{}
 	c.equal("the pool is paused", true, func() any { _ = c.get("demo-compute", pool); return pool.Spec.Paused })
 	c.scale("demo-compute", 3)
-	c.settled()
+	c.settled("demo")
 	if pods := c.pods("demo-compute"); len(pods) != 2 {
 		t.Errorf("pods: %v", pods)
 	}
@@ -296,7 +305,7 @@ func TestNameTaken(t *testing.T) {
 // finish, and no number, authority or password is given twice.
 func TestOperatorDiesAtEachWrite(t *testing.T) {
 	done := false
-	for limit := int64(1); !done; limit++ {
+	for limit := int64(1); !done; limit++ { // each has a namespace of its own
 		t.Run(fmt.Sprint(limit), func(t *testing.T) { done = diesAfter(newCluster(t), limit) })
 	}
 }

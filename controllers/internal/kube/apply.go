@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
@@ -106,20 +105,45 @@ func (w *Writer) content(owner, desired client.Object, except [][]string) (*unst
 	return content, hash, err
 }
 
-// has says whether live has every field of content.
+// has says whether live has every field of content. Both went through the same types, so equal values look the same.
 func (w *Writer) has(live client.Object, content *unstructured.Unstructured) bool {
-	wanted := live.DeepCopyObject().(client.Object)
-	fields := content.DeepCopy().Object
-	empty, err := w.Scheme().New(content.GroupVersionKind())
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return false
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, empty); err != nil {
-		return false
+	wanted := content.DeepCopy().Object
+	delete(wanted, "apiVersion") // objects that were read do not say
+	delete(wanted, "kind")
+	return within(wanted, fields)
+}
+
+// within says whether all that is in wanted is in live too. Lists must have equal lengths.
+func within(wanted, live any) bool {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		has, ok := live.(map[string]any)
+		if !ok {
+			return len(wanted) == 0 && live == nil
+		}
+		for key, value := range wanted {
+			if !within(value, has[key]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		has, ok := live.([]any)
+		if !ok || len(has) != len(wanted) {
+			return len(wanted) == 0 && live == nil
+		}
+		for i := range wanted {
+			if !within(wanted[i], has[i]) {
+				return false
+			}
+		}
+		return true
 	}
-	wanted = empty.(client.Object)
-	wanted.GetObjectKind().SetGroupVersionKind(live.GetObjectKind().GroupVersionKind())
-	return equality.Semantic.DeepDerivative(wanted, live)
+	return reflect.DeepEqual(wanted, live)
 }
 
 // Hash is a short hash of a value's JSON.

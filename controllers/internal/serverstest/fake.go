@@ -22,6 +22,8 @@ type Fleet struct {
 	compute map[string]*compute
 	away    map[string]bool // by namespace/pod: does not answer
 
+	looks int // how often a server was asked what it is
+
 	// Chunks is how many chunks each memory server has.
 	Chunks uint64
 
@@ -96,6 +98,13 @@ func (f *Fleet) Admitted(uid string) map[string]uint64 {
 	return quotas
 }
 
+// Looks is how often a memory server was asked what it is: it shows that reconcilers ran.
+func (f *Fleet) Looks() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks
+}
+
 // Changes are the calls so far.
 func (f *Fleet) Changes() []string {
 	f.mu.Lock()
@@ -146,6 +155,7 @@ func (c *memoryClient) with(do func(*memory) error) error {
 
 func (c *memoryClient) Describe(context.Context) (reply *rpcv1.DescribeMemoryReply, err error) {
 	err = c.with(func(m *memory) error {
+		c.f.looks++
 		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks}
 		for _, index := range slices.Sorted(maps.Keys(m.indexes)) {
 			a := m.indexes[index]
