@@ -89,6 +89,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionDataLost, false, dmv1.ReasonIntact, "")
 	}
 	paused := s.index.Spec.Paused
+	// An index that serves goes on serving when the operator cannot do something.
+	created := s.index.Annotations[dmv1.AnnotationCreated] != "" && s.index.DeletionTimestamp.IsZero()
 	switch {
 	case paused && find(*conditions, dmv1.ConditionAvailable) != nil && len(lost) == 0:
 		// left as it was: nobody looked further
@@ -96,9 +98,9 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, orElse(message, "data was lost at "+names(lost)))
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away)+"; requests that need it wait or fail")
-	case err != nil:
+	case err != nil && (!created || computeReady == 0):
 		set(dmv1.ConditionAvailable, false, reason, message)
-	case computeReady == 0 || s.view.Map == nil:
+	case computeReady == 0 || s.index.Status.Map == nil:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonWaitingForCompute, orElse(s.waiting, "no compute server is ready"))
 	default:
 		set(dmv1.ConditionAvailable, true, dmv1.ReasonServing, fmt.Sprintf("%d compute servers answer at %s", computeReady, s.index.Status.Endpoint))
@@ -118,6 +120,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	switch {
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away))
+	case err != nil && created && reason != dmv1.ReasonMemoryLost:
+		set(dmv1.ConditionDegraded, true, reason, message)
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

@@ -105,6 +105,13 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 	}
 	created := s.index.Annotations[dmv1.AnnotationCreated] != ""
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
+		for _, c := range s.compute {
+			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
+				if err := r.DeletePrecisely(ctx, c.pod); err != nil {
+					return err
+				}
+			}
+		}
 		return &halt{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", 0}
 	}
 	if created {

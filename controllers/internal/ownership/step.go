@@ -119,6 +119,11 @@ func (v View) next(members []partition.Server, a *Actions) (*partition.Map, erro
 		return first, err
 	}
 	if slices.Equal(v.Map.Servers, members) {
+		for _, s := range v.Servers {
+			if _, owns := v.Map.Server(s.ID); owns && !s.Ready {
+				a.Waiting = "compute server " + s.Pod + " is not ready; if it stays away, the others take its ranges over"
+			}
+		}
 		return v.Map, nil
 	}
 	next, moves, err := partition.Plan(v.Map, members, partition.Options{Keys: v.Keys})

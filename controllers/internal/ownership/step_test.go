@@ -70,7 +70,7 @@ func TestStep(t *testing.T) {
 	f("one more, not ready", two, 3, "", server(1), server(2), with(server(3), unready))
 	f("one gone", two, 2, "swap 2 p1", server(1))
 	f("one being deleted", two, 2, "swap 2 p1", server(1), with(server(2), func(s *Server) { s.Gone = true }))
-	f("one restarts", two, 2, "", server(1), with(server(2), unready))
+	f("one restarts", two, 2, " waiting", server(1), with(server(2), unready))
 	f("one is away for long", two, 2, "swap 2 p1", server(1), with(server(2), func(s *Server) { s.Ready, s.ReadyFor, s.Answered = false, Grace, false }))
 	f("all are away", two, 2, " waiting", with(server(1), func(s *Server) { s.Ready, s.ReadyFor = false, Grace }), with(server(2), func(s *Server) { s.Gone = true }))
 	f("one leaves", two, 1, "swap 2 p1 waiting", server(1), with(server(2), leaving))

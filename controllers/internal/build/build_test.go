@@ -1,0 +1,147 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+)
+
+func testIndex() *dmv1.DMIndex {
+	i := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "uid"}}
+	i.Spec.Design, i.Spec.Durability = dmv1.DesignSherman, dmv1.DurabilityMemory
+	i.Spec.Key = dmv1.KeySpec{Type: dmv1.KeyBytes, MaxLength: ptr.To(int32(64))}
+	i.Spec.Value.MaxLength = 128
+	i.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "memory", Template: &dmv1.MemoryPoolTemplate{
+		MemoryServers: dmv1.MemoryServers{Servers: 2, Memory: resource.MustParse("512Mi")}}}}
+	i.Spec.ComputePools = []dmv1.IndexComputePool{{Name: "compute", Template: &dmv1.ComputePoolTemplate{
+		ComputeServers: dmv1.ComputeServers{Replicas: 2, Pod: dmv1.PodTemplate{
+			Labels:       map[string]string{"team": "a", dmv1.LabelPool: "not ours to change"},
+			Annotations:  map[string]string{"note": "b"},
+			NodeSelector: map[string]string{"disk": "none"},
+			Resources:    dmv1.Resources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")}},
+		}}}}}
+	return i
+}
+
+// TestGolden compares what is built with testdata. DMINDEX_REWRITE=1 writes it anew.
+func TestGolden(t *testing.T) {
+	index := testIndex()
+	memory := MemoryPool(index, index.Spec.MemoryPools[0], "server:1")
+	compute := ComputePool(index, index.Spec.ComputePools[0], "server:1")
+	configMap, err := ConfigMap(index, IndexConfig(index, "uid/1", []config.MemoryServer{
+		{ID: 1, Control: Control("demo-memory-0", "demo-memory", "ns"), Incarnation: 7, Pod: "demo-memory-0"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, object := range map[string]any{
+		"memory_pool":     memory,
+		"compute_pool":    compute,
+		"memory_pod":      MemoryPod(memory, 3, "server:1"),
+		"compute_pod":     ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
+		"headless":        Headless("demo-memory", "ns", dmv1.ComponentMemory),
+		"client_service":  ClientService(index),
+		"budget":          Budget("demo-memory", "ns", dmv1.ComponentMemory, 2),
+		"config_map":      configMap,
+		"connection":      ConnectionSecret(index, []byte("secret"), []byte("ca")),
+		"tls":             TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []byte("ca")),
+		"authority":       AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
+		"leaf_of_memory":  MemoryLeaf(memory),
+		"leaf_of_compute": ComputeLeaf(compute, "uid/1").DNS,
+	} {
+		got, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", name+".yaml")
+		if os.Getenv("DMINDEX_REWRITE") != "" {
+			if err := os.WriteFile(file, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("%s is now:\n%s\nif that is right, run the test with DMINDEX_REWRITE=1", file, got)
+		}
+	}
+}
+
+// TestRestricted: pods comply with the restricted Pod Security level, and carry no token.
+func TestRestricted(t *testing.T) {
+	index := testIndex()
+	for _, p := range []*corev1.Pod{
+		MemoryPod(MemoryPool(index, index.Spec.MemoryPools[0], "i"), 0, "i"),
+		ComputePod(ComputePool(index, index.Spec.ComputePools[0], "i"), 0, 0, "uid", "i", "h"),
+	} {
+		s, c := p.Spec, p.Spec.Containers[0]
+		if *s.AutomountServiceAccountToken || !*s.SecurityContext.RunAsNonRoot || *s.SecurityContext.RunAsUser == 0 ||
+			s.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.HostNetwork || s.HostPID || s.HostIPC {
+			t.Errorf("%s: %+v", p.Name, s.SecurityContext)
+		}
+		if *c.SecurityContext.AllowPrivilegeEscalation || !*c.SecurityContext.ReadOnlyRootFilesystem || len(c.SecurityContext.Capabilities.Drop) != 1 ||
+			len(c.SecurityContext.Capabilities.Add) != 0 {
+			t.Errorf("%s: %+v", p.Name, c.SecurityContext)
+		}
+		for _, v := range s.Volumes {
+			if v.HostPath != nil {
+				t.Errorf("%s: volume %s is of the host", p.Name, v.Name)
+			}
+		}
+		if p.Labels[dmv1.LabelPool] == "not ours to change" {
+			t.Errorf("%s: a template changed the pod's pool", p.Name)
+		}
+	}
+}
+
+// TestServerIDs: the numbers of memory servers are within 1 to 32767, are never used twice, and lead back to their pods.
+func TestServerIDs(t *testing.T) {
+	seen := map[uint16]bool{}
+	for ordinal := range 31 {
+		for pod := range MaxMemoryPodID + 1 {
+			id := MemoryServerID(ordinal, pod)
+			if id == 0 || id >= 1<<15 || seen[id] {
+				t.Fatalf("pool %d pod %d has server id %d", ordinal, pod, id)
+			}
+			seen[id] = true
+			if o, p := MemoryServerPod(id); o != ordinal || p != pod {
+				t.Fatalf("server id %d leads to pool %d pod %d, not %d and %d", id, o, p, ordinal, pod)
+			}
+		}
+	}
+}
+
+// TestNamesFit: the longest names that the CRDs allow make host names of at most 63 bytes.
+func TestNamesFit(t *testing.T) {
+	pool := PoolName(strings.Repeat("i", 30), strings.Repeat("p", 16))
+	for _, name := range []string{PodName(pool, MaxMemoryPodID), PodName(strings.Repeat("p", 50), 1_000_000), AuthorityName(pool), ServerTLSName(pool)} {
+		if len(name) > 63 {
+			t.Errorf("%s has %d bytes", name, len(name))
+		}
+	}
+}
+
+// TestBudget: a budget can always be satisfied.
+func TestBudget(t *testing.T) {
+	f := func(pods int32, want int) {
+		t.Helper()
+		if got := Budget("p", "ns", "c", pods).Spec.MinAvailable.IntValue(); got != want {
+			t.Errorf("%d pods: %d", pods, got)
+		}
+	}
+	f(1, 0)
+	f(2, 1)
+	f(64, 63)
+}
