@@ -104,8 +104,9 @@ type Region struct {
 	Size uint64 // bytes
 }
 
-// Token admits one connection. A memory server's control service hands it out ([Target]); it is worth the memory it opens,
-// so it travels only under TLS or over a Unix socket and is never logged.
+// Token admits one connection, once, within a short time. A memory server's control service hands it out under TLS ([Target]). On its
+// way to the fabric it is as well protected as the connection it opens: plain tcp shows both to whoever can listen on the network. It
+// is never logged.
 type Token [32]byte
 
 // Target is where and as whom to connect.
