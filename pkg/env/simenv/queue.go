@@ -39,33 +39,28 @@ func (w *World) After(d time.Duration, p *Process, do func()) {
 
 func (w *World) schedule(t *Timer, at time.Duration) {
 	w.Cancel(t)
-	tie := w.events
+	w.queue.seq++
+	tie := w.queue.seq
 	if !w.o.Ordered {
 		tie = w.choices.Uint64()
 	}
 	w.queue.push(t, max(at, w.now), tie)
 }
 
-// queue is a heap with four children a node: by time, then by tie, then by the order of arrival.
+// queue is a heap with four children a node: by time, then by tie.
 type queue struct {
 	heap []entry
-	seq  uint64
+	seq  uint64 // of arrival
 }
 
 type entry struct {
-	at       time.Duration
-	tie, seq uint64
-	t        *Timer
+	at  time.Duration
+	tie uint64
+	t   *Timer
 }
 
 func (a *entry) before(b *entry) bool {
-	if a.at != b.at {
-		return a.at < b.at
-	}
-	if a.tie != b.tie {
-		return a.tie < b.tie
-	}
-	return a.seq < b.seq
+	return a.at < b.at || a.at == b.at && a.tie < b.tie
 }
 
 // next is when the first event happens; false if there is none.
@@ -77,9 +72,8 @@ func (q *queue) next() (time.Duration, bool) {
 }
 
 func (q *queue) push(t *Timer, at time.Duration, tie uint64) {
-	q.seq++
 	t.at = at
-	q.heap = append(q.heap, entry{at, tie, q.seq, t})
+	q.heap = append(q.heap, entry{at, tie, t})
 	q.up(len(q.heap) - 1)
 }
 
@@ -125,21 +119,26 @@ func (q *queue) up(i int) {
 }
 
 func (q *queue) down(i int) {
-	e := q.heap[i]
+	h := q.heap
+	e := h[i]
 	for {
-		least := 0
-		for c := 4*i + 1; c <= 4*i+4 && c < len(q.heap); c++ {
-			if least == 0 || q.heap[c].before(&q.heap[least]) {
+		c := 4*i + 1
+		if c >= len(h) {
+			break
+		}
+		least := c
+		for end := min(c+4, len(h)); c+1 < end; {
+			if c++; h[c].before(&h[least]) {
 				least = c
 			}
 		}
-		if least == 0 || !q.heap[least].before(&e) {
+		if !h[least].before(&e) {
 			break
 		}
-		q.heap[i] = q.heap[least]
-		q.heap[i].t.place = i + 1
+		h[i] = h[least]
+		h[i].t.place = i + 1
 		i = least
 	}
-	q.heap[i] = e
+	h[i] = e
 	e.t.place = i + 1
 }
