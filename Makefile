@@ -48,6 +48,10 @@ check-generated: ## fail if generated files are not what `make generate` writes
 fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
 	@hack/fuzz
 
+.PHONY: sim
+sim: ## run DESIGN (default sherman) under the simulator's adversary, SEEDS (default 1000) of them
+	@hack/sim $(or $(SEEDS),1000) $(or $(DESIGN),sherman)
+
 .PHONY: bench
 bench: ## benchmarks of fabric, index and serving; ratios in one run
 	@hack/deps redis-server redis-tools

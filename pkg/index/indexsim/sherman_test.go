@@ -3,10 +3,14 @@ package indexsim_test
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
@@ -48,7 +52,11 @@ func design(t testing.TB) index.Design {
 // fail says what went wrong and how to see it again, with the smallest plan that shows it.
 func fail(t *testing.T, run indexsim.Run, rep indexsim.Report) {
 	t.Helper()
-	t.Errorf("%s, seed %d: %v\nreplay with %s=%d hack/sim 1", run.Design.Name, run.Seed, rep.Err, seedVariable, run.Seed)
+	replay := "hack/sim 1"
+	if !invariants.Enabled { // another build: other choices
+		replay = seedsVariable + "=1 go test -run '^TestSeeds$' ./pkg/index/indexsim"
+	}
+	t.Errorf("%s, seed %d: %v\nreplay with %s=%d %s", run.Design.Name, run.Seed, rep.Err, seedVariable, run.Seed, replay)
 	small := sim.Shrink(rep.Plan, func(p *sim.Plan) bool {
 		return indexsim.Run{Design: run.Design, Seed: run.Seed, Plan: p}.Do().Err != nil
 	})
@@ -71,25 +79,41 @@ func TestSeeds(t *testing.T) {
 	}
 	first := number(t, seedVariable, 1)
 	start := time.Now()
-	var events uint64
-	ops, failed := 0, 0
-	for seed := first; seed < first+n && failed < 3; seed++ {
-		run := indexsim.Run{Design: d, Seed: seed, Plan: plan}
-		rep := run.Do()
-		events += rep.Events
-		ops += rep.Ops
-		if rep.Err != nil {
-			failed++
-			fail(t, run, rep)
-		}
+	var next, events, ops atomic.Uint64
+	var mu sync.Mutex
+	failed := 0
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) { // worlds know nothing of each other
+		workers.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				mu.Lock()
+				enough := i >= n || failed >= 3
+				mu.Unlock()
+				if enough {
+					return
+				}
+				run := indexsim.Run{Design: d, Seed: first + i, Plan: plan}
+				rep := run.Do()
+				events.Add(rep.Events)
+				ops.Add(uint64(rep.Ops))
+				if rep.Err != nil {
+					mu.Lock()
+					failed++
+					fail(t, run, rep)
+					mu.Unlock()
+				}
+			}
+		})
 	}
+	workers.Wait()
 	took := time.Since(start)
 	verdict := "no fault found"
 	if failed > 0 {
 		verdict = fmt.Sprintf("%d seeds fail", failed)
 	}
 	t.Logf("%s: %d seeds from %d, %d operations, %d events: %.0f seeds per second; %s",
-		d.Name, n, first, ops, events, float64(n)/took.Seconds(), verdict)
+		d.Name, n, first, ops.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.

@@ -1,0 +1,112 @@
+package indexsim_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// The papers' setting: 8 compute servers of 22 clients each, 8 memory servers.
+const (
+	benchHosts, benchEach, benchServers = 8, 22, 8
+
+	benchKeys = 200_000
+	benchTime = 5 * time.Millisecond // simulated, after as much that warms caches
+)
+
+// BenchmarkSherman176Clients says what the model gives, and how long a simulated second takes.
+func BenchmarkSherman176Clients(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		writes int // of a hundred
+	}{{"lookup", 0}, {"half-upserts", 50}} {
+		b.Run(c.name, func(b *testing.B) {
+			var ops, took float64
+			for range b.N {
+				o, d := paperRun(b, c.writes)
+				ops, took = ops+o, took+d
+			}
+			b.ReportMetric(ops/float64(b.N)/1e6, "Mops/simulated-s")
+			b.ReportMetric(took/float64(b.N), "s/simulated-s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// paperRun returns operations a simulated second, and seconds that one of those takes.
+func paperRun(b *testing.B, writes int) (ops, took float64) {
+	w := simenv.New(simenv.Options{Seed: 1, Ordered: true, MaxEvents: 1 << 60})
+	c, err := poolsim.New(w, poolsim.Options{
+		Servers: benchServers, Chunks: 4, ChunkBytes: 8 << 20, Locks: 131072,
+		Fabric: sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, DeviceMemory: 256 << 10}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	done, warm := 0, false
+	var began time.Time
+	o := index.Options{Uint64: true, MaxValueBytes: 8}
+	if err := w.Run(func(p *simenv.Process) {
+		x := must(design(b).Open(must(c.Open(p)), o))
+		s := must(x.Session())
+		for i := range uint64(benchKeys) {
+			if err := s.Upsert(paperKey(i), paperKey(i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		g := env.NewWaitGroup(p)
+		start := w.Now()
+		for h := range benchHosts {
+			proc := w.NewProcess(fmt.Sprint("host-", h))
+			x := must(design(b).Open(must(c.Open(proc)), o))
+			for i := range benchEach {
+				s, r := must(x.Session()), rand.New(rand.NewPCG(uint64(h), uint64(i)))
+				g.Go(fmt.Sprint("client ", h, i), func() {
+					var v []byte
+					for w.Now() < start+2*benchTime {
+						key := paperKey(r.Uint64N(benchKeys))
+						if r.IntN(100) < writes {
+							err = s.Upsert(key, key)
+						} else {
+							v, err = s.Lookup(key, v[:0])
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						if warm {
+							done++
+						}
+					}
+				})
+			}
+		}
+		start = w.Now()
+		p.Sleep(benchTime)
+		warm, began = true, time.Now()
+		p.Sleep(benchTime)
+		took = time.Since(began).Seconds() / benchTime.Seconds()
+		ops = float64(done) / benchTime.Seconds()
+	}); err != nil {
+		b.Fatal(err)
+	}
+	return ops, took
+}
+
+func paperKey(i uint64) []byte { return binary.BigEndian.AppendUint64(nil, i*0x9E3779B97F4A7C15) }
+
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
