@@ -67,7 +67,7 @@ func (s *indexScope) computeState(c *computeServer) dmv1.IndexComputeServer {
 				server.Ranges++
 			}
 		}
-		if _, member := s.view.Map.Server(c.id()); member && server.State == dmv1.ServerStarting {
+		if _, member := s.view.Map.Server(c.id()); member && server.State == dmv1.ServerStarting && c.described == nil {
 			server.State = dmv1.ServerUnreachable
 		}
 	}
