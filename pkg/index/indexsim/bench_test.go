@@ -20,7 +20,7 @@ const (
 	benchHosts, benchEach, benchServers = 8, 22, 8
 
 	benchKeys = 200_000
-	benchTime = 5 * time.Millisecond // simulated, after as much that warms caches
+	benchTime = 20 * time.Millisecond // simulated, after as much that warms caches
 )
 
 // BenchmarkSherman176Clients says what the model gives, and how long a simulated second takes.

@@ -20,7 +20,7 @@ const MaxQPs = 1024
 // Options of a fabric.
 type Options struct {
 	Model Model // zero = Paper()
-	Plan  *Plan // nil = no adversary
+	Plan  *Plan // nil = no adversary; its WholeWrite of 0 means 8
 
 	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0 means an MTU.
 	Capabilities verbs.Capabilities
@@ -47,8 +47,12 @@ func New(w *simenv.World, o Options) *Fabric {
 		f.model = Paper()
 	}
 	if o.Plan != nil {
-		f.enemy = newAdversary(f, o.Plan)
-		f.caps = o.Plan.Capabilities
+		plan := *o.Plan
+		if plan.Capabilities.WholeWrite == 0 {
+			plan.Capabilities.WholeWrite = 8
+		}
+		f.enemy = newAdversary(f, &plan)
+		f.caps = plan.Capabilities
 	}
 	if f.caps.WholeWrite == 0 {
 		f.caps.WholeWrite = mtu

@@ -279,7 +279,7 @@ func (f *flight) stop() {
 // completeBlocks serves what is missing of blocks of which something was served.
 func (p *part) completeBlocks() {
 	e := p.flight.enemy
-	whole := max(8, e.plan.Capabilities.WholeWrite)
+	whole := e.plan.Capabilities.WholeWrite
 	block := func(i int) int {
 		from, _ := e.bounds(&p.r, i)
 		return from / whole

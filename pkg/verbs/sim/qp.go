@@ -36,11 +36,12 @@ func newQP(c *conn, a *verbs.Arena) *qp {
 // Start implements verbs.QP.
 func (q *qp) Start(list []verbs.Request) error {
 	c := q.conn
+	if c.device.process.Dead() { // in a deferred function, perhaps in the midst of a Wait
+		q.started = false
+		q.fail(verbs.ErrClosed)
+	}
 	if q.started {
 		panic("sim: Start after Start without Wait")
-	}
-	if q.err == nil && c.device.process.Dead() {
-		q.err = verbs.ErrClosed
 	}
 	if q.err != nil {
 		return q.err
