@@ -2,7 +2,7 @@
 deploy() {
 	local lines
 	mkdir -p "$work"
-	lines=$(hack/deploy 2> >(cat)) # its words belong to the demo's output
+	lines=$(hack/deploy 2>&3 3>&-) # its words belong to the demo's output
 	eval "$lines"
 	show "$KUBECTL" get nodes
 	show "$KUBECTL" --namespace "$SYSTEM" get deployments,pods
