@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -48,40 +49,41 @@ type scan struct {
 }
 
 func (s *scan) run(ctx context.Context) error {
-	pause := retryFirst
+	pause, progress := retryFirst, time.Now()
+	var why error // says more than that time is over
 	for !s.over {
 		v := s.c.view.Load()
 		server, span, last := s.next(v)
 		before := s.delivered
-		attempt, stop := withLimit(ctx, s.c.o.Limit)
+		attempt, stop := withLimit(ctx, s.c.o.Limit-time.Since(progress))
 		err := s.stream(attempt, server, span)
 		stop()
 		switch {
 		case s.over:
 		case err == nil:
 			s.passed(span, last)
-			s.tries, pause = 0, retryFirst
+			s.tries, pause, progress = 0, retryFirst, time.Now()
 		case ctx.Err() != nil:
 			return s.failure(ctx.Err(), span, server)
 		case !temporary(err):
 			return s.failure(err, span, server)
 		default:
 			if s.delivered > before {
-				s.tries, pause = 0, retryFirst
+				s.tries, pause, progress = 0, retryFirst, time.Now()
 			}
 			s.tries++
 			s.c.heardOf(0)
-			if s.tries > maxScanTries || !s.c.awaitOther(ctx, v, pause) {
-				return s.failure(err, span, server)
+			if why == nil || status.Code(err) != codes.DeadlineExceeded {
+				why = err
+			}
+			if _, has := ctx.Deadline(); !has && time.Since(progress) >= s.c.o.Limit || !s.c.awaitOther(ctx, v, pause) {
+				return s.failure(why, span, server)
 			}
 			pause = min(2*pause, retrySlowest)
 		}
 	}
 	return nil
 }
-
-// maxScanTries is how often a scan that gets nowhere is tried again: 200 ms apart in the end, so for about as long as Options.Limit.
-const maxScanTries = 50
 
 // next is the server to ask and the keys to ask it for; last says that nothing lies beyond them.
 func (s *scan) next(v *view) (server partition.Server, span partition.Span, last bool) {
