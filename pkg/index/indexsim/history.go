@@ -49,9 +49,10 @@ type scanned struct {
 
 // history is what the clients of one run did. Times are counts of calls and returns: of two events one is before the other.
 type history struct {
-	ops   []porcupine.Operation
-	scans []scanned
-	clock int64
+	ops    []porcupine.Operation
+	scans  []scanned
+	clock  int64
+	inVain int // operations that their limit ended
 }
 
 func (h *history) tick() int64 {

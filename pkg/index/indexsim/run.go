@@ -33,20 +33,28 @@ type shape struct {
 	scans    int  // one of how many operations
 	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
 	growing  bool // more is written than deleted
+	limit    time.Duration
 }
 
 // faults are those that every design survives without repair: no client dies, and no connection is lost.
 var faults = []sim.Kind{sim.Freeze, sim.Freeze, sim.Drift, sim.Jump}
 
-// limit of an operation, far above what clients are frozen for.
-const limit = 5 * time.Minute
+// Limits of an operation. The long one is far above what clients are frozen for. The short one is far above what the fabric may take for a
+// list, so that no session dies of it, and below what clients are frozen for in runs that have it: so operations wait in vain for locks.
+const (
+	longLimit  = 5 * time.Minute
+	shortLimit = 25 * time.Millisecond
+)
 
 // shapeOf draws a shape. Trees are small and nodes as small as they may be, so that splits and conflicts are frequent.
 func shapeOf(r *rand.Rand) shape {
 	s := shape{
 		clients: 1 + r.IntN(3), sessions: 1 + r.IntN(3), ops: 20 + r.IntN(60),
 		keys: []int{2, 8, 40, 150, 600}[r.IntN(5)], scans: []int{1 << 30, 4, 12}[r.IntN(3)],
-		growing: r.IntN(2) == 0,
+		growing: r.IntN(2) == 0, limit: longLimit,
+	}
+	if r.IntN(4) == 0 {
+		s.limit = shortLimit
 	}
 	if s.keys >= 40 && r.IntN(2) == 0 {
 		s.window = 8 + r.IntN(32)
@@ -97,6 +105,7 @@ type Report struct {
 	Events uint64
 	Time   time.Duration // virtual
 	Ops    int
+	InVain int // operations that their limit ended
 }
 
 // Do does the run.
@@ -108,9 +117,14 @@ func (run Run) Do() Report {
 	for i := range sh.clients {
 		names = append(names, fmt.Sprint("client-", i))
 	}
-	plan := sim.NewPlan(w.Faults(), sim.Menu{
-		Kinds: faults, Processes: names, Parts: 20 * sh.ops * sh.sessions, Most: 4, Longest: 3 * time.Millisecond,
-	})
+	menu := sim.Menu{Kinds: faults, Processes: names, Parts: 20 * sh.ops * sh.sessions, Most: 4, Longest: 3 * time.Millisecond}
+	if sh.limit == shortLimit {
+		menu.Kinds, menu.Longest, menu.Most = []sim.Kind{sim.Freeze}, 5*shortLimit, 15
+	}
+	plan := sim.NewPlan(w.Faults(), menu)
+	if sh.limit == shortLimit {
+		plan.HoldFrozen = false // else a list of a frozen client takes longer than its queue pair lives
+	}
 	if run.Plan != nil {
 		plan = run.Plan
 	}
@@ -129,7 +143,7 @@ func (run Run) Do() Report {
 	if rep.Err == nil {
 		rep.Err = h.check()
 	}
-	rep.Hash, rep.Events, rep.Time, rep.Ops = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans)
+	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain
 	return rep
 }
 
@@ -139,7 +153,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err != nil {
 		return err
 	}
-	if err := load(first, sh, h, random); err != nil {
+	if err := preload(first, sh, h, random); err != nil {
 		return err
 	}
 	g := env.NewWaitGroup(p)
@@ -173,13 +187,13 @@ func (run Run) open(c *poolsim.Cluster, p *simenv.Process, sh *shape) (index.Ind
 	return run.Design.Open(cl, sh.options)
 }
 
-// load inserts the first keys.
-func load(x index.Index, sh *shape, h *history, random *rand.Rand) error {
+// preload inserts the first keys.
+func preload(x index.Index, sh *shape, h *history, random *rand.Rand) error {
 	s, err := x.Session()
 	if err != nil {
 		return err
 	}
-	s.SetLimit(limit)
+	s.SetLimit(longLimit)
 	for _, k := range random.Perm(sh.keys)[:sh.preload] {
 		if err := h.do(s, 0, input{upsert, sh.key(k), fmt.Sprint(k)}); err != nil {
 			return err
@@ -211,14 +225,14 @@ func work(x index.Index, sh *shape, h *history, id int, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	s.SetLimit(limit)
+	s.SetLimit(sh.limit)
 	for n := range sh.ops {
 		if r.IntN(sh.scans) == 0 {
 			start := sh.pick(r, h)
 			if r.IntN(3) == 0 {
 				start = ""
 			}
-			if err := h.scan(s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0); err != nil {
+			if err := h.scan(s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0); err != nil && !sh.inVain(h, err) {
 				return err
 			}
 			continue
@@ -228,11 +242,21 @@ func work(x index.Index, sh *shape, h *history, id int, r *rand.Rand) error {
 			in.value = fmt.Sprintf("%d.%d", id, n)
 			in.value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.value)+1), "")
 		}
-		if err := h.do(s, id, in); err != nil {
+		if err := h.do(s, id, in); err != nil && !sh.inVain(h, err) {
 			return err
 		}
 	}
 	return s.Close()
+}
+
+// inVain says whether err is that of an operation whose limit ended it. It has changed nothing, so it is not in the history: if it did
+// change something, somebody reads what nobody wrote.
+func (s *shape) inVain(h *history, err error) bool {
+	if s.limit != shortLimit || !errors.Is(err, index.ErrTimeout) {
+		return false
+	}
+	h.inVain++
+	return true
 }
 
 // final reads everything, by point and by scan.
@@ -241,7 +265,7 @@ func final(x index.Index, sh *shape, h *history) error {
 	if err != nil {
 		return err
 	}
-	s.SetLimit(limit)
+	s.SetLimit(longLimit)
 	for k := range sh.keys {
 		if err := h.do(s, 0, input{verb: lookup, key: sh.key(k)}); err != nil {
 			return err

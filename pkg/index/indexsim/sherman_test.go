@@ -79,7 +79,7 @@ func TestSeeds(t *testing.T) {
 	}
 	first := number(t, seedVariable, 1)
 	start := time.Now()
-	var next, events, ops atomic.Uint64
+	var next, events, ops, inVain atomic.Uint64
 	var mu sync.Mutex
 	failed := 0
 	var workers sync.WaitGroup
@@ -97,6 +97,7 @@ func TestSeeds(t *testing.T) {
 				rep := run.Do()
 				events.Add(rep.Events)
 				ops.Add(uint64(rep.Ops))
+				inVain.Add(uint64(rep.InVain))
 				if rep.Err != nil {
 					mu.Lock()
 					failed++
@@ -112,8 +113,8 @@ func TestSeeds(t *testing.T) {
 	if failed > 0 {
 		verdict = fmt.Sprintf("%d seeds fail", failed)
 	}
-	t.Logf("%s: %d seeds from %d, %d operations, %d events: %.0f seeds per second; %s",
-		d.Name, n, first, ops.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
+	t.Logf("%s: %d seeds from %d, %d operations, %d more ended by their limit, %d events: %.0f seeds per second; %s",
+		d.Name, n, first, ops.Load(), inVain.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.
