@@ -84,7 +84,11 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		condition(conditions, generation, kind, is, reason, message)
 	}
 	if len(lost) > 0 && s.verdict.recorded {
-		set(dmv1.ConditionDataLost, true, dmv1.ReasonMemoryLost, "data was lost at "+names(lost))
+		text := "data was lost at " + names(lost)
+		if reason == dmv1.ReasonMemoryLost {
+			text = message // which also says what can be done
+		}
+		set(dmv1.ConditionDataLost, true, dmv1.ReasonMemoryLost, text)
 	} else {
 		set(dmv1.ConditionDataLost, false, dmv1.ReasonIntact, "")
 	}
