@@ -4,15 +4,16 @@ operations=6000 # of a phase, at least
 scale() {
 	local pod victim
 	manifest exercise | k apply -f -
+	show k wait pod/exercise --for=condition=Ready --timeout="${limit}s"
 	soon "$limit" "the exercise runs" exercise await 1
 	soon 30 "before" phase_of before
-	show print_map
+	print_map
 
 	exercise phase scaling
 	show k scale dmcp "$index-compute" --replicas=3
 	soon "$limit" "three compute servers share the keys" scaled 3
 	phase_of after
-	show print_map
+	print_map
 
 	victim=$(k get dmi "$index" -o 'jsonpath={.status.computeServers[0].pod}')
 	exercise phase pod-deleted
@@ -34,7 +35,7 @@ phase_of() { exercise phase "$1" && exercise await "$operations"; }
 # print_map: start of each range (hexadecimal, empty = from the first key on), owner, epoch
 print_map() {
 	local start owner epoch
-	printf 'generation %s\n' "$(k get dmi "$index" -o 'jsonpath={.status.map.generation}')"
+	printf 'partition map, generation %s\n' "$(k get dmi "$index" -o 'jsonpath={.status.map.generation}')"
 	while IFS=, read -r start owner epoch; do
 		printf '  from %-24s %s (epoch %s)\n' "\"$(base64 -d <<<"$start" | od -An -tx1 -v | tr -d ' \n')\"" "$owner" "$epoch"
 	done < <(k get dmi "$index" -o 'jsonpath={range .status.map.ranges[*]}{.start},{.owner},{.epoch}{"\n"}{end}')
