@@ -20,10 +20,10 @@ const (
 	update
 	upsert
 	remove
-	verbs
+	numVerbs
 )
 
-var verbNames = [verbs]string{"lookup", "insert", "update", "upsert", "delete"}
+var verbNames = [numVerbs]string{"lookup", "insert", "update", "upsert", "delete"}
 
 type input struct {
 	verb       verb

@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
@@ -85,7 +86,7 @@ func (s *shape) draw(r *rand.Rand) verb {
 	if s.growing && r.IntN(2) == 0 {
 		return []verb{lookup, insert, upsert}[r.IntN(3)]
 	}
-	return verb(r.IntN(int(verbs)))
+	return verb(r.IntN(int(numVerbs)))
 }
 
 func (s *shape) key(n int) string {
@@ -169,6 +170,9 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		g.Go(fmt.Sprint("wait for client ", i), func() { done.Wait(env.Forever) })
 	}
 	g.Wait(env.Forever)
+	if err := locksFree(c); err != nil {
+		return err
+	}
 	checker, ok := first.(index.Checker)
 	if !ok {
 		return errors.New("the design has no checker")
@@ -177,6 +181,18 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		return fmt.Errorf("check of the structure: %w", err)
 	}
 	return final(first, sh, h)
+}
+
+// locksFree says whether nobody holds a lock when nobody works.
+func locksFree(c *poolsim.Cluster) error {
+	for id := range c.Options.Servers {
+		for i, b := range c.Memory(uint16(id+1), verbs.RegionLocks) {
+			if b != 0 {
+				return fmt.Errorf("byte %d of the locks of memory server %d is %#x when all work is done", i, id+1, b)
+			}
+		}
+	}
+	return nil
 }
 
 func (run Run) open(c *poolsim.Cluster, p *simenv.Process, sh *shape) (index.Index, error) {
@@ -259,7 +275,7 @@ func (s *shape) inVain(h *history, err error) bool {
 	return true
 }
 
-// final reads everything, by point and by scan.
+// final changes and reads everything, by point and by scan.
 func final(x index.Index, sh *shape, h *history) error {
 	s, err := x.Session()
 	if err != nil {
@@ -269,6 +285,11 @@ func final(x index.Index, sh *shape, h *history) error {
 	for k := range sh.keys {
 		if err := h.do(s, 0, input{verb: lookup, key: sh.key(k)}); err != nil {
 			return err
+		}
+		if k%5 == 0 {
+			if err := h.do(s, 0, input{update, sh.key(k), fmt.Sprint("last", k%1000)}); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(h.scan(s, "", 1<<20, false), h.scan(s, "", 1<<20, true), s.Close())

@@ -73,7 +73,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n := number(t, seedsVariable, 300)
+	n := number(t, seedsVariable, 500)
 	if testing.Short() {
 		n = min(n, 40)
 	}
