@@ -65,8 +65,12 @@ func (d *device) connect(t verbs.Target) (*conn, error) {
 	// What broken connections of this client left under way is dropped before it has its answer (G3). A connection that the
 	// server cut has nothing left.
 	for _, old := range append([]*conn(nil), s.conns...) {
-		if old.peer == peer && old.err != nil {
+		switch {
+		case old.peer != peer:
+		case old.err != nil:
 			old.drop(old.err)
+		default:
+			old.quiet()
 		}
 	}
 	c := &conn{device: d, server: s, peer: peer, caps: f.caps, incarnation: s.o.Incarnation}
@@ -136,12 +140,18 @@ func (c *conn) drop(reason error) {
 	for _, q := range c.qps {
 		q.end(c.err)
 	}
+	c.quiet()
+	c.qps = nil
+	remove(&c.server.conns, c)
+	remove(&c.device.conns, c)
+}
+
+// quiet stops what queue pairs that have ended left under way.
+func (c *conn) quiet() {
 	for _, f := range c.left {
 		f.stop()
 	}
-	c.qps, c.left = nil, nil
-	remove(&c.server.conns, c)
-	remove(&c.device.conns, c)
+	c.left = nil
 }
 
 // lose ends the connection for the client only: what is under way is left to the adversary.

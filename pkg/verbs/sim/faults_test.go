@@ -102,28 +102,32 @@ func TestCrashedClientPostsNothing(t *testing.T) {
 	}
 }
 
-// TestReconnectIsQuiet: what a lost connection left under way goes on at times, and never once the client has connected again.
+// TestReconnectIsQuiet: what a lost connection, or a list that took too long, left under way goes on at times, and never once the client has
+// connected again.
 func TestReconnectIsQuiet(t *testing.T) {
+	drop := []sim.Fault{{Kind: sim.Drop, Process: clients[0], Part: 3}}
+	t.Run("lost connection", func(t *testing.T) { reconnectIsQuiet(t, drop, verbs.DefaultLimit) })
+	t.Run("list took too long", func(t *testing.T) { reconnectIsQuiet(t, nil, 30*time.Microsecond) })
+}
+
+func reconnectIsQuiet(t *testing.T, faults []sim.Fault, limit time.Duration) {
 	late := 0
 	for seed := range uint64(faultSeeds) {
-		plan := &sim.Plan{
-			Tear: 8, Reorder: true, Delay: 5000, Gap: 20_000, Faults: []sim.Fault{{Kind: sim.Drop, Process: clients[0], Part: 3}},
-		}
+		plan := &sim.Plan{Tear: 8, Reorder: true, Delay: 5000, Gap: 20_000, Faults: faults}
 		inWorld(t, seed, plan, func(w *toyWorld) error {
 			w.together(func(c *player) {
+				c.qp.SetLimit(limit)
 				for v := uint64(1); c.post(c.fill(0, 256, v)) == nil; v++ {
 				}
-				var before, after [32]uint64
-				look := func(to *[32]uint64) { copy(to[:], w.words(0, 32)) }
-				look(&before)
-				w.main.World().Current().Process().Sleep(time.Millisecond)
-				if look(&after); before != after {
+				look := func() [32]uint64 { return [32]uint64(w.words(0, 32)) }
+				before := look()
+				if c.Sleep(time.Millisecond); look() != before {
 					late++
 				}
 				c.connect()
-				look(&before)
+				before = look()
 				c.Sleep(time.Millisecond)
-				if look(&after); before != after {
+				if after := look(); before != after {
 					w.report("after the client is back, %v became %v", before, after)
 				}
 			})
@@ -131,7 +135,7 @@ func TestReconnectIsQuiet(t *testing.T) {
 		})
 	}
 	if late == 0 {
-		t.Error("nothing ever took effect after the connection was lost: the adversary is tame")
+		t.Error("nothing ever took effect after the queue pair had ended: the adversary is tame")
 	}
 }
 
