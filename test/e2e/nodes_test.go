@@ -81,9 +81,10 @@ func TestNodeLoss(t *testing.T) {
 		s.kubectl("wait", "node/"+victim, "--for=condition=Ready", "--timeout=80s")
 	})
 	s.filled() // the other server answers meanwhile
+	// The pod itself stays Terminating until its node is back or gone: only the node could say that it has ended.
 	s.eventually(long, "the servers of "+victim+" are replaced", func() (bool, string) {
-		pods := s.computePods()
-		return !strings.Contains(strings.Join(pods, " ")+" ", pod+" ") && !s.owners()[pod], fmt.Sprint(pods, s.owners())
+		owners := s.owners()
+		return !owners[pod] && len(owners) == 2, fmt.Sprint(s.computePods(), owners)
 	})
 	s.settled("2/2", "2/2")
 	s.filled()
