@@ -113,11 +113,11 @@ func TestMemoryPending(t *testing.T) {
 	s := newSpace(t)
 	s.apply(sharedPool)
 	s.newIndex(sharingIndex, "2/2", "2/2")
-	s.apply(strings.ReplaceAll(sharingIndex, "{name: x}", "{name: y}"))
-	s.eventually(long, "y says what is missing", func() (bool, string) {
-		line := s.jsonpath("dmi/y", "{.status.conditions[*].reason} {.status.conditions[*].message}")
+	s.apply(strings.ReplaceAll(sharingIndex, "{name: x}", "{name: second}"))
+	s.eventually(long, "the second index says what is missing", func() (bool, string) {
+		line := s.jsonpath("dmi/second", "{.status.conditions[*].reason} {.status.conditions[*].message}")
 		return strings.Contains(line, "MemoryPending") && strings.Contains(line, "shared"), line
 	})
 	s.kubectl("delete", "dmi/x", "--timeout=80s")
-	s.kubectl("wait", "dmi/y", "--for=condition=Available", "--timeout=80s")
+	s.kubectl("wait", "dmi/second", "--for=condition=Available", "--timeout=80s")
 }
