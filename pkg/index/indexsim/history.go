@@ -1,7 +1,6 @@
 package indexsim
 
 import (
-	"errors"
 	"fmt"
 	"sort"
 	"time"
@@ -9,31 +8,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/register"
 )
-
-// verb is what an operation does.
-type verb uint8
-
-const (
-	lookup verb = iota
-	insert
-	update
-	upsert
-	remove
-	numVerbs
-)
-
-var verbNames = [numVerbs]string{"lookup", "insert", "update", "upsert", "delete"}
-
-type input struct {
-	verb       verb
-	key, value string
-}
-
-type output struct {
-	found bool   // the key was there
-	value string // of a lookup
-}
 
 // pair is what a scan visits.
 type pair struct{ key, value string }
@@ -61,39 +37,14 @@ func (h *history) tick() int64 {
 }
 
 // do performs an operation. An error is one that the index may not answer here.
-func (h *history) do(s index.Session, client int, in input) error {
+func (h *history) do(s index.Session, client int, in register.Input) error {
 	call := h.tick()
-	out, err := perform(s, in)
+	out, err := register.Perform(s, in)
 	if err != nil {
-		return fmt.Errorf("%s %x: %w", verbNames[in.verb], in.key, err)
+		return err
 	}
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: h.tick()})
 	return nil
-}
-
-func perform(s index.Session, in input) (out output, err error) {
-	key, value := []byte(in.key), []byte(in.value)
-	switch in.verb {
-	case lookup:
-		var v []byte
-		v, err = s.Lookup(key, nil)
-		out = output{err == nil, string(v)}
-	case insert:
-		err = s.Insert(key, value)
-		out.found = errors.Is(err, index.ErrExists)
-	case update:
-		err = s.Update(key, value)
-		out.found = err == nil
-	case upsert:
-		err = s.Upsert(key, value)
-	case remove:
-		err = s.Delete(key)
-		out.found = err == nil
-	}
-	if errors.Is(err, index.ErrNotFound) || errors.Is(err, index.ErrExists) {
-		err = nil
-	}
-	return out, err
 }
 
 // scan performs a scan and checks its order.
@@ -145,13 +96,13 @@ const checkLimit = time.Minute
 // check says what is wrong with the history: of point operations, that they are not linearizable; of scans, that a pair is missing that
 // was there during all of it, or one is there that at no time during it was.
 func (h *history) check() error {
-	if result := porcupine.CheckOperationsTimeout(register, h.ops, checkLimit); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(register.Model, h.ops, checkLimit); result != porcupine.Ok {
 		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(h.ops), result, h.guilty())
 	}
 	byKey := map[string][]porcupine.Operation{}
 	var keys []string
 	for _, o := range h.ops {
-		k := o.Input.(input).key
+		k := o.Input.(register.Input).Key
 		if byKey[k] == nil {
 			keys = append(keys, k)
 		}
@@ -180,16 +131,16 @@ func (h *history) check() error {
 
 // changes says whether o made its key be there, or (with gone) made it not be there.
 func changes(o *porcupine.Operation) (there, gone bool) {
-	in, out := o.Input.(input), o.Output.(output)
-	switch in.verb {
-	case insert:
-		return !out.found, false
-	case update:
-		return out.found, false
-	case upsert:
+	in, out := o.Input.(register.Input), o.Output.(register.Output)
+	switch in.Verb {
+	case register.Insert:
+		return !out.Found, false
+	case register.Update:
+		return out.Found, false
+	case register.Upsert:
 		return true, false
-	case remove:
-		return false, out.found
+	case register.Delete:
+		return false, out.Found
 	}
 	return false, false
 }
@@ -201,13 +152,13 @@ func scanAgrees(sc *scanned, ops []porcupine.Operation, value string, visited bo
 		for i := range ops {
 			o := &ops[i]
 			there, _ := changes(o)
-			if there && o.Input.(input).value == value && o.Call < sc.end && !replaced(ops, o.Return, sc.call) {
+			if there && o.Input.(register.Input).Value == value && o.Call < sc.end && !replaced(ops, o.Return, sc.call) {
 				return nil
 			}
 		}
 		return fmt.Errorf("its value %q was not there at any time of the scan", value)
 	}
-	if !sc.reached(string(ops[0].Input.(input).key)) {
+	if !sc.reached(string(ops[0].Input.(register.Input).Key)) {
 		return nil
 	}
 	for i := range ops {
@@ -241,8 +192,8 @@ func removed(ops []porcupine.Operation, from, until int64) bool {
 
 // guilty is the operations on the first key whose history is not linearizable.
 func (h *history) guilty() string {
-	for _, part := range register.Partition(h.ops) {
-		if porcupine.CheckOperationsTimeout(register, part, checkLimit) != porcupine.Ok {
+	for _, part := range register.Model.Partition(h.ops) {
+		if porcupine.CheckOperationsTimeout(register.Model, part, checkLimit) != porcupine.Ok {
 			return describe(part)
 		}
 	}
@@ -252,51 +203,7 @@ func (h *history) guilty() string {
 func describe(ops []porcupine.Operation) string {
 	text := ""
 	for _, o := range ops {
-		text += fmt.Sprintf("  client %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.DescribeOperation(o.Input, o.Output))
+		text += fmt.Sprintf("  client %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.Model.DescribeOperation(o.Input, o.Output))
 	}
 	return text
-}
-
-// register is the sequential model of one key.
-var register = porcupine.Model{
-	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
-		place := map[string]int{}
-		for _, o := range history {
-			k := o.Input.(input).key
-			i, ok := place[k]
-			if !ok {
-				i = len(parts)
-				place[k] = i
-				parts = append(parts, nil)
-			}
-			parts[i] = append(parts[i], o)
-		}
-		return parts
-	},
-	Init: func() any { return output{} },
-	Step: func(state, in, out any) (bool, any) {
-		now, i, o := state.(output), in.(input), out.(output)
-		if i.verb != upsert && o.found != now.found {
-			return false, state
-		}
-		switch i.verb {
-		case lookup:
-			return o.value == now.value, state
-		case insert:
-			if now.found {
-				return true, state
-			}
-		case update:
-			if !now.found {
-				return true, state
-			}
-		case remove:
-			return true, output{}
-		}
-		return true, output{true, i.value}
-	},
-	DescribeOperation: func(in, out any) string {
-		i, o := in.(input), out.(output)
-		return fmt.Sprintf("%s(%x, %q) -> %v %q", verbNames[i.verb], i.key, i.value, o.found, o.value)
-	},
 }

@@ -5,19 +5,21 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/register"
 )
 
 // TestHistoriesAreJudged: the checker itself must know right from wrong.
 func TestHistoriesAreJudged(t *testing.T) {
-	op := func(call, end int64, v verb, value string, found bool, got string) porcupine.Operation {
-		return porcupine.Operation{Call: call, Return: end, Input: input{v, "k", value}, Output: output{found, got}}
+	op := func(call, end int64, v register.Verb, value string, found bool, got string) porcupine.Operation {
+		return porcupine.Operation{Call: call, Return: end, Input: register.Input{Verb: v, Key: "k", Value: value}, Output: register.Output{Found: found, Value: got}}
 	}
 	put := func(call, end int64, value string) porcupine.Operation {
-		return op(call, end, upsert, value, false, "")
+		return op(call, end, register.Upsert, value, false, "")
 	}
-	del := func(call, end int64) porcupine.Operation { return op(call, end, remove, "", true, "") }
+	del := func(call, end int64) porcupine.Operation { return op(call, end, register.Delete, "", true, "") }
 	get := func(call, end int64, got string) porcupine.Operation {
-		return op(call, end, lookup, "", got != "", got)
+		return op(call, end, register.Lookup, "", got != "", got)
 	}
 	sees := func(call, end int64, value string) scanned {
 		return scanned{limit: 10, call: call, end: end, pairs: []pair{{"k", value}}}
@@ -35,8 +37,8 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"stale", ops{put(1, 2, "a"), put(3, 4, "b"), get(5, 6, "a")}, nil, "not linearizable"},
 		{"lost", ops{put(1, 2, "a"), get(3, 4, "")}, nil, "not linearizable"},
 		{"there and back", ops{put(1, 2, "a"), put(3, 10, "b"), get(4, 5, "b"), get(6, 7, "a")}, nil, "not linearizable"},
-		{"inserted twice", ops{op(1, 2, insert, "a", false, ""), op(3, 4, insert, "b", false, "")}, nil, "not linearizable"},
-		{"updated nothing", ops{op(1, 2, update, "a", true, "")}, nil, "not linearizable"},
+		{"inserted twice", ops{op(1, 2, register.Insert, "a", false, ""), op(3, 4, register.Insert, "b", false, "")}, nil, "not linearizable"},
+		{"updated nothing", ops{op(1, 2, register.Update, "a", true, "")}, nil, "not linearizable"},
 		{"a scan sees it", ops{put(1, 2, "a")}, []scanned{sees(3, 4, "a")}, ""},
 		{"a scan sees what comes", ops{put(4, 9, "a")}, []scanned{sees(3, 5, "a")}, ""},
 		{"a scan misses what comes", ops{put(4, 9, "a")}, []scanned{misses(3, 5)}, ""},

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/register"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
@@ -82,11 +83,11 @@ func (s *shape) pick(r *rand.Rand, h *history) string {
 }
 
 // draw draws what to do.
-func (s *shape) draw(r *rand.Rand) verb {
+func (s *shape) draw(r *rand.Rand) register.Verb {
 	if s.growing && r.IntN(2) == 0 {
-		return []verb{lookup, insert, upsert}[r.IntN(3)]
+		return []register.Verb{register.Lookup, register.Insert, register.Upsert}[r.IntN(3)]
 	}
-	return verb(r.IntN(int(numVerbs)))
+	return register.Verb(r.IntN(int(register.NumVerbs)))
 }
 
 func (s *shape) key(n int) string {
@@ -211,7 +212,7 @@ func preload(x index.Index, sh *shape, h *history, random *rand.Rand) error {
 	}
 	s.SetLimit(longLimit)
 	for _, k := range random.Perm(sh.keys)[:sh.preload] {
-		if err := h.do(s, 0, input{upsert, sh.key(k), fmt.Sprint(k)}); err != nil {
+		if err := h.do(s, 0, register.Input{Verb: register.Upsert, Key: sh.key(k), Value: fmt.Sprint(k)}); err != nil {
 			return err
 		}
 	}
@@ -253,10 +254,10 @@ func work(x index.Index, sh *shape, h *history, id int, r *rand.Rand) error {
 			}
 			continue
 		}
-		in := input{verb: sh.draw(r), key: sh.pick(r, h)}
-		if in.verb != lookup && in.verb != remove {
-			in.value = fmt.Sprintf("%d.%d", id, n)
-			in.value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.value)+1), "")
+		in := register.Input{Verb: sh.draw(r), Key: sh.pick(r, h)}
+		if in.Verb.Changes() {
+			in.Value = fmt.Sprintf("%d.%d", id, n)
+			in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")
 		}
 		if err := h.do(s, id, in); err != nil && !sh.inVain(h, err) {
 			return err
@@ -283,11 +284,11 @@ func final(x index.Index, sh *shape, h *history) error {
 	}
 	s.SetLimit(longLimit)
 	for k := range sh.keys {
-		if err := h.do(s, 0, input{verb: lookup, key: sh.key(k)}); err != nil {
+		if err := h.do(s, 0, register.Input{Verb: register.Lookup, Key: sh.key(k)}); err != nil {
 			return err
 		}
 		if k%5 == 0 {
-			if err := h.do(s, 0, input{update, sh.key(k), fmt.Sprint("last", k%1000)}); err != nil {
+			if err := h.do(s, 0, register.Input{Verb: register.Update, Key: sh.key(k), Value: fmt.Sprint("last", k%1000)}); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,35 @@
+package register
+
+import (
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// TestModelJudges shows histories of one key that are right, and one for each way to be wrong.
+func TestModelJudges(t *testing.T) {
+	type op struct {
+		verb  Verb
+		value string
+		found bool
+		got   string
+	}
+	check := func(want bool, ops ...op) {
+		t.Helper()
+		var history []porcupine.Operation
+		for i, o := range ops {
+			history = append(history, porcupine.Operation{Call: int64(2 * i), Return: int64(2*i + 1),
+				Input: Input{o.verb, "k", o.value}, Output: Output{o.found, o.got}})
+		}
+		if got := porcupine.CheckOperations(Model, history); got != want {
+			t.Errorf("%v: judged %v", ops, got)
+		}
+	}
+	check(true, op{Lookup, "", false, ""}, op{Insert, "1", false, ""}, op{Insert, "2", true, ""}, op{Lookup, "", true, "1"},
+		op{Update, "3", true, ""}, op{Delete, "", true, ""}, op{Delete, "", false, ""}, op{Update, "4", false, ""}, op{Lookup, "", false, ""})
+	check(false, op{Upsert, "1", false, ""}, op{Lookup, "", false, ""})
+	check(false, op{Upsert, "1", false, ""}, op{Upsert, "2", false, ""}, op{Lookup, "", true, "1"})
+	check(false, op{Insert, "1", false, ""}, op{Insert, "2", false, ""})
+	check(false, op{Upsert, "1", false, ""}, op{Delete, "", true, ""}, op{Lookup, "", true, "1"})
+	check(false, op{Update, "1", true, ""})
+}
