@@ -61,7 +61,11 @@ start_cluster() {
 	images=$(<"$state/images")
 	mkfifo "$state/go"
 	(
-		exec 9>&- # the lock is `up`'s, not the cluster's
+		# The lock is `up`'s, and a pipe that the caller left open is the caller's: neither may live as long as the cluster.
+		for fd in /proc/"$BASHPID"/fd/*; do
+			fd=${fd##*/}
+			[ "$fd" -le 2 ] || eval "exec $fd>&-"
+		done
 		exec setsid env -i PATH="$PATH" HOME="$HOME" METRICS="${METRICS:-0}" begin="$begin" \
 			DMINDEX_STATE="$state" DMINDEX_CACHE="$cache" cluster_dir="$cluster_dir" \
 			bin="$bin" images="$images" node_count="$node_count" \
