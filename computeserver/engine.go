@@ -282,10 +282,12 @@ func (g *engine) repay(s index.Session, err error) {
 // noteLost blocks the server for good when err says that data was lost.
 func (g *engine) noteLost(err error) {
 	if errors.Is(err, index.ErrDataLost) {
-		text := err.Error()
-		g.lost.CompareAndSwap(nil, &text)
+		g.block(err.Error())
 	}
 }
+
+// block lets the server answer nothing any more, for good: data was lost, as reason says.
+func (g *engine) block(reason string) { g.lost.CompareAndSwap(nil, &reason) }
 
 // kills says whether a session that returned err can be used no more.
 func kills(err error) bool { return err != nil && !isAnswer(err) }

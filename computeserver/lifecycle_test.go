@@ -1,6 +1,7 @@
 package computeserver
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -274,5 +275,43 @@ func TestRPCAnswersInvalid(t *testing.T) {
 	var refused *dostream.Error
 	if _, err = l.stream.Do(ctx, []*rpcv1.Operation{{Kind: rpcv1.Operation_LOOKUP, Key: []byte("a")}}); !errors.As(err, &refused) || refused.Sent {
 		t.Errorf("after the drain: %v; it must be plain that nothing was done", err)
+	}
+}
+
+// TestBlockedServerAnswersNothing: a server whose index is open and well answers nothing once the operator says that data was lost.
+func TestBlockedServerAnswersNothing(t *testing.T) {
+	c := newCluster(t, config.RoutingAny, nil, 1)
+	c.split([]uint32{1})
+	l, err := c.servers[1].peers.link(c.members(1)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	put := []*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: []byte("a"), Value: []byte("1")}}
+	reply, err := l.stream.Do(ctx, put)
+	if err != nil || reply.Outcomes[0].Code != rpcv1.Outcome_OK {
+		t.Fatalf("before: %v, %v", reply, err)
+	}
+	r := c.raw(1)
+	if _, err := l.client.Block(ctx, &rpcv1.BlockComputeRequest{}); err == nil || !strings.Contains(err.Error(), "say what was lost") {
+		t.Errorf("block without a reason: %v", err)
+	}
+	if _, err := l.client.Block(ctx, &rpcv1.BlockComputeRequest{Reason: "memory server 7 is gone"}); err != nil {
+		t.Fatal(err)
+	}
+	reply, err = l.stream.Do(ctx, []*rpcv1.Operation{{Kind: rpcv1.Operation_LOOKUP, Key: []byte("a")}})
+	if err != nil || reply.Outcomes[0].Code != rpcv1.Outcome_DATA_LOST || !strings.Contains(reply.Outcomes[0].Message, "memory server 7 is gone") {
+		t.Errorf("lookup: %v, %v", reply, err)
+	}
+	if _, err := r.nc.Write([]byte(resp("GET", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(r.nc).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "-DATALOST") {
+		t.Errorf("GET over RESP: %q, %v", line, err)
+	}
+	if code, body := c.servers[1].get(t, "/readyz"); code != 503 || !strings.Contains(body, "memory server 7 is gone") {
+		t.Errorf("/readyz: %d %s", code, body)
 	}
 }

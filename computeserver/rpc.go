@@ -164,3 +164,16 @@ func (r *rpcServer) Drain(ctx context.Context, req *rpcv1.DrainComputeRequest) (
 	}
 	return &rpcv1.DrainComputeReply{Unfinished: r.drain(time.Duration(req.LimitMilliseconds) * time.Millisecond)}, nil
 }
+
+// Block answers nothing any more.
+func (r *rpcServer) Block(ctx context.Context, req *rpcv1.BlockComputeRequest) (*rpcv1.BlockComputeReply, error) {
+	if id := identity.FromContext(ctx); id.Role != identity.RoleOperator {
+		return nil, status.Errorf(codes.PermissionDenied, "only the operator may block a server; the caller is %s", id)
+	}
+	if req.Reason == "" {
+		return nil, status.Error(codes.InvalidArgument, "reason is empty: say what was lost")
+	}
+	r.core.eng.block(req.Reason)
+	r.core.log("blocked: %s", req.Reason)
+	return &rpcv1.BlockComputeReply{}, nil
+}

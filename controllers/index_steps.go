@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -104,6 +106,10 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 		return nil
 	}
 	created := s.index.Annotations[dmv1.AnnotationCreated] != ""
+	var again time.Duration
+	if created {
+		again = r.blockCompute(ctx, s, "data was lost at "+names(lost))
+	}
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
 		for _, c := range s.compute {
 			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
@@ -112,7 +118,7 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 				}
 			}
 		}
-		return &halt{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", 0}
+		return &halt{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
 	}
 	if created {
 		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, empty", names(lost))
@@ -127,6 +133,32 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 		return err
 	}
 	return &halt{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is made anew, empty", soon}
+}
+
+// blockCompute has the compute servers answer nothing any more: those that still reach the memory that is left would answer from it.
+// It says when to look again for those that could not be told; 0 = all know.
+func (r *indexes) blockCompute(ctx context.Context, s *indexScope, reason string) (again time.Duration) {
+	failed := make([]bool, len(s.compute))
+	each(len(s.compute), func(i int) {
+		c := &s.compute[i]
+		if c.described == nil { // it runs no more, or not yet: it will be asked again
+			failed[i] = c.pod.Status.Phase == corev1.PodRunning
+			return
+		}
+		if c.described.DataLost != "" || c.described.Index != identityOf(s.index) {
+			return
+		}
+		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
+		if err == nil {
+			defer client.Close()
+			err = client.Block(ctx, reason)
+		}
+		failed[i] = err != nil
+	})
+	if slices.Contains(failed, true) {
+		return soon
+	}
+	return 0
 }
 
 // chooseMemory remembers on which memory servers the index is made, before anything is written there.

@@ -160,6 +160,9 @@ func TestDataLossBlocks(t *testing.T) {
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionTrue, dmv1.ReasonMemoryLost, "memory server 2 (pod demo-memory-1): its pod is gone")
 	c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryLost, "set spec.recovery.onDataLoss to Recreate")
 	c.equal("memory pods", "[demo-memory-0 demo-memory-2]", func() any { return c.pods("demo-memory") })
+	for _, pod := range []string{"demo-compute-0", "demo-compute-1"} {
+		c.equal(pod+" is blocked", true, func() any { return slices.Contains(c.fleet.Changes(), "block "+pod) })
+	}
 	c.settled("demo")
 	if identity := c.index("demo").Status.Identity; identity != before {
 		t.Errorf("identity is %s, was %s", identity, before)

@@ -941,6 +941,86 @@ func (x *DrainComputeReply) GetUnfinished() uint64 {
 	return 0
 }
 
+type BlockComputeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockComputeRequest) Reset() {
+	*x = BlockComputeRequest{}
+	mi := &file_compute_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockComputeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockComputeRequest) ProtoMessage() {}
+
+func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
+func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BlockComputeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type BlockComputeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockComputeReply) Reset() {
+	*x = BlockComputeReply{}
+	mi := &file_compute_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockComputeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockComputeReply) ProtoMessage() {}
+
+func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
+func (*BlockComputeReply) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{14}
+}
+
 var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
@@ -1031,13 +1111,17 @@ const file_compute_proto_rawDesc = "" +
 	"\x11DrainComputeReply\x12\x1e\n" +
 	"\n" +
 	"unfinished\x18\x01 \x01(\x04R\n" +
-	"unfinished2\x85\x03\n" +
+	"unfinished\"-\n" +
+	"\x13BlockComputeRequest\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x13\n" +
+	"\x11BlockComputeReply2\xd6\x03\n" +
 	"\aCompute\x12<\n" +
 	"\x02Do\x12\x19.dmindex.rpc.v1.DoRequest\x1a\x17.dmindex.rpc.v1.DoReply(\x010\x01\x12@\n" +
 	"\x04Scan\x12\x1b.dmindex.rpc.v1.ScanRequest\x1a\x19.dmindex.rpc.v1.ScanReply0\x01\x12O\n" +
 	"\x06GetMap\x12$.dmindex.rpc.v1.GetComputeMapRequest\x1a\x1f.dmindex.rpc.v1.ComputeMapReply\x12X\n" +
 	"\bDescribe\x12&.dmindex.rpc.v1.DescribeComputeRequest\x1a$.dmindex.rpc.v1.DescribeComputeReply\x12O\n" +
-	"\x05Drain\x12#.dmindex.rpc.v1.DrainComputeRequest\x1a!.dmindex.rpc.v1.DrainComputeReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
+	"\x05Drain\x12#.dmindex.rpc.v1.DrainComputeRequest\x1a!.dmindex.rpc.v1.DrainComputeReply\x12O\n" +
+	"\x05Block\x12#.dmindex.rpc.v1.BlockComputeRequest\x1a!.dmindex.rpc.v1.BlockComputeReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
 var (
 	file_compute_proto_rawDescOnce sync.Once
@@ -1052,7 +1136,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Outcome_Code)(0),              // 1: dmindex.rpc.v1.Outcome.Code
@@ -1069,6 +1153,8 @@ var file_compute_proto_goTypes = []any{
 	(*DescribeComputeReply)(nil),   // 12: dmindex.rpc.v1.DescribeComputeReply
 	(*DrainComputeRequest)(nil),    // 13: dmindex.rpc.v1.DrainComputeRequest
 	(*DrainComputeReply)(nil),      // 14: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 15: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 16: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -1082,13 +1168,15 @@ var file_compute_proto_depIdxs = []int32{
 	9,  // 8: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
 	11, // 9: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
 	13, // 10: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	5,  // 11: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	8,  // 12: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	10, // 13: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	12, // 14: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	14, // 15: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
+	15, // 11: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	5,  // 12: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	8,  // 13: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	10, // 14: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	12, // 15: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	14, // 16: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	16, // 17: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	12, // [12:18] is the sub-list for method output_type
+	6,  // [6:12] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
 	6,  // [6:6] is the sub-list for extension extendee
 	0,  // [0:6] is the sub-list for field type_name
@@ -1105,7 +1193,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	Compute_GetMap_FullMethodName   = "/dmindex.rpc.v1.Compute/GetMap"
 	Compute_Describe_FullMethodName = "/dmindex.rpc.v1.Compute/Describe"
 	Compute_Drain_FullMethodName    = "/dmindex.rpc.v1.Compute/Drain"
+	Compute_Block_FullMethodName    = "/dmindex.rpc.v1.Compute/Block"
 )
 
 // ComputeClient is the client API for Compute service.
@@ -46,6 +47,9 @@ type ComputeClient interface {
 	Describe(ctx context.Context, in *DescribeComputeRequest, opts ...grpc.CallOption) (*DescribeComputeReply, error)
 	// Drain makes the server finish what it has and refuse what comes after. It answers when it is done. Operator only.
 	Drain(ctx context.Context, in *DrainComputeRequest, opts ...grpc.CallOption) (*DrainComputeReply, error)
+	// Block makes the server answer DATA_LOST to everything, until its process ends: some of the index's memory is gone, and what is left
+	// of it must not be answered from. Idempotent. Operator only.
+	Block(ctx context.Context, in *BlockComputeRequest, opts ...grpc.CallOption) (*BlockComputeReply, error)
 }
 
 type computeClient struct {
@@ -118,6 +122,16 @@ func (c *computeClient) Drain(ctx context.Context, in *DrainComputeRequest, opts
 	return out, nil
 }
 
+func (c *computeClient) Block(ctx context.Context, in *BlockComputeRequest, opts ...grpc.CallOption) (*BlockComputeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BlockComputeReply)
+	err := c.cc.Invoke(ctx, Compute_Block_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ComputeServer is the server API for Compute service.
 // All implementations must embed UnimplementedComputeServer
 // for forward compatibility.
@@ -134,6 +148,9 @@ type ComputeServer interface {
 	Describe(context.Context, *DescribeComputeRequest) (*DescribeComputeReply, error)
 	// Drain makes the server finish what it has and refuse what comes after. It answers when it is done. Operator only.
 	Drain(context.Context, *DrainComputeRequest) (*DrainComputeReply, error)
+	// Block makes the server answer DATA_LOST to everything, until its process ends: some of the index's memory is gone, and what is left
+	// of it must not be answered from. Idempotent. Operator only.
+	Block(context.Context, *BlockComputeRequest) (*BlockComputeReply, error)
 	mustEmbedUnimplementedComputeServer()
 }
 
@@ -158,6 +175,9 @@ func (UnimplementedComputeServer) Describe(context.Context, *DescribeComputeRequ
 }
 func (UnimplementedComputeServer) Drain(context.Context, *DrainComputeRequest) (*DrainComputeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedComputeServer) Block(context.Context, *BlockComputeRequest) (*BlockComputeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Block not implemented")
 }
 func (UnimplementedComputeServer) mustEmbedUnimplementedComputeServer() {}
 func (UnimplementedComputeServer) testEmbeddedByValue()                 {}
@@ -252,6 +272,24 @@ func _Compute_Drain_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Compute_Block_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BlockComputeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ComputeServer).Block(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Compute_Block_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ComputeServer).Block(ctx, req.(*BlockComputeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Compute_ServiceDesc is the grpc.ServiceDesc for Compute service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -270,6 +308,10 @@ var Compute_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Drain",
 			Handler:    _Compute_Drain_Handler,
+		},
+		{
+			MethodName: "Block",
+			Handler:    _Compute_Block_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -159,3 +159,8 @@ func (c *compute) Drain(ctx context.Context) (uint64, error) {
 		&rpcv1.DrainComputeRequest{LimitMilliseconds: uint32(drainLimit.Milliseconds())}, nil)
 	return r.GetUnfinished(), err
 }
+
+func (c *compute) Block(ctx context.Context, reason string) error {
+	_, err := call(ctx, callLimit, c.pod, "block compute server", c.client.Block, &rpcv1.BlockComputeRequest{Reason: reason}, nil)
+	return err
+}

@@ -46,6 +46,8 @@ type Compute interface {
 	Describe(context.Context) (*rpcv1.DescribeComputeReply, error)
 	// Drain answers when the server has finished what it had, or says how much it has not.
 	Drain(ctx context.Context) (unfinished uint64, err error)
+	// Block makes the server answer nothing but that data was lost.
+	Block(ctx context.Context, reason string) error
 	Close()
 }
 

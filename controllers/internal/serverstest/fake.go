@@ -53,6 +53,7 @@ type compute struct {
 	index      string
 	generation uint64
 	draining   bool
+	dataLost   string
 }
 
 // SetAway makes the server of a pod answer no more, or again.
@@ -241,7 +242,7 @@ func (c *computeClient) with(do func(*compute) error) error {
 
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
-		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining}
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost}
 		return nil
 	})
 	return reply, err
@@ -254,4 +255,12 @@ func (c *computeClient) Drain(context.Context) (unfinished uint64, err error) {
 		return nil
 	})
 	return 0, err
+}
+
+func (c *computeClient) Block(_ context.Context, reason string) error {
+	return c.with(func(s *compute) error {
+		s.dataLost = reason
+		c.f.Calls = append(c.f.Calls, "block "+c.t.Pod)
+		return nil
+	})
 }
