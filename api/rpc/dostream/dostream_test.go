@@ -171,3 +171,30 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a closed stream: %v", err)
 	}
 }
+
+// lateAnswer is a stream whose answer arrives while the Stream is closed.
+type lateAnswer struct {
+	rpcv1.Compute_DoClient
+	close func()
+	reply *rpcv1.DoReply
+}
+
+func (a *lateAnswer) Recv() (*rpcv1.DoReply, error) {
+	a.close()
+	return a.reply, nil
+}
+
+// TestAnswerAfterClose: a call that Close has failed is not answered once more by what was under way.
+func TestAnswerAfterClose(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &call{ops: get("a"), sent: true, done: make(chan struct{})}
+	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{1: {id: 1, calls: []*call{c}, count: 1}}}
+	s := New(nil, Options{})
+	s.live = l
+	s.receive(l, &lateAnswer{close: s.Close, reply: echo(&rpcv1.DoRequest{Id: 1, Operations: c.ops})})
+	<-c.done
+	var broken *Error
+	if !errors.As(c.err, &broken) || !broken.Sent || !errors.Is(c.err, ErrClosed) {
+		t.Errorf("the call ended with %v", c.err)
+	}
+}

@@ -146,6 +146,7 @@ func (s *Stream) fail(l *live, err error) {
 			close(c.done)
 		}
 	}
+	l.unanswered = nil // an answer that is under way still finds nobody
 	for _, c := range s.queue {
 		c.err = &Error{Err: err}
 		close(c.done)
