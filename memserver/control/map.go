@@ -29,7 +29,7 @@ func (c *Client) SwapMap(expected, generation uint64, bytes []byte, limit time.D
 }
 
 // Admit asks every server to admit the index with a quota, and gives the incarnation of each. Only the operator may; without
-// TLS, everybody: `dmindex local` does.
+// TLS, everybody.
 func (c *Client) Admit(quotaChunks, locks uint64, limit time.Duration) (incarnations []uint64, err error) {
 	for _, id := range c.ids {
 		err := c.call("admit the index", id, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {

@@ -26,7 +26,7 @@ const (
 	locksPerWord = 64 / lockBits
 )
 
-// Lock is a held lock.
+// lock is a lock of the global table, held or not.
 type lock struct {
 	held   bool
 	server int    // dense number

@@ -158,7 +158,7 @@ func (p *Pool) Close() error {
 	return errors.Join(errs...)
 }
 
-// server finds a server by the id in an address.
+// serverOf finds the dense number of the server that an address is on.
 func (p *Pool) serverOf(a Addr) (int, bool) {
 	if a.Swizzled() {
 		return 0, false

@@ -43,7 +43,7 @@ type Superblock struct {
 	Options  json.RawMessage `json:"options"` // the design's own
 }
 
-// Marshal encodes sb as header and body.
+// marshal encodes sb as header and body.
 func (sb *Superblock) marshal() (header, body []byte, err error) {
 	body, err = json.Marshal(sb)
 	if err != nil {
