@@ -22,7 +22,7 @@ import (
 type Config struct {
 	// Index is the identity of the index.
 	Index string
-	// Name of this client, for people who read logs.
+	// Name of this process: an earlier client of the name has ended, and is fenced when the pool is opened. Empty = it has none.
 	Name string
 	// Servers of the index, the home first. At least one.
 	Servers []Server
@@ -127,7 +127,7 @@ func (c *Client) call(what string, server uint16, limit time.Duration, f func(co
 func (c *Client) Register(limit time.Duration) (client uint16, err error) {
 	err = c.call("register", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.Register(ctx, &rpcv1.RegisterRequest{Index: c.config.Index, Name: c.config.Name})
-		if err == nil && (reply.Client == 0 || reply.Client > 1<<16-1) {
+		if err == nil && (reply.Client == 0 || reply.Client >= pool.Repair) {
 			err = fmt.Errorf("the server answers client id %d", reply.Client)
 		}
 		client = uint16(reply.GetClient())
@@ -136,12 +136,51 @@ func (c *Client) Register(limit time.Duration) (client uint16, err error) {
 	return client, err
 }
 
+// Predecessors implements pool.Control.
+func (c *Client) Predecessors(client uint16, limit time.Duration) (ids []uint16, err error) {
+	if c.config.Name == "" {
+		return nil, nil
+	}
+	err = c.call("list the clients", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.ListClients(ctx, &rpcv1.ListClientsRequest{Index: c.config.Index, Name: c.config.Name})
+		for _, use := range reply.GetClients() {
+			if !use.Fenced && use.Client != uint32(client) {
+				ids = append(ids, uint16(use.Client))
+			}
+		}
+		return err
+	})
+	return ids, err
+}
+
+// Renew implements pool.Control.
+func (c *Client) Renew(server, client uint16, limit time.Duration) (lease time.Duration, err error) {
+	err = c.call("renew the lease", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: uint32(client)})
+		lease = time.Duration(reply.GetLeaseMilliseconds()) * time.Millisecond
+		return fenced(err)
+	})
+	return lease, err
+}
+
+// Fence implements pool.Control.
+func (c *Client) Fence(server uint16, clients []uint16, limit time.Duration) error {
+	r := &rpcv1.FenceRequest{Index: c.config.Index}
+	for _, id := range clients {
+		r.Clients = append(r.Clients, uint32(id))
+	}
+	return c.call("fence", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		_, err := m.Fence(ctx, r)
+		return err
+	})
+}
+
 // Connect implements pool.Control. A server with another incarnation than the configured one is verbs.ErrLostMemory.
 func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool.Grant, err error) {
 	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: uint32(client), Provider: c.config.Provider})
 		if err != nil {
-			return err
+			return fenced(err)
 		}
 		s := c.conns[server]
 		if s.Incarnation != 0 && s.Incarnation != reply.Incarnation {
@@ -156,6 +195,7 @@ func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool
 				Address: reachable(c.config.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
 			},
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
+			Repair: reply.RepairOffset, Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond,
 		}
 		return nil
 	})
@@ -187,7 +227,7 @@ func (c *Client) AllocateChunk(server, client uint16, limit time.Duration) (offs
 	err = c.call("allocate a chunk", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.AllocateChunk(ctx, &rpcv1.AllocateChunkRequest{Index: c.config.Index, Client: uint32(client)})
 		offset = reply.GetOffset()
-		return full(err)
+		return fenced(full(err))
 	})
 	return offset, err
 }

@@ -28,6 +28,14 @@ func full(err error) error {
 	return err
 }
 
+// fenced is the error of a call that servers do not take from a fenced client.
+func fenced(err error) error {
+	if status.Code(err) == codes.Aborted {
+		return fmt.Errorf("%w: %s", pool.ErrFenced, status.Convert(err).Message())
+	}
+	return err
+}
+
 // errorOf is the error of a call as pool.Control promises it. The server's message stays.
 func errorOf(err error) error {
 	s, ok := status.FromError(err)

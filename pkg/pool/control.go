@@ -12,16 +12,26 @@ import (
 //
 // Errors: ErrPoolFull (no chunk left in the quota), verbs.ErrLostMemory (the server is not the one that the index knew),
 // verbs.ErrDisconnected and verbs.ErrTimeout (it cannot be reached), verbs.ErrRefused (it does not know the index, or the
-// caller may not ask).
+// caller may not ask), ErrFenced (the caller is fenced there).
 type Control interface {
 	// Servers are the memory servers of the index, the home first. They do not change while the pool is open.
 	Servers() []uint16
 
-	// Register gives this client its incarnation within the index: what it writes into locks. Never 0.
+	// Register gives this client its incarnation within the index: what it writes into locks. Never 0, never Repair.
 	Register(limit time.Duration) (client uint16, err error)
 
-	// Connect asks a server to admit a connection.
+	// Predecessors are the clients of this process's name that are not fenced yet, client apart: they ended without a word.
+	Predecessors(client uint16, limit time.Duration) ([]uint16, error)
+
+	// Connect asks a server to admit a connection, and begins the client's lease there.
 	Connect(server, client uint16, limit time.Duration) (Grant, error)
+
+	// Renew lets the client's lease on a server begin anew and says how long it is, from before the call on.
+	Renew(server, client uint16, limit time.Duration) (lease time.Duration, err error)
+
+	// Fence ends clients on a server for good. When it returns nil, none of their requests takes effect there any more, and the
+	// locks that they held say Repair. A client fences itself when it ends. Idempotent.
+	Fence(server uint16, clients []uint16, limit time.Duration) error
 
 	// AllocateChunk takes a chunk of the server from the quota and returns its offset. The chunk is zero.
 	AllocateChunk(server, client uint16, limit time.Duration) (offset uint64, err error)
@@ -38,6 +48,8 @@ type Grant struct {
 	LockOffset uint64 // of the slice of the lock table, a multiple of 8
 	Locks      uint64 // 16-bit locks in the slice, a multiple of 4
 	ChunkBytes uint64
+	Repair     uint64        // offset of the slice's repair records in the data region: repairBytes for each lock
+	Lease      time.Duration // from before Connect was called; 0 = there are no leases
 }
 
 // Errors of the pool. Package index passes them on under its own names.

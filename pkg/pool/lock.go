@@ -19,6 +19,9 @@ import (
 // finds the lock free finds the WRITE. Why the node's READ may ride behind the lock's atomic: an atomic takes effect before
 // a later READ, so if the atomic got the lock, the READ saw the node under it; if not, what was read is thrown away.
 
+// Repair is what stands in a lock whose holder was fenced: who takes it repairs first what the holder may have left half done.
+const Repair = 1<<16 - 1
+
 // lockBits is the width of a lock, locksPerWord how many share a word.
 const (
 	lockBits     = 16

@@ -61,6 +61,19 @@ type Server interface {
 	// takes effect any more, as far as the provider can tell: a peer of shm that maps the memory is beyond its reach.
 	Disconnect(match func(Peer) bool) int
 
+	// Fence cuts every connection whose peer matches, as Disconnect does, and returns nil once no request of theirs can take effect
+	// any more, whatever they do: a peer of shm that maps the memory must have said so or be dead. ErrTimeout: that could not be
+	// known of all within limit; the error names those that are left, and a later Fence waits for them again. The caller sees to
+	// it that its Admission lets no matching peer in meanwhile.
+	Fence(match func(Peer) bool, limit time.Duration) error
+
 	// Close stops accepting, cuts all connections and waits for them to end.
 	Close() error
+}
+
+// LocalAtomics is a Server whose atomics the CPU of its own host must not join, since its NIC does not see them (G2). Where a provider is
+// one, the memory server changes words of atomics through it; elsewhere by sync/atomic.
+type LocalAtomics interface {
+	// CompareSwap is the verb of that name on the server's own memory.
+	CompareSwap(region RegionID, remote, compare, swap uint64) (old uint64, err error)
 }

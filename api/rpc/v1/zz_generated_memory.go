@@ -540,7 +540,7 @@ func (x *EvictReply) GetFreedChunks() uint64 {
 type RegisterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the client, for people
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // of the process: two clients of one name do not live at the same time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,7 +591,7 @@ func (x *RegisterRequest) GetName() string {
 
 type RegisterReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Client        uint32                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"` // 1 to 65535
+	Client        uint32                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"` // 1 to 65534
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -694,16 +694,18 @@ func (x *ConnectRequest) GetProvider() string {
 }
 
 type ConnectReply struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	Token            []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // 32 bytes, admits one connection within a minute
-	Address          string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Incarnation      uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	SuperblockOffset uint64                 `protobuf:"varint,4,opt,name=superblock_offset,json=superblockOffset,proto3" json:"superblock_offset,omitempty"` // in the data region; 4 KiB long
-	LockOffset       uint64                 `protobuf:"varint,5,opt,name=lock_offset,json=lockOffset,proto3" json:"lock_offset,omitempty"`                   // of the index's slice in the lock region, a multiple of 8
-	Locks            uint64                 `protobuf:"varint,6,opt,name=locks,proto3" json:"locks,omitempty"`                                               // 16-bit locks of the slice
-	ChunkBytes       uint64                 `protobuf:"varint,7,opt,name=chunk_bytes,json=chunkBytes,proto3" json:"chunk_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Token             []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // 32 bytes, admits one connection within a minute
+	Address           string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Incarnation       uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	SuperblockOffset  uint64                 `protobuf:"varint,4,opt,name=superblock_offset,json=superblockOffset,proto3" json:"superblock_offset,omitempty"` // in the data region; 4 KiB long
+	LockOffset        uint64                 `protobuf:"varint,5,opt,name=lock_offset,json=lockOffset,proto3" json:"lock_offset,omitempty"`                   // of the index's slice in the lock region, a multiple of 8
+	Locks             uint64                 `protobuf:"varint,6,opt,name=locks,proto3" json:"locks,omitempty"`                                               // 16-bit locks of the slice
+	ChunkBytes        uint64                 `protobuf:"varint,7,opt,name=chunk_bytes,json=chunkBytes,proto3" json:"chunk_bytes,omitempty"`
+	RepairOffset      uint64                 `protobuf:"varint,8,opt,name=repair_offset,json=repairOffset,proto3" json:"repair_offset,omitempty"`                // in the data region: the repair records of the slice, 32 bytes for each lock
+	LeaseMilliseconds uint32                 `protobuf:"varint,9,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked; 0 = there are no leases
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ConnectReply) Reset() {
@@ -785,6 +787,368 @@ func (x *ConnectReply) GetChunkBytes() uint64 {
 	return 0
 }
 
+func (x *ConnectReply) GetRepairOffset() uint64 {
+	if x != nil {
+		return x.RepairOffset
+	}
+	return 0
+}
+
+func (x *ConnectReply) GetLeaseMilliseconds() uint32 {
+	if x != nil {
+		return x.LeaseMilliseconds
+	}
+	return 0
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_memory_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RenewRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *RenewRequest) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+type RenewReply struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	LeaseMilliseconds uint32                 `protobuf:"varint,1,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RenewReply) Reset() {
+	*x = RenewReply{}
+	mi := &file_memory_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewReply) ProtoMessage() {}
+
+func (x *RenewReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
+func (*RenewReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RenewReply) GetLeaseMilliseconds() uint32 {
+	if x != nil {
+		return x.LeaseMilliseconds
+	}
+	return 0
+}
+
+type FenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Clients       []uint32               `protobuf:"varint,2,rep,packed,name=clients,proto3" json:"clients,omitempty"` // at most 256
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceRequest) Reset() {
+	*x = FenceRequest{}
+	mi := &file_memory_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceRequest) ProtoMessage() {}
+
+func (x *FenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
+func (*FenceRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FenceRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *FenceRequest) GetClients() []uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+type FenceReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Locks         uint32                 `protobuf:"varint,1,opt,name=locks,proto3" json:"locks,omitempty"` // that were theirs and say REPAIR now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceReply) Reset() {
+	*x = FenceReply{}
+	mi := &file_memory_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceReply) ProtoMessage() {}
+
+func (x *FenceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceReply.ProtoReflect.Descriptor instead.
+func (*FenceReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *FenceReply) GetLocks() uint32 {
+	if x != nil {
+		return x.Locks
+	}
+	return 0
+}
+
+type ListClientsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // only clients of this name; empty = all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListClientsRequest) Reset() {
+	*x = ListClientsRequest{}
+	mi := &file_memory_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListClientsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListClientsRequest) ProtoMessage() {}
+
+func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
+func (*ListClientsRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListClientsRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *ListClientsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListClientsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Clients       []*ClientUse           `protobuf:"bytes,1,rep,name=clients,proto3" json:"clients,omitempty"` // sorted by id; at most 65,534
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListClientsReply) Reset() {
+	*x = ListClientsReply{}
+	mi := &file_memory_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListClientsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListClientsReply) ProtoMessage() {}
+
+func (x *ListClientsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListClientsReply.ProtoReflect.Descriptor instead.
+func (*ListClientsReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListClientsReply) GetClients() []*ClientUse {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+type ClientUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Client        uint32                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Fenced        bool                   `protobuf:"varint,3,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientUse) Reset() {
+	*x = ClientUse{}
+	mi := &file_memory_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientUse) ProtoMessage() {}
+
+func (x *ClientUse) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientUse.ProtoReflect.Descriptor instead.
+func (*ClientUse) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ClientUse) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *ClientUse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClientUse) GetFenced() bool {
+	if x != nil {
+		return x.Fenced
+	}
+	return false
+}
+
 type AllocateChunkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
@@ -795,7 +1159,7 @@ type AllocateChunkRequest struct {
 
 func (x *AllocateChunkRequest) Reset() {
 	*x = AllocateChunkRequest{}
-	mi := &file_memory_proto_msgTypes[12]
+	mi := &file_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1171,7 @@ func (x *AllocateChunkRequest) String() string {
 func (*AllocateChunkRequest) ProtoMessage() {}
 
 func (x *AllocateChunkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[12]
+	mi := &file_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1184,7 @@ func (x *AllocateChunkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateChunkRequest.ProtoReflect.Descriptor instead.
 func (*AllocateChunkRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{12}
+	return file_memory_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AllocateChunkRequest) GetIndex() string {
@@ -846,7 +1210,7 @@ type AllocateChunkReply struct {
 
 func (x *AllocateChunkReply) Reset() {
 	*x = AllocateChunkReply{}
-	mi := &file_memory_proto_msgTypes[13]
+	mi := &file_memory_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1222,7 @@ func (x *AllocateChunkReply) String() string {
 func (*AllocateChunkReply) ProtoMessage() {}
 
 func (x *AllocateChunkReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[13]
+	mi := &file_memory_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1235,7 @@ func (x *AllocateChunkReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateChunkReply.ProtoReflect.Descriptor instead.
 func (*AllocateChunkReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{13}
+	return file_memory_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AllocateChunkReply) GetOffset() uint64 {
@@ -892,7 +1256,7 @@ type FreeChunkRequest struct {
 
 func (x *FreeChunkRequest) Reset() {
 	*x = FreeChunkRequest{}
-	mi := &file_memory_proto_msgTypes[14]
+	mi := &file_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1268,7 @@ func (x *FreeChunkRequest) String() string {
 func (*FreeChunkRequest) ProtoMessage() {}
 
 func (x *FreeChunkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[14]
+	mi := &file_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1281,7 @@ func (x *FreeChunkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreeChunkRequest.ProtoReflect.Descriptor instead.
 func (*FreeChunkRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{14}
+	return file_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FreeChunkRequest) GetIndex() string {
@@ -949,7 +1313,7 @@ type FreeChunkReply struct {
 
 func (x *FreeChunkReply) Reset() {
 	*x = FreeChunkReply{}
-	mi := &file_memory_proto_msgTypes[15]
+	mi := &file_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1325,7 @@ func (x *FreeChunkReply) String() string {
 func (*FreeChunkReply) ProtoMessage() {}
 
 func (x *FreeChunkReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[15]
+	mi := &file_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1338,7 @@ func (x *FreeChunkReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreeChunkReply.ProtoReflect.Descriptor instead.
 func (*FreeChunkReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{15}
+	return file_memory_proto_rawDescGZIP(), []int{22}
 }
 
 type GetMapRequest struct {
@@ -988,7 +1352,7 @@ type GetMapRequest struct {
 
 func (x *GetMapRequest) Reset() {
 	*x = GetMapRequest{}
-	mi := &file_memory_proto_msgTypes[16]
+	mi := &file_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1364,7 @@ func (x *GetMapRequest) String() string {
 func (*GetMapRequest) ProtoMessage() {}
 
 func (x *GetMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[16]
+	mi := &file_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1377,7 @@ func (x *GetMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMapRequest.ProtoReflect.Descriptor instead.
 func (*GetMapRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{16}
+	return file_memory_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetMapRequest) GetIndex() string {
@@ -1049,7 +1413,7 @@ type SwapMapRequest struct {
 
 func (x *SwapMapRequest) Reset() {
 	*x = SwapMapRequest{}
-	mi := &file_memory_proto_msgTypes[17]
+	mi := &file_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1425,7 @@ func (x *SwapMapRequest) String() string {
 func (*SwapMapRequest) ProtoMessage() {}
 
 func (x *SwapMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[17]
+	mi := &file_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1438,7 @@ func (x *SwapMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwapMapRequest.ProtoReflect.Descriptor instead.
 func (*SwapMapRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{17}
+	return file_memory_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SwapMapRequest) GetIndex() string {
@@ -1115,7 +1479,7 @@ type MapReply struct {
 
 func (x *MapReply) Reset() {
 	*x = MapReply{}
-	mi := &file_memory_proto_msgTypes[18]
+	mi := &file_memory_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1491,7 @@ func (x *MapReply) String() string {
 func (*MapReply) ProtoMessage() {}
 
 func (x *MapReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[18]
+	mi := &file_memory_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1504,7 @@ func (x *MapReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapReply.ProtoReflect.Descriptor instead.
 func (*MapReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{18}
+	return file_memory_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MapReply) GetGeneration() uint64 {
@@ -1166,7 +1530,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_memory_proto_msgTypes[19]
+	mi := &file_memory_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1542,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[19]
+	mi := &file_memory_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1555,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{19}
+	return file_memory_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainRequest) GetOn() bool {
@@ -1209,7 +1573,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_memory_proto_msgTypes[20]
+	mi := &file_memory_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1585,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[20]
+	mi := &file_memory_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1598,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{20}
+	return file_memory_proto_rawDescGZIP(), []int{27}
 }
 
 var File_memory_proto protoreflect.FileDescriptor
@@ -1295,7 +1659,7 @@ const file_memory_proto_rawDesc = "" +
 	"\x0eConnectRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xe5\x01\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xb9\x02\n" +
 	"\fConnectReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -1305,7 +1669,30 @@ const file_memory_proto_rawDesc = "" +
 	"lockOffset\x12\x14\n" +
 	"\x05locks\x18\x06 \x01(\x04R\x05locks\x12\x1f\n" +
 	"\vchunk_bytes\x18\a \x01(\x04R\n" +
-	"chunkBytes\"D\n" +
+	"chunkBytes\x12#\n" +
+	"\rrepair_offset\x18\b \x01(\x04R\frepairOffset\x12-\n" +
+	"\x12lease_milliseconds\x18\t \x01(\rR\x11leaseMilliseconds\"<\n" +
+	"\fRenewRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\";\n" +
+	"\n" +
+	"RenewReply\x12-\n" +
+	"\x12lease_milliseconds\x18\x01 \x01(\rR\x11leaseMilliseconds\">\n" +
+	"\fFenceRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x18\n" +
+	"\aclients\x18\x02 \x03(\rR\aclients\"\"\n" +
+	"\n" +
+	"FenceReply\x12\x14\n" +
+	"\x05locks\x18\x01 \x01(\rR\x05locks\">\n" +
+	"\x12ListClientsRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"G\n" +
+	"\x10ListClientsReply\x123\n" +
+	"\aclients\x18\x01 \x03(\v2\x19.dmindex.rpc.v1.ClientUseR\aclients\"O\n" +
+	"\tClientUse\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\rR\x06client\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"D\n" +
 	"\x14AllocateChunkRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\",\n" +
@@ -1336,13 +1723,16 @@ const file_memory_proto_rawDesc = "" +
 	"\fDrainRequest\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"\f\n" +
 	"\n" +
-	"DrainReply2\xf0\x05\n" +
+	"DrainReply2\xcb\a\n" +
 	"\x06Memory\x12V\n" +
 	"\bDescribe\x12%.dmindex.rpc.v1.DescribeMemoryRequest\x1a#.dmindex.rpc.v1.DescribeMemoryReply\x12A\n" +
 	"\x05Admit\x12\x1c.dmindex.rpc.v1.AdmitRequest\x1a\x1a.dmindex.rpc.v1.AdmitReply\x12A\n" +
 	"\x05Evict\x12\x1c.dmindex.rpc.v1.EvictRequest\x1a\x1a.dmindex.rpc.v1.EvictReply\x12J\n" +
 	"\bRegister\x12\x1f.dmindex.rpc.v1.RegisterRequest\x1a\x1d.dmindex.rpc.v1.RegisterReply\x12G\n" +
-	"\aConnect\x12\x1e.dmindex.rpc.v1.ConnectRequest\x1a\x1c.dmindex.rpc.v1.ConnectReply\x12Y\n" +
+	"\aConnect\x12\x1e.dmindex.rpc.v1.ConnectRequest\x1a\x1c.dmindex.rpc.v1.ConnectReply\x12A\n" +
+	"\x05Renew\x12\x1c.dmindex.rpc.v1.RenewRequest\x1a\x1a.dmindex.rpc.v1.RenewReply\x12A\n" +
+	"\x05Fence\x12\x1c.dmindex.rpc.v1.FenceRequest\x1a\x1a.dmindex.rpc.v1.FenceReply\x12S\n" +
+	"\vListClients\x12\".dmindex.rpc.v1.ListClientsRequest\x1a .dmindex.rpc.v1.ListClientsReply\x12Y\n" +
 	"\rAllocateChunk\x12$.dmindex.rpc.v1.AllocateChunkRequest\x1a\".dmindex.rpc.v1.AllocateChunkReply\x12M\n" +
 	"\tFreeChunk\x12 .dmindex.rpc.v1.FreeChunkRequest\x1a\x1e.dmindex.rpc.v1.FreeChunkReply\x12A\n" +
 	"\x06GetMap\x12\x1d.dmindex.rpc.v1.GetMapRequest\x1a\x18.dmindex.rpc.v1.MapReply\x12C\n" +
@@ -1361,7 +1751,7 @@ func file_memory_proto_rawDescGZIP() []byte {
 	return file_memory_proto_rawDescData
 }
 
-var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_memory_proto_goTypes = []any{
 	(*DescribeMemoryRequest)(nil), // 0: dmindex.rpc.v1.DescribeMemoryRequest
 	(*DescribeMemoryReply)(nil),   // 1: dmindex.rpc.v1.DescribeMemoryReply
@@ -1375,44 +1765,58 @@ var file_memory_proto_goTypes = []any{
 	(*RegisterReply)(nil),         // 9: dmindex.rpc.v1.RegisterReply
 	(*ConnectRequest)(nil),        // 10: dmindex.rpc.v1.ConnectRequest
 	(*ConnectReply)(nil),          // 11: dmindex.rpc.v1.ConnectReply
-	(*AllocateChunkRequest)(nil),  // 12: dmindex.rpc.v1.AllocateChunkRequest
-	(*AllocateChunkReply)(nil),    // 13: dmindex.rpc.v1.AllocateChunkReply
-	(*FreeChunkRequest)(nil),      // 14: dmindex.rpc.v1.FreeChunkRequest
-	(*FreeChunkReply)(nil),        // 15: dmindex.rpc.v1.FreeChunkReply
-	(*GetMapRequest)(nil),         // 16: dmindex.rpc.v1.GetMapRequest
-	(*SwapMapRequest)(nil),        // 17: dmindex.rpc.v1.SwapMapRequest
-	(*MapReply)(nil),              // 18: dmindex.rpc.v1.MapReply
-	(*DrainRequest)(nil),          // 19: dmindex.rpc.v1.DrainRequest
-	(*DrainReply)(nil),            // 20: dmindex.rpc.v1.DrainReply
+	(*RenewRequest)(nil),          // 12: dmindex.rpc.v1.RenewRequest
+	(*RenewReply)(nil),            // 13: dmindex.rpc.v1.RenewReply
+	(*FenceRequest)(nil),          // 14: dmindex.rpc.v1.FenceRequest
+	(*FenceReply)(nil),            // 15: dmindex.rpc.v1.FenceReply
+	(*ListClientsRequest)(nil),    // 16: dmindex.rpc.v1.ListClientsRequest
+	(*ListClientsReply)(nil),      // 17: dmindex.rpc.v1.ListClientsReply
+	(*ClientUse)(nil),             // 18: dmindex.rpc.v1.ClientUse
+	(*AllocateChunkRequest)(nil),  // 19: dmindex.rpc.v1.AllocateChunkRequest
+	(*AllocateChunkReply)(nil),    // 20: dmindex.rpc.v1.AllocateChunkReply
+	(*FreeChunkRequest)(nil),      // 21: dmindex.rpc.v1.FreeChunkRequest
+	(*FreeChunkReply)(nil),        // 22: dmindex.rpc.v1.FreeChunkReply
+	(*GetMapRequest)(nil),         // 23: dmindex.rpc.v1.GetMapRequest
+	(*SwapMapRequest)(nil),        // 24: dmindex.rpc.v1.SwapMapRequest
+	(*MapReply)(nil),              // 25: dmindex.rpc.v1.MapReply
+	(*DrainRequest)(nil),          // 26: dmindex.rpc.v1.DrainRequest
+	(*DrainReply)(nil),            // 27: dmindex.rpc.v1.DrainReply
 }
 var file_memory_proto_depIdxs = []int32{
 	2,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
 	3,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
-	0,  // 2: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
-	4,  // 3: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
-	6,  // 4: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
-	8,  // 5: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
-	10, // 6: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
-	12, // 7: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
-	14, // 8: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
-	16, // 9: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
-	17, // 10: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
-	19, // 11: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	1,  // 12: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	5,  // 13: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	7,  // 14: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	9,  // 15: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	11, // 16: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	13, // 17: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	15, // 18: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	18, // 19: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	18, // 20: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	20, // 21: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	12, // [12:22] is the sub-list for method output_type
-	2,  // [2:12] is the sub-list for method input_type
-	2,  // [2:2] is the sub-list for extension type_name
-	2,  // [2:2] is the sub-list for extension extendee
-	0,  // [0:2] is the sub-list for field type_name
+	18, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
+	0,  // 3: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
+	4,  // 4: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
+	6,  // 5: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
+	8,  // 6: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
+	10, // 7: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
+	12, // 8: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
+	14, // 9: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
+	16, // 10: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
+	19, // 11: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
+	21, // 12: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
+	23, // 13: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
+	24, // 14: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
+	26, // 15: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	1,  // 16: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	5,  // 17: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	7,  // 18: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	9,  // 19: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	11, // 20: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	13, // 21: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	15, // 22: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	17, // 23: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	20, // 24: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	22, // 25: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	25, // 26: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	25, // 27: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	27, // 28: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	16, // [16:29] is the sub-list for method output_type
+	3,  // [3:16] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_memory_proto_init() }
@@ -1426,7 +1830,7 @@ func file_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memory_proto_rawDesc), len(file_memory_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

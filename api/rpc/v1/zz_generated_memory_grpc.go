@@ -28,6 +28,9 @@ const (
 	Memory_Evict_FullMethodName         = "/dmindex.rpc.v1.Memory/Evict"
 	Memory_Register_FullMethodName      = "/dmindex.rpc.v1.Memory/Register"
 	Memory_Connect_FullMethodName       = "/dmindex.rpc.v1.Memory/Connect"
+	Memory_Renew_FullMethodName         = "/dmindex.rpc.v1.Memory/Renew"
+	Memory_Fence_FullMethodName         = "/dmindex.rpc.v1.Memory/Fence"
+	Memory_ListClients_FullMethodName   = "/dmindex.rpc.v1.Memory/ListClients"
 	Memory_AllocateChunk_FullMethodName = "/dmindex.rpc.v1.Memory/AllocateChunk"
 	Memory_FreeChunk_FullMethodName     = "/dmindex.rpc.v1.Memory/FreeChunk"
 	Memory_GetMap_FullMethodName        = "/dmindex.rpc.v1.Memory/GetMap"
@@ -50,9 +53,20 @@ type MemoryClient interface {
 	Evict(ctx context.Context, in *EvictRequest, opts ...grpc.CallOption) (*EvictReply, error)
 	// Register gives a client its incarnation within an index, on the index's home server.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterReply, error)
-	// Connect gives a client a token for one connection of a transport.
+	// Connect gives a client a token for one connection of a transport, and its lease on this server if it has none yet.
+	// ABORTED: the client is fenced.
 	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
-	// AllocateChunk takes a chunk from the quota of the index. RESOURCE_EXHAUSTED: the quota is used up.
+	// Renew lets a client's lease on this server begin anew. A client that lets it expire is fenced.
+	// ABORTED: the client is fenced. NOT_FOUND: it never connected to this server.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error)
+	// Fence ends clients on this server for good: when it returns OK, none of their requests takes effect any more, nor will after a
+	// restart of the server, and the locks that they held say REPAIR. A client that closes fences itself. Idempotent; a client
+	// that is not known here is fenced too. DEADLINE_EXCEEDED: they are refused from now on, but one of them could not be proven quiet
+	// yet; the message names it; ask again.
+	Fence(ctx context.Context, in *FenceRequest, opts ...grpc.CallOption) (*FenceReply, error)
+	// ListClients lists the clients of an index that this server knows. The home server has their names.
+	ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsReply, error)
+	// AllocateChunk takes a chunk from the quota of the index. RESOURCE_EXHAUSTED: the quota is used up. ABORTED: the client is fenced.
 	AllocateChunk(ctx context.Context, in *AllocateChunkRequest, opts ...grpc.CallOption) (*AllocateChunkReply, error)
 	// FreeChunk gives a chunk back. NOT_FOUND: it is not this index's.
 	FreeChunk(ctx context.Context, in *FreeChunkRequest, opts ...grpc.CallOption) (*FreeChunkReply, error)
@@ -124,6 +138,36 @@ func (c *memoryClient) Connect(ctx context.Context, in *ConnectRequest, opts ...
 	return out, nil
 }
 
+func (c *memoryClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewReply)
+	err := c.cc.Invoke(ctx, Memory_Renew_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) Fence(ctx context.Context, in *FenceRequest, opts ...grpc.CallOption) (*FenceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FenceReply)
+	err := c.cc.Invoke(ctx, Memory_Fence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListClientsReply)
+	err := c.cc.Invoke(ctx, Memory_ListClients_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryClient) AllocateChunk(ctx context.Context, in *AllocateChunkRequest, opts ...grpc.CallOption) (*AllocateChunkReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AllocateChunkReply)
@@ -189,9 +233,20 @@ type MemoryServer interface {
 	Evict(context.Context, *EvictRequest) (*EvictReply, error)
 	// Register gives a client its incarnation within an index, on the index's home server.
 	Register(context.Context, *RegisterRequest) (*RegisterReply, error)
-	// Connect gives a client a token for one connection of a transport.
+	// Connect gives a client a token for one connection of a transport, and its lease on this server if it has none yet.
+	// ABORTED: the client is fenced.
 	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)
-	// AllocateChunk takes a chunk from the quota of the index. RESOURCE_EXHAUSTED: the quota is used up.
+	// Renew lets a client's lease on this server begin anew. A client that lets it expire is fenced.
+	// ABORTED: the client is fenced. NOT_FOUND: it never connected to this server.
+	Renew(context.Context, *RenewRequest) (*RenewReply, error)
+	// Fence ends clients on this server for good: when it returns OK, none of their requests takes effect any more, nor will after a
+	// restart of the server, and the locks that they held say REPAIR. A client that closes fences itself. Idempotent; a client
+	// that is not known here is fenced too. DEADLINE_EXCEEDED: they are refused from now on, but one of them could not be proven quiet
+	// yet; the message names it; ask again.
+	Fence(context.Context, *FenceRequest) (*FenceReply, error)
+	// ListClients lists the clients of an index that this server knows. The home server has their names.
+	ListClients(context.Context, *ListClientsRequest) (*ListClientsReply, error)
+	// AllocateChunk takes a chunk from the quota of the index. RESOURCE_EXHAUSTED: the quota is used up. ABORTED: the client is fenced.
 	AllocateChunk(context.Context, *AllocateChunkRequest) (*AllocateChunkReply, error)
 	// FreeChunk gives a chunk back. NOT_FOUND: it is not this index's.
 	FreeChunk(context.Context, *FreeChunkRequest) (*FreeChunkReply, error)
@@ -227,6 +282,15 @@ func (UnimplementedMemoryServer) Register(context.Context, *RegisterRequest) (*R
 }
 func (UnimplementedMemoryServer) Connect(context.Context, *ConnectRequest) (*ConnectReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Connect not implemented")
+}
+func (UnimplementedMemoryServer) Renew(context.Context, *RenewRequest) (*RenewReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedMemoryServer) Fence(context.Context, *FenceRequest) (*FenceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fence not implemented")
+}
+func (UnimplementedMemoryServer) ListClients(context.Context, *ListClientsRequest) (*ListClientsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListClients not implemented")
 }
 func (UnimplementedMemoryServer) AllocateChunk(context.Context, *AllocateChunkRequest) (*AllocateChunkReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method AllocateChunk not implemented")
@@ -354,6 +418,60 @@ func _Memory_Connect_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Memory_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).Renew(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_Fence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).Fence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_Fence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).Fence(ctx, req.(*FenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_ListClients_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListClientsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).ListClients(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_ListClients_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).ListClients(ctx, req.(*ListClientsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Memory_AllocateChunk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AllocateChunkRequest)
 	if err := dec(in); err != nil {
@@ -470,6 +588,18 @@ var Memory_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Connect",
 			Handler:    _Memory_Connect_Handler,
+		},
+		{
+			MethodName: "Renew",
+			Handler:    _Memory_Renew_Handler,
+		},
+		{
+			MethodName: "Fence",
+			Handler:    _Memory_Fence_Handler,
+		},
+		{
+			MethodName: "ListClients",
+			Handler:    _Memory_ListClients_Handler,
 		},
 		{
 			MethodName: "AllocateChunk",

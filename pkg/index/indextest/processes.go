@@ -256,6 +256,12 @@ func (r remote) Register(time.Duration) (uint16, error) {
 	return a.Client, err
 }
 
+func (r remote) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+
+func (r remote) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
+
+func (r remote) Fence(uint16, []uint16, time.Duration) error { return nil }
+
 func (r remote) Connect(server, client uint16, _ time.Duration) (pool.Grant, error) {
 	a, err := r.call("Connect", FarCall{Server: server, Client: client})
 	return a.Grant, err

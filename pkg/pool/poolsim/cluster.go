@@ -150,6 +150,12 @@ func (k *control) Register(limit time.Duration) (client uint16, err error) {
 	return client, err
 }
 
+func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+
+func (k *control) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
+
+func (k *control) Fence(uint16, []uint16, time.Duration) error { return nil }
+
 func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
 	err = k.call(id, limit, func(s *server) error {
 		k.c.tokens++

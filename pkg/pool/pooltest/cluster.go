@@ -268,6 +268,12 @@ func (c control) Register(time.Duration) (uint16, error) {
 	return c.clients, nil
 }
 
+func (c control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+
+func (c control) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
+
+func (c control) Fence(uint16, []uint16, time.Duration) error { return nil }
+
 func (c control) find(id uint16) (*server, error) {
 	for _, s := range c.servers {
 		if s.id == id {

@@ -70,6 +70,12 @@ func (s *Server) Disconnect(match func(verbs.Peer) bool) (n int) {
 	return n
 }
 
+// Fence implements verbs.Server.
+func (s *Server) Fence(match func(verbs.Peer) bool, _ time.Duration) error {
+	s.Disconnect(match)
+	return nil
+}
+
 // Close implements verbs.Server.
 func (s *Server) Close() error {
 	s.down = true

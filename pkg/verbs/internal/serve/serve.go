@@ -235,6 +235,12 @@ func (s *Server) Disconnect(match func(verbs.Peer) bool) int {
 	return len(list)
 }
 
+// Fence implements verbs.Server.
+func (s *Server) Fence(match func(verbs.Peer) bool, _ time.Duration) error {
+	s.Disconnect(match)
+	return nil
+}
+
 // Close implements verbs.Server.
 func (s *Server) Close() error {
 	s.mu.Lock()
