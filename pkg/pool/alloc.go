@@ -15,12 +15,16 @@ import (
 // nodeAlign is what node sizes are rounded up to: a cache line, so that no two nodes share one.
 const nodeAlign = 64
 
+func roundNode(size int) int { return (size + nodeAlign - 1) &^ (nodeAlign - 1) }
+
 // allocator is shared by the sessions of a client.
 type allocator struct {
 	pool *Pool
 	mu   env.Mutex // held across control calls: whoever needs a node meanwhile needs the same chunk
 	next int       // server whose turn it is
 	open []class
+
+	images [][]*images // by dense server number
 }
 
 // class is what there is of one node size.
@@ -42,7 +46,7 @@ func newAllocator(p *Pool) *allocator {
 // server has room.
 func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
 	a := p.alloc
-	size = (size + nodeAlign - 1) &^ (nodeAlign - 1)
+	size = roundNode(size)
 	if size <= 0 || uint64(size) > p.ChunkBytes() {
 		return Nil, fmt.Errorf("allocate a node of %d bytes: a chunk has %d", size, p.ChunkBytes())
 	}
@@ -102,7 +106,7 @@ func (a *allocator) cut(c *class, i int) (Addr, error) {
 // readers may still look at it.
 func (p *Pool) Free(addr Addr, size int) {
 	a := p.alloc
-	size = (size + nodeAlign - 1) &^ (nodeAlign - 1)
+	size = roundNode(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.class(size)

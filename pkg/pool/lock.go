@@ -57,8 +57,9 @@ func (p *Pool) lockOf(a Addr) (lock, error) {
 }
 
 // Lock takes the lock of the node at a and reads the node into node, under the lock: one round trip if nobody else holds
-// it. ErrTimeout: somebody held it for longer than the operation may take; the message names the client. The session must
-// hold no lock, and nothing may be queued.
+// it. If its last holder was fenced, Lock first brings to an end what that may have left half done (see Rewrite). ErrTimeout:
+// somebody held it for longer than the operation may take; the message names the client. The session must hold no lock, and
+// nothing may be queued.
 func (s *Session) Lock(a Addr, node []byte) error {
 	if s.lock.held || s.queued != 0 {
 		panic("pool: Lock with a lock held or requests queued")
@@ -73,6 +74,9 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		global, ok = srv.local.acquire(l.index, &s.wait, s.remaining())
 	}
 	if !ok {
+		if why := s.pool.condemned.Load(); why != nil {
+			return *why
+		}
 		return fmt.Errorf("lock node %v, which another session of this client holds: %w", a, ErrTimeout)
 	}
 	if global {
@@ -81,9 +85,11 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	} else {
 		err = s.lockGlobal(&l, a, node)
 	}
+	if s.broken != nil { // the request failed on the way: the global lock may be this client's for ever
+		srv.local.release(l.index, false)
+		return s.died(err)
+	}
 	if err != nil {
-		// If the request failed on the way, this client may hold the global lock for ever: the session is dead, and the
-		// lock waits until the client is fenced.
 		srv.local.release(l.index, false)
 		return err
 	}
@@ -92,17 +98,19 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	return nil
 }
 
-// lockGlobal gets the global lock and the node in the same round trip.
+// lockGlobal gets the global lock and the node in the same round trip; two or more if the lock has to be repaired.
 func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
-	me := uint64(s.pool.client) << l.shift
+	const mask = uint64(lockMask)
+	me := uint64(s.pool.client)
 	masked := s.pool.servers[l.server].caps.MaskedAtomics
-	var known uint64 // the word as last seen, this lock free in it
+	var known uint64  // the word as last seen
+	from := uint64(0) // the lock in it: free or Repair
 	for try := 0; ; try++ {
 		r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
-			Compare: known, Swap: known | me}
+			Compare: known, Swap: known&^(mask<<l.shift) | me<<l.shift}
 		if masked {
-			r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, 0, me
-			r.CompareMask, r.SwapMask = lockMask<<l.shift, lockMask<<l.shift
+			r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, from<<l.shift, me<<l.shift
+			r.CompareMask, r.SwapMask = mask<<l.shift, mask<<l.shift
 		}
 		s.queueTo(l.server, r)
 		s.Read(a, node)
@@ -110,21 +118,43 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
 			return err
 		}
 		old := binary.NativeEndian.Uint64(s.old)
-		holder := uint16(old >> l.shift)
-		if holder == 0 && (masked || old == known) {
+		holder := old >> l.shift & mask
+		switch {
+		case holder == from && (masked || old == known):
+			if from == Repair {
+				return s.takeOver(l, a, node)
+			}
 			return nil
+		case holder == 0 || holder == Repair: // or only the neighbours in the word changed
+			known, from = old, holder
+			if s.Expired() {
+				return fmt.Errorf("lock node %v, whose lock word does not come to rest: %w", a, ErrTimeout)
+			}
+			continue
+		case holder == me:
+			// Sessions of this client that want the lock stand in the local queue, so it is one's that died.
+			return s.died(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
 		}
-		known = old
-		if holder == 0 {
-			continue // only the neighbours in the word changed
-		}
-		known &^= lockMask << l.shift
+		known, from = old&^(mask<<l.shift), 0
 		s.conflicts.Add(1)
 		if s.Expired() {
 			return fmt.Errorf("lock node %v, which client %d holds: %w", a, holder, ErrTimeout)
 		}
 		s.backOff(try)
 	}
+}
+
+// takeOver repairs what is under lock l, which was taken from a fenced client, and reads the node.
+func (s *Session) takeOver(l *lock, a Addr, node []byte) error {
+	err := s.repair(l, node)
+	if err == nil {
+		s.Read(a, node)
+		err = s.Post()
+	}
+	if err != nil && s.broken == nil {
+		s.broken = err // the lock is this client's, and what is under it is damaged
+	}
+	return err
 }
 
 // backOff waits a little: at first it only lets others run, then it sleeps ever longer, up to a millisecond.
@@ -143,7 +173,7 @@ func (s *Session) Holds() bool { return s.lock.held }
 // (command combination: Sherman, section 4.2). What goes to other servers is posted and awaited first, since nothing orders it before the
 // release. With waiters in this client the global lock is kept and handed to the first of them.
 //
-// An error kills the session. ErrFenced: the lock was not this client's any more, so what was written under it may have met the
+// An error kills the session, and its client is given up (Condemn). ErrFenced: the lock was not this client's any more, so what was written under it may have met the
 // changes of its next holder; the client must not answer anything.
 func (s *Session) PostUnlock() error {
 	if !s.lock.held {
@@ -153,23 +183,23 @@ func (s *Session) PostUnlock() error {
 	s.lock = lock{}
 	local := s.pool.servers[l.server].local
 	err := s.postOthers(l.server)
-	if err != nil {
-		local.release(l.index, false)
-		return err
-	}
-	if local.handover(l.index) {
-		if err = s.Post(); err != nil {
-			local.release(l.index, false)
-			return err
-		}
-		if local.release(l.index, true) {
+	if err == nil && local.handover(l.index) {
+		if err = s.Post(); err == nil && local.release(l.index, true) {
+			s.doneRewriting(l.server)
 			return nil
 		}
-		// Everybody who waited has given up meanwhile.
+		// Else everybody who waited has given up meanwhile.
 	}
-	err = s.releaseGlobal(&l)
+	if err == nil {
+		err = s.releaseGlobal(&l)
+	}
 	local.release(l.index, false)
-	return err
+	if err != nil {
+		s.image = Nil // its place may still be needed for repair
+		return s.died(err)
+	}
+	s.doneRewriting(l.server)
+	return nil
 }
 
 // postOthers posts what is queued for servers other than keep.

@@ -14,8 +14,9 @@ const MaxHandovers = 4
 // (GLT), so that sessions of one client queue here, first come first served, and only one of them asks the memory server
 // (Sherman, section 4.3).
 type lockTable struct {
-	shards [64]env.Mutex // entry i is guarded by shards[i%64]
-	locks  []localLock
+	shards    [64]env.Mutex // entry i is guarded by shards[i%64]
+	locks     []localLock
+	cancelled [64]bool // by shard: nobody waits any more
 }
 
 type localLock struct {
@@ -65,6 +66,10 @@ func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, o
 		mu.Unlock()
 		return false, true
 	}
+	if t.cancelled[i%uint32(len(t.shards))] {
+		mu.Unlock()
+		return false, false
+	}
 	w.next, w.granted = nil, false
 	if l.tail == nil {
 		l.head = w
@@ -74,17 +79,29 @@ func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, o
 	l.tail = w
 	mu.Unlock()
 
-	if w.event.Wait(limit) {
-		return w.global, true
-	}
+	w.event.Wait(limit)
 	mu.Lock()
 	defer mu.Unlock()
-	if w.granted { // while the limit went by: the event is set, and would wake a later wait for nothing
-		w.event.Wait(0)
+	w.event.Wait(0) // set by now if it will be: it must not wake a later wait for nothing
+	if w.granted {
 		return w.global, true
 	}
 	l.remove(w)
 	return false, false
+}
+
+// cancel ends all waiting, now and later.
+func (t *lockTable) cancel() {
+	for shard, mu := range t.shards {
+		mu.Lock()
+		t.cancelled[shard] = true
+		for i := shard; i < len(t.locks); i += len(t.shards) {
+			for w := t.locks[i].head; w != nil; w = w.next {
+				w.event.Set()
+			}
+		}
+		mu.Unlock()
+	}
 }
 
 func (l *localLock) remove(w *waiter) {

@@ -8,6 +8,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -40,6 +41,10 @@ type Pool struct {
 	dense    []int16 // by server id: its place in servers, or -1
 	alloc    *allocator
 	sessions *sessions
+	keeper   *keeper
+
+	condemned atomic.Pointer[error] // why this client is given up
+	repaired  atomic.Uint64
 }
 
 // server is one memory server of the pool.
@@ -49,9 +54,11 @@ type server struct {
 	conn  verbs.Conn
 	caps  verbs.Capabilities
 	local *lockTable
+	lease lease
 }
 
-// Open registers the client, connects to every server and returns the pool. The superblock is opened by its index.
+// Open registers the client, ends earlier clients of the same process, connects to every server and returns the pool, which renews
+// its leases from then on. The superblock is opened by its index.
 func Open(cfg Config) (*Pool, error) {
 	p := &Pool{env: cfg.Env, control: cfg.Control, identity: cfg.Identity, limit: cfg.Limit}
 	if p.limit == 0 {
@@ -66,6 +73,7 @@ func Open(cfg Config) (*Pool, error) {
 	if p.client, err = p.control.Register(p.limit); err != nil {
 		return nil, fmt.Errorf("register at the home server: %w", err)
 	}
+	p.fencePredecessors()
 	for i, id := range p.control.Servers() {
 		s, err := p.connect(id, cfg.Devices)
 		if err != nil {
@@ -78,10 +86,12 @@ func Open(cfg Config) (*Pool, error) {
 		return nil, errors.New("the index has no memory servers")
 	}
 	p.alloc = newAllocator(p)
+	p.keeper = newKeeper(p)
 	return p, nil
 }
 
 func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
+	asked := p.env.Now()
 	grant, err := p.control.Connect(id, p.client, p.limit)
 	if err != nil {
 		return nil, err
@@ -101,6 +111,10 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	}
 	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities()}
 	s.local = newLockTable(p.env, int(grant.Locks))
+	s.lease.until.Store(int64(env.Forever))
+	if grant.Lease > 0 {
+		s.lease.renew(asked, grant.Lease)
+	}
 	return s, nil
 }
 
@@ -146,16 +160,14 @@ func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
 // LockConflicts is how often a global lock was found held by another client.
 func (p *Pool) LockConflicts() uint64 { return p.sessions.conflicts() }
 
-// Close cuts the connections. When it returns without an error, nothing of this client takes effect any more. Sessions must
-// be closed before.
+// Close ends this client: it cuts the connections and fences itself on every server, so that a lock which is still its own can be
+// repaired at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed
+// before. Where a server cannot be reached, the lease there runs out instead.
 func (p *Pool) Close() error {
-	var errs []error
-	for _, s := range p.servers {
-		if err := s.conn.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("close the connection to memory server %d: %w", s.id, err))
-		}
+	if p.keeper != nil {
+		p.keeper.stop(partingLimit)
 	}
-	return errors.Join(errs...)
+	return errors.Join(p.cut(), p.part())
 }
 
 // serverOf finds the dense number of the server that an address is on.

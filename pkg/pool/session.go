@@ -26,15 +26,20 @@ type Session struct {
 	limit    time.Duration
 	deadline time.Duration // on env's clock, of the operation under way
 
+	image      Addr // reserved for a Rewrite under the lock; Nil = none
+	imageBytes int
+
 	lock      lock          // the one lock that the session can hold
 	wait      waiter        // its place in a local queue
 	old       []byte        // 8 bytes: old value of a lock word
 	word      []byte        // 8 bytes: old value of another atomic
+	record    []byte        // of a lock's repair
+	zero      []byte        // 8 bytes
 	conflicts atomic.Uint64 // counted for others to read
 }
 
 // sessionScratch is what a session needs of its arena for itself.
-const sessionScratch = 128 + 2*superblockBytes
+const sessionScratch = 256 + 2*superblockBytes
 
 // NewSession makes a session whose Buffer calls may take up to bytes in all.
 func (p *Pool) NewSession(bytes int) (*Session, error) {
@@ -45,9 +50,13 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 	}
 	s := &Session{pool: p, arena: arena, limit: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
 	s.wait.event = p.env.NewEvent()
-	s.old, err = s.Buffer(8)
-	if err == nil {
-		s.word, err = s.Buffer(8)
+	for _, b := range []struct {
+		buffer *[]byte
+		size   int
+	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.zero, 8}} {
+		if err == nil {
+			*b.buffer, err = s.Buffer(b.size)
+		}
 	}
 	for _, srv := range p.servers {
 		if err != nil {
@@ -88,8 +97,11 @@ func (s *Session) Begin() { s.deadline = notStarted }
 // notStarted stands for the deadline of an operation that met no obstacle yet.
 const notStarted time.Duration = -1
 
-// remaining is how long the operation may still wait.
+// remaining is how long the operation may still wait: not at all, once this client is given up.
 func (s *Session) remaining() time.Duration {
+	if s.pool.condemned.Load() != nil {
+		return 0
+	}
 	if s.deadline == notStarted {
 		s.deadline = env.Deadline(s.pool.env, s.limit)
 	}
@@ -141,6 +153,9 @@ func (s *Session) reject(err error) {
 // Post posts what is queued, one list for each server, all at once, and waits: one round trip. An error kills the session;
 // what took effect of the lists is then unknown.
 func (s *Session) Post() error {
+	if why := s.pool.condemned.Load(); why != nil && s.broken == nil {
+		s.broken = *why
+	}
 	if s.queued == 0 || s.broken != nil {
 		s.clear()
 		return s.broken
@@ -148,6 +163,9 @@ func (s *Session) Post() error {
 	err := verbs.PostAll(s.qps, s.lists)
 	s.clear()
 	if err != nil {
+		if why := s.pool.condemned.Load(); why != nil {
+			err = fmt.Errorf("%w: %w", *why, err)
+		}
 		s.broken = err
 	}
 	return err
@@ -169,8 +187,12 @@ func (s *Session) Counters() (c verbs.Counters) {
 	return c
 }
 
-// Close ends the session. A lock that it still holds stays with this client until the client is fenced.
+// Close ends the session. If it still holds a lock, its client is given up.
 func (s *Session) Close() error {
+	if s.lock.held {
+		s.lock = lock{}
+		_ = s.died(verbs.ErrClosed)
+	}
 	s.pool.sessions.remove(s)
 	var errs []error
 	for _, qp := range s.qps {

@@ -195,6 +195,8 @@ func failure(err error, changing bool) error {
 		return fmt.Errorf("%w: %w", index.ErrDataLost, err)
 	case changing:
 		return fmt.Errorf("%w: %w", index.ErrUnknown, err)
+	case errors.Is(err, index.ErrFenced):
+		return err
 	case errors.Is(err, verbs.ErrClosed):
 		return fmt.Errorf("%w: %w", index.ErrClosed, err)
 	case errors.Is(err, verbs.ErrDisconnected), errors.Is(err, verbs.ErrTimeout), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrTooMany):

@@ -14,13 +14,16 @@ import (
 //
 //  1. WRITE of the right sibling, whole, to a new node: nobody knows its address yet. In the list of the others if it lies on
 //     the same server, else posted and awaited before them.
-//  2. WRITE of the left node under its next version: header with the new high fence and sibling, slots and entries. Readers that see
+//  2. rewrite of the left node under its next version (pool.Session.Rewrite, four WRITEs): header with the new high fence and sibling, slots and entries. Readers that see
 //     parts of it see something that does not verify, or only the old version's words; who sees the new header finds the sibling complete.
 //  3. release of the lock.
 //
 // Then, without any lock held, the separator goes into the parent. Until it is there, the sibling is found by the left node's
 // pointer; so a failure to put it there is no failure of the operation.
 func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
+	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
+		return failure(err, false)
+	}
 	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
 	if err != nil {
 		return failure(err, false)
@@ -37,7 +40,7 @@ func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 	left.version++
 	left.high, left.rightmost, left.sibling = s.sep, false, to
 	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
-	s.ps.Write(l.addr, s.left[:n])
+	s.ps.Rewrite(l.addr, s.left[:n])
 	if err := s.publish(); err != nil {
 		return err
 	}
@@ -123,12 +126,15 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 // addChild inserts sep and child into the locked node n and gives the lock up. If n had to be split, more is true, and its new
 // sibling to, from up on, must be made known one level higher.
 //
-// Requests: WRITE of n as one unit under its next version, release. With a split, WRITE of the right sibling before them, as in
+// Requests: rewrite of n as one unit under its next version, release. With a split, WRITE of the right sibling before them, as in
 // splitLeaf.
 func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up []byte, to pool.Addr, err error) {
 	i := n.child(s.lay, sep)
 	if n.children[i] == child {
 		return false, nil, 0, s.unlock(nil) // somebody else was here
+	}
+	if err := s.ps.ReserveRewrite(n.addr, s.lay.nodeBytes); err != nil {
+		return false, nil, 0, s.unlock(failure(err, false))
 	}
 	d := n.draft()
 	d.insert(i, sep, child)
@@ -145,7 +151,7 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 		more = true
 	}
 	size := d.build(s.left, s.lay, n.addr, n.version+1)
-	s.ps.Write(n.addr, s.left[:size])
+	s.ps.Rewrite(n.addr, s.left[:size])
 	if err := s.publish(); err != nil {
 		return false, nil, 0, err
 	}

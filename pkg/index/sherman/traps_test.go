@@ -193,10 +193,10 @@ func TestDyingWriterKeepsOldValue(t *testing.T) {
 // TestUnlinkedLeafIsLinkedLater: a split whose parent could not grow, for want of memory, is complete; the leaf that only its
 // sibling knows is served, and another client that has memory links it.
 func TestUnlinkedLeafIsLinkedLater(t *testing.T) {
-	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 3, ChunkBytes: 2048})
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 3, ChunkBytes: 3072})
 	p := c.Open(t)
 	var kept []pool.Addr
-	for range 3 { // two of the three chunks are this client's
+	for range 4 { // two of the three chunks are this client's
 		a, err := p.Allocate(1024, pool.Nil)
 		must(t, err)
 		kept = append(kept, a)
@@ -208,7 +208,7 @@ func TestUnlinkedLeafIsLinkedLater(t *testing.T) {
 	x, err := sherman.Open(p, small)
 	must(t, err)
 	n := 0
-	for ; err == nil; n++ { // the first leaf and its sibling are all that s gets
+	for ; err == nil; n++ { // the first leaf, its sibling and room for one image are all that s gets
 		err = s.Insert(key(n), key(n))
 	}
 	if !errors.Is(err, index.ErrPoolFull) {

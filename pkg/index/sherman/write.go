@@ -170,13 +170,15 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 }
 
 // rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its slots have other contents, so a
-// reader that sees words of both versions finds that some do not verify, and reads again.
-//
-// This and splitLeaf are the only changes that a client which dies in the midst of leaves half done; the node's lock then stays taken.
+// reader that sees words of both versions finds that some do not verify, and reads again. A client that dies in the midst of it leaves
+// a repair record (pool.Session.Rewrite). ErrPoolFull: there is no memory for the image.
 func (s *session) rewrite(l *leaf, p *pairs) error {
+	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
+		return s.unlock(failure(err, false))
+	}
 	h := l.header
 	h.version++
 	n := buildLeaf(s.left, s.lay, l.addr, &h, p, 0, len(p.list))
-	s.ps.Write(l.addr, s.left[:n])
+	s.ps.Rewrite(l.addr, s.left[:n])
 	return s.publish()
 }

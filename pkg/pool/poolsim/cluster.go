@@ -16,8 +16,11 @@ import (
 // Identity of the index that every cluster admits.
 const Identity = "poolsim"
 
-// chunksFrom is where chunks begin: the superblock lies before them.
-const chunksFrom = 64 << 10
+// repairFrom is where the repair records begin, 32 bytes for each lock: the superblock lies before them.
+const repairFrom = 8 << 10
+
+// chunksFrom is where chunks begin, behind the repair records.
+func (c *Cluster) chunksFrom() int { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
@@ -61,7 +64,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	for i := range o.Servers {
 		s := &server{id: uint16(i + 1), tokens: map[verbs.Token]verbs.Peer{}, used: make([]bool, o.Chunks)}
 		s.regions = []verbs.Memory{
-			{ID: verbs.RegionData, Bytes: make([]byte, chunksFrom+o.Chunks*o.ChunkBytes)},
+			{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
 			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
 		}
 		var err error
@@ -167,6 +170,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 			Target:     verbs.Target{Address: s.half.Address(), Token: token, Incarnation: s.half.Incarnation()},
 			Superblock: 4096,
 			Locks:      uint64(k.c.Options.Locks),
+			Repair:     repairFrom,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),
 		}
 		return nil
@@ -179,7 +183,7 @@ func (k *control) AllocateChunk(id, _ uint16, limit time.Duration) (offset uint6
 		for i, used := range s.used {
 			if !used {
 				s.used[i] = true
-				offset = chunksFrom + uint64(i*k.c.Options.ChunkBytes)
+				offset = uint64(k.c.chunksFrom() + i*k.c.Options.ChunkBytes)
 				clear(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
 				return nil
 			}
@@ -191,8 +195,8 @@ func (k *control) AllocateChunk(id, _ uint16, limit time.Duration) (offset uint6
 
 func (k *control) FreeChunk(id, _ uint16, offset uint64, limit time.Duration) error {
 	return k.call(id, limit, func(s *server) error {
-		i := (offset - chunksFrom) / uint64(k.c.Options.ChunkBytes)
-		if offset < chunksFrom || i >= uint64(len(s.used)) || !s.used[i] {
+		i := (offset - uint64(k.c.chunksFrom())) / uint64(k.c.Options.ChunkBytes)
+		if offset < uint64(k.c.chunksFrom()) || i >= uint64(len(s.used)) || !s.used[i] {
 			return fmt.Errorf("chunk at %#x of memory server %d is not in use", offset, id)
 		}
 		s.used[i] = false

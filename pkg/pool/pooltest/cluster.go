@@ -24,8 +24,11 @@ import (
 // Identity of the index that every cluster admits.
 const Identity = "pooltest"
 
-// superblocks is where chunks begin: the slots lie before it.
+// superblocks is where the repair records begin, 32 bytes for each lock: the slots lie before them.
 const superblocks = 64 << 10
+
+// chunks is where chunks begin, behind the repair records.
+func (c *Cluster) chunks() uint64 { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
@@ -107,7 +110,7 @@ func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 	for _, r := range []struct {
 		id    verbs.RegionID
 		bytes int
-	}{{verbs.RegionData, superblocks + o.Chunks*o.ChunkBytes}, {verbs.RegionLocks, max(4096, o.Locks*2)}} {
+	}{{verbs.RegionData, int(c.chunks()) + o.Chunks*o.ChunkBytes}, {verbs.RegionLocks, max(4096, o.Locks*2)}} {
 		m, err := mapRegion(t, r.id, r.bytes)
 		if err != nil {
 			return nil, err
@@ -299,6 +302,7 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 		Superblock: 4096,
 		LockOffset: 0,
 		Locks:      uint64(c.Options.Locks),
+		Repair:     superblocks,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
 	}, nil
 }
@@ -316,7 +320,7 @@ func (c control) AllocateChunk(id, _ uint16, _ time.Duration) (uint64, error) {
 	for i, used := range s.used {
 		if !used {
 			s.used[i] = true
-			return superblocks + uint64(i*c.Options.ChunkBytes), nil
+			return c.chunks() + uint64(i*c.Options.ChunkBytes), nil
 		}
 	}
 	return 0, fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.used), id, pool.ErrPoolFull)
@@ -329,8 +333,8 @@ func (c control) FreeChunk(id, _ uint16, offset uint64, _ time.Duration) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := (offset - superblocks) / uint64(c.Options.ChunkBytes)
-	if offset < superblocks || i >= uint64(len(s.used)) || !s.used[i] {
+	i := (offset - c.chunks()) / uint64(c.Options.ChunkBytes)
+	if offset < c.chunks() || i >= uint64(len(s.used)) || !s.used[i] {
 		return fmt.Errorf("chunk at %#x of memory server %d is not in use", offset, id)
 	}
 	s.used[i] = false

@@ -1,0 +1,171 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// A client holds a lease on each memory server of its index. The server counts it from when it answered, the client from before it
+// asked, and only for leaseShare of it, so that clocks which run at different rates do not matter: the client stops first. Who lets
+// a lease run out is fenced there: its queue pairs are cut and its locks turn to Repair. So is a client that ends.
+
+// leaseShare is the part of a lease that its holder uses: 7/8 of it allows for clocks that differ by an eighth.
+func leaseShare(lease time.Duration) time.Duration { return lease - lease/8 }
+
+// lease is what a client has at one memory server.
+type lease struct {
+	until atomic.Int64  // on the clock of env; env.Forever if the server has no leases
+	every time.Duration // between renewals
+}
+
+func (l *lease) renew(asked, length time.Duration) {
+	l.until.Store(int64(asked + leaseShare(length)))
+	l.every = length / 4
+}
+
+// partingLimit bounds how long a client that ends tries to fence itself on a server. Where that fails its lease runs out instead.
+const partingLimit = 2 * time.Second
+
+// keeper renews the leases of a pool, with a goroutine for each server.
+type keeper struct {
+	pool    *Pool
+	stopped atomic.Bool
+	wake    []env.Event // by dense server number
+	group   *env.WaitGroup
+}
+
+func newKeeper(p *Pool) *keeper {
+	k := &keeper{pool: p, group: env.NewWaitGroup(p.env)}
+	for i, s := range p.servers {
+		k.wake = append(k.wake, p.env.NewEvent())
+		if s.grant.Lease > 0 {
+			k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, k.wake[i]) })
+		}
+	}
+	return k
+}
+
+// keep renews the lease on s until the pool is closed or given up.
+func (k *keeper) keep(s *server, wake env.Event) {
+	p := k.pool
+	wait := s.lease.every
+	for {
+		wake.Wait(wait)
+		if k.stopped.Load() || p.condemned.Load() != nil {
+			return
+		}
+		asked := p.env.Now()
+		left := time.Duration(s.lease.until.Load()) - asked
+		if left <= 0 {
+			p.Condemn(fmt.Errorf("the lease on memory server %d ran out", s.id))
+			return
+		}
+		length, err := p.control.Renew(s.id, p.client, min(p.limit, left))
+		switch {
+		case err == nil && length > 0:
+			s.lease.renew(asked, length)
+			wait = s.lease.every
+		case errors.Is(err, ErrFenced), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrLostMemory):
+			p.Condemn(fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
+			return
+		default: // it cannot be reached; it may be back before the lease is over
+			wait = s.lease.every / 8
+		}
+	}
+}
+
+// stop ends the renewals.
+func (k *keeper) stop(limit time.Duration) {
+	k.stopped.Store(true)
+	for _, w := range k.wake {
+		w.Set()
+	}
+	k.group.Wait(limit)
+}
+
+// Alive is nil while this client holds its lease on every memory server, else why not, wrapping ErrFenced. Who answers from what it read
+// or cached asks after reading and before answering. It costs a look at the clock.
+func (p *Pool) Alive() error {
+	if why := p.condemned.Load(); why != nil {
+		return *why
+	}
+	now := p.env.Now()
+	for _, s := range p.servers {
+		if int64(now) >= s.lease.until.Load() {
+			return fmt.Errorf("the lease on memory server %d ran out: %w", s.id, ErrFenced)
+		}
+	}
+	return nil
+}
+
+// Condemn gives this client up, for a reason: waits of its sessions end, its connections are cut, and everything that is posted later
+// fails with ErrFenced. What remains to do is Close. A session that dies with a lock in its hand condemns its client, since only fencing
+// frees such a lock. Safe for concurrent use; the first reason counts.
+func (p *Pool) Condemn(reason error) {
+	err := fmt.Errorf("this client was given up: %w: %w", ErrFenced, reason)
+	if !p.condemned.CompareAndSwap(nil, &err) {
+		return
+	}
+	for _, s := range p.servers {
+		s.local.cancel()
+	}
+	p.env.Go("cut the connections of a client that was given up", func() { _ = p.cut() }) // Close cuts them again and says how it went
+}
+
+// cut closes all connections.
+func (p *Pool) cut() error {
+	var errs []error
+	for _, s := range p.servers {
+		if err := s.conn.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the connection to memory server %d: %w", s.id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fencePredecessors ends earlier clients of this process on every server, the home last, so that a process that dies meanwhile leaves
+// them to the next one. What cannot be fenced now ends with its lease, so errors are not the caller's.
+func (p *Pool) fencePredecessors() {
+	ids, err := p.control.Predecessors(p.client, p.limit)
+	if err != nil {
+		return
+	}
+	servers := p.control.Servers()
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), maxFence)]
+		ids = ids[len(some):]
+		for i := len(servers) - 1; i >= 0; i-- {
+			if p.control.Fence(servers[i], some, partingLimit) != nil {
+				return
+			}
+		}
+	}
+}
+
+// maxFence is how many clients one call of Fence takes.
+const maxFence = 256
+
+// part fences this client on every server, so that its locks need not wait for the end of its lease.
+func (p *Pool) part() error {
+	var errs []error
+	mu := p.env.NewMutex()
+	g := env.NewWaitGroup(p.env)
+	for _, s := range p.servers {
+		g.Go(fmt.Sprintf("part from memory server %d", s.id), func() {
+			if err := p.control.Fence(s.id, []uint16{p.client}, partingLimit); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("part from memory server %d: %w", s.id, err))
+			}
+		})
+	}
+	g.Wait(2 * partingLimit)
+	mu.Lock()
+	defer mu.Unlock()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,220 @@
+package pool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// A WRITE that changes a node in place can be cut short: its client dies, or the memory server's process does. Rewrite makes such a
+// change whole. Every lock has a repair record on its memory server, in the data region; who holds the lock owns the record. The
+// requests of a Rewrite, all in one list to one server, so in order of effect (G1):
+//
+//  1. WRITE of the new image of the node to a place that nobody knows;
+//  2. WRITE of the lock's repair record: where the image is, and for which node;
+//  3. WRITE of the node itself, in any order of its words;
+//  4. WRITE of zero over the first word of the record;
+//  5. the release of the lock.
+//
+// Whoever gets the lock from a release finds the record cleared. A client that is cut off anywhere keeps the lock until it is fenced, and
+// fencing turns it to Repair. Whoever takes it then looks at the record first. If it does not name an image, the node was not yet touched
+// (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the node may be half written, and the image, which was
+// complete before the record was, is written over it: the operation takes effect now, at the latest. Nobody else changed the node in between,
+// since the lock was never free; so writing the image over a node that is already complete changes nothing. The image's place is used again
+// only after the list has ended without an error, so after 4. A client that dies while it repairs leaves the lock to the next one,
+// who does all of it again.
+//
+// The record, 32 bytes, little-endian:
+//
+//	offset  size  field
+//	0       8     address of the image; 0 = there is nothing to repair
+//	8       8     address of the node
+//	16      4     length of the image
+//	20      4     CRC-32C of the image
+//	24      4     CRC-32C of bytes 0 to 24
+//	28      4     zero
+const repairBytes = 32
+
+// recordOf is where the repair record of a lock lies.
+func (p *Pool) recordOf(l *lock) Addr {
+	s := p.servers[l.server]
+	return NewAddr(s.id, s.grant.Repair+uint64(l.index)*repairBytes)
+}
+
+// images are the places for images on one server, of one size. They stay what they are: in a full pool a rewrite must not
+// lack one because a split was faster.
+type images struct {
+	size int
+	free []Addr
+	made int
+}
+
+// ReserveRewrite makes sure that a Rewrite of the node at a, whose lock the session holds, has a place for its image, of at most size bytes.
+// ErrPoolFull: there is no memory for it. Nothing is posted, and what is queued stays.
+func (s *Session) ReserveRewrite(a Addr, size int) error {
+	l, err := s.pool.lockOf(a)
+	if err != nil {
+		return err
+	}
+	if !s.lock.held || l.server != s.lock.server || l.index != s.lock.index {
+		panic(fmt.Sprintf("pool: rewrite of node %v without its lock", a))
+	}
+	if s.image != Nil {
+		return nil
+	}
+	for try := 0; ; try++ {
+		image, busy, err := s.pool.takeImage(l.server, size)
+		if err == nil {
+			s.image, s.imageBytes = image, size
+			return nil
+		}
+		if !busy || s.Expired() {
+			return err
+		}
+		s.backOff(try) // another session will be through soon
+	}
+}
+
+// takeImage finds a place for an image. busy: there are places, but all are in use.
+func (p *Pool) takeImage(server, size int) (image Addr, busy bool, err error) {
+	a := p.alloc
+	size = roundNode(size)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := a.imagesOf(server, size)
+	if n := len(i.free); n > 0 {
+		image = i.free[n-1]
+		i.free = i.free[:n-1]
+		return image, false, nil
+	}
+	c := a.class(size)
+	if image, err = a.cut(c, server); errors.Is(err, ErrPoolFull) {
+		for n, addr := range c.free { // nodes that were given back
+			if at, _ := p.serverOf(addr); at == server {
+				c.free = append(c.free[:n], c.free[n+1:]...)
+				image, err = addr, nil
+				break
+			}
+		}
+	}
+	if err != nil {
+		return Nil, i.made > 0 && errors.Is(err, ErrPoolFull), fmt.Errorf("allocate %d bytes to rewrite a node: %w", size, err)
+	}
+	i.made++
+	return image, false, nil
+}
+
+func (p *Pool) giveImage(server int, image Addr, size int) {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := a.imagesOf(server, roundNode(size))
+	i.free = append(i.free, image)
+}
+
+func (a *allocator) imagesOf(server, size int) *images {
+	for len(a.images) <= server {
+		a.images = append(a.images, nil)
+	}
+	for _, i := range a.images[server] {
+		if i.size == size {
+			return i
+		}
+	}
+	i := &images{size: size}
+	a.images[server] = append(a.images[server], i)
+	return i
+}
+
+// Rewrite queues the change of the node at a, whose lock the session holds, to image, whole: see above. ReserveRewrite comes before it,
+// PostUnlock after it; at most one node is rewritten under a lock. The image belongs to the fabric until then.
+func (s *Session) Rewrite(a Addr, image []byte) {
+	if s.image == Nil || len(image) > s.imageBytes {
+		panic(fmt.Sprintf("pool: rewrite of node %v with %d bytes, %d were reserved", a, len(image), s.imageBytes))
+	}
+	r := s.record
+	binary.LittleEndian.PutUint64(r[0:], uint64(s.image))
+	binary.LittleEndian.PutUint64(r[8:], uint64(a))
+	binary.LittleEndian.PutUint32(r[16:], uint32(len(image)))
+	binary.LittleEndian.PutUint32(r[20:], crc32.Checksum(image, castagnoli))
+	binary.LittleEndian.PutUint32(r[24:], crc32.Checksum(r[:24], castagnoli))
+	record := s.pool.recordOf(&s.lock)
+	s.Write(s.image, image)
+	s.Write(record, r)
+	s.Write(a, image)
+	s.Write(record, s.zero)
+}
+
+// doneRewriting gives the image's place back, once nothing refers to it.
+func (s *Session) doneRewriting(server int) {
+	if s.image != Nil {
+		s.pool.giveImage(server, s.image, s.imageBytes)
+		s.image = Nil
+	}
+}
+
+// repair brings to an end what the fenced holder of lock l, which this session took from it, may have left half done. node is room for
+// a part of an image.
+func (s *Session) repair(l *lock, node []byte) error {
+	record := s.pool.recordOf(l)
+	s.Read(record, s.record)
+	if err := s.Post(); err != nil {
+		return err
+	}
+	r := s.record
+	image, target := Addr(binary.LittleEndian.Uint64(r)), Addr(binary.LittleEndian.Uint64(r[8:]))
+	length, sum := int(binary.LittleEndian.Uint32(r[16:])), binary.LittleEndian.Uint32(r[20:])
+	if image == Nil {
+		return nil
+	}
+	if binary.LittleEndian.Uint32(r[24:]) == crc32.Checksum(r[:24], castagnoli) {
+		if err := s.redo(l, image, target, length, sum, node); err != nil {
+			return fmt.Errorf("repair record %v: %w", record, err)
+		}
+		s.pool.repaired.Add(1)
+	}
+	// Else the record itself was cut short, and the node was not touched.
+	s.Write(record, s.zero)
+	return s.Post()
+}
+
+// redo writes an image over its node, in parts of the size of room. Nobody else writes either of them.
+func (s *Session) redo(l *lock, image, target Addr, length int, sum uint32, room []byte) error {
+	of, err := s.pool.lockOf(target)
+	if err != nil || of.server != l.server || of.index != l.index || image.Server() != target.Server() {
+		return fmt.Errorf("it names node %v, which is not under this lock: %w", target, ErrFormat)
+	}
+	var have uint32
+	for pass := range 2 { // first all of it is verified
+		for at := 0; at < length; at += len(room) {
+			part := room[:min(len(room), length-at)]
+			s.Read(image+Addr(at), part)
+			if err := s.Post(); err != nil {
+				return err
+			}
+			if pass == 0 {
+				have = crc32.Update(have, castagnoli, part)
+				continue
+			}
+			s.Write(target+Addr(at), part)
+			if err := s.Post(); err != nil {
+				return err
+			}
+		}
+		if have != sum {
+			return fmt.Errorf("the image at %v does not match its checksum: %w", image, ErrFormat)
+		}
+	}
+	return nil
+}
+
+// Repaired is how many half-made changes of fenced clients this client has brought to their end.
+func (p *Pool) Repaired() uint64 { return p.repaired.Load() }
+
+// died says that the session can do no more. With a lock in its hand it takes its client with it: the lock is this client's until that
+// is fenced.
+func (s *Session) died(err error) error {
+	s.pool.Condemn(fmt.Errorf("a session died with a lock: %w", err))
+	return err
+}
