@@ -74,10 +74,11 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		global, ok = srv.local.acquire(l.index, &s.wait, s.remaining())
 	}
 	if !ok {
-		if why := s.pool.condemned.Load(); why != nil {
-			return *why
+		late := s.Overdue()
+		if late == nil { // its clock and that of the wait are not quite the same
+			late = ErrTimeout
 		}
-		return fmt.Errorf("lock node %v, which another session of this client holds: %w", a, ErrTimeout)
+		return fmt.Errorf("lock node %v, which another session of this client holds: %w", a, late)
 	}
 	if global {
 		s.Read(a, node)
@@ -127,8 +128,8 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
 			return nil
 		case holder == 0 || holder == Repair: // or only the neighbours in the word changed
 			known, from = old, holder
-			if s.Expired() {
-				return fmt.Errorf("lock node %v, whose lock word does not come to rest: %w", a, ErrTimeout)
+			if late := s.Overdue(); late != nil {
+				return fmt.Errorf("lock node %v, whose lock word does not come to rest: %w", a, late)
 			}
 			continue
 		case holder == me:
@@ -137,8 +138,8 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
 		}
 		known, from = old&^(mask<<l.shift), 0
 		s.conflicts.Add(1)
-		if s.Expired() {
-			return fmt.Errorf("lock node %v, which client %d holds: %w", a, holder, ErrTimeout)
+		if late := s.Overdue(); late != nil {
+			return fmt.Errorf("lock node %v, which client %d holds: %w", a, holder, late)
 		}
 		s.backOff(try)
 	}

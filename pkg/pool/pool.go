@@ -45,6 +45,9 @@ type Pool struct {
 
 	condemned atomic.Pointer[error] // why this client is given up
 	repaired  atomic.Uint64
+
+	closing env.Mutex // held by Close
+	closed  bool
 }
 
 // server is one memory server of the pool.
@@ -64,7 +67,7 @@ func Open(cfg Config) (*Pool, error) {
 	if p.limit == 0 {
 		p.limit = DefaultLimit
 	}
-	p.sessions = newSessions(p.env)
+	p.sessions, p.closing = newSessions(p.env), p.env.NewMutex()
 	p.dense = make([]int16, MaxServer+1)
 	for i := range p.dense {
 		p.dense[i] = -1
@@ -162,8 +165,14 @@ func (p *Pool) LockConflicts() uint64 { return p.sessions.conflicts() }
 
 // Close ends this client: it cuts the connections and fences itself on every server, so that a lock which is still its own can be
 // repaired at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed
-// before. Where a server cannot be reached, the lease there runs out instead.
+// before. Where a server cannot be reached, the lease there runs out instead. A second call does nothing.
 func (p *Pool) Close() error {
+	p.closing.Lock()
+	defer p.closing.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
 	if p.keeper != nil {
 		p.keeper.stop(partingLimit)
 	}

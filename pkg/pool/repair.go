@@ -69,8 +69,11 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 			s.image, s.imageBytes = image, size
 			return nil
 		}
-		if !busy || s.Expired() {
+		if !busy {
 			return err
+		}
+		if late := s.Overdue(); late != nil {
+			return fmt.Errorf("wait for room to rewrite a node: %w", late)
 		}
 		s.backOff(try) // another session will be through soon
 	}

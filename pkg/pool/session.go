@@ -90,7 +90,7 @@ func (s *Session) SetLimit(limit time.Duration) {
 }
 
 // Begin starts an operation: until the next Begin, waits end at the session's limit. Its clock starts when the operation first has to
-// wait or asks Expired, since reading the clock costs as much as a request that meets no obstacle; each request before that is
+// wait or asks Overdue, since reading the clock costs as much as a request that meets no obstacle; each request before that is
 // bounded by the limit of its queue pair.
 func (s *Session) Begin() { s.deadline = notStarted }
 
@@ -108,8 +108,16 @@ func (s *Session) remaining() time.Duration {
 	return env.Remaining(s.pool.env, s.deadline)
 }
 
-// Expired says whether the operation is over its limit. Retry loops ask it.
-func (s *Session) Expired() bool { return s.remaining() == 0 }
+// Overdue is nil while the operation may go on: else ErrTimeout, or ErrFenced if this client is given up. Retry loops ask it.
+func (s *Session) Overdue() error {
+	if s.remaining() > 0 {
+		return nil
+	}
+	if why := s.pool.condemned.Load(); why != nil {
+		return *why
+	}
+	return ErrTimeout
+}
 
 // Err is nil while the session can be used.
 func (s *Session) Err() error { return s.broken }

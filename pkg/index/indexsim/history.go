@@ -1,6 +1,7 @@
 package indexsim
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"time"
@@ -36,15 +37,33 @@ func (h *history) tick() int64 {
 	return h.clock
 }
 
-// do performs an operation. An error is one that the index may not answer here.
+// do performs an operation. An error is one that the index may not answer here. The operation is in the history from its call on: its
+// client may die before it returns. It stays there, without an answer, if its effect is unknown.
 func (h *history) do(s index.Session, client int, in register.Input) error {
-	call := h.tick()
+	i := len(h.ops)
+	h.ops = append(h.ops, porcupine.Operation{
+		ClientId: client, Input: in, Call: h.tick(), Output: register.Output{Unknown: true}, Return: register.Never,
+	})
 	out, err := register.Perform(s, in)
-	if err != nil {
-		return err
+	switch {
+	case err == nil:
+		h.ops[i].Output, h.ops[i].Return = out, h.tick()
+	case !errors.Is(err, index.ErrUnknown):
+		h.ops[i].Input = nil // it has changed nothing: if it did, somebody reads what nobody wrote
 	}
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: h.tick()})
-	return nil
+	return err
+}
+
+// operations are those that are judged: without those that changed nothing, and lookups without an answer.
+func (h *history) operations() (ops []porcupine.Operation) {
+	for _, o := range h.ops {
+		in, ok := o.Input.(register.Input)
+		if !ok || in.Verb == register.Lookup && o.Output.(register.Output).Unknown {
+			continue
+		}
+		ops = append(ops, o)
+	}
+	return ops
 }
 
 // scan performs a scan and checks its order.
@@ -96,12 +115,13 @@ const checkLimit = time.Minute
 // check says what is wrong with the history: of point operations, that they are not linearizable; of scans, that a pair is missing that
 // was there during all of it, or one is there that at no time during it was.
 func (h *history) check() error {
-	if result := porcupine.CheckOperationsTimeout(register.Model, h.ops, checkLimit); result != porcupine.Ok {
-		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(h.ops), result, h.guilty())
+	ops := h.operations()
+	if result := porcupine.CheckOperationsTimeout(register.Model, ops, checkLimit); result != porcupine.Ok {
+		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(ops), result, guilty(ops))
 	}
 	byKey := map[string][]porcupine.Operation{}
 	var keys []string
-	for _, o := range h.ops {
+	for _, o := range ops {
 		k := o.Input.(register.Input).Key
 		if byKey[k] == nil {
 			keys = append(keys, k)
@@ -129,9 +149,12 @@ func (h *history) check() error {
 	return nil
 }
 
-// changes says whether o made its key be there, or (with gone) made it not be there.
+// changes says whether o made its key be there, or (with gone) made it not be there; without an answer, whether it may have.
 func changes(o *porcupine.Operation) (there, gone bool) {
 	in, out := o.Input.(register.Input), o.Output.(register.Output)
+	if out.Unknown {
+		return in.Verb.Changes(), in.Verb == register.Delete
+	}
 	switch in.Verb {
 	case register.Insert:
 		return !out.Found, false
@@ -191,8 +214,8 @@ func removed(ops []porcupine.Operation, from, until int64) bool {
 }
 
 // guilty is the operations on the first key whose history is not linearizable.
-func (h *history) guilty() string {
-	for _, part := range register.Model.Partition(h.ops) {
+func guilty(ops []porcupine.Operation) string {
+	for _, part := range register.Model.Partition(ops) {
 		if porcupine.CheckOperationsTimeout(register.Model, part, checkLimit) != porcupine.Ok {
 			return describe(part)
 		}

@@ -3,6 +3,7 @@
 package indexsim
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/register"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
@@ -36,10 +38,15 @@ type shape struct {
 	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
 	growing  bool // more is written than deleted
 	limit    time.Duration
+	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
 }
 
-// faults are those that every design survives without repair: no client dies, and no connection is lost.
-var faults = []sim.Kind{sim.Freeze, sim.Freeze, sim.Drift, sim.Jump}
+// faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are the others; freezing goes on for
+// longer than a lease there.
+var (
+	faults = []sim.Kind{sim.Freeze, sim.Freeze, sim.Drift, sim.Jump}
+	deadly = []sim.Kind{sim.Crash, sim.Crash, sim.Crash, sim.Drop, sim.Restart, sim.Freeze, sim.Jump}
+)
 
 // Limits of an operation. The long one is far above what clients are frozen for. The short one is far above what the fabric may take for a
 // list, so that no session dies of it, and below what clients are frozen for in runs that have it: so operations wait in vain for locks.
@@ -55,8 +62,11 @@ func shapeOf(r *rand.Rand) shape {
 		keys: []int{2, 8, 40, 150, 600}[r.IntN(5)], scans: []int{1 << 30, 4, 12}[r.IntN(3)],
 		growing: r.IntN(2) == 0, limit: longLimit,
 	}
-	if r.IntN(4) == 0 {
+	switch r.IntN(8) {
+	case 0, 1:
 		s.limit = shortLimit
+	case 2, 3, 4:
+		s.lease = []time.Duration{10, 30, 100}[r.IntN(3)] * time.Millisecond
 	}
 	if s.keys >= 40 && r.IntN(2) == 0 {
 		s.window = 8 + r.IntN(32)
@@ -123,6 +133,9 @@ func (run Run) Do() Report {
 	if sh.limit == shortLimit {
 		menu.Kinds, menu.Longest, menu.Most = []sim.Kind{sim.Freeze}, 5*shortLimit, 15
 	}
+	if sh.lease > 0 {
+		menu.Kinds, menu.Longest, menu.Most = deadly, 2*sh.lease, 5
+	}
 	plan := sim.NewPlan(w.Faults(), menu)
 	if sh.limit == shortLimit {
 		plan.HoldFrozen = false // else a list of a frozen client takes longer than its queue pair lives
@@ -131,7 +144,7 @@ func (run Run) Do() Report {
 		plan = run.Plan
 	}
 	rep := Report{Plan: plan}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: 256 << 10, Locks: 64, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: 256 << 10, Chunks: 32, Locks: 64, Lease: sh.lease, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		rep.Err = err
 		return rep
@@ -155,7 +168,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err != nil {
 		return err
 	}
-	if err := preload(first, sh, h, random); err != nil {
+	if err := preload(first.index, sh, h, random); err != nil {
 		return err
 	}
 	g := env.NewWaitGroup(p)
@@ -171,37 +184,60 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		g.Go(fmt.Sprint("wait for client ", i), func() { done.Wait(env.Forever) })
 	}
 	g.Wait(env.Forever)
-	if err := locksFree(c); err != nil {
+	last := first
+	if sh.lease > 0 {
+		p.Sleep(2 * sh.lease) // whoever died is fenced by then
+		// With nothing in its cache, a new client meets every node, and repairs it.
+		if last, err = run.open(c, p, sh); err != nil {
+			return err
+		}
+	}
+	if err := final(last.index, sh, h); err != nil {
 		return err
 	}
-	checker, ok := first.(index.Checker)
+	if err := locksFree(c, sh.lease > 0); err != nil {
+		return err
+	}
+	checker, ok := last.index.(index.Checker)
 	if !ok {
 		return errors.New("the design has no checker")
 	}
 	if _, err := checker.Check(); err != nil {
 		return fmt.Errorf("check of the structure: %w", err)
 	}
-	return final(first, sh, h)
+	return nil
 }
 
-// locksFree says whether nobody holds a lock when nobody works.
-func locksFree(c *poolsim.Cluster) error {
+// locksFree says whether nobody holds a lock when nobody works. After deaths there are locks to repair.
+func locksFree(c *poolsim.Cluster, deaths bool) error {
 	for id := range c.Options.Servers {
-		for i, b := range c.Memory(uint16(id+1), verbs.RegionLocks) {
-			if b != 0 {
-				return fmt.Errorf("byte %d of the locks of memory server %d is %#x when all work is done", i, id+1, b)
+		locks := c.Memory(uint16(id+1), verbs.RegionLocks)
+		for at := 0; at < len(locks); at += 2 {
+			holder := binary.NativeEndian.Uint16(locks[at:])
+			if holder != 0 && !(deaths && holder == pool.Repair) {
+				return fmt.Errorf("the lock at byte %d of memory server %d says %#x when all work is done", at, id+1, holder)
 			}
 		}
 	}
 	return nil
 }
 
-func (run Run) open(c *poolsim.Cluster, p *simenv.Process, sh *shape) (index.Index, error) {
+// opened is an index with the pool that it is in.
+type opened struct {
+	index index.Index
+	pool  *pool.Pool
+}
+
+func (run Run) open(c *poolsim.Cluster, p *simenv.Process, sh *shape) (opened, error) {
 	cl, err := c.Open(p)
 	if err != nil {
-		return nil, err
+		return opened{}, err
 	}
-	return run.Design.Open(cl, sh.options)
+	x, err := run.Design.Open(cl, sh.options)
+	if err != nil {
+		return opened{}, errors.Join(err, cl.Close())
+	}
+	return opened{x, cl}, nil
 }
 
 // preload inserts the first keys.
@@ -221,53 +257,107 @@ func preload(x index.Index, sh *shape, h *history, random *rand.Rand) error {
 
 // client is one process.
 func (run Run) client(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history, number int, seed uint64) error {
-	x, err := run.open(c, p, sh)
+	x, err := run.openAgain(c, p, sh)
 	if err != nil {
 		return err
 	}
 	g := env.NewWaitGroup(p)
 	errs := make([]error, sh.sessions)
 	for i := range sh.sessions {
-		g.Go(fmt.Sprint("session ", i), func() {
-			errs[i] = work(x, sh, h, 1+number*sh.sessions+i, rand.New(rand.NewPCG(seed, uint64(i))))
-		})
+		w := worker{run: run, c: c, p: p, sh: sh, h: h, x: x, id: 1 + number*sh.sessions + i, rand: rand.New(rand.NewPCG(seed, uint64(i)))}
+		g.Go(fmt.Sprint("session ", i), func() { errs[i] = w.work() })
 	}
 	g.Wait(env.Forever)
-	return errors.Join(errors.Join(errs...), x.Close())
+	return errors.Join(errs...)
 }
 
-// work is one session.
-func work(x index.Index, sh *shape, h *history, id int, r *rand.Rand) error {
-	s, err := x.Session()
-	if err != nil {
+// openAgain opens the index, again and again where connections are lost meanwhile.
+func (run Run) openAgain(c *poolsim.Cluster, p *simenv.Process, sh *shape) (x opened, err error) {
+	for range 20 {
+		if x, err = run.open(c, p, sh); err == nil || sh.lease == 0 {
+			return x, err
+		}
+		p.Sleep(sh.lease / 4)
+	}
+	return x, fmt.Errorf("open the index: %w", err)
+}
+
+// worker is one session, or one after the other where they die.
+type worker struct {
+	run  Run
+	c    *poolsim.Cluster
+	p    *simenv.Process
+	sh   *shape
+	h    *history
+	x    opened
+	id   int
+	rand *rand.Rand
+	s    index.Session
+}
+
+func (w *worker) work() (err error) {
+	if err = w.session(); err != nil {
 		return err
 	}
-	s.SetLimit(sh.limit)
-	for n := range sh.ops {
-		if r.IntN(sh.scans) == 0 {
-			start := sh.pick(r, h)
-			if r.IntN(3) == 0 {
-				start = ""
-			}
-			if err := h.scan(s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0); err != nil && !sh.inVain(h, err) {
-				return err
-			}
+	for n := range w.sh.ops {
+		if err = w.step(n); err == nil || w.sh.inVain(w.h, err) {
 			continue
 		}
-		in := register.Input{Verb: sh.draw(r), Key: sh.pick(r, h)}
-		if in.Verb.Changes() {
-			in.Value = fmt.Sprintf("%d.%d", id, n)
-			in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")
+		if w.sh.lease == 0 || !died(err) {
+			return err
 		}
-		if err := h.do(s, id, in); err != nil && !sh.inVain(h, err) {
+		_ = w.s.Close() // it is dead
+		if err = w.session(); err != nil {
 			return err
 		}
 	}
-	return s.Close()
+	return w.s.Close()
 }
 
-// inVain says whether err is that of an operation whose limit ended it. It has changed nothing, so it is not in the history: if it did
-// change something, somebody reads what nobody wrote.
+// step is one operation.
+func (w *worker) step(n int) error {
+	sh, h, r := w.sh, w.h, w.rand
+	if r.IntN(sh.scans) == 0 {
+		start := sh.pick(r, h)
+		if r.IntN(3) == 0 {
+			start = ""
+		}
+		return h.scan(w.s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0)
+	}
+	in := register.Input{Verb: sh.draw(r), Key: sh.pick(r, h)}
+	if in.Verb.Changes() {
+		in.Value = fmt.Sprintf("%d.%d", w.id, n)
+		in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")
+	}
+	return h.do(w.s, w.id, in)
+}
+
+// session makes a session: of the client that there is, or if that is given up or cut off, of a new one.
+func (w *worker) session() (err error) {
+	for range 20 {
+		if w.s, err = w.x.index.Session(); err == nil {
+			w.s.SetLimit(w.sh.limit)
+			return nil
+		}
+		if w.sh.lease == 0 || !died(err) {
+			return err
+		}
+		if w.rand.IntN(2) == 0 {
+			_ = w.x.pool.Close() // else its lease has to run out
+		}
+		if w.x, err = w.run.openAgain(w.c, w.p, w.sh); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// died says whether err is of a session that lives no more, or of a client.
+func died(err error) bool {
+	return errors.Is(err, index.ErrUnknown) || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrUnreachable) || errors.Is(err, index.ErrClosed)
+}
+
+// inVain says whether err is that of an operation whose limit ended it. It has changed nothing.
 func (s *shape) inVain(h *history, err error) bool {
 	if s.limit != shortLimit || !errors.Is(err, index.ErrTimeout) {
 		return false

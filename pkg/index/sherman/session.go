@@ -28,6 +28,7 @@ type session struct {
 	pairs   pairs
 	perLeaf int // how many pairs scans found in a leaf
 
+	retried  int       // how often the operation under way read a node again
 	unlinked pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
 
 	count  tallies
@@ -125,7 +126,7 @@ func (s *session) Close() error {
 // begin starts an operation.
 func (s *session) begin() {
 	s.ps.Begin()
-	s.unlinked = pool.Nil
+	s.unlinked, s.retried = pool.Nil, 0
 	s.count.operations++
 	if s.count.operations%showEvery == 0 {
 		s.shown.store(s.count)
@@ -133,15 +134,25 @@ func (s *session) begin() {
 }
 
 // again is called before a node is read again that was torn or stale. It lets others run, and ends the operation when its limit
-// is over.
+// is over. A node may be torn for good because its writer died: then taking its lock repairs it.
 func (s *session) again(a pool.Addr) error {
 	s.count.retries++
-	if s.ps.Expired() {
-		return fmt.Errorf("node %v does not come to rest: %w", a, index.ErrTimeout)
+	if late := s.ps.Overdue(); late != nil {
+		return fmt.Errorf("node %v does not come to rest: %w", a, late)
+	}
+	if s.retried++; s.retried%lockEvery == 0 {
+		if err := s.ps.Lock(a, s.left); err != nil {
+			return failure(err, false)
+		}
+		return s.unlock(nil)
 	}
 	s.t.env.Yield()
 	return nil
 }
+
+// lockEvery is how many times an operation reads in vain before it takes the lock of the node. A node that is merely being written
+// comes to rest after a few.
+const lockEvery = 32
 
 // pause gives others a chance between two steps of an optimistic operation, in builds with invariants.
 func (s *session) pause() {

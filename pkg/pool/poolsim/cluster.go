@@ -24,10 +24,11 @@ func (c *Cluster) chunksFrom() int { return repairFrom + (32*c.Options.Locks+409
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
-	Servers    int // 2
-	Chunks     int // of each server; 8
-	ChunkBytes int // 1 MiB
-	Locks      int // of each server's table; 4096
+	Servers    int           // 2
+	Chunks     int           // of each server; 8
+	ChunkBytes int           // 1 MiB
+	Locks      int           // of each server's table; 4096
+	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
 	Fabric     sim.Options
 }
 
@@ -43,10 +44,14 @@ type Cluster struct {
 
 type server struct {
 	id      uint16
+	world   *simenv.World
 	half    *sim.Server
 	tokens  map[verbs.Token]verbs.Peer
 	used    []bool
 	regions []verbs.Memory
+	until   map[uint16]time.Duration // of the clients that have a lease: when it ends
+	clients []uint16                 // these clients, in the order of their coming
+	fenced  map[uint16]bool
 }
 
 // New starts a cluster in w.
@@ -62,7 +67,8 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	set(&o.Locks, 4096)
 	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
 	for i := range o.Servers {
-		s := &server{id: uint16(i + 1), tokens: map[verbs.Token]verbs.Peer{}, used: make([]bool, o.Chunks)}
+		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, used: make([]bool, o.Chunks),
+			until: map[uint16]time.Duration{}, fenced: map[uint16]bool{}}
 		s.regions = []verbs.Memory{
 			{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
 			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
@@ -75,6 +81,10 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 			return nil, err
 		}
 		c.servers = append(c.servers, s)
+		if o.Lease > 0 {
+			p := w.NewProcess(fmt.Sprint("memory server ", s.id))
+			p.Go("leases", func() { s.expire(p, o.Lease) })
+		}
 	}
 	return c, nil
 }
@@ -86,6 +96,9 @@ func (s *server) Admit(t verbs.Token) (verbs.Peer, error) {
 		return peer, verbs.ErrRefused
 	}
 	delete(s.tokens, t)
+	if s.fenced[peer.Client] {
+		return peer, verbs.ErrRefused
+	}
 	return peer, nil
 }
 
@@ -153,14 +166,11 @@ func (k *control) Register(limit time.Duration) (client uint16, err error) {
 	return client, err
 }
 
-func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
-
-func (k *control) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
-
-func (k *control) Fence(uint16, []uint16, time.Duration) error { return nil }
-
 func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
 	err = k.call(id, limit, func(s *server) error {
+		if err := s.grant(client, k.c.Options.Lease); err != nil {
+			return err
+		}
 		k.c.tokens++
 		var token verbs.Token
 		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
@@ -171,6 +181,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 			Superblock: 4096,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
+			Lease:      k.c.Options.Lease,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),
 		}
 		return nil
@@ -178,8 +189,11 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 	return g, err
 }
 
-func (k *control) AllocateChunk(id, _ uint16, limit time.Duration) (offset uint64, err error) {
+func (k *control) AllocateChunk(id, client uint16, limit time.Duration) (offset uint64, err error) {
 	err = k.call(id, limit, func(s *server) error {
+		if s.fenced[client] {
+			return pool.ErrFenced
+		}
 		for i, used := range s.used {
 			if !used {
 				s.used[i] = true

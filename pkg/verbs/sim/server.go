@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -86,6 +87,23 @@ func (s *Server) Close() error {
 	s.Disconnect(func(verbs.Peer) bool { return true })
 	s.closed.Set()
 	return nil
+}
+
+// CompareSwap implements verbs.LocalAtomics. It waits for an atomic that is at work on the word, so a goroutine of the world calls it.
+func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
+	at := word{region, remote}
+	for s.busy[at] != nil {
+		p := s.fabric.world.Current().Process()
+		if p.Dead() {
+			return 0, fmt.Errorf("sim: compare-and-swap on %s: %w", s.address, verbs.ErrClosed)
+		}
+		p.Yield()
+	}
+	mem := s.regions[region][remote:]
+	if old = binary.NativeEndian.Uint64(mem); old == compare {
+		binary.NativeEndian.PutUint64(mem, swap)
+	}
+	return old, nil
 }
 
 // Restart is what happens when the server's process dies and comes back: connections are cut, and with lost its regions are zero

@@ -42,7 +42,13 @@ type Input struct {
 type Output struct {
 	Found bool   // the key was there
 	Value string // of a lookup
+
+	// Unknown says that the operation has no answer: it takes effect at some time after its call, or never. Its Return is then Never.
+	Unknown bool
 }
+
+// Never is when an operation without an answer returns.
+const Never int64 = 1<<63 - 1
 
 // Perform runs an operation in a session. An error is one that is no answer.
 func Perform(s index.Session, in Input) (out Output, err error) {
@@ -51,7 +57,7 @@ func Perform(s index.Session, in Input) (out Output, err error) {
 	case Lookup:
 		var v []byte
 		v, err = s.Lookup(key, nil)
-		out = Output{err == nil, string(v)}
+		out = Output{Found: err == nil, Value: string(v)}
 	case Insert:
 		err = s.Insert(key, value)
 		out.Found = errors.Is(err, index.ErrExists)
@@ -92,6 +98,9 @@ var Model = porcupine.Model{
 	Init: func() any { return Output{} },
 	Step: func(state, in, out any) (bool, any) {
 		now, i, o := state.(Output), in.(Input), out.(Output)
+		if o.Unknown {
+			o.Found = now.Found
+		}
 		if i.Verb != Upsert && o.Found != now.Found {
 			return false, state
 		}
@@ -109,10 +118,13 @@ var Model = porcupine.Model{
 		case Delete:
 			return true, Output{}
 		}
-		return true, Output{true, i.Value}
+		return true, Output{Found: true, Value: i.Value}
 	},
 	DescribeOperation: func(in, out any) string {
 		i, o := in.(Input), out.(Output)
+		if o.Unknown {
+			return fmt.Sprintf("%v(%x, %q) -> ?", i.Verb, i.Key, i.Value)
+		}
 		return fmt.Sprintf("%v(%x, %q) -> %v %q", i.Verb, i.Key, i.Value, o.Found, o.Value)
 	},
 }

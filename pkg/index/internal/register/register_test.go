@@ -19,7 +19,7 @@ func TestModelJudges(t *testing.T) {
 		var history []porcupine.Operation
 		for i, o := range ops {
 			history = append(history, porcupine.Operation{Call: int64(2 * i), Return: int64(2*i + 1),
-				Input: Input{o.verb, "k", o.value}, Output: Output{o.found, o.got}})
+				Input: Input{o.verb, "k", o.value}, Output: Output{Found: o.found, Value: o.got}})
 		}
 		if got := porcupine.CheckOperations(Model, history); got != want {
 			t.Errorf("%v: judged %v", ops, got)

@@ -1,0 +1,93 @@
+package poolsim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Leases and fencing, as a memory server does them: whom it lets in has a lease from then on, and who lets it expire is fenced.
+
+// grant begins or renews the lease of a client. Servers' clocks are the world's.
+func (s *server) grant(client uint16, lease time.Duration) error {
+	if s.fenced[client] {
+		return fmt.Errorf("client %d: %w", client, pool.ErrFenced)
+	}
+	if lease == 0 {
+		return nil
+	}
+	if _, known := s.until[client]; !known {
+		s.clients = append(s.clients, client)
+	}
+	s.until[client] = s.world.Now() + lease
+	return nil
+}
+
+// expire fences, for ever, those whose lease is over.
+func (s *server) expire(p *simenv.Process, lease time.Duration) {
+	for {
+		p.Sleep(lease / 8)
+		for _, c := range append([]uint16(nil), s.clients...) {
+			if s.world.Now() >= s.until[c] {
+				_ = s.fence([]uint16{c}) // what is left undone is done in the next round
+			}
+		}
+	}
+}
+
+// fence ends clients: first none of them gets in any more, then what they have under way is stopped, then their locks turn to Repair.
+func (s *server) fence(ids []uint16) error {
+	for _, c := range ids {
+		s.fenced[c] = true
+	}
+	theirs := func(p verbs.Peer) bool { return s.fenced[p.Client] }
+	if err := s.half.Fence(theirs, time.Second); err != nil {
+		return err
+	}
+	locks := s.regions[verbs.RegionLocks].Bytes
+	for at := 0; at < len(locks); at += 8 {
+		for {
+			old := binary.NativeEndian.Uint64(locks[at:])
+			now := old
+			for shift := 0; shift < 64; shift += 16 {
+				if holder := uint16(old >> shift); holder != pool.Repair && s.fenced[holder] {
+					now |= pool.Repair << shift
+				}
+			}
+			if now == old {
+				break
+			}
+			if _, err := s.half.CompareSwap(verbs.RegionLocks, uint64(at), old, now); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range ids {
+		delete(s.until, c)
+		for i, known := range s.clients {
+			if known == c {
+				s.clients = append(s.clients[:i], s.clients[i+1:]...)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// Predecessors implements pool.Control: processes of the simulation do not come back under their name.
+func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+
+// Renew implements pool.Control.
+func (k *control) Renew(id, client uint16, limit time.Duration) (time.Duration, error) {
+	err := k.call(id, limit, func(s *server) error { return s.grant(client, k.c.Options.Lease) })
+	return k.c.Options.Lease, err
+}
+
+// Fence implements pool.Control.
+func (k *control) Fence(id uint16, clients []uint16, limit time.Duration) error {
+	return k.call(id, limit, func(s *server) error { return s.fence(clients) })
+}
