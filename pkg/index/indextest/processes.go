@@ -182,6 +182,7 @@ type Far struct{ control pool.Control }
 type FarCall struct {
 	Server, Client uint16
 	Offset         uint64
+	Clients        []uint16
 }
 
 // FarAnswer is the answer of any call.
@@ -227,6 +228,11 @@ func (f *Far) Connect(c FarCall, a *FarAnswer) (err error) {
 	return err
 }
 
+// Fence ends clients on a server.
+func (f *Far) Fence(c FarCall, _ *FarAnswer) error {
+	return f.control.Fence(c.Server, c.Clients, farLimit)
+}
+
 // AllocateChunk takes a chunk.
 func (f *Far) AllocateChunk(c FarCall, a *FarAnswer) (err error) {
 	a.Offset, err = f.control.AllocateChunk(c.Server, c.Client, farLimit)
@@ -260,7 +266,10 @@ func (r remote) Predecessors(uint16, time.Duration) ([]uint16, error) { return n
 
 func (r remote) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
 
-func (r remote) Fence(uint16, []uint16, time.Duration) error { return nil }
+func (r remote) Fence(server uint16, clients []uint16, _ time.Duration) error {
+	_, err := r.call("Fence", FarCall{Server: server, Clients: clients})
+	return err
+}
 
 func (r remote) Connect(server, client uint16, _ time.Duration) (pool.Grant, error) {
 	a, err := r.call("Connect", FarCall{Server: server, Client: client})

@@ -52,12 +52,7 @@ func (s *server) fence(ids []uint16) error {
 	for at := 0; at < len(locks); at += 8 {
 		for {
 			old := binary.NativeEndian.Uint64(locks[at:])
-			now := old
-			for shift := 0; shift < 64; shift += 16 {
-				if holder := uint16(old >> shift); holder != pool.Repair && s.fenced[holder] {
-					now |= pool.Repair << shift
-				}
-			}
+			now := pool.ToRepair(old, func(client uint16) bool { return s.fenced[client] })
 			if now == old {
 				break
 			}

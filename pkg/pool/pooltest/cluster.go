@@ -79,6 +79,7 @@ type server struct {
 	tokens  map[verbs.Token]verbs.Peer
 	mu      *sync.Mutex // the cluster's
 	used    []bool
+	fenced  map[uint16]bool
 	served  chan error
 }
 
@@ -106,7 +107,7 @@ func New(t testing.TB, o Options) *Cluster {
 
 func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 	o := c.Options
-	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, used: make([]bool, o.Chunks), served: make(chan error, 1)}
+	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, used: make([]bool, o.Chunks), fenced: map[uint16]bool{}, served: make(chan error, 1)}
 	for _, r := range []struct {
 		id    verbs.RegionID
 		bytes int
@@ -178,7 +179,7 @@ func (s *server) Admit(token verbs.Token) (verbs.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	peer, ok := s.tokens[token]
-	if !ok {
+	if !ok || s.fenced[peer.Client] {
 		return verbs.Peer{}, verbs.ErrRefused
 	}
 	delete(s.tokens, token)
@@ -271,12 +272,6 @@ func (c control) Register(time.Duration) (uint16, error) {
 	return c.clients, nil
 }
 
-func (c control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
-
-func (c control) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
-
-func (c control) Fence(uint16, []uint16, time.Duration) error { return nil }
-
 func (c control) find(id uint16) (*server, error) {
 	for _, s := range c.servers {
 		if s.id == id {
@@ -294,8 +289,12 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 	var token verbs.Token
 	rand.Read(token[:])
 	c.mu.Lock()
+	fenced := s.fenced[client]
 	s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
 	c.mu.Unlock()
+	if fenced {
+		return pool.Grant{}, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
+	}
 	return pool.Grant{
 		Provider:   c.Options.Provider,
 		Target:     verbs.Target{Address: s.address, Token: token, Incarnation: uint64(id) + 1000},

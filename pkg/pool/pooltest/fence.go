@@ -1,0 +1,60 @@
+package pooltest
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Fencing, as a memory server does it. There are no leases: who is gone is fenced by the test.
+
+// Predecessors implements pool.Control.
+func (c control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+
+// Renew implements pool.Control.
+func (c control) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
+
+// Fence implements pool.Control: first the clients are refused, then what they have under way ends, then their locks turn to Repair.
+func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
+	s, err := c.find(id)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	for _, client := range clients {
+		s.fenced[client] = true
+	}
+	c.mu.Unlock()
+	fenced := func(client uint16) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return s.fenced[client]
+	}
+	if err := s.half.Fence(func(p verbs.Peer) bool { return fenced(p.Client) }, limit); err != nil {
+		return err
+	}
+	locks := s.memory[verbs.RegionLocks].Bytes
+	for at := 0; at < len(locks); at += 8 {
+		word := (*uint64)(unsafe.Pointer(&locks[at]))
+		for {
+			old := atomic.LoadUint64(word)
+			if now := pool.ToRepair(old, fenced); now == old || atomic.CompareAndSwapUint64(word, old, now) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// Fence ends clients on every server.
+func (c *Cluster) Fence(clients ...uint16) error {
+	for _, id := range c.Control().Servers() {
+		if err := c.Control().Fence(id, clients, 10*time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
