@@ -8,7 +8,6 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // Config of a compute server. Zero values mean the default, where one is named.
@@ -21,7 +20,7 @@ type Config struct {
 	Index *config.Index
 	// Open opens the index. It is called again, after a pause, when it fails, and when the open index can be used no more. An
 	// error that wraps index.ErrDataLost blocks the server for good: only a restart lets it look again.
-	Open func() (index.Index, error)
+	Open func() (Opened, error)
 	// SharesAll is index.Design.SharesAll. Without it every request must go to the owner of its range, whatever
 	// Index.Routing says.
 	SharesAll bool

@@ -2,7 +2,6 @@ package computeserver
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -10,14 +9,30 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
+// Opened is an open index and the client of its memory servers that opened it. Implementations are pointers.
+type Opened interface {
+	index.Index
+
+	// Alive is nil while the client holds its leases, else why not, wrapping index.ErrFenced. It never waits.
+	Alive() error
+
+	// Condemn gives the client up, for a reason: what its sessions wait for ends soon, and whatever they try later fails with
+	// index.ErrFenced. It never waits; the first reason counts.
+	Condemn(reason error)
+}
+
 // engine holds the open index and its sessions. It opens the index, again and again until that works, lends sessions, replaces
-// those that died, and opens the index anew when no session can be made one after the other dies, or this client was fenced.
+// those that died, and opens the index anew, as another client, when no session can be made, one after the other dies, or this client
+// lost its leases.
+//
+// An index that is given up is condemned first: a session may wait for a lock that another session of the client took with it when it
+// died, and such a lock is free only once the client is fenced, which is the last thing that closing it does.
 //
 // The number of sessions bounds the requests that run at once; those beyond wait, and those beyond a bound of waiters are
 // refused.
 type engine struct {
 	env        env.Env
-	open       func() (index.Index, error)
+	open       func() (Opened, error)
 	limit      time.Duration // of each operation
 	max        int           // sessions
 	maxWaiting int
@@ -26,11 +41,11 @@ type engine struct {
 	lost atomic.Pointer[string] // why the data is lost; never taken back
 
 	mu      env.Mutex
-	ix      index.Index     // nil while not open
-	why     error           // why not
-	idle    []index.Session // the one used last is at the end: it is warm
-	lent    int             // to requests, or being made
-	waiting []env.Event     // requests that wait for a session, in order
+	ix      Opened      // nil while not open
+	why     error       // why not
+	idle    []*session  // the one used last is at the end: it is warm
+	lent    int         // to requests, or being made
+	waiting []env.Event // requests that wait for a session, in order
 
 	wake    env.Event // for run: something broke, or all sessions came back, or stop
 	broken  bool
@@ -43,9 +58,10 @@ var (
 	errOpening    = errors.New("the index is being opened")
 	errOverloaded = errors.New("too many requests wait already; try again or add compute servers")
 	errStopped    = errors.New("the server is shutting down")
+	errAbandoned  = errors.New("requests did not end in time")
 )
 
-func newEngine(e env.Env, open func() (index.Index, error), limit time.Duration, max, maxWaiting int, log func(string, ...any)) *engine {
+func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max, maxWaiting int, log func(string, ...any)) *engine {
 	return &engine{
 		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log,
 		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(),
@@ -55,9 +71,11 @@ func newEngine(e env.Env, open func() (index.Index, error), limit time.Duration,
 const (
 	reopenAfter        = 100 * time.Millisecond // of a failed attempt, doubled up to
 	reopenAfterAtMost  = 5 * time.Second
-	closeWaitsAtMost   = 30 * time.Second // for requests that still use a session
-	notOpenWaitsAtMost = time.Second      // that a request waits for the index to be opened
-	deathsTolerated    = 8                // sessions in a row; then the connections below them are taken for dead, too
+	closeWaitsAtMost   = 30 * time.Second // for requests that still use a session, when the server ends
+	condemnedWaits     = 5 * time.Second  // for them, once the client is condemned
+	leaseLooks         = 250 * time.Millisecond
+	notOpenWaitsAtMost = time.Second // that a request waits for the index to be opened
+	deathsTolerated    = 8           // sessions in a row; then the connections below them are taken for dead, too
 )
 
 // run opens the index and keeps it open until stop. It closes it at the end.
@@ -89,7 +107,7 @@ func (g *engine) run() {
 		g.mu.Unlock()
 		g.log("the index is open")
 		opened := g.env.Now()
-		g.awaitEnd()
+		g.awaitEnd(ix)
 		if g.env.Now()-opened > reopenAfterAtMost {
 			retry = reopenAfter
 		}
@@ -102,8 +120,8 @@ func (g *engine) run() {
 	}
 }
 
-// awaitEnd waits until the index is broken or the engine stops.
-func (g *engine) awaitEnd() {
+// awaitEnd waits until the index is broken or the engine stops. It looks at the leases, too: nobody may ask for anything meanwhile.
+func (g *engine) awaitEnd(ix Opened) {
 	for {
 		g.mu.Lock()
 		over := g.broken || g.stopped
@@ -111,39 +129,61 @@ func (g *engine) awaitEnd() {
 		if over {
 			return
 		}
-		g.wake.Wait(env.Forever)
+		if err := ix.Alive(); err != nil {
+			g.mu.Lock()
+			g.breakDown(ix, err)
+			g.mu.Unlock()
+			continue
+		}
+		g.wake.Wait(leaseLooks)
 	}
 }
 
-// close takes the index away from requests, waits for the sessions that are lent and closes it.
-func (g *engine) close(ix index.Index) (stopped bool) {
+// close takes the index away from requests, ends what they wait for if it is broken, waits for the sessions that are lent and closes it.
+func (g *engine) close(ix Opened) (stopped bool) {
 	g.mu.Lock()
 	g.ix = nil
 	if g.why == nil {
 		g.why = errStopped
 	}
+	broken, why := g.broken, g.why
 	idle := g.idle
 	g.idle = nil
 	g.wakeAll()
 	g.mu.Unlock()
+	if broken {
+		ix.Condemn(why)
+	}
 	for _, s := range idle {
 		_ = s.Close() // it is given up in any case
 	}
-	deadline := env.Deadline(g.env, closeWaitsAtMost)
-	for {
-		g.mu.Lock()
-		lent := g.lent
-		stopped = g.stopped
-		g.mu.Unlock()
-		if lent == 0 || env.Remaining(g.env, deadline) == 0 {
-			break
-		}
-		g.wake.Wait(env.Remaining(g.env, deadline))
+	if !broken && !g.awaitLent(closeWaitsAtMost) {
+		ix.Condemn(errAbandoned)
+		broken = true
+	}
+	if broken && !g.awaitLent(condemnedWaits) {
+		g.log("close the index: %v, though their client was given up", errAbandoned)
 	}
 	if err := ix.Close(); err != nil {
 		g.log("close the index: %v", err)
 	}
-	return stopped
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopped
+}
+
+// awaitLent waits until no session is lent, for at most limit.
+func (g *engine) awaitLent(limit time.Duration) bool {
+	for deadline := env.Deadline(g.env, limit); ; {
+		g.mu.Lock()
+		lent := g.lent
+		g.mu.Unlock()
+		left := env.Remaining(g.env, deadline)
+		if lent == 0 || left == 0 {
+			return lent == 0
+		}
+		g.wake.Wait(left)
+	}
 }
 
 // halt ends run and waits for it.
@@ -155,128 +195,13 @@ func (g *engine) halt(limit time.Duration) {
 	g.ended.Wait(limit)
 }
 
-// wakeAll lets every waiter look again. Called under mu.
-func (g *engine) wakeAll() {
-	for _, w := range g.waiting {
-		w.Set()
+// breakDown makes run give ix up and open it anew, if it is the one that is open. Called under mu.
+func (g *engine) breakDown(ix Opened, err error) {
+	if g.ix != ix {
+		return
 	}
-	g.waiting = nil
-}
-
-// borrow lends a session for a moment; give it back with repay. It waits for at most limit.
-func (g *engine) borrow(limit time.Duration) (index.Session, error) {
-	g.mu.Lock()
-	if n := len(g.idle); n > 0 { // the usual case
-		s := g.idle[n-1]
-		g.idle = g.idle[:n-1]
-		g.lent++
-		g.mu.Unlock()
-		return s, nil
-	}
-	deadline := env.Deadline(g.env, limit)
-	opening := env.Deadline(g.env, min(limit, notOpenWaitsAtMost))
-	for {
-		switch n := len(g.idle); {
-		case g.stopped:
-			g.mu.Unlock()
-			return nil, errStopped
-		case n > 0:
-			s := g.idle[n-1]
-			g.idle = g.idle[:n-1]
-			g.lent++
-			g.mu.Unlock()
-			return s, nil
-		case g.ix == nil && (env.Remaining(g.env, opening) == 0 || g.lost.Load() != nil):
-			err := g.why
-			g.mu.Unlock()
-			return nil, fmt.Errorf("the index is not open: %w", err)
-		case g.ix != nil && g.lent < g.max:
-			ix := g.ix
-			g.lent++
-			g.mu.Unlock()
-			return g.makeSession(ix)
-		case len(g.waiting) >= g.maxWaiting:
-			g.mu.Unlock()
-			return nil, errOverloaded
-		case env.Remaining(g.env, deadline) == 0:
-			g.mu.Unlock()
-			return nil, fmt.Errorf("no session was free for %v: %w", limit, errOverloaded)
-		}
-		until := deadline
-		if g.ix == nil {
-			until = opening
-		}
-		w := g.env.NewEvent()
-		g.waiting = append(g.waiting, w)
-		g.mu.Unlock()
-		w.Wait(env.Remaining(g.env, until))
-		g.mu.Lock()
-		g.forget(w)
-	}
-}
-
-// forget takes w out of the waiters. Called under mu.
-func (g *engine) forget(w env.Event) {
-	for i := range g.waiting {
-		if g.waiting[i] == w {
-			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
-			return
-		}
-	}
-}
-
-func (g *engine) makeSession(ix index.Index) (index.Session, error) {
-	s, err := ix.Session()
-	if err == nil {
-		s.SetLimit(g.limit)
-		return s, nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.lent--
-	g.noteLost(err)
-	if g.ix == ix {
-		g.breakDown(err)
-	}
-	return nil, fmt.Errorf("make a session: %w", err)
-}
-
-// breakDown makes run open the index anew. Called under mu.
-func (g *engine) breakDown(err error) {
-	g.broken, g.why, g.deaths = true, err, 0
+	g.ix, g.broken, g.why, g.deaths = nil, true, err, 0
 	g.wake.Set()
-}
-
-// repay gives a session back. err is the worst that it returned.
-func (g *engine) repay(s index.Session, err error) {
-	dead := kills(err)
-	g.mu.Lock()
-	g.lent--
-	switch {
-	case g.ix == nil: // it was closed meanwhile; s belongs to it
-		dead = true
-		if g.lent == 0 {
-			g.wake.Set()
-		}
-	case !dead:
-		g.deaths = 0
-		g.idle = append(g.idle, s)
-	default:
-		g.noteLost(err)
-		g.deaths++
-		if errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
-			g.breakDown(err)
-		}
-	}
-	if len(g.waiting) > 0 {
-		w := g.waiting[0]
-		g.waiting = g.waiting[1:]
-		w.Set()
-	}
-	g.mu.Unlock()
-	if dead {
-		_ = s.Close() // it is given up in any case
-	}
 }
 
 // noteLost blocks the server for good when err says that data was lost.
@@ -289,24 +214,14 @@ func (g *engine) noteLost(err error) {
 // block lets the server answer nothing any more, for good: data was lost, as reason says.
 func (g *engine) block(reason string) { g.lost.CompareAndSwap(nil, &reason) }
 
-// kills says whether a session that returned err can be used no more.
-func kills(err error) bool { return err != nil && !isAnswer(err) }
-
-// isAnswer says whether err is one that leaves its session as it was.
-func isAnswer(err error) bool {
-	for _, answer := range []error{index.ErrNotFound, index.ErrExists, index.ErrKeyTooLong, index.ErrValueTooLong, index.ErrPoolFull, index.ErrNotOwner} {
-		if errors.Is(err, answer) {
-			return true
-		}
-	}
-	return false
-}
-
-// state is whether the index is open, and why not.
+// state is whether the index is open and this client may answer from it, and why not.
 func (g *engine) state() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.why
+	if g.ix == nil {
+		return g.why
+	}
+	return g.ix.Alive()
 }
 
 // stats are those of the open index, zero while there is none.

@@ -8,15 +8,150 @@ import (
 
 	"github.com/dmindex/dmindex/computeserver/internal/memindex"
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 )
+
+// simEngine runs f in a simulated world beside an engine over a store, whose index it opened so many times.
+func simEngine(t *testing.T, f func(e env.Env, g *engine, store *memindex.Store, opened *int)) {
+	t.Helper()
+	for seed := range uint64(20) {
+		w := simenv.New(simenv.Options{Seed: seed, Preempt: 4})
+		err := w.Run(func(p *simenv.Process) {
+			store, opened := memindex.New(p, 8, 8), 0
+			open := func() (Opened, error) { opened++; return store.Open(), nil }
+			g := newEngine(p, open, 5*time.Second, 4, 4, t.Logf)
+			p.Go("engine", g.run)
+			f(p, g, store, &opened)
+			g.halt(time.Minute)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sessionOf borrows, which must work.
+func sessionOf(t *testing.T, g *engine) *session {
+	t.Helper()
+	s, err := g.borrow(time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestBrokenIndexEndsWaits: sessions wait for what a dead session of their client left locked, as after the loss of a connection. The
+// index is opened anew at once, not when their limit is over.
+func TestBrokenIndexEndsWaits(t *testing.T) {
+	gone := errors.New("connection reset")
+	simEngine(t, func(e env.Env, g *engine, store *memindex.Store, opened *int) {
+		store.Hang("k")
+		waits := env.NewWaitGroup(e)
+		for range 2 {
+			s := sessionOf(t, g)
+			waits.Go("waits for a lock", func() {
+				_, err := s.Lookup([]byte("k"), nil)
+				if lapsed := g.repay(s, err); !errors.Is(err, index.ErrFenced) || !errors.Is(lapsed, index.ErrFenced) {
+					t.Errorf("a wait ended with %v, and %v", err, lapsed)
+				}
+			})
+		}
+		e.Sleep(10 * time.Millisecond) // both wait
+		broken := e.Now()
+		for range deathsTolerated {
+			g.repay(sessionOf(t, g), gone)
+		}
+		s := sessionOf(t, g)
+		if took := e.Now() - broken; *opened != 2 || took > 500*time.Millisecond {
+			t.Errorf("the index was open again after %v, opened %d times", took, *opened)
+		}
+		if err := s.Insert([]byte("a"), nil); err != nil {
+			t.Errorf("a session of the new index: %v", err)
+		}
+		g.repay(s, nil)
+		if !waits.Wait(time.Second) {
+			t.Error("the old sessions still wait")
+		}
+	})
+}
+
+// TestLapsedIndexIsReopened: the leases are lost, as when the process was frozen. Without any request the index is opened anew, and
+// not before what was lent comes back, whose results may not be answered.
+func TestLapsedIndexIsReopened(t *testing.T) {
+	simEngine(t, func(e env.Env, g *engine, store *memindex.Store, opened *int) {
+		s := sessionOf(t, g)
+		if err := s.Upsert([]byte("a"), nil); err != nil {
+			t.Error(err)
+		}
+		if err := g.state(); err != nil {
+			t.Errorf("before: %v", err)
+		}
+		store.Lapse("frozen too long")
+		if err := g.state(); !errors.Is(err, index.ErrFenced) {
+			t.Errorf("at once after the leases ran out: %v", err)
+		}
+		e.Sleep(2 * leaseLooks)
+		if *opened != 1 {
+			t.Error("opened anew while a session was lent")
+		}
+		if lapsed := g.repay(s, nil); !errors.Is(lapsed, index.ErrFenced) {
+			t.Errorf("the session came back with %v", lapsed)
+		}
+		e.Sleep(2 * leaseLooks)
+		if err := g.state(); err != nil || *opened != 2 {
+			t.Errorf("opened %d times, %v", *opened, err)
+		}
+		store.Lapse("again, while nothing is lent")
+		e.Sleep(4 * leaseLooks)
+		if err := g.state(); err != nil || *opened != 3 {
+			t.Errorf("opened %d times, %v", *opened, err)
+		}
+	})
+}
+
+// TestNothingBeginsWithoutLeases: whoever asks right after the leases ran out gets a session of the next client.
+func TestNothingBeginsWithoutLeases(t *testing.T) {
+	simEngine(t, func(_ env.Env, g *engine, store *memindex.Store, opened *int) {
+		g.repay(sessionOf(t, g), nil)
+		store.Lapse("frozen too long")
+		s := sessionOf(t, g)
+		if err := s.of.Alive(); err != nil || *opened != 2 {
+			t.Errorf("got a session of client %d: %v", *opened, err)
+		}
+		if lapsed := g.repay(s, nil); lapsed != nil {
+			t.Error(lapsed)
+		}
+	})
+}
+
+// TestHaltGivesRequestsTime: a shutdown lets requests end, and ends those that do not.
+func TestHaltGivesRequestsTime(t *testing.T) {
+	simEngine(t, func(e env.Env, g *engine, store *memindex.Store, _ *int) {
+		store.Hang("k")
+		s := sessionOf(t, g)
+		s.SetLimit(time.Hour)
+		ended := e.NewEvent()
+		began := e.Now()
+		e.Go("a request", func() {
+			_, err := s.Lookup([]byte("k"), nil)
+			g.repay(s, err)
+			ended.Set()
+		})
+		g.halt(time.Minute)
+		took := e.Now() - began
+		if !ended.Wait(time.Second) || took < closeWaitsAtMost || took > closeWaitsAtMost+time.Second {
+			t.Errorf("the shutdown took %v", took)
+		}
+	})
+}
 
 // TestDyingSessionsReopenTheIndex: sessions can be made, but each dies at its first use, as over a connection that is gone.
 func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	e := env.Real()
 	store := memindex.New(e, 8, 8)
 	var opened atomic.Int32
-	g := newEngine(e, func() (index.Index, error) { opened.Add(1); return store.Open(), nil }, time.Second, 2, 2, t.Logf)
+	g := newEngine(e, func() (Opened, error) { opened.Add(1); return store.Open(), nil }, time.Second, 2, 2, t.Logf)
 	e.Go("engine", g.run)
 	t.Cleanup(func() { g.halt(10 * time.Second) })
 	gone := errors.New("connection reset")

@@ -118,7 +118,11 @@ func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outco
 			break
 		}
 	}
-	c.eng.repay(s, worst)
+	if lapsed := c.eng.repay(s, worst); lapsed != nil {
+		for _, i := range todo {
+			out[i] = withheld(ops[i].Kind, out[i], lapsed)
+		}
+	}
 }
 
 // remote is the operations of one round that belong to one other server, in order.

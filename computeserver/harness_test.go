@@ -16,7 +16,6 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/internal/memindex"
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -108,7 +107,7 @@ func (c *cluster) start(id uint32) *running {
 	maps := newFakeMaps()
 	cfg := Config{
 		ID: id, Version: "test", Index: testConfig(c.routing), SharesAll: true, Maps: maps, AllowNoPassword: true,
-		Open:       func() (index.Index, error) { return c.store.Open(), nil },
+		Open:       func() (Opened, error) { return c.store.Open(), nil },
 		ListenRESP: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", ListenMetrics: "127.0.0.1:0",
 		Log: func(format string, args ...any) { c.t.Logf("server %d: "+format, append([]any{id}, args...)...) },
 	}
@@ -269,7 +268,7 @@ func (r *raw) expectAny(b []byte) {
 	}
 }
 
-func nilOpen() (index.Index, error) { return nil, errors.New("not in this test") }
+func nilOpen() (Opened, error) { return nil, errors.New("not in this test") }
 
 // line reads up to the end of a line.
 func (r *raw) line() string {

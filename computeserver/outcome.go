@@ -62,6 +62,23 @@ func failureOf(o *rpcv1.Outcome) error {
 	return &failure{o.Code, o.Message}
 }
 
+// withheld stands in for an outcome that may not be answered, since the client lost its leases before that could happen: a change
+// may have been made, everything else is as if it had not been tried. What is no answer stays.
+func withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.Outcome {
+	switch {
+	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:
+		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + lapsed.Error()}
+	case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_NOT_FOUND, o.Code == rpcv1.Outcome_ALREADY_EXISTS:
+		return outcomeOf(notAnswered(lapsed))
+	}
+	return o
+}
+
+// notAnswered is the error of what was read too late to be answered.
+func notAnswered(lapsed error) error {
+	return &failure{rpcv1.Outcome_UNAVAILABLE, "it was not answered, try again: " + lapsed.Error()}
+}
+
 // prefix is how a RESP error of this code begins.
 func prefix(code rpcv1.Outcome_Code) string {
 	switch code {

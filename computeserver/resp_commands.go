@@ -26,11 +26,14 @@ func (c *respConn) cmdGet(args [][]byte) {
 	}
 	value, err := s.Lookup(key, c.value[:0])
 	c.value = value[:0]
+	from := len(c.out)
 	switch {
 	case err == nil:
 		c.replyBulk(value)
+		c.owes(from, rpcv1.Operation_LOOKUP, rpcv1.Outcome_OK)
 	case errors.Is(err, index.ErrNotFound):
 		c.replyNull()
+		c.owes(from, rpcv1.Operation_LOOKUP, rpcv1.Outcome_NOT_FOUND)
 	default:
 		c.failAt(key, err)
 	}
@@ -98,10 +101,11 @@ func (c *respConn) change(kind rpcv1.Operation_Kind, key, value []byte, reply re
 	default:
 		err = s.Upsert(key, value)
 	}
-	done := err == nil
+	done, from := err == nil, len(c.out)
 	switch {
 	case !done && !errors.Is(err, index.ErrNotFound) && !errors.Is(err, index.ErrExists):
 		c.failAt(key, err)
+		return
 	case reply == replyCount && done:
 		c.replyInt(1)
 	case reply == replyCount:
@@ -112,6 +116,7 @@ func (c *respConn) change(kind rpcv1.Operation_Kind, key, value []byte, reply re
 	default:
 		c.replyNull()
 	}
+	c.owes(from, kind, codeOf(err))
 }
 
 // failAt replies an error of the held session.

@@ -11,7 +11,6 @@ import (
 	"github.com/tidwall/redcon"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -25,7 +24,7 @@ const (
 // respConn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT LIST shows.
 //
 // The commands of a pipeline run one after the other, in one borrowed session. Those whose keys belong to other servers are set
-// aside and sent together at the end of the pipeline (resp_defer.go); their replies go to their places.
+// aside and sent together at the end of the pipeline (resp_aside.go); their replies go to their places.
 type respConn struct {
 	s   *respServer
 	nc  net.Conn
@@ -42,8 +41,9 @@ type respConn struct {
 	value []byte // of a lookup
 	taken int64  // bytes of the server's budget that this connection's buffers take
 
-	session index.Session // nil when none is held
-	worst   error         // of what it returned
+	session *session // nil when none is held
+	worst   error    // of what it returned
+	unsure  []unsure // replies from what it gave
 	pinned  *partition.Map
 	aside   aside
 
@@ -201,7 +201,7 @@ func (c *respConn) settle() {
 }
 
 // hold borrows a session until settle, unless one is held. The error has been replied.
-func (c *respConn) hold() index.Session {
+func (c *respConn) hold() *session {
 	if c.session == nil {
 		s, err := c.s.core.eng.borrow(c.s.core.limit)
 		if err != nil {
@@ -221,11 +221,15 @@ func (c *respConn) used(err error) {
 	}
 }
 
+// release gives the session back. If it turns out that its client lost its leases, what it gave is not replied.
 func (c *respConn) release() {
-	if c.session != nil {
-		c.s.core.eng.repay(c.session, c.worst)
-		c.session, c.worst = nil, nil
+	if c.session == nil {
+		return
 	}
+	if lapsed := c.s.core.eng.repay(c.session, c.worst); lapsed != nil {
+		c.takeBack(lapsed)
+	}
+	c.session, c.worst, c.unsure = nil, nil, c.unsure[:0]
 }
 
 // flush sends the replies. A client that does not take them in time loses its connection.

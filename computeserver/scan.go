@@ -34,6 +34,7 @@ type scan struct {
 	visit     func(key, value []byte) bool
 	between   func() error // called when no session is held
 	near      []byte       // copy of the near end of the piece under way, since rest moves on meanwhile
+	read      pairs        // of the piece under way, until they may be delivered
 	delivered uint64
 	ended     bool
 }
@@ -123,7 +124,8 @@ func (s *scan) fixed(part scanRange) scanRange {
 	return part
 }
 
-// local delivers pairs of part from a session of this server, as many as fit one piece.
+// local delivers pairs of part from a session of this server, as many as fit one piece: after the session came back, since only then it is
+// known that they may be answered.
 func (s *scan) local(m *partition.Map, part scanRange) error {
 	session, err := s.c.eng.borrow(s.c.limit)
 	if err != nil {
@@ -133,16 +135,30 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 	if part.limit > 0 {
 		limit = min(limit, part.limit)
 	}
-	visited, size, outside := uint64(0), 0, false
+	size, outside := 0, false
+	s.read.clear()
 	err = session.Scan(s.near, int(limit), part.reverse, func(key, value []byte) bool {
 		if outside = beyond(part, key); outside {
 			return false
 		}
-		visited++
 		size += len(key) + len(value)
-		return s.deliver(key, value) && size < scanPieceBytes
+		if s.rest.keysOnly {
+			value = nil
+		}
+		s.read.add(key, value)
+		return size < scanPieceBytes
 	})
-	s.c.eng.repay(session, err)
+	if lapsed := s.c.eng.repay(session, err); lapsed != nil {
+		s.read.clear()
+		if err == nil {
+			err = notAnswered(lapsed)
+		}
+	}
+	for i := range s.read.len() {
+		if !s.deliver(s.read.pair(i)) {
+			return nil
+		}
+	}
 	if err != nil {
 		if m != nil {
 			o := outcomeOf(err)
@@ -150,10 +166,35 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 		}
 		return err
 	}
-	if outside || visited < limit && size < scanPieceBytes && !s.ended {
+	if outside || s.read.len() < int(limit) && size < scanPieceBytes {
 		s.finished(part)
 	}
 	return nil
+}
+
+// pairs are copies of keys and values, one after the other.
+type pairs struct {
+	data []byte
+	ends []int // of each key and each value
+}
+
+func (p *pairs) clear()   { p.data, p.ends = p.data[:0], p.ends[:0] }
+func (p *pairs) len() int { return len(p.ends) / 2 }
+
+func (p *pairs) add(key, value []byte) {
+	p.data = append(p.data, key...)
+	p.ends = append(p.ends, len(p.data))
+	p.data = append(p.data, value...)
+	p.ends = append(p.ends, len(p.data))
+}
+
+func (p *pairs) pair(i int) (key, value []byte) {
+	begin := 0
+	if i > 0 {
+		begin = p.ends[2*i-1]
+	}
+	middle, end := p.ends[2*i], p.ends[2*i+1]
+	return p.data[begin:middle], p.data[middle:end]
 }
 
 // beyond says whether key lies past the far end of r.
@@ -269,7 +310,7 @@ const (
 func (c *core) size(memo *counting) (int64, error) {
 	memo.mu.Lock()
 	defer memo.mu.Unlock()
-	if memo.known && c.env.Now()-memo.at < countKeptFor {
+	if memo.known && c.env.Now()-memo.at < countKeptFor && c.eng.state() == nil {
 		return memo.value, nil
 	}
 	n := int64(0)

@@ -2,6 +2,7 @@ package computeserver
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func onSherman(t *testing.T) func(*Config) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Open = func() (index.Index, error) {
+		cfg.Open = func() (Opened, error) {
 			p, err := pool.Open(pool.Config{Env: env.Real(), Control: client, Devices: []verbs.Device{device}, Identity: testIndex, Limit: 10 * time.Second})
 			if err != nil {
 				return nil, err
@@ -73,7 +74,7 @@ func onSherman(t *testing.T) func(*Config) {
 			if err != nil {
 				return nil, err
 			}
-			return closing{ix, p}, nil
+			return &closing{ix, p}, nil
 		}
 	}
 }
@@ -84,12 +85,9 @@ type closing struct {
 	pool *pool.Pool
 }
 
-func (c closing) Close() error {
-	if err := c.Index.Close(); err != nil {
-		return err
-	}
-	return c.pool.Close()
-}
+func (c *closing) Close() error         { return errors.Join(c.Index.Close(), c.pool.Close()) }
+func (c *closing) Alive() error         { return c.pool.Alive() }
+func (c *closing) Condemn(reason error) { c.pool.Condemn(reason) }
 
 // The tests of scans and of maps that change, with a real tree below.
 

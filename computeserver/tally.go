@@ -35,6 +35,12 @@ func (t *tally) count(kind outcomeKind) {
 	t.total++
 }
 
+// recount counts a request of a slot as another kind than it was counted as.
+func (t *tally) recount(slot int, was, is outcomeKind) {
+	t.n[slot][was]--
+	t.n[slot][is]++
+}
+
 // front is what one front end counted.
 type front struct {
 	n       [maxSlots][outcomeKinds]atomic.Uint64

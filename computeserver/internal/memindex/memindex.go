@@ -5,6 +5,7 @@ package memindex
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,10 @@ type Store struct {
 	pairs            *btree.BTreeG[pair]
 	fault            atomic.Pointer[error]
 	hook             atomic.Pointer[func(key []byte)]
+	after            atomic.Pointer[func(key []byte)]
+	stuck            atomic.Pointer[string]
+	env              env.Env
+	openNow          []*Index // under mu
 }
 
 type pair struct{ key, value []byte }
@@ -29,7 +34,7 @@ type pair struct{ key, value []byte }
 // New makes an empty store for keys and values up to these lengths.
 func New(e env.Env, maxKey, maxValue int) *Store {
 	less := func(a, b pair) bool { return bytes.Compare(a.key, b.key) < 0 }
-	return &Store{maxKey: maxKey, maxValue: maxValue, mu: e.NewMutex(), pairs: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+	return &Store{env: e, maxKey: maxKey, maxValue: maxValue, mu: e.NewMutex(), pairs: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
 // Fail makes every operation return err; nil ends that.
@@ -57,22 +62,106 @@ func (s *Store) Len() int {
 	return s.pairs.Len()
 }
 
-// Open is an index over the store.
-func (s *Store) Open() index.Index { return &opened{store: s} }
-
-type opened struct {
-	store *Store
-	ops   atomic.Uint64
+// After makes every operation call f when it is done, outside of any lock; scans call it with the last key. Nil ends that.
+func (s *Store) After(f func(key []byte)) {
+	if f == nil {
+		s.after.Store(nil)
+		return
+	}
+	s.after.Store(&f)
 }
 
-func (o *opened) Session() (index.Session, error) {
+// Hang makes point operations on key wait until their session's limit is over or their index is condemned.
+func (s *Store) Hang(key string) { s.stuck.Store(&key) }
+
+// Lapse ends the leases of all indexes that were opened so far.
+func (s *Store) Lapse(reason string) {
+	err := fmt.Errorf("%s: %w", reason, index.ErrFenced)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.openNow {
+		o.lapsed.Store(&err)
+	}
+}
+
+// Open is an index over the store.
+func (s *Store) Open() *Index {
+	o := &Index{store: s, mu: s.env.NewMutex()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.openNow = append(s.openNow, o)
+	return o
+}
+
+// Index is an open index over a store.
+type Index struct {
+	store  *Store
+	ops    atomic.Uint64
+	lapsed atomic.Pointer[error]
+
+	mu       env.Mutex
+	sessions []*session // open ones
+	doom     error      // why it was condemned
+}
+
+// Session implements index.Index.
+func (o *Index) Session() (index.Session, error) {
 	if err := o.store.err(); err != nil {
 		return nil, err
 	}
-	return &session{o: o, s: o.store}, nil
+	x := &session{o: o, s: o.store, limit: index.DefaultLimit, condemned: o.store.env.NewEvent()}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.doom != nil {
+		return nil, o.doom
+	}
+	o.sessions = append(o.sessions, x)
+	return x, nil
 }
-func (o *opened) Stats() index.Stats { return index.Stats{Operations: o.ops.Load()} }
-func (o *opened) Close() error       { return nil }
+
+// Stats implements index.Index.
+func (o *Index) Stats() index.Stats { return index.Stats{Operations: o.ops.Load()} }
+
+// Close implements index.Index.
+func (o *Index) Close() error {
+	o.store.mu.Lock()
+	o.store.openNow = slices.DeleteFunc(o.store.openNow, func(other *Index) bool { return other == o })
+	o.store.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := len(o.sessions); n > 0 {
+		return fmt.Errorf("%d sessions are open", n)
+	}
+	return nil
+}
+
+// Alive says what Lapse said, or Condemn.
+func (o *Index) Alive() error {
+	if err := o.lapsed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Condemn ends what hangs and fails what comes after.
+func (o *Index) Condemn(reason error) {
+	err := fmt.Errorf("condemned: %w: %w", index.ErrFenced, reason)
+	o.lapsed.CompareAndSwap(nil, &err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.doom == nil {
+		o.doom = err
+	}
+	for _, x := range o.sessions {
+		x.condemned.Set()
+	}
+}
+
+func (o *Index) doomed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.doom
+}
 
 func (s *Store) err() error {
 	if e := s.fault.Load(); e != nil {
@@ -82,14 +171,22 @@ func (s *Store) err() error {
 }
 
 type session struct {
-	o *opened
-	s *Store
+	o         *Index
+	s         *Store
+	limit     time.Duration
+	condemned env.Event
 }
 
 func (x *session) begin(key []byte) error {
 	x.o.ops.Add(1)
 	if hook := x.s.hook.Load(); hook != nil {
 		(*hook)(key)
+	}
+	if stuck := x.s.stuck.Load(); stuck != nil && key != nil && *stuck == string(key) && !x.condemned.Wait(x.limit) {
+		return fmt.Errorf("access %q: %w", key, index.ErrTimeout)
+	}
+	if err := x.o.doomed(); err != nil {
+		return fmt.Errorf("access %q: %w", key, err)
 	}
 	if err := x.s.err(); err != nil {
 		return fmt.Errorf("access %q: %w", key, err)
@@ -100,10 +197,18 @@ func (x *session) begin(key []byte) error {
 	return nil
 }
 
+// end lets the test do something before the outcome of an operation is seen.
+func (x *session) end(key []byte) {
+	if f := x.s.after.Load(); f != nil {
+		(*f)(key)
+	}
+}
+
 func (x *session) Lookup(key, dst []byte) ([]byte, error) {
 	if err := x.begin(key); err != nil {
 		return dst, err
 	}
+	defer x.end(key)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	p, ok := x.s.pairs.Get(pair{key: key})
@@ -121,6 +226,7 @@ func (x *session) change(key, value []byte, allowed func(present bool) error) er
 	if len(value) > x.s.maxValue {
 		return index.ErrValueTooLong
 	}
+	defer x.end(key)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	_, present := x.s.pairs.Get(pair{key: key})
@@ -157,6 +263,7 @@ func (x *session) Delete(key []byte) error {
 	if err := x.begin(key); err != nil {
 		return err
 	}
+	defer x.end(key)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	if _, ok := x.s.pairs.Delete(pair{key: key}); !ok {
@@ -176,6 +283,8 @@ func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	tree := x.s.pairs.Copy()
 	x.s.mu.Unlock()
 	n := 0
+	var last []byte
+	defer func() { x.end(last) }()
 	each := func(p pair) bool {
 		if reverse && len(start) > 0 && bytes.Equal(p.key, start) {
 			return true
@@ -183,7 +292,7 @@ func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 		if n == limit {
 			return false
 		}
-		n++
+		n, last = n+1, p.key
 		return visit(p.key, p.value)
 	}
 	switch {
@@ -197,6 +306,12 @@ func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	return nil
 }
 
-func (x *session) SetLimit(time.Duration)   {}
-func (x *session) Counters() verbs.Counters { return verbs.Counters{} }
-func (x *session) Close() error             { return nil }
+func (x *session) SetLimit(limit time.Duration) { x.limit = limit }
+func (x *session) Counters() verbs.Counters     { return verbs.Counters{} }
+
+func (x *session) Close() error {
+	x.o.mu.Lock()
+	defer x.o.mu.Unlock()
+	x.o.sessions = slices.DeleteFunc(x.o.sessions, func(other *session) bool { return other == x })
+	return nil
+}

@@ -57,7 +57,7 @@ func New(c *config.Index, name, provider string, files *identity.Files) (*Memory
 
 // Open connects to all memory servers and opens the index, or makes it if it is new. The error wraps index.ErrDataLost if a memory
 // server came back without its content.
-func (m *Memory) Open(limit time.Duration) (index.Index, error) {
+func (m *Memory) Open(limit time.Duration) (*Index, error) {
 	design, err := index.Lookup(m.config.Design)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (m *Memory) Open(limit time.Duration) (index.Index, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the index: %w", err), p.Close())
 	}
-	return &withPool{i, p}, nil
+	return &Index{i, p}, nil
 }
 
 // Close ends the control path and the device. Indexes must be closed before.
@@ -89,13 +89,20 @@ func (m *Memory) Close() error {
 	return errors.Join(m.Control.Close(), m.device.Close())
 }
 
-// withPool is an index that closes its pool, too.
-type withPool struct {
+// Index is an open index and the pool that is its client's: it implements computeserver.Opened.
+type Index struct {
 	index.Index
 	pool *pool.Pool
 }
 
-func (w *withPool) Close() error { return errors.Join(w.Index.Close(), w.pool.Close()) }
+// Alive is nil while this client holds its leases on all memory servers; it wraps index.ErrFenced.
+func (i *Index) Alive() error { return i.pool.Alive() }
+
+// Condemn gives this client up; what remains to do is Close.
+func (i *Index) Condemn(reason error) { i.pool.Condemn(reason) }
+
+// Close closes the pool, too.
+func (i *Index) Close() error { return errors.Join(i.Index.Close(), i.pool.Close()) }
 
 // Maps is where a compute server gets its partition map: the home memory server.
 func (m *Memory) Maps() Maps { return Maps{m.maps} }

@@ -137,7 +137,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		log := l.config.Logger.With("server", name)
 		s, err := computeserver.New(computeserver.Config{
 			ID: id, Version: l.config.Version, Index: ix, SharesAll: design.SharesAll, Maps: m.Maps(),
-			Open:       func() (index.Index, error) { return m.Open(openLimit) },
+			Open:       func() (computeserver.Opened, error) { return m.Open(openLimit) },
 			ListenRESP: resp, ListenRPC: rpc, PasswordFile: l.config.PasswordFile, AllowNoPassword: l.config.PasswordFile == "",
 			Log: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
 		})

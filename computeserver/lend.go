@@ -1,0 +1,169 @@
+package computeserver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// session is a session and the index that it belongs to.
+type session struct {
+	index.Session
+	of Opened
+}
+
+// wakeAll lets every waiter look again. Called under mu.
+func (g *engine) wakeAll() {
+	for _, w := range g.waiting {
+		w.Set()
+	}
+	g.waiting = nil
+}
+
+// borrow lends a session for a moment; give it back with repay. It waits for at most limit.
+func (g *engine) borrow(limit time.Duration) (*session, error) {
+	g.mu.Lock()
+	if s := g.take(); s != nil { // the usual case
+		g.mu.Unlock()
+		return s, nil
+	}
+	deadline := env.Deadline(g.env, limit)
+	opening := env.Deadline(g.env, min(limit, notOpenWaitsAtMost))
+	for {
+		if g.stopped {
+			g.mu.Unlock()
+			return nil, errStopped
+		}
+		if s := g.take(); s != nil {
+			g.mu.Unlock()
+			return s, nil
+		}
+		switch {
+		case g.ix == nil && (env.Remaining(g.env, opening) == 0 || g.lost.Load() != nil):
+			err := g.why
+			g.mu.Unlock()
+			return nil, fmt.Errorf("the index is not open: %w", err)
+		case g.ix != nil && g.lent < g.max:
+			ix := g.ix
+			g.lent++
+			g.mu.Unlock()
+			return g.makeSession(ix)
+		case len(g.waiting) >= g.maxWaiting:
+			g.mu.Unlock()
+			return nil, errOverloaded
+		case env.Remaining(g.env, deadline) == 0:
+			g.mu.Unlock()
+			return nil, fmt.Errorf("no session was free for %v: %w", limit, errOverloaded)
+		}
+		until := deadline
+		if g.ix == nil {
+			until = opening
+		}
+		w := g.env.NewEvent()
+		g.waiting = append(g.waiting, w)
+		g.mu.Unlock()
+		w.Wait(env.Remaining(g.env, until))
+		g.mu.Lock()
+		g.forget(w)
+	}
+}
+
+// take lends an idle session, if there is one and its client holds its leases. Called under mu.
+func (g *engine) take() *session {
+	n := len(g.idle)
+	if g.ix == nil || n == 0 {
+		return nil
+	}
+	if err := g.ix.Alive(); err != nil { // what is not begun is not left unknown
+		g.breakDown(g.ix, err)
+		return nil
+	}
+	s := g.idle[n-1]
+	g.idle = g.idle[:n-1]
+	g.lent++
+	return s
+}
+
+// forget takes w out of the waiters. Called under mu.
+func (g *engine) forget(w env.Event) {
+	for i := range g.waiting {
+		if g.waiting[i] == w {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+func (g *engine) makeSession(ix Opened) (*session, error) {
+	s, err := ix.Session()
+	if err == nil {
+		s.SetLimit(g.limit)
+		return &session{s, ix}, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lent--
+	g.noteLost(err)
+	g.breakDown(ix, err)
+	return nil, fmt.Errorf("make a session: %w", err)
+}
+
+// repay gives a session back. err is the worst that it returned.
+//
+// It returns why nothing that the session gave may be answered: the client lost its leases, so others may have changed since, unseen
+// by it, what it read or cached. Whoever borrows asks here, after the last operation and before anything is answered, once for
+// all that the session did.
+func (g *engine) repay(s *session, err error) (lapsed error) {
+	lapsed = s.of.Alive()
+	if lapsed != nil && !kills(err) {
+		err = lapsed
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case s.of != g.ix: // it was given up meanwhile
+		g.discard(s)
+	case !kills(err):
+		g.deaths = 0
+		g.idle = append(g.idle, s)
+	default:
+		g.noteLost(err)
+		g.deaths++
+		if lapsed != nil || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
+			g.breakDown(s.of, err)
+		}
+		g.discard(s)
+	}
+	if g.lent--; g.lent == 0 && g.ix == nil {
+		g.wake.Set() // who closes the index waits for its sessions
+	}
+	if len(g.waiting) > 0 {
+		w := g.waiting[0]
+		g.waiting = g.waiting[1:]
+		w.Set()
+	}
+	return lapsed
+}
+
+// discard closes a session that is given up. Called under mu, which it gives up for the time.
+func (g *engine) discard(s *session) {
+	g.mu.Unlock()
+	_ = s.Close() // whatever it says
+	g.mu.Lock()
+}
+
+// kills says whether a session that returned err can be used no more.
+func kills(err error) bool { return err != nil && !isAnswer(err) }
+
+// isAnswer says whether err is one that leaves its session as it was.
+func isAnswer(err error) bool {
+	for _, answer := range []error{index.ErrNotFound, index.ErrExists, index.ErrKeyTooLong, index.ErrValueTooLong, index.ErrPoolFull, index.ErrNotOwner} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,44 @@
+package computeserver
+
+import (
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// unsure is a reply in respConn.out that came from the held session: it may be sent if the session's client still holds its leases
+// when the session goes back.
+type unsure struct {
+	from, to int
+	slot     int // of the command, for the tally
+	kind     rpcv1.Operation_Kind
+	code     rpcv1.Outcome_Code // OK, NOT_FOUND or ALREADY_EXISTS
+}
+
+// owes notes that what was replied since out had from bytes came from the held session.
+func (c *respConn) owes(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_Code) {
+	c.unsure = append(c.unsure, unsure{from, len(c.out), c.tally.slot, kind, code})
+}
+
+// takeBack puts errors into the places of the replies that came from the held session, whose client lost its leases.
+func (c *respConn) takeBack(lapsed error) {
+	rebuilt := make([]byte, 0, 2*len(c.out))
+	from, moved := 0, 0
+	for _, u := range c.unsure {
+		moved = c.moveHoles(moved, u.from, len(rebuilt)-from)
+		rebuilt = append(rebuilt, c.out[from:u.from]...)
+		o := &rpcv1.Outcome{Code: u.code}
+		rebuilt = appendFailure(rebuilt, withheld(u.kind, o, lapsed))
+		from = u.to
+		c.tally.recount(u.slot, kindOf(o), outcomeError)
+	}
+	c.moveHoles(moved, len(c.out), len(rebuilt)-from)
+	c.out = append(rebuilt, c.out[from:]...)
+}
+
+// moveHoles moves the holes of what was set aside, from the given one on and up to a place in out, by so many bytes. It returns the first
+// that lies beyond.
+func (c *respConn) moveHoles(first, upTo, by int) int {
+	for ; first < len(c.aside.holes) && c.aside.holes[first].at <= upTo; first++ {
+		c.aside.holes[first].at += by
+	}
+	return first
+}
