@@ -36,6 +36,7 @@ func Run(t *testing.T, s Suite) {
 			t.Run("SmallTree", r.smallTree)
 			t.Run("Scans", r.scans)
 			t.Run("Processes", r.processes)
+			t.Run("Killed", r.killed)
 			t.Run("Cost", r.cost)
 			t.Run("Full", r.full)
 			t.Run("Format", r.format)

@@ -34,7 +34,8 @@ type order struct {
 	Options index.Options
 	Child   int
 	Seed    uint64
-	Each    int // keys
+	Each    int  // keys
+	Writer  bool // it writes until it is killed
 }
 
 // Main is TestMain of a design's tests.
@@ -121,6 +122,9 @@ func (o *order) run() error {
 	s, err := x.Session()
 	if err != nil {
 		return err
+	}
+	if o.Writer {
+		return o.writeOn(p, s)
 	}
 	if err := o.write(s); err != nil {
 		return err
