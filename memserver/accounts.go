@@ -1,16 +1,11 @@
-//env:real the control service answers each call on a goroutine of gRPC
-
 package memserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"sync"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
@@ -18,58 +13,40 @@ import (
 var errStore = errors.New("the ledger cannot be stored")
 
 // accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So whenever the lock is free,
-// what is in memory is what is stored, but for chunks and places that were zeroed since.
+// what is in memory is what is stored, but for what was noted since.
+//
+// Leases and unfinished fences live under the same lock, so that a lease is extended before its client is fenced or not at all.
 type accounts struct {
-	path string // of the stored ledger; empty = it is not stored
+	store store // nil = it is not stored
 
-	mu     sync.Mutex
+	mu     env.Mutex
 	ledger *ledger.Ledger
 	stored []byte // as it was stored last
 	spare  []byte // room for the next
-
-	cleaned    chan struct{}            // closed and replaced when something was zeroed
-	newMap     map[string]chan struct{} // by index that somebody waits for: closed when its map changes or it goes
-	newMapWait int                      // how many wait
+	leases leases
+	fences fences
 }
 
-// newAccounts starts from a new ledger, which it stores, or from the one at path, where the region was found with content.
-// dir = "" keeps the ledger in memory only.
-func newAccounts(dir string, r *region) (*accounts, error) {
-	a := &accounts{cleaned: make(chan struct{}), newMap: map[string]chan struct{}{}}
-	if dir != "" {
-		a.path = filepath.Join(dir, ledgerFile)
-	}
-	shape := ledger.Shape{
-		Incarnation: r.incarnation, ChunkBytes: r.chunkBytes, Chunks: r.chunks(), Slots: superblockSlots, Locks: r.lockBytes / 2,
-	}
-	var err error
-	if r.existed {
-		a.ledger, a.stored, err = loadLedger(a.path, shape)
-		return a, err
-	}
-	if a.ledger, err = ledger.New(shape); err != nil {
+// store keeps the ledger beyond the process.
+type store interface {
+	// save replaces what is stored by b, all of it or nothing, and keeps nothing of b.
+	save(b []byte) error
+}
+
+// newAccounts starts from a new ledger, which it stores.
+func newAccounts(e env.Env, s store, shape ledger.Shape) (*accounts, error) {
+	l, err := ledger.New(shape)
+	if err != nil {
 		return nil, err
 	}
+	a := &accounts{store: s, mu: e.NewMutex(), ledger: l}
 	return a, a.change(func(*ledger.Ledger) error { return nil })
 }
 
-func loadLedger(path string, shape ledger.Shape) (*ledger.Ledger, []byte, error) {
-	const advice = "without its ledger the region cannot be used: start again with empty data and state directories"
-	stored, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the region is there, its ledger is not: %w; %s", err, advice)
-	}
+// foundAccounts starts from a ledger that was stored.
+func foundAccounts(e env.Env, s store, stored []byte) (*accounts, error) {
 	l, err := ledger.Decode(stored)
-	if errors.Is(err, ledger.ErrVersion) {
-		return nil, nil, fmt.Errorf("ledger %s: %w; run the program that wrote it, or drain the server and start again with empty directories", path, err)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("ledger %s: %w; %s", path, err, advice)
-	}
-	if have := l.Shape(); have != shape {
-		return nil, nil, fmt.Errorf("ledger %s is of another region: it has %+v, the region %+v; %s", path, have, shape, advice)
-	}
-	return l, stored, nil
+	return &accounts{store: s, mu: e.NewMutex(), ledger: l, stored: stored}, err
 }
 
 // read shows the ledger to f, which must not change it nor keep anything of it.
@@ -79,11 +56,21 @@ func (a *accounts) read(f func(*ledger.Ledger)) {
 	f(a.ledger)
 }
 
+// note lets f change what need not be stored at once: what is forgotten by that is done again.
+func (a *accounts) note(f func(*ledger.Ledger)) { a.read(f) }
+
 // change makes one change and stores it. f leaves the ledger as it was if it returns an error; change returns that error.
-func (a *accounts) change(f func(*ledger.Ledger) error) error {
+func (a *accounts) change(f func(*ledger.Ledger) error) error { return a.changeThen(f, nil) }
+
+// changeThen is change; once the change is stored, and before anybody sees it, it calls then.
+func (a *accounts) changeThen(f func(*ledger.Ledger) error, then func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.changeLocked(f)
+	err := a.changeLocked(f)
+	if err == nil && then != nil {
+		then()
+	}
+	return err
 }
 
 func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
@@ -94,8 +81,8 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 		}
 	}()
 	err := f(a.ledger)
-	returned = true
 	if err != nil {
+		returned = true
 		return err
 	}
 	if invariants.Enabled {
@@ -103,24 +90,15 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 		invariants.Check(broken == nil, "ledger: %v", broken)
 	}
 	next := a.ledger.Append(a.spare[:0])
-	if err := a.save(next); err != nil {
+	if a.store != nil {
+		err = a.store.save(next)
+	}
+	returned = true
+	if err != nil {
 		return a.undo(err)
 	}
 	a.spare, a.stored = a.stored, next
 	return nil
-}
-
-// save replaces the stored ledger. Nothing is flushed to a device: the ledger must outlive the process, not the machine, whose
-// restart the region does not outlive either (see bootID).
-func (a *accounts) save(b []byte) error {
-	if a.path == "" {
-		return nil
-	}
-	temporary := a.path + ".new"
-	if err := os.WriteFile(temporary, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, a.path)
 }
 
 // undo goes back to the stored ledger, and says why.
@@ -135,67 +113,4 @@ func (a *accounts) undo(cause error) error {
 	}
 	a.ledger = l
 	return cause
-}
-
-// changeCleaned is change, but waits while all that is left is being zeroed.
-func (a *accounts) changeCleaned(ctx context.Context, f func(*ledger.Ledger) error) error {
-	for {
-		a.mu.Lock()
-		err := a.changeLocked(f)
-		cleaned := a.cleaned
-		a.mu.Unlock()
-		if !errors.Is(err, ledger.ErrCleaning) {
-			return err
-		}
-		select {
-		case <-cleaned:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
-		}
-	}
-}
-
-// maxMapWaiters bounds how many calls wait for a partition map at once.
-const maxMapWaiters = 4096
-
-// errTooManyWaiters is returned when too many calls wait for partition maps.
-var errTooManyWaiters = fmt.Errorf("%w: %d calls wait for partition maps; ask without waiting", ledger.ErrExhausted, maxMapWaiters)
-
-// partitionMap reads the map of an index; if its generation is not above newerThan, it waits for a newer one until ctx ends and
-// then returns whichever is there.
-func (a *accounts) partitionMap(ctx context.Context, index string, newerThan uint64) (generation uint64, bytes []byte, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for {
-		generation, bytes, err = a.ledger.Map(index)
-		if err != nil || generation > newerThan || ctx.Err() != nil {
-			return generation, bytes, err
-		}
-		if a.newMapWait >= maxMapWaiters {
-			return 0, nil, errTooManyWaiters
-		}
-		changed := a.newMap[index]
-		if changed == nil {
-			changed = make(chan struct{})
-			a.newMap[index] = changed
-		}
-		a.newMapWait++
-		a.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-		a.mu.Lock()
-		a.newMapWait--
-	}
-}
-
-// mapChanged wakes who waits for the map of an index.
-func (a *accounts) mapChanged(index string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if changed := a.newMap[index]; changed != nil {
-		close(changed)
-		delete(a.newMap, index)
-	}
 }

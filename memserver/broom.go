@@ -13,6 +13,7 @@ import (
 // Admit or AllocateChunk waits on an otherwise full server.
 type broom struct {
 	accounts *accounts
+	waits    *waits
 	region   *region
 	log      *slog.Logger
 	wake     chan struct{} // of one element
@@ -21,8 +22,8 @@ type broom struct {
 // progressEvery is how often the log says how far zeroing is.
 const progressEvery = 10 * time.Second
 
-func newBroom(a *accounts, r *region, log *slog.Logger) *broom {
-	b := &broom{accounts: a, region: r, log: log, wake: make(chan struct{}, 1)}
+func newBroom(a *accounts, w *waits, r *region, log *slog.Logger) *broom {
+	b := &broom{accounts: a, waits: w, region: r, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
 }
@@ -94,16 +95,14 @@ func (b *broom) step() bool {
 	default:
 		return false
 	}
-	a := b.accounts
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if isPlace {
-		a.ledger.CleanedPlace(slot)
-	} else {
-		a.ledger.CleanedChunk(number)
-	}
-	close(a.cleaned)
-	a.cleaned = make(chan struct{})
+	b.accounts.note(func(l *ledger.Ledger) {
+		if isPlace {
+			l.CleanedPlace(slot)
+		} else {
+			l.CleanedChunk(number)
+		}
+	})
+	b.waits.wasCleaned()
 	return true
 }
 

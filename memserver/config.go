@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 )
 
 // Config says what a memory server is. Zero fields have the default that their comment names.
@@ -21,8 +22,9 @@ type Config struct {
 	// DataDir on a hugetlbfs needs one. Empty = DataDir.
 	StateDir string
 
-	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge pages); the first chunk's
-	// room is header and superblocks. At least two chunks.
+	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge pages). The first chunk's room is
+	// header, superblocks and repair records, of 16 times LockTableBytes in all; where chunks are small and locks many, more
+	// chunks' room is. At least one chunk must be left.
 	MemoryBytes uint64
 
 	// ChunkBytes is what is handed out at once: a power of two from MinChunkBytes to MaxChunkBytes. 0 = DefaultChunkBytes.
@@ -30,6 +32,10 @@ type Config struct {
 
 	// LockTableBytes is the size of the lock region, a multiple of 8; two bytes a lock. 0 = DefaultLockTableBytes.
 	LockTableBytes uint64
+
+	// Lease is how long a client may go without renewing; then it is fenced. In whole milliseconds, from MinLease to MaxLease. 0 =
+	// DefaultLease. It may be changed with a restart: leases of the former length are waited out.
+	Lease time.Duration
 
 	// Reserve takes all memory at the start, so that a lack of it is an error then and not the end of the process later.
 	// On a hugetlbfs the kernel reserves in any case.
@@ -60,6 +66,13 @@ type Config struct {
 const (
 	DefaultChunkBytes     = 8 << 20
 	DefaultLockTableBytes = 256 << 10
+	DefaultLease          = 10 * time.Second
+)
+
+// Bounds of Config.Lease.
+const (
+	MinLease = 100 * time.Millisecond
+	MaxLease = time.Hour
 )
 
 const (
@@ -75,6 +88,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.LockTableBytes == 0 {
 		c.LockTableBytes = DefaultLockTableBytes
 	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
 	if c.Version == "" {
 		c.Version = "unknown"
 	}
@@ -88,8 +104,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.ChunkBytes&(c.ChunkBytes-1) != 0 || c.ChunkBytes < MinChunkBytes || c.ChunkBytes > MaxChunkBytes {
 		bad("ChunkBytes is %d; powers of two from %d to %d are possible", c.ChunkBytes, MinChunkBytes, MaxChunkBytes)
-	} else if c.MemoryBytes < 2*c.ChunkBytes || c.MemoryBytes > maxMemoryBytes {
-		bad("MemoryBytes is %d; from two chunks (%d) to %d are possible", c.MemoryBytes, 2*c.ChunkBytes, uint64(maxMemoryBytes))
+	} else if least := leastMemory(c.ChunkBytes, c.LockTableBytes); c.MemoryBytes < least || c.MemoryBytes > maxMemoryBytes {
+		bad("MemoryBytes is %d; from %d chunks (%d) to %d are possible, the first %d of them for header, superblocks and repair records of "+
+			"%d locks", c.MemoryBytes, least/c.ChunkBytes, least, uint64(maxMemoryBytes), least/c.ChunkBytes-1, c.LockTableBytes/2)
+	}
+	if c.Lease < MinLease || c.Lease > MaxLease || c.Lease%time.Millisecond != 0 {
+		bad("Lease is %v; whole milliseconds from %v to %v are possible", c.Lease, MinLease, MaxLease)
 	}
 	if c.LockTableBytes%8 != 0 || c.LockTableBytes > maxLockTableBytes {
 		bad("LockTableBytes is %d; multiples of 8 up to %d are possible", c.LockTableBytes, maxLockTableBytes)
@@ -135,8 +155,13 @@ func loopback(address string) bool {
 func (c *Config) shape(pageSize uint64) (header, error) {
 	unit := max(c.ChunkBytes, pageSize)
 	h := header{dataBytes: c.MemoryBytes / unit * unit, chunkBytes: c.ChunkBytes, lockBytes: c.LockTableBytes, slots: superblockSlots, boot: bootID()}
-	if h.dataBytes < 2*c.ChunkBytes {
-		return header{}, fmt.Errorf("MemoryBytes %d is less than two chunks in whole pages of %d", c.MemoryBytes, pageSize)
+	if least := leastMemory(c.ChunkBytes, c.LockTableBytes); h.dataBytes < least {
+		return header{}, fmt.Errorf("MemoryBytes %d is less than %d chunks in whole pages of %d", c.MemoryBytes, least/c.ChunkBytes, pageSize)
 	}
 	return h, nil
+}
+
+// leastMemory is a data region with one chunk to hand out.
+func leastMemory(chunkBytes, lockBytes uint64) uint64 {
+	return chunksStart(chunkBytes, min(lockBytes, maxLockTableBytes)) + chunkBytes
 }

@@ -5,13 +5,11 @@ package memserver
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // maxMapWait is how long a GetMap may wait.
@@ -22,21 +20,12 @@ const maxMapWait = 30 * time.Second
 type service struct {
 	rpcv1.UnimplementedMemoryServer
 
-	version   string
-	region    *region
-	accounts  *accounts
-	tokens    *tokens
-	broom     *broom
-	providers []provider
-	stopping  context.Context // ends when the server shuts down: nobody waits for a map any more
-	log       *slog.Logger
-}
-
-// provider is a transport that the server offers.
-type provider struct {
-	name    string
-	address string
-	server  verbs.Server
+	*core
+	version  string
+	region   *region
+	waits    *waits
+	broom    *broom
+	stopping context.Context // ends when the server shuts down: nobody waits for a map any more
 }
 
 // Describe implements rpcv1.MemoryServer. A client of an index sees only that index.
@@ -71,22 +60,10 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 	return reply, nil
 }
 
-// connections counts the connections of each index. Disconnect shows every peer to its argument, which here matches none.
-func (c *service) connections() map[string]int {
-	count := map[string]int{}
-	for _, p := range c.providers {
-		p.server.Disconnect(func(peer verbs.Peer) bool {
-			count[peer.Index]++
-			return false
-		})
-	}
-	return count
-}
-
 // Admit implements rpcv1.MemoryServer.
 func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.AdmitReply, error) {
 	var existed bool
-	err := c.accounts.changeCleaned(ctx, func(l *ledger.Ledger) (err error) {
+	err := c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
 		existed, err = l.Admit(r.Index, r.QuotaChunks, r.Locks)
 		return err
 	})
@@ -97,24 +74,13 @@ func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.Admi
 	return &rpcv1.AdmitReply{Incarnation: c.region.incarnation, Existed: existed}, nil
 }
 
-// Evict implements rpcv1.MemoryServer. First nobody gets in any more, then those who are in are cut, then what they used is
-// taken: a crash in between leaves the index admitted, and the operator evicts it again.
+// Evict implements rpcv1.MemoryServer.
 func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictReply, error) {
-	c.tokens.block(r.Index)
-	defer c.tokens.unblock(r.Index)
-	cut := 0
-	for _, p := range c.providers {
-		cut += p.server.Disconnect(func(peer verbs.Peer) bool { return peer.Index == r.Index })
-	}
-	var freed uint64
-	err := c.accounts.change(func(l *ledger.Ledger) error {
-		freed = l.Evict(r.Index)
-		return nil
-	})
+	freed, cut, err := c.evict(r.Index)
 	if err != nil {
 		return nil, err
 	}
-	c.accounts.mapChanged(r.Index)
+	c.waits.mapChanged(r.Index)
 	c.broom.nudge()
 	c.log.Info("evicted index", "index", r.Index, "freed_chunks", freed, "connections_cut", cut)
 	return &rpcv1.EvictReply{FreedChunks: freed}, nil
@@ -134,8 +100,7 @@ func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.
 	return &rpcv1.RegisterReply{Client: uint32(id)}, nil
 }
 
-// Connect implements rpcv1.MemoryServer. The token is made under the ledger's lock, so that it is made either before the
-// index is evicted, and voided with the others, or not at all.
+// Connect implements rpcv1.MemoryServer.
 func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.ConnectReply, error) {
 	client, err := clientID(r.Client)
 	if err != nil {
@@ -145,40 +110,83 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 	if p == nil {
 		return nil, fmt.Errorf("%w: this server does not offer %q; Describe says what it offers", ledger.ErrInvalid, r.Provider)
 	}
-	var index ledger.Index
-	var token verbs.Token
-	c.accounts.read(func(l *ledger.Ledger) {
-		if index, err = l.Index(r.Index); err == nil {
-			token, err = c.tokens.issue(verbs.Peer{Index: r.Index, Client: client}, p.name)
-		}
-	})
+	index, token, err := c.connect(r.Index, client, p)
 	if err != nil {
 		return nil, err
 	}
 	return &rpcv1.ConnectReply{
-		Token:            token[:],
-		Address:          p.address,
-		Incarnation:      c.region.incarnation,
-		SuperblockOffset: superblockOffset(index.Slot),
-		LockOffset:       2 * index.FirstLock,
-		Locks:            index.Locks,
-		ChunkBytes:       c.region.chunkBytes,
+		Token:             token[:],
+		Address:           p.address,
+		Incarnation:       c.region.incarnation,
+		SuperblockOffset:  superblockOffset(index.Slot),
+		LockOffset:        2 * index.FirstLock,
+		Locks:             index.Locks,
+		ChunkBytes:        c.region.chunkBytes,
+		RepairOffset:      repairOffset(index.FirstLock),
+		LeaseMilliseconds: uint32(c.lease / time.Millisecond),
 	}, nil
 }
 
-func (c *service) provider(name string) *provider {
-	for i := range c.providers {
-		if c.providers[i].name == name {
-			return &c.providers[i]
-		}
+// Renew implements rpcv1.MemoryServer.
+func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewReply, error) {
+	client, err := clientID(r.Client)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	lease, err := c.renew(r.Index, client)
+	if err != nil {
+		return nil, err
+	}
+	return &rpcv1.RenewReply{LeaseMilliseconds: uint32(lease / time.Millisecond)}, nil
 }
 
-// clientID reads a client's id, which is 16 bits wide and never 0.
+// Bounds of how long a Fence may wait for clients to become quiet. It ends before its caller gives up, so that he hears who is left.
+const (
+	maxFenceWait = 30 * time.Second
+	fenceAnswer  = 20 * time.Millisecond // for the way back, or a tenth of what the caller gives
+)
+
+// Fence implements rpcv1.MemoryServer.
+func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.FenceReply, error) {
+	ids := make([]uint16, 0, min(len(r.Clients), maxFenced))
+	for _, v := range r.Clients[:min(len(r.Clients), maxFenced+1)] {
+		client, err := clientID(v)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, client)
+	}
+	limit := maxFenceWait
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		limit = min(limit, left-max(fenceAnswer, left/10))
+	}
+	locks, err := c.fence(r.Index, ids, limit)
+	if err != nil {
+		return nil, err
+	}
+	return &rpcv1.FenceReply{Locks: uint32(locks)}, nil
+}
+
+// ListClients implements rpcv1.MemoryServer.
+func (c *service) ListClients(_ context.Context, r *rpcv1.ListClientsRequest) (*rpcv1.ListClientsReply, error) {
+	var clients []ledger.Client
+	var err error
+	c.accounts.read(func(l *ledger.Ledger) { clients, err = l.Clients(r.Index, r.Name) })
+	if err != nil {
+		return nil, err
+	}
+	reply := &rpcv1.ListClientsReply{}
+	for _, client := range clients {
+		reply.Clients = append(reply.Clients, &rpcv1.ClientUse{Client: uint32(client.ID), Name: client.Name, Fenced: client.Fenced})
+	}
+	return reply, nil
+}
+
+// clientID reads a client's id.
 func clientID(v uint32) (uint16, error) {
-	if v == 0 || v > 1<<16-1 {
-		return 0, fmt.Errorf("%w: client %d; Register at the index's home server gives an id of 1 to 65535", ledger.ErrInvalid, v)
+	if v == 0 || v > ledger.MaxClients {
+		return 0, fmt.Errorf("%w: client %d; Register at the index's home server gives an id of 1 to %d", ledger.ErrInvalid, v, ledger.MaxClients)
 	}
 	return uint16(v), nil
 }
@@ -190,26 +198,27 @@ func (c *service) AllocateChunk(ctx context.Context, r *rpcv1.AllocateChunkReque
 		return nil, err
 	}
 	var number uint32
-	err = c.accounts.changeCleaned(ctx, func(l *ledger.Ledger) (err error) {
+	err = c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(r.Index, client)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &rpcv1.AllocateChunkReply{Offset: uint64(number) * c.region.chunkBytes}, nil
+	return &rpcv1.AllocateChunkReply{Offset: c.region.chunkOffset(number)}, nil
 }
 
 // FreeChunk implements rpcv1.MemoryServer.
 func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv1.FreeChunkReply, error) {
-	if _, err := clientID(r.Client); err != nil {
+	client, err := clientID(r.Client)
+	if err != nil {
 		return nil, err
 	}
-	number := r.Offset / c.region.chunkBytes
-	if r.Offset%c.region.chunkBytes != 0 || number > uint64(c.region.chunks()) {
+	number := c.region.chunkAt(r.Offset)
+	if number == 0 {
 		return nil, fmt.Errorf("%w: no chunk starts at offset %#x; chunks start at multiples of %#x", ledger.ErrNotOwned, r.Offset, c.region.chunkBytes)
 	}
-	err := c.accounts.change(func(l *ledger.Ledger) error { return l.Free(r.Index, uint32(number)) })
+	err = c.accounts.change(func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +232,7 @@ func (c *service) GetMap(ctx context.Context, r *rpcv1.GetMapRequest) (*rpcv1.Ma
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(c.stopping, cancel)()
-	generation, bytes, err := c.accounts.partitionMap(waiting, r.Index, r.NewerThan)
+	generation, bytes, err := c.waits.partitionMap(waiting, c.accounts, r.Index, r.NewerThan)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +247,7 @@ func (c *service) SwapMap(_ context.Context, r *rpcv1.SwapMapRequest) (*rpcv1.Ma
 	if err != nil {
 		return nil, err
 	}
-	c.accounts.mapChanged(r.Index)
+	c.waits.mapChanged(r.Index)
 	c.log.Info("partition map changed", "index", r.Index, "generation", r.Generation)
 	return &rpcv1.MapReply{Generation: r.Generation, Map: r.Map}, nil
 }

@@ -78,6 +78,19 @@ func TestRights(t *testing.T) {
 			}
 			return err2
 		},
+		"Renew": func(m rpcv1.MemoryClient) error {
+			must(operator.Connect(t.Context(), &rpcv1.ConnectRequest{Index: index, Client: 1, Provider: "tcp"}))
+			_, err := m.Renew(t.Context(), &rpcv1.RenewRequest{Index: index, Client: 1})
+			return err
+		},
+		"Fence": func(m rpcv1.MemoryClient) error {
+			_, err := m.Fence(t.Context(), &rpcv1.FenceRequest{Index: index, Clients: []uint32{2}})
+			return err
+		},
+		"ListClients": func(m rpcv1.MemoryClient) error {
+			_, err := m.ListClients(t.Context(), &rpcv1.ListClientsRequest{Index: index})
+			return err
+		},
 		"GetMap": func(m rpcv1.MemoryClient) error {
 			_, err := m.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: index})
 			return err
@@ -178,9 +191,10 @@ func TestBadRequests(t *testing.T) {
 		return err
 	}
 	wantCode(t, "header", free(0), codes.NotFound)
-	wantCode(t, "inside a chunk", free(1<<20+8), codes.NotFound, "0x100008")
-	wantCode(t, "free chunk", free(7<<20), codes.NotFound)
-	wantCode(t, "beyond the end", free(8<<20), codes.NotFound)
+	wantCode(t, "repair records", free(4<<20), codes.NotFound, "0x400000")
+	wantCode(t, "inside a chunk", free(6<<20+8), codes.NotFound, "0x600008")
+	wantCode(t, "free chunk", free(11<<20), codes.NotFound)
+	wantCode(t, "beyond the end", free(12<<20), codes.NotFound)
 	wantCode(t, "far beyond the end", free(1<<63), codes.NotFound)
 	wantCode(t, "number beyond 32 bits", free((1<<32+1)<<20), codes.NotFound)
 	_, err = m.Connect(ctx, &rpcv1.ConnectRequest{Index: "a", Client: 1, Provider: "pigeon"})
@@ -243,9 +257,9 @@ func TestMaps(t *testing.T) {
 			out <- answer{g, err}
 		}()
 		for { // until the call waits in the server
-			s.control.accounts.mu.Lock()
-			n := s.control.accounts.newMapWait
-			s.control.accounts.mu.Unlock()
+			s.control.waits.mu.Lock()
+			n := s.control.waits.mapCalls
+			s.control.waits.mu.Unlock()
 			if n == 1 {
 				return out
 			}

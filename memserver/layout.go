@@ -12,13 +12,17 @@ import (
 //	offset         size        what
 //	0              4 KiB       header page: not given to anybody
 //	4 KiB          64 x 4 KiB  superblock slots, one for each index
-//	260 KiB        ...         unused, up to the size of a chunk
-//	1 x chunk      chunk       chunk 1
-//	2 x chunk      chunk       chunk 2
+//	260 KiB        32 x locks  repair records, one for each lock of the lock region
+//	...            ...         unused, up to a multiple of the chunk size
+//	f              chunk       chunk 1
+//	f + 1 x chunk  chunk       chunk 2
 //	...
 //
-// Chunk n lies at offset n x chunk size, so chunk 0 is the one that holds header and superblocks and is never handed out. In a
-// tmpfs its unused part takes no memory. Offset 0 is nobody's, so that address 0 can be nil.
+// f is the first multiple of the chunk size behind the repair records: one chunk, unless chunks are small and locks many. In a tmpfs the
+// unused part before it takes no memory. Offset 0 is nobody's, so that address 0 can be nil.
+//
+// The repair record of lock n says what the lock's holder is about, so that it can be put right if he is fenced; its content is
+// the index's.
 //
 // The lock region (verbs.RegionLocks) is a file of its own: 16-bit locks and nothing else.
 //
@@ -36,15 +40,17 @@ import (
 //	    56    16  boot id of the machine that wrote the content; zero = not known
 const (
 	regionMagic   = "dmRegion"
-	regionVersion = 1
+	regionVersion = 2
 	headerSize    = 72
 
 	pageBytes       = 4096
 	superblockBytes = 4096
 	superblockSlots = 64
 	superblockStart = pageBytes
+	repairBytes     = 32 // of a repair record
+	repairStart     = superblockStart + superblockSlots*superblockBytes
 
-	// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes. The header and all superblocks fit into the smallest.
+	// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes.
 	MinChunkBytes = 1 << 20
 	MaxChunkBytes = 1 << 30
 )
@@ -117,3 +123,30 @@ func (h *header) sameShape(want *header) error {
 }
 
 func superblockOffset(slot int) uint64 { return superblockStart + uint64(slot)*superblockBytes }
+
+// repairOffset is where the repair record of a lock lies in the data region.
+func repairOffset(lock uint64) uint64 { return repairStart + lock*repairBytes }
+
+// chunksStart is where chunk 1 lies.
+func chunksStart(chunkBytes, lockBytes uint64) uint64 {
+	return roundUp(repairOffset(lockBytes/2), chunkBytes)
+}
+
+// chunkOffset is where a chunk lies.
+func (h *header) chunkOffset(number uint32) uint64 {
+	return chunksStart(h.chunkBytes, h.lockBytes) + uint64(number-1)*h.chunkBytes
+}
+
+// chunkAt is the number of the chunk that lies at offset; 0 if none does.
+func (h *header) chunkAt(offset uint64) uint32 {
+	start := chunksStart(h.chunkBytes, h.lockBytes)
+	if offset < start || (offset-start)%h.chunkBytes != 0 || (offset-start)/h.chunkBytes >= uint64(h.chunks()) {
+		return 0
+	}
+	return uint32((offset-start)/h.chunkBytes) + 1
+}
+
+// chunks is how many can be handed out.
+func (h *header) chunks() uint32 {
+	return uint32((h.dataBytes - chunksStart(h.chunkBytes, h.lockBytes)) / h.chunkBytes)
+}

@@ -15,15 +15,45 @@ func TestHeader(t *testing.T) {
 			t.Errorf("%#x at offset %d, want %#x", got, offset, want)
 		}
 	}
-	if string(b[:8]) != "dmRegion" || b[8] != 1 || headerSize != len(b) {
+	if string(b[:8]) != "dmRegion" || b[8] != 2 || headerSize != len(b) {
 		t.Errorf("header %q", b[:16])
 	}
 	if h, err := decodeHeader(b[:]); err != nil || h != sampleHeader {
 		t.Errorf("%+v, %v", h, err)
 	}
-	if superblockOffset(0) != 4096 || superblockOffset(63)+superblockBytes > MinChunkBytes {
-		t.Error("superblocks do not fit before the first chunk")
+	if superblockOffset(0) != 4096 || superblockOffset(63)+superblockBytes != repairOffset(0) || repairOffset(0) != 260<<10 || repairOffset(3) != 260<<10+96 {
+		t.Error("superblocks or repair records lie elsewhere")
 	}
+}
+
+// TestChunksLieBehindTheRepairRecords: the first multiple of the chunk size behind them, and numbers count from there.
+func TestChunksLieBehindTheRepairRecords(t *testing.T) {
+	f := func(chunkBytes, lockBytes, dataBytes, start uint64, chunks uint32) {
+		t.Helper()
+		h := header{chunkBytes: chunkBytes, lockBytes: lockBytes, dataBytes: dataBytes}
+		if got := h.chunkOffset(1); got != start || got < repairOffset(lockBytes/2) || got%chunkBytes != 0 {
+			t.Errorf("chunk 1 lies at %#x, want %#x", got, start)
+		}
+		if h.chunks() != chunks {
+			t.Errorf("%d chunks, want %d", h.chunks(), chunks)
+		}
+		for n := uint32(1); n <= chunks; n++ {
+			if at := h.chunkOffset(n); h.chunkAt(at) != n || h.chunkAt(at+8) != 0 || at+chunkBytes > dataBytes {
+				t.Errorf("chunk %d lies at %#x, where chunk %d is", n, at, h.chunkAt(at))
+			}
+		}
+		for _, at := range []uint64{0, start - chunkBytes, dataBytes, dataBytes + chunkBytes, 1 << 63} {
+			if n := h.chunkAt(at); n != 0 {
+				t.Errorf("chunk %d lies at %#x", n, at)
+			}
+		}
+	}
+	f(8<<20, 256<<10, 64<<20, 8<<20, 7)
+	f(1<<20, 256<<10, 12<<20, 5<<20, 7)
+	f(1<<20, 8, 2<<20, 1<<20, 1)
+	f(1<<20, 47<<10+512, 2<<20, 1<<20, 1) // the repair records end where chunk 1 begins, but for a few bytes
+	f(1<<20, 47<<10+768, 3<<20, 1<<20, 2) // exactly there
+	f(1<<20, 48<<10, 3<<20, 2<<20, 1)
 }
 
 // TestHeaderDamage flips every bit: none goes unnoticed.

@@ -41,7 +41,11 @@ var (
 	descIndexQuota   = describe("index_chunks_quota", "Chunks that an index may own.", "index")
 	descIndexUsed    = describe("index_chunks_used", "Chunks that an index owns.", "index")
 	descIndexLocks   = describe("index_locks", "16-bit locks of an index.", "index")
-	descIndexClients = describe("index_clients", "Clients that an index has registered here.", "index")
+	descIndexClients = describe("index_clients", "Clients of an index that are known here and not fenced.", "index")
+	descIndexFenced  = describe("index_fenced_clients", "Clients of an index that are fenced here, ever.", "index")
+	descUnfinished   = describe("unfinished_fences", "Fenced clients of which something may still take effect, or that locks still name.")
+	descExpired      = describe("expired_leases_total", "Leases that ended because nobody renewed them.")
+	descTurned       = describe("repair_locks_total", "Locks of fenced clients that were turned to REPAIR.")
 	descIndexConns   = describe("index_connections", "Connections of an index to this server's memory.", "index")
 	descIndexMap     = describe("index_map_generation", "Generation of the partition map that is kept here; 0 = none.", "index")
 	descTLSFailed    = describe("tls_reload_failed", "1 while the newest TLS files cannot be used and older ones are in force.")
@@ -83,9 +87,18 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	count := func(d *prometheus.Desc, n uint64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
+	}
 	var totals ledger.Totals
 	var indexes []ledger.Index
-	c.control.accounts.read(func(l *ledger.Ledger) { totals, indexes = l.Totals(), l.Indexes() })
+	var unfinished int
+	c.control.accounts.read(func(l *ledger.Ledger) {
+		totals, indexes, unfinished = l.Totals(), l.Indexes(), len(c.control.accounts.fences.list)
+	})
+	gauge(descUnfinished, float64(unfinished))
+	count(descExpired, c.control.expired.Load())
+	count(descTurned, c.control.turned.Load())
 	r := c.control.region
 	gauge(descRegion, float64(r.dataBytes), "data")
 	gauge(descRegion, float64(r.lockBytes), "locks")
@@ -103,6 +116,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descIndexUsed, float64(i.Used), i.Identity)
 		gauge(descIndexLocks, float64(i.Locks), i.Identity)
 		gauge(descIndexClients, float64(i.Clients), i.Identity)
+		gauge(descIndexFenced, float64(i.Fenced), i.Identity)
 		gauge(descIndexConns, float64(connections[i.Identity]), i.Identity)
 		gauge(descIndexMap, float64(i.Generation), i.Identity)
 	}

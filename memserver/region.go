@@ -246,17 +246,15 @@ func (r *region) memory() []verbs.Memory {
 	}
 }
 
-// chunks is how many can be handed out.
-func (r *region) chunks() uint32 { return uint32(r.dataBytes/r.chunkBytes) - 1 }
-
 func (r *region) zeroChunk(number uint32) {
-	at := uint64(number) * r.chunkBytes
+	at := r.chunkOffset(number)
 	clear(r.data.bytes[at : at+r.chunkBytes])
 }
 
 func (r *region) zeroPlace(slot int, firstLock, locks uint64) {
 	at := superblockOffset(slot)
 	clear(r.data.bytes[at : at+superblockBytes])
+	clear(r.data.bytes[repairOffset(firstLock):repairOffset(firstLock+locks)])
 	clear(r.locks.bytes[2*firstLock : 2*(firstLock+locks)])
 }
 

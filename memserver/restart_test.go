@@ -52,7 +52,7 @@ func childMain(dir string) {
 
 func dirConfig(dir string) Config {
 	return Config{
-		DataDir: dir, MemoryBytes: 16 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0",
+		DataDir: dir, MemoryBytes: 20 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0",
 		Shm: filepath.Join(dir, "shm"), Insecure: true,
 	}
 }
@@ -243,16 +243,16 @@ func TestWhatIsFound(t *testing.T) {
 		_, err := f.WriteAt(changed[:], 0)
 		return err
 	}, nil, renewed)
-	f("another format version", patch(dataFile, 8, "\x07\x00\x00\x00"), nil, "format version is 7", "program has 1", "empty data directory")
+	f("another format version", patch(dataFile, 8, "\x07\x00\x00\x00"), nil, "format version is 7", "program has 2", "empty data directory")
 	f("damaged header", patch(dataFile, 20, "\xff\xff"), nil, "header page is damaged")
-	f("another size", none, func(c *Config) { c.MemoryBytes = 32 << 20 }, "region is 16777216", "asks for 33554432", "set it back")
+	f("another size", none, func(c *Config) { c.MemoryBytes = 32 << 20 }, "region is 20971520", "asks for 33554432", "set it back")
 	f("another chunk size", none, func(c *Config) { c.ChunkBytes = 2 << 20 }, "chunk size is 1048576", "asks for 2097152")
 	f("another lock table", none, func(c *Config) { c.LockTableBytes = 8 }, "lock table is 262144", "asks for 8")
-	f("region cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, dataFile), 4<<20) }, nil, "has 4194304 bytes and should have 16777216")
+	f("region cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, dataFile), 4<<20) }, nil, "has 4194304 bytes and should have 20971520")
 	f("no lock table", remove(locksFile), nil, "should have 262144")
 	f("no ledger", remove(ledgerFile), nil, "its ledger is not", "empty data and state directories")
 	f("broken ledger", patch(ledgerFile, 30, "\xff"), nil, "damaged ledger")
-	f("ledger of another version", patch(ledgerFile, 8, "\x02"), nil, "version 2", "version 1", "run the program that wrote it")
+	f("ledger of another version", patch(ledgerFile, 8, "\x07"), nil, "version 7", "version 2", "run the program that wrote it")
 	f("state directory of another server", none, func(c *Config) { c.StateDir = t.TempDir() }, "its ledger is not")
 	f("ledger of another region", func(dir string) error {
 		other := t.TempDir()
@@ -330,6 +330,8 @@ func TestEvict(t *testing.T) {
 			fill := func(grant pool.Grant) []verbs.Request {
 				return []verbs.Request{
 					{Op: verbs.Write, Remote: grant.Superblock, Local: buf},
+					{Op: verbs.Write, Remote: grant.Repair, Local: buf},
+					{Op: verbs.Write, Remote: grant.Repair + repairBytes*grant.Locks - 4096, Local: buf},
 					{Op: verbs.Write, Region: verbs.RegionLocks, Remote: grant.LockOffset + 2*grant.Locks - 4096, Local: buf},
 				}
 			}
@@ -379,6 +381,7 @@ func TestEvict(t *testing.T) {
 			}
 			check(verbs.RegionData, grant.Superblock, 4096)
 			check(verbs.RegionLocks, grant.LockOffset, 2*grant.Locks)
+			check(verbs.RegionData, grant.Repair, repairBytes*grant.Locks)
 			for range 7 {
 				check(verbs.RegionData, must(next.AllocateChunk(7, 1, limit)), 1<<20)
 			}

@@ -19,6 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/shm"
@@ -82,9 +83,10 @@ func (s *Server) open(c *Config) error {
 	}
 	stopping, cancel := context.WithCancel(context.Background())
 	s.stopping = cancel
+	waits, e := newWaits(), env.Real()
 	s.control = &service{
-		version: c.Version, region: s.region, accounts: accounts, tokens: newTokens(time.Now),
-		broom: newBroom(accounts, s.region, s.log), stopping: stopping, log: s.log,
+		core:    newCore(e, accounts, newTokens(e, newToken), s.region.locks.bytes, c.Lease, s.log),
+		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, s.log), stopping: stopping,
 	}
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
 		return err
@@ -153,7 +155,7 @@ func (s *Server) openMemory(c *Config) (*accounts, error) {
 			return nil, err
 		}
 	}
-	accounts, err := newAccounts(state, s.region)
+	accounts, err := openAccounts(env.Real(), state, s.region)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +218,7 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 	if err != nil {
 		return "", err
 	}
-	s.control.providers = append(s.control.providers, provider{name, actual, server})
+	s.control.offer(provider{name, actual, server})
 	return actual, nil
 }
 
@@ -229,10 +231,14 @@ func (s *Server) Incarnation() uint64 { return s.region.incarnation }
 // Run serves until ctx ends, then stops cleanly and returns nil; or returns why it cannot go on. It gives back memory and
 // listeners in either case, so it runs once.
 func (s *Server) Run(ctx context.Context) error {
+	if err := s.control.start(); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	stop := make(chan struct{})
 	failed := make(chan error, len(s.listeners))
 	var running sync.WaitGroup
 	running.Go(func() { s.control.broom.run(stop) })
+	running.Go(s.control.run)
 	serve := func(what string, f func(net.Listener) error, l net.Listener) {
 		running.Go(func() {
 			if err := f(l); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
@@ -257,6 +263,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("stopping", "err", err)
 	s.stopServing()
 	close(stop)
+	s.control.stop()
 	running.Wait()
 	return errors.Join(err, s.Close())
 }

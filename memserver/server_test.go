@@ -27,7 +27,7 @@ func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.
 // localConfig is a server on loopback without TLS and without a directory.
 func localConfig(t testing.TB) Config {
 	return Config{
-		ID: 7, MemoryBytes: 8 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0", Metrics: "127.0.0.1:0",
+		ID: 7, MemoryBytes: 12 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0", Metrics: "127.0.0.1:0",
 		Shm: filepath.Join(t.TempDir(), "shm"), Insecure: true, Version: "test", Logger: testLog(t),
 	}
 }

@@ -22,7 +22,7 @@ func TestStress(t *testing.T) {
 	s, _ := start(t, c)
 	m := admin(t, s.Addresses().Control, nil)
 	zero := make([]byte, 1<<20)
-	var owners [16]sync.Mutex // by chunk: locked while an index has it
+	var owners [32]sync.Mutex // by chunk: locked while an index has it
 	var group sync.WaitGroup
 	for i := range indexes {
 		group.Go(func() {

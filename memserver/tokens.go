@@ -1,14 +1,13 @@
-//env:real tokens are admitted on goroutines of the providers
-
 package memserver
 
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -23,9 +22,10 @@ var errEvicting = errors.New("index is being evicted")
 
 // tokens are the admission tickets that were handed out and not used yet.
 type tokens struct {
-	now func() time.Time
+	env    env.Env
+	random func() verbs.Token
 
-	mu       sync.Mutex
+	mu       env.Mutex
 	open     map[verbs.Token]ticket
 	order    []verbs.Token  // oldest first, those that were used included
 	count    map[string]int // open ones by index
@@ -36,11 +36,11 @@ type tokens struct {
 type ticket struct {
 	peer     verbs.Peer
 	provider string
-	expires  time.Time
+	expires  time.Duration // on the env's clock
 }
 
-func newTokens(now func() time.Time) *tokens {
-	return &tokens{now: now, open: map[verbs.Token]ticket{}, count: map[string]int{}, evicting: map[string]int{}}
+func newTokens(e env.Env, random func() verbs.Token) *tokens {
+	return &tokens{env: e, random: random, mu: e.NewMutex(), open: map[verbs.Token]ticket{}, count: map[string]int{}, evicting: map[string]int{}}
 }
 
 // issue makes a token that admits peer to one connection of a provider.
@@ -54,8 +54,8 @@ func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 	if t.count[peer.Index] >= maxTokensPerIndex {
 		return verbs.Token{}, fmt.Errorf("%w: %d tokens of index %s were not used yet; use them, or wait %v", ledger.ErrExhausted, maxTokensPerIndex, peer.Index, tokenLife)
 	}
-	token := newToken()
-	t.open[token] = ticket{peer, provider, t.now().Add(tokenLife)}
+	token := t.random()
+	t.open[token] = ticket{peer, provider, t.env.Now() + tokenLife}
 	t.order = append(t.order, token)
 	t.count[peer.Index]++
 	return token, nil
@@ -63,9 +63,9 @@ func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 
 // expire drops what is over. All live equally long, so the oldest are over first.
 func (t *tokens) expire() {
-	now, n := t.now(), 0
+	now, n := t.env.Now(), 0
 	for n < len(t.order) {
-		if ticket, ok := t.open[t.order[n]]; ok && now.Before(ticket.expires) {
+		if ticket, ok := t.open[t.order[n]]; ok && now < ticket.expires {
 			break
 		}
 		t.drop(t.order[n])
@@ -99,6 +99,17 @@ func (t *tokens) block(index string) {
 	}
 }
 
+// void makes the tokens of clients of an index useless.
+func (t *tokens) void(index string, clients []uint16) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, token := range t.order {
+		if peer := t.open[token].peer; peer.Index == index && slices.Contains(clients, peer.Client) {
+			t.drop(token)
+		}
+	}
+}
+
 func (t *tokens) unblock(index string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,7 +137,7 @@ func (a admission) Admit(token verbs.Token) (verbs.Peer, error) {
 		return verbs.Peer{}, fmt.Errorf("%w: it is for %s, not for %s", verbs.ErrRefused, ticket.provider, a.provider)
 	}
 	t.drop(token)
-	if !t.now().Before(ticket.expires) {
+	if t.env.Now() >= ticket.expires {
 		return verbs.Peer{}, fmt.Errorf("%w: it is older than %v", verbs.ErrRefused, tokenLife)
 	}
 	return ticket.peer, nil

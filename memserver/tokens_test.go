@@ -6,17 +6,24 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// clock is a time that only tests move.
-type clock struct{ now time.Time }
+// clock is a real env whose time only tests move.
+type clock struct {
+	env.Env
+	now time.Duration
+}
 
-func (c *clock) read() time.Time { return c.now }
+func newClock() *clock { return &clock{Env: env.Real(), now: 1000 * time.Second} }
+
+// Now implements env.Env.
+func (c *clock) Now() time.Duration { return c.now }
 
 func TestTokens(t *testing.T) {
-	c := &clock{time.Unix(1000, 0)}
-	tokens := newTokens(c.read)
+	c := newClock()
+	tokens := newTokens(c, newToken)
 	tcp, shm := admission{tokens, "tcp"}, admission{tokens, "shm"}
 	a, b := verbs.Peer{Index: "a", Client: 1}, verbs.Peer{Index: "b", Client: 2}
 	refused := func(what string, by admission, token verbs.Token) {
@@ -38,10 +45,10 @@ func TestTokens(t *testing.T) {
 	refused("used", tcp, token)
 
 	token = must(tokens.issue(a, "tcp"))
-	c.now = c.now.Add(tokenLife - 1)
+	c.now += tokenLife - 1
 	admitted("just in time", tcp, token, a)
 	token = must(tokens.issue(a, "tcp"))
-	c.now = c.now.Add(tokenLife)
+	c.now += tokenLife
 	refused("too old", tcp, token)
 
 	// Evictions: tokens of that index are void, and there are none until both evictions are over.
@@ -57,8 +64,16 @@ func TestTokens(t *testing.T) {
 	must(tokens.issue(a, "tcp"))
 	admitted("another index", shm, other, b)
 
+	// Fencing: the tokens of these clients are void, and nobody else's.
+	token, other = must(tokens.issue(a, "tcp")), must(tokens.issue(b, "tcp"))
+	second := must(tokens.issue(verbs.Peer{Index: "a", Client: 2}, "tcp"))
+	tokens.void("a", []uint16{1, 9})
+	refused("fenced", tcp, token)
+	admitted("another client", tcp, second, verbs.Peer{Index: "a", Client: 2})
+	admitted("another index", tcp, other, b)
+
 	// Bounds: of each index by itself, and what is over makes room.
-	c.now = c.now.Add(tokenLife)
+	c.now += tokenLife
 	for range maxTokensPerIndex {
 		must(tokens.issue(a, "tcp"))
 	}
@@ -66,7 +81,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("too many: %v", err)
 	}
 	admitted("the other index", tcp, must(tokens.issue(b, "tcp")), b)
-	c.now = c.now.Add(tokenLife)
+	c.now += tokenLife
 	must(tokens.issue(a, "tcp"))
 	if len(tokens.open) != 1 || len(tokens.order) != 1 || len(tokens.count) != 1 {
 		t.Errorf("%d open, %d in order, %d indexes remain", len(tokens.open), len(tokens.order), len(tokens.count))

@@ -34,6 +34,7 @@ func memserverCommand() *cobra.Command {
 	f.Var(&memory, "memory", "size of the region, such as 1Gi")
 	f.Var(&chunk, "chunk-size", "what is handed out at once; a power of two (default 8Mi)")
 	f.Var(&locks, "lock-table", "size of the lock table, two bytes a lock (default 256Ki)")
+	f.DurationVar(&config.Lease, "lease", 0, "how long a client may go without a sign of life before it is fenced (default 10s)")
 	f.BoolVar(&config.Reserve, "reserve", false, "take all memory at the start")
 	f.StringVar(&config.Control, "control", ":7471", "address of the control service (gRPC)")
 	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")

@@ -17,13 +17,14 @@ import (
 //
 // The body is a sequence of unsigned varints; strings and maps are a length, then bytes:
 //
-//	incarnation, chunk bytes, chunks, slots, locks, draining
+//	incarnation, chunk bytes, chunks, slots, locks, draining, lease in milliseconds
 //	each slot: state; unless free: first lock, locks;
-//	    if held: identity, quota, last client, n, n clients (id less the id before, name), generation, map
+//	    if held: identity, quota, last client, n, n runs of clients, generation, map
+//	a run of clients, whose ids follow each other and which are alike: ids skipped before it, length, state; if live: name
 //	runs of chunks that are alike, until all are told: length, owner; if owned: client
 const (
 	magic      = "dmLedger"
-	version    = 1
+	version    = 2
 	headerSize = 20
 )
 
@@ -62,6 +63,7 @@ func (l *Ledger) appendBody(dst []byte) []byte {
 	} else {
 		dst = u(dst, 0)
 	}
+	dst = u(dst, l.lease)
 	for i := range l.places {
 		dst = l.places[i].append(dst)
 	}
@@ -90,13 +92,8 @@ func (p *place) append(dst []byte) []byte {
 		return dst
 	}
 	dst = append(u(dst, uint64(len(p.identity))), p.identity...)
-	dst = u(u(u(dst, p.quota), uint64(p.lastClient)), uint64(len(p.clients)))
-	last := uint16(0)
-	for _, c := range p.clients {
-		dst = u(dst, uint64(c.id-last))
-		dst = append(u(dst, uint64(len(c.name))), c.name...)
-		last = c.id
-	}
+	dst = u(u(dst, p.quota), uint64(p.lastClient))
+	dst = p.appendClients(dst)
 	dst = u(dst, p.generation)
 	return append(u(dst, uint64(len(p.partition))), p.partition...)
 }
@@ -177,6 +174,7 @@ func (r *reader) ledger() *Ledger {
 		return nil
 	}
 	l.draining = r.upTo(1, "draining") == 1
+	l.lease = r.upTo(MaxLease, "lease")
 	for i := range l.places {
 		r.place(&l.places[i])
 	}
@@ -216,16 +214,7 @@ func (r *reader) place(p *place) {
 	p.identity = string(r.bytes(MaxIdentity, "identity"))
 	p.quota = r.upTo(MaxChunks, "quota")
 	p.lastClient = uint16(r.upTo(1<<16-1, "last client"))
-	last := uint64(0)
-	for range r.upTo(MaxClients, "number of clients") {
-		id := last + r.upTo(1<<16-1, "client id")
-		if id > 1<<16-1 || r.failed != "" {
-			r.fail("client id")
-			return
-		}
-		p.clients = append(p.clients, client{uint16(id), string(r.bytes(MaxClientName, "name of a client"))})
-		last = id
-	}
+	r.clients(p)
 	p.generation = r.upTo(anyUint64, "generation")
 	p.partition = r.bytes(MaxMap, "map")
 }

@@ -30,8 +30,15 @@ func sample(t testing.TB) *Ledger {
 	}
 	do(l.Register("here/2", "one"))
 	do(l.Register("here/2", "two"))
-	do(nil, l.Forget("here/2", 1))
-	do(nil, l.Free("here/2", 4))
+	do(l.Register("here/2", "two"))
+	do(l.Register("here/2", "three"))
+	do(l.Fence("here/2", 1))
+	do(l.Fence("here/2", 4))
+	l.Finished("here/2", 4)
+	do(l.Fence("here/2", 65534))
+	do(nil, l.Meet("here/2", 300))
+	do(nil, l.SetLease(10_000))
+	do(nil, l.Free("here/2", 0, 4))
 	do(nil, l.SwapMap("here/2", 0, 3, []byte("map")))
 	l.Evict("gone")
 	l.Drain(true)
@@ -83,7 +90,7 @@ func TestCrashPoints(t *testing.T) {
 func TestOtherVersion(t *testing.T) {
 	b := sample(t).Append(nil)
 	binary.LittleEndian.PutUint32(b[8:], 9)
-	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 1") {
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 2") {
 		t.Errorf("error %v does not name both versions", err)
 	}
 }

@@ -11,8 +11,10 @@ var (
 	ErrInUse = errors.New("in use")
 	// ErrUnknownIndex is returned when the index was never admitted or was evicted.
 	ErrUnknownIndex = errors.New("index is not admitted on this memory server")
-	// ErrUnknownClient is returned when no such client is registered.
-	ErrUnknownClient = errors.New("client is not registered")
+	// ErrUnknownClient is returned when no such client registered or connected here.
+	ErrUnknownClient = errors.New("client is not known to this memory server")
+	// ErrFenced is returned when the client was ended for good.
+	ErrFenced = errors.New("client is fenced")
 	// ErrNotOwned is returned when a chunk is not the index's.
 	ErrNotOwned = errors.New("chunk is not owned by the index")
 	// ErrStale is returned when the partition map has another generation than the caller expected.

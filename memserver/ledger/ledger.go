@@ -1,5 +1,6 @@
 // Package ledger keeps the accounts of a memory server: which indexes were admitted, with which quota, superblock slot and
-// slice of the lock table, who owns each chunk, which clients are registered, and the partition map of each index.
+// slice of the lock table, who owns each chunk, which clients are known and which of them are fenced, and the partition map of
+// each index.
 //
 // It is a pure state machine: no I/O, no time, no goroutines. A [Ledger] belongs to one goroutine at a time; its owner stores
 // [Ledger.Append] before it answers anybody, and goes back to the stored bytes by [Decode] when it could not store them.
@@ -10,13 +11,13 @@
 //   - Each index has a superblock slot and a slice of the lock table of its own; the slices do not overlap.
 //   - What one index gave back is dirty until the server has zeroed it, and nobody gets it before. Dirty chunks count as free
 //     in the quotas, so an Admit or Allocate may find that it must wait for zeroing (ErrCleaning), never that there is none.
-//   - A client id is never 0 and never one that the index still knows.
+//   - A client id is never 0, never NoClient, and never handed out while the index still knows it: fenced ones are known for ever.
+//   - Who is fenced stays fenced: no call of the ledger makes a client live again.
 package ledger
 
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Limits of every ledger.
@@ -26,8 +27,12 @@ const (
 	MaxMap        = 1 << 20   // bytes of an encoded partition map
 	MaxIdentity   = 128       // bytes of an index's identity
 	MaxClientName = 64        // bytes of a client's name; longer ones are cut
-	MaxClients    = 1<<16 - 1 // registered clients of one index
+	MaxClients    = 1<<16 - 2 // clients of one index, fenced ones included
+	MaxLease      = 1 << 32   // milliseconds
 	LockAlign     = 4         // slices of the lock table are whole 8-byte words of 16-bit locks
+
+	// NoClient is an id that no client has: in a lock it says that the holder was fenced.
+	NoClient = 1<<16 - 1
 )
 
 // Shape is what there is to hand out. It never changes while a ledger lives.
@@ -55,6 +60,7 @@ func (s Shape) check() error {
 type Ledger struct {
 	shape    Shape
 	draining bool
+	lease    uint64  // the longest, in milliseconds, that a client may hold from this server; see SetLease
 	chunks   []chunk // by number; the first is unused
 	places   []place // by superblock slot
 	used     uint64  // chunks that are owned
@@ -82,7 +88,7 @@ type place struct {
 	identity   string // held, as all below
 	quota      uint64
 	used       uint64
-	clients    []client // sorted by id
+	clients    []client // sorted by id; see clients.go
 	lastClient uint16   // the id that was handed out last
 	generation uint64   // of the map; 0 = there is none
 	partition  []byte   // the map
@@ -95,11 +101,6 @@ const (
 	placeHeld
 	placeDirty
 )
-
-type client struct {
-	id   uint16
-	name string
-}
 
 // New is the ledger of a server that has handed out nothing and whose memory is all zero.
 func New(shape Shape) (*Ledger, error) {
@@ -240,6 +241,8 @@ func (l *Ledger) Allocate(identity string, client uint16) (number uint32, err er
 		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
 	case client == 0:
 		return 0, fmt.Errorf("%w: client 0 is nobody", ErrInvalid)
+	case p.isFenced(client):
+		return 0, fenced(identity, client)
 	case l.draining:
 		return 0, fmt.Errorf("%w: it hands out no chunks; allocate on another server of index %s", ErrDraining, identity)
 	case p.used >= p.quota:
@@ -259,11 +262,15 @@ func (l *Ledger) Allocate(identity string, client uint16) (number uint32, err er
 	return 0, fmt.Errorf("%w: %d chunks", ErrCleaning, l.dirty)
 }
 
-// Free takes a chunk back from an index. Any client of the index may give it back: chunks of dead clients are adopted.
-func (l *Ledger) Free(identity string, number uint32) error {
+// Free takes a chunk back from an index. Any client of the index may give it back, unless it is fenced: chunks of dead clients are
+// adopted. Client 0 is the server itself.
+func (l *Ledger) Free(identity string, client uint16, number uint32) error {
 	p, owner := l.find(identity)
 	if p == nil {
 		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	if p.isFenced(client) {
+		return fenced(identity, client)
 	}
 	if number == 0 || number > l.shape.Chunks || l.chunks[number].owner != owner {
 		return fmt.Errorf("%w: chunk %d, index %s", ErrNotOwned, number, identity)
@@ -273,55 +280,6 @@ func (l *Ledger) Free(identity string, number uint32) error {
 	l.used--
 	l.dirty++
 	return nil
-}
-
-// Register gives a new client of an index its id: the next in ring order that the index does not know.
-func (l *Ledger) Register(identity, name string) (uint16, error) {
-	p, _ := l.find(identity)
-	if p == nil {
-		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
-	}
-	if len(p.clients) >= MaxClients {
-		return 0, fmt.Errorf("%w: index %s knows %d clients already", ErrExhausted, identity, MaxClients)
-	}
-	id := p.lastClient
-	for {
-		if id++; id == 0 {
-			continue
-		}
-		at, known := slices.BinarySearchFunc(p.clients, id, byID)
-		if !known {
-			p.clients = slices.Insert(p.clients, at, client{id, shorten(name)})
-			p.lastClient = id
-			return id, nil
-		}
-	}
-}
-
-// Forget ends a client: its id may be handed out again, after all others. Its owner makes sure before that no lock, intent or
-// connection names the id any more; chunks keep it as the name of who allocated them, nothing else.
-func (l *Ledger) Forget(identity string, id uint16) error {
-	p, _ := l.find(identity)
-	if p == nil {
-		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
-	}
-	at, known := slices.BinarySearchFunc(p.clients, id, byID)
-	if !known {
-		return fmt.Errorf("%w: %d of index %s", ErrUnknownClient, id, identity)
-	}
-	p.clients = slices.Delete(p.clients, at, at+1)
-	return nil
-}
-
-func byID(c client, id uint16) int { return int(c.id) - int(id) }
-
-// shorten cuts a name to MaxClientName bytes of valid UTF-8.
-func shorten(name string) string {
-	name = strings.ToValidUTF8(name, "?")
-	if len(name) > MaxClientName {
-		name = strings.ToValidUTF8(name[:MaxClientName], "")
-	}
-	return name
 }
 
 // SwapMap replaces the partition map of an index if its generation is still the expected one (0: there is none yet). The

@@ -14,6 +14,7 @@ import (
 type model struct {
 	shape    Shape
 	draining bool
+	lease    uint64
 	indexes  map[string]*modelIndex
 	chunks   map[uint32]string // owner's identity, or dirtyMark
 	slots    map[int]bool      // dirty ones
@@ -24,10 +25,25 @@ type modelIndex struct {
 	slot         int
 	first, locks uint64
 	quota        uint64
-	clients      map[uint16]bool
+	clients      map[uint16]modelClient
 	last         uint16
 	generation   uint64
 	bytes        string
+}
+
+type modelClient struct {
+	name   string
+	fenced bool
+	open   bool // not finished
+}
+
+func (i *modelIndex) fenced() (n int) {
+	for _, c := range i.clients {
+		if c.fenced {
+			n++
+		}
+	}
+	return n
 }
 
 const dirtyMark = "\x00dirty"
@@ -118,7 +134,7 @@ func (x *machine) Admit(t *rapid.T) {
 		if locks != 0 && view.Locks != locks || locks == 0 && view.Locks != max(LockAlign, longest/8/LockAlign*LockAlign) {
 			t.Fatalf("%d locks granted, %d asked, %d were free in a row", view.Locks, locks, longest)
 		}
-		m.indexes[identity] = &modelIndex{slot: view.Slot, first: view.FirstLock, locks: view.Locks, quota: quota, clients: map[uint16]bool{}}
+		m.indexes[identity] = &modelIndex{slot: view.Slot, first: view.FirstLock, locks: view.Locks, quota: quota, clients: map[uint16]modelClient{}}
 	}
 }
 
@@ -173,6 +189,8 @@ func (x *machine) Allocate(t *rapid.T) {
 		expect(t, "unknown", err, ErrUnknownIndex)
 	case client == 0:
 		expect(t, "nobody", err, ErrInvalid)
+	case i.clients[client].fenced:
+		expect(t, "fenced", err, ErrFenced)
 	case m.draining:
 		expect(t, "draining", err, ErrDraining)
 	case m.count(identity) >= i.quota:
@@ -190,10 +208,13 @@ func (x *machine) Allocate(t *rapid.T) {
 
 func (x *machine) Free(t *rapid.T) {
 	identity, n := anIndex(t), rapid.Uint32Range(0, x.m.shape.Chunks+1).Draw(t, "chunk")
-	err := x.l.Free(identity, n)
-	switch {
-	case x.m.indexes[identity] == nil:
+	client := uint16(rapid.IntRange(0, 3).Draw(t, "client"))
+	err := x.l.Free(identity, client, n)
+	switch i := x.m.indexes[identity]; {
+	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
+	case i.clients[client].fenced:
+		expect(t, "fenced", err, ErrFenced)
 	case x.m.chunks[n] != identity:
 		expect(t, "not its own", err, ErrNotOwned)
 	default:
@@ -204,7 +225,8 @@ func (x *machine) Free(t *rapid.T) {
 
 func (x *machine) Register(t *rapid.T) {
 	identity := anIndex(t)
-	id, err := x.l.Register(identity, rapid.StringN(0, 100, -1).Draw(t, "name"))
+	name := rapid.OneOf(rapid.SampledFrom([]string{"", "p-1", "p-2"}), rapid.StringN(0, 100, -1)).Draw(t, "name")
+	id, err := x.l.Register(identity, name)
 	i := x.m.indexes[identity]
 	if i == nil {
 		expect(t, "unknown", err, ErrUnknownIndex)
@@ -212,26 +234,72 @@ func (x *machine) Register(t *rapid.T) {
 	}
 	expect(t, "register", err)
 	want := i.last
-	for want++; want == 0 || i.clients[want]; want++ {
+	known := func(id uint16) bool { _, ok := i.clients[id]; return ok }
+	for want++; want == 0 || want == NoClient || known(want); want++ {
 	}
 	if id != want {
 		t.Fatalf("id %d, want %d", id, want)
 	}
-	i.clients[id], i.last = true, id
+	i.clients[id], i.last = modelClient{name: shorten(name)}, id
 }
 
-func (x *machine) Forget(t *rapid.T) {
-	identity, id := anIndex(t), uint16(rapid.IntRange(0, 5).Draw(t, "client"))
-	err := x.l.Forget(identity, id)
+// aClient is mostly one that somebody may have, at times one that nobody has.
+func aClient(t *rapid.T) uint16 {
+	return rapid.SampledFrom([]uint16{0, 1, 1, 2, 2, 3, 4, 5, 9, 300, 65533, 65534, 65535}).Draw(t, "client")
+}
+
+func (x *machine) Meet(t *rapid.T) {
+	identity, id := anIndex(t), aClient(t)
+	err := x.l.Meet(identity, id)
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case !i.clients[id]:
-		expect(t, "unknown client", err, ErrUnknownClient)
+	case id == 0 || id == NoClient:
+		expect(t, "nobody", err, ErrInvalid)
+	case i.clients[id].fenced:
+		expect(t, "fenced", err, ErrFenced)
 	default:
-		expect(t, "forget", err)
-		delete(i.clients, id)
+		expect(t, "meet", err)
+		i.clients[id] = i.clients[id] // with the name that it has
 	}
+}
+
+func (x *machine) Fence(t *rapid.T) {
+	identity, id := anIndex(t), aClient(t)
+	news, err := x.l.Fence(identity, id)
+	switch i := x.m.indexes[identity]; {
+	case i == nil:
+		expect(t, "unknown", err, ErrUnknownIndex)
+	case id == 0 || id == NoClient:
+		expect(t, "nobody", err, ErrInvalid)
+	default:
+		expect(t, "fence", err)
+		if news == i.clients[id].fenced {
+			t.Fatalf("client %d is %+v, and fencing it is news: %v", id, i.clients[id], news)
+		}
+		if news {
+			i.clients[id] = modelClient{fenced: true, open: true}
+		}
+	}
+}
+
+func (x *machine) Finished(t *rapid.T) {
+	identity, id := anIndex(t), aClient(t)
+	x.l.Finished(identity, id)
+	if i := x.m.indexes[identity]; i != nil && i.clients[id].fenced {
+		i.clients[id] = modelClient{fenced: true}
+	}
+}
+
+func (x *machine) SetLease(t *rapid.T) {
+	lease := rapid.SampledFrom([]uint64{0, 1, 10_000, MaxLease, MaxLease + 1}).Draw(t, "lease")
+	err := x.l.SetLease(lease)
+	if lease > MaxLease {
+		expect(t, "too long", err, ErrInvalid)
+		return
+	}
+	expect(t, "lease", err)
+	x.m.lease = lease
 }
 
 func (x *machine) SwapMap(t *rapid.T) {
@@ -305,21 +373,57 @@ func (x *machine) Check(t *rapid.T) {
 		if i == nil {
 			t.Fatalf("index %q is not in the model", view.Identity)
 		}
-		want := Index{view.Identity, i.slot, i.first, i.locks, i.quota, m.count(view.Identity), len(i.clients), i.generation}
+		want := Index{view.Identity, i.slot, i.first, i.locks, i.quota, m.count(view.Identity),
+			len(i.clients) - i.fenced(), i.fenced(), i.generation}
 		if view != want {
 			t.Fatalf("have %+v, want %+v", view, want)
 		}
 		if _, bytes, _ := x.l.Map(view.Identity); string(bytes) != i.bytes {
 			t.Fatalf("map of %q", view.Identity)
 		}
+		x.checkClients(t, view.Identity, i)
 		used += view.Used
 		locks += view.Locks
 	}
 	if len(x.l.Indexes()) != len(m.indexes) {
 		t.Fatalf("%d indexes, want %v", len(x.l.Indexes()), slices.Collect(maps.Keys(m.indexes)))
 	}
+	if x.l.Lease() != m.lease {
+		t.Fatalf("lease %d, want %d", x.l.Lease(), m.lease)
+	}
 	if want := (Totals{m.granted(""), used, m.count(dirtyMark), locks, m.draining}); x.l.Totals() != want {
 		t.Fatalf("totals %+v, want %+v", x.l.Totals(), want)
+	}
+}
+
+func (x *machine) checkClients(t *rapid.T, identity string, i *modelIndex) {
+	for _, name := range []string{"", "p-1"} {
+		var want []Client
+		var open []uint16
+		for _, id := range slices.Sorted(maps.Keys(i.clients)) {
+			c := i.clients[id]
+			if name == "" || c.name == name {
+				want = append(want, Client{id, c.name, c.fenced})
+			}
+			if c.open {
+				open = append(open, id)
+			}
+			switch err := x.l.Live(identity, id); {
+			case c.fenced:
+				expect(t, "live", err, ErrFenced)
+			default:
+				expect(t, "live", err)
+			}
+		}
+		if got, err := x.l.Clients(identity, name); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("clients named %q are %v, want %v; %v", name, got, want, err)
+		}
+		if got := x.l.Unfinished(identity); !slices.Equal(got, open) {
+			t.Fatalf("unfinished are %v, want %v", got, open)
+		}
+	}
+	if err := x.l.Live(identity, 77); !errors.Is(err, ErrUnknownClient) {
+		t.Fatalf("client 77: %v", err)
 	}
 }
 
@@ -361,26 +465,42 @@ func TestEveryDefaultFits(t *testing.T) {
 	}
 }
 
-// TestRing hands out all ids, and then only those that were forgotten, in ring order.
+// TestRing hands out all ids there are: never 0, never NoClient, none twice, and none that is known otherwise.
 func TestRing(t *testing.T) {
 	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
 	l.Admit("a", 0, 0)
+	l.Fence("a", 2)
+	l.Meet("a", 4)
 	for want := 1; want <= MaxClients; want++ {
+		if want == 2 || want == 4 {
+			continue
+		}
 		if id, err := l.Register("a", ""); err != nil || int(id) != want {
 			t.Fatalf("id %d, %v; want %d", id, err, want)
 		}
+		l.Fence("a", uint16(want))
 	}
 	if _, err := l.Register("a", ""); !errors.Is(err, ErrExhausted) {
 		t.Fatal(err)
 	}
-	for _, id := range []uint16{65535, 1, 300} {
-		if err := l.Forget("a", id); err != nil {
-			t.Fatal(err)
+}
+
+// TestManyClientsAreFewBytes: what a life of an index leaves behind is a few runs, whatever the order in which clients ended.
+func TestManyClientsAreFewBytes(t *testing.T) {
+	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
+	l.Admit("a", 0, 0)
+	empty := len(l.Append(nil))
+	for n := range MaxClients {
+		id, _ := l.Register("a", fmt.Sprint("pod-", n%7))
+		if n >= 5 {
+			l.Fence("a", id-5)
+			l.Finished("a", id-5)
 		}
 	}
-	for _, want := range []uint16{1, 300, 65535} {
-		if id, err := l.Register("a", ""); err != nil || id != want {
-			t.Fatalf("id %d, %v; want %d", id, err, want)
-		}
+	if got := len(l.Append(nil)) - empty; got > 100 {
+		t.Errorf("%d clients, 5 of them live, take %d bytes", MaxClients, got)
+	}
+	if again, err := Decode(l.Append(nil)); err != nil || again.places[0].live() != 5 || len(again.places[0].clients) != MaxClients {
+		t.Errorf("read again: %v", err)
 	}
 }

@@ -14,7 +14,8 @@ type Index struct {
 	Locks      uint64 // and has so many 16-bit locks
 	Quota      uint64 // chunks
 	Used       uint64 // chunks
-	Clients    int    // registered
+	Clients    int    // known, and not fenced
+	Fenced     int    // clients that are fenced
 	Generation uint64 // of the partition map; 0 = there is none
 }
 
@@ -37,9 +38,10 @@ func (l *Ledger) Index(identity string) (Index, error) {
 }
 
 func view(slot int, p *place) Index {
+	live := p.live()
 	return Index{
 		Identity: p.identity, Slot: slot, FirstLock: p.firstLock, Locks: p.locks, Quota: p.quota, Used: p.used,
-		Clients: len(p.clients), Generation: p.generation,
+		Clients: live, Fenced: len(p.clients) - live, Generation: p.generation,
 	}
 }
 
@@ -116,6 +118,9 @@ func (l *Ledger) CleanedPlace(slot int) {
 
 // Check says which invariant is broken, if one is.
 func (l *Ledger) Check() error {
+	if l.lease > MaxLease {
+		return fmt.Errorf("lease of %d ms", l.lease)
+	}
 	var used, dirty uint64
 	perSlot := make([]uint64, len(l.places))
 	for n, c := range l.chunks {
@@ -156,7 +161,7 @@ func (l *Ledger) Check() error {
 func (l *Ledger) checkPlace(i int, owned uint64) error {
 	p := &l.places[i]
 	if p.state == placeFree {
-		if p.locks != 0 || p.identity != "" || p.quota != 0 {
+		if p.locks != 0 || p.identity != "" || p.quota != 0 || len(p.clients) != 0 {
 			return fmt.Errorf("it is free but has content")
 		}
 		return nil
@@ -174,7 +179,7 @@ func (l *Ledger) checkPlace(i int, owned uint64) error {
 		}
 	}
 	if p.state == placeDirty {
-		if p.identity != "" || p.quota != 0 {
+		if p.identity != "" || p.quota != 0 || len(p.clients) != 0 {
 			return fmt.Errorf("it is dirty but has an index")
 		}
 		return nil
@@ -186,15 +191,6 @@ func (l *Ledger) checkPlace(i int, owned uint64) error {
 		return fmt.Errorf("owns %d chunks, counted are %d, quota is %d", owned, p.used, p.quota)
 	case len(p.partition) > MaxMap || p.generation == 0 && len(p.partition) > 0:
 		return fmt.Errorf("map of %d bytes and generation %d", len(p.partition), p.generation)
-	case len(p.clients) > MaxClients:
-		return fmt.Errorf("%d clients", len(p.clients))
 	}
-	last := uint16(0)
-	for _, c := range p.clients {
-		if c.id <= last {
-			return fmt.Errorf("client %d follows client %d", c.id, last)
-		}
-		last = c.id
-	}
-	return nil
+	return p.checkClients()
 }

@@ -71,6 +71,13 @@ type Server interface {
 	Close() error
 }
 
+// Lasting is a Server whose clients reach the memory without its process, also when that has ended and another one took its place.
+type Lasting interface {
+	// Quiet is nil if nothing can take effect any more of all connections that peer ever had to this server, or to an earlier process
+	// that served the same memory. Else the error says who is left. It does not wait.
+	Quiet(peer Peer) error
+}
+
 // LocalAtomics is a Server whose atomics the CPU of its own host must not join, since its NIC does not see them (G2). Where a provider is
 // one, the memory server changes words of atomics through it; elsewhere by sync/atomic.
 type LocalAtomics interface {

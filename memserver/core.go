@@ -1,0 +1,178 @@
+package memserver
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// core is what a memory server decides about its clients: who is let in, for how long, and when nothing of theirs takes effect any more.
+// It knows no listeners and no gRPC and takes time and goroutines from its env, so it runs under the simulator as it is.
+type core struct {
+	env       env.Env
+	accounts  *accounts
+	tokens    *tokens
+	providers []provider
+	locks     lockTable
+	lease     time.Duration // that is granted
+	log       *slog.Logger
+
+	sweeping env.Mutex // held while the slice of an index in the lock table must stay its own
+	wake     env.Event // of the lease loop
+	stopped  atomic.Bool
+	longer   time.Duration // when leases that an earlier process granted for longer are over; 0 = there are none
+
+	expired atomic.Uint64 // leases that ended because nobody renewed them
+	turned  atomic.Uint64 // locks of fenced clients that say REPAIR since
+}
+
+// provider is a transport that the server offers.
+type provider struct {
+	name    string
+	address string
+	server  verbs.Server
+}
+
+func newCore(e env.Env, a *accounts, t *tokens, locks []byte, lease time.Duration, log *slog.Logger) *core {
+	return &core{
+		env: e, accounts: a, tokens: t, locks: lockTable{bytes: locks}, lease: lease, log: log,
+		sweeping: e.NewMutex(), wake: e.NewEvent(),
+	}
+}
+
+// offer adds a provider, before the server serves.
+func (c *core) offer(p provider) {
+	c.providers = append(c.providers, p)
+	if a, ok := p.server.(verbs.LocalAtomics); ok {
+		c.locks.atomics = a
+	}
+}
+
+func (c *core) provider(name string) *provider {
+	for i := range c.providers {
+		if c.providers[i].name == name {
+			return &c.providers[i]
+		}
+	}
+	return nil
+}
+
+// start is called before anybody is served. All who are known and not fenced get a whole lease, the longest that an earlier process may have
+// promised; fences that an earlier process did not finish are finished, or left to the lease loop.
+func (c *core) start() error {
+	granted := uint64(c.lease / time.Millisecond)
+	first := c.lease
+	var left []verbs.Peer
+	err := c.accounts.change(func(l *ledger.Ledger) error {
+		if before := l.Lease(); before > granted {
+			first = time.Duration(before) * time.Millisecond
+			c.longer = c.env.Now() + first
+		} else if err := l.SetLease(granted); err != nil {
+			return err
+		}
+		for _, index := range l.Indexes() {
+			clients, _ := l.Clients(index.Identity, "")
+			for _, client := range clients {
+				if !client.Fenced {
+					c.accounts.leases.extend(verbs.Peer{Index: index.Identity, Client: client.ID}, c.env.Now()+first)
+				}
+			}
+			for _, id := range l.Unfinished(index.Identity) {
+				peer := verbs.Peer{Index: index.Identity, Client: id}
+				c.accounts.fences.begin(peer, c.env.Now())
+				left = append(left, peer)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, peer := range left {
+		if _, err := c.finish(peer.Index, []uint16{peer.Client}, 0); err != nil {
+			c.log.Warn("a client that an earlier process fenced is not quiet yet", "index", peer.Index, "client", peer.Client, "err", err)
+		}
+	}
+	return nil
+}
+
+// connect gives a client a token for one connection of p, and its lease. The token is made under the ledger's lock, so that it is made
+// either before the client is fenced or its index evicted, and voided with the others, or not at all.
+func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, err error) {
+	peer := verbs.Peer{Index: index, Client: client}
+	const tries = 3 // the index may be evicted and admitted again meanwhile
+	for range tries {
+		c.accounts.read(func(l *ledger.Ledger) {
+			if err = l.Live(index, client); err != nil {
+				return
+			}
+			if view, err = l.Index(index); err != nil {
+				return
+			}
+			if token, err = c.tokens.issue(peer, p.name); err == nil {
+				c.accounts.leases.extend(peer, c.env.Now()+c.lease)
+			}
+		})
+		if !errors.Is(err, ledger.ErrUnknownClient) {
+			return view, token, err
+		}
+		if err = c.accounts.change(func(l *ledger.Ledger) error { return l.Meet(index, client) }); err != nil {
+			return view, token, err
+		}
+	}
+	return view, token, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
+}
+
+// renew lets a client's lease begin anew and says how long it is. A lease that is over goes on as long as nobody was told so: before the
+// client is fenced, that is.
+func (c *core) renew(index string, client uint16) (lease time.Duration, err error) {
+	peer := verbs.Peer{Index: index, Client: client}
+	c.accounts.read(func(l *ledger.Ledger) {
+		switch err = l.Live(index, client); {
+		case err != nil:
+		case !c.accounts.leases.has(peer):
+			err = fmt.Errorf("%w: %d of index %s never connected; connect first", ledger.ErrUnknownClient, client, index)
+		default:
+			c.accounts.leases.extend(peer, c.env.Now()+c.lease)
+		}
+	})
+	return c.lease, err
+}
+
+// evict takes everything from an index. First nobody gets in any more, then those who are in are cut, then what they used is taken: a
+// crash in between leaves the index admitted, and the operator evicts it again.
+func (c *core) evict(index string) (freed uint64, cut int, err error) {
+	c.tokens.block(index)
+	defer c.tokens.unblock(index)
+	for _, p := range c.providers {
+		cut += p.server.Disconnect(func(peer verbs.Peer) bool { return peer.Index == index })
+	}
+	c.sweeping.Lock() // whoever sweeps its locks is through then
+	defer c.sweeping.Unlock()
+	err = c.accounts.changeThen(func(l *ledger.Ledger) error {
+		freed = l.Evict(index)
+		return nil
+	}, func() {
+		c.accounts.leases.dropIndex(index)
+		c.accounts.fences.endIndex(index)
+	})
+	return freed, cut, err
+}
+
+// connections counts the connections of each index. Disconnect shows every peer to its argument, which here matches none.
+func (c *core) connections() map[string]int {
+	count := map[string]int{}
+	for _, p := range c.providers {
+		p.server.Disconnect(func(peer verbs.Peer) bool {
+			count[peer.Index]++
+			return false
+		})
+	}
+	return count
+}

@@ -1,0 +1,97 @@
+package memserver
+
+import (
+	"errors"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// run is the lease loop: it fences those whose lease is over, and finishes fences. It ends after stop.
+func (c *core) run() {
+	tick := min(max(c.lease/20, 5*time.Millisecond), 250*time.Millisecond)
+	for !c.stopped.Load() {
+		c.expire()
+		for range retriesATick {
+			if c.stopped.Load() || !c.retry() {
+				break
+			}
+		}
+		c.forgetLonger()
+		c.wake.Wait(tick)
+	}
+}
+
+// stop lets run end.
+func (c *core) stop() {
+	c.stopped.Store(true)
+	c.wake.Set()
+}
+
+// expire fences those whose lease is over. Whether it is over is looked at under the lock under which it is stored that they are fenced, so
+// whoever renews is either in time or refused.
+func (c *core) expire() {
+	var over []verbs.Peer
+	look := func(*ledger.Ledger) { over = c.accounts.leases.over(c.env.Now(), maxFenced) }
+	if c.accounts.read(look); len(over) == 0 {
+		return
+	}
+	var fenced []verbs.Peer
+	err := c.accounts.changeThen(func(l *ledger.Ledger) error {
+		look(l)
+		for _, peer := range over {
+			if news, err := l.Fence(peer.Index, peer.Client); err == nil && news {
+				fenced = append(fenced, peer)
+			}
+		}
+		if len(fenced) == 0 {
+			return errNoNews
+		}
+		return nil
+	}, func() {
+		for _, peer := range fenced {
+			c.accounts.fences.begin(peer, c.env.Now())
+		}
+		for _, peer := range over {
+			c.accounts.leases.drop(peer)
+		}
+	})
+	switch {
+	case errors.Is(err, errNoNews): // all were renewed in between, or fenced
+		return
+	case err != nil:
+		c.log.Error("clients whose lease is over cannot be fenced yet", "err", err)
+		return
+	}
+	c.expired.Add(uint64(len(fenced)))
+	for _, peer := range fenced {
+		c.tokens.void(peer.Index, []uint16{peer.Client})
+		c.log.Warn("fencing a client that did not renew its lease", "index", peer.Index, "client", peer.Client, "lease", c.lease)
+	}
+}
+
+// retry tries once to finish a fence; false if there is none whose turn it is.
+func (c *core) retry() bool {
+	var peer verbs.Peer
+	due := false
+	c.accounts.note(func(*ledger.Ledger) { peer, due = c.accounts.fences.due(c.env.Now()) })
+	if !due {
+		return false
+	}
+	if _, err := c.finish(peer.Index, []uint16{peer.Client}, retryLimit); err != nil {
+		c.log.Warn("a fenced client is not quiet yet", "index", peer.Index, "client", peer.Client, "err", err)
+	}
+	return true
+}
+
+// forgetLonger stores that no lease of an earlier process is left that was longer than those of this one.
+func (c *core) forgetLonger() {
+	if c.longer == 0 || c.env.Now() < c.longer {
+		return
+	}
+	err := c.accounts.change(func(l *ledger.Ledger) error { return l.SetLease(uint64(c.lease / time.Millisecond)) })
+	if err == nil {
+		c.longer = 0
+	}
+}

@@ -1,0 +1,140 @@
+package memserver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// maxFenced is how many clients one call fences.
+const maxFenced = 256
+
+// errNotQuiet is returned when a fenced client may still change memory.
+var errNotQuiet = errors.New("fenced, but not quiet yet")
+
+// fence ends clients of an index for good. When it returns nil, none of their requests takes effect any more, and locks that they held
+// say REPAIR; it says how many of these there were. The order of its steps, each of which needs those before it:
+//
+//  1. It is stored that they are fenced: from then on Connect, Renew, AllocateChunk and FreeChunk refuse them, also after a crash.
+//  2. Tokens of theirs that nobody used yet are void. (A token is issued under the lock of the ledger, so none is issued after 1.)
+//  3. Every provider cuts them and says that they are quiet.
+//  4. Locks that hold an id of theirs become REPAIR. Before 3 a client could take one more behind the sweep.
+//
+// errNotQuiet: 3 could not be proven within limit. They stay refused; a later call, or the lease loop, finishes it. Safe for concurrent
+// use: all steps may be done twice.
+func (c *core) fence(index string, ids []uint16, limit time.Duration) (locks int, err error) {
+	if len(ids) == 0 || len(ids) > maxFenced {
+		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), maxFenced)
+	}
+	deadline := env.Deadline(c.env, limit)
+	if err := c.refuse(index, ids); err != nil {
+		return 0, err
+	}
+	return c.finish(index, ids, env.Remaining(c.env, deadline))
+}
+
+// refuse is steps 1 and 2.
+func (c *core) refuse(index string, ids []uint16) error {
+	var fresh []uint16
+	err := c.accounts.changeThen(func(l *ledger.Ledger) error {
+		for _, id := range ids {
+			if id == 0 || id == ledger.NoClient {
+				return fmt.Errorf("%w: client %d cannot be fenced; ids are 1 to %d", ledger.ErrInvalid, id, ledger.MaxClients)
+			}
+		}
+		for _, id := range ids {
+			news, err := l.Fence(index, id)
+			if err != nil {
+				return err // of the index, so it is the first
+			}
+			if news {
+				fresh = append(fresh, id)
+			}
+		}
+		if len(fresh) == 0 {
+			return errNoNews
+		}
+		return nil
+	}, func() {
+		for _, id := range fresh {
+			peer := verbs.Peer{Index: index, Client: id}
+			c.accounts.leases.drop(peer)
+			c.accounts.fences.begin(peer, c.env.Now()+firstRetry)
+		}
+	})
+	if err != nil && !errors.Is(err, errNoNews) {
+		return err
+	}
+	c.tokens.void(index, ids)
+	if len(fresh) > 0 {
+		c.log.Info("fencing clients", "index", index, "clients", fresh)
+	}
+	return nil
+}
+
+// errNoNews ends a change that would change nothing.
+var errNoNews = errors.New("nothing is new")
+
+// finish is steps 3 and 4.
+func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
+	if err := c.quiet(index, ids, limit); err != nil {
+		return 0, err
+	}
+	locks, err = c.sweep(index, ids)
+	if err != nil {
+		return locks, err
+	}
+	c.accounts.note(func(l *ledger.Ledger) {
+		for _, id := range ids {
+			l.Finished(index, id)
+			c.accounts.fences.end(verbs.Peer{Index: index, Client: id})
+		}
+	})
+	c.turned.Add(uint64(locks))
+	c.log.Info("fenced clients", "index", index, "clients", ids, "locks_to_repair", locks)
+	return locks, nil
+}
+
+// quiet is step 3.
+func (c *core) quiet(index string, ids []uint16, limit time.Duration) error {
+	deadline := env.Deadline(c.env, limit)
+	match := func(p verbs.Peer) bool { return p.Index == index && slices.Contains(ids, p.Client) }
+	var loud []string
+	for _, p := range c.providers {
+		err := p.server.Fence(match, env.Remaining(c.env, deadline))
+		if err != nil {
+			loud = append(loud, p.name+": "+err.Error())
+			continue
+		}
+		if lasting, ok := p.server.(verbs.Lasting); ok {
+			for _, id := range ids {
+				if err := lasting.Quiet(verbs.Peer{Index: index, Client: id}); err != nil {
+					loud = append(loud, p.name+": "+err.Error())
+				}
+			}
+		}
+	}
+	if len(loud) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: clients %v of index %s are refused from now on, but of some it cannot be proven that nothing of theirs takes effect "+
+		"any more (%s); end their processes and ask again", errNotQuiet, ids, index, strings.Join(loud, "; "))
+}
+
+// sweep is step 4. The index keeps its slice of the lock table meanwhile.
+func (c *core) sweep(index string, ids []uint16) (locks int, err error) {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	var view ledger.Index
+	c.accounts.read(func(l *ledger.Ledger) { view, err = l.Index(index) })
+	if err != nil {
+		return 0, err
+	}
+	return c.locks.toRepair(view.FirstLock, view.Locks, ids)
+}

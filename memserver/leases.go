@@ -1,0 +1,74 @@
+package memserver
+
+import (
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// leases say until when each client may go without a sign of life, by the server's own clock, which goes on while the machine is
+// suspended. They are not stored: a server that starts anew gives everybody a whole one.
+//
+// A holder counts from before it asked, and takes 7/8 of what it was told; the server counts from after it was asked. So no holder
+// believes in a lease that is over here, as long as no clock runs more than 8/7 as fast as another.
+//
+// All methods are called under the lock of the accounts.
+type leases struct {
+	list []lease
+	at   map[verbs.Peer]int // in list
+}
+
+type lease struct {
+	peer verbs.Peer
+	end  time.Duration
+}
+
+// extend begins a lease, or lets it end later.
+func (s *leases) extend(peer verbs.Peer, end time.Duration) {
+	if i, ok := s.at[peer]; ok {
+		s.list[i].end = max(s.list[i].end, end)
+		return
+	}
+	if s.at == nil {
+		s.at = map[verbs.Peer]int{}
+	}
+	s.at[peer] = len(s.list)
+	s.list = append(s.list, lease{peer, end})
+}
+
+// has says whether a client has one, over or not.
+func (s *leases) has(peer verbs.Peer) bool {
+	_, ok := s.at[peer]
+	return ok
+}
+
+// over are up to most clients whose lease has ended.
+func (s *leases) over(now time.Duration, most int) (peers []verbs.Peer) {
+	for i := range s.list {
+		if now >= s.list[i].end && len(peers) < most {
+			peers = append(peers, s.list[i].peer)
+		}
+	}
+	return peers
+}
+
+func (s *leases) drop(peer verbs.Peer) {
+	i, ok := s.at[peer]
+	if !ok {
+		return
+	}
+	last := len(s.list) - 1
+	s.list[i] = s.list[last]
+	s.at[s.list[i].peer] = i
+	s.list = s.list[:last]
+	delete(s.at, peer)
+}
+
+// dropIndex drops all leases of an index.
+func (s *leases) dropIndex(index string) {
+	for i := len(s.list) - 1; i >= 0; i-- {
+		if s.list[i].peer.Index == index {
+			s.drop(s.list[i].peer)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// client is one incarnation of a compute server or tool within an index.
+type client struct {
+	id    uint16
+	state clientState
+	name  string // of the process that registered it, on the home server; forgotten once it is fenced
+}
+
+// clientState only ever grows.
+type clientState uint8
+
+const (
+	clientLive    clientState = iota
+	clientFencing             // it gets nothing any more, but it may not be quiet yet, or locks may still name it
+	clientFenced              // nothing of it takes effect any more, and no lock names it
+)
+
+// Client is what the ledger knows of one client of an index.
+type Client struct {
+	ID     uint16
+	Name   string
+	Fenced bool
+}
+
+// Register gives a new client of an index its id: the next in ring order that the index does not know.
+func (l *Ledger) Register(identity, name string) (uint16, error) {
+	p, _ := l.find(identity)
+	if p == nil {
+		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	if len(p.clients) >= MaxClients {
+		return 0, fmt.Errorf("%w: index %s has had %d clients, and a number is not used twice; dump it and restore it into a new one",
+			ErrExhausted, identity, MaxClients)
+	}
+	id := p.lastClient
+	for {
+		if id++; id == 0 || id == NoClient {
+			continue
+		}
+		if at, known := p.search(id); !known {
+			p.clients = slices.Insert(p.clients, at, client{id: id, name: shorten(name)})
+			p.lastClient = id
+			return id, nil
+		}
+	}
+}
+
+// Meet makes a client known that registered at the home server. Errors: ErrFenced, ErrInvalid.
+func (l *Ledger) Meet(identity string, id uint16) error {
+	p, _ := l.find(identity)
+	switch {
+	case p == nil:
+		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	case id == 0 || id == NoClient:
+		return fmt.Errorf("%w: client %d; ids are 1 to %d", ErrInvalid, id, MaxClients)
+	}
+	at, known := p.search(id)
+	switch {
+	case !known:
+		p.clients = slices.Insert(p.clients, at, client{id: id})
+	case p.clients[at].state != clientLive:
+		return fenced(identity, id)
+	}
+	return nil
+}
+
+// Live says whether a client is known and not fenced. Errors: ErrUnknownClient, ErrFenced.
+func (l *Ledger) Live(identity string, id uint16) error {
+	p, _ := l.find(identity)
+	if p == nil {
+		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	at, known := p.search(id)
+	switch {
+	case !known:
+		return fmt.Errorf("%w: %d of index %s; connect first", ErrUnknownClient, id, identity)
+	case p.clients[at].state != clientLive:
+		return fenced(identity, id)
+	}
+	return nil
+}
+
+// Fence ends a client, known or not, and says whether that is news. Its end is not complete before Finished.
+func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
+	p, _ := l.find(identity)
+	switch {
+	case p == nil:
+		return false, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	case id == 0 || id == NoClient:
+		return false, fmt.Errorf("%w: client %d; ids are 1 to %d", ErrInvalid, id, MaxClients)
+	}
+	at, known := p.search(id)
+	switch {
+	case !known:
+		p.clients = slices.Insert(p.clients, at, client{id: id, state: clientFencing})
+	case p.clients[at].state == clientLive:
+		p.clients[at] = client{id: id, state: clientFencing}
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// Finished says that nothing of a fenced client takes effect any more and that no lock names it. It need not be stored at once: a
+// fence may be finished twice.
+func (l *Ledger) Finished(identity string, id uint16) {
+	if p, _ := l.find(identity); p != nil {
+		if at, known := p.search(id); known && p.clients[at].state == clientFencing {
+			p.clients[at].state = clientFenced
+		}
+	}
+}
+
+// Unfinished are the clients of an index that were fenced and not finished, in order.
+func (l *Ledger) Unfinished(identity string) (ids []uint16) {
+	if p, _ := l.find(identity); p != nil {
+		for _, c := range p.clients {
+			if c.state == clientFencing {
+				ids = append(ids, c.id)
+			}
+		}
+	}
+	return ids
+}
+
+// Clients are those of an index, sorted by id; with a name, only the live ones of that name.
+func (l *Ledger) Clients(identity, name string) (all []Client, err error) {
+	p, _ := l.find(identity)
+	if p == nil {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	name = shorten(name)
+	for _, c := range p.clients {
+		if name == "" || c.name == name {
+			all = append(all, Client{c.id, c.name, c.state != clientLive})
+		}
+	}
+	return all, nil
+}
+
+// Lease is the longest, in milliseconds, that a client may hold from this server although the server was started anew.
+func (l *Ledger) Lease() uint64 { return l.lease }
+
+// SetLease is called before a longer lease is granted, and once all leases that were longer are over.
+func (l *Ledger) SetLease(milliseconds uint64) error {
+	if milliseconds > MaxLease {
+		return fmt.Errorf("%w: lease of %d ms; at most %d are possible", ErrInvalid, milliseconds, uint64(MaxLease))
+	}
+	l.lease = milliseconds
+	return nil
+}
+
+func (p *place) search(id uint16) (at int, known bool) {
+	return slices.BinarySearchFunc(p.clients, id, func(c client, id uint16) int { return int(c.id) - int(id) })
+}
+
+func (p *place) isFenced(id uint16) bool {
+	at, known := p.search(id)
+	return known && p.clients[at].state != clientLive
+}
+
+func (p *place) live() (n int) {
+	for i := range p.clients {
+		if p.clients[i].state == clientLive {
+			n++
+		}
+	}
+	return n
+}
+
+func fenced(identity string, id uint16) error {
+	return fmt.Errorf("%w: %d of index %s; register anew", ErrFenced, id, identity)
+}
+
+// shorten cuts a name to MaxClientName bytes of valid UTF-8.
+func shorten(name string) string {
+	name = strings.ToValidUTF8(name, "?")
+	if len(name) > MaxClientName {
+		name = strings.ToValidUTF8(name[:MaxClientName], "")
+	}
+	return name
+}
+
+// run is how many clients from at on are one run of the stored form.
+func (p *place) run(at int) int {
+	n := 1
+	for at+n < len(p.clients) {
+		a, b := &p.clients[at+n-1], &p.clients[at+n]
+		if b.id != a.id+1 || b.state != a.state || b.name != a.name {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+func (p *place) appendClients(dst []byte) []byte {
+	u := binary.AppendUvarint
+	runs := uint64(0)
+	for at := 0; at < len(p.clients); at += p.run(at) {
+		runs++
+	}
+	dst = u(dst, runs)
+	next := uint16(0) // the id after the run before
+	for at := 0; at < len(p.clients); {
+		c, n := &p.clients[at], p.run(at)
+		dst = u(u(u(dst, uint64(c.id-next)), uint64(n)), uint64(c.state))
+		if c.state == clientLive {
+			dst = append(u(dst, uint64(len(c.name))), c.name...)
+		}
+		at += n
+		next = c.id + uint16(n)
+	}
+	return dst
+}
+
+func (r *reader) clients(p *place) {
+	next := uint64(0)
+	for range r.upTo(MaxClients, "number of runs of clients") {
+		id := next + r.upTo(MaxClients, "client id")
+		n := r.upTo(MaxClients, "run of clients")
+		c := client{state: clientState(r.upTo(uint64(clientFenced), "state of clients"))}
+		if c.state == clientLive {
+			c.name = string(r.bytes(MaxClientName, "name of a client"))
+		}
+		if r.failed != "" || n == 0 || id == 0 || id+n > NoClient {
+			r.fail("run of clients")
+			return
+		}
+		for next = id; next < id+n; next++ {
+			c.id = uint16(next)
+			p.clients = append(p.clients, c)
+		}
+	}
+}
+
+func (p *place) checkClients() error {
+	if len(p.clients) > MaxClients {
+		return fmt.Errorf("%d clients", len(p.clients))
+	}
+	last := uint16(0)
+	for _, c := range p.clients {
+		switch {
+		case c.id <= last || c.id == NoClient:
+			return fmt.Errorf("client %d follows client %d", c.id, last)
+		case c.state > clientFenced || c.state != clientLive && c.name != "":
+			return fmt.Errorf("client %d has state %d and name %q", c.id, c.state, c.name)
+		}
+		last = c.id
+	}
+	return nil
+}

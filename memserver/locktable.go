@@ -1,0 +1,73 @@
+package memserver
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// lockTable is the lock region as the server changes it: by the same atomics as its clients (G2).
+type lockTable struct {
+	bytes   []byte
+	atomics verbs.LocalAtomics // nil = the processor's are the same as the clients'
+}
+
+// toRepair turns locks of a slice that hold one of ids to REPAIR and says how many. Other locks of their words may change meanwhile.
+func (t *lockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err error) {
+	var theirs [1 << 16 / 64]uint64
+	for _, id := range ids {
+		theirs[id/64] |= 1 << (id % 64)
+	}
+	for at := 2 * first; at < 2*(first+locks); at += 8 {
+		old, err := t.load(at)
+		for err == nil {
+			next, n := old, 0
+			for shift := 0; shift < 64; shift += 16 {
+				if holder := uint16(old >> shift); holder != 0 && theirs[holder/64]>>(holder%64)&1 != 0 {
+					next |= ledger.NoClient << shift
+					n++
+				}
+			}
+			if n == 0 {
+				break
+			}
+			var found uint64
+			if found, err = t.compareSwap(at, old, next); err == nil && found == old {
+				turned += n
+				break
+			}
+			old = found
+		}
+		if err != nil {
+			return turned, fmt.Errorf("turn locks of fenced clients to repair: %w", err)
+		}
+	}
+	return turned, nil
+}
+
+func (t *lockTable) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&t.bytes[at])) }
+
+func (t *lockTable) load(at uint64) (uint64, error) {
+	if t.atomics != nil {
+		return t.atomics.CompareSwap(verbs.RegionLocks, at, 0, 0) // where the locks lie in the NIC, the mapping does not show them
+	}
+	return atomic.LoadUint64(t.word(at)), nil
+}
+
+// compareSwap returns what it found; compare = it was swapped.
+func (t *lockTable) compareSwap(at, compare, swap uint64) (old uint64, err error) {
+	if t.atomics != nil {
+		return t.atomics.CompareSwap(verbs.RegionLocks, at, compare, swap)
+	}
+	for {
+		if atomic.CompareAndSwapUint64(t.word(at), compare, swap) {
+			return compare, nil
+		}
+		if old := atomic.LoadUint64(t.word(at)); old != compare {
+			return old, nil
+		}
+	}
+}
