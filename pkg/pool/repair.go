@@ -18,8 +18,8 @@ import (
 //  5. the release of the lock.
 //
 // Whoever gets the lock from a release finds the record cleared. A client that is cut off anywhere keeps the lock until it is fenced, and
-// fencing turns it to Repair. Whoever takes it then looks at the record first. If it does not name an image, the node was not yet touched
-// (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the node may be half written, and the image, which was
+// fencing turns it to Repair. Whoever takes it then looks at the record first. If it does not name an image, or does not verify with it, the
+// node was not yet touched (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the node may be half written, and the image, which was
 // complete before the record was, is written over it: the operation takes effect now, at the latest. Nobody else changed the node in between,
 // since the lock was never free; so writing the image over a node that is already complete changes nothing. The image's place is used again
 // only after the list has ended without an error, so after 4. A client that dies while it repairs leaves the lock to the next one,
@@ -172,21 +172,26 @@ func (s *Session) repair(l *lock, node []byte) error {
 		return nil
 	}
 	if binary.LittleEndian.Uint32(r[24:]) == crc32.Checksum(r[:24], castagnoli) {
-		if err := s.redo(l, image, target, length, sum, node); err != nil {
+		done, err := s.redo(l, image, target, length, sum, node)
+		if err != nil {
 			return fmt.Errorf("repair record %v: %w", record, err)
 		}
-		s.pool.repaired.Add(1)
+		if done {
+			s.pool.repaired.Add(1)
+		}
 	}
 	// Else the record itself was cut short, and the node was not touched.
 	s.Write(record, s.zero)
 	return s.Post()
 }
 
-// redo writes an image over its node, in parts of the size of room. Nobody else writes either of them.
-func (s *Session) redo(l *lock, image, target Addr, length int, sum uint32, room []byte) error {
+// redo writes an image over its node, in parts of the size of room. Nobody else writes either of them. done is false if the record turns out to
+// have been cut short after all: an earlier record of the same node and image place comes to life again with its first word,
+// while the others of the new one are still missing. The image is the new one by then, so its checksum is not the old one's.
+func (s *Session) redo(l *lock, image, target Addr, length int, sum uint32, room []byte) (done bool, err error) {
 	of, err := s.pool.lockOf(target)
 	if err != nil || of.server != l.server || of.index != l.index || image.Server() != target.Server() {
-		return fmt.Errorf("it names node %v, which is not under this lock: %w", target, ErrFormat)
+		return false, fmt.Errorf("it names node %v, which is not under this lock: %w", target, ErrFormat)
 	}
 	var have uint32
 	for pass := range 2 { // first all of it is verified
@@ -194,7 +199,7 @@ func (s *Session) redo(l *lock, image, target Addr, length int, sum uint32, room
 			part := room[:min(len(room), length-at)]
 			s.Read(image+Addr(at), part)
 			if err := s.Post(); err != nil {
-				return err
+				return false, err
 			}
 			if pass == 0 {
 				have = crc32.Update(have, castagnoli, part)
@@ -202,14 +207,14 @@ func (s *Session) redo(l *lock, image, target Addr, length int, sum uint32, room
 			}
 			s.Write(target+Addr(at), part)
 			if err := s.Post(); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if have != sum {
-			return fmt.Errorf("the image at %v does not match its checksum: %w", image, ErrFormat)
+			return false, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // Repaired is how many half-made changes of fenced clients this client has brought to their end.
