@@ -1,0 +1,278 @@
+//go:build ibv
+
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
+)
+
+// Limits of the client.
+const (
+	pairLimit  = 5 * time.Second // for the server to make its half of a pair
+	closeLimit = 5 * time.Second // for the server to answer a farewell
+)
+
+// conn is a verbs.Conn. One goroutine reads the bootstrap connection; its end is the end of all queue pairs.
+type conn struct {
+	device  *device
+	socket  net.Conn
+	answer  *hello.Answer
+	caps    verbs.Capabilities
+	regions [verbs.RegionLocks + 1]remoteRegion
+	broke   func() // called once if the connection ends without a farewell
+
+	asking  sync.Mutex // held while a pair is asked for: one at a time
+	seq     uint32     // of the last pair asked for
+	answers chan frame // to it
+
+	writing sync.Mutex
+
+	mu      sync.Mutex
+	err     error // not nil once no queue pair may be made any more
+	closing bool  // Close was called
+	count   int
+	next    int // where to look for a free slot
+	used    [MaxQPs]bool
+	qps     map[*qp]struct{}
+
+	dead     chan struct{} // closed when the bootstrap connection has ended
+	bye      chan struct{} // closed when the server answered the farewell
+	ended    sync.WaitGroup
+	closeErr error // what Close returned; set before closed is
+	closed   chan struct{}
+}
+
+func newConn(d *device, socket net.Conn, a *hello.Answer, regions [verbs.RegionLocks + 1]remoteRegion, broke func()) *conn {
+	c := &conn{
+		device: d, socket: socket, answer: a, caps: a.Capabilities, regions: regions, broke: broke, answers: make(chan frame, 1),
+		qps: map[*qp]struct{}{}, dead: make(chan struct{}), bye: make(chan struct{}), closed: make(chan struct{}),
+	}
+	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here that takes it.
+	c.caps.WholeWrite = min(c.caps.WholeWrite, mtuBytes(uint8(d.hca.about.mtu)))
+	c.caps.MaskedAtomics = c.caps.MaskedAtomics && d.hca.raw
+	c.ended.Go(c.read)
+	return c
+}
+
+func (c *conn) Capabilities() verbs.Capabilities { return c.caps }
+func (c *conn) Incarnation() uint64              { return c.answer.Incarnation }
+
+func (c *conn) Regions() []verbs.Region {
+	return append([]verbs.Region(nil), c.answer.Regions...)
+}
+
+// read hands on what the server says, until the end.
+func (c *conn) read() {
+	defer close(c.dead)
+	for {
+		f, err := readFrame(c.socket)
+		if err == nil && f.kind == frameDrop {
+			err = errFrame // the server asks for nothing
+		}
+		if err != nil {
+			if !errors.Is(err, errFrame) {
+				err = verbs.ErrDisconnected
+			}
+			c.fail(fmt.Errorf("ibv: connection to %v: %w", c.socket.RemoteAddr(), err))
+			return
+		}
+		if f.kind == frameBye {
+			close(c.bye)
+			return
+		}
+		select {
+		case c.answers <- f:
+		default: // nobody asked
+		}
+	}
+}
+
+// fail ends all queue pairs. The first reason counts.
+func (c *conn) fail(reason error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = reason
+	}
+	reason = c.err
+	list := make([]*qp, 0, len(c.qps))
+	for q := range c.qps {
+		list = append(list, q)
+	}
+	c.mu.Unlock()
+	if first && !errors.Is(reason, verbs.ErrClosed) {
+		c.broke()
+	}
+	for _, q := range list {
+		q.kill(reason)
+	}
+}
+
+// send writes a frame to the server.
+func (c *conn) send(f *frame) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.socket.SetWriteDeadline(time.Now().Add(pairLimit))
+	if _, err := c.socket.Write(f.append(nil)); err != nil {
+		c.socket.Close() // half a frame may be out
+		return streamError(err)
+	}
+	return nil
+}
+
+// NewQP implements verbs.Conn. It takes a round trip to the server's process: ErrTimeout if that does not answer.
+func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
+	lkey, ok := c.device.key(a)
+	if !ok {
+		return nil, fmt.Errorf("ibv: new queue pair: the arena is not of this device: %w", verbs.ErrNotRegistered)
+	}
+	slot, err := c.reserve()
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.device.hca.newRequester()
+	if err != nil {
+		c.free(slot)
+		return nil, fmt.Errorf("ibv: %w", err)
+	}
+	if err := c.pair(r, slot); err != nil {
+		r.destroy()
+		c.send(&frame{kind: frameDrop, slot: slot})
+		c.free(slot)
+		return nil, fmt.Errorf("ibv: new queue pair with %v: %w", c.socket.RemoteAddr(), err)
+	}
+	r.encoder.lkey, r.encoder.regions = lkey, c.regions
+	q := &qp{conn: c, arena: a, slot: slot, r: r}
+	q.limit.Store(int64(verbs.DefaultLimit))
+	c.mu.Lock()
+	err = c.err
+	c.qps[q] = struct{}{}
+	c.mu.Unlock()
+	if err != nil { // it ended meanwhile, and did not see q
+		q.kill(err)
+		q.Close()
+		return nil, err
+	}
+	return q, nil
+}
+
+// reserve takes a slot.
+func (c *conn) reserve() (slot uint16, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	most := min(int(c.answer.MaxQPs), MaxQPs)
+	if c.count >= most {
+		return 0, fmt.Errorf("ibv: connection has %d queue pairs already: %w", c.count, verbs.ErrTooMany)
+	}
+	for c.used[c.next] {
+		c.next = (c.next + 1) % most
+	}
+	slot = uint16(c.next)
+	c.used[slot] = true
+	c.count++
+	c.next = (c.next + 1) % most
+	return slot, nil
+}
+
+func (c *conn) free(slot uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used[slot] = false
+	c.count--
+}
+
+// pair lets the server make a queue pair for r and connects the two. Where it fails the server may have made one.
+func (c *conn) pair(r *requester, slot uint16) error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	select {
+	case <-c.answers: // to one that was given up
+	default:
+	}
+	c.seq++
+	mine := c.device.hca.endpoint(r.c.qp.qp_num)
+	if err := c.send(&frame{kind: framePair, slot: slot, seq: c.seq, endpoint: mine}); err != nil {
+		return err
+	}
+	limit := time.NewTimer(pairLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case f := <-c.answers:
+			if f.seq != c.seq || f.slot != slot {
+				continue
+			}
+			if f.code != codeOK {
+				return codeErr(f.code)
+			}
+			return r.connect(&mine, &f.endpoint)
+		case <-c.dead:
+			return verbs.ErrDisconnected
+		case <-limit.C:
+			return verbs.ErrTimeout
+		}
+	}
+}
+
+// drop gives up the slot of q, which is dead.
+func (c *conn) drop(q *qp) {
+	c.send(&frame{kind: frameDrop, slot: q.slot}) // before the slot is free for another
+	c.mu.Lock()
+	delete(c.qps, q)
+	c.mu.Unlock()
+	c.free(q.slot)
+}
+
+// Close implements verbs.Conn. See the package comment for what it promises.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		<-c.closed
+		return c.closeErr
+	}
+	c.closing = true
+	broken := c.err
+	c.mu.Unlock()
+	if c.closeErr = broken; broken == nil {
+		c.closeErr = c.farewell()
+	}
+	c.socket.Close()
+	c.ended.Wait()
+	close(c.closed)
+	return c.closeErr
+}
+
+// farewell ends the queue pairs, and waits until the server has ended its own.
+func (c *conn) farewell() (err error) {
+	c.fail(fmt.Errorf("ibv: connection to %v: %w", c.socket.RemoteAddr(), verbs.ErrClosed))
+	if err = c.send(&frame{kind: frameBye}); err == nil {
+		limit := time.NewTimer(closeLimit)
+		defer limit.Stop()
+		select {
+		case <-c.bye:
+			return nil
+		case <-c.dead:
+			err = verbs.ErrDisconnected
+		case <-limit.C:
+			err = verbs.ErrTimeout
+		}
+	}
+	select {
+	case <-c.bye: // dead is closed with it
+		return nil
+	default:
+	}
+	c.broke()
+	return fmt.Errorf("ibv: close the connection to %v: its last requests may still take effect: %w", c.socket.RemoteAddr(), err)
+}

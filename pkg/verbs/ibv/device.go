@@ -1,0 +1,188 @@
+//go:build ibv
+
+package ibv
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
+)
+
+// NewDevice makes the client's half. Errors: ErrNoDevice, ErrMemlock.
+func NewDevice(o Options) (verbs.Device, error) {
+	h, err := openHCA(o)
+	if err != nil {
+		return nil, fmt.Errorf("ibv: %w", err)
+	}
+	return &device{hca: h, broken: map[string][]uint64{}, arenas: map[*verbs.Arena]*C.struct_ibv_mr{}}, nil
+}
+
+type device struct {
+	hca *hca
+
+	mu     sync.Mutex
+	closed bool
+	broken map[string][]uint64 // by address: sessions that ended without a farewell, at most hello.MaxEarlier
+	arenas map[*verbs.Arena]*C.struct_ibv_mr
+}
+
+func (*device) Provider() string { return "ibv" }
+
+// NewArena implements verbs.Device: the arena is registered with the NIC, on huge pages if there are any.
+func (d *device) NewArena(size int) (*verbs.Arena, error) {
+	a, err := d.newArena(size)
+	if err != nil {
+		return nil, fmt.Errorf("ibv: %w", err)
+	}
+	return a, nil
+}
+
+func (d *device) newArena(size int) (*verbs.Arena, error) {
+	if size <= 0 {
+		return nil, fmt.Errorf("arena of %d bytes: the size must be positive", size)
+	}
+	pages, err := mapPages(size)
+	if err != nil {
+		return nil, err
+	}
+	mr, err := d.hca.register("an arena", pages, false)
+	if err != nil {
+		unix.Munmap(pages)
+		return nil, err
+	}
+	var a *verbs.Arena
+	a = verbs.NewArena(pages[:size:size], func([]byte) error {
+		d.mu.Lock()
+		delete(d.arenas, a)
+		d.mu.Unlock()
+		if rc := C.ibv_dereg_mr(mr); rc != 0 {
+			return fmt.Errorf("ibv: release an arena: %w", syscall.Errno(rc))
+		}
+		return unix.Munmap(pages)
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.arenas[a] = mr
+	return a, nil
+}
+
+// key is the lkey of an arena that this device made.
+func (d *device) key(a *verbs.Arena) (uint32, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	mr := d.arenas[a]
+	if mr == nil {
+		return 0, false
+	}
+	return uint32(mr.lkey), true
+}
+
+// Close implements verbs.Device.
+func (d *device) Close() error {
+	d.mu.Lock()
+	closed := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if closed {
+		return nil
+	}
+	return d.hca.close()
+}
+
+// Connect implements verbs.Device.
+func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	c, err := d.connect(t, limit)
+	if err != nil {
+		return nil, fmt.Errorf("ibv: connect to %s: %w", t.Address, err)
+	}
+	return c, nil
+}
+
+func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
+	deadline := time.Now().Add(limit)
+	socket, err := net.DialTimeout("tcp", t.Address, limit)
+	if err != nil {
+		return nil, streamError(err)
+	}
+	d.mu.Lock()
+	earlier := slices.Clone(d.broken[t.Address])
+	d.mu.Unlock()
+	answer, regions, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
+	if err != nil {
+		socket.Close()
+		return nil, streamError(err)
+	}
+	d.mu.Lock()
+	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
+	d.mu.Unlock()
+	keepAlive(socket)
+	return newConn(d, socket, answer, regions, func() { d.remember(t.Address, answer.Session) }), nil
+}
+
+// greet exchanges the handshake. A server that is full answers without reading, so a failed write is not yet the end.
+func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, [verbs.RegionLocks + 1]remoteRegion, error) {
+	var none [verbs.RegionLocks + 1]remoteRegion
+	socket.SetDeadline(deadline)
+	_, writeErr := socket.Write(h.Append(nil))
+	answer, err := hello.ReadAnswer(socket)
+	if err != nil {
+		if writeErr != nil {
+			err = writeErr
+		}
+		return nil, none, err
+	}
+	if err := answer.Err(h.Incarnation); err != nil {
+		return nil, none, err
+	}
+	regions, err := readRegions(socket, answer.Regions)
+	if err != nil {
+		return nil, none, err
+	}
+	socket.SetDeadline(time.Time{})
+	return answer, regions, nil
+}
+
+// remember notes a session that ended without a farewell. The oldest is forgotten where there are too many: the server can
+// hold no more connections than that either.
+func (d *device) remember(address string, session uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := append(d.broken[address], session)
+	d.broken[address] = list[max(0, len(list)-hello.MaxEarlier):]
+}
+
+// keepAlive lets a connection to a machine that is gone end within half a minute.
+func keepAlive(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4})
+	}
+}
+
+// streamError names the package's error for one of the socket; others stay as they are.
+func streamError(err error) error {
+	var ne net.Error
+	var sys *os.SyscallError
+	switch {
+	case errors.As(err, &ne) && ne.Timeout():
+		return fmt.Errorf("%w: %w", verbs.ErrTimeout, err)
+	case errors.As(err, &ne), errors.As(err, &sys), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: %w", verbs.ErrDisconnected, err)
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+//go:build ibv
+
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// qp is a verbs.QP. Who kills it destroys the NIC's queue pair before its owner hears of it, so the buffers of a list that failed are the
+// owner's again.
+type qp struct {
+	conn   *conn
+	arena  *verbs.Arena
+	slot   uint16
+	r      *requester
+	limit  atomic.Int64          // nanoseconds, of SetLimit
+	reason atomic.Pointer[error] // why dead
+
+	// Only the owner.
+	started bool
+	closed  bool
+	tally   verbs.Tally
+}
+
+// Start implements verbs.QP.
+func (q *qp) Start(list []verbs.Request) error {
+	if q.started {
+		panic("ibv: Start after Start without Wait")
+	}
+	if err := verbs.Check(list, q.arena, &q.conn.caps); err != nil {
+		if reason := q.Err(); reason != nil {
+			return reason
+		}
+		return err
+	}
+	for i := range list {
+		if !list[i].InRange(q.conn.regions[list[i].Region].size) {
+			return q.outOfRange(list, i)
+		}
+	}
+	if q.reason.Load() != nil {
+		return q.dead()
+	}
+	if err := q.r.post(list); err != nil {
+		return q.failed(err)
+	}
+	q.started = true
+	q.tally.Posted(list)
+	return nil
+}
+
+func (q *qp) outOfRange(list []verbs.Request, i int) error {
+	r := &list[i]
+	q.kill(fmt.Errorf("ibv: request %d (%v of %d bytes at %d:%#x): %w",
+		i, r.Op, len(r.Local), r.Region, r.Remote, verbs.ErrOutOfRange))
+	return q.dead()
+}
+
+// failed lets q die of what its requester met, unless somebody killed it before: that is then why.
+func (q *qp) failed(err error) error {
+	switch {
+	case errors.Is(err, errGone): // killed; the reason was set before
+	case errors.Is(err, errLimit):
+		q.kill(fmt.Errorf("ibv: no completion from %v within %v: %w",
+			q.conn.socket.RemoteAddr(), time.Duration(q.limit.Load()), verbs.ErrTimeout))
+	default:
+		q.kill(fmt.Errorf("ibv: queue pair with %v: %w", q.conn.socket.RemoteAddr(), err))
+	}
+	return q.dead()
+}
+
+// dead is why q died, once the NIC touches none of its buffers any more.
+func (q *qp) dead() error {
+	q.r.destroy() // or wait for who does
+	return *q.reason.Load()
+}
+
+// Wait implements verbs.QP.
+func (q *qp) Wait() error {
+	if !q.started {
+		if err := q.Err(); err != nil {
+			return err
+		}
+		panic("ibv: Wait without Start")
+	}
+	q.started = false
+	if err := q.r.wait(time.Duration(q.limit.Load())); err != nil {
+		return q.failed(err)
+	}
+	return nil
+}
+
+// SetLimit implements verbs.QP.
+func (q *qp) SetLimit(limit time.Duration) { q.limit.Store(int64(limit)) }
+
+func (q *qp) Tally() *verbs.Tally { return &q.tally }
+
+// Err implements verbs.QP.
+func (q *qp) Err() error {
+	if r := q.reason.Load(); r != nil {
+		return *r
+	}
+	return nil
+}
+
+// kill destroys the NIC's queue pair. The first reason counts. Safe for concurrent use.
+func (q *qp) kill(reason error) {
+	q.reason.CompareAndSwap(nil, &reason)
+	q.r.destroy()
+}
+
+// Close implements verbs.QP.
+func (q *qp) Close() error {
+	if q.closed {
+		return nil
+	}
+	q.closed = true
+	q.kill(fmt.Errorf("ibv: queue pair %d: %w", q.slot, verbs.ErrClosed))
+	q.started = false
+	q.conn.drop(q)
+	return nil
+}

@@ -1,0 +1,260 @@
+//go:build ibv
+
+package ibv
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/serve"
+)
+
+// answerLimit bounds writing a frame to a client that may not read.
+const answerLimit = 5 * time.Second
+
+// server is a verbs.Server and verbs.LocalAtomics.
+type server struct {
+	*serve.Server
+	hca     *hca
+	memory  []verbs.Memory
+	regions [verbs.RegionLocks + 1]remoteRegion
+	mrs     []*C.struct_ibv_mr
+	dm      *C.struct_ibv_dm // the lock region's, if it lies in the NIC
+	cq      *C.struct_ibv_cq // of all sessions' queue pairs, which post nothing
+	loop    *loopback
+
+	closing  sync.Once
+	closeErr error
+}
+
+// NewServer makes the memory server's half; its regions are registered with the NIC. Serve takes listeners of network "tcp", for the
+// bootstrap connections. Errors: ErrNoDevice, ErrMemlock.
+func NewServer(options Options, o verbs.ServerOptions) (verbs.Server, error) {
+	s, err := newServer(options, o)
+	if err != nil {
+		return nil, fmt.Errorf("ibv server: %w", err)
+	}
+	return s, nil
+}
+
+func newServer(options Options, o verbs.ServerOptions) (s *server, err error) {
+	space, err := mapped.NewSpace(o.Memory) // checks the regions
+	if err != nil {
+		return nil, err
+	}
+	s = &server{memory: o.Memory}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if s.hca, err = openHCA(options); err != nil {
+		return nil, err
+	}
+	capabilities := capabilities(mtuBytes(uint8(s.hca.about.mtu)))
+	capabilities.MaskedAtomics = s.hca.raw
+	for _, m := range o.Memory {
+		if m.ID == verbs.RegionLocks && options.DeviceMemory && s.registerOnChip(m) {
+			capabilities.DeviceMemory = len(m.Bytes)
+			continue
+		}
+		mr, err := s.hca.register(fmt.Sprintf("region %d", m.ID), m.Bytes, true)
+		if err != nil {
+			return nil, err
+		}
+		s.mrs = append(s.mrs, mr)
+		s.regions[m.ID] = remoteRegion{
+			base: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m.Bytes)))), size: uint64(len(m.Bytes)), key: uint32(mr.rkey),
+		}
+	}
+	if s.cq, err = C.ibv_create_cq(s.hca.ctx, 1, nil, nil, 0); s.cq == nil {
+		return nil, fmt.Errorf("completion queue on %s: %w", s.hca.name, err)
+	}
+	if s.loop, err = newLoopback(s.hca, s.regions); err != nil {
+		return nil, err
+	}
+	list := space.Regions()
+	s.Server, err = serve.New(o, serve.Provider{
+		Capabilities: capabilities,
+		MaxQPs:       MaxQPs,
+		Regions:      list,
+		Answer:       func(e *serve.Session, answer []byte) error { return s.sendAnswer(e.Conn, answer, list) },
+		Run:          func(e *serve.Session) { (&session{server: s, conn: e.Conn}).run() },
+		Cut:          func(e *serve.Session) { e.Conn.Close() },
+	})
+	return s, err
+}
+
+// registerOnChip puts the lock region, with what it holds, into the NIC's own memory; false = it has none, or not enough.
+func (s *server) registerOnChip(m verbs.Memory) bool {
+	size := C.uint64_t(len(m.Bytes))
+	if s.hca.about.dm_bytes < size {
+		return false
+	}
+	var rc C.int
+	dm := C.dm_memory(s.hca.ctx, size, &rc)
+	if dm == nil {
+		return false
+	}
+	mr := C.dm_register_memory(s.hca.pd, dm, size, &rc)
+	if mr == nil || C.dm_memory_in(dm, unsafe.Pointer(unsafe.SliceData(m.Bytes)), size) != 0 {
+		if mr != nil {
+			C.ibv_dereg_mr(mr)
+		}
+		C.ibv_free_dm(dm)
+		return false
+	}
+	s.dm, s.mrs = dm, append(s.mrs, mr)
+	s.regions[m.ID] = remoteRegion{base: 0, size: uint64(size), key: uint32(mr.rkey)}
+	return true
+}
+
+// sendAnswer sends the answer, and where each region lies.
+func (s *server) sendAnswer(c net.Conn, answer []byte, list []verbs.Region) error {
+	keepAlive(c)
+	for _, r := range list {
+		answer = appendRegion(answer, s.regions[r.ID])
+	}
+	_, err := c.Write(answer)
+	return err
+}
+
+// Fence implements verbs.Server. Sessions that have ended before are waited for too: what the NIC took of them is in memory afterwards.
+func (s *server) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
+	s.Disconnect(match)
+	if err := s.loop.quiet(limit); err != nil {
+		return fmt.Errorf("ibv: queue pairs of the fenced client are destroyed, but a READ behind them failed: %w", err)
+	}
+	return nil
+}
+
+// CompareSwap implements verbs.LocalAtomics.
+func (s *server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (uint64, error) {
+	return s.loop.compareSwap(region, remote, compare, swap)
+}
+
+// Close implements verbs.Server.
+func (s *server) Close() error {
+	s.closing.Do(func() { s.closeErr = errors.Join(s.Server.Close(), s.release()) })
+	return s.closeErr
+}
+
+// release gives back what the server took of the NIC. There are no sessions any more.
+func (s *server) release() error {
+	if s.hca == nil {
+		return nil
+	}
+	if s.loop != nil {
+		s.loop.close()
+	}
+	var errs []error
+	check := func(what string, rc C.int) {
+		if rc != 0 {
+			errs = append(errs, fmt.Errorf("ibv: %s: %w", what, syscall.Errno(rc)))
+		}
+	}
+	if s.cq != nil {
+		check("destroy a completion queue", C.ibv_destroy_cq(s.cq))
+	}
+	for _, mr := range s.mrs {
+		check("release a region", C.ibv_dereg_mr(mr))
+	}
+	if s.dm != nil {
+		for _, m := range s.memory {
+			if m.ID == verbs.RegionLocks {
+				check("copy the lock region out of the NIC", C.dm_memory_out(s.dm, unsafe.Pointer(unsafe.SliceData(m.Bytes)), C.uint64_t(len(m.Bytes))))
+			}
+		}
+		check("release device memory", C.ibv_free_dm(s.dm))
+	}
+	return errors.Join(append(errs, s.hca.close())...)
+}
+
+// session is the server's side of one connection: its queue pairs, by slot.
+type session struct {
+	server *server
+	conn   net.Conn
+	qps    [MaxQPs]*C.struct_ibv_qp
+}
+
+// run makes and destroys queue pairs as the client asks, until the connection ends. When it returns, nothing of them takes effect any more.
+func (e *session) run() {
+	for {
+		f, err := readFrame(e.conn)
+		if err != nil || f.kind == frameBye {
+			e.end()
+			if err == nil {
+				e.write(&frame{kind: frameBye})
+			}
+			return
+		}
+		if f.kind == frameDrop {
+			e.drop(f.slot)
+			continue
+		}
+		answer := frame{kind: framePair, slot: f.slot, seq: f.seq}
+		answer.endpoint, answer.code = e.pair(f.slot, &f.endpoint)
+		if e.write(&answer) != nil {
+			e.end()
+			return
+		}
+	}
+}
+
+func (e *session) write(f *frame) error {
+	e.conn.SetWriteDeadline(time.Now().Add(answerLimit))
+	_, err := e.conn.Write(f.append(nil))
+	return err
+}
+
+// pair makes a queue pair and connects it with theirs.
+func (e *session) pair(slot uint16, theirs *endpoint) (mine endpoint, code uint8) {
+	h := e.server.hca
+	if e.qps[slot] != nil {
+		return mine, codeTooMany
+	}
+	var rc C.int
+	qp := C.dm_passive_create(h.pd, e.server.cq, h.port, &rc)
+	if qp == nil {
+		return mine, codeResource
+	}
+	mine = h.endpoint(qp.qp_num)
+	if _, code := path(&mine, theirs); code != codeOK {
+		C.dm_passive_destroy(qp)
+		return endpoint{}, code
+	}
+	if h.connect(qp, &mine, theirs) != nil {
+		C.dm_passive_destroy(qp)
+		return endpoint{}, codeResource
+	}
+	e.qps[slot] = qp
+	return mine, codeOK
+}
+
+func (e *session) drop(slot uint16) {
+	if qp := e.qps[slot]; qp != nil {
+		C.dm_passive_destroy(qp)
+		e.qps[slot] = nil
+	}
+}
+
+// end destroys all queue pairs, by way of the error state, then waits until what the NIC took before is in memory. Where that cannot be
+// known Fence says so; nothing else can be done about it.
+func (e *session) end() {
+	for slot := range e.qps {
+		e.drop(uint16(slot))
+	}
+	e.server.loop.quiet(loopLimit)
+}
