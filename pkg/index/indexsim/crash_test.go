@@ -1,0 +1,213 @@
+package indexsim_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// crash is one run of TestCrashAtEveryStep: a client dies after some number of parts of its requests; the next one finds the index whole.
+type crash struct {
+	design index.Design
+	seed   uint64
+	part   int
+	change func(s index.Session) error // what the client does
+	key    string                      // that it changes
+	old    string                      // the key's value before; "" = it is not there
+	new    string                      // and afterwards
+}
+
+const crashLease = 20 * time.Millisecond
+
+// crashKeys are there before, but for those that are inserted; small nodes hold few of them.
+const crashKeys = 40
+
+func crashKey(n int) string { return fmt.Sprintf("key %03d", n) }
+
+// do does the run and says whether the client had ended before its time to die.
+func (c *crash) do(t *testing.T) (ended bool) {
+	t.Helper()
+	w := simenv.New(simenv.Options{Seed: c.seed, MaxEvents: 5_000_000})
+	plan := &sim.Plan{
+		Capabilities: verbs.Capabilities{MaskedAtomics: c.seed%2 == 0, WholeWrite: 8}, Tear: 1 + int(c.seed)%4, Reorder: true, Delay: 100, Gap: 100,
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: c.part}},
+	}
+	cl, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(c.seed)%2, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.Run(func(p *simenv.Process) {
+		if err := c.prepare(cl, p); err != nil {
+			w.Fail(fmt.Errorf("prepare: %w", err))
+			return
+		}
+		victim, over := w.NewProcess("victim"), p.NewEvent()
+		victim.Go("main", func() {
+			defer over.Set()
+			s, err := c.session(cl, victim)
+			if err == nil {
+				err = c.change(s)
+			}
+			if err != nil {
+				w.Fail(fmt.Errorf("the victim, alive: %w", err))
+			}
+		})
+		over.Wait(env.Forever)
+		ended = !victim.Dead()
+		p.Sleep(2 * crashLease)
+		if err := c.judge(cl, p, ended); err != nil {
+			w.Fail(err)
+		}
+	})
+	if err != nil {
+		t.Fatalf("seed %d, dead after part %d: %v", c.seed, c.part, err)
+	}
+	return ended
+}
+
+var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 512}
+
+// session opens the index in a process.
+func (c *crash) session(cl *poolsim.Cluster, p *simenv.Process) (index.Session, error) {
+	pl, err := cl.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.design.Open(pl, crashOptions)
+	if err != nil {
+		return nil, err
+	}
+	return x.Session()
+}
+
+func (c *crash) prepare(cl *poolsim.Cluster, p *simenv.Process) error {
+	s, err := c.session(cl, p)
+	if err != nil {
+		return err
+	}
+	for n := range crashKeys {
+		if key := crashKey(n); key != c.key {
+			if err := s.Insert([]byte(key), fmt.Appendf(nil, "value of %s", key)); err != nil {
+				return err
+			}
+		}
+	}
+	if c.old != "" {
+		return s.Insert([]byte(c.key), []byte(c.old))
+	}
+	return nil
+}
+
+// judge opens the index anew: every other key is as it was, the victim's as before or after its change, all can be changed, and the
+// structure is whole.
+func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error {
+	pl, err := cl.Open(p)
+	if err != nil {
+		return err
+	}
+	x, err := c.design.Open(pl, crashOptions)
+	if err != nil {
+		return err
+	}
+	s, err := x.Session()
+	if err != nil {
+		return err
+	}
+	for n := range crashKeys {
+		key := crashKey(n)
+		got, err := s.Lookup([]byte(key), nil)
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+		want := "value of " + key
+		if key == c.key {
+			want = c.new
+			if !ended && string(got) == c.old {
+				want = c.old
+			}
+		}
+		if string(got) != want {
+			return fmt.Errorf("%s is %q, want %q", key, got, want)
+		}
+		if err := s.Upsert([]byte(key), []byte("after")); err != nil {
+			return err
+		}
+	}
+	found, err := x.(index.Checker).Check()
+	if err == nil && found.Pairs != crashKeys {
+		err = fmt.Errorf("%d pairs, want %d", found.Pairs, crashKeys)
+	}
+	return err
+}
+
+// TestCrashAtEveryStep kills a client after every part of every request that it makes for each kind of change, in the midst of WRITEs too; for
+// inserts until leaves and inner nodes have split.
+func TestCrashAtEveryStep(t *testing.T) {
+	d := design(t)
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	k := crashKey(17)
+	for _, c := range []struct {
+		name string
+		crash
+	}{
+		{"insert", crash{key: k, new: "new", change: func(s index.Session) error { return s.Insert([]byte(k), []byte("new")) }}},
+		{"update", crash{key: k, old: "old", new: "new", change: func(s index.Session) error { return s.Update([]byte(k), []byte("new")) }}},
+		{"upsert", crash{key: k, old: "old", new: "new", change: func(s index.Session) error { return s.Upsert([]byte(k), []byte("new")) }}},
+		{"delete", crash{key: k, old: "old", change: func(s index.Session) error { return s.Delete([]byte(k)) }}},
+		{"rewrites", crash{key: k, old: "old", new: "the last of many values", change: func(s index.Session) error {
+			for range 8 { // the free space of the leaf is used up again and again; the key has the same value from the first on
+				if err := s.Upsert([]byte(k), []byte("the last of many values")); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			runs := 0
+			for seed := range seeds {
+				for part := 1; ; part++ {
+					c.design, c.seed, c.part = d, seed, part
+					runs++
+					if c.do(t) {
+						break
+					}
+				}
+			}
+			t.Logf("%d crashes", runs-int(seeds))
+		})
+	}
+	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds) })
+}
+
+// crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some splits go up to the root.
+func crashInSplits(t *testing.T, d index.Design, seeds uint64) {
+	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
+	runs := 0
+	for seed := range seeds {
+		for n := 0; n < crashKeys; n += 3 {
+			key := crashKey(n)
+			for part := 1; ; part++ {
+				c := crash{design: d, seed: seed, part: part, key: key, new: value, change: func(s index.Session) error {
+					return s.Insert([]byte(key), []byte(value))
+				}}
+				runs++
+				if c.do(t) {
+					break
+				}
+			}
+		}
+	}
+	t.Logf("%d crashes", runs)
+}
