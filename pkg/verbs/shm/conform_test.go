@@ -10,7 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
 )
 
-var harness = verbstest.Harness{Device: shm.NewDevice, Start: start, Processes: true, Rounds: rounds}
+var harness = verbstest.Harness{Device: shm.NewDevice, Start: start, Processes: true, Direct: true, Rounds: rounds}
 
 func start(dir string, o verbs.ServerOptions) (address string, s verbs.Server, err error) {
 	if s, err = shm.NewServer(o); err != nil {

@@ -5,7 +5,8 @@
 // tells the server that the client is gone.
 //
 // A client that maps the memory is trusted with it. Disconnect asks it to stop and waits until it says that it has; a client
-// that does not answer (frozen, or not of this code) is out of the provider's reach until its process is dead.
+// that does not answer (frozen, or not of this code) is out of the provider's reach until its process is dead. Fence knows whether it is:
+// see hold.go.
 package shm
 
 import (
@@ -40,33 +41,43 @@ func NewServer(o verbs.ServerOptions) (verbs.Server, error) {
 		return nil, fmt.Errorf("shm server: %w", err)
 	}
 	regions := space.Regions()
-	fds := make([]int, len(regions)) // in the order of regions
+	files := make(holds, len(regions))
 	for _, m := range o.Memory {
 		if m.File == nil {
 			return nil, fmt.Errorf("shm server: region %d has no file to share", m.ID)
 		}
 		for i, r := range regions {
 			if r.ID == m.ID {
-				fds[i] = int(m.File.Fd())
+				files[i] = m.File
 			}
 		}
+	}
+	if err := files.check(); err != nil {
+		return nil, fmt.Errorf("shm server: %w", err)
 	}
 	return serve.New(o, serve.Provider{
 		Capabilities: Capabilities(),
 		MaxQPs:       MaxQPs,
 		Regions:      regions,
-		Answer:       func(c net.Conn, answer []byte) error { return sendFiles(c, answer, fds) },
+		Answer:       func(s *serve.Session, answer []byte) error { return sendFiles(s, answer, files) },
 		Run:          waitForEnd,
 		Cut:          askToStop,
+		Quiet:        files.free,
+		Process:      process,
 	})
 }
 
-// sendFiles sends the answer with the regions' descriptors.
-func sendFiles(c net.Conn, answer []byte, fds []int) error {
-	u, ok := c.(*net.UnixConn)
+// sendFiles sends the answer with descriptors of the regions.
+func sendFiles(s *serve.Session, answer []byte, files holds) error {
+	u, ok := s.Conn.(*net.UnixConn)
 	if !ok {
-		return fmt.Errorf("shm server: %v is no Unix socket", c.LocalAddr())
+		return fmt.Errorf("shm server: %v is no Unix socket", s.Conn.LocalAddr())
 	}
+	fds, err := files.open(s.Peer)
+	if err != nil {
+		return err
+	}
+	defer closeAll(fds)
 	n, _, err := u.WriteMsgUnix(answer, unix.UnixRights(fds...), nil)
 	if err == nil && n < len(answer) { // the descriptors went with the first byte
 		_, err = u.Write(answer[n:])

@@ -47,9 +47,9 @@ func NewServer(o verbs.ServerOptions) (verbs.Server, error) {
 	})
 }
 
-func sendAnswer(c net.Conn, answer []byte) error {
-	keepAlive(c)
-	_, err := c.Write(answer)
+func sendAnswer(s *serve.Session, answer []byte) error {
+	keepAlive(s.Conn)
+	_, err := s.Conn.Write(answer)
 	return err
 }
 

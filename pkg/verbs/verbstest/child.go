@@ -25,7 +25,7 @@ type childSpec struct {
 
 // The roles of children.
 var roles = map[string]func(h Harness, s *childSpec) error{
-	"add": childAdds, "write": childWrites, "serve": childServes,
+	"add": childAdds, "write": childWrites, "serve": childServes, "count": childCounts,
 }
 
 // Main runs the tests of a provider whose harness says Processes; TestMain calls it.
@@ -154,6 +154,20 @@ func childWrites(h Harness, s *childSpec) error {
 			return err
 		}
 	}
+}
+
+// childCounts adds 1 to the word at 0 until it is refused, and says why.
+func childCounts(h Harness, s *childSpec) error {
+	_, q, a, err := childClient(h, s)
+	if err != nil {
+		return err
+	}
+	old, err := a.Alloc(8)
+	for err == nil {
+		err = verbs.Post(q, []verbs.Request{fetchAdd(0, old, 1)})
+	}
+	fmt.Println(err)
+	return nil
 }
 
 // childServes is a memory server. It says its address and serves until its input ends.

@@ -62,8 +62,19 @@ func newRegion(id verbs.RegionID, size int) (verbs.Memory, error) {
 
 // Tokens is an Admission that knows the tokens it issued. The zero value is ready. Safe for concurrent use.
 type Tokens struct {
-	mu    sync.Mutex
-	valid map[verbs.Token]verbs.Peer
+	mu     sync.Mutex
+	valid  map[verbs.Token]verbs.Peer
+	barred map[verbs.Peer]bool
+}
+
+// Bar lets no connection of peer in any more.
+func (a *Tokens) Bar(peer verbs.Peer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.barred == nil {
+		a.barred = map[verbs.Peer]bool{}
+	}
+	a.barred[peer] = true
 }
 
 // Issue makes a token that admits peer once.
@@ -83,7 +94,7 @@ func (a *Tokens) Admit(t verbs.Token) (verbs.Peer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p, ok := a.valid[t]
-	if !ok {
+	if !ok || a.barred[p] {
 		return p, verbs.ErrRefused
 	}
 	delete(a.valid, t)

@@ -14,6 +14,9 @@ var processTests = []test{
 	{"ClientDiesMidList", clientDies},
 	{"ServerDies", serverDies},
 	{"ServerFreezes", serverFreezes},
+	{"FenceAFrozenProcess", fenceFrozen},
+	{"FenceAProcessThatThaws", fenceThawed},
+	{"FenceAfterTheServersDeath", fenceAfterRestart},
 }
 
 // addAndSwap adds 1 to the word at 8 and swaps the word at 16 up by 1<<32, looking only at its upper half where there are
@@ -142,6 +145,26 @@ func serverDies(f *fixture) {
 	}
 }
 
+// freeze stops a child as SIGSTOP does and waits until it stands still.
+func (f *fixture) freeze(c *child) {
+	f.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		f.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		f.Fatalf("a child does not stop: %v, status %v", err, status)
+	}
+}
+
+// thaw lets it go on.
+func (f *fixture) thaw(c *child) {
+	f.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		f.Fatal(err)
+	}
+}
+
 // serverFreezes: a server that stops running without being gone cannot hold anybody longer than his limit, not even with more
 // than all buffers hold.
 func serverFreezes(f *fixture) {
@@ -160,13 +183,7 @@ func serverFreezes(f *fixture) {
 		q.SetLimit(50 * time.Millisecond)
 		qps, lists = append(qps, q), append(lists, list)
 	}
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		f.Fatal(err)
-	}
-	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-		f.Fatalf("the server does not stop: %v, status %v", err, status)
-	}
+	f.freeze(s)
 	start := f.env.Now()
 	err := verbs.PostAll(qps, lists)
 	took := f.env.Now() - start

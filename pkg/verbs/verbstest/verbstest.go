@@ -27,6 +27,9 @@ type Harness struct {
 	World func(t *testing.T, body func(e env.Env))
 	// Processes says that other processes can connect. The test program's TestMain must call Main then.
 	Processes bool
+	// Direct says that clients change the memory without the server or a NIC that obeys it: one that stands still cannot be fenced before
+	// its process is dead.
+	Direct bool
 	// Rounds is how often a litmus test repeats: enough that a provider which breaks the rule is caught. 0 = 2000.
 	Rounds int
 }
@@ -56,7 +59,7 @@ func Run(t *testing.T, h Harness) {
 		tests []test
 	}{
 		{"Order", orderTests}, {"Atomicity", atomicityTests}, {"Model", modelTests}, {"Tally", tallyTests},
-		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Many", manyTests},
+		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Fence", fenceTests}, {"Many", manyTests},
 	}
 	if h.Processes {
 		groups = append(groups, struct {
@@ -88,6 +91,7 @@ type fixture struct {
 	env     env.Env
 	rand    *rand.Rand // of the test's own goroutine
 	tokens  *Tokens
+	memory  []verbs.Memory // of the server
 	address string
 	server  verbs.Server
 	device  verbs.Device
@@ -133,7 +137,7 @@ func (f *fixture) serve(o verbs.ServerOptions) {
 	if err != nil {
 		f.Fatalf("start a server: %v", err)
 	}
-	f.address, f.server = address, s
+	f.memory, f.address, f.server = o.Memory, address, s
 	f.Cleanup(func() { s.Close() })
 }
 

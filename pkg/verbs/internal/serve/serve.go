@@ -15,19 +15,24 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
 )
 
-// Provider is what a provider adds. All fields are required.
+// Provider is what a provider adds. All fields but Quiet and Process are required.
 type Provider struct {
 	Capabilities verbs.Capabilities
 	MaxQPs       uint32
 	Regions      []verbs.Region
 
 	// Answer sends the answer that opens a session, and what belongs to it.
-	Answer func(c net.Conn, answer []byte) error
+	Answer func(s *Session, answer []byte) error
 	// Run serves an admitted session until its connection ends or it is cut. When it returns, nothing of the session
 	// takes effect any more, as far as the provider can tell. The connection is closed by the caller.
 	Run func(s *Session)
 	// Cut makes Run return soon. It may be called several times, and before Run.
 	Cut func(s *Session)
+	// Quiet says whether nothing can take effect any more of all sessions that peer ever had, those with earlier processes of the server
+	// included, although they may have ended for the server before. nil = what has ended, with its server's process at the latest, is quiet.
+	Quiet func(peer verbs.Peer) (bool, error)
+	// Process names the process at the other end, for messages; nil = that cannot be known.
+	Process func(c net.Conn) string
 }
 
 // Session is an admitted connection.
@@ -54,7 +59,8 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[net.Conn]struct{} // all, for Close and for the limit
 	sessions  map[uint64]*Session
-	running   sync.WaitGroup // a member for each of conns
+	lasting   map[verbs.Peer]string // with Quiet: who had a session and was not seen quiet since, with its process
+	running   sync.WaitGroup        // a member for each of conns
 }
 
 // New makes a server of provider p.
@@ -67,6 +73,7 @@ func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[net.Conn]struct{}{},
 		sessions:  map[uint64]*Session{},
+		lasting:   map[verbs.Peer]string{},
 	}, nil
 }
 
@@ -160,7 +167,7 @@ func (s *Server) handle(c net.Conn) {
 		Incarnation: s.o.Incarnation, Session: session.id, MaxQPs: s.p.MaxQPs,
 		Capabilities: s.p.Capabilities, Regions: s.p.Regions,
 	}
-	if err := s.p.Answer(c, answer.Append(nil)); err != nil {
+	if err := s.p.Answer(session, answer.Append(nil)); err != nil {
 		return
 	}
 	c.SetDeadline(time.Time{})
@@ -191,6 +198,9 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 		session.id = rand.Uint64()
 	}
 	s.sessions[session.id] = session
+	if s.p.Quiet != nil {
+		s.lasting[peer] = s.process(c)
+	}
 	closed := s.closed
 	s.mu.Unlock()
 	s.admitting.Unlock()
@@ -206,6 +216,7 @@ func (s *Server) end(session *Session) {
 	s.mu.Lock()
 	delete(s.sessions, session.id)
 	s.mu.Unlock()
+	s.settle(session.Peer)
 	close(session.done)
 }
 
@@ -219,26 +230,25 @@ func (s *Server) cut(list []*Session) {
 	}
 }
 
-// Disconnect implements verbs.Server.
-func (s *Server) Disconnect(match func(verbs.Peer) bool) int {
-	var list []*Session
+// matching are the sessions of those who match. Nobody is between admission and the table meanwhile.
+func (s *Server) matching(match func(verbs.Peer) bool) (list []*Session) {
 	s.admitting.Lock()
+	defer s.admitting.Unlock()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range s.sessions {
 		if match(e.Peer) {
 			list = append(list, e)
 		}
 	}
-	s.mu.Unlock()
-	s.admitting.Unlock()
-	s.cut(list)
-	return len(list)
+	return list
 }
 
-// Fence implements verbs.Server.
-func (s *Server) Fence(match func(verbs.Peer) bool, _ time.Duration) error {
-	s.Disconnect(match)
-	return nil
+// Disconnect implements verbs.Server.
+func (s *Server) Disconnect(match func(verbs.Peer) bool) int {
+	list := s.matching(match)
+	s.cut(list)
+	return len(list)
 }
 
 // Close implements verbs.Server.

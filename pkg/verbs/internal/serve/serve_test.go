@@ -30,7 +30,7 @@ type slow struct {
 
 func (p *slow) provider() Provider {
 	return Provider{
-		Answer: func(c net.Conn, answer []byte) error { _, err := c.Write(answer); return err },
+		Answer: func(s *Session, answer []byte) error { _, err := s.Conn.Write(answer); return err },
 		Run: func(s *Session) {
 			p.running.Add(1)
 			p.started <- s
