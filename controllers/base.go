@@ -36,6 +36,7 @@ type base struct {
 	events events
 	image  string // --server-image
 	now    func() time.Time
+	spare  *spareIDs
 }
 
 // events is what the reconcilers need of an event recorder.
@@ -63,6 +64,8 @@ func result(err error) (ctrl.Result, error) {
 			after = recheck
 		}
 		return ctrl.Result{RequeueAfter: after}, nil
+	case terminating(err):
+		return ctrl.Result{RequeueAfter: recheck}, nil // all of it will be gone
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil // read something old; look again
 	}
@@ -79,10 +82,17 @@ func explain(err error) (reason, message string) {
 		return h.reason, h.message
 	case errors.Is(err, kube.ErrNameTaken):
 		return dmv1.ReasonNameTaken, err.Error()
+	case terminating(err):
+		return dmv1.ReasonDeleting, "the namespace is being deleted"
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		return dmv1.ReasonPoolRefused, err.Error()
 	}
 	return dmv1.ReasonFailed, err.Error()
+}
+
+// terminating says whether something could not be made since its namespace is being deleted.
+func terminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // passing says whether an object changed under the reconciler: it is called again for it.

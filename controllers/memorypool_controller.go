@@ -151,11 +151,10 @@ func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (
 			}
 		}
 	}
-	next := nextID(s.pool, s.pods)
-	if actions.create > 0 && next+actions.create-1 > build.MaxMemoryPodID {
-		return &halt{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has given out all its %d server ids: make a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
-	}
-	return r.createPods(ctx, s.pool, actions.create, next, func(id int) (*corev1.Pod, error) {
+	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
+		if id > build.MaxMemoryPodID {
+			return nil, &halt{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has given out all its %d server ids: make a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
+		}
 		pod := build.MemoryPod(s.pool, id, s.image)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil

@@ -69,27 +69,6 @@ func nextID(pool client.Object, pods []*corev1.Pod) int {
 	return next
 }
 
-// createPods makes pods with the next numbers. The numbers are taken before the pods are made, so that none is ever used twice.
-func (b *base) createPods(ctx context.Context, pool client.Object, count, next int, make func(id int) (*corev1.Pod, error)) error {
-	if count == 0 {
-		return nil
-	}
-	if err := b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(next + count)}); err != nil {
-		return err
-	}
-	for id := next; id < next+count; id++ {
-		pod, err := make(id)
-		if err != nil {
-			return err
-		}
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
-		if err := b.Create(ctx, pod); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice within a minute or two.
 func (b *base) renewTLS(ctx context.Context, pods []*corev1.Pod, hash string) error {
 	for _, p := range pods {

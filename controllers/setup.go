@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,13 @@ import (
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmmemorypools/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;get;list;patch;watch
+
+// What failed is tried again after firstRetry, then after twice as long each time, up to slowestRetry: whoever made room, or mended
+// what was in the way, does not wait longer for the operator to see it.
+const (
+	firstRetry   = 10 * time.Millisecond
+	slowestRetry = time.Minute
+)
 
 // Options of the controllers.
 type Options struct {
@@ -91,11 +99,16 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		dialer: o.Dialer, image: o.ServerImage, now: o.Now,
+		dialer: o.Dialer, image: o.ServerImage, now: o.Now, spare: newSpareIDs(),
 		events: mgr.GetEventRecorder("dmindex-operator"),
 	}
-	options := controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess}
-	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}).WithOptions(options).
+	options := func() controller.Options {
+		return controller.Options{
+			MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, slowestRetry),
+		}
+	}
+	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}).WithOptions(options()).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
@@ -103,7 +116,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}).WithOptions(options).
+	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}).WithOptions(options()).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex)).
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
@@ -112,7 +125,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}).WithOptions(options).
+	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}).WithOptions(options()).
 		Owns(&dmv1.DMMemoryPool{}).Owns(&dmv1.DMComputePool{}).
 		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).
 		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
