@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -97,4 +102,72 @@ func TestJudgeMemory(t *testing.T) {
 	f("no pod", recorded, []int{2}, "1 p1 7 Ready; 2 p2 8 Lostits pod is gone; ", observed(1, 7), observed(3, 9))
 	f("being deleted", recorded, []int{2}, "1 p1 7 Lostits pod is gone; 2 p2 8 Ready; ",
 		memoryObserved{id: 1, pod: "p1", gone: true, answered: true, incarnation: 7}, observed(2, 8))
+}
+
+func TestSuspectClients(t *testing.T) {
+	client := func(id uint32, name string) *rpcv1.ClientUse { return &rpcv1.ClientUse{Client: id, Name: name} }
+	fenced := func(id uint32, name string) *rpcv1.ClientUse {
+		return &rpcv1.ClientUse{Client: id, Name: name, Fenced: true}
+	}
+	f := func(name, want string, there []string, listed ...*rpcv1.ClientUse) {
+		t.Helper()
+		alive := map[string]bool{}
+		for _, pod := range there {
+			alive[pod] = true
+		}
+		var got []uint32
+		for _, c := range suspectClients(listed, []string{"demo-fast", "demo"}, alive) {
+			got = append(got, c.Client)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", name, got, want)
+		}
+	}
+	f("none", "[]", nil)
+	f("there", "[]", []string{"demo-0", "demo-fast-0"}, client(1, "demo-0"), client(2, "demo-fast-0"))
+	f("gone", "[1 3]", []string{"demo-1"}, client(1, "demo-0"), client(2, "demo-1"), client(3, "demo-fast-7"))
+	f("two clients of one pod", "[1 2]", nil, client(1, "demo-0"), client(2, "demo-0"))
+	f("fenced already", "[2]", nil, fenced(1, "demo-0"), client(2, "demo-0"))
+	f("the former process of a pod that is there", "[]", []string{"demo-0"}, client(1, "demo-0"), client(2, "demo-0"))
+	f("nobody's pod", "[]", nil, client(1, ""), client(2, "me"), client(3, "demo"), client(4, "demo-"), client(5, "demo-x"), client(6, "demo-slow-0"), client(7, "demo-00"), client(8, "demo--1"))
+}
+
+func TestAlive(t *testing.T) {
+	pod := func(phase corev1.PodPhase, dies time.Duration) *corev1.Pod {
+		p := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
+		if dies != 0 {
+			p.DeletionTimestamp = &metav1.Time{Time: noon.Add(dies)}
+		}
+		return p
+	}
+	f := func(name string, want bool, p *corev1.Pod) {
+		t.Helper()
+		if got := alive(p, noon); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	f("running", true, pod(corev1.PodRunning, 0))
+	f("pending", true, pod(corev1.PodPending, 0))
+	f("failed", false, pod(corev1.PodFailed, 0))
+	f("succeeded", false, pod(corev1.PodSucceeded, 0))
+	f("has its grace period", true, pod(corev1.PodRunning, time.Minute))
+	f("a little over it", true, pod(corev1.PodRunning, -afterGrace+time.Second))
+	f("its node is lost", false, pod(corev1.PodRunning, -afterGrace-time.Second))
+}
+
+func TestSpareIDs(t *testing.T) {
+	s := newSpareIDs()
+	f := func(want string, n int) {
+		t.Helper()
+		if got := fmt.Sprint(s.take("pool", n)); got != want {
+			t.Errorf("took %s, want %s", got, want)
+		}
+	}
+	f("[]", 2)
+	s.put("pool", []int{7, 8})
+	s.put("pool", []int{3})
+	s.put("other", []int{1})
+	f("[3 7]", 2)
+	f("[8]", 2)
+	f("[]", 2)
 }

@@ -36,6 +36,7 @@ var lifecycle = []step{
 	{"choose memory servers", (*indexes).chooseMemory},
 	{"have the index admitted", (*indexes).admit},
 	{"tell compute servers of the index", (*indexes).configure},
+	{"fence the clients of pods that are gone", (*indexes).fenceGone},
 	{"divide the keys", (*indexes).divideKeys},
 }
 
@@ -85,6 +86,8 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 	after, err := result(err)
 	if err == nil && s.waiting != "" {
 		after.RequeueAfter = soon
+	} else if err == nil && s.unfenced != "" {
+		after.RequeueAfter = s.fenceAgain(r.now())
 	}
 	return after, err
 }

@@ -26,6 +26,8 @@ type indexScope struct {
 	compute []computeServer
 	view    ownership.View
 	waiting string // for what, while the index is served
+
+	unfenced string // clients that are still to be fenced, and where
 }
 
 // memoryPoolOfIndex is a memory pool with its servers.

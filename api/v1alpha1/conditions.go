@@ -75,6 +75,10 @@ const (
 	// ReasonMoving: ranges are moving, or servers are leaving.
 	ReasonMoving = "Moving"
 
+	// ReasonFencing: clients whose pods are gone are still to be fenced at a memory server, which the message names. Until then, or
+	// until their leases ran out there, locks may be theirs.
+	ReasonFencing = "Fencing"
+
 	// ReasonFailed: a step failed and is tried again; the message says which and why.
 	ReasonFailed = "Failed"
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +25,13 @@ func at(host string, port int) string     { return host + ":" + strconv.Itoa(por
 func Control(pod, pool, ns string) string { return at(Host(pod, pool, ns), config.PortControl) }
 func RPC(pod, pool, ns string) string     { return at(Host(pod, pool, ns), config.PortRPC) }
 func RESP(pod, pool, ns string) string    { return at(Host(pod, pool, ns), config.PortRESP) }
+
+// IsPodName says whether a name is one that pods of a pool have.
+func IsPodName(pool, name string) bool {
+	number, ok := strings.CutPrefix(name, pool+"-")
+	id, err := strconv.Atoi(number)
+	return ok && err == nil && id >= 0 && name == PodName(pool, id)
+}
 
 // MaxMemoryPodID is the highest number of a memory pod: server ids in global addresses have room for no more.
 const MaxMemoryPodID = 1023

@@ -142,6 +142,17 @@ func (m *memory) SwapMap(ctx context.Context, index string, expected, generation
 	return err
 }
 
+func (m *memory) ListClients(ctx context.Context, index string) ([]*rpcv1.ClientUse, error) {
+	r, err := call(ctx, callLimit, m.pod, "list the clients at memory server", m.client.ListClients, &rpcv1.ListClientsRequest{Index: index},
+		map[codes.Code]error{codes.Unimplemented: ErrNotOffered})
+	return r.GetClients(), err
+}
+
+func (m *memory) Fence(ctx context.Context, index string, clients []uint32) error {
+	_, err := call(ctx, callLimit, m.pod, "fence clients at memory server", m.client.Fence, &rpcv1.FenceRequest{Index: index, Clients: clients}, nil)
+	return err
+}
+
 type compute struct {
 	client rpcv1.ComputeClient
 	conn   *grpc.ClientConn

@@ -17,6 +17,9 @@ var (
 	// ErrInUse is returned by Admit when the quota would fall below what is in use.
 	ErrInUse = errors.New("quota is below what is in use")
 
+	// ErrNotOffered is returned by a server of an older version that does not know the call.
+	ErrNotOffered = errors.New("the server does not offer it")
+
 	// ErrOtherMap is returned by SwapMap when the map is not the expected one any more.
 	ErrOtherMap = errors.New("partition map was changed by somebody else")
 )
@@ -38,8 +41,15 @@ type Memory interface {
 	Evict(ctx context.Context, index string) error
 	GetMap(ctx context.Context, index string) (*rpcv1.MapReply, error)
 	SwapMap(ctx context.Context, index string, expected, generation uint64, encoded []byte) error
+	// ListClients lists the clients of an index that the server knows; the home knows all, and their names.
+	ListClients(ctx context.Context, index string) ([]*rpcv1.ClientUse, error)
+	// Fence ends clients at the server, at most MaxFence. When it returns nil, nothing of theirs takes effect there any more.
+	Fence(ctx context.Context, index string, clients []uint32) error
 	Close()
 }
+
+// MaxFence is how many clients one call of Fence takes.
+const MaxFence = 256
 
 // Compute is a compute server.
 type Compute interface {

@@ -47,6 +47,7 @@ type admitted struct {
 	quota      uint64
 	generation uint64
 	encoded    []byte
+	clients    []*rpcv1.ClientUse // of the home: all; elsewhere those that were fenced
 }
 
 type compute struct {
@@ -97,6 +98,30 @@ func (f *Fleet) Admitted(uid string) map[string]uint64 {
 		}
 	}
 	return quotas
+}
+
+// Register makes a client of an index known to its home, the memory server of a pod, and returns its number.
+func (f *Fleet) Register(uid, index, name string) uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.memory[uid].indexes[index]
+	client := uint32(len(a.clients) + 1)
+	a.clients = append(a.clients, &rpcv1.ClientUse{Client: client, Name: name})
+	return client
+}
+
+// Fenced are the clients of an index that are fenced at the memory server of a pod.
+func (f *Fleet) Fenced(uid, index string) (clients []uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.memory[uid]; m != nil && m.indexes[index] != nil {
+		for _, c := range m.indexes[index].clients {
+			if c.Fenced {
+				clients = append(clients, c.Client)
+			}
+		}
+	}
+	return clients
 }
 
 // Looks is how often a memory server was asked what it is: it shows that reconcilers ran.
@@ -198,9 +223,9 @@ func (c *memoryClient) Evict(_ context.Context, index string) error {
 
 func (c *memoryClient) GetMap(_ context.Context, index string) (reply *rpcv1.MapReply, err error) {
 	err = c.with(func(m *memory) error {
-		a := m.indexes[index]
-		if a == nil {
-			return fmt.Errorf("index %s is not admitted to %s", index, c.t.Pod)
+		a, err := m.admitted(index, c.t.Pod)
+		if err != nil {
+			return err
 		}
 		reply = &rpcv1.MapReply{Generation: a.generation, Map: a.encoded}
 		return nil
@@ -210,15 +235,56 @@ func (c *memoryClient) GetMap(_ context.Context, index string) (reply *rpcv1.Map
 
 func (c *memoryClient) SwapMap(_ context.Context, index string, expected, generation uint64, encoded []byte) error {
 	return c.with(func(m *memory) error {
-		a := m.indexes[index]
-		if a == nil {
-			return fmt.Errorf("index %s is not admitted to %s", index, c.t.Pod)
+		a, err := m.admitted(index, c.t.Pod)
+		if err != nil {
+			return err
 		}
 		if a.generation != expected || generation <= expected {
 			return servers.ErrOtherMap
 		}
 		a.generation, a.encoded = generation, encoded
 		c.f.Calls = append(c.f.Calls, fmt.Sprintf("swap %d", generation))
+		return nil
+	})
+}
+
+// admitted finds an index, or refuses as a server does.
+func (m *memory) admitted(index, pod string) (*admitted, error) {
+	if a := m.indexes[index]; a != nil {
+		return a, nil
+	}
+	return nil, fmt.Errorf("index %s is not admitted to %s", index, pod)
+}
+
+func (c *memoryClient) ListClients(_ context.Context, index string) (clients []*rpcv1.ClientUse, err error) {
+	err = c.with(func(m *memory) error {
+		a, err := m.admitted(index, c.t.Pod)
+		if err != nil {
+			return err
+		}
+		for _, use := range a.clients {
+			clients = append(clients, &rpcv1.ClientUse{Client: use.Client, Name: use.Name, Fenced: use.Fenced})
+		}
+		return nil
+	})
+	return clients, err
+}
+
+func (c *memoryClient) Fence(_ context.Context, index string, clients []uint32) error {
+	return c.with(func(m *memory) error {
+		a, err := m.admitted(index, c.t.Pod)
+		if err != nil {
+			return err
+		}
+		for _, id := range clients {
+			i := slices.IndexFunc(a.clients, func(use *rpcv1.ClientUse) bool { return use.Client == id })
+			if i < 0 {
+				i = len(a.clients)
+				a.clients = append(a.clients, &rpcv1.ClientUse{Client: id})
+			}
+			a.clients[i].Fenced = true
+		}
+		c.f.Calls = append(c.f.Calls, fmt.Sprintf("fence %s %v", c.t.Pod, clients))
 		return nil
 	})
 }

@@ -1,0 +1,160 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// Compute servers are clients of the memory servers under the names of their pods. When a pod is gone for good its clients are fenced at
+// every memory server, the home last: what is still to be done is what the home lists, so an operator that dies in between leaves
+// it to the next one. Clients whose process started anew in the same pod are its own business, and all others that of their leases.
+
+// fenceGone fences the clients of pods that are gone. It never stops the steps after it: what it could not do is told, and tried again.
+func (r *indexes) fenceGone(ctx context.Context, s *indexScope) error {
+	clients, err := r.clientsOfGone(ctx, s)
+	if err != nil {
+		s.unfenced = err.Error()
+		return nil
+	}
+	for len(clients) > 0 {
+		some := clients[:min(len(clients), servers.MaxFence)]
+		clients = clients[len(some):]
+		if problems := r.fenceEverywhere(ctx, s, some); len(problems) > 0 {
+			s.unfenced = fmt.Sprintf("fence %s: %s", clientNames(some), strings.Join(problems, ", "))
+			return nil
+		}
+		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "ClientsFenced", "Fence", "fenced at all memory servers: %s", clientNames(some))
+	}
+	return nil
+}
+
+// clientsOfGone lists the clients that are to be fenced. Pods are looked up after the list was read, at the API server: whoever is in the
+// list registered before, from a pod that was there, and a pod's name is never used again.
+func (r *indexes) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.ClientUse, error) {
+	home := s.verdict.servers[0]
+	p, pod, described := s.memoryPod(home)
+	if described == nil {
+		return nil, nil // the next step tells
+	}
+	var listed []*rpcv1.ClientUse
+	err := r.withMemory(pod, p.authority, func(m servers.Memory) (err error) {
+		listed, err = m.ListClients(ctx, identityOf(s.index))
+		return err
+	})
+	if errors.Is(err, servers.ErrNotOffered) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for i := range s.compute {
+		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.now())
+	}
+	suspects := suspectClients(listed, s.computePoolNames(), there)
+	gone := map[string]bool{}
+	for _, c := range suspects {
+		if _, known := gone[c.Name]; known {
+			continue
+		}
+		live := &corev1.Pod{}
+		switch err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: c.Name}, live); {
+		case apierrors.IsNotFound(err):
+			gone[c.Name] = true
+		case err != nil:
+			return nil, err
+		default:
+			gone[c.Name] = !alive(live, r.now())
+		}
+	}
+	return slices.DeleteFunc(suspects, func(c *rpcv1.ClientUse) bool { return !gone[c.Name] }), nil
+}
+
+// suspectClients are those that are not fenced and bear the name of a pod of these pools which is not there.
+func suspectClients(listed []*rpcv1.ClientUse, pools []string, there map[string]bool) (suspects []*rpcv1.ClientUse) {
+	for _, c := range listed {
+		ours := slices.ContainsFunc(pools, func(pool string) bool { return build.IsPodName(pool, c.Name) })
+		if ours && !c.Fenced && !there[c.Name] {
+			suspects = append(suspects, c)
+		}
+	}
+	return suspects
+}
+
+// afterGrace is how long a pod that is being deleted may take, beyond its grace period, until its kubelet is taken for dead.
+const afterGrace = 30 * time.Second
+
+// alive says whether a pod's containers may still run.
+func alive(p *corev1.Pod, now time.Time) bool {
+	return !ended(p) && !(going(p) && now.After(p.DeletionTimestamp.Add(afterGrace)))
+}
+
+// fenceEverywhere fences clients at every memory server, the home only if all others did it. It says what could not be done.
+func (r *indexes) fenceEverywhere(ctx context.Context, s *indexScope, clients []*rpcv1.ClientUse) (problems []string) {
+	var ids []uint32
+	for _, c := range clients {
+		ids = append(ids, c.Client)
+	}
+	others := s.verdict.servers[1:]
+	failed := make([]error, len(others))
+	each(len(others), func(i int) { failed[i] = r.fenceAt(ctx, s, others[i], ids) })
+	if errors.Join(failed...) == nil {
+		failed = append(failed, r.fenceAt(ctx, s, s.verdict.servers[0], ids))
+	}
+	for _, err := range failed {
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	return problems
+}
+
+func (r *indexes) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {
+	p, pod, described := s.memoryPod(m)
+	if described == nil {
+		return fmt.Errorf("no answer from %s", names([]memoryServer{m}))
+	}
+	return r.withMemory(pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, identityOf(s.index), ids) })
+}
+
+// clientNames are clients for people.
+func clientNames(clients []*rpcv1.ClientUse) string {
+	var pods, ids []string
+	for _, c := range clients {
+		ids = append(ids, fmt.Sprint(c.Client))
+		if !slices.Contains(pods, c.Name) {
+			pods = append(pods, c.Name)
+		}
+	}
+	return fmt.Sprintf("clients %s of pods that are gone (%s)", strings.Join(ids, ", "), strings.Join(pods, ", "))
+}
+
+// computePoolNames are the compute pools that the index names.
+func (s *indexScope) computePoolNames() (pools []string) {
+	for _, p := range s.index.Spec.ComputePools {
+		pools = append(pools, build.ComputePoolOf(s.index, p))
+	}
+	return pools
+}
+
+// fenceAgain is when to try again what could not be fenced: the longer it lasts, the later.
+func (s *indexScope) fenceAgain(now time.Time) time.Duration {
+	c := find(s.index.Status.Conditions, dmv1.ConditionProgressing)
+	if c == nil {
+		return soon
+	}
+	return min(max(soon, now.Sub(c.LastTransitionTime.Time)), recheck)
+}
