@@ -2,6 +2,7 @@ package computeserver
 
 import (
 	"context"
+	"fmt"
 	"errors"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func onSherman(t *testing.T) func(*Config) {
 		cfg.Index.MemoryServers = []config.MemoryServer{{ID: 1, Control: address}}
 		device := tcp.NewDevice()
 		client, err := control.New(control.Config{
-			Index: testIndex, Name: "test", Provider: "tcp", Servers: []control.Server{{ID: 1, Control: address}},
+			Index: testIndex, Name: fmt.Sprintf("test-%d", cfg.ID), Provider: "tcp", Servers: []control.Server{{ID: 1, Control: address}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -29,7 +29,8 @@ type Memory struct {
 	device  verbs.Device
 }
 
-// New makes a client of the memory servers in c; nothing is dialled yet. name is for people; files = nil is without TLS.
+// New makes a client of the memory servers in c; nothing is dialled yet. name is this process alone: an earlier client of the name has ended,
+// and is fenced when the index is opened. files = nil is without TLS.
 func New(c *config.Index, name, provider string, files *identity.Files) (*Memory, error) {
 	m := &Memory{config: c}
 	switch provider {
