@@ -36,14 +36,14 @@ func (d *device) NewArena(size int) (*verbs.Arena, error) {
 
 // Connect implements verbs.Device.
 func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
-	c, err := d.connect(t)
+	c, err := d.connect(t, limit)
 	if err != nil {
 		return nil, fmt.Errorf("sim: connect to %s: %w", t.Address, err)
 	}
 	return c, nil
 }
 
-func (d *device) connect(t verbs.Target) (*conn, error) {
+func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	f := d.fabric
 	d.process.Sleep(f.model.BaseRTT)
 	s := f.servers[t.Address]
@@ -55,6 +55,25 @@ func (d *device) connect(t verbs.Target) (*conn, error) {
 	case len(s.conns) >= s.o.MaxConns:
 		return nil, verbs.ErrTooMany
 	}
+	if s.door == nil {
+		return d.admitted(s, t)
+	}
+	var c *conn
+	var err error
+	if e := s.door.call(d.process, limit, func() {
+		s.door.admitting.Lock()
+		defer s.door.admitting.Unlock()
+		c, err = d.admitted(s, t)
+	}); e != nil {
+		return nil, e
+	}
+	d.process.Sleep(f.model.BaseRTT / 2)
+	return c, err
+}
+
+// admitted makes a connection for whom the server's admission lets in. What waits in it waits within Admit.
+func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
+	f := d.fabric
 	peer, err := s.o.Admission.Admit(t.Token)
 	if err != nil {
 		return nil, err
@@ -76,7 +95,9 @@ func (d *device) connect(t verbs.Target) (*conn, error) {
 	c := &conn{device: d, server: s, peer: peer, caps: f.caps, incarnation: s.o.Incarnation}
 	s.conns = append(s.conns, c)
 	d.conns = append(d.conns, c)
-	d.process.Sleep(f.model.BaseRTT / 2)
+	if s.door == nil {
+		d.process.Sleep(f.model.BaseRTT / 2)
+	}
 	return c, nil
 }
 

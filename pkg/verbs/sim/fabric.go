@@ -68,6 +68,7 @@ func (f *Fabric) Capabilities() verbs.Capabilities { return f.caps }
 
 // Call is a two-sided call of process p to a memory server: do runs there, on one of its few cores, ordered after what p's requests
 // completed. It returns verbs.ErrDisconnected if the server is not there, and verbs.ErrTimeout if do would run too late; then it did not.
+// Of a server that a process runs (NewServerOf), do may run after any error, or begin and never end.
 func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do func()) error {
 	if p.Dead() {
 		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrClosed)
@@ -89,7 +90,11 @@ func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do
 	if p.Dead() || f.servers[address] != s {
 		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrDisconnected)
 	}
-	do()
+	if s.door == nil {
+		do()
+	} else if err := s.door.call(p, limit-there-wait-back, do); err != nil {
+		return fmt.Errorf("sim: call to %s: %w", address, err)
+	}
 	p.Sleep(back)
 	return nil
 }

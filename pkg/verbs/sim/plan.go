@@ -73,6 +73,7 @@ type Menu struct {
 	Parts     int           // they come before so many parts of a process
 	Most      int           // at most so many faults
 	Longest   time.Duration // of Freeze and Jump; 0 = 10 s
+	Drift     int64         // at most, either way, in parts of a million; 0 = 200,000
 }
 
 // NewPlan makes a plan of random choices.
@@ -109,7 +110,11 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 			}
 			f.For = min(longest, time.Duration(1000)<<r.IntN(24))
 		case Drift:
-			f.PPM = int64(r.IntN(400_001) - 200_000)
+			most := m.Drift
+			if most == 0 {
+				most = 200_000
+			}
+			f.PPM = r.Int64N(2*most+1) - most
 		}
 		p.Faults = append(p.Faults, f)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -20,6 +21,7 @@ type Server struct {
 	conns   []*conn
 	closed  env.Event
 	down    bool
+	door    *door // nil = calls and admission run in the caller's process, and wait for nothing
 
 	nic     nic
 	chip    line
@@ -40,19 +42,26 @@ func (f *Fabric) NewServer(o verbs.ServerOptions) (*Server, string, error) {
 		return nil, "", errors.New("sim server: Admission is required")
 	}
 	f.made++
+	s, err := f.newServer(f.world.NewProcess("memory server"), fmt.Sprintf("sim-%d", f.made), o)
+	if err != nil {
+		return nil, "", err
+	}
+	return s, s.address, nil
+}
+
+func (f *Fabric) newServer(p *simenv.Process, address string, o verbs.ServerOptions) (*Server, error) {
 	s := &Server{
-		fabric: f, address: fmt.Sprintf("sim-%d", f.made), o: o.WithDefaults(),
-		cores: make(cores, max(1, f.model.Cores)), busy: map[word]*part{},
-		closed: f.world.NewProcess("memory server").NewEvent(),
+		fabric: f, address: address, o: o.WithDefaults(),
+		cores: make(cores, max(1, f.model.Cores)), busy: map[word]*part{}, closed: p.NewEvent(),
 	}
 	for _, m := range o.Memory {
 		if m.ID > verbs.RegionLocks || len(m.Bytes) == 0 || s.regions[m.ID] != nil {
-			return nil, "", fmt.Errorf("sim server: region %d of %d bytes: unknown, empty or given twice", m.ID, len(m.Bytes))
+			return nil, fmt.Errorf("sim server: region %d of %d bytes: unknown, empty or given twice", m.ID, len(m.Bytes))
 		}
 		s.regions[m.ID] = m.Bytes
 	}
 	f.servers[s.address] = s
-	return s, s.address, nil
+	return s, nil
 }
 
 // Serve implements verbs.Server. There is nothing to listen to: connections come as soon as the server is made.
@@ -63,6 +72,10 @@ func (s *Server) Serve(net.Listener) error {
 
 // Disconnect implements verbs.Server.
 func (s *Server) Disconnect(match func(verbs.Peer) bool) (n int) {
+	if s.door != nil && s.fabric.world.Current() != nil {
+		s.door.admitting.Lock()
+		defer s.door.admitting.Unlock()
+	}
 	for _, c := range append([]*conn(nil), s.conns...) {
 		if match(c.peer) {
 			c.cut()
@@ -107,8 +120,12 @@ func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64
 }
 
 // Restart is what happens when the server's process dies and comes back: connections are cut, and with lost its regions are zero
-// and it has another incarnation.
+// and it has another incarnation. A server that a process runs dies with it; who started the process starts another one.
 func (s *Server) Restart(lost bool) {
+	if s.door != nil {
+		s.door.process.Kill()
+		return
+	}
 	s.Disconnect(func(verbs.Peer) bool { return true })
 	if lost {
 		for _, b := range s.regions {
