@@ -2,8 +2,8 @@ package computeserver
 
 import (
 	"context"
-	"fmt"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
