@@ -28,7 +28,7 @@ type Suite struct {
 
 // Run runs the suite.
 func Run(t *testing.T, s Suite) {
-	for _, provider := range []string{"shm", "tcp"} {
+	for _, provider := range pooltest.Providers() {
 		t.Run(provider, func(t *testing.T) {
 			r := runner{Suite: s, provider: provider}
 			t.Run("Model", r.model)

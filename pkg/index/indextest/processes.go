@@ -19,9 +19,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
-	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/shm"
-	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
 // childEnv is set in further processes: what they shall do, as JSON.
@@ -110,8 +107,11 @@ func (o *order) run() error {
 	if err != nil {
 		return err
 	}
-	p, err := pool.Open(pool.Config{Env: env.Real(), Control: remote{client}, Identity: pooltest.Identity,
-		Devices: []verbs.Device{shm.NewDevice(), tcp.NewDevice()}})
+	devices, err := pooltest.Devices()
+	if err != nil {
+		return err
+	}
+	p, err := pool.Open(pool.Config{Env: env.Real(), Control: remote{client}, Identity: pooltest.Identity, Devices: devices})
 	if err != nil {
 		return err
 	}

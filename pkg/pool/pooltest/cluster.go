@@ -17,8 +17,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/shm"
-	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
 // Identity of the index that every cluster admits.
@@ -32,7 +30,7 @@ func (c *Cluster) chunks() uint64 { return superblocks + uint64(32*c.Options.Loc
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
-	Provider   string // "shm" (default) or "tcp"
+	Provider   string // one of Providers; "shm"
 	Servers    int    // 2
 	Chunks     int    // of each server; 8
 	ChunkBytes int    // 1 MiB
@@ -87,13 +85,12 @@ type server struct {
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{Options: o.withDefaults(), refusals: map[uint16]error{}}
-	switch c.Options.Provider {
-	case "shm":
-		c.device = shm.NewDevice()
-	case "tcp":
-		c.device = tcp.NewDevice()
-	default:
-		t.Fatalf("pooltest: unknown provider %q", c.Options.Provider)
+	p, err := find(c.Options.Provider)
+	if err == nil {
+		c.device, err = p.device()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i := range c.Options.Servers {
 		s, err := c.start(t, c.Options.FirstID+uint16(i))
@@ -119,27 +116,24 @@ func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 		s.memory = append(s.memory, m)
 	}
 	options := verbs.ServerOptions{Memory: s.memory, Incarnation: uint64(id) + 1000, Admission: s}
-	var listener net.Listener
-	var err error
-	if o.Provider == "shm" {
-		s.half, err = shm.NewServer(options)
+	p, err := find(o.Provider)
+	if err != nil {
+		return nil, err
+	}
+	if s.half, err = p.server(options); err != nil {
+		return nil, err
+	}
+	address := "127.0.0.1:0"
+	if p.network == "unix" {
+		// A path of its own: a test's name may be longer than a Unix address can be.
+		dir, err := os.MkdirTemp("", "pool")
 		if err != nil {
 			return nil, err
-		}
-		// A path of its own: a test's name may be longer than a Unix address can be.
-		dir, derr := os.MkdirTemp("", "pool")
-		if derr != nil {
-			return nil, derr
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		listener, err = net.Listen("unix", filepath.Join(dir, "s"))
-	} else {
-		s.half, err = tcp.NewServer(options)
-		if err != nil {
-			return nil, err
-		}
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
+		address = filepath.Join(dir, "s")
 	}
+	listener, err := net.Listen(p.network, address)
 	if err != nil {
 		return nil, err
 	}

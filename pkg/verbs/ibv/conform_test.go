@@ -17,7 +17,7 @@ import (
 // litmus tests repeat: a machine without KVM does some ten thousand lists a second.
 var (
 	options = ibv.Options{Device: os.Getenv("IBV_DEVICE")}
-	harness = verbstest.Harness{Device: newDevice, Start: start, Processes: true, Rounds: rounds()}
+	harness = verbstest.Harness{Device: newDevice, Start: start, Processes: true, Rounds: rounds(), MaxQPs: ibv.MaxQPs}
 )
 
 func rounds() int {

@@ -110,9 +110,7 @@ func (c *conn) fail(reason error) {
 	if first && !errors.Is(reason, verbs.ErrClosed) {
 		c.broke()
 	}
-	for _, q := range list {
-		q.kill(reason)
-	}
+	together(len(list), func(i int) { list[i].kill(reason) })
 }
 
 // send writes a frame to the server.

@@ -253,8 +253,6 @@ func (e *session) drop(slot uint16) {
 // end destroys all queue pairs, by way of the error state, then waits until what the NIC took before is in memory. Where that cannot be
 // known Fence says so; nothing else can be done about it.
 func (e *session) end() {
-	for slot := range e.qps {
-		e.drop(uint16(slot))
-	}
+	together(len(e.qps), func(slot int) { e.drop(uint16(slot)) })
 	e.server.loop.quiet(loopLimit)
 }

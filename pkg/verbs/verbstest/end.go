@@ -38,7 +38,7 @@ func closeQP(f *fixture) {
 	}
 	f.isDead(q, q.Err())
 	f.post(other, read(0, f.scratch))
-	for range 3000 { // more than a connection may have at once
+	for range f.h.MaxQPs + 16 { // more than a connection may have at once
 		q := f.qp(c)
 		f.post(q, read(0, f.scratch))
 		if err := q.Close(); err != nil {

@@ -32,6 +32,8 @@ type Harness struct {
 	Direct bool
 	// Rounds is how often a litmus test repeats: enough that a provider which breaks the rule is caught. 0 = 2000.
 	Rounds int
+	// MaxQPs is how many queue pairs the provider gives one connection. 0 = 1024.
+	MaxQPs int
 }
 
 // Sizes of the regions in every test.
@@ -50,6 +52,9 @@ const soon = 20 * time.Second
 func Run(t *testing.T, h Harness) {
 	if h.Rounds == 0 {
 		h.Rounds = 2000
+	}
+	if h.MaxQPs == 0 {
+		h.MaxQPs = 1024
 	}
 	if h.World == nil {
 		h.World = func(_ *testing.T, body func(env.Env)) { body(env.Real()) }
