@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // errStore is returned when a change could not be stored, and therefore was not made.
@@ -25,6 +26,8 @@ type accounts struct {
 	spare  []byte // room for the next
 	leases leases
 	fences fences
+
+	undone func() // nil, or called when what was noted is forgotten; it does not block
 }
 
 // store keeps the ledger beyond the process.
@@ -112,5 +115,13 @@ func (a *accounts) undo(cause error) error {
 		panic(fmt.Sprintf("memserver: the ledger that was stored cannot be read: %v", err))
 	}
 	a.ledger = l
+	for _, index := range l.Indexes() { // what was noted since is forgotten, so it is done again
+		for _, id := range l.Unfinished(index.Identity) {
+			a.fences.begin(verbs.Peer{Index: index.Identity, Client: id}, 0)
+		}
+	}
+	if a.undone != nil {
+		a.undone()
+	}
 	return cause
 }

@@ -88,6 +88,7 @@ func (s *Server) open(c *Config) error {
 		core:    newCore(e, accounts, newTokens(e, newToken), s.region.locks.bytes, c.Lease, s.log),
 		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, s.log), stopping: stopping,
 	}
+	accounts.undone = s.control.broom.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
 		return err
 	}

@@ -1,0 +1,278 @@
+package memserver
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// The accounts, tokens, leases and fences of the memory server under the adversary: see fenceworld_test.go.
+
+// Environment of the simulation: hack/sim sets it.
+const (
+	seedsVariable = "DMINDEX_SIM_SEEDS" // how many seeds
+	seedVariable  = "DMINDEX_SIM_SEED"  // the first of them
+	planVariable  = "DMINDEX_SIM_PLAN"  // JSON of the adversary's plan, instead of the seed's own
+)
+
+// fenceRun is one run of the fence world; plan = nil takes the seed's own.
+type fenceRun struct {
+	seed  uint64
+	plan  *sim.Plan
+	wrong mistake
+}
+
+// fenceReport is what became of it.
+type fenceReport struct {
+	err     error
+	plan    *sim.Plan
+	hash    uint64
+	answers int
+	late    int
+	fenced  int
+	expired int
+}
+
+func (r fenceRun) do() fenceReport {
+	world := simenv.New(simenv.Options{Seed: r.seed, Preempt: 4 + int(r.seed%8), MaxEvents: 5_000_000})
+	random := rand.New(rand.NewPCG(r.seed, 78))
+	clients := 1 + random.IntN(4)
+	var names []string
+	for n := range clients {
+		names = append(names, clientName(n))
+	}
+	plan := r.plan
+	if plan == nil {
+		plan = sim.NewPlan(world.Faults(), sim.Menu{
+			Kinds:     []sim.Kind{sim.Crash, sim.Freeze, sim.Freeze, sim.Drop, sim.Restart, sim.Drift, sim.Jump},
+			Processes: names, Parts: 1000, Most: 8, Longest: 2 * simLease, Drift: simDrift,
+		})
+	}
+	w := &fenceWorld{World: world, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, random: random, memory: []verbs.Memory{
+		{ID: verbs.RegionData, Bytes: make([]byte, simClients*ownBytes)},
+		{ID: verbs.RegionLocks, Bytes: make([]byte, countersFrom+8*simClients)},
+	}}
+	err := world.Run(func(p *simenv.Process) {
+		w.main = p
+		w.serve()
+		for n := range clients {
+			w.client(n)
+		}
+		w.trouble()
+		p.Sleep(simLease*3 + w.upTo(6*simLease))
+		w.settle()
+	})
+	rep := fenceReport{err: errors.Join(w.problem, err), plan: plan, hash: world.Hash(), answers: w.answers, late: w.late}
+	if w.problem != nil {
+		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
+	}
+	for id := range w.ended {
+		if w.ended[id] != nil {
+			rep.fenced++
+		}
+		if w.expired[id] {
+			rep.expired++
+		}
+	}
+	return rep
+}
+
+// trouble is what the plan does not do: fences at random moments, and the server's process standing still or dying.
+func (w *fenceWorld) trouble() {
+	fencer := w.NewProcess("fencer")
+	fencer.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
+	fencer.Go("fence", func() {
+		for !w.over {
+			fencer.Sleep(w.upTo(3 * simLease / 2))
+			var ids []uint16
+			for range 1 + w.random.IntN(3) {
+				ids = append(ids, uint16(1+w.random.IntN(min(simClients-1, w.lives+3))))
+			}
+			if w.over || !w.fence(fencer, ids) {
+				continue
+			}
+			fencer.Go("take over", func() {
+				fencer.Sleep(simLease)
+				for _, id := range ids {
+					w.taken[id] = true
+				}
+			})
+		}
+	})
+	w.main.Go("trouble", func() {
+		for !w.over {
+			w.main.Sleep(w.upTo(4 * simLease))
+			switch server := w.server; {
+			case w.over:
+			case w.random.IntN(2) == 0:
+				server.Kill()
+			default:
+				server.Freeze()
+				w.After(w.upTo(2*simLease), nil, server.Thaw)
+			}
+		}
+	})
+	w.main.Go("judge", func() {
+		for !w.over {
+			w.main.Sleep(w.upTo(time.Millisecond))
+			w.look()
+		}
+	})
+}
+
+// settle ends all clients and sees to it that the server finishes with each of them, by itself where it had a lease.
+func (w *fenceWorld) settle() {
+	w.over = true
+	for _, p := range w.living {
+		if w.random.IntN(2) == 0 {
+			p.Kill()
+		}
+	}
+	var left []uint16
+	for range 1000 {
+		w.main.Sleep(simLease)
+		c := w.core
+		if c == nil {
+			continue
+		}
+		left = left[:0]
+		var leases, unfinished int
+		c.accounts.read(func(l *ledger.Ledger) {
+			all, _ := l.Clients(simIndex, "")
+			for _, client := range all {
+				if !client.Fenced {
+					left = append(left, client.ID)
+				}
+			}
+			leases, unfinished = len(c.accounts.leases.list), len(l.Unfinished(simIndex))
+		})
+		if leases > 0 || unfinished > 0 {
+			continue
+		}
+		for _, id := range left { // it never connected
+			if !w.fence(w.main, []uint16{id}) {
+				w.report("client %d cannot be fenced", id)
+			}
+		}
+		w.look()
+		for _, p := range w.living {
+			p.Kill()
+		}
+		w.look()
+		for at := 0; at < 2*simLocks; at += 8 {
+			for shift, word := 0, *w.core.locks.word(uint64(at)); shift < 64; shift += 16 {
+				if holder := uint16(word >> shift); holder != 0 && holder != ledger.NoClient {
+					w.report("all clients are fenced, and a lock names client %d", holder)
+				}
+			}
+		}
+		return
+	}
+	w.report("the server does not finish: %v are left, and %d fences", left, len(w.core.accounts.fences.list))
+}
+
+func simNumber(t testing.TB, name string, otherwise uint64) uint64 {
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or expired owner answers anything.
+func TestSeeds(t *testing.T) {
+	n := simNumber(t, seedsVariable, 300)
+	if testing.Short() {
+		n = min(n, 40)
+	}
+	first := simNumber(t, seedVariable, 1)
+	var plan *sim.Plan
+	if s := os.Getenv(planVariable); s != "" {
+		var err error
+		if plan, err = sim.ParsePlan(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var next, failed atomic.Uint64
+	var answers, late, fenced, expired atomic.Int64
+	begun := time.Now()
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for i := next.Add(1) - 1; i < n && failed.Load() < 3; i = next.Add(1) - 1 {
+				run := fenceRun{seed: first + i, plan: plan}
+				rep := run.do()
+				if rep.err != nil {
+					failed.Add(1)
+					failSeed(t, run, rep)
+				}
+				answers.Add(int64(rep.answers))
+				late.Add(int64(rep.late))
+				fenced.Add(int64(rep.fenced))
+				expired.Add(int64(rep.expired))
+			}
+		})
+	}
+	group.Wait()
+	done := min(next.Load(), n)
+	t.Logf("fence: %d seeds, %.0f a second, %d failed; %d answers, %d held back at the second look, %d clients fenced, %d of them by their lease",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), answers.Load(), late.Load(), fenced.Load(), expired.Load())
+	if n >= 40 && (late.Load() == 0 || expired.Load() == 0 || fenced.Load() == expired.Load()) {
+		t.Error("the adversary is tame")
+	}
+}
+
+// failSeed says what went wrong and how to see it again, with the smallest plan that shows it.
+func failSeed(t *testing.T, run fenceRun, rep fenceReport) {
+	t.Helper()
+	replay := "hack/sim 1 fence"
+	if !invariants.Enabled { // another build: other choices
+		replay = seedsVariable + "=1 go test -run '^TestSeeds$' ./memserver"
+	}
+	t.Errorf("%v\nreplay with %s=%d %s", rep.err, seedVariable, run.seed, replay)
+	small := sim.Shrink(rep.plan, func(p *sim.Plan) bool { return fenceRun{run.seed, p, run.wrong}.do().err != nil })
+	t.Errorf("the smallest plan that fails, for %s: %v", planVariable, small)
+}
+
+// TestSeedsCatchMistakes: each fault that is put in on purpose is found.
+func TestSeedsCatchMistakes(t *testing.T) {
+	const within = 600
+	for _, wrong := range []mistake{hastyFence, lateLease, noSecondLook, forgetful} {
+		t.Run(string(wrong), func(t *testing.T) {
+			for seed := range uint64(within) {
+				if rep := (fenceRun{seed: seed, wrong: wrong}).do(); rep.err != nil {
+					t.Logf("caught by seed %d: %v", seed, rep.err)
+					return
+				}
+			}
+			t.Errorf("not caught by %d seeds", within)
+		})
+	}
+}
+
+// TestSeedsReplay: a run is a function of its seed.
+func TestSeedsReplay(t *testing.T) {
+	for seed := range uint64(10) {
+		first, second := fenceRun{seed: seed}.do(), fenceRun{seed: seed}.do()
+		if first.hash != second.hash || first.answers != second.answers {
+			t.Errorf("seed %d: two runs differ", seed)
+		}
+	}
+}

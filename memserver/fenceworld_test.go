@@ -1,0 +1,264 @@
+package memserver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// fenceWorld is one memory server, made of the core of this package, in a simulated world: with clients that hold leases and locks, a
+// fencer, an adversary, and a judge who sees all of them at once.
+type fenceWorld struct {
+	*simenv.World
+	fabric *sim.Fabric
+	wrong  mistake
+	random *rand.Rand // of what the plan does not say
+	main   *simenv.Process
+	memory []verbs.Memory
+	disk   []byte // the stored ledger
+	core   *core  // of the server that serves; nil = none does
+	server *simenv.Process
+	over   bool // nobody begins anything any more
+
+	lives    int
+	living   []*simenv.Process
+	explicit [simClients]bool // somebody asked for its fence
+	expired  [simClients]bool // the server found its lease over
+	taken    [simClients]bool // somebody waited until its lease was over, and answers in its place
+	ended    [simClients]*remains
+	answers  int
+	late     int // answers that were not given because the lease was over when it was looked at again
+	problem  error
+}
+
+// mistake is a fault put in on purpose.
+type mistake string
+
+const (
+	noMistake    mistake = ""
+	hastyFence   mistake = "the provider's Fence does not wait until all is quiet"
+	lateLease    mistake = "the holder counts its lease from the reply"
+	noSecondLook mistake = "the holder does not look at its lease again before it answers"
+	forgetful    mistake = "the ledger is not stored"
+)
+
+const (
+	simIndex   = "x"
+	simLease   = 20 * time.Millisecond
+	simClients = 48 // ids are below; who gets none does not come
+	simLocks   = 64 // of the index
+
+	// Each client has memory that nobody else writes: words in the data region, and a counter in the lock region.
+	ownBytes     = 128
+	countersFrom = 256
+
+	// simDrift is how fast or slow clocks are, in parts of a million. A holder takes 7/8 of its lease, which suffices as long as no clock runs
+	// more than 8/7 as fast as another: up to 66,000.
+	simDrift = 60_000
+)
+
+// remains are what was there of a client when it was said that nothing of it takes effect any more.
+type remains struct {
+	own   [ownBytes]byte
+	count uint64
+}
+
+func (w *fenceWorld) report(format string, args ...any) {
+	if w.problem == nil {
+		w.problem = fmt.Errorf("at %v: %w", w.Now(), fmt.Errorf(format, args...))
+		w.Fail(w.problem)
+	}
+}
+
+func (w *fenceWorld) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.random.Int64N(int64(d) + 1))
+}
+
+// serve starts a process of the memory server, which finds what an earlier one left. When it dies another one takes its place.
+func (w *fenceWorld) serve() {
+	p := w.NewProcess("memory server")
+	p.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
+	w.server = p
+	p.AtKill(func() {
+		w.core = nil
+		w.After(w.upTo(2*simLease), nil, w.serve)
+	})
+	p.Go("serve", func() {
+		if err := w.open(p); err != nil {
+			w.report("the server does not start: %v", err)
+			return
+		}
+		w.core.run()
+	})
+}
+
+func (w *fenceWorld) open(p *simenv.Process) error {
+	shape := ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 2, Locks: uint64(len(w.memory[1].Bytes)) / 2}
+	var a *accounts
+	var err error
+	if w.disk == nil {
+		a, err = newAccounts(p, simDisk{w, p}, shape)
+		for errors.Is(err, errStore) {
+			a, err = newAccounts(p, simDisk{w, p}, shape)
+		}
+		for err == nil {
+			err = a.change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, 1, simLocks); return err })
+			if err == nil {
+				break
+			}
+			if errors.Is(err, errStore) {
+				err = nil
+			}
+		}
+	} else {
+		a, err = foundAccounts(p, simDisk{w, p}, append([]byte(nil), w.disk...))
+	}
+	if err != nil {
+		return err
+	}
+	random := func() (t verbs.Token) {
+		binary.NativeEndian.PutUint64(t[:], p.Uint64())
+		return t
+	}
+	c := newCore(p, a, newTokens(p, random), w.memory[1].Bytes, simLease, slog.New(judge{w}))
+	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: admission{c.tokens, "sim"}})
+	if err != nil {
+		return err
+	}
+	c.offer(provider{"sim", "memory", &moody{server, w, p}})
+	for err = c.start(); errors.Is(err, errStore); err = c.start() {
+	}
+	if err == nil {
+		w.core = c
+	}
+	return err
+}
+
+// simDisk stores the ledger. It takes its time, is full at times, and its process may die before, between and after.
+type simDisk struct {
+	w *fenceWorld
+	p *simenv.Process
+}
+
+func (d simDisk) save(b []byte) error {
+	d.p.Sleep(d.w.upTo(100 * time.Microsecond))
+	if d.w.random.IntN(40) == 0 {
+		return errors.New("no space left on the simulated device")
+	}
+	if d.w.wrong != forgetful || d.w.disk == nil || d.w.Now() < simLease {
+		d.w.disk = append(d.w.disk[:0:0], b...)
+	}
+	d.p.Sleep(d.w.upTo(50 * time.Microsecond))
+	return nil
+}
+
+// moody is a provider that at times cannot say whether clients are quiet, as one whose clients map the memory.
+type moody struct {
+	*sim.Server
+	w *fenceWorld
+	p *simenv.Process
+}
+
+func (m *moody) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
+	switch {
+	case m.w.random.IntN(4) == 0:
+		m.p.Sleep(min(limit, m.w.upTo(simLease)))
+		return fmt.Errorf("%w: a bad mood", verbs.ErrTimeout)
+	case m.w.wrong == hastyFence:
+		late := m.w.upTo(100 * time.Microsecond)
+		m.p.Go("cut later", func() {
+			m.p.Sleep(late)
+			m.Disconnect(match)
+		})
+		return nil
+	}
+	return m.Server.Fence(match, limit)
+}
+
+// call makes a control call from a process.
+func (w *fenceWorld) call(p *simenv.Process, limit time.Duration, f func(c *core) error) error {
+	err := errors.New("the server is starting")
+	if e := w.fabric.Call(p, "memory", limit, func() {
+		if c := w.core; c != nil {
+			err = f(c)
+		}
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+// judge hears what the server says.
+type judge struct{ w *fenceWorld }
+
+func (judge) Enabled(context.Context, slog.Level) bool { return true }
+func (j judge) WithAttrs([]slog.Attr) slog.Handler     { return j }
+func (j judge) WithGroup(string) slog.Handler          { return j }
+
+func (j judge) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		switch ids, _ := a.Value.Any().([]uint16); {
+		case r.Message == "fenced clients" && a.Key == "clients":
+			j.w.quiet(ids)
+		case r.Message == "fencing a client that did not renew its lease" && a.Key == "client":
+			j.w.expired[a.Value.Uint64()] = true
+		}
+		return true
+	})
+	return nil
+}
+
+// quiet is told that nothing of these clients takes effect any more.
+func (w *fenceWorld) quiet(ids []uint16) {
+	for _, id := range ids {
+		if int(id) < simClients && w.ended[id] == nil {
+			w.ended[id] = w.remains(id)
+		}
+	}
+	w.look()
+}
+
+func (w *fenceWorld) remains(id uint16) *remains {
+	r := &remains{count: binary.NativeEndian.Uint64(w.memory[1].Bytes[countersFrom+8*int(id):])}
+	copy(r.own[:], w.memory[0].Bytes[ownBytes*int(id):])
+	return r
+}
+
+// look checks that nothing of those who are said to be quiet took effect since, and that no lock names them.
+func (w *fenceWorld) look() {
+	for id, before := range w.ended {
+		if before == nil {
+			continue
+		}
+		if now := w.remains(uint16(id)); *now != *before {
+			w.report("client %d changed memory after it was fenced: %x", id, now)
+		}
+	}
+	for at := range simLocks {
+		if holder := binary.NativeEndian.Uint16(w.memory[1].Bytes[2*at:]); int(holder) < simClients && w.ended[holder] != nil {
+			w.report("lock %d names client %d, which is fenced", at, holder)
+		}
+	}
+}
+
+// answered is told that a client gives an answer.
+func (w *fenceWorld) answered(id uint16) {
+	w.answers++
+	switch {
+	case w.taken[id]:
+		w.report("client %d answers, although it was fenced and its lease waited out", id)
+	case w.expired[id]:
+		w.report("client %d answers after its lease expired", id)
+	case !w.explicit[id] && w.core != nil && errors.Is(w.core.accounts.ledger.Live(simIndex, id), ledger.ErrFenced):
+		w.report("client %d answers, although the server is just ending its lease", id)
+	}
+}
