@@ -3,6 +3,7 @@
 package ibv_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -47,4 +48,13 @@ func start(_ string, o verbs.ServerOptions) (address string, s verbs.Server, err
 
 func TestConformance(t *testing.T) { verbstest.Run(t, harness) }
 
-func TestMain(m *testing.M) { verbstest.Main(m, harness) }
+func TestMain(m *testing.M) {
+	if os.Getenv(memlockVariable) != "" {
+		if err := memlockChild(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	verbstest.Main(m, harness)
+}

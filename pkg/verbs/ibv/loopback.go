@@ -38,23 +38,26 @@ type loopback struct {
 }
 
 // newLoopback makes a loopback that reaches regions.
-func newLoopback(h *hca, regions [verbs.RegionLocks + 1]remoteRegion) (l *loopback, err error) {
-	l = &loopback{hca: h, regions: regions}
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
+func newLoopback(h *hca, regions [verbs.RegionLocks + 1]remoteRegion) (*loopback, error) {
+	l := &loopback{hca: h, regions: regions}
+	if err := l.prepare(); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *loopback) prepare() (err error) {
 	if l.mem, err = mapPages(unix.Getpagesize()); err != nil {
-		return nil, err
+		return err
 	}
-	if l.mr, err = h.register("the server's own buffer", l.mem, true); err != nil {
-		return nil, err
+	if l.mr, err = l.hca.register("the server's own buffer", l.mem, true); err != nil {
+		return err
 	}
-	if l.cq, err = C.ibv_create_cq(h.ctx, 1, nil, nil, 0); l.cq == nil {
-		return nil, fmt.Errorf("completion queue on %s: %w", h.name, err)
+	if l.cq, err = C.ibv_create_cq(l.hca.ctx, 1, nil, nil, 0); l.cq == nil {
+		return fmt.Errorf("completion queue on %s: %w", l.hca.name, err)
 	}
-	return l, l.open()
+	return l.open()
 }
 
 // open makes and connects the two queue pairs. l.mu is held, or l is not shared yet.

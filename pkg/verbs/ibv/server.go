@@ -49,19 +49,22 @@ func NewServer(options Options, o verbs.ServerOptions) (verbs.Server, error) {
 	return s, nil
 }
 
-func newServer(options Options, o verbs.ServerOptions) (s *server, err error) {
+func newServer(options Options, o verbs.ServerOptions) (*server, error) {
 	space, err := mapped.NewSpace(o.Memory) // checks the regions
 	if err != nil {
 		return nil, err
 	}
-	s = &server{memory: o.Memory}
-	defer func() {
-		if err != nil {
-			s.release()
-		}
-	}()
+	s := &server{memory: o.Memory}
+	if err := s.open(options, o, space.Regions()); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	return s, nil
+}
+
+// open takes what the server needs of the NIC.
+func (s *server) open(options Options, o verbs.ServerOptions, list []verbs.Region) (err error) {
 	if s.hca, err = openHCA(options); err != nil {
-		return nil, err
+		return err
 	}
 	capabilities := capabilities(mtuBytes(uint8(s.hca.about.mtu)))
 	capabilities.MaskedAtomics = s.hca.raw
@@ -72,7 +75,7 @@ func newServer(options Options, o verbs.ServerOptions) (s *server, err error) {
 		}
 		mr, err := s.hca.register(fmt.Sprintf("region %d", m.ID), m.Bytes, true)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.mrs = append(s.mrs, mr)
 		s.regions[m.ID] = remoteRegion{
@@ -80,12 +83,11 @@ func newServer(options Options, o verbs.ServerOptions) (s *server, err error) {
 		}
 	}
 	if s.cq, err = C.ibv_create_cq(s.hca.ctx, 1, nil, nil, 0); s.cq == nil {
-		return nil, fmt.Errorf("completion queue on %s: %w", s.hca.name, err)
+		return fmt.Errorf("completion queue on %s: %w", s.hca.name, err)
 	}
 	if s.loop, err = newLoopback(s.hca, s.regions); err != nil {
-		return nil, err
+		return err
 	}
-	list := space.Regions()
 	s.Server, err = serve.New(o, serve.Provider{
 		Capabilities: capabilities,
 		MaxQPs:       MaxQPs,
@@ -94,7 +96,7 @@ func newServer(options Options, o verbs.ServerOptions) (s *server, err error) {
 		Run:          func(e *serve.Session) { (&session{server: s, conn: e.Conn}).run() },
 		Cut:          func(e *serve.Session) { e.Conn.Close() },
 	})
-	return s, err
+	return err
 }
 
 // registerOnChip puts the lock region, with what it holds, into the NIC's own memory; false = it has none, or not enough.
@@ -131,10 +133,14 @@ func (s *server) sendAnswer(c net.Conn, answer []byte, list []verbs.Region) erro
 	return err
 }
 
-// Fence implements verbs.Server. Sessions that have ended before are waited for too: what the NIC took of them is in memory afterwards.
+// Fence implements verbs.Server. Behind the READ of its own, what the NIC took of sessions that ended before is in memory too, whatever
+// came of theirs.
 func (s *server) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
-	s.Disconnect(match)
-	if err := s.loop.quiet(limit); err != nil {
+	deadline := time.Now().Add(limit)
+	if err := s.Server.Fence(match, limit); err != nil {
+		return err
+	}
+	if err := s.loop.quiet(time.Until(deadline)); err != nil {
 		return fmt.Errorf("ibv: queue pairs of the fenced client are destroyed, but a READ behind them failed: %w", err)
 	}
 	return nil
