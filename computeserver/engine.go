@@ -49,7 +49,11 @@ type engine struct {
 
 	wake    env.Event // for run: something broke, or all sessions came back, or stop
 	broken  bool
-	deaths  int // sessions that died since one came back alive
+	stood   bool          // and why: the process stood still
+	term    uint64        // from 1; raised when the process stood still for longer than its leases
+	seen    time.Duration // when the leases were last seen to hold
+	still   func()        // called when the process stood still, before the index is opened anew
+	deaths  int           // sessions that died since one came back alive
 	stopped bool
 	ended   env.Event // run is over
 }
@@ -64,7 +68,7 @@ var (
 func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max, maxWaiting int, log func(string, ...any)) *engine {
 	return &engine{
 		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log,
-		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(),
+		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, still: func() {},
 	}
 }
 
@@ -76,6 +80,7 @@ const (
 	leaseLooks         = 250 * time.Millisecond
 	notOpenWaitsAtMost = time.Second // that a request waits for the index to be opened
 	deathsTolerated    = 8           // sessions in a row; then the connections below them are taken for dead, too
+	standstill         = 2 * time.Second
 )
 
 // run opens the index and keeps it open until stop. It closes it at the end.
@@ -102,12 +107,12 @@ func (g *engine) run() {
 			retry = min(2*retry, reopenAfterAtMost)
 			continue
 		}
-		g.ix, g.why = ix, nil
+		g.ix, g.why, g.stood, g.seen = ix, nil, false, g.env.Now()
 		g.wakeAll()
 		g.mu.Unlock()
 		g.log("the index is open")
 		opened := g.env.Now()
-		g.awaitEnd(ix)
+		g.awaitEnd()
 		if g.env.Now()-opened > reopenAfterAtMost {
 			retry = reopenAfter
 		}
@@ -121,7 +126,7 @@ func (g *engine) run() {
 }
 
 // awaitEnd waits until the index is broken or the engine stops. It looks at the leases, too: nobody may ask for anything meanwhile.
-func (g *engine) awaitEnd(ix Opened) {
+func (g *engine) awaitEnd() {
 	for {
 		g.mu.Lock()
 		over := g.broken || g.stopped
@@ -129,13 +134,15 @@ func (g *engine) awaitEnd(ix Opened) {
 		if over {
 			return
 		}
-		if err := ix.Alive(); err != nil {
-			g.mu.Lock()
-			g.breakDown(ix, err)
-			g.mu.Unlock()
-			continue
+		g.mu.Lock()
+		alive := g.look()
+		if alive {
+			g.seen = g.env.Now()
 		}
-		g.wake.Wait(leaseLooks)
+		g.mu.Unlock()
+		if alive {
+			g.wake.Wait(leaseLooks)
+		}
 	}
 }
 
@@ -146,11 +153,14 @@ func (g *engine) close(ix Opened) (stopped bool) {
 	if g.why == nil {
 		g.why = errStopped
 	}
-	broken, why := g.broken, g.why
+	broken, stood, why := g.broken, g.stood, g.why
 	idle := g.idle
 	g.idle = nil
 	g.wakeAll()
 	g.mu.Unlock()
+	if stood {
+		g.still()
+	}
 	if broken {
 		ix.Condemn(why)
 	}
@@ -201,6 +211,10 @@ func (g *engine) breakDown(ix Opened, err error) {
 		return
 	}
 	g.ix, g.broken, g.why, g.deaths = nil, true, err, 0
+	if errors.Is(err, index.ErrFenced) && g.env.Now()-g.seen > standstill {
+		g.term++
+		g.stood = true
+	}
 	g.wake.Set()
 }
 

@@ -34,7 +34,7 @@ func simEngine(t *testing.T, f func(e env.Env, g *engine, store *memindex.Store,
 // sessionOf borrows, which must work.
 func sessionOf(t *testing.T, g *engine) *session {
 	t.Helper()
-	s, err := g.borrow(time.Second)
+	s, err := g.borrow(time.Second, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	t.Cleanup(func() { g.halt(10 * time.Second) })
 	gone := errors.New("connection reset")
 	use := func(err error) bool {
-		s, failed := g.borrow(5 * time.Second)
+		s, failed := g.borrow(5*time.Second, 0)
 		if failed != nil {
 			return false
 		}

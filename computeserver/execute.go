@@ -17,9 +17,11 @@ const (
 // do runs operations, here or at their owners, and returns an outcome for each. Operations on the same key take effect in their
 // order. Requests that came from another server are not sent on: they are answered with NOT_OWNER, and the sender looks again.
 //
+// term is that of the connection that they came from; 0 is every term.
+//
 // No session is held while another server is waited for, so that two servers that forward to each other cannot starve each
 // other of sessions.
-func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration) []*rpcv1.Outcome {
+func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) []*rpcv1.Outcome {
 	out := make([]*rpcv1.Outcome, len(ops))
 	if err := c.blocked(); err != nil {
 		return fill(out, outcomeOf(err))
@@ -35,7 +37,7 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration) [
 	}
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
 		m := c.own.current()
-		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline))
+		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline), term)
 		// With hardly any time left, the reason of this failure says more than "too late".
 		if left := env.Remaining(c.env, deadline); forwarded || left <= 2*pause || c.stopped.Load() {
 			break
@@ -55,7 +57,7 @@ func (c *core) check(op *rpcv1.Operation) error {
 }
 
 // round tries the operations at todo once, under one map: the same key goes the same way. It returns those worth another try.
-func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, limit time.Duration) (again []int) {
+func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, limit time.Duration, term uint64) (again []int) {
 	var here []int
 	var there []remote
 	for _, i := range todo {
@@ -73,15 +75,21 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 		}
 	}
 	if len(there) == 0 {
-		c.here(m, ops, out, here, limit)
+		c.here(m, ops, out, here, limit, term)
 		return again
+	}
+	if err := c.eng.inTerm(term); err != nil {
+		for _, i := range todo {
+			out[i] = outcomeOf(err)
+		}
+		return nil
 	}
 	group := env.NewWaitGroup(c.env)
 	for g := range there {
 		group.Go("forward", func() { c.there(m, &there[g], ops, out, limit) })
 	}
 	if len(here) > 0 {
-		c.here(m, ops, out, here, limit)
+		c.here(m, ops, out, here, limit, term)
 	}
 	group.Wait(env.Forever) // each of them keeps to the limit
 	for _, r := range there {
@@ -91,8 +99,8 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 }
 
 // here runs operations in a session of this server.
-func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, limit time.Duration) {
-	s, err := c.eng.borrow(limit)
+func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, limit time.Duration, term uint64) {
+	s, err := c.eng.borrow(limit, term)
 	if err != nil {
 		o := outcomeOf(err)
 		for _, i := range todo {

@@ -23,10 +23,11 @@ func (g *engine) wakeAll() {
 	g.waiting = nil
 }
 
-// borrow lends a session for a moment; give it back with repay. It waits for at most limit.
-func (g *engine) borrow(limit time.Duration) (*session, error) {
+// borrow lends a session for a moment; give it back with repay. It waits for at most limit. A request that came in an earlier term than
+// this one is refused; 0 is every term.
+func (g *engine) borrow(limit time.Duration, term uint64) (*session, error) {
 	g.mu.Lock()
-	if s := g.take(); s != nil { // the usual case
+	if s := g.take(term); s != nil { // the usual case
 		g.mu.Unlock()
 		return s, nil
 	}
@@ -37,7 +38,12 @@ func (g *engine) borrow(limit time.Duration) (*session, error) {
 			g.mu.Unlock()
 			return nil, errStopped
 		}
-		if s := g.take(); s != nil {
+		g.look()
+		if !g.isTerm(term) {
+			g.mu.Unlock()
+			return nil, errStoodStill
+		}
+		if s := g.take(term); s != nil {
 			g.mu.Unlock()
 			return s, nil
 		}
@@ -71,20 +77,28 @@ func (g *engine) borrow(limit time.Duration) (*session, error) {
 	}
 }
 
-// take lends an idle session, if there is one and its client holds its leases. Called under mu.
-func (g *engine) take() *session {
+// take lends an idle session, if there is one, its client holds its leases and the term is this one. Called under mu.
+func (g *engine) take(term uint64) *session {
 	n := len(g.idle)
-	if g.ix == nil || n == 0 {
-		return nil
-	}
-	if err := g.ix.Alive(); err != nil { // what is not begun is not left unknown
-		g.breakDown(g.ix, err)
+	if n == 0 || !g.look() || !g.isTerm(term) { // what is not begun is not left unknown
 		return nil
 	}
 	s := g.idle[n-1]
 	g.idle = g.idle[:n-1]
 	g.lent++
 	return s
+}
+
+// look says whether the index is open and its client holds its leases. Called under mu.
+func (g *engine) look() bool {
+	if g.ix == nil {
+		return false
+	}
+	if err := g.ix.Alive(); err != nil {
+		g.breakDown(g.ix, err)
+		return false
+	}
+	return true
 }
 
 // forget takes w out of the waiters. Called under mu.

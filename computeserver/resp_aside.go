@@ -63,7 +63,7 @@ func (c *respConn) sendAside() {
 	if len(a.ops) == 0 {
 		return
 	}
-	outcomes := c.s.core.do(a.ops, false, c.s.core.limit)
+	outcomes := c.s.core.do(a.ops, false, c.s.core.limit, c.term)
 	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
 	from := 0
 	for i, h := range a.holes {

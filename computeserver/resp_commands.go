@@ -151,7 +151,7 @@ func (c *respConn) many(kind rpcv1.Operation_Kind, keys [][]byte, step int) []*r
 		}
 		ops = append(ops, op)
 	}
-	return c.s.core.do(ops, false, c.s.core.limit)
+	return c.s.core.do(ops, false, c.s.core.limit, c.term)
 }
 
 // countMany replies for how many keys the operation found something.

@@ -31,6 +31,8 @@ type respConn struct {
 	id  uint64
 	who clientInfo
 
+	term uint64 // in which it was accepted
+
 	in     []byte // bytes read; in[:begin] are done
 	begin  int
 	frames frames
@@ -203,7 +205,7 @@ func (c *respConn) settle() {
 // hold borrows a session until settle, unless one is held. The error has been replied.
 func (c *respConn) hold() *session {
 	if c.session == nil {
-		s, err := c.s.core.eng.borrow(c.s.core.limit)
+		s, err := c.s.core.eng.borrow(c.s.core.limit, c.term)
 		if err != nil {
 			c.fail(err)
 			return nil

@@ -57,9 +57,12 @@ func (s *respServer) accept(l net.Listener) {
 
 // admit starts to serve a connection, or refuses it as Redis does.
 func (s *respServer) admit(nc net.Conn) {
+	term, settled := s.core.eng.newConnection()
 	s.mu.Lock()
 	refusal := ""
 	switch {
+	case !settled:
+		refusal = "-UNAVAILABLE this server stood still and opens the index anew; connect again\r\n"
 	case len(s.conns) >= s.maxConns:
 		refusal = "-ERR max number of clients reached\r\n"
 	case s.core.draining.Load():
@@ -74,7 +77,7 @@ func (s *respServer) admit(nc net.Conn) {
 		return
 	}
 	s.nextID++
-	c := &respConn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), authed: !s.auth.required()}
+	c := &respConn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), authed: !s.auth.required(), term: term}
 	c.who.start(nc)
 	s.conns[c.id] = c
 	s.mu.Unlock()
@@ -138,6 +141,13 @@ func (s *respServer) drain(limit time.Duration) (forced int) {
 	s.mu.Unlock()
 	<-s.gone // every request keeps to its limit
 	return forced
+}
+
+// cut closes all connections; what they wait for ends within its limit.
+func (s *respServer) cut() {
+	for _, c := range s.connections() {
+		_ = c.nc.Close() // ends its reads and writes
+	}
 }
 
 // connections are those of this moment, in the order in which they came.

@@ -21,6 +21,7 @@ import (
 type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
+	term    uint64
 	batches chan *rpcv1.DoRequest
 	workers sync.WaitGroup
 	running int          // workers; the receiver's
@@ -33,7 +34,7 @@ type doStream struct {
 
 // Do runs batches until the stream or the server ends.
 func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
-	w := &doStream{r: r, stream: stream, batches: make(chan *rpcv1.DoRequest, rpcUnanswered-rpcWorkers)}
+	w := &doStream{r: r, stream: stream, term: termOf(stream.Context()), batches: make(chan *rpcv1.DoRequest, rpcUnanswered-rpcWorkers)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()
 	var err error
@@ -93,13 +94,16 @@ func (w *doStream) work() {
 
 func (w *doStream) batch(req *rpcv1.DoRequest) {
 	c := w.r.core
+	if w.stream.Context().Err() != nil {
+		return // who sent it is gone, and may have asked another server by now
+	}
 	defer w.r.begin()()
 	began := c.env.Now()
 	limit := c.limit
 	if asked := time.Duration(req.LimitMilliseconds) * time.Millisecond; asked > 0 {
 		limit = min(limit, asked)
 	}
-	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.do(req.Operations, req.Forwarded, limit), MapGeneration: c.own.generation()}
+	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.do(req.Operations, req.Forwarded, limit, w.term), MapGeneration: c.own.generation()}
 	var t tally
 	for i, o := range reply.Outcomes {
 		t.slot = int(req.Operations[i].Kind)

@@ -127,7 +127,7 @@ func (s *scan) fixed(part scanRange) scanRange {
 // local delivers pairs of part from a session of this server, as many as fit one piece: after the session came back, since only then it is
 // known that they may be answered.
 func (s *scan) local(m *partition.Map, part scanRange) error {
-	session, err := s.c.eng.borrow(s.c.limit)
+	session, err := s.c.eng.borrow(s.c.limit, 0)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ type Server struct {
 
 	respListener, rpcListener, httpListener net.Listener
 
+	callers *termListener // on rpcListener
+
 	stopOnce sync.Once
 	drained  chan struct{} // closed when drainAll is over
 	left     int           // RESP connections that drainAll closed by force
@@ -93,7 +95,20 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("compute server: %w", err)
 		}
 	}
+	if s.rpcListener != nil {
+		s.callers = newTermListener(s.rpcListener, c.eng)
+	}
+	c.eng.still = s.cutAll
 	return s, nil
+}
+
+// cutAll closes all connections of programs and of other servers: the process stood still, see terms.go.
+func (s *Server) cutAll() {
+	s.core.log("this process stood still for longer than its leases; all connections are cut")
+	s.resp.cut()
+	if s.callers != nil {
+		s.callers.cut()
+	}
 }
 
 const (
@@ -151,7 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if s.rpcListener != nil {
 		shells.Go(func() {
-			if err := s.rpc.Serve(s.rpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			if err := s.rpc.Serve(s.callers); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				failed <- fmt.Errorf("compute server: serve rpc.Compute: %w", err)
 			}
 		})
