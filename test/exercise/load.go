@@ -155,10 +155,13 @@ func (l *load) finish(ctx context.Context, out io.Writer) error {
 	for _, text := range lost {
 		fmt.Fprintln(out, "LOST", text)
 	}
+	l.begin("written again")
+	stuck, slowest := l.rewrite(out)
+	l.begin("")
 	failed, stale := 0, 0
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "phase\tseconds\toperations\tper second\tfailed\tstale\tp50\tp99\tmax\t")
-	for i, p := range l.phases[:len(l.phases)-1] {
+	for i, p := range l.phases[:len(l.phases)-3] { // not what came after the load
 		p.row(table, l.phases[i+1].begin)
 		failed += p.failed
 		stale += p.stale
@@ -170,10 +173,37 @@ func (l *load) finish(ctx context.Context, out io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "failed requests: %d, stale reads: %d, keys read back: %d, acknowledged writes lost: %d\n", failed, stale, len(l.keys), len(lost))
-	if failed+stale+len(lost) > 0 {
+	fmt.Fprintf(out, "keys written again: %d, failed: %d, slowest: %v\n", len(l.keys), stuck, slowest.Round(time.Millisecond))
+	if failed+stale+len(lost)+stuck > 0 {
 		return errors.New("not all went well")
 	}
 	return nil
+}
+
+// rewrite writes every key once more. It returns how many writes failed and how long the slowest took: who died during the load must not
+// have left anything locked.
+func (l *load) rewrite(out io.Writer) (stuck int, slowest time.Duration) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, keys := range l.writers {
+		wg.Go(func() {
+			for _, e := range keys {
+				before, begin := e.acked.Load(), time.Now()
+				l.write(e)
+				took := time.Since(begin)
+				mu.Lock()
+				slowest = max(slowest, took)
+				if e.acked.Load() == before {
+					if stuck++; stuck <= maxExamples {
+						fmt.Fprintf(out, "STUCK %s: not written within %v\n", e.key, took.Round(time.Millisecond))
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return stuck, slowest
 }
 
 // readBack compares every key with what was acknowledged and lists what is lost.

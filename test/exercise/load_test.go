@@ -80,6 +80,8 @@ func TestVerdict(t *testing.T) {
 	f(&fake{failAt: 7}, false, "failed requests: 1, stale reads: 0", "lost: 0", "FAILED after", "refused")
 	f(&fake{loseAt: 7}, false, "failed requests: 0, stale reads: 1", "lost: 1", "LOST x/01/000001: value 0, acknowledged 1", "STALE x/01/000001")
 	f(&fake{forgets: true}, false, "stale reads: 15", "lost: 15")
+	f(&fake{}, true, "keys written again: 15, failed: 0, slowest: ")
+	f(&fake{failAt: 17}, false, "failed requests: 0, stale reads: 0", "keys written again: 15, failed: 1", "STUCK x/", "refused")
 }
 
 // TestFailedWriteMayHaveHappened: a failed write that took effect all the same is not reported as lost.
