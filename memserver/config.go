@@ -43,16 +43,21 @@ type Config struct {
 
 	// Control is the host:port of the gRPC service. Required; port 0 = any free one (see Server.Addresses).
 	Control string
-	// Fabric is the host:port of the tcp provider. Empty = it is not offered. One of Fabric and Shm is required.
+	// Fabric is the host:port of the tcp provider. Empty = it is not offered. One of Fabric, Shm and RDMA is required.
 	Fabric string
 	// Shm is the path of the shm provider's socket. Empty = it is not offered.
 	Shm string
+	// RDMA is the host:port at which clients of the ibv provider connect their queue pairs. Empty = it is not offered. It is offered
+	// alone: what a NIC does atomically is not atomic for the CPU, which executes the requests of the others.
+	RDMA string
+	// RDMADevice names the RDMA device for RDMA. Empty = the first one with an active port.
+	RDMADevice string
 	// Metrics is the host:port of /metrics, /healthz and /readyz over plain HTTP. Empty = not served.
 	Metrics string
 
 	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they change. Required unless Insecure.
 	TLSDir string
-	// Insecure serves control calls without TLS and lets everybody make every call. Control, Fabric and Metrics must then be
+	// Insecure serves control calls without TLS and lets everybody make every call. Control, Fabric, RDMA and Metrics must then be
 	// loopback addresses.
 	Insecure bool
 
@@ -120,8 +125,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Control == "" {
 		bad("Control is empty; write host:port, with port 0 for any")
 	}
-	if c.Fabric == "" && c.Shm == "" {
-		bad("neither Fabric nor Shm is set: nobody could reach the memory")
+	if c.Fabric == "" && c.Shm == "" && c.RDMA == "" {
+		bad("neither Fabric nor Shm nor RDMA is set: nobody could reach the memory")
+	}
+	if c.RDMA != "" && (c.Fabric != "" || c.Shm != "") {
+		bad("RDMA is set together with Fabric or Shm: a NIC's atomics are not atomic against the CPU's, so a server offers RDMA alone")
+	}
+	if c.RDMADevice != "" && c.RDMA == "" {
+		bad("RDMADevice is set without RDMA: write host:port of the listener too")
 	}
 	switch {
 	case c.Insecure && c.TLSDir != "":
@@ -129,7 +140,7 @@ func (c Config) withDefaults() (Config, error) {
 	case !c.Insecure && c.TLSDir == "":
 		bad("TLSDir is empty; name a directory with tls.crt, tls.key and ca.crt, or set Insecure on loopback addresses")
 	case c.Insecure:
-		for name, address := range map[string]string{"Control": c.Control, "Fabric": c.Fabric, "Metrics": c.Metrics} { //env:real messages in any order
+		for name, address := range map[string]string{"Control": c.Control, "Fabric": c.Fabric, "RDMA": c.RDMA, "Metrics": c.Metrics} { //env:real messages in any order
 			if address != "" && !loopback(address) {
 				bad("%s is %q; without TLS only loopback addresses are possible", name, address)
 			}

@@ -36,7 +36,12 @@ func TestConfig(t *testing.T) {
 	f(func(c *Config) { c.Control, c.Metrics = "localhost:0", "[::1]:0" })
 	f(func(c *Config) { c.Fabric, c.Metrics = "", "" })
 	f(func(c *Config) { c.Shm = "" })
-	f(func(c *Config) { c.Shm, c.Fabric = "", "" }, "neither Fabric nor Shm")
+	f(func(c *Config) { c.Shm, c.Fabric = "", "" }, "neither Fabric nor Shm nor RDMA")
+	f(func(c *Config) { c.Shm, c.Fabric, c.RDMA, c.RDMADevice = "", "", "127.0.0.1:0", "no_such_device" }, "ibv")
+	f(func(c *Config) { c.Shm, c.RDMA = "", "127.0.0.1:0" }, "RDMA alone")
+	f(func(c *Config) { c.Fabric, c.Shm, c.RDMA = "", "/run/s", "127.0.0.1:0" }, "RDMA alone")
+	f(func(c *Config) { c.RDMADevice = "mlx5_0" }, "RDMADevice is set without RDMA")
+	f(func(c *Config) { c.Shm, c.Fabric, c.RDMA = "", "", "0.0.0.0:0" }, "RDMA", "loopback")
 	f(func(c *Config) { c.MemoryBytes = 0; c.ChunkBytes = 3 << 20 }, "ChunkBytes is 3145728", "1048576", "1073741824")
 	f(func(c *Config) { c.MemoryBytes = 1 << 20 }, "MemoryBytes is 1048576", "from 6 chunks (6291456)",
 		"the first 5 of them for header, superblocks and repair records of 131072 locks")

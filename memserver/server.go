@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/ibv"
 	"github.com/dmindex/dmindex/pkg/verbs/shm"
 	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
@@ -51,6 +52,7 @@ type Addresses struct {
 	Control string // host:port
 	Fabric  string // host:port
 	Shm     string // path
+	RDMA    string // host:port
 	Metrics string // host:port
 }
 
@@ -99,6 +101,14 @@ func (s *Server) open(c *Config) error {
 	}
 	if c.Shm != "" {
 		if s.addresses.Shm, err = s.offer("shm", "unix", c.Shm, shm.NewServer); err != nil {
+			return err
+		}
+	}
+	if c.RDMA != "" {
+		build := func(o verbs.ServerOptions) (verbs.Server, error) {
+			return ibv.NewServer(ibv.Options{Device: c.RDMADevice}, o)
+		}
+		if s.addresses.RDMA, err = s.offer("ibv", "tcp", c.RDMA, build); err != nil {
 			return err
 		}
 	}
@@ -255,7 +265,7 @@ func (s *Server) Run(ctx context.Context) error {
 		serve("metrics", s.http.Serve, s.listeners[len(s.listeners)-1])
 	}
 	s.ready.Store(true)
-	s.log.Info("serving", "control", s.addresses.Control, "fabric", s.addresses.Fabric, "shm", s.addresses.Shm, "metrics", s.addresses.Metrics)
+	s.log.Info("serving", "control", s.addresses.Control, "fabric", s.addresses.Fabric, "shm", s.addresses.Shm, "rdma", s.addresses.RDMA, "metrics", s.addresses.Metrics)
 	var err error
 	select {
 	case <-ctx.Done():

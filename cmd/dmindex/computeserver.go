@@ -20,7 +20,8 @@ const openLimit = 10 * time.Second
 
 func computeserverCommand() *cobra.Command {
 	c := computeserver.Config{Version: version.String()}
-	var indexFile, tlsDir, transport, name string
+	var indexFile, tlsDir, name string
+	var fabric attach.Fabric
 	var insecure bool
 	cmd := &cobra.Command{
 		Use:     "computeserver",
@@ -44,7 +45,7 @@ func computeserverCommand() *cobra.Command {
 					return err
 				}
 			}
-			memory, err := attach.New(ix, name, transport, c.TLS)
+			memory, err := attach.New(ix, name, fabric, c.TLS)
 			if err != nil {
 				return err
 			}
@@ -64,7 +65,8 @@ func computeserverCommand() *cobra.Command {
 	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
 	f.StringVar(&name, "name", "", "name of this server, for people")
 	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")
-	f.StringVar(&transport, "transport", "tcp", "fabric to the memory servers: tcp, or shm on one host")
+	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric to the memory servers: tcp, ibv (RDMA), or shm on one host")
+	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the first with an active port")
 	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
 	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")

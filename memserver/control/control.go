@@ -26,7 +26,7 @@ type Config struct {
 	Name string
 	// Servers of the index, the home first. At least one.
 	Servers []Server
-	// Provider that Connect asks for: "tcp" or "shm".
+	// Provider that Connect asks for: "tcp", "shm" or "ibv".
 	Provider string
 	// TLS shows this client's certificate and trusts its CA bundle. Nil = without TLS, for servers on this machine.
 	TLS *identity.Files

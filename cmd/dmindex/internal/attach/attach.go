@@ -14,12 +14,31 @@ import (
 	_ "github.com/dmindex/dmindex/pkg/index/sherman" // registers itself
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/ibv"
 	"github.com/dmindex/dmindex/pkg/verbs/shm"
 	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
 // Providers are the fabrics that this program speaks.
-var Providers = []string{"shm", "tcp"}
+var Providers = []string{"shm", "tcp", "ibv"}
+
+// Fabric says how to reach memory servers.
+type Fabric struct {
+	Provider   string // one of Providers
+	RDMADevice string // for "ibv"; empty = the first with an active port
+}
+
+func (f Fabric) device() (verbs.Device, error) {
+	switch f.Provider {
+	case "shm":
+		return shm.NewDevice(), nil
+	case "tcp":
+		return tcp.NewDevice(), nil
+	case "ibv":
+		return ibv.NewDevice(ibv.Options{Device: f.RDMADevice})
+	}
+	return nil, fmt.Errorf("transport %q: there are %v", f.Provider, Providers)
+}
 
 // Memory is the memory servers of an index, as one client reaches them.
 type Memory struct {
@@ -31,27 +50,22 @@ type Memory struct {
 
 // New makes a client of the memory servers in c; nothing is dialled yet. name is this process alone: an earlier client of the name has ended,
 // and is fenced when the index is opened. files = nil is without TLS.
-func New(c *config.Index, name, provider string, files *identity.Files) (*Memory, error) {
+func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*Memory, error) {
 	m := &Memory{config: c}
-	switch provider {
-	case "shm":
-		m.device = shm.NewDevice()
-	case "tcp":
-		m.device = tcp.NewDevice()
-	default:
-		return nil, fmt.Errorf("transport %q: there are %v", provider, Providers)
+	var err error
+	if m.device, err = fabric.device(); err != nil {
+		return nil, err
 	}
 	servers := make([]control.Server, len(c.MemoryServers))
 	for i, s := range c.MemoryServers {
 		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation}
 	}
-	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, Provider: provider, TLS: files}
-	var err error
+	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, Provider: fabric.Provider, TLS: files}
 	if m.Control, err = control.New(cc); err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.device.Close())
 	}
 	if m.maps, err = control.New(cc); err != nil {
-		return nil, errors.Join(err, m.Control.Close())
+		return nil, errors.Join(err, m.Control.Close(), m.device.Close())
 	}
 	return m, nil
 }

@@ -30,7 +30,7 @@ import (
 type Config struct {
 	Listen         string // host:port of the first compute server's RESP, on loopback; the others take the ports after it, port 0 any
 	ListenRPC      string // the same for the SDK's port
-	Transport      string // "shm" or "tcp"
+	Transport      string // "shm", "tcp" or "ibv"
 	Design         string
 	MemoryServers  int
 	ComputeServers int
@@ -105,9 +105,12 @@ func (l *Local) startMemory(id uint16) (*memserver.Server, error) {
 		ID: id, MemoryBytes: l.config.MemoryBytes, Control: "127.0.0.1:0", Insecure: true,
 		Version: l.config.Version, Logger: l.config.Logger,
 	}
-	if l.config.Transport == "shm" {
+	switch l.config.Transport {
+	case "shm":
 		c.Shm = filepath.Join(l.dir, fmt.Sprintf("memory-%d", id))
-	} else {
+	case "ibv":
+		c.RDMA = "127.0.0.1:0"
+	default:
 		c.Fabric = "127.0.0.1:0"
 	}
 	s, err := memserver.New(c)
@@ -121,7 +124,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 	for i := range l.config.ComputeServers {
 		id := uint32(i + 1)
 		name := "compute-" + strconv.Itoa(i+1)
-		m, err := attach.New(ix, name, l.config.Transport, nil)
+		m, err := attach.New(ix, name, attach.Fabric{Provider: l.config.Transport}, nil)
 		if err != nil {
 			return err
 		}
