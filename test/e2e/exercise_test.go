@@ -5,6 +5,7 @@ package e2e
 import (
 	"regexp"
 	"strconv"
+	"time"
 )
 
 // exercise is a pod that writes, reads and remembers (test/exercise).
@@ -40,6 +41,12 @@ func (e *exercise) begin(name string) {
 
 var verdict = regexp.MustCompile(`(?m)^failed requests: (\d+), stale reads: (\d+), keys read back: \d+, acknowledged writes lost: (\d+)$`)
 
+// rewritten is what the exercise says after it wrote every key once more.
+var rewritten = regexp.MustCompile(`(?m)^keys written again: \d+, failed: (\d+), slowest: (\S+)$`)
+
+// atOnce is how long writing a key may take when nothing is in the way.
+const atOnce = 5 * time.Second
+
 // finish ends the exercise: no request may have failed, no read may have been stale, no acknowledged write may be lost.
 func (e *exercise) finish() {
 	e.Helper()
@@ -61,6 +68,13 @@ func (e *exercise) finishWithFailures() (failed string) {
 	got := verdict.FindStringSubmatch(log)
 	if got == nil || got[2] != "0" || got[3] != "0" {
 		e.Fatalf("the exercise did not end as it should:\n%s", tail(log, 12))
+	}
+	again := rewritten.FindStringSubmatch(log)
+	if again == nil || again[1] != "0" {
+		e.Fatalf("keys cannot be written:\n%s", tail(log, 12))
+	}
+	if slowest, err := time.ParseDuration(again[2]); err != nil || slowest > atOnce {
+		e.Errorf("writing a key took %s", again[2])
 	}
 	return got[1]
 }
