@@ -38,8 +38,22 @@ func (m *heapMap) next(at, end int, set bool) int {
 	return end
 }
 
-// place finds n bytes of the heap that no live entry has; 0 if there are none.
+// place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last entry there is mostly room; only where
+// there is none, all that is in use is noted, to find a gap.
 func (l *leaf) place(m *heapMap, n int) int {
+	last := uint64(l.heap / unit)
+	for i := range l.count {
+		w := l.slot(i)
+		last = max(last, w>>12&0xfff+(w&0xfff+unit-1)/unit) // an empty slot has neither offset nor length
+	}
+	if off := int(last) * unit; off+n <= len(l.b) {
+		return off
+	}
+	return l.gap(m, n)
+}
+
+// gap is place where there is no room behind the last entry.
+func (l *leaf) gap(m *heapMap, n int) int {
 	clear(m[:(len(l.b)/unit+63)/64])
 	for i := range l.count {
 		if w := l.slot(i); slotLength(w) != 0 {
