@@ -130,7 +130,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 		return t
 	}
 	c := newCore(p, a, newTokens(p, random), w.memory[1].Bytes, simLease, slog.New(judge{w}))
-	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: admission{c.tokens, "sim"}})
+	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: slowDoor{admission{c.tokens, "sim"}, w, p}})
 	if err != nil {
 		return err
 	}
@@ -161,14 +161,40 @@ func (d simDisk) save(b []byte) error {
 	return nil
 }
 
-// moody is a provider that at times cannot say whether clients are quiet, as one whose clients map the memory.
+// slowDoor is an Admission after which some time goes by before there is a connection.
+type slowDoor struct {
+	admission
+	w *fenceWorld
+	p *simenv.Process
+}
+
+func (s slowDoor) Admit(t verbs.Token) (verbs.Peer, error) {
+	peer, err := s.admission.Admit(t)
+	if s.w.random.IntN(4) == 0 {
+		s.p.Sleep(s.w.upTo(200 * time.Microsecond))
+	}
+	return peer, err
+}
+
+// moody is a provider that takes its time, and at times cannot say whether clients are quiet, as one whose clients map the memory.
 type moody struct {
 	*sim.Server
 	w *fenceWorld
 	p *simenv.Process
 }
 
+// CompareSwap implements verbs.LocalAtomics.
+func (m *moody) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
+	if m.w.random.IntN(8) == 0 {
+		m.p.Sleep(m.w.upTo(500 * time.Microsecond))
+	}
+	return m.Server.CompareSwap(region, remote, compare, swap)
+}
+
 func (m *moody) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
+	if m.w.random.IntN(2) == 0 {
+		m.p.Sleep(m.w.upTo(200 * time.Microsecond))
+	}
 	switch {
 	case m.w.random.IntN(4) == 0:
 		m.p.Sleep(min(limit, m.w.upTo(simLease)))
