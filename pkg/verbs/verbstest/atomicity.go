@@ -23,6 +23,7 @@ var atomicityTests = []test{
 // range starts at remote bytes and the local buffers at local bytes beyond a multiple of 8.
 func torn(f *fixture, remote, local int) {
 	const size = 1000
+	whole := remote%8 == 0 || !f.h.Memcpy
 	var writing atomic.Int32
 	var run []func()
 	for n := range 2 {
@@ -55,7 +56,7 @@ func torn(f *fixture, remote, local int) {
 					return
 				}
 				for j := (8 - remote) % 8; j+8 <= size; j += 8 {
-					if w := get(in[j:]); uint32(w) != uint32(w>>32) {
+					if w := get(in[j:]); whole && uint32(w) != uint32(w>>32) {
 						f.Errorf("the word at byte %d is torn: %#016x", j, w)
 						return
 					}

@@ -32,6 +32,9 @@ type Harness struct {
 	Direct bool
 	// Rounds is how often a litmus test repeats: enough that a provider which breaks the rule is caught. 0 = 2000.
 	Rounds int
+	// Memcpy says that the fabric's bytes are moved by somebody else's memcpy, which moves whole words only where a range begins at
+	// one. The tests of words in other ranges then ask only that the requests succeed.
+	Memcpy bool
 	// MaxQPs is how many queue pairs the provider gives one connection. 0 = 1024.
 	MaxQPs int
 }
