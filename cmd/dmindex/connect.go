@@ -83,6 +83,22 @@ func (a *access) with(ctx context.Context, f func(*client.Client) error) error {
 	return errors.Join(f(c), c.Close())
 }
 
+// onIndex completes a command that works on an index: it gets the flags that say which one. plan makes of the arguments what to do with
+// the connection, and refuses bad ones before anybody is asked.
+func onIndex(cmd *cobra.Command, plan func(cmd *cobra.Command, args []string) (func(*client.Client) error, error)) *cobra.Command {
+	var a access
+	cmd.GroupID = "use"
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		do, err := plan(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.with(cmd.Context(), do)
+	}
+	a.flags(cmd)
+	return cmd
+}
+
 // notation is how keys are written on the command line.
 type notation struct{ name string }
 

@@ -13,134 +13,111 @@ import (
 )
 
 func getCommand() *cobra.Command {
-	var a access
 	var n notation
-	cmd := &cobra.Command{
-		Use:     "get KEY",
-		GroupID: "use",
-		Short:   "Print the value of a key",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := n.parse(args[0])
-			if err != nil {
-				return err
+	cmd := onIndex(&cobra.Command{
+		Use:   "get KEY",
+		Short: "Print the value of a key",
+		Args:  cobra.ExactArgs(1),
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		key, err := n.parse(args[0])
+		return func(c *client.Client) error {
+			value, err := c.Get(cmd.Context(), key)
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", value)
 			}
-			return a.with(cmd.Context(), func(c *client.Client) error {
-				value, err := c.Get(cmd.Context(), key)
-				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", value)
-				}
-				return err
-			})
-		},
-	}
-	a.flags(cmd)
+			return err
+		}, err
+	})
 	n.flag(cmd)
 	return cmd
 }
 
 func putCommand() *cobra.Command {
-	var a access
 	var n notation
-	cmd := &cobra.Command{
-		Use:     "put KEY VALUE",
-		GroupID: "use",
-		Short:   "Set the value of a key (VALUE - reads it from stdin)",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := n.parse(args[0])
-			if err != nil {
-				return err
-			}
-			value := []byte(args[1])
-			if args[1] == "-" {
-				// An index never takes a value that long; the server says what it takes.
-				if value, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<20)); err != nil {
-					return err
-				}
-			}
-			return a.with(cmd.Context(), func(c *client.Client) error { return c.Put(cmd.Context(), key, value) })
-		},
-	}
-	a.flags(cmd)
+	cmd := onIndex(&cobra.Command{
+		Use:   "put KEY VALUE",
+		Short: "Set the value of a key (VALUE - reads it from stdin)",
+		Args:  cobra.ExactArgs(2),
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		key, err := n.parse(args[0])
+		value := []byte(args[1])
+		if err == nil && args[1] == "-" {
+			// An index never takes a value that long; the server says what it takes.
+			value, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<20))
+		}
+		return func(c *client.Client) error { return c.Put(cmd.Context(), key, value) }, err
+	})
 	n.flag(cmd)
 	return cmd
 }
 
 func delCommand() *cobra.Command {
-	var a access
 	var n notation
-	cmd := &cobra.Command{
-		Use:     "del KEY...",
-		GroupID: "use",
-		Short:   "Delete keys; those that are not there are no error",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(c *client.Client) error {
-				deleted := 0
-				for _, text := range args {
-					key, err := n.parse(text)
-					if err != nil {
-						return err
-					}
-					switch err := c.Delete(cmd.Context(), key); {
-					case err == nil:
-						deleted++
-					case !errors.Is(err, client.ErrNotFound):
-						return fmt.Errorf("%d keys were deleted, then: %w", deleted, err)
-					}
+	cmd := onIndex(&cobra.Command{
+		Use:   "del KEY...",
+		Short: "Delete keys; those that are not there are no error",
+		Args:  cobra.MinimumNArgs(1),
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		var keys [][]byte
+		for _, text := range args {
+			key, err := n.parse(text)
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, key)
+		}
+		return func(c *client.Client) error {
+			deleted := 0
+			for _, key := range keys {
+				switch err := c.Delete(cmd.Context(), key); {
+				case err == nil:
+					deleted++
+				case !errors.Is(err, client.ErrNotFound):
+					return fmt.Errorf("%d keys were deleted, then: %w", deleted, err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%d deleted\n", deleted)
-				return nil
-			})
-		},
-	}
-	a.flags(cmd)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d deleted\n", deleted)
+			return nil
+		}, nil
+	})
 	n.flag(cmd)
 	return cmd
 }
 
 func scanCommand() *cobra.Command {
-	var a access
 	var n notation
 	var o client.ScanOptions
 	var prefix string
 	var count bool
-	cmd := &cobra.Command{
-		Use:     "scan [START [END]]",
-		GroupID: "use",
-		Short:   "Print pairs in order, from START on and before END",
-		Args:    cobra.MaximumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			start, end, err := bounds(&n, args, prefix)
-			if err != nil {
-				return err
+	cmd := onIndex(&cobra.Command{
+		Use:   "scan [START [END]]",
+		Short: "Print pairs in order, from START on and before END",
+		Args:  cobra.MaximumNArgs(2),
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		start, end, err := bounds(&n, args, prefix)
+		o.KeysOnly = o.KeysOnly || count
+		return func(c *client.Client) error {
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			pairs := 0
+			for pair, err := range c.Scan(cmd.Context(), start, end, o) {
+				if err != nil {
+					return errors.Join(err, out.Flush())
+				}
+				pairs++
+				switch {
+				case count:
+				case o.KeysOnly:
+					fmt.Fprintln(out, n.print(pair.Key))
+				default:
+					fmt.Fprintf(out, "%s\t%s\n", n.print(pair.Key), pair.Value)
+				}
 			}
-			o.KeysOnly = o.KeysOnly || count
-			return a.with(cmd.Context(), func(c *client.Client) error {
-				out := bufio.NewWriter(cmd.OutOrStdout())
-				pairs := 0
-				for pair, err := range c.Scan(cmd.Context(), start, end, o) {
-					if err != nil {
-						return errors.Join(err, out.Flush())
-					}
-					pairs++
-					switch {
-					case count:
-					case o.KeysOnly:
-						fmt.Fprintln(out, n.print(pair.Key))
-					default:
-						fmt.Fprintf(out, "%s\t%s\n", n.print(pair.Key), pair.Value)
-					}
-				}
-				if count {
-					fmt.Fprintln(out, pairs)
-				}
-				return out.Flush()
-			})
-		},
-	}
-	a.flags(cmd)
+			if count {
+				fmt.Fprintln(out, pairs)
+			}
+			return out.Flush()
+		}, err
+	})
 	n.flag(cmd)
 	f := cmd.Flags()
 	f.Uint64Var(&o.Limit, "limit", 0, "pairs at the most; 0 = all")

@@ -19,25 +19,20 @@ import (
 )
 
 func dumpCommand() *cobra.Command {
-	var a access
-	cmd := &cobra.Command{
-		Use:     "dump FILE",
-		GroupID: "use",
-		Short:   "Write the whole index to a file (- is stdout)",
+	return onIndex(&cobra.Command{
+		Use:   "dump FILE",
+		Short: "Write the whole index to a file (- is stdout)",
 		Long: `Dump writes every pair to FILE, with a digest at its end. Pairs that are changed while it runs may be in the file as they were
 before or after the change. FILE appears only once it is complete.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(c *client.Client) error {
-				if args[0] == "-" {
-					return dump(cmd, c, cmd.OutOrStdout())
-				}
-				return dumpTo(cmd, c, args[0])
-			})
-		},
-	}
-	a.flags(cmd)
-	return cmd
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		return func(c *client.Client) error {
+			if args[0] == "-" {
+				return dump(cmd, c, cmd.OutOrStdout())
+			}
+			return dumpTo(cmd, c, args[0])
+		}, nil
+	})
 }
 
 // dumpTo writes beside path and renames once all is there and on disk.
@@ -86,21 +81,17 @@ func dump(cmd *cobra.Command, c *client.Client, out io.Writer) error {
 }
 
 func restoreCommand() *cobra.Command {
-	var a access
 	var replace bool
-	cmd := &cobra.Command{
-		Use:     "restore FILE",
-		GroupID: "use",
-		Short:   "Put every pair of a dump into an index",
+	cmd := onIndex(&cobra.Command{
+		Use:   "restore FILE",
+		Short: "Put every pair of a dump into an index",
 		Long: `Restore reads FILE once to check its digest, so that a damaged dump changes nothing, and then puts its pairs. The index must be
 empty, unless --replace is given: then pairs of the dump replace those of the same key, and others stay. (- is stdin, which cannot be
 read twice: its digest is checked at the end.)`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(c *client.Client) error { return restore(cmd, c, args[0], replace) })
-		},
-	}
-	a.flags(cmd)
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		return func(c *client.Client) error { return restore(cmd, c, args[0], replace) }, nil
+	})
 	cmd.Flags().BoolVar(&replace, "replace", false, "also into an index that is not empty")
 	return cmd
 }

@@ -20,34 +20,30 @@ import (
 )
 
 func loadCommand() *cobra.Command {
-	var a access
 	var n notation
 	var tree string
-	cmd := &cobra.Command{
-		Use:     "load [FILE]",
-		GroupID: "use",
-		Short:   "Load many pairs: lines of key, tab, value; or a tree of files",
+	cmd := onIndex(&cobra.Command{
+		Use:   "load [FILE]",
+		Short: "Load many pairs: lines of key, tab, value; or a tree of files",
 		Long: `Load puts many pairs: those of FILE (- is stdin), a line each, key and value separated by a tab; or, with --tree DIR, one for
 every file below DIR: its path, with slashes, and as value its size, mode and SHA-256.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if (tree == "") == (len(args) == 0) {
-				return errors.New("name a FILE, or a directory with --tree; not both")
+	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
+		if (tree == "") == (len(args) == 0) {
+			return nil, errors.New("name a FILE, or a directory with --tree; not both")
+		}
+		return func(c *client.Client) error {
+			if tree != "" {
+				return load(cmd, c, func(yield func(client.Pair) bool) error { return files(cmd.Context(), tree, yield) })
 			}
-			return a.with(cmd.Context(), func(c *client.Client) error {
-				if tree != "" {
-					return load(cmd, c, func(yield func(client.Pair) bool) error { return files(cmd.Context(), tree, yield) })
-				}
-				in, err := openOrStd(cmd, args[0])
-				if err != nil {
-					return err
-				}
-				defer in.Close()
-				return load(cmd, c, func(yield func(client.Pair) bool) error { return lines(in, &n, yield) })
-			})
-		},
-	}
-	a.flags(cmd)
+			in, err := openOrStd(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			return load(cmd, c, func(yield func(client.Pair) bool) error { return lines(in, &n, yield) })
+		}, nil
+	})
 	n.flag(cmd)
 	cmd.Flags().StringVar(&tree, "tree", "", "load the files below this directory")
 	return cmd

@@ -14,18 +14,13 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var a access
-	cmd := &cobra.Command{
-		Use:     "status",
-		GroupID: "use",
-		Short:   "Show the index's compute servers and its partition map",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.with(cmd.Context(), func(c *client.Client) error { return status(cmd.Context(), cmd.OutOrStdout(), c) })
-		},
-	}
-	a.flags(cmd)
-	return cmd
+	return onIndex(&cobra.Command{
+		Use:   "status",
+		Short: "Show the index's compute servers and its partition map",
+		Args:  cobra.NoArgs,
+	}, func(cmd *cobra.Command, _ []string) (func(*client.Client) error, error) {
+		return func(c *client.Client) error { return status(cmd.Context(), cmd.OutOrStdout(), c) }, nil
+	})
 }
 
 func status(ctx context.Context, out io.Writer, c *client.Client) error {

@@ -27,8 +27,7 @@ func (s *space) incarnations() string {
 	return s.jsonpath("dmmp/x-memory", "{range .status.servers[*]}{.pod}={.incarnation} {end}")
 }
 
-// TestMemoryRestart ends memory servers under load: their containers come back with the same content. Requests may fail, since locks
-// that were held over a connection which broke stay locked (docs/limitations.md).
+// TestMemoryRestart ends memory servers under load: their containers come back with the same content. Requests may fail meanwhile.
 func TestMemoryRestart(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
