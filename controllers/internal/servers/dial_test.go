@@ -89,6 +89,14 @@ func TestMemoryServer(t *testing.T) {
 	if err := m.SwapMap(ctx, uid+"/1", 0, 1, []byte("other")); !errors.Is(err, ErrOtherMap) {
 		t.Errorf("an old generation: %v", err)
 	}
+	for range 2 { // it can be repeated, and clients that nobody registered can be fenced
+		if err := m.Fence(ctx, uid+"/1", []uint32{7}); err != nil {
+			t.Error(err)
+		}
+	}
+	if clients, err := m.ListClients(ctx, uid+"/1"); err != nil || len(clients) != 1 || clients[0].Client != 7 || !clients[0].Fenced {
+		t.Errorf("after fencing client 7: %v, %v", clients, err)
+	}
 	if reply, err := m.GetMap(ctx, uid+"/1"); err != nil || reply.Generation != 1 || string(reply.Map) != "map" {
 		t.Errorf("map: %v, %v", reply, err)
 	}
