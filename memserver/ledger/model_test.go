@@ -260,7 +260,9 @@ func (x *machine) Meet(t *rapid.T) {
 		expect(t, "fenced", err, ErrFenced)
 	default:
 		expect(t, "meet", err)
-		i.clients[id] = i.clients[id] // with the name that it has
+		if _, known := i.clients[id]; !known { // else it keeps its name
+			i.clients[id] = modelClient{}
+		}
 	}
 }
 

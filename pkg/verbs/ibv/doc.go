@@ -38,11 +38,7 @@
 // by the next Connect of the same Device, and the server ends it before it admits the new one.
 package ibv
 
-import (
-	"errors"
-
-	"github.com/dmindex/dmindex/pkg/verbs"
-)
+import "errors"
 
 // Options choose what of the host a device or server uses. The zero value is the first active port of the first RDMA device.
 type Options struct {
@@ -64,6 +60,3 @@ var ErrNotBuilt = errors.New("this program was built without RDMA; build it with
 
 // ErrNoDevice is returned when the host has no RDMA device that can be used; the error says why.
 var ErrNoDevice = errors.New("no usable RDMA device")
-
-// capabilities are those of every connection without masked atomics and device memory. See the package comment.
-func capabilities(mtu int) verbs.Capabilities { return verbs.Capabilities{WholeWrite: mtu} }

@@ -262,3 +262,6 @@ func (e *session) end() {
 	together(len(e.qps), func(slot int) { e.drop(uint16(slot)) })
 	e.server.loop.quiet(loopLimit)
 }
+
+// capabilities are those of every connection without masked atomics and device memory. See the package comment.
+func capabilities(mtu int) verbs.Capabilities { return verbs.Capabilities{WholeWrite: mtu} }
