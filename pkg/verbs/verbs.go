@@ -174,6 +174,9 @@ const DefaultLimit = 10 * time.Second
 
 // Post posts a list and waits for it: one round trip.
 func Post(qp QP, list []Request) error {
+	if p, ok := qp.(Poster); ok {
+		return p.Post(list)
+	}
 	if err := qp.Start(list); err != nil {
 		return err
 	}
@@ -181,10 +184,16 @@ func Post(qp QP, list []Request) error {
 	return qp.Wait()
 }
 
+// Poster is a QP whose provider has a shorter way for Post than Start and Wait. Post uses it; others need not.
+type Poster interface {
+	// Post does, answers and counts what Post of this package does.
+	Post(list []Request) error
+}
+
 // Stager is a QP whose provider sends the lists of several queue pairs together. PostAll uses it; others need not.
 type Stager interface {
-	// Stage is Start, except that the list need not be on its way before Flush, or Wait, or a Start of any queue pair of
-	// the same connection.
+	// Stage is Start, except that the list need not be on its way before Flush or Wait of this queue pair, or a Start of any
+	// of the same connection.
 	Stage(list []Request) error
 	// Flush sends what is staged on the connection of this queue pair, and does nothing where nothing is.
 	Flush()

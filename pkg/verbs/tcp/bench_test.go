@@ -145,6 +145,34 @@ func BenchmarkRead1K64Together(b *testing.B) {
 	})
 }
 
+// BenchmarkRead1K64Pipelined is one goroutine that asks anew on a queue pair as soon as that is answered, as ping does.
+func BenchmarkRead1K64Pipelined(b *testing.B) {
+	c, a, child := benchConn(b)
+	var qps [64]verbs.QP
+	var lists [64][]verbs.Request
+	for i := range qps {
+		qps[i], lists[i] = newQP(b, c, a), requestOf(b, a, verbs.Read, 1024)
+	}
+	cpu(b, child, func() {
+		for n := range b.N + len(qps) {
+			i := n % len(qps)
+			if n >= len(qps) && n-len(qps) < b.N {
+				if err := qps[i].Wait(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if n < b.N {
+				if err := qps[i].(verbs.Stager).Stage(lists[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if n == len(qps)-1 {
+				qps[i].(verbs.Stager).Flush()
+			}
+		}
+	})
+}
+
 // BenchmarkRead1K64Windows is one goroutine a queue pair of 8, with 8 READs in a list.
 func BenchmarkRead1K64Windows(b *testing.B) {
 	c, a, child := benchConn(b)

@@ -35,7 +35,7 @@ func (c *conn) farewell() (err error) {
 	closed := c.err
 	c.queue = nil
 	c.out = (&header{size: headerSize, kind: frameBye}).append(c.out[:0])
-	c.push()
+	c.push(0)
 	c.kill(closed)
 	c.waiting.Add(1) // for good: for the farewell of the server
 	c.delegate()

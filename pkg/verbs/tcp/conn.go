@@ -26,8 +26,8 @@ const (
 // conn is a verbs.Conn.
 //
 // Posting. Start encodes its list into out, under mu. If nobody is writing, it takes the role of the writer: it sends what is
-// in out, and what others added meanwhile, without ever blocking. So one poster alone pays no switch of goroutines. If it is not
-// alone it first yields: once, and a few times more while others that the last answers woke have not run yet. They are likely to
+// in out, and what others added meanwhile, without ever blocking. So one poster alone pays no switch of goroutines, and neither does
+// who staged several lists: it has gathered already. If it is not alone it first yields: once, and a few times more while others that the last answers woke have not run yet. They are likely to
 // post again, and all goes out in one call. When the socket takes no more, the role passes to the flusher goroutine, which may block. A list that
 // would make out too long waits in queue, in its own buffers, and whoever writes encodes it as there is room.
 //
@@ -87,7 +87,7 @@ type conn struct {
 
 func newConn(socket net.Conn, a *hello.Answer, broke func()) *conn {
 	c := &conn{
-		socket: socket, answer: a, caps: a.Capabilities, broke: broke,
+		socket: newStream(socket), answer: a, caps: a.Capabilities, broke: broke,
 		out: make([]byte, 0, readBuffer), sending: make([]byte, 0, readBuffer),
 		in: newInbox(answerBuffer), woken: make([]*qp, 0, MaxQPs), appoint: make(chan struct{}, 1),
 		handOver: make(chan struct{}, 1), dead: make(chan struct{}), bye: make(chan struct{}),
@@ -179,14 +179,15 @@ func (c *conn) collect() bool {
 	return true
 }
 
-// push sends what is in out unless somebody is writing already. c.mu is held, and released.
-func (c *conn) push() {
+// push sends what is in out unless somebody is writing already. Before that it yields at most so many times to others that may post too.
+// c.mu is held, and released.
+func (c *conn) push(yields int) {
 	if c.writing || len(c.out) == 0 {
 		c.mu.Unlock()
 		return
 	}
 	c.writing = true
-	for n := 0; n < maxYields && (c.awake.Load() > 0 || n == 0 && c.active.Load() > 1); n++ {
+	for n := 0; n < yields && (c.awake.Load() > 0 || n == 0 && c.active.Load() > 1); n++ {
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -214,11 +215,10 @@ func (c *conn) push() {
 func (c *conn) tryWrite(fd uintptr) bool {
 	c.tried = nil
 	for c.sent < len(c.sending) {
-		n, err := unix.Write(int(fd), c.sending[c.sent:])
+		n, err := transferOnce(unix.SYS_WRITE, fd, c.sending[c.sent:])
 		switch err {
-		case nil:
+		case 0:
 			c.sent += n
-		case unix.EINTR:
 		case unix.EAGAIN:
 			return true
 		default:

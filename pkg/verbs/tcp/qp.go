@@ -98,7 +98,7 @@ func (q *qp) start(list []verbs.Request, send bool) error {
 	c.post(q)
 	q.staged = !send
 	if send {
-		c.push()
+		c.push(maxYields)
 	} else {
 		c.mu.Unlock()
 	}
@@ -110,7 +110,7 @@ func (q *qp) Flush() {
 	if q.staged {
 		q.staged = false
 		q.conn.mu.Lock()
-		q.conn.push()
+		q.conn.push(0)
 	}
 }
 
@@ -129,7 +129,6 @@ func (q *qp) Wait() error {
 		}
 		panic("tcp: Wait without Start")
 	}
-	q.Flush()
 	q.started = false
 	for {
 		s := q.state.Load()
@@ -138,7 +137,11 @@ func (q *qp) Wait() error {
 			q.settle()
 			return q.reason
 		case s&pending == 0:
+			q.staged = false // somebody has sent it
 			return nil
+		case q.staged:
+			q.Flush()
+			continue
 		}
 		deadline := q.setDeadline()
 		c := q.conn

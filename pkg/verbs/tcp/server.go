@@ -77,7 +77,7 @@ type session struct {
 }
 
 func newSession(c net.Conn, space *mapped.Space) *session {
-	return &session{conn: c, space: space, in: newInbox(readBuffer), out: make([]byte, 0, readBuffer)}
+	return &session{conn: newStream(c), space: space, in: newInbox(readBuffer), out: make([]byte, 0, readBuffer)}
 }
 
 // errBye ends a session whose client said farewell.
