@@ -17,6 +17,18 @@ func Check(list []Request, a *Arena, c *Capabilities) error {
 	return nil
 }
 
+// CheckOne says whether Check allows a list of r alone where there are MaskedAtomics. It is short enough to be part of its caller.
+func CheckOne(r *Request, a *Arena) bool {
+	n, off, size := uintptr(len(r.Local)), a.offset(r.Local), uintptr(len(a.mem))
+	if r.Region > RegionLocks || n > size || off > size-n {
+		return false
+	}
+	if r.Op <= Write {
+		return n-1 < MaxTransfer
+	}
+	return r.Op < NumOps && n == 8 && (r.Remote|uint64(off))%8 == 0
+}
+
 func (r *Request) check(a *Arena, c *Capabilities) error {
 	switch {
 	case r.Op >= NumOps, r.Region > RegionLocks:

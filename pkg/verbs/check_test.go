@@ -148,3 +148,32 @@ func TestOpNames(t *testing.T) {
 		t.Error("the end of the kinds is taken for a kind")
 	}
 }
+
+// TestCheckOne: CheckOne and Check agree on every request.
+func TestCheckOne(t *testing.T) {
+	a, empty := testArena(t, 4096), NewArena(nil, nil)
+	b, err := a.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := testArena(t, MaxTransfer+8).Alloc(MaxTransfer + 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r := Request{
+			Op:     Op(rapid.IntRange(0, int(NumOps)+1).Draw(t, "op")),
+			Region: RegionID(rapid.IntRange(0, int(RegionLocks)+1).Draw(t, "region")),
+			Remote: rapid.Uint64Range(0, 32).Draw(t, "remote"),
+		}
+		from := rapid.SampledFrom([][]byte{b, long, nil}).Draw(t, "buffer")
+		start := rapid.IntRange(0, min(16, len(from))).Draw(t, "start")
+		r.Local = from[start:][:rapid.SampledFrom([]int{0, 1, 8, 16, len(from)}).Draw(t, "length")%(len(from)-start+1)]
+		for _, arena := range []*Arena{a, empty, NewArena(long, nil), NewArena(b[8:4000], nil)} {
+			want := Check([]Request{r}, arena, &Capabilities{MaskedAtomics: true})
+			if got := CheckOne(&r, arena); got != (want == nil) {
+				t.Fatalf("CheckOne of %v: %v; Check: %v", r.Op, got, want)
+			}
+		}
+	})
+}

@@ -64,6 +64,17 @@ func (t *Tally) Posted(list []Request) {
 	}
 }
 
+// PostedOne counts a list of r alone, and the wait for it.
+func (t *Tally) PostedOne(r *Request) {
+	t.live.Requests[r.Op]++
+	t.live.Bytes[r.Op] += uint64(len(r.Local))
+	t.live.RoundTrips++
+	t.live.Lists++
+	if t.live.Lists%publishEvery == 0 {
+		t.Publish()
+	}
+}
+
 // RoundTrip counts one wait.
 func (t *Tally) RoundTrip() { t.live.RoundTrips++ }
 

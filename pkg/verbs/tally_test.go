@@ -58,3 +58,17 @@ func TestTallyPublishedConcurrently(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestPostedOne: it counts what Posted and RoundTrip count.
+func TestPostedOne(t *testing.T) {
+	var one, other Tally
+	for i := range 3 * publishEvery {
+		r := Request{Op: Op(i) % NumOps, Local: make([]byte, 8)}
+		one.PostedOne(&r)
+		other.RoundTrip()
+		other.Posted([]Request{r})
+		if one.Counters() != other.Counters() || one.Published() != other.Published() {
+			t.Fatalf("after %d lists: %+v, published %+v; want %+v, %+v", i+1, one.Counters(), one.Published(), other.Counters(), other.Published())
+		}
+	}
+}

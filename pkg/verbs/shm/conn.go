@@ -52,7 +52,8 @@ func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 	if len(c.qps) >= int(c.answer.MaxQPs) {
 		return nil, fmt.Errorf("shm: connection has %d queue pairs already: %w", len(c.qps), verbs.ErrTooMany)
 	}
-	q := &qp{conn: c, arena: a, space: c.space, cheap: mapped.Asymmetric()}
+	cheap := mapped.Asymmetric()
+	q := &qp{conn: c, arena: a, space: c.space, cheap: cheap, short: cheap && c.caps.MaskedAtomics}
 	c.qps[q] = struct{}{}
 	return q, nil
 }

@@ -19,6 +19,7 @@ type qp struct {
 	busy    uint32 // 1 while Start executes a list; atomic
 	dead    atomic.Uint32
 	cheap   bool                  // busy needs no barrier: mapped.Asymmetric
+	short   bool                  // cheap, and verbs.CheckOne knows the rules
 	reason  atomic.Pointer[error] // why dead; set before it
 	arena   *verbs.Arena
 	space   *mapped.Space
@@ -63,6 +64,46 @@ func (q *qp) Start(list []verbs.Request) error {
 	q.started = true
 	q.tally.Posted(list)
 	return nil
+}
+
+// Post implements verbs.Poster.
+func (q *qp) Post(list []verbs.Request) error {
+	if len(list) == 1 && q.short && !q.started && q.one(&list[0]) {
+		return nil
+	}
+	if err := q.Start(list); err != nil {
+		return err
+	}
+	q.tally.RoundTrip()
+	return q.Wait()
+}
+
+// one executes a list of r alone, as Start does; false = it did nothing, and Start will say why. short is set.
+func (q *qp) one(r *verbs.Request) bool {
+	if !verbs.CheckOne(r, q.arena) || !q.space.InRange(r) {
+		return false
+	}
+	mapped.StoreRelease(&q.busy, 1)
+	if q.dead.Load() != 0 {
+		q.leave()
+		return false
+	}
+	var old uint64
+	var pending bool
+	if r.Op == verbs.CompareSwap {
+		old, pending = q.space.CompareSwap(r)
+	} else {
+		old, pending = q.space.Apply(r, false)
+	}
+	if r.Op.Atomic() {
+		mapped.PutNative(r.Local, old)
+	}
+	if pending {
+		mapped.Barrier() // as in Start
+	}
+	q.leave()
+	q.tally.PostedOne(r)
+	return true
 }
 
 // enter begins an execution: false = the queue pair is dead.

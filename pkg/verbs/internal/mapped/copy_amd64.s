@@ -71,12 +71,3 @@ TEXT ·Barrier(SB), NOSPLIT, $8-0
 	LOCK
 	ORL $0, 0(SP)
 	RET
-
-// func StoreRelease(p *uint32, v uint32)
-//
-// Every store of this processor is one; atomic.StoreUint32 is an exchange, which also waits for the store to be performed.
-TEXT ·StoreRelease(SB), NOSPLIT, $0-12
-	MOVQ p+0(FP), DI
-	MOVL v+8(FP), AX
-	MOVL AX, (DI)
-	RET

@@ -19,8 +19,3 @@ func moveWords(dst, src unsafe.Pointer, words uintptr)
 //
 //go:noescape
 func Barrier()
-
-// StoreRelease stores v after every access before it, and promises no order with what comes after.
-//
-//go:noescape
-func StoreRelease(p *uint32, v uint32)

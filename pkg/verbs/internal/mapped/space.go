@@ -73,6 +73,11 @@ func (s *Space) Apply(r *verbs.Request, pending bool) (old uint64, nowPending bo
 	return old, weakOrder
 }
 
+// CompareSwap is Apply of a CompareSwap before which nothing is pending, short enough to be part of its caller.
+func (s *Space) CompareSwap(r *verbs.Request) (old uint64, pending bool) {
+	return compareSwap((*uint64)(unsafe.Add(s.regions[r.Region].base, uintptr(r.Remote))), r.Compare, r.Swap), weakOrder
+}
+
 func atomicOp(r *verbs.Request, word *uint64) uint64 {
 	switch r.Op {
 	case verbs.CompareSwap:
