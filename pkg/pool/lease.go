@@ -41,10 +41,11 @@ type keeper struct {
 
 func newKeeper(p *Pool) *keeper {
 	k := &keeper{pool: p, group: env.NewWaitGroup(p.env)}
-	for i, s := range p.servers {
-		k.wake = append(k.wake, p.env.NewEvent())
+	for _, s := range p.servers {
+		wake := p.env.NewEvent()
+		k.wake = append(k.wake, wake)
 		if s.grant.Lease > 0 {
-			k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, k.wake[i]) })
+			k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, wake) })
 		}
 	}
 	return k
