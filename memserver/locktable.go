@@ -21,8 +21,13 @@ func (t *lockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err
 	for _, id := range ids {
 		theirs[id/64] |= 1 << (id % 64)
 	}
-	for at := 2 * first; at < 2*(first+locks); at += 8 {
-		old, err := t.load(at)
+	var block [512]uint64
+	for at, end := 2*first, 2*(first+locks); at < end; at += 8 {
+		i := (at - 2*first) / 8 % uint64(len(block))
+		if i == 0 {
+			err = t.load(at, block[:min(uint64(len(block)), (end-at+7)/8)])
+		}
+		old := block[i]
 		for err == nil {
 			next, n := old, 0
 			for shift := 0; shift < 64; shift += 16 {
@@ -50,11 +55,20 @@ func (t *lockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err
 
 func (t *lockTable) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&t.bytes[at])) }
 
-func (t *lockTable) load(at uint64) (uint64, error) {
-	if t.atomics != nil {
-		return t.atomics.CompareSwap(verbs.RegionLocks, at, 0, 0) // where the locks lie in the NIC, the mapping does not show them
+// load reads the words from at on. Where the locks lie in the NIC, the mapping does not show them.
+func (t *lockTable) load(at uint64, dst []uint64) (err error) {
+	if r, ok := t.atomics.(verbs.LocalReads); ok {
+		return r.ReadLocal(verbs.RegionLocks, at, dst)
 	}
-	return atomic.LoadUint64(t.word(at)), nil
+	for i := range dst {
+		word := at + 8*uint64(i)
+		if t.atomics == nil {
+			dst[i] = atomic.LoadUint64(t.word(word))
+		} else if dst[i], err = t.atomics.CompareSwap(verbs.RegionLocks, word, 0, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compareSwap returns what it found; compare = it was swapped.

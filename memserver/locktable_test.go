@@ -30,6 +30,15 @@ func (s *slowAtomics) CompareSwap(region verbs.RegionID, remote, compare, swap u
 	return old, nil
 }
 
+// reader is slowAtomics that can be read in blocks.
+type reader struct{ *slowAtomics }
+
+func (r reader) ReadLocal(region verbs.RegionID, remote uint64, dst []uint64) error {
+	r.calls++
+	copy(dst, r.words[remote/8:][:len(dst)])
+	return r.err
+}
+
 // tables are lock tables of n words, by the processor and by a provider, with how to look at a word.
 func tables(n int) map[string]struct {
 	*lockTable
@@ -41,9 +50,11 @@ func tables(n int) map[string]struct {
 	}
 	cpu := &lockTable{bytes: make([]byte, 8*n)}
 	nic := &slowAtomics{words: make([]uint64, n)}
+	blocks := &slowAtomics{words: make([]uint64, n)}
 	return map[string]table{
-		"processor": {cpu, func(i int) *uint64 { return cpu.word(uint64(8 * i)) }},
-		"provider":  {&lockTable{bytes: make([]byte, 8*n), atomics: nic}, func(i int) *uint64 { return &nic.words[i] }},
+		"provider that reads": {&lockTable{bytes: make([]byte, 8*n), atomics: reader{blocks}}, func(i int) *uint64 { return &blocks.words[i] }},
+		"processor":           {cpu, func(i int) *uint64 { return cpu.word(uint64(8 * i)) }},
+		"provider":            {&lockTable{bytes: make([]byte, 8*n), atomics: nic}, func(i int) *uint64 { return &nic.words[i] }},
 	}
 }
 
@@ -113,6 +124,27 @@ func TestToRepairAmongOthers(t *testing.T) {
 	for i := range 8 {
 		if got := *table.word(uint64(8 * i)); got != locks(pool.Repair, 1000, 0, 0) {
 			t.Errorf("word %d is %#x: a change of somebody else was lost", i, got)
+		}
+	}
+}
+
+// TestToRepairReadsInBlocks: a table of many words that nobody holds a lock in costs few requests.
+func TestToRepairReadsInBlocks(t *testing.T) {
+	const n = 2000
+	nic := &slowAtomics{words: make([]uint64, n)}
+	table := lockTable{bytes: make([]byte, 8*n), atomics: reader{nic}}
+	for _, i := range []int{0, 511, 512, n - 1} {
+		nic.words[i] = locks(0, 9, 0, 0)
+	}
+	if turned, err := table.toRepair(0, 4*n, []uint16{9}); turned != 4 || err != nil {
+		t.Errorf("%d locks were turned, %v", turned, err)
+	}
+	if nic.calls != 4+4 {
+		t.Errorf("%d requests for 4 blocks and 4 swaps", nic.calls)
+	}
+	for i, w := range nic.words {
+		if w != 0 && w != locks(0, pool.Repair, 0, 0) {
+			t.Errorf("word %d is %#x", i, w)
 		}
 	}
 }

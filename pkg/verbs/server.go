@@ -84,3 +84,9 @@ type LocalAtomics interface {
 	// CompareSwap is the verb of that name on the server's own memory.
 	CompareSwap(region RegionID, remote, compare, swap uint64) (old uint64, err error)
 }
+
+// LocalReads is a LocalAtomics that reads many words in one request. Who only looks for a few words among many need not swap each.
+type LocalReads interface {
+	// ReadLocal is the verb READ on the server's own memory, of whole words.
+	ReadLocal(region RegionID, remote uint64, dst []uint64) error
+}

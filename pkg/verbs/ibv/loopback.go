@@ -20,8 +20,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// loopLimit bounds a request through the loopback.
-const loopLimit = 5 * time.Second
+const (
+	loopLimit = 5 * time.Second // for a request through the loopback
+	loopBytes = 4096            // read at once
+)
 
 // loopback is a queue pair of this host that is connected to another one on the same port. What goes through it meets the requests of
 // other machines in the NIC. Safe for concurrent use.
@@ -31,7 +33,7 @@ type loopback struct {
 
 	mu      sync.Mutex
 	mr      *C.struct_ibv_mr
-	mem     []byte // the first 8 bytes receive, the rest may be a target
+	mem     []byte // the first loopBytes receive; of the rest probeMasked makes its target
 	cq      *C.struct_ibv_cq
 	request *requester // nil = to be made anew
 	answer  *C.struct_ibv_qp
@@ -48,7 +50,7 @@ func newLoopback(h *hca, regions [verbs.RegionLocks + 1]remoteRegion) (*loopback
 }
 
 func (l *loopback) prepare() (err error) {
-	if l.mem, err = mapPages(unix.Getpagesize()); err != nil {
+	if l.mem, err = mapPages(2 * loopBytes); err != nil {
 		return err
 	}
 	if l.mr, err = l.hca.register("the server's own buffer", l.mem, true); err != nil {
@@ -155,6 +157,41 @@ func (l *loopback) compareSwap(region verbs.RegionID, remote, compare, swap uint
 	return binary.NativeEndian.Uint64(l.mem), nil
 }
 
+// read is verbs.LocalReads.
+func (l *loopback) read(region verbs.RegionID, remote uint64, dst []uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(dst) > 0 {
+		n := min(len(dst), loopBytes/8)
+		if err := l.readSome(region, remote, dst[:n]); err != nil {
+			return fmt.Errorf("ibv: READ of %d words at %d:%#x: %w", n, region, remote, err)
+		}
+		dst, remote = dst[n:], remote+8*uint64(n)
+	}
+	return nil
+}
+
+// readSome reads what fits into the buffer. l.mu is held.
+func (l *loopback) readSome(region verbs.RegionID, remote uint64, dst []uint64) error {
+	if l.mem == nil {
+		return fmt.Errorf("loopback: %w", verbs.ErrClosed)
+	}
+	r := verbs.Request{Op: verbs.Read, Region: region, Remote: remote, Local: l.mem[:8*len(dst)]}
+	switch {
+	case remote%8 != 0 || region > verbs.RegionLocks:
+		return verbs.ErrMalformed
+	case !r.InRange(l.regions[region].size):
+		return verbs.ErrOutOfRange
+	}
+	if err := l.post(loopLimit, r); err != nil {
+		return err
+	}
+	for i := range dst {
+		dst[i] = binary.NativeEndian.Uint64(l.mem[8*i:])
+	}
+	return nil
+}
+
 func (l *loopback) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,11 +220,11 @@ func probeMasked(h *hca) error {
 	defer l.close()
 	l.request.encoder.regions[verbs.RegionData] = remoteRegion{base: uint64(uintptr(l.mr.addr)), size: uint64(len(l.mem)), key: uint32(l.mr.rkey)}
 	const start = 0x0123456789abcdef
-	swap := verbs.Request{Op: verbs.MaskedCompareSwap, Remote: 64, Local: l.mem[:8],
+	swap := verbs.Request{Op: verbs.MaskedCompareSwap, Remote: loopBytes, Local: l.mem[:8],
 		Compare: 0xcd00, CompareMask: 0xff00, Swap: 0x1111111111111111, SwapMask: 0xff00ff}
-	add := verbs.Request{Op: verbs.MaskedFetchAdd, Remote: 64, Local: l.mem[:8], Add: 0x0101010101f00101, Boundary: 1<<23 | 1<<55 | 1<<63}
+	add := verbs.Request{Op: verbs.MaskedFetchAdd, Remote: loopBytes, Local: l.mem[:8], Add: 0x0101010101f00101, Boundary: 1<<23 | 1<<55 | 1<<63}
 	want := uint64(start)
-	binary.NativeEndian.PutUint64(l.mem[64:], want)
+	binary.NativeEndian.PutUint64(l.mem[loopBytes:], want)
 	for _, r := range []verbs.Request{swap, add} {
 		clear(l.mem[:8])
 		if err := l.post(loopLimit, r); err != nil {
@@ -201,7 +238,7 @@ func probeMasked(h *hca) error {
 		} else {
 			want, _ = r.MaskedSwap(want)
 		}
-		if now := binary.NativeEndian.Uint64(l.mem[64:]); now != want {
+		if now := binary.NativeEndian.Uint64(l.mem[loopBytes:]); now != want {
 			return fmt.Errorf("%v left %#x, not %#x", r.Op, now, want)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // answerLimit bounds writing a frame to a client that may not read.
 const answerLimit = 5 * time.Second
 
-// server is a verbs.Server and verbs.LocalAtomics.
+// server is a verbs.Server, verbs.LocalAtomics and verbs.LocalReads.
 type server struct {
 	*serve.Server
 	hca     *hca
@@ -149,6 +149,11 @@ func (s *server) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 // CompareSwap implements verbs.LocalAtomics.
 func (s *server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (uint64, error) {
 	return s.loop.compareSwap(region, remote, compare, swap)
+}
+
+// ReadLocal implements verbs.LocalReads.
+func (s *server) ReadLocal(region verbs.RegionID, remote uint64, dst []uint64) error {
+	return s.loop.read(region, remote, dst)
 }
 
 // Close implements verbs.Server.

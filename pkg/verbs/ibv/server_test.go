@@ -110,6 +110,16 @@ func TestLocalAtomics(t *testing.T) {
 	if v, err := local.CompareSwap(verbs.RegionLocks, 64, 0, 0); err != nil || v != 2*each {
 		t.Errorf("%d swaps on either side made %d, %v", each, v, err)
 	}
+	words := make([]uint64, 4096/8)
+	if err := local.(verbs.LocalReads).ReadLocal(verbs.RegionLocks, 0, words); err != nil || words[8] != 2*each || words[7] != 0 {
+		t.Errorf("words around the count: %v, %v", words[7:10], err)
+	}
+	if err := local.(verbs.LocalReads).ReadLocal(verbs.RegionLocks, 8, words); !errors.Is(err, verbs.ErrOutOfRange) {
+		t.Errorf("words over the end: %v, want %v", err, verbs.ErrOutOfRange)
+	}
+	if err := local.(verbs.LocalReads).ReadLocal(verbs.RegionData, 8, make([]uint64, 5000)); err != nil {
+		t.Errorf("words for several READs: %v", err)
+	}
 	for what, f := range map[string]func() (uint64, error){
 		"beyond the end": func() (uint64, error) { return local.CompareSwap(verbs.RegionLocks, 4096, 0, 1) },
 		"far away":       func() (uint64, error) { return local.CompareSwap(verbs.RegionData, 1<<63, 0, 1) },
