@@ -23,6 +23,14 @@ build: ## build bin/dmindex and bin/kubectl-dmindex
 image: build ## write the container image to bin/dmindex.tar (OCI archive), without a Docker daemon
 	@hack/build-image $(IMAGE) bin/dmindex.tar
 
+IMAGE_RDMA ?= localhost/dmindex-rdma:dev
+
+.PHONY: image-rdma
+image-rdma: ## write the image with RDMA (cgo, rdma-core's libraries) to bin/dmindex-rdma.tar
+	@hack/deps libibverbs-dev ibverbs-providers gcc libc6-dev
+	@CGO_ENABLED=1 go build -tags ibv -trimpath -ldflags='$(LDFLAGS)' -o bin/dmindex-rdma ./cmd/dmindex
+	@hack/build-image-rdma $(IMAGE_RDMA) bin/dmindex-rdma.tar
+
 .PHONY: generate
 generate: ## generate code, CRDs and RBAC anew
 	@hack/deps protobuf-compiler
@@ -33,11 +41,12 @@ generate: ## generate code, CRDs and RBAC anew
 
 .PHONY: test
 test: ## unit and integration tests, with the race detector and invariants; lint
-	@hack/deps redis-server redis-tools protobuf-compiler
+	@hack/deps redis-server redis-tools protobuf-compiler libibverbs-dev gcc libc6-dev
 	@hack/test
 
 .PHONY: lint
 lint: ## lint only
+	@hack/deps libibverbs-dev gcc libc6-dev
 	@hack/lint
 
 .PHONY: check-generated
@@ -51,6 +60,10 @@ fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
 .PHONY: sim
 sim: ## run DESIGN (default sherman; fence = leases and fencing) under the simulator's adversary, SEEDS (default 1000) of them
 	@hack/sim $(or $(SEEDS),1000) $(or $(DESIGN),sherman)
+
+.PHONY: rdma
+rdma: ## real RDMA verbs: the fabric's suite, a memory server and Sherman on machines with Soft-RoCE under QEMU
+	@hack/rdma/run
 
 .PHONY: bench
 bench: ## benchmarks of fabric, index and serving; ratios in one run
