@@ -57,7 +57,8 @@ type Local struct {
 	compute   []*computeserver.Server
 	attached  []*attach.Memory
 	members   []partition.Server
-	dir       string // of sockets
+	opened    []chan error // of each compute server: how its first try to open the index ended
+	dir       string       // of sockets
 	config    Config
 }
 
@@ -138,9 +139,18 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 			return err
 		}
 		log := l.config.Logger.With("server", name)
+		opened := make(chan error, 1)
+		l.opened = append(l.opened, opened)
 		s, err := computeserver.New(computeserver.Config{
 			ID: id, Version: l.config.Version, Index: ix, SharesAll: design.SharesAll, Maps: m.Maps(),
-			Open:       func() (computeserver.Opened, error) { return m.Open(openLimit) },
+			Open: func() (computeserver.Opened, error) {
+				o, err := m.Open(openLimit)
+				select {
+				case opened <- err:
+				default:
+				}
+				return o, err
+			},
 			ListenRESP: resp, ListenRPC: rpc, PasswordFile: l.config.PasswordFile, AllowNoPassword: l.config.PasswordFile == "",
 			Log: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
 		})
@@ -191,7 +201,23 @@ func admit(ctx context.Context, address string) error {
 	return err
 }
 
-// Run serves until ctx ends or a server fails, then ends all of them: first those of compute, which finish what they have.
+// awaitOpen waits until every compute server has opened the index, which nothing else uses yet: a failure would stay one.
+func (l *Local) awaitOpen(ctx context.Context) error {
+	for i, opened := range l.opened {
+		select {
+		case err := <-opened:
+			if err != nil {
+				return fmt.Errorf("compute server %d: open the index: %w", i+1, err)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx ends or a server fails, then ends all of them: first those of compute, which finish what they have. It calls ready
+// once every server answers.
 func (l *Local) Run(ctx context.Context, ready func()) error {
 	var memory, compute sync.WaitGroup
 	memoryCtx, stopMemory := context.WithCancel(context.Background())
@@ -216,8 +242,11 @@ func (l *Local) Run(ctx context.Context, ready func()) error {
 		for i, s := range l.compute {
 			compute.Go(func() { failed("compute", i, s.Run(computeCtx)) })
 		}
-		ready()
-		<-computeCtx.Done()
+		if err = l.awaitOpen(computeCtx); err == nil {
+			ready()
+			<-computeCtx.Done()
+		}
+		stopCompute()
 	}
 	compute.Wait()
 	stopMemory()
