@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -16,7 +17,7 @@ var errStore = errors.New("the ledger cannot be stored")
 // accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So whenever the lock is free,
 // what is in memory is what is stored, but for what was noted since.
 //
-// Leases and unfinished fences live under the same lock, so that a lease is extended before its client is fenced or not at all.
+// Leases, unfinished fences and epochs live under the same lock, so that a lease is extended before its client is fenced or not at all.
 type accounts struct {
 	store store // nil = it is not stored
 
@@ -26,6 +27,7 @@ type accounts struct {
 	spare  []byte // room for the next
 	leases leases
 	fences fences
+	epochs map[string]*pool.EpochTable // by index
 
 	undone func() // nil, or called when what was noted is forgotten; it does not block
 }
@@ -102,6 +104,19 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 	}
 	a.spare, a.stored = a.stored, next
 	return nil
+}
+
+// epochsOf is the table of an index. It is called under the lock.
+func (a *accounts) epochsOf(index string) *pool.EpochTable {
+	t := a.epochs[index]
+	if t == nil {
+		if a.epochs == nil {
+			a.epochs = map[string]*pool.EpochTable{}
+		}
+		t = pool.NewEpochTable()
+		a.epochs[index] = t
+	}
+	return t
 }
 
 // undo goes back to the stored ledger, and says why.

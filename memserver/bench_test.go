@@ -12,7 +12,7 @@ func BenchmarkAllocate(b *testing.B) {
 	cl := client(b, s.Addresses().Control, "a", "tcp", nil)
 	must(cl.Admit(1000, 0, limit))
 	for b.Loop() {
-		if err := cl.FreeChunk(7, 1, must(cl.AllocateChunk(7, 1, limit)), limit); err != nil {
+		if err := cl.FreeChunk(7, 1, must(cl.AllocateChunk(7, 1, 1024, false, limit)), limit); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // maxMapWait is how long a GetMap may wait.
@@ -133,11 +134,13 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.renew(r.Index, client)
+	renewal, err := c.renew(r.Index, client, pool.Epochs{Passed: r.Passed, Wanted: r.Wanted})
 	if err != nil {
 		return nil, err
 	}
-	return &rpcv1.RenewReply{LeaseMilliseconds: uint32(lease / time.Millisecond)}, nil
+	return &rpcv1.RenewReply{
+		LeaseMilliseconds: uint32(renewal.Lease / time.Millisecond), Epoch: renewal.Epoch, Safe: renewal.Safe,
+	}, nil
 }
 
 // Bounds of how long a Fence may wait for clients to become quiet. It ends before its caller gives up, so that he hears who is left.
@@ -197,15 +200,25 @@ func (c *service) AllocateChunk(ctx context.Context, r *rpcv1.AllocateChunkReque
 	if err != nil {
 		return nil, err
 	}
-	var number uint32
-	err = c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
-		number, err = l.Allocate(r.Index, client)
-		return err
-	})
+	number, err := c.allocate(ctx, r.Index, client, r.NodeBytes, r.Adopt)
 	if err != nil {
 		return nil, err
 	}
+	if r.Adopt {
+		c.log.Info("a client adopted a chunk of a fenced one", "index", r.Index, "client", client, "chunk", number, "node_bytes", r.NodeBytes)
+	}
 	return &rpcv1.AllocateChunkReply{Offset: c.region.chunkOffset(number)}, nil
+}
+
+func (c *service) allocate(ctx context.Context, index string, client uint16, node uint32, adopt bool) (number uint32, err error) {
+	if adopt {
+		return c.adopt(index, client, node)
+	}
+	err = c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
+		number, err = l.Allocate(index, client, node)
+		return err
+	})
+	return number, err
 }
 
 // FreeChunk implements rpcv1.MemoryServer.

@@ -210,7 +210,7 @@ func TestBadRequests(t *testing.T) {
 	wantCode(t, "new index while draining", admit(&rpcv1.AdmitRequest{Index: "b"}), codes.FailedPrecondition, "draining")
 	wantCode(t, "less quota while draining", admit(&rpcv1.AdmitRequest{Index: "a", QuotaChunks: 2}), codes.OK)
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
-	if _, err := c.AllocateChunk(7, 1, limit); !errors.Is(err, pool.ErrPoolFull) {
+	if _, err := c.AllocateChunk(7, 1, 1024, false, limit); !errors.Is(err, pool.ErrPoolFull) {
 		t.Errorf("a draining server gives the pool %v", err)
 	}
 	must(m.Drain(ctx, &rpcv1.DrainRequest{}))

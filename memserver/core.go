@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -64,7 +65,8 @@ func (c *core) provider(name string) *provider {
 }
 
 // start is called before anybody is served. All who are known and not fenced get a whole lease, the longest that an earlier process may have
-// promised; fences that an earlier process did not finish are finished, or left to the lease loop.
+// promised; fences that an earlier process did not finish are finished, or left to the lease loop. Until then all of these hold up the
+// epochs.
 func (c *core) start() error {
 	granted := uint64(c.lease / time.Millisecond)
 	first := c.lease
@@ -81,11 +83,13 @@ func (c *core) start() error {
 			for _, client := range clients {
 				if !client.Fenced {
 					c.accounts.leases.extend(verbs.Peer{Index: index.Identity, Client: client.ID}, c.env.Now()+first)
+					c.accounts.epochsOf(index.Identity).Found(client.ID)
 				}
 			}
 			for _, id := range l.Unfinished(index.Identity) {
 				peer := verbs.Peer{Index: index.Identity, Client: id}
 				c.accounts.fences.begin(peer, c.env.Now())
+				c.accounts.epochsOf(index.Identity).Found(id)
 				left = append(left, peer)
 			}
 		}
@@ -117,6 +121,7 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 			}
 			if token, err = c.tokens.issue(peer, p.name); err == nil {
 				c.accounts.leases.extend(peer, c.env.Now()+c.lease)
+				c.accounts.epochsOf(index).Join(client)
 			}
 		})
 		if !errors.Is(err, ledger.ErrUnknownClient) {
@@ -129,9 +134,9 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 	return view, token, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
 }
 
-// renew lets a client's lease begin anew and says how long it is. A lease that is over goes on as long as nobody was told so: before the
-// client is fenced, that is.
-func (c *core) renew(index string, client uint16) (lease time.Duration, err error) {
+// renew lets a client's lease begin anew, says how long it is, and takes part in the epochs for it. A lease that is over goes on as long as
+// nobody was told so: before the client is fenced, that is. pool.ErrEpoch: the client is of an earlier process, and gets no more lease.
+func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	c.accounts.read(func(l *ledger.Ledger) {
 		switch err = l.Live(index, client); {
@@ -139,10 +144,23 @@ func (c *core) renew(index string, client uint16) (lease time.Duration, err erro
 		case !c.accounts.leases.has(peer):
 			err = fmt.Errorf("%w: %d of index %s never connected; connect first", ledger.ErrUnknownClient, client, index)
 		default:
-			c.accounts.leases.extend(peer, c.env.Now()+c.lease)
+			r.Lease = c.lease
+			if r.Epoch, r.Safe, err = c.accounts.epochsOf(index).Renew(client, e); err == nil {
+				c.accounts.leases.extend(peer, c.env.Now()+c.lease)
+			}
 		}
 	})
-	return c.lease, err
+	return r, err
+}
+
+// adopt gives a client a chunk that a fenced one had for nodes of so many bytes. It is stored before it is answered, so no two clients get
+// the same one.
+func (c *core) adopt(index string, client uint16, node uint32) (number uint32, err error) {
+	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
+		number, err = l.Adopt(index, client, node)
+		return err
+	})
+	return number, err
 }
 
 // evict takes everything from an index. First nobody gets in any more, then those who are in are cut, then what they used is taken: a
@@ -161,6 +179,7 @@ func (c *core) evict(index string) (freed uint64, cut int, err error) {
 	}, func() {
 		c.accounts.leases.dropIndex(index)
 		c.accounts.fences.endIndex(index)
+		delete(c.accounts.epochs, index)
 	})
 	return freed, cut, err
 }

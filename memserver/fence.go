@@ -92,7 +92,9 @@ func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks in
 	}
 	c.accounts.note(func(l *ledger.Ledger) {
 		for _, id := range ids {
-			l.Finished(index, id)
+			if l.Finished(index, id) {
+				c.accounts.epochsOf(index).Leave(id)
+			}
 			c.accounts.fences.end(verbs.Peer{Index: index, Client: id})
 		}
 	})

@@ -76,7 +76,7 @@ func TestFence(t *testing.T) {
 			}
 			must(other.add(0, locks(0, 0, 0, bad.id)))
 			token := must(c.Connect(7, bad.id, limit)).Target
-			chunk := must(c.AllocateChunk(7, bad.id, limit))
+			chunk := must(c.AllocateChunk(7, bad.id, 1024, false, limit))
 
 			reply := must(m.Fence(t.Context(), &rpcv1.FenceRequest{Index: "a", Clients: []uint32{uint32(bad.id), 9}}))
 			if reply.Locks != 3 {
@@ -108,8 +108,8 @@ func TestFence(t *testing.T) {
 			refused := func(c *control.Client, id uint16) {
 				t.Helper()
 				_, connect := c.Connect(7, id, limit)
-				_, renew := c.Renew(7, id, limit)
-				_, allocate := c.AllocateChunk(7, id, limit)
+				_, renew := c.Renew(7, id, pool.Epochs{}, limit)
+				_, allocate := c.AllocateChunk(7, id, 1024, false, limit)
 				for what, err := range map[string]error{"connect": connect, "renew": renew, "allocate": allocate} {
 					if !errors.Is(err, pool.ErrFenced) {
 						t.Errorf("%s: %v", what, err)
@@ -120,10 +120,15 @@ func TestFence(t *testing.T) {
 			refused(c, 9) // fenced before it ever came
 			_, err := m.FreeChunk(t.Context(), &rpcv1.FreeChunkRequest{Index: "a", Client: uint32(bad.id), Offset: chunk})
 			wantCode(t, "free by a fenced client", err, codes.Aborted, "client is fenced", "1 of index a")
-			if err := c.FreeChunk(7, good.id, chunk, limit); err != nil {
-				t.Errorf("its chunk is adopted: %v", err)
+			_, err = m.FreeChunk(t.Context(), &rpcv1.FreeChunkRequest{Index: "a", Client: uint32(good.id), Offset: chunk})
+			wantCode(t, "free of another client's chunk", err, codes.NotFound, "client 2")
+			if got := must(c.AllocateChunk(7, good.id, 1024, true, limit)); got != chunk {
+				t.Errorf("chunk %#x is adopted, want %#x", got, chunk)
 			}
-			must(c.Renew(7, good.id, limit))
+			if err := c.FreeChunk(7, good.id, chunk, limit); err != nil {
+				t.Errorf("free an adopted chunk: %v", err)
+			}
+			must(c.Renew(7, good.id, pool.Epochs{}, limit))
 			if got := clients(t, m, "a"); got != "1 fenced, 2 "+t.Name()+", 9 fenced" {
 				t.Errorf("clients: %s", got)
 			}
@@ -213,13 +218,13 @@ func TestLeaseExpires(t *testing.T) {
 	silent, keeper := newHolder(t, c, 1), newHolder(t, c, 2)
 	must(silent.add(4, locks(0, 1, 2, 0)))
 	for { // until the lease loop has done its work, which the test program's end bounds
-		if lease, err := c.Renew(7, 2, limit); err != nil || lease != config.Lease {
-			t.Fatalf("renew: %v, %v", lease, err)
+		if r, err := c.Renew(7, 2, pool.Epochs{}, limit); err != nil || r.Lease != config.Lease {
+			t.Fatalf("renew: %v, %v", r.Lease, err)
 		}
 		if must(keeper.add(4, 0)) != locks(0, 1, 2, 0) {
 			break
 		}
-		if _, err := c.Renew(7, 2, limit); err != nil {
+		if _, err := c.Renew(7, 2, pool.Epochs{}, limit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +237,7 @@ func TestLeaseExpires(t *testing.T) {
 	if _, err := silent.add(8, 1); !errors.Is(err, verbs.ErrDisconnected) {
 		t.Errorf("who let its lease expire posts: %v", err)
 	}
-	if _, err := c.Renew(7, 1, limit); !errors.Is(err, pool.ErrFenced) {
+	if _, err := c.Renew(7, 1, pool.Epochs{}, limit); !errors.Is(err, pool.ErrFenced) {
 		t.Errorf("renew too late: %v", err)
 	}
 	_, text := get(t, s.Addresses().Metrics, "/metrics")
@@ -263,12 +268,12 @@ func TestLeaseAfterRestart(t *testing.T) {
 	c = client(t, s.Addresses().Control, "a", "tcp", nil)
 	keeper := newHolder(t, c, 2)
 	for must(keeper.add(0, 0)) != locks(pool.Repair, 0, 0, 0) {
-		must(c.Renew(7, 2, limit))
+		must(c.Renew(7, 2, pool.Epochs{}, limit))
 	}
 	if took := time.Since(begun); took < 2*time.Second {
 		t.Errorf("fenced %v after the restart", took)
 	}
-	for lease := uint64(0); lease != 1000; must(c.Renew(7, 2, limit)) {
+	for lease := uint64(0); lease != 1000; must(c.Renew(7, 2, pool.Epochs{}, limit)) {
 		s.control.accounts.read(func(l *ledger.Ledger) { lease = l.Lease() })
 	}
 }

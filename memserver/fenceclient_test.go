@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -147,7 +148,7 @@ func (h *simHolder) keep() {
 		h.stumble()
 		asked := h.Now()
 		err := h.w.call(h.Process, simLease/4, func(c *core) error {
-			_, err := c.renew(simIndex, h.id)
+			_, err := c.renew(simIndex, h.id, pool.Epochs{})
 			return err
 		})
 		switch {

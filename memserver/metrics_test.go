@@ -26,9 +26,9 @@ func TestMetrics(t *testing.T) {
 	must(c.Admit(2, 8, limit))
 	id := must(c.Register(limit))
 	open(t, must(c.Connect(7, id, limit)))
-	must(c.AllocateChunk(7, id, limit))
-	must(c.AllocateChunk(7, id, limit))
-	if _, err := c.AllocateChunk(7, id, limit); !errors.Is(err, pool.ErrPoolFull) {
+	must(c.AllocateChunk(7, id, 1024, false, limit))
+	must(c.AllocateChunk(7, id, 1024, false, limit))
+	if _, err := c.AllocateChunk(7, id, 1024, false, limit); !errors.Is(err, pool.ErrPoolFull) {
 		t.Error(err)
 	}
 	code, text := get(t, s.Addresses().Metrics, "/metrics")

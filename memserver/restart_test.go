@@ -125,7 +125,7 @@ func TestKilled(t *testing.T) {
 				t.Errorf("life %d reads %v at %#x, want %v", life, buf, chunk, want)
 			}
 		}
-		chunk := must(c.AllocateChunk(7, id, limit))
+		chunk := must(c.AllocateChunk(7, id, 1024, false, limit))
 		for _, other := range chunks {
 			if other == chunk {
 				t.Errorf("chunk %#x was given twice", chunk)
@@ -256,7 +256,7 @@ func TestWhatIsFound(t *testing.T) {
 	f("no lock table", remove(locksFile), nil, "should have 262144")
 	f("no ledger", remove(ledgerFile), nil, "its ledger is not", "empty data and state directories")
 	f("broken ledger", patch(ledgerFile, 30, "\xff"), nil, "damaged ledger")
-	f("ledger of another version", patch(ledgerFile, 8, "\x07"), nil, "version 7", "version 2", "run the program that wrote it")
+	f("ledger of another version", patch(ledgerFile, 8, "\x07"), nil, "version 7", "versions 2 to 3", "run the program that wrote it")
 	f("state directory of another server", none, func(c *Config) { c.StateDir = t.TempDir() }, "its ledger is not")
 	f("ledger of another region", func(dir string) error {
 		other := t.TempDir()
@@ -291,13 +291,13 @@ func TestStoreFails(t *testing.T) {
 	s, _ := start(t, dirConfig(dir))
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(4, 0, limit))
-	first := must(c.AllocateChunk(7, 1, limit))
+	first := must(c.AllocateChunk(7, 1, 1024, false, limit))
 	obstacle := filepath.Join(dir, ledgerFile+".new")
 	if err := os.Mkdir(obstacle, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
-		if _, err := c.AllocateChunk(7, 1, limit); !errors.Is(err, verbs.ErrDisconnected) || !strings.Contains(err.Error(), "nothing was changed") {
+		if _, err := c.AllocateChunk(7, 1, 1024, false, limit); !errors.Is(err, verbs.ErrDisconnected) || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Fatalf("allocate: %v", err)
 		}
 		if err := c.FreeChunk(7, 1, first, limit); !errors.Is(err, verbs.ErrDisconnected) {
@@ -311,7 +311,7 @@ func TestStoreFails(t *testing.T) {
 	if err := os.Remove(obstacle); err != nil {
 		t.Fatal(err)
 	}
-	if chunk := must(c.AllocateChunk(7, 1, limit)); chunk == first {
+	if chunk := must(c.AllocateChunk(7, 1, 1024, false, limit)); chunk == first {
 		t.Error("a chunk was given twice")
 	}
 }
@@ -341,7 +341,7 @@ func TestEvict(t *testing.T) {
 			}
 			list := fill(grant)
 			for range 7 {
-				chunk := must(c.AllocateChunk(7, 1, limit))
+				chunk := must(c.AllocateChunk(7, 1, 1024, false, limit))
 				list = append(list, verbs.Request{Op: verbs.Write, Remote: chunk, Local: buf}, verbs.Request{Op: verbs.Write, Remote: chunk + 1<<20 - 4096, Local: buf})
 			}
 			if err := verbs.Post(qp, list); err != nil {
@@ -387,7 +387,7 @@ func TestEvict(t *testing.T) {
 			check(verbs.RegionLocks, grant.LockOffset, 2*grant.Locks)
 			check(verbs.RegionData, grant.Repair, repairBytes*grant.Locks)
 			for range 7 {
-				check(verbs.RegionData, must(next.AllocateChunk(7, 1, limit)), 1<<20)
+				check(verbs.RegionData, must(next.AllocateChunk(7, 1, 1024, false, limit)), 1<<20)
 			}
 		})
 	}

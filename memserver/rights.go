@@ -14,6 +14,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // right is who may make a call.
@@ -111,6 +112,7 @@ var statuses = []struct {
 	{ledger.ErrNotOwned, codes.NotFound},
 	{ledger.ErrStale, codes.Aborted},
 	{ledger.ErrInvalid, codes.InvalidArgument},
+	{pool.ErrEpoch, codes.InvalidArgument},
 }
 
 // statusOf is err as a caller gets it.

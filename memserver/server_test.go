@@ -153,7 +153,7 @@ func TestPath(t *testing.T) {
 		if grant.Locks != 16384 || grant.ChunkBytes != 1<<20 || grant.Superblock != 4096 || grant.LockOffset != 0 {
 			t.Errorf("grant %+v", grant)
 		}
-		chunk := must(c.AllocateChunk(7, id, limit))
+		chunk := must(c.AllocateChunk(7, id, 1024, false, limit))
 		conn, qp, arena := open(t, grant)
 		if conn.Incarnation() != s.Incarnation() {
 			t.Errorf("incarnation %x", conn.Incarnation())

@@ -36,7 +36,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("%s after the server's end: %v", name, err)
 		}
 	}
-	if _, err := cl.AllocateChunk(7, 1, limit); !errors.Is(err, verbs.ErrDisconnected) {
+	if _, err := cl.AllocateChunk(7, 1, 1024, false, limit); !errors.Is(err, verbs.ErrDisconnected) {
 		t.Errorf("control after the server's end: %v", err)
 	}
 	if _, err := os.Stat(c.Shm); !errors.Is(err, os.ErrNotExist) {

@@ -41,7 +41,7 @@ func TestStress(t *testing.T) {
 				}
 				mine := uint64(0)
 				for range random.IntN(8) {
-					offset, err := cl.AllocateChunk(7, id, limit)
+					offset, err := cl.AllocateChunk(7, id, 1024, false, limit)
 					if err != nil {
 						t.Errorf("seed %d: allocate: %v", seed, err)
 						return
@@ -53,7 +53,7 @@ func TestStress(t *testing.T) {
 					}
 					content[random.IntN(len(content))] = 1
 					mine = offset
-					if _, err := cl.AllocateChunk(7, id, limit); !errors.Is(err, pool.ErrPoolFull) {
+					if _, err := cl.AllocateChunk(7, id, 1024, false, limit); !errors.Is(err, pool.ErrPoolFull) {
 						t.Errorf("seed %d: beyond the quota: %v", seed, err)
 					}
 					if random.IntN(4) == 0 {

@@ -120,7 +120,7 @@ func TestFenceOfASurvivor(t *testing.T) {
 	frozen.Process.Kill()
 	frozen.Wait()
 	for must(watch.add(4, 0)) != locks(pool.Repair, 2, 0, 0) { // nobody asks: the lease loop does it
-		must(c.Renew(7, 2, limit))
+		must(c.Renew(7, 2, pool.Epochs{}, limit))
 	}
 	s.control.accounts.read(func(l *ledger.Ledger) {
 		if left := l.Unfinished("a"); len(left) != 0 {

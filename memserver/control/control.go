@@ -154,13 +154,15 @@ func (c *Client) Predecessors(client uint16, limit time.Duration) (ids []uint16,
 }
 
 // Renew implements pool.Control.
-func (c *Client) Renew(server, client uint16, limit time.Duration) (lease time.Duration, err error) {
+func (c *Client) Renew(server, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
 	err = c.call("renew the lease", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: uint32(client)})
-		lease = time.Duration(reply.GetLeaseMilliseconds()) * time.Millisecond
-		return fenced(err)
+		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: uint32(client), Passed: e.Passed, Wanted: e.Wanted})
+		r = pool.Renewal{
+			Lease: time.Duration(reply.GetLeaseMilliseconds()) * time.Millisecond, Epoch: reply.GetEpoch(), Safe: reply.GetSafe(),
+		}
+		return fenced(stranger(err))
 	})
-	return lease, err
+	return r, err
 }
 
 // Fence implements pool.Control.
@@ -223,9 +225,11 @@ func reachable(provider, address, control string) string {
 }
 
 // AllocateChunk implements pool.Control.
-func (c *Client) AllocateChunk(server, client uint16, limit time.Duration) (offset uint64, err error) {
+func (c *Client) AllocateChunk(server, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
 	err = c.call("allocate a chunk", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		reply, err := m.AllocateChunk(ctx, &rpcv1.AllocateChunkRequest{Index: c.config.Index, Client: uint32(client)})
+		reply, err := m.AllocateChunk(ctx, &rpcv1.AllocateChunkRequest{
+			Index: c.config.Index, Client: uint32(client), NodeBytes: uint32(nodeBytes), Adopt: adopt,
+		})
 		offset = reply.GetOffset()
 		return fenced(full(err))
 	})

@@ -72,7 +72,7 @@ func TestNew(t *testing.T) {
 	if ids := c.Servers(); len(ids) != 2 || ids[0] != 1 || ids[1] != 9 {
 		t.Error(ids)
 	}
-	if _, err := c.AllocateChunk(2, 1, time.Second); err == nil || !strings.Contains(err.Error(), "2 is no memory server") {
+	if _, err := c.AllocateChunk(2, 1, 1024, false, time.Second); err == nil || !strings.Contains(err.Error(), "2 is no memory server") {
 		t.Error(err)
 	}
 	if err := c.Close(); err != nil {
@@ -101,7 +101,7 @@ func TestAway(t *testing.T) {
 	if _, err := c.Register(10 * time.Second); !errors.Is(err, verbs.ErrDisconnected) || !strings.Contains(err.Error(), gone.Addr().String()) {
 		t.Errorf("nobody listens: %v", err)
 	}
-	if _, err := c.AllocateChunk(2, 1, 100*time.Millisecond); !errors.Is(err, verbs.ErrTimeout) || !strings.Contains(err.Error(), "memory server 2") {
+	if _, err := c.AllocateChunk(2, 1, 1024, false, 100*time.Millisecond); !errors.Is(err, verbs.ErrTimeout) || !strings.Contains(err.Error(), "memory server 2") {
 		t.Errorf("nobody answers: %v", err)
 	}
 	if took := time.Since(start); took > 8*time.Second {

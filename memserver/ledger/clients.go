@@ -110,12 +110,31 @@ func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 }
 
 // Finished says that nothing of a fenced client takes effect any more and that no lock names it. It need not be stored at once: a
-// fence may be finished twice.
-func (l *Ledger) Finished(identity string, id uint16) {
-	if p, _ := l.find(identity); p != nil {
-		if at, known := p.search(id); known && p.clients[at].state == clientFencing {
-			p.clients[at].state = clientFenced
+// fence may be finished twice. The result says whether the client is fenced completely now: no, if it never was or is live.
+func (l *Ledger) Finished(identity string, id uint16) (complete bool) {
+	p, _ := l.find(identity)
+	if p == nil {
+		return false
+	}
+	at, known := p.search(id)
+	if !known || p.clients[at].state == clientLive {
+		return false
+	}
+	p.clients[at].state = clientFenced
+	return true
+}
+
+// orphans is a function that says whether the fence of a client is complete, and remembers the last one asked for: neighbouring chunks are
+// often of one client.
+func (p *place) orphans() func(id uint16) bool {
+	var last uint16
+	var orphan bool
+	return func(id uint16) bool {
+		if id != last {
+			at, known := p.search(id)
+			last, orphan = id, known && p.clients[at].state == clientFenced
 		}
+		return orphan
 	}
 }
 

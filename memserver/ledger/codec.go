@@ -21,14 +21,17 @@ import (
 //	each slot: state; unless free: first lock, locks;
 //	    if held: identity, quota, last client, n, n runs of clients, generation, map
 //	a run of clients, whose ids follow each other and which are alike: ids skipped before it, length, state; if live: name
-//	runs of chunks that are alike, until all are told: length, owner; if owned: client
+//	runs of chunks that are alike, until all are told: length, owner; if owned: client, bytes of a node
+//
+// Version 2 has no bytes of a node; it is read as if they had not been said (0), so that a server can be replaced in place.
 const (
 	magic      = "dmLedger"
-	version    = 2
+	version    = 3
+	oldest     = 2 // that is read
 	headerSize = 20
 )
 
-// Version is the format version that Append writes and Decode reads.
+// Version is the format version that Append writes. Decode reads it and the one before.
 const Version = version
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -74,7 +77,7 @@ func (l *Ledger) appendBody(dst []byte) []byte {
 		}
 		dst = u(u(dst, uint64(end-at)), uint64(c.owner))
 		if c.owner != chunkFree && c.owner != chunkDirty {
-			dst = u(dst, uint64(c.client))
+			dst = u(u(dst, uint64(c.client)), uint64(c.node))
 		}
 		at = end
 	}
@@ -103,8 +106,9 @@ func Decode(b []byte) (*Ledger, error) {
 	if len(b) < headerSize || string(b[:8]) != magic {
 		return nil, fmt.Errorf("%w: %d bytes that do not start with %q", ErrDamaged, len(b), magic)
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v != version {
-		return nil, fmt.Errorf("%w: it has version %d, this program reads version %d", ErrVersion, v, version)
+	v := binary.LittleEndian.Uint32(b[8:])
+	if v < oldest || v > version {
+		return nil, fmt.Errorf("%w: it has version %d, this program reads versions %d to %d", ErrVersion, v, oldest, version)
 	}
 	if n := uint64(binary.LittleEndian.Uint32(b[12:])); n != uint64(len(b)-headerSize) {
 		return nil, fmt.Errorf("%w: it should have %d bytes and has %d", ErrDamaged, n+headerSize, len(b))
@@ -112,7 +116,7 @@ func Decode(b []byte) (*Ledger, error) {
 	if want, got := binary.LittleEndian.Uint32(b[16:]), checksum(b); want != got {
 		return nil, fmt.Errorf("%w: its checksum is %#x, its bytes give %#x", ErrDamaged, want, got)
 	}
-	r := reader{rest: b[headerSize:]}
+	r := reader{version: v, rest: b[headerSize:]}
 	l := r.ledger()
 	if r.failed != "" || len(r.rest) != 0 {
 		return nil, fmt.Errorf("%w: %s, %d bytes before the end", ErrDamaged, r.failed, len(r.rest))
@@ -125,8 +129,9 @@ func Decode(b []byte) (*Ledger, error) {
 
 // reader takes the body apart. After the first failure all reads give zero.
 type reader struct {
-	rest   []byte
-	failed string
+	version uint32
+	rest    []byte
+	failed  string
 }
 
 func (r *reader) fail(what string) {
@@ -190,6 +195,9 @@ func (r *reader) ledger() *Ledger {
 			r.fail("owner of chunks")
 		case c.owner != chunkFree:
 			c.client = uint16(r.upTo(1<<16-1, "client of chunks"))
+			if r.version > 2 {
+				c.node = uint32(r.upTo(min(shape.ChunkBytes, 1<<32-1), "bytes of a node"))
+			}
 			l.used += n
 			l.places[c.owner-1].used += n
 		}

@@ -24,9 +24,9 @@ func sample(t testing.TB) *Ledger {
 	do(l.Admit("gone", 3, 64))
 	do(l.Admit("here/2", 9, 0))
 	do(l.Admit("there", 1, 8))
-	do(l.Allocate("gone", 1))
+	do(l.Allocate("gone", 1, 1024))
 	for range 5 {
-		do(l.Allocate("here/2", 7))
+		do(l.Allocate("here/2", 7, 1024))
 	}
 	do(l.Register("here/2", "one"))
 	do(l.Register("here/2", "two"))
@@ -51,7 +51,7 @@ func TestCrashPoints(t *testing.T) {
 	l := sample(t)
 	old := l.Append(nil)
 	l.Drain(false)
-	if _, err := l.Allocate("here/2", 9); err != nil {
+	if _, err := l.Allocate("here/2", 9, 1024); err != nil {
 		t.Fatal(err)
 	}
 	next := l.Append(nil)
@@ -90,7 +90,7 @@ func TestCrashPoints(t *testing.T) {
 func TestOtherVersion(t *testing.T) {
 	b := sample(t).Append(nil)
 	binary.LittleEndian.PutUint32(b[8:], 9)
-	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "version 2") {
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 3") {
 		t.Errorf("error %v does not name both versions", err)
 	}
 }
@@ -148,12 +148,12 @@ func FuzzDecode(f *testing.F) {
 
 // BenchmarkAppend is a server of 1 TiB in chunks of 8 MiB with 16 indexes that took chunks in turn: no two neighbours alike.
 func BenchmarkAppend(b *testing.B) {
-	l, _ := New(Shape{Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
+	l, _ := New(Shape{ChunkBytes: 8 << 20, Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
 	for i := range 16 {
 		l.Admit(fmt.Sprint("index-", i), 1<<13, 0)
 	}
 	for n := range 1 << 17 {
-		l.Allocate(fmt.Sprint("index-", n%16), uint16(n%100+1))
+		l.Allocate(fmt.Sprint("index-", n%16), uint16(n%100+1), 1024)
 	}
 	buf := l.Append(nil)
 	b.SetBytes(int64(len(buf)))

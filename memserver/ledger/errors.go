@@ -15,8 +15,8 @@ var (
 	ErrUnknownClient = errors.New("client is not known to this memory server")
 	// ErrFenced is returned when the client was ended for good.
 	ErrFenced = errors.New("client is fenced")
-	// ErrNotOwned is returned when a chunk is not the index's.
-	ErrNotOwned = errors.New("chunk is not owned by the index")
+	// ErrNotOwned is returned when a chunk is not the index's, or not the client's.
+	ErrNotOwned = errors.New("chunk is not owned by who asks")
 	// ErrStale is returned when the partition map has another generation than the caller expected.
 	ErrStale = errors.New("stale generation")
 	// ErrDraining is returned when the server hands out nothing more.

@@ -13,6 +13,7 @@
 //     in the quotas, so an Admit or Allocate may find that it must wait for zeroing (ErrCleaning), never that there is none.
 //   - A client id is never 0, never NoClient, and never handed out while the index still knows it: fenced ones are known for ever.
 //   - Who is fenced stays fenced: no call of the ledger makes a client live again.
+//   - A chunk goes from one client to another only by Adopt, once the fence of the first is complete, and keeps its size of nodes.
 package ledger
 
 import (
@@ -72,7 +73,8 @@ type Ledger struct {
 // chunk is who owns a chunk. The zero value is free and zeroed.
 type chunk struct {
 	owner  uint8  // chunkFree, chunkDirty or the owner's slot + 1
-	client uint16 // who allocated it; 0 unless owned
+	client uint16 // who allocated or adopted it; 0 unless owned
+	node   uint32 // bytes of the nodes that it is for; 0 if that was not said, and unless owned
 }
 
 const (
@@ -232,20 +234,15 @@ func (l *Ledger) Evict(identity string) (freed uint64) {
 	return freed
 }
 
-// Allocate gives a client a chunk of its index's quota and returns the chunk's number. The client need not be registered
-// here: ids are handed out by the index's home server.
-func (l *Ledger) Allocate(identity string, client uint16) (number uint32, err error) {
-	p, owner := l.find(identity)
-	switch {
-	case p == nil:
-		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
-	case client == 0:
-		return 0, fmt.Errorf("%w: client 0 is nobody", ErrInvalid)
-	case p.isFenced(client):
-		return 0, fenced(identity, client)
-	case l.draining:
-		return 0, fmt.Errorf("%w: it hands out no chunks; allocate on another server of index %s", ErrDraining, identity)
-	case p.used >= p.quota:
+// Allocate gives a client a chunk of its index's quota, for nodes of so many bytes (0: not said), and returns the chunk's number. The
+// client need not be registered here: ids are handed out by the index's home server. Errors: ErrUnknownIndex, ErrInvalid, ErrFenced,
+// ErrDraining, ErrExhausted, ErrCleaning.
+func (l *Ledger) Allocate(identity string, client uint16, node uint32) (number uint32, err error) {
+	p, owner, err := l.mayAllocate(identity, client, node)
+	if err != nil {
+		return 0, err
+	}
+	if p.used >= p.quota {
 		return 0, fmt.Errorf("%w: index %s uses all %d chunks of its quota", ErrExhausted, identity, p.quota)
 	}
 	for range l.shape.Chunks {
@@ -253,7 +250,7 @@ func (l *Ledger) Allocate(identity string, client uint16) (number uint32, err er
 			l.cursor = 1
 		}
 		if c := &l.chunks[l.cursor]; c.owner == chunkFree {
-			*c = chunk{owner: owner, client: client}
+			*c = chunk{owner: owner, client: client, node: node}
 			p.used++
 			l.used++
 			return l.cursor, nil
@@ -262,8 +259,46 @@ func (l *Ledger) Allocate(identity string, client uint16) (number uint32, err er
 	return 0, fmt.Errorf("%w: %d chunks", ErrCleaning, l.dirty)
 }
 
-// Free takes a chunk back from an index. Any client of the index may give it back, unless it is fenced: chunks of dead clients are
-// adopted. Client 0 is the server itself.
+func (l *Ledger) mayAllocate(identity string, client uint16, node uint32) (p *place, owner uint8, err error) {
+	p, owner = l.find(identity)
+	switch {
+	case p == nil:
+		return nil, 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	case client == 0:
+		return nil, 0, fmt.Errorf("%w: client 0 is nobody", ErrInvalid)
+	case uint64(node) > l.shape.ChunkBytes:
+		return nil, 0, fmt.Errorf("%w: nodes of %d bytes; a chunk has %d", ErrInvalid, node, l.shape.ChunkBytes)
+	case p.isFenced(client):
+		return nil, 0, fenced(identity, client)
+	case l.draining:
+		return nil, 0, fmt.Errorf("%w: it hands out no chunks; allocate on another server of index %s", ErrDraining, identity)
+	}
+	return p, owner, nil
+}
+
+// Adopt gives a client a chunk that another client of its index had for nodes of so many bytes, if the fence of that one is complete:
+// nothing of it takes effect there any more. The quota does not change, nor does the content. Errors: as of Allocate; ErrExhausted: there
+// is no such chunk.
+func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint32, err error) {
+	p, owner, err := l.mayAllocate(identity, client, node)
+	if err != nil {
+		return 0, err
+	}
+	if node == 0 {
+		return 0, fmt.Errorf("%w: a chunk is adopted for nodes of a size; say which", ErrInvalid)
+	}
+	orphan := p.orphans()
+	for n := range l.chunks {
+		if c := &l.chunks[n]; c.owner == owner && c.node == node && orphan(c.client) {
+			c.client = client
+			return uint32(n), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: no fenced client of index %s left a chunk for nodes of %d bytes", ErrExhausted, identity, node)
+}
+
+// Free takes a chunk back from the client that has it. Client 0 is the server itself, which may free any. Errors: ErrUnknownIndex,
+// ErrFenced (its chunks are adopted), ErrNotOwned.
 func (l *Ledger) Free(identity string, client uint16, number uint32) error {
 	p, owner := l.find(identity)
 	if p == nil {
@@ -272,8 +307,8 @@ func (l *Ledger) Free(identity string, client uint16, number uint32) error {
 	if p.isFenced(client) {
 		return fenced(identity, client)
 	}
-	if number == 0 || number > l.shape.Chunks || l.chunks[number].owner != owner {
-		return fmt.Errorf("%w: chunk %d, index %s", ErrNotOwned, number, identity)
+	if number == 0 || number > l.shape.Chunks || l.chunks[number].owner != owner || client != 0 && l.chunks[number].client != client {
+		return fmt.Errorf("%w: chunk %d, index %s, client %d", ErrNotOwned, number, identity, client)
 	}
 	l.chunks[number] = chunk{owner: chunkDirty}
 	p.used--

@@ -16,7 +16,7 @@ type model struct {
 	draining bool
 	lease    uint64
 	indexes  map[string]*modelIndex
-	chunks   map[uint32]string // owner's identity, or dirtyMark
+	chunks   map[uint32]modelChunk
 	slots    map[int]bool      // dirty ones
 	dirtyOf  map[int][2]uint64 // by dirty slot
 }
@@ -29,6 +29,12 @@ type modelIndex struct {
 	last         uint16
 	generation   uint64
 	bytes        string
+}
+
+type modelChunk struct {
+	owner  string // identity, or dirtyMark
+	client uint16
+	node   uint32
 }
 
 type modelClient struct {
@@ -49,8 +55,8 @@ func (i *modelIndex) fenced() (n int) {
 const dirtyMark = "\x00dirty"
 
 func (m *model) count(owner string) (n uint64) {
-	for _, o := range m.chunks {
-		if o == owner {
+	for _, c := range m.chunks {
+		if c.owner == owner {
 			n++
 		}
 	}
@@ -168,9 +174,9 @@ func (x *machine) Evict(t *rapid.T) {
 	if want := x.m.count(identity); freed != want {
 		t.Fatalf("%d chunks freed, want %d", freed, want)
 	}
-	for n, owner := range x.m.chunks {
-		if owner == identity {
-			x.m.chunks[n] = dirtyMark
+	for n, c := range x.m.chunks {
+		if c.owner == identity {
+			x.m.chunks[n] = modelChunk{owner: dirtyMark}
 		}
 	}
 	if i := x.m.indexes[identity]; i != nil {
@@ -181,14 +187,16 @@ func (x *machine) Evict(t *rapid.T) {
 }
 
 func (x *machine) Allocate(t *rapid.T) {
-	identity, client := anIndex(t), uint16(rapid.IntRange(0, 3).Draw(t, "client"))
-	n, err := x.l.Allocate(identity, client)
+	identity, client, node := anIndex(t), uint16(rapid.IntRange(0, 3).Draw(t, "client")), aNode(t)
+	n, err := x.l.Allocate(identity, client, node)
 	m, i := x.m, x.m.indexes[identity]
 	switch {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
 	case client == 0:
 		expect(t, "nobody", err, ErrInvalid)
+	case uint64(node) > m.shape.ChunkBytes:
+		expect(t, "too large", err, ErrInvalid)
 	case i.clients[client].fenced:
 		expect(t, "fenced", err, ErrFenced)
 	case m.draining:
@@ -199,27 +207,71 @@ func (x *machine) Allocate(t *rapid.T) {
 		expect(t, "cleaning", err, ErrCleaning)
 	default:
 		expect(t, "allocate", err)
-		if n == 0 || n > m.shape.Chunks || m.chunks[n] != "" {
-			t.Fatalf("chunk %d was handed out, it is %q", n, m.chunks[n])
+		if n == 0 || n > m.shape.Chunks || m.chunks[n] != (modelChunk{}) {
+			t.Fatalf("chunk %d was handed out, it is %+v", n, m.chunks[n])
 		}
-		m.chunks[n] = identity
+		m.chunks[n] = modelChunk{identity, client, node}
+	}
+}
+
+// aNode is a size of nodes; mostly one that a chunk can have, and not always said.
+func aNode(t *rapid.T) uint32 {
+	return rapid.SampledFrom([]uint32{1024, 1024, 1024, 64, 64, 0, 1 << 20, 1<<20 + 1}).Draw(t, "node bytes")
+}
+
+// orphan says whether a chunk is of a client of the index whose fence is complete.
+func (m *model) orphan(c modelChunk, identity string) bool {
+	i := m.indexes[identity]
+	return c.owner == identity && i.clients[c.client].fenced && !i.clients[c.client].open
+}
+
+func (x *machine) Adopt(t *rapid.T) {
+	identity, client, node := anIndex(t), uint16(rapid.IntRange(0, 5).Draw(t, "client")), aNode(t)
+	n, err := x.l.Adopt(identity, client, node)
+	m, i := x.m, x.m.indexes[identity]
+	switch {
+	case i == nil:
+		expect(t, "unknown", err, ErrUnknownIndex)
+	case client == 0 || uint64(node) > m.shape.ChunkBytes:
+		expect(t, "nobody, or too large", err, ErrInvalid)
+	case i.clients[client].fenced:
+		expect(t, "fenced", err, ErrFenced)
+	case m.draining:
+		expect(t, "draining", err, ErrDraining)
+	case node == 0:
+		expect(t, "no size", err, ErrInvalid)
+	case err != nil:
+		expect(t, "adopt", err, ErrExhausted)
+		for n, c := range m.chunks {
+			if c.node == node && m.orphan(c, identity) {
+				t.Fatalf("chunk %d is there: %+v; %v", n, c, err)
+			}
+		}
+	default:
+		if c := m.chunks[n]; c.node != node || !m.orphan(c, identity) {
+			t.Fatalf("chunk %d was adopted by %d for nodes of %d bytes, it is %+v of %+v", n, client, node, c, i.clients[c.client])
+		}
+		m.chunks[n] = modelChunk{identity, client, node}
 	}
 }
 
 func (x *machine) Free(t *rapid.T) {
 	identity, n := anIndex(t), rapid.Uint32Range(0, x.m.shape.Chunks+1).Draw(t, "chunk")
-	client := uint16(rapid.IntRange(0, 3).Draw(t, "client"))
+	client := uint16(rapid.IntRange(0, 5).Draw(t, "client"))
+	if rapid.IntRange(0, 3).Draw(t, "its own") > 0 {
+		client = x.m.chunks[n].client
+	}
 	err := x.l.Free(identity, client, n)
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
 	case i.clients[client].fenced:
 		expect(t, "fenced", err, ErrFenced)
-	case x.m.chunks[n] != identity:
+	case x.m.chunks[n].owner != identity || client != 0 && client != x.m.chunks[n].client:
 		expect(t, "not its own", err, ErrNotOwned)
 	default:
 		expect(t, "free", err)
-		x.m.chunks[n] = dirtyMark
+		x.m.chunks[n] = modelChunk{owner: dirtyMark}
 	}
 }
 
@@ -287,8 +339,12 @@ func (x *machine) Fence(t *rapid.T) {
 
 func (x *machine) Finished(t *rapid.T) {
 	identity, id := anIndex(t), aClient(t)
-	x.l.Finished(identity, id)
-	if i := x.m.indexes[identity]; i != nil && i.clients[id].fenced {
+	complete := x.l.Finished(identity, id)
+	i := x.m.indexes[identity]
+	if want := i != nil && i.clients[id].fenced; complete != want {
+		t.Fatalf("the fence of %d is complete: %v, want %v", id, complete, want)
+	}
+	if complete {
 		i.clients[id] = modelClient{fenced: true}
 	}
 }
@@ -329,8 +385,8 @@ func (x *machine) Drain(t *rapid.T) {
 
 func (x *machine) CleanChunk(t *rapid.T) {
 	n, ok := x.l.DirtyChunk()
-	if ok != (x.m.count(dirtyMark) > 0) || ok && x.m.chunks[n] != dirtyMark {
-		t.Fatalf("chunk %d is to be zeroed: %v; it is %q", n, ok, x.m.chunks[n])
+	if ok != (x.m.count(dirtyMark) > 0) || ok && x.m.chunks[n].owner != dirtyMark {
+		t.Fatalf("chunk %d is to be zeroed: %v; it is %+v", n, ok, x.m.chunks[n])
 	}
 	if ok {
 		x.l.CleanedChunk(n)
@@ -390,6 +446,15 @@ func (x *machine) Check(t *rapid.T) {
 	if len(x.l.Indexes()) != len(m.indexes) {
 		t.Fatalf("%d indexes, want %v", len(x.l.Indexes()), slices.Collect(maps.Keys(m.indexes)))
 	}
+	var adoptable uint64
+	for _, c := range m.chunks {
+		if c.owner != dirtyMark && c.node != 0 && m.orphan(c, c.owner) {
+			adoptable++
+		}
+	}
+	if got := x.l.Adoptable(); got != adoptable {
+		t.Fatalf("%d chunks can be adopted, want %d", got, adoptable)
+	}
 	if x.l.Lease() != m.lease {
 		t.Fatalf("lease %d, want %d", x.l.Lease(), m.lease)
 	}
@@ -441,7 +506,7 @@ func TestModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := &machine{l, &model{
-			shape: shape, indexes: map[string]*modelIndex{}, chunks: map[uint32]string{},
+			shape: shape, indexes: map[string]*modelIndex{}, chunks: map[uint32]modelChunk{},
 			slots: map[int]bool{}, dirtyOf: map[int][2]uint64{},
 		}}
 		t.Repeat(rapid.StateMachineActions(x))

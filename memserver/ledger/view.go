@@ -76,6 +76,19 @@ func (l *Ledger) Totals() Totals {
 	return t
 }
 
+// Adoptable is how many chunks, of all indexes and sizes of nodes, wait for a client to adopt them.
+func (l *Ledger) Adoptable() (n uint64) {
+	for i := range l.places {
+		orphan := l.places[i].orphans()
+		for _, c := range l.chunks {
+			if l.places[i].state == placeHeld && c.owner == uint8(i+1) && c.node > 0 && orphan(c.client) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // DirtyChunk is a chunk that waits for zeroing, if there is one. Until CleanedChunk nobody else gets it.
 func (l *Ledger) DirtyChunk() (number uint32, ok bool) {
 	if l.dirty == 0 {
@@ -126,8 +139,8 @@ func (l *Ledger) Check() error {
 	for n, c := range l.chunks {
 		switch {
 		case c.owner == chunkFree || c.owner == chunkDirty:
-			if c.client != 0 {
-				return fmt.Errorf("chunk %d has no owner but client %d", n, c.client)
+			if c.client != 0 || c.node != 0 {
+				return fmt.Errorf("chunk %d has no owner but client %d and nodes of %d bytes", n, c.client, c.node)
 			}
 			if c.owner == chunkDirty {
 				dirty++
@@ -136,6 +149,8 @@ func (l *Ledger) Check() error {
 			return fmt.Errorf("chunk %d is owned by slot %d, where no index is", n, c.owner-1)
 		case c.client == 0:
 			return fmt.Errorf("chunk %d was allocated by client 0", n)
+		case uint64(c.node) > l.shape.ChunkBytes:
+			return fmt.Errorf("chunk %d of %d bytes is for nodes of %d", n, l.shape.ChunkBytes, c.node)
 		default:
 			used++
 			perSlot[c.owner-1]++

@@ -91,7 +91,7 @@ func (a *allocator) class(size int) *class {
 func (a *allocator) cut(c *class, i int) (Addr, error) {
 	srv, s := a.pool.servers[i], &c.chunk[i]
 	if s.end-s.next < uint64(c.size) {
-		off, err := a.pool.control.AllocateChunk(srv.id, a.pool.client, a.pool.limit)
+		off, err := a.pool.control.AllocateChunk(srv.id, a.pool.client, c.size, false, a.pool.limit)
 		if err != nil {
 			return Nil, fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
 		}

@@ -10,7 +10,7 @@ import (
 // Control is the two-sided path to the memory servers of one index. A call is ordered after the requests that its caller has
 // completed, and sees them. Safe for concurrent use. Every call ends within limit.
 //
-// Errors: ErrPoolFull (no chunk left in the quota), verbs.ErrLostMemory (the server is not the one that the index knew),
+// Errors: ErrPoolFull (no chunk left in the quota, or to adopt), verbs.ErrLostMemory (the server is not the one that the index knew),
 // verbs.ErrDisconnected and verbs.ErrTimeout (it cannot be reached), verbs.ErrRefused (it does not know the index, or the
 // caller may not ask), ErrFenced (the caller is fenced there).
 type Control interface {
@@ -26,18 +26,34 @@ type Control interface {
 	// Connect asks a server to admit a connection, and begins the client's lease there.
 	Connect(server, client uint16, limit time.Duration) (Grant, error)
 
-	// Renew lets the client's lease on a server begin anew and says how long it is, from before the call on.
-	Renew(server, client uint16, limit time.Duration) (lease time.Duration, err error)
+	// Renew lets the client's lease on a server begin anew, and tells and asks which epochs were passed; see EpochTable.
+	// verbs.ErrRefused: the server never told this client of an epoch that it passed; the client is to be given up.
+	Renew(server, client uint16, e Epochs, limit time.Duration) (Renewal, error)
 
 	// Fence ends clients on a server for good. When it returns nil, none of their requests takes effect there any more, and the
 	// locks that they held say Repair. A client fences itself when it ends. Idempotent.
 	Fence(server uint16, clients []uint16, limit time.Duration) error
 
-	// AllocateChunk takes a chunk of the server from the quota and returns its offset. The chunk is zero.
-	AllocateChunk(server, client uint16, limit time.Duration) (offset uint64, err error)
+	// AllocateChunk takes a chunk of the server for nodes of nodeBytes and returns its offset. With adopt it is one that a fenced client
+	// (fenced on that server, its fence complete) had for nodes of that size and that now belongs to this client, content as left;
+	// ErrPoolFull: there is none. Without adopt it is one from the quota, zero; ErrPoolFull: the quota is used up.
+	AllocateChunk(server, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error)
 
-	// FreeChunk gives a chunk back.
+	// FreeChunk gives a chunk back that this client allocated or adopted.
 	FreeChunk(server, client uint16, offset uint64, limit time.Duration) error
+}
+
+// Epochs is what a client tells a memory server about reclamation when it renews its lease.
+type Epochs struct {
+	Passed uint64 // it holds no address any more that it got before it learned of this epoch
+	Wanted uint64 // the epoch that it wants to be safe; 0 = none
+}
+
+// Renewal is the answer.
+type Renewal struct {
+	Lease time.Duration // from before the call on
+	Epoch uint64        // the current one
+	Safe  uint64        // every client that is not fenced there has passed it
 }
 
 // Grant is what a memory server gave the index, and how to connect.

@@ -55,6 +55,7 @@ func newKeeper(p *Pool) *keeper {
 func (k *keeper) keep(s *server, wake env.Event) {
 	p := k.pool
 	wait := s.lease.every
+	var epoch uint64 // that was learned last
 	for {
 		wake.Wait(wait)
 		if k.stopped.Load() || p.condemned.Load() != nil {
@@ -66,10 +67,11 @@ func (k *keeper) keep(s *server, wake env.Event) {
 			p.Condemn(fmt.Errorf("the lease on memory server %d ran out", s.id))
 			return
 		}
-		length, err := p.control.Renew(s.id, p.client, min(p.limit, left))
+		r, err := p.control.Renew(s.id, p.client, Epochs{Passed: epoch}, min(p.limit, left))
 		switch {
-		case err == nil && length > 0:
-			s.lease.renew(asked, length)
+		case err == nil && r.Lease > 0:
+			epoch = r.Epoch
+			s.lease.renew(asked, r.Lease)
 			wait = s.lease.every
 		case errors.Is(err, ErrFenced), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrLostMemory):
 			p.Condemn(fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))

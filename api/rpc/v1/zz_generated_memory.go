@@ -805,6 +805,8 @@ type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	Passed        uint64                 `protobuf:"varint,3,opt,name=passed,proto3" json:"passed,omitempty"` // the client holds no node address any more that it got before it learned of this epoch
+	Wanted        uint64                 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"` // the epoch that it wants to be safe; 0 = none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -853,9 +855,25 @@ func (x *RenewRequest) GetClient() uint32 {
 	return 0
 }
 
+func (x *RenewRequest) GetPassed() uint64 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *RenewRequest) GetWanted() uint64 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
 type RenewReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LeaseMilliseconds uint32                 `protobuf:"varint,1,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked
+	Epoch             uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                  // the current one
+	Safe              uint64                 `protobuf:"varint,3,opt,name=safe,proto3" json:"safe,omitempty"`                                                    // every client that is not fenced has passed it
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -893,6 +911,20 @@ func (*RenewReply) Descriptor() ([]byte, []int) {
 func (x *RenewReply) GetLeaseMilliseconds() uint32 {
 	if x != nil {
 		return x.LeaseMilliseconds
+	}
+	return 0
+}
+
+func (x *RenewReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RenewReply) GetSafe() uint64 {
+	if x != nil {
+		return x.Safe
 	}
 	return 0
 }
@@ -1153,6 +1185,8 @@ type AllocateChunkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	NodeBytes     uint32                 `protobuf:"varint,3,opt,name=node_bytes,json=nodeBytes,proto3" json:"node_bytes,omitempty"` // of the nodes that it is for; 0 = not said: nobody can adopt it
+	Adopt         bool                   `protobuf:"varint,4,opt,name=adopt,proto3" json:"adopt,omitempty"`                          // one of a fenced client, not one from the quota
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1199,6 +1233,20 @@ func (x *AllocateChunkRequest) GetClient() uint32 {
 		return x.Client
 	}
 	return 0
+}
+
+func (x *AllocateChunkRequest) GetNodeBytes() uint32 {
+	if x != nil {
+		return x.NodeBytes
+	}
+	return 0
+}
+
+func (x *AllocateChunkRequest) GetAdopt() bool {
+	if x != nil {
+		return x.Adopt
+	}
+	return false
 }
 
 type AllocateChunkReply struct {
@@ -1671,13 +1719,17 @@ const file_memory_proto_rawDesc = "" +
 	"\vchunk_bytes\x18\a \x01(\x04R\n" +
 	"chunkBytes\x12#\n" +
 	"\rrepair_offset\x18\b \x01(\x04R\frepairOffset\x12-\n" +
-	"\x12lease_milliseconds\x18\t \x01(\rR\x11leaseMilliseconds\"<\n" +
+	"\x12lease_milliseconds\x18\t \x01(\rR\x11leaseMilliseconds\"l\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
-	"\x06client\x18\x02 \x01(\rR\x06client\";\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +
+	"\x06passed\x18\x03 \x01(\x04R\x06passed\x12\x16\n" +
+	"\x06wanted\x18\x04 \x01(\x04R\x06wanted\"e\n" +
 	"\n" +
 	"RenewReply\x12-\n" +
-	"\x12lease_milliseconds\x18\x01 \x01(\rR\x11leaseMilliseconds\">\n" +
+	"\x12lease_milliseconds\x18\x01 \x01(\rR\x11leaseMilliseconds\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04safe\x18\x03 \x01(\x04R\x04safe\">\n" +
 	"\fFenceRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x18\n" +
 	"\aclients\x18\x02 \x03(\rR\aclients\"\"\n" +
@@ -1692,10 +1744,13 @@ const file_memory_proto_rawDesc = "" +
 	"\tClientUse\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\rR\x06client\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"D\n" +
+	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"y\n" +
 	"\x14AllocateChunkRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
-	"\x06client\x18\x02 \x01(\rR\x06client\",\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1d\n" +
+	"\n" +
+	"node_bytes\x18\x03 \x01(\rR\tnodeBytes\x12\x14\n" +
+	"\x05adopt\x18\x04 \x01(\bR\x05adopt\",\n" +
 	"\x12AllocateChunkReply\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\"X\n" +
 	"\x10FreeChunkRequest\x12\x14\n" +

@@ -56,8 +56,10 @@ type MemoryClient interface {
 	// Connect gives a client a token for one connection of a transport, and its lease on this server if it has none yet.
 	// ABORTED: the client is fenced.
 	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
-	// Renew lets a client's lease on this server begin anew. A client that lets it expire is fenced.
-	// ABORTED: the client is fenced. NOT_FOUND: it never connected to this server.
+	// Renew lets a client's lease on this server begin anew. A client that lets it expire is fenced. It also carries the epochs of
+	// reclamation: a node that was taken out of an index may be used again once the epoch two above the one at its removal is safe.
+	// ABORTED: the client is fenced. NOT_FOUND: it never connected to this server. INVALID_ARGUMENT: it passed an epoch that this
+	// process of the server never told it: it is older than the process, and has to register anew.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error)
 	// Fence ends clients on this server for good: when it returns OK, none of their requests takes effect any more, nor will after a
 	// restart of the server, and the locks that they held say REPAIR. A client that closes fences itself. Idempotent; a client
@@ -66,9 +68,11 @@ type MemoryClient interface {
 	Fence(ctx context.Context, in *FenceRequest, opts ...grpc.CallOption) (*FenceReply, error)
 	// ListClients lists the clients of an index that this server knows. The home server has their names.
 	ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsReply, error)
-	// AllocateChunk takes a chunk from the quota of the index. RESOURCE_EXHAUSTED: the quota is used up. ABORTED: the client is fenced.
+	// AllocateChunk takes a chunk for nodes of one size. It is one from the quota of the index, zero; or, with adopt, one that a fenced
+	// client had for nodes of that size, content as left, if nothing of that client takes effect any more.
+	// RESOURCE_EXHAUSTED: the quota is used up; there is none to adopt. ABORTED: the client is fenced.
 	AllocateChunk(ctx context.Context, in *AllocateChunkRequest, opts ...grpc.CallOption) (*AllocateChunkReply, error)
-	// FreeChunk gives a chunk back. NOT_FOUND: it is not this index's.
+	// FreeChunk gives a chunk back. NOT_FOUND: it is not this client's.
 	FreeChunk(ctx context.Context, in *FreeChunkRequest, opts ...grpc.CallOption) (*FreeChunkReply, error)
 	// GetMap reads the partition map of an index, on its home server. With newer_than it waits, up to wait_milliseconds, for a
 	// generation above it, and then answers whichever is there.
@@ -236,8 +240,10 @@ type MemoryServer interface {
 	// Connect gives a client a token for one connection of a transport, and its lease on this server if it has none yet.
 	// ABORTED: the client is fenced.
 	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)
-	// Renew lets a client's lease on this server begin anew. A client that lets it expire is fenced.
-	// ABORTED: the client is fenced. NOT_FOUND: it never connected to this server.
+	// Renew lets a client's lease on this server begin anew. A client that lets it expire is fenced. It also carries the epochs of
+	// reclamation: a node that was taken out of an index may be used again once the epoch two above the one at its removal is safe.
+	// ABORTED: the client is fenced. NOT_FOUND: it never connected to this server. INVALID_ARGUMENT: it passed an epoch that this
+	// process of the server never told it: it is older than the process, and has to register anew.
 	Renew(context.Context, *RenewRequest) (*RenewReply, error)
 	// Fence ends clients on this server for good: when it returns OK, none of their requests takes effect any more, nor will after a
 	// restart of the server, and the locks that they held say REPAIR. A client that closes fences itself. Idempotent; a client
@@ -246,9 +252,11 @@ type MemoryServer interface {
 	Fence(context.Context, *FenceRequest) (*FenceReply, error)
 	// ListClients lists the clients of an index that this server knows. The home server has their names.
 	ListClients(context.Context, *ListClientsRequest) (*ListClientsReply, error)
-	// AllocateChunk takes a chunk from the quota of the index. RESOURCE_EXHAUSTED: the quota is used up. ABORTED: the client is fenced.
+	// AllocateChunk takes a chunk for nodes of one size. It is one from the quota of the index, zero; or, with adopt, one that a fenced
+	// client had for nodes of that size, content as left, if nothing of that client takes effect any more.
+	// RESOURCE_EXHAUSTED: the quota is used up; there is none to adopt. ABORTED: the client is fenced.
 	AllocateChunk(context.Context, *AllocateChunkRequest) (*AllocateChunkReply, error)
-	// FreeChunk gives a chunk back. NOT_FOUND: it is not this index's.
+	// FreeChunk gives a chunk back. NOT_FOUND: it is not this client's.
 	FreeChunk(context.Context, *FreeChunkRequest) (*FreeChunkReply, error)
 	// GetMap reads the partition map of an index, on its home server. With newer_than it waits, up to wait_milliseconds, for a
 	// generation above it, and then answers whichever is there.

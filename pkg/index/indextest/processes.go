@@ -187,6 +187,9 @@ type FarCall struct {
 	Server, Client uint16
 	Offset         uint64
 	Clients        []uint16
+	Epochs         pool.Epochs
+	NodeBytes      int
+	Adopt          bool
 }
 
 // FarAnswer is the answer of any call.
@@ -194,6 +197,7 @@ type FarAnswer struct {
 	Servers []uint16
 	Client  uint16
 	Grant   pool.Grant
+	Renewal pool.Renewal
 	Offset  uint64
 }
 
@@ -232,6 +236,12 @@ func (f *Far) Connect(c FarCall, a *FarAnswer) (err error) {
 	return err
 }
 
+// Renew lets a lease begin anew.
+func (f *Far) Renew(c FarCall, a *FarAnswer) (err error) {
+	a.Renewal, err = f.control.Renew(c.Server, c.Client, c.Epochs, farLimit)
+	return err
+}
+
 // Fence ends clients on a server.
 func (f *Far) Fence(c FarCall, _ *FarAnswer) error {
 	return f.control.Fence(c.Server, c.Clients, farLimit)
@@ -239,7 +249,7 @@ func (f *Far) Fence(c FarCall, _ *FarAnswer) error {
 
 // AllocateChunk takes a chunk.
 func (f *Far) AllocateChunk(c FarCall, a *FarAnswer) (err error) {
-	a.Offset, err = f.control.AllocateChunk(c.Server, c.Client, farLimit)
+	a.Offset, err = f.control.AllocateChunk(c.Server, c.Client, c.NodeBytes, c.Adopt, farLimit)
 	return err
 }
 
@@ -268,7 +278,10 @@ func (r remote) Register(time.Duration) (uint16, error) {
 
 func (r remote) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
 
-func (r remote) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
+func (r remote) Renew(server, client uint16, e pool.Epochs, _ time.Duration) (pool.Renewal, error) {
+	a, err := r.call("Renew", FarCall{Server: server, Client: client, Epochs: e})
+	return a.Renewal, err
+}
 
 func (r remote) Fence(server uint16, clients []uint16, _ time.Duration) error {
 	_, err := r.call("Fence", FarCall{Server: server, Clients: clients})
@@ -280,8 +293,8 @@ func (r remote) Connect(server, client uint16, _ time.Duration) (pool.Grant, err
 	return a.Grant, err
 }
 
-func (r remote) AllocateChunk(server, client uint16, _ time.Duration) (uint64, error) {
-	a, err := r.call("AllocateChunk", FarCall{Server: server, Client: client})
+func (r remote) AllocateChunk(server, client uint16, nodeBytes int, adopt bool, _ time.Duration) (uint64, error) {
+	a, err := r.call("AllocateChunk", FarCall{Server: server, Client: client, NodeBytes: nodeBytes, Adopt: adopt})
 	return a.Offset, err
 }
 

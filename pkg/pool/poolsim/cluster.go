@@ -47,11 +47,22 @@ type server struct {
 	world   *simenv.World
 	half    *sim.Server
 	tokens  map[verbs.Token]verbs.Peer
-	used    []bool
+	chunks  []chunk
 	regions []verbs.Memory
 	until   map[uint16]time.Duration // of the clients that have a lease: when it ends
 	clients []uint16                 // these clients, in the order of their coming
 	fenced  map[uint16]bool
+	done    map[uint16]bool // whose fence is complete
+
+	epochs   *pool.EpochTable
+	joined   []uint16 // who has a part in the epochs
+	restarts int      // of the server, when the epochs began
+}
+
+// chunk is who has a chunk; 0 = nobody.
+type chunk struct {
+	client uint16
+	node   int // bytes
 }
 
 // New starts a cluster in w.
@@ -67,8 +78,8 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	set(&o.Locks, 4096)
 	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
 	for i := range o.Servers {
-		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, used: make([]bool, o.Chunks),
-			until: map[uint16]time.Duration{}, fenced: map[uint16]bool{}}
+		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks),
+			until: map[uint16]time.Duration{}, fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTable()}
 		s.regions = []verbs.Memory{
 			{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
 			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
@@ -120,8 +131,8 @@ func (c *Cluster) Server(id uint16) *sim.Server { return c.servers[id-1].half }
 // UsedChunks is how many chunks are handed out, on all servers.
 func (c *Cluster) UsedChunks() (n int) {
 	for _, s := range c.servers {
-		for _, used := range s.used {
-			if used {
+		for _, chunk := range s.chunks {
+			if chunk.client != 0 {
 				n++
 			}
 		}
@@ -171,6 +182,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 		if err := s.grant(client, k.c.Options.Lease); err != nil {
 			return err
 		}
+		s.join(client)
 		k.c.tokens++
 		var token verbs.Token
 		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
@@ -189,31 +201,39 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 	return g, err
 }
 
-func (k *control) AllocateChunk(id, client uint16, limit time.Duration) (offset uint64, err error) {
+func (k *control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
 	err = k.call(id, limit, func(s *server) error {
 		if s.fenced[client] {
 			return pool.ErrFenced
 		}
-		for i, used := range s.used {
-			if !used {
-				s.used[i] = true
+		for i, chunk := range s.chunks {
+			if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
+				s.chunks[i].client, s.chunks[i].node = client, nodeBytes
 				offset = uint64(k.c.chunksFrom() + i*k.c.Options.ChunkBytes)
-				clear(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
+				if !adopt {
+					clear(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
+				}
 				return nil
 			}
 		}
-		return fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.used), id, pool.ErrPoolFull)
+		if adopt {
+			return fmt.Errorf("nobody left a chunk for nodes of %d bytes on memory server %d: %w", nodeBytes, id, pool.ErrPoolFull)
+		}
+		return fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.chunks), id, pool.ErrPoolFull)
 	})
 	return offset, err
 }
 
-func (k *control) FreeChunk(id, _ uint16, offset uint64, limit time.Duration) error {
+func (k *control) FreeChunk(id, client uint16, offset uint64, limit time.Duration) error {
 	return k.call(id, limit, func(s *server) error {
-		i := (offset - uint64(k.c.chunksFrom())) / uint64(k.c.Options.ChunkBytes)
-		if offset < uint64(k.c.chunksFrom()) || i >= uint64(len(s.used)) || !s.used[i] {
-			return fmt.Errorf("chunk at %#x of memory server %d is not in use", offset, id)
+		if s.fenced[client] {
+			return pool.ErrFenced
 		}
-		s.used[i] = false
+		i := (offset - uint64(k.c.chunksFrom())) / uint64(k.c.Options.ChunkBytes)
+		if offset < uint64(k.c.chunksFrom()) || i >= uint64(len(s.chunks)) || s.chunks[i].client != client {
+			return fmt.Errorf("chunk at %#x of memory server %d is not client %d's", offset, id, client)
+		}
+		s.chunks[i] = chunk{}
 		return nil
 	})
 }

@@ -3,6 +3,7 @@ package poolsim
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -62,6 +63,8 @@ func (s *server) fence(ids []uint16) error {
 		}
 	}
 	for _, c := range ids {
+		s.done[c] = true
+		s.leave(c)
 		delete(s.until, c)
 		for i, known := range s.clients {
 			if known == c {
@@ -76,10 +79,42 @@ func (s *server) fence(ids []uint16) error {
 // Predecessors implements pool.Control: processes of the simulation do not come back under their name.
 func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
 
+// table is what the server knows of epochs. It forgets them when it starts anew, but not who was there.
+func (s *server) table() *pool.EpochTable {
+	if now := s.half.Restarts(); now != s.restarts {
+		s.restarts, s.epochs = now, pool.NewEpochTable()
+		for _, client := range s.joined {
+			s.epochs.Found(client)
+		}
+	}
+	return s.epochs
+}
+
+func (s *server) join(client uint16) {
+	s.table().Join(client)
+	if !slices.Contains(s.joined, client) {
+		s.joined = append(s.joined, client)
+	}
+}
+
+func (s *server) leave(client uint16) {
+	s.table().Leave(client)
+	s.joined = slices.DeleteFunc(s.joined, func(other uint16) bool { return other == client })
+}
+
 // Renew implements pool.Control.
-func (k *control) Renew(id, client uint16, limit time.Duration) (time.Duration, error) {
-	err := k.call(id, limit, func(s *server) error { return s.grant(client, k.c.Options.Lease) })
-	return k.c.Options.Lease, err
+func (k *control) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
+	err = k.call(id, limit, func(s *server) (err error) {
+		if s.fenced[client] {
+			return fmt.Errorf("client %d: %w", client, pool.ErrFenced)
+		}
+		r.Lease = k.c.Options.Lease
+		if r.Epoch, r.Safe, err = s.table().Renew(client, e); err != nil {
+			return fmt.Errorf("%w: %w", verbs.ErrRefused, err)
+		}
+		return s.grant(client, r.Lease)
+	})
+	return r, err
 }
 
 // Fence implements pool.Control.

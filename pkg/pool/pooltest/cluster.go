@@ -76,9 +76,17 @@ type server struct {
 	address string
 	tokens  map[verbs.Token]verbs.Peer
 	mu      *sync.Mutex // the cluster's
-	used    []bool
+	chunks  []chunk
 	fenced  map[uint16]bool
+	done    map[uint16]bool // whose fence is complete
+	epochs  *pool.EpochTable
 	served  chan error
+}
+
+// chunk is who has a chunk; 0 = nobody.
+type chunk struct {
+	client uint16
+	node   int // bytes
 }
 
 // New starts a cluster that ends with the test.
@@ -104,7 +112,8 @@ func New(t testing.TB, o Options) *Cluster {
 
 func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 	o := c.Options
-	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, used: make([]bool, o.Chunks), fenced: map[uint16]bool{}, served: make(chan error, 1)}
+	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, chunks: make([]chunk, o.Chunks),
+		fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTable(), served: make(chan error, 1)}
 	for _, r := range []struct {
 		id    verbs.RegionID
 		bytes int
@@ -201,8 +210,8 @@ func (c *Cluster) UsedChunks() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.servers {
-		for _, used := range s.used {
-			if used {
+		for _, chunk := range s.chunks {
+			if chunk.client != 0 {
 				n++
 			}
 		}
@@ -284,6 +293,9 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 	rand.Read(token[:])
 	c.mu.Lock()
 	fenced := s.fenced[client]
+	if !fenced {
+		s.epochs.Join(client)
+	}
 	s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
 	c.mu.Unlock()
 	if fenced {
@@ -300,7 +312,7 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 	}, nil
 }
 
-func (c control) AllocateChunk(id, _ uint16, _ time.Duration) (uint64, error) {
+func (c control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, _ time.Duration) (uint64, error) {
 	s, err := c.find(id)
 	if err != nil {
 		return 0, err
@@ -310,16 +322,22 @@ func (c control) AllocateChunk(id, _ uint16, _ time.Duration) (uint64, error) {
 	if err := c.refusals[id]; err != nil {
 		return 0, err
 	}
-	for i, used := range s.used {
-		if !used {
-			s.used[i] = true
+	if s.fenced[client] {
+		return 0, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
+	}
+	for i, chunk := range s.chunks {
+		if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
+			s.chunks[i].client, s.chunks[i].node = client, nodeBytes
 			return c.chunks() + uint64(i*c.Options.ChunkBytes), nil
 		}
 	}
-	return 0, fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.used), id, pool.ErrPoolFull)
+	if adopt {
+		return 0, fmt.Errorf("nobody left a chunk for nodes of %d bytes on memory server %d: %w", nodeBytes, id, pool.ErrPoolFull)
+	}
+	return 0, fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.chunks), id, pool.ErrPoolFull)
 }
 
-func (c control) FreeChunk(id, _ uint16, offset uint64, _ time.Duration) error {
+func (c control) FreeChunk(id, client uint16, offset uint64, _ time.Duration) error {
 	s, err := c.find(id)
 	if err != nil {
 		return err
@@ -327,9 +345,10 @@ func (c control) FreeChunk(id, _ uint16, offset uint64, _ time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := (offset - c.chunks()) / uint64(c.Options.ChunkBytes)
-	if offset < c.chunks() || i >= uint64(len(s.used)) || !s.used[i] {
-		return fmt.Errorf("chunk at %#x of memory server %d is not in use", offset, id)
+	if offset < c.chunks() || i >= uint64(len(s.chunks)) || s.chunks[i].client != client || s.fenced[client] {
+		return fmt.Errorf("chunk at %#x of memory server %d is not client %d's", offset, id, client)
 	}
-	s.used[i] = false
+	clear(s.memory[verbs.RegionData].Bytes[offset:][:c.Options.ChunkBytes])
+	s.chunks[i] = chunk{}
 	return nil
 }

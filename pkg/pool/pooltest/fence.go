@@ -1,6 +1,7 @@
 package pooltest
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -15,7 +16,21 @@ import (
 func (c control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
 
 // Renew implements pool.Control.
-func (c control) Renew(uint16, uint16, time.Duration) (time.Duration, error) { return 0, nil }
+func (c control) Renew(id, client uint16, e pool.Epochs, _ time.Duration) (r pool.Renewal, err error) {
+	s, err := c.find(id)
+	if err != nil {
+		return r, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.fenced[client] {
+		return r, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
+	}
+	if r.Epoch, r.Safe, err = s.epochs.Renew(client, e); err != nil {
+		err = fmt.Errorf("%w: %w", verbs.ErrRefused, err)
+	}
+	return r, err
+}
 
 // Fence implements pool.Control: first the clients are refused, then what they have under way ends, then their locks turn to Repair.
 func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
@@ -45,6 +60,12 @@ func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
 				break
 			}
 		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, client := range clients {
+		s.done[client] = true
+		s.epochs.Leave(client)
 	}
 	return nil
 }

@@ -14,14 +14,15 @@ import (
 
 // Server is a simulated memory server. It implements verbs.Server.
 type Server struct {
-	fabric  *Fabric
-	address string
-	o       verbs.ServerOptions
-	regions [verbs.RegionLocks + 1][]byte
-	conns   []*conn
-	closed  env.Event
-	down    bool
-	door    *door // nil = calls and admission run in the caller's process, and wait for nothing
+	fabric   *Fabric
+	address  string
+	o        verbs.ServerOptions
+	regions  [verbs.RegionLocks + 1][]byte
+	conns    []*conn
+	closed   env.Event
+	down     bool
+	restarts int
+	door     *door // nil = calls and admission run in the caller's process, and wait for nothing
 
 	nic     nic
 	chip    line
@@ -122,6 +123,7 @@ func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64
 // Restart is what happens when the server's process dies and comes back: connections are cut, and with lost its regions are zero
 // and it has another incarnation. A server that a process runs dies with it; who started the process starts another one.
 func (s *Server) Restart(lost bool) {
+	s.restarts++
 	if s.door != nil {
 		s.door.process.Kill()
 		return
@@ -134,6 +136,9 @@ func (s *Server) Restart(lost bool) {
 		s.o.Incarnation++
 	}
 }
+
+// Restarts is how often Restart was called.
+func (s *Server) Restarts() int { return s.restarts }
 
 // Incarnation of the content.
 func (s *Server) Incarnation() uint64 { return s.o.Incarnation }
