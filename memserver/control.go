@@ -111,7 +111,7 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 	if p == nil {
 		return nil, fmt.Errorf("%w: this server does not offer %q; Describe says what it offers", ledger.ErrInvalid, r.Provider)
 	}
-	index, token, err := c.connect(r.Index, client, p)
+	index, token, epoch, err := c.connect(r.Index, client, p)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +125,7 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 		ChunkBytes:        c.region.chunkBytes,
 		RepairOffset:      repairOffset(index.FirstLock),
 		LeaseMilliseconds: uint32(c.lease / time.Millisecond),
+		Epoch:             epoch,
 	}, nil
 }
 

@@ -106,9 +106,9 @@ func (c *core) start() error {
 	return nil
 }
 
-// connect gives a client a token for one connection of p, and its lease. The token is made under the ledger's lock, so that it is made
+// connect gives a client a token for one connection of p, its lease, and the current epoch. The token is made under the ledger's lock, so that it is made
 // either before the client is fenced or its index evicted, and voided with the others, or not at all.
-func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, err error) {
+func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, epoch uint64, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	const tries = 3 // the index may be evicted and admitted again meanwhile
 	for range tries {
@@ -121,17 +121,17 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 			}
 			if token, err = c.tokens.issue(peer, p.name); err == nil {
 				c.accounts.leases.extend(peer, c.env.Now()+c.lease)
-				c.accounts.epochsOf(index).Join(client)
+				epoch = c.accounts.epochsOf(index).Join(client)
 			}
 		})
 		if !errors.Is(err, ledger.ErrUnknownClient) {
-			return view, token, err
+			return view, token, epoch, err
 		}
 		if err = c.accounts.change(func(l *ledger.Ledger) error { return l.Meet(index, client) }); err != nil {
-			return view, token, err
+			return view, token, 0, err
 		}
 	}
-	return view, token, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
+	return view, token, 0, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
 }
 
 // renew lets a client's lease begin anew, says how long it is, and takes part in the epochs for it. A lease that is over goes on as long as

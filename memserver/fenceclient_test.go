@@ -123,7 +123,7 @@ func (h *simHolder) connect() bool {
 	for tries := 0; tries < 20 && !h.Dead() && !h.w.over; tries++ {
 		var token verbs.Token
 		err := h.patiently(func(c *core) (err error) {
-			_, token, err = c.connect(simIndex, h.id, c.provider("sim"))
+			_, token, _, err = c.connect(simIndex, h.id, c.provider("sim"))
 			return err
 		})
 		if err != nil {

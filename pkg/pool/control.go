@@ -66,6 +66,7 @@ type Grant struct {
 	ChunkBytes uint64
 	Repair     uint64        // offset of the slice's repair records in the data region: repairBytes for each lock
 	Lease      time.Duration // from before Connect was called; 0 = there are no leases
+	Epoch      uint64        // the current one of reclamation; see EpochTable
 }
 
 // Errors of the pool. Package index passes them on under its own names.

@@ -44,8 +44,12 @@ type member struct {
 // NewEpochTable is the table of a server that just started: epoch 1, no clients.
 func NewEpochTable() *EpochTable { return &EpochTable{epoch: 1} }
 
-// Join adds a client that holds no addresses yet: it has passed the current epoch. A client that is known stays as it is.
-func (t *EpochTable) Join(client uint16) { t.add(client, t.epoch) }
+// Join adds a client that holds no addresses yet: it has passed the current epoch. The client is told of that epoch before it does
+// anything: a node that it takes out must not be noted under an earlier one. A client that is known stays as it is.
+func (t *EpochTable) Join(client uint16) (epoch uint64) {
+	t.add(client, t.epoch)
+	return t.epoch
+}
 
 // Found adds a client that an earlier process of the server knew: it may hold any address. A client that is known stays as it is.
 func (t *EpochTable) Found(client uint16) { t.add(client, 0) }
@@ -91,9 +95,6 @@ func (t *EpochTable) Safe() uint64 {
 	}
 	return safe
 }
-
-// Epoch is the current one.
-func (t *EpochTable) Epoch() uint64 { return t.epoch }
 
 // wanted says whether a client wants an epoch that comes after the current one.
 func (t *EpochTable) wanted() bool {

@@ -55,7 +55,7 @@ func newKeeper(p *Pool) *keeper {
 func (k *keeper) keep(s *server, wake env.Event) {
 	p := k.pool
 	wait := s.lease.every
-	var epoch uint64 // that was learned last
+	epoch := s.grant.Epoch // that was learned last
 	for {
 		wake.Wait(wait)
 		if k.stopped.Load() || p.condemned.Load() != nil {

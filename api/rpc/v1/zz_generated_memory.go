@@ -704,6 +704,7 @@ type ConnectReply struct {
 	ChunkBytes        uint64                 `protobuf:"varint,7,opt,name=chunk_bytes,json=chunkBytes,proto3" json:"chunk_bytes,omitempty"`
 	RepairOffset      uint64                 `protobuf:"varint,8,opt,name=repair_offset,json=repairOffset,proto3" json:"repair_offset,omitempty"`                // in the data region: the repair records of the slice, 32 bytes for each lock
 	LeaseMilliseconds uint32                 `protobuf:"varint,9,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked; 0 = there are no leases
+	Epoch             uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                 // the current one of reclamation: see Renew
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -797,6 +798,13 @@ func (x *ConnectReply) GetRepairOffset() uint64 {
 func (x *ConnectReply) GetLeaseMilliseconds() uint32 {
 	if x != nil {
 		return x.LeaseMilliseconds
+	}
+	return 0
+}
+
+func (x *ConnectReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -1707,7 +1715,7 @@ const file_memory_proto_rawDesc = "" +
 	"\x0eConnectRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xb9\x02\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xcf\x02\n" +
 	"\fConnectReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -1719,7 +1727,9 @@ const file_memory_proto_rawDesc = "" +
 	"\vchunk_bytes\x18\a \x01(\x04R\n" +
 	"chunkBytes\x12#\n" +
 	"\rrepair_offset\x18\b \x01(\x04R\frepairOffset\x12-\n" +
-	"\x12lease_milliseconds\x18\t \x01(\rR\x11leaseMilliseconds\"l\n" +
+	"\x12lease_milliseconds\x18\t \x01(\rR\x11leaseMilliseconds\x12\x14\n" +
+	"\x05epoch\x18\n" +
+	" \x01(\x04R\x05epoch\"l\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +

@@ -182,7 +182,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 		if err := s.grant(client, k.c.Options.Lease); err != nil {
 			return err
 		}
-		s.join(client)
+		epoch := s.join(client)
 		k.c.tokens++
 		var token verbs.Token
 		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
@@ -194,6 +194,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
 			Lease:      k.c.Options.Lease,
+			Epoch:      epoch,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),
 		}
 		return nil

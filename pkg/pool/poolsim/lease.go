@@ -90,11 +90,11 @@ func (s *server) table() *pool.EpochTable {
 	return s.epochs
 }
 
-func (s *server) join(client uint16) {
-	s.table().Join(client)
+func (s *server) join(client uint16) (epoch uint64) {
 	if !slices.Contains(s.joined, client) {
 		s.joined = append(s.joined, client)
 	}
+	return s.table().Join(client)
 }
 
 func (s *server) leave(client uint16) {

@@ -292,9 +292,9 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 	var token verbs.Token
 	rand.Read(token[:])
 	c.mu.Lock()
-	fenced := s.fenced[client]
+	fenced, epoch := s.fenced[client], uint64(0)
 	if !fenced {
-		s.epochs.Join(client)
+		epoch = s.epochs.Join(client)
 	}
 	s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
 	c.mu.Unlock()
@@ -309,6 +309,7 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 		Locks:      uint64(c.Options.Locks),
 		Repair:     superblocks,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
+		Epoch:      epoch,
 	}, nil
 }
 
