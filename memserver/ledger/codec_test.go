@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,7 +10,10 @@ import (
 )
 
 // sample is a ledger with something of everything.
-func sample(t testing.TB) *Ledger {
+func sample(t testing.TB) *Ledger { return sampleOf(t, 1024) }
+
+// sampleOf is sample with chunks for nodes of so many bytes.
+func sampleOf(t testing.TB, node uint32) *Ledger {
 	t.Helper()
 	l, err := New(Shape{Incarnation: 0xfeed, ChunkBytes: 8 << 20, Chunks: 20, Slots: 8, Locks: 1024})
 	if err != nil {
@@ -24,9 +28,9 @@ func sample(t testing.TB) *Ledger {
 	do(l.Admit("gone", 3, 64))
 	do(l.Admit("here/2", 9, 0))
 	do(l.Admit("there", 1, 8))
-	do(l.Allocate("gone", 1, 1024))
+	do(l.Allocate("gone", 1, node))
 	for range 5 {
-		do(l.Allocate("here/2", 7, 1024))
+		do(l.Allocate("here/2", 7, node))
 	}
 	do(l.Register("here/2", "one"))
 	do(l.Register("here/2", "two"))
@@ -92,6 +96,72 @@ func TestOtherVersion(t *testing.T) {
 	binary.LittleEndian.PutUint32(b[8:], 9)
 	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 3") {
 		t.Errorf("error %v does not name both versions", err)
+	}
+}
+
+// TestVersion2 reads what a program wrote that knew no sizes of nodes: sample, as it was then.
+func TestVersion2(t *testing.T) {
+	const stored = "646d4c6564676572020000005a000000942d0fd6edfd03808080041408800801904e02004001407806686572652f320904050101010002000374776f" +
+		"000102a702010000d1fd03010103036d617001b8010805746865726501000000000000000000014102020701410202070e00"
+	b, err := hex.DecodeString(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.Append(nil), sampleOf(t, 0).Append(nil); string(got) != string(want) {
+		t.Errorf("read as %x, want %x", got, want)
+	}
+	b[8] = 1
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) {
+		t.Errorf("version 1: %v", err)
+	}
+}
+
+// TestAdoptedIsStored: who adopted a chunk has it after a restart, and nobody adopts it again.
+func TestAdoptedIsStored(t *testing.T) {
+	l := sample(t)
+	l.Drain(false)
+	if n, err := l.Adopt("here/2", 9, 1024); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("chunk %d of a live client is adopted: %v", n, err)
+	}
+	l.Fence("here/2", 7)
+	if n, err := l.Adopt("here/2", 9, 1024); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("chunk %d is adopted while the fence is under way: %v", n, err)
+	}
+	l.Finished("here/2", 7)
+	if n, err := l.Adopt("here/2", 9, 512); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("chunk %d is adopted for nodes of another size: %v", n, err)
+	}
+	if n, err := l.Adopt("there", 9, 1024); !errors.Is(err, ErrExhausted) {
+		t.Fatalf("chunk %d is adopted by another index: %v", n, err)
+	}
+	if got := l.Adoptable(); got != 4 {
+		t.Errorf("%d chunks can be adopted", got)
+	}
+	seen := map[uint32]bool{}
+	for range 4 {
+		n, err := l.Adopt("here/2", 9, 1024)
+		if err != nil || seen[n] {
+			t.Fatalf("chunk %d, %v; adopted before: %v", n, err, seen)
+		}
+		seen[n] = true
+		if l, err = Decode(l.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Free("here/2", 8, n); !errors.Is(err, ErrNotOwned) {
+			t.Errorf("free by another client: %v", err)
+		}
+	}
+	if _, err := l.Adopt("here/2", 9, 1024); !errors.Is(err, ErrExhausted) {
+		t.Errorf("a fifth: %v", err)
+	}
+	for n := range seen {
+		if err := l.Free("here/2", 9, n); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
