@@ -44,6 +44,8 @@ type fenceReport struct {
 	late    int
 	fenced  int
 	expired int
+	reused  int
+	adopted int
 }
 
 func (r fenceRun) do() fenceReport {
@@ -61,7 +63,7 @@ func (r fenceRun) do() fenceReport {
 			Processes: names, Parts: 1000, Most: 8, Longest: 2 * simLease, Drift: simDrift,
 		})
 	}
-	w := &fenceWorld{World: world, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, random: random, memory: []verbs.Memory{
+	w := &fenceWorld{World: world, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, random: random, estate: newEstate(), memory: []verbs.Memory{
 		{ID: verbs.RegionData, Bytes: make([]byte, simClients*ownBytes)},
 		{ID: verbs.RegionLocks, Bytes: make([]byte, countersFrom+8*simClients)},
 	}}
@@ -75,7 +77,7 @@ func (r fenceRun) do() fenceReport {
 		p.Sleep(simLease*3 + w.upTo(6*simLease))
 		w.settle()
 	})
-	rep := fenceReport{err: errors.Join(w.problem, err), plan: plan, hash: world.Hash(), answers: w.answers, late: w.late}
+	rep := fenceReport{err: errors.Join(w.problem, err), plan: plan, hash: world.Hash(), answers: w.answers, late: w.late, reused: w.reused, adopted: w.adopted}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}
@@ -211,7 +213,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	var next, failed atomic.Uint64
-	var answers, late, fenced, expired atomic.Int64
+	var answers, late, fenced, expired, reused, adopted atomic.Int64
 	begun := time.Now()
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -227,14 +229,17 @@ func TestSeeds(t *testing.T) {
 				late.Add(int64(rep.late))
 				fenced.Add(int64(rep.fenced))
 				expired.Add(int64(rep.expired))
+				reused.Add(int64(rep.reused))
+				adopted.Add(int64(rep.adopted))
 			}
 		})
 	}
 	group.Wait()
 	done := min(next.Load(), n)
-	t.Logf("fence: %d seeds, %.0f a second, %d failed; %d answers, %d held back at the second look, %d clients fenced, %d of them by their lease",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), answers.Load(), late.Load(), fenced.Load(), expired.Load())
-	if n >= 40 && (late.Load() == 0 || expired.Load() == 0 || fenced.Load() == expired.Load()) {
+	t.Logf("fence: %d seeds, %.0f a second, %d failed; %d answers, %d held back at the second look, %d clients fenced, %d of them by their lease; "+
+		"%d nodes used again, %d chunks adopted",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), answers.Load(), late.Load(), fenced.Load(), expired.Load(), reused.Load(), adopted.Load())
+	if n >= 40 && (late.Load() == 0 || expired.Load() == 0 || fenced.Load() == expired.Load() || reused.Load() == 0 || adopted.Load() == 0) {
 		t.Error("the adversary is tame")
 	}
 }
@@ -254,7 +259,7 @@ func failSeed(t *testing.T, run fenceRun, rep fenceReport) {
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 600
-	for _, wrong := range []mistake{hastyFence, lateLease, noSecondLook, forgetful} {
+	for _, wrong := range []mistake{hastyFence, lateLease, noSecondLook, forgetful, early, hoarder} {
 		t.Run(string(wrong), func(t *testing.T) {
 			for seed := range uint64(within) {
 				if rep := (fenceRun{seed: seed, wrong: wrong}).do(); rep.err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
-	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -59,9 +58,12 @@ func (h *simHolder) live(name string) {
 		if h.w.over {
 			return
 		}
-		h.patiently(func(c *core) error {
-			return c.accounts.change(func(l *ledger.Ledger) (err error) { h.id, err = l.Register(simIndex, name); return err })
-		})
+		var id uint16 // a call that was given up may still come through, and register one more
+		if h.patiently(func(c *core) error {
+			return c.accounts.change(func(l *ledger.Ledger) (err error) { id, err = l.Register(simIndex, name); return err })
+		}) == nil {
+			h.id = id
+		}
 	}
 	if h.id >= simClients {
 		return
@@ -92,6 +94,7 @@ func (h *simHolder) live(name string) {
 	h.Go("keeper", h.keep)
 	for n := 20 + h.random.IntN(400); n > 0 && !h.closed && !h.w.over; n-- {
 		h.Sleep(time.Duration(h.random.Int64N(int64(300 * time.Microsecond))))
+		h.reclaim()
 		if h.random.IntN(2) == 0 {
 			h.answer()
 		} else if h.work() != nil && !h.connect() {
@@ -122,13 +125,18 @@ func (h *simHolder) patiently(f func(c *core) error) (err error) {
 func (h *simHolder) connect() bool {
 	for tries := 0; tries < 20 && !h.Dead() && !h.w.over; tries++ {
 		var token verbs.Token
+		var epoch uint64
 		err := h.patiently(func(c *core) (err error) {
-			_, token, _, err = c.connect(simIndex, h.id, c.provider("sim"))
+			_, token, epoch, err = c.connect(simIndex, h.id, c.provider("sim"))
+			if err == nil {
+				h.w.join(h.id, epoch)
+			}
 			return err
 		})
 		if err != nil {
 			return false
 		}
+		h.learn(epoch)
 		h.extend(h.asked)
 		if h.random.IntN(4) == 0 {
 			h.stumble()
@@ -147,18 +155,14 @@ func (h *simHolder) keep() {
 	for !h.closed && !h.w.over {
 		h.stumble()
 		asked := h.Now()
-		err := h.w.call(h.Process, simLease/4, func(c *core) error {
-			_, err := c.renew(simIndex, h.id, pool.Epochs{})
-			return err
-		})
-		switch {
+		switch err := h.renew(); {
 		case err == nil:
 			h.extend(asked)
-		case errors.Is(err, ledger.ErrFenced):
+		case errors.Is(err, ledger.ErrFenced), errors.Is(err, errStranger):
 			h.closed = true
 			return
 		}
-		h.Sleep(simLease / 5)
+		h.Sleep(time.Duration(h.random.Int64N(int64(simLease / 8))))
 	}
 }
 

@@ -35,9 +35,10 @@ type fenceWorld struct {
 	expired  [simClients]bool // the server found its lease over
 	taken    [simClients]bool // somebody waited until its lease was over, and answers in its place
 	ended    [simClients]*remains
-	answers  int
-	late     int // answers that were not given because the lease was over when it was looked at again
-	problem  error
+	estate
+	answers int
+	late    int // answers that were not given because the lease was over when it was looked at again
+	problem error
 }
 
 // mistake is a fault put in on purpose.
@@ -49,6 +50,8 @@ const (
 	lateLease    mistake = "the holder counts its lease from the reply"
 	noSecondLook mistake = "the holder does not look at its lease again before it answers"
 	forgetful    mistake = "the ledger is not stored"
+	early        mistake = "nodes are used again one epoch early"
+	hoarder      mistake = "a holder says that it passed an epoch and keeps what it held"
 )
 
 const (
@@ -102,7 +105,7 @@ func (w *fenceWorld) serve() {
 }
 
 func (w *fenceWorld) open(p *simenv.Process) error {
-	shape := ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 2, Locks: uint64(len(w.memory[1].Bytes)) / 2}
+	shape := ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: simChunks, Slots: 2, Locks: uint64(len(w.memory[1].Bytes)) / 2}
 	var a *accounts
 	var err error
 	if w.disk == nil {
@@ -111,7 +114,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 			a, err = newAccounts(p, simDisk{w, p}, shape)
 		}
 		for err == nil {
-			err = a.change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, 1, simLocks); return err })
+			err = a.change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, simLocks); return err })
 			if err == nil {
 				break
 			}
@@ -138,6 +141,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 	for err = c.start(); errors.Is(err, errStore); err = c.start() {
 	}
 	if err == nil {
+		w.served(a.ledger)
 		w.core = c
 	}
 	return err
@@ -200,6 +204,7 @@ func (m *moody) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 		m.p.Sleep(min(limit, m.w.upTo(simLease)))
 		return fmt.Errorf("%w: a bad mood", verbs.ErrTimeout)
 	case m.w.wrong == hastyFence:
+		m.w.cutOff(match)
 		late := m.w.upTo(100 * time.Microsecond)
 		m.p.Go("cut later", func() {
 			m.p.Sleep(late)
@@ -207,7 +212,11 @@ func (m *moody) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 		})
 		return nil
 	}
-	return m.Server.Fence(match, limit)
+	err := m.Server.Fence(match, limit)
+	if err == nil {
+		m.w.cutOff(match)
+	}
+	return err
 }
 
 // call makes a control call from a process.

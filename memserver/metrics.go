@@ -35,7 +35,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descRegion       = describe("region_bytes", "Size of the memory regions.", "region")
 	descChunkBytes   = describe("chunk_bytes", "Size of a chunk.")
-	descChunks       = describe("chunks", "Chunks by state: total, granted (sum of the quotas), used, dirty (freed, not zeroed yet).", "state")
+	descChunks       = describe("chunks", "Chunks by state: total, granted (sum of the quotas), used, dirty (freed, not zeroed yet), adoptable (used, of fenced clients).", "state")
 	descLocks        = describe("locks", "16-bit locks by state: total, granted.", "state")
 	descDraining     = describe("draining", "1 while no index is admitted and no chunk handed out.")
 	descIndexQuota   = describe("index_chunks_quota", "Chunks that an index may own.", "index")
@@ -93,8 +93,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	var totals ledger.Totals
 	var indexes []ledger.Index
 	var unfinished int
+	var adoptable uint64
 	c.control.accounts.read(func(l *ledger.Ledger) {
 		totals, indexes, unfinished = l.Totals(), l.Indexes(), len(c.control.accounts.fences.list)
+		adoptable = l.Adoptable()
 	})
 	gauge(descUnfinished, float64(unfinished))
 	count(descExpired, c.control.expired.Load())
@@ -107,6 +109,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(descChunks, float64(totals.Granted), "granted")
 	gauge(descChunks, float64(totals.Used), "used")
 	gauge(descChunks, float64(totals.Dirty), "dirty")
+	gauge(descChunks, float64(adoptable), "adoptable")
 	gauge(descLocks, float64(r.lockBytes/2), "total")
 	gauge(descLocks, float64(totals.LocksGranted), "granted")
 	gauge(descDraining, number(totals.Draining))

@@ -42,6 +42,7 @@ func TestMetrics(t *testing.T) {
 		`dmindex_memserver_chunks{state="granted"} 2`,
 		`dmindex_memserver_chunks{state="used"} 2`,
 		`dmindex_memserver_chunks{state="dirty"} 0`,
+		`dmindex_memserver_chunks{state="adoptable"} 0`,
 		`dmindex_memserver_locks{state="granted"} 8`,
 		`dmindex_memserver_index_chunks_quota{index="uid/2"} 2`,
 		`dmindex_memserver_index_chunks_used{index="uid/2"} 2`,
