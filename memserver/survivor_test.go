@@ -82,6 +82,7 @@ func TestFenceOfASurvivor(t *testing.T) {
 	must(c.Admit(1, 64, limit))
 	watch := newHolder(t, c, 2)
 	frozen := counter(t, must(c.Connect(7, 1, limit)), watch)
+	chunk := must(c.AllocateChunk(7, 1, 256, false, limit))
 	must(watch.add(4, locks(1, 2, 0, 0)))
 	if err := process.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -101,6 +102,12 @@ func TestFenceOfASurvivor(t *testing.T) {
 		}
 		if got := must(watch.add(4, 0)); got != locks(1, 2, 0, 0) {
 			t.Errorf("its locks are %#x", got)
+		}
+		if r := must(c.Renew(7, 2, pool.Epochs{Passed: 1, Wanted: 3}, limit)); r.Epoch != 1 || r.Safe != 0 {
+			t.Errorf("it counts no more: %+v", r)
+		}
+		if got, err := c.AllocateChunk(7, 2, 256, true, limit); !errors.Is(err, pool.ErrPoolFull) {
+			t.Errorf("its chunk %#x is adopted: %v", got, err)
 		}
 		if _, err := c.Connect(7, 1, limit); !errors.Is(err, pool.ErrFenced) {
 			t.Errorf("it connects: %v", err)
@@ -129,6 +136,12 @@ func TestFenceOfASurvivor(t *testing.T) {
 	})
 	if err := fence(); err != nil {
 		t.Errorf("fence of the dead: %v", err)
+	}
+	if r := must(c.Renew(7, 2, pool.Epochs{Passed: 1, Wanted: 3}, limit)); r.Epoch != 2 || r.Safe != 1 {
+		t.Errorf("it still counts: %+v", r)
+	}
+	if got := must(c.AllocateChunk(7, 2, 256, true, limit)); got != chunk {
+		t.Errorf("chunk %#x is adopted, want %#x", got, chunk)
 	}
 }
 
