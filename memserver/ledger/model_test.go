@@ -78,7 +78,7 @@ type machine struct {
 	m *model
 }
 
-var identities = []string{"a", "b", "c/2", "d", "e"}
+var identities = []string{"a", "a", "a", "a", "b", "c/2", "d", "e"}
 
 func anIndex(t *rapid.T) string { return rapid.SampledFrom(identities).Draw(t, "index") }
 
@@ -509,7 +509,9 @@ func TestModel(t *testing.T) {
 			shape: shape, indexes: map[string]*modelIndex{}, chunks: map[uint32]modelChunk{},
 			slots: map[int]bool{}, dirtyOf: map[int][2]uint64{},
 		}}
-		t.Repeat(rapid.StateMachineActions(x))
+		for range 4 { // rapid makes short ones
+			t.Repeat(rapid.StateMachineActions(x))
+		}
 	})
 }
 
