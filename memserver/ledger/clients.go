@@ -124,17 +124,17 @@ func (l *Ledger) Finished(identity string, id uint16) (complete bool) {
 	return true
 }
 
-// orphans is a function that says whether the fence of a client is complete, and remembers the last one asked for: neighbouring chunks are
-// often of one client.
-func (p *place) orphans() func(id uint16) bool {
-	var last uint16
-	var orphan bool
-	return func(id uint16) bool {
-		if id != last {
-			at, known := p.search(id)
-			last, orphan = id, known && p.clients[at].state == clientFenced
+// clientSet is a set of clients of one index, quick to ask for each of many chunks.
+type clientSet [1 << 16 / 64]uint64
+
+func (s *clientSet) has(id uint16) bool { return s[id/64]>>(id%64)&1 == 1 }
+
+// dead adds the clients to s whose fence is complete.
+func (p *place) dead(s *clientSet) {
+	for _, c := range p.clients {
+		if c.state == clientFenced {
+			s[c.id/64] |= 1 << (c.id % 64)
 		}
-		return orphan
 	}
 }
 

@@ -216,6 +216,24 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// BenchmarkAdopt looks in vain through the chunks of one index, with the most clients that it can have had.
+func BenchmarkAdopt(b *testing.B) {
+	l, _ := New(Shape{ChunkBytes: 8 << 20, Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
+	l.Admit("a", 1<<17, 0)
+	for n := range 1 << 17 {
+		l.Allocate("a", uint16(n%100+1), 1024)
+	}
+	for id := uint16(101); id < NoClient; id++ {
+		l.Fence("a", id)
+		l.Finished("a", id)
+	}
+	for b.Loop() {
+		if _, err := l.Adopt("a", 1, 1024); !errors.Is(err, ErrExhausted) {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkAppend is a server of 1 TiB in chunks of 8 MiB with 16 indexes that took chunks in turn: no two neighbours alike.
 func BenchmarkAppend(b *testing.B) {
 	l, _ := New(Shape{ChunkBytes: 8 << 20, Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})

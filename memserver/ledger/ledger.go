@@ -287,9 +287,10 @@ func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint
 	if node == 0 {
 		return 0, fmt.Errorf("%w: a chunk is adopted for nodes of a size; say which", ErrInvalid)
 	}
-	orphan := p.orphans()
+	var dead clientSet
+	p.dead(&dead)
 	for n := range l.chunks {
-		if c := &l.chunks[n]; c.owner == owner && c.node == node && orphan(c.client) {
+		if c := &l.chunks[n]; c.owner == owner && c.node == node && dead.has(c.client) {
 			c.client = client
 			return uint32(n), nil
 		}

@@ -78,12 +78,13 @@ func (l *Ledger) Totals() Totals {
 
 // Adoptable is how many chunks, of all indexes and sizes of nodes, wait for a client to adopt them.
 func (l *Ledger) Adoptable() (n uint64) {
+	dead := make([]clientSet, len(l.places))
 	for i := range l.places {
-		orphan := l.places[i].orphans()
-		for _, c := range l.chunks {
-			if l.places[i].state == placeHeld && c.owner == uint8(i+1) && c.node > 0 && orphan(c.client) {
-				n++
-			}
+		l.places[i].dead(&dead[i])
+	}
+	for _, c := range l.chunks {
+		if c.owner != chunkFree && c.owner != chunkDirty && c.node > 0 && dead[c.owner-1].has(c.client) {
+			n++
 		}
 	}
 	return n
