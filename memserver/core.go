@@ -106,8 +106,8 @@ func (c *core) start() error {
 	return nil
 }
 
-// connect gives a client a token for one connection of p, its lease, and the current epoch. The token is made under the ledger's lock, so that it is made
-// either before the client is fenced or its index evicted, and voided with the others, or not at all.
+// connect gives a client a token for one connection of p, its lease, and the current epoch. The token is made under the ledger's lock, so
+// that it is made either before the client is fenced or its index evicted, and voided with the others, or not at all.
 func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, epoch uint64, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	const tries = 3 // the index may be evicted and admitted again meanwhile
