@@ -187,7 +187,7 @@ func (x *machine) Evict(t *rapid.T) {
 }
 
 func (x *machine) Allocate(t *rapid.T) {
-	identity, client, node := anIndex(t), uint16(rapid.IntRange(0, 3).Draw(t, "client")), aNode(t)
+	identity, client, node := anIndex(t), anOwner(t), aNode(t)
 	n, err := x.l.Allocate(identity, client, node)
 	m, i := x.m, x.m.indexes[identity]
 	switch {
@@ -214,6 +214,11 @@ func (x *machine) Allocate(t *rapid.T) {
 	}
 }
 
+// anOwner is mostly a client that may have chunks.
+func anOwner(t *rapid.T) uint16 {
+	return rapid.SampledFrom([]uint16{1, 2, 300, 65533, 3, 0}).Draw(t, "client")
+}
+
 // aNode is a size of nodes; mostly one that a chunk can have, and not always said.
 func aNode(t *rapid.T) uint32 {
 	return rapid.SampledFrom([]uint32{1024, 1024, 1024, 64, 64, 0, 1 << 20, 1<<20 + 1}).Draw(t, "node bytes")
@@ -226,7 +231,7 @@ func (m *model) orphan(c modelChunk, identity string) bool {
 }
 
 func (x *machine) Adopt(t *rapid.T) {
-	identity, client, node := anIndex(t), uint16(rapid.IntRange(0, 5).Draw(t, "client")), aNode(t)
+	identity, client, node := anIndex(t), anOwner(t), aNode(t)
 	n, err := x.l.Adopt(identity, client, node)
 	m, i := x.m, x.m.indexes[identity]
 	switch {
