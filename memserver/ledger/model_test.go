@@ -578,3 +578,21 @@ func TestManyClientsAreFewBytes(t *testing.T) {
 		t.Errorf("read again: %v", err)
 	}
 }
+
+func TestClientSet(t *testing.T) {
+	ended := map[uint16]bool{1: true, 63: true, 64: true, 300: true, 65534: true}
+	p := &place{}
+	for id := range uint16(NoClient) {
+		p.clients = append(p.clients, client{id: id, state: clientFencing})
+		if ended[id] {
+			p.clients[id].state = clientFenced
+		}
+	}
+	var s clientSet
+	p.dead(&s)
+	for id := range uint16(NoClient) {
+		if s.has(id) != ended[id] {
+			t.Errorf("client %d is in the set: %v", id, s.has(id))
+		}
+	}
+}
