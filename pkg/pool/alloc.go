@@ -96,10 +96,22 @@ func (a *allocator) cut(c *class, i int) (Addr, error) {
 			return Nil, fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
 		}
 		*s = span{next: off, end: off + srv.grant.ChunkBytes}
+		a.stock(c, i)
 	}
 	addr := NewAddr(srv.id, s.next)
 	s.next += uint64(c.size)
 	return addr, nil
+}
+
+// stock puts aside what rewrites need of places for images on server i, so that a pool that is full later does not lack them: they are what
+// makes room.
+func (a *allocator) stock(c *class, i int) {
+	s, images := &c.chunk[i], a.imagesOf(i, c.size)
+	for images.made < maxChanges+1 && s.end-s.next > 2*uint64(c.size) {
+		images.free = append(images.free, NewAddr(a.pool.servers[i].id, s.next))
+		images.made++
+		s.next += uint64(c.size)
+	}
 }
 
 // Free gives a node back, for this client to use again as a node of the same size. Nobody may be able to find it any more, but stale

@@ -79,6 +79,60 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if err != nil {
 		return err
 	}
+	for range maxLinks {
+		main, err := s.lockOnce(&l, a, node)
+		if err != nil {
+			return err
+		}
+		if main == Nil {
+			l.held = true
+			s.lock = l
+			return nil
+		}
+		if err := s.repairMain(&l, main, node); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("lock node %v: its holders died %d times meanwhile: %w", a, maxLinks, ErrTimeout)
+}
+
+// maxLinks is how often Lock finds that it has to repair another lock first.
+const maxLinks = 16
+
+// TryLock is Lock if nobody holds the lock and there is nothing to repair; else it returns false, after at most one round trip. A session that
+// holds no lock may use it while its goroutine holds another session's lock, as it never waits.
+func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
+	if s.lock.held || s.queued != 0 {
+		panic("pool: TryLock with a lock held or requests queued")
+	}
+	l, err := s.pool.lockOf(a)
+	if err != nil {
+		return false, err
+	}
+	srv := s.pool.servers[l.server]
+	if !srv.local.try(l.index) {
+		return false, nil
+	}
+	s.queueTo(l.server, s.take(&l, 0, 0))
+	s.Read(a, node)
+	if err := s.Post(); err != nil {
+		srv.local.release(l.index, false)
+		return false, s.died(err)
+	}
+	old := binary.NativeEndian.Uint64(s.old)
+	got := old>>l.shift&lockMask == 0 && (srv.caps.MaskedAtomics || old == 0)
+	if !got {
+		srv.local.release(l.index, false)
+		return false, nil
+	}
+	l.held = true
+	s.lock = l
+	return true, nil
+}
+
+// lockOnce is Lock, but returns a node whose lock has to be repaired first, if there is one; lock l is then this client's, and
+// locally this session's.
+func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) {
 	srv := s.pool.servers[l.server]
 	global, ok := false, srv.local.try(l.index)
 	if !ok {
@@ -89,45 +143,49 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		if late == nil { // its clock and that of the wait are not quite the same
 			late = ErrTimeout
 		}
-		return fmt.Errorf("lock node %v, which another session of this client holds: %w", a, late)
+		return Nil, fmt.Errorf("lock node %v, which another session of this client holds: %w", a, late)
 	}
 	if global {
 		s.Read(a, node)
 		err = s.Post()
 	} else {
-		err = s.lockGlobal(&l, a, node)
+		main, err = s.lockGlobal(l, a, node)
 	}
 	if s.broken != nil { // the request failed on the way: the global lock may be this client's for ever
 		srv.local.release(l.index, false)
-		return s.died(err)
+		return Nil, s.died(err)
 	}
 	if err != nil {
 		srv.local.release(l.index, false)
-		return err
 	}
-	l.held = true
-	s.lock = l
-	return nil
+	return main, err
+}
+
+// take is the request that turns lock l from free or Repair to this client's, if the word is known where there are no masked atomics.
+func (s *Session) take(l *lock, known, from uint64) verbs.Request {
+	const mask = uint64(lockMask)
+	me := uint64(s.pool.client)
+	r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
+		Compare: known, Swap: known&^(mask<<l.shift) | me<<l.shift}
+	if s.pool.servers[l.server].caps.MaskedAtomics {
+		r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, from<<l.shift, me<<l.shift
+		r.CompareMask, r.SwapMask = mask<<l.shift, mask<<l.shift
+	}
+	return r
 }
 
 // lockGlobal gets the global lock and the node in the same round trip; two or more if the lock has to be repaired.
-func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
+func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error) {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
 	masked := s.pool.servers[l.server].caps.MaskedAtomics
 	var known uint64  // the word as last seen
 	from := uint64(0) // the lock in it: free or Repair
 	for try := 0; ; try++ {
-		r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
-			Compare: known, Swap: known&^(mask<<l.shift) | me<<l.shift}
-		if masked {
-			r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, from<<l.shift, me<<l.shift
-			r.CompareMask, r.SwapMask = mask<<l.shift, mask<<l.shift
-		}
-		s.queueTo(l.server, r)
+		s.queueTo(l.server, s.take(l, known, from))
 		s.Read(a, node)
 		if err := s.Post(); err != nil {
-			return err
+			return Nil, err
 		}
 		old := binary.NativeEndian.Uint64(s.old)
 		holder := old >> l.shift & mask
@@ -136,37 +194,37 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) error {
 			if from == Repair {
 				return s.takeOver(l, a, node)
 			}
-			return nil
+			return Nil, nil
 		case holder == 0 || holder == Repair: // or only the neighbours in the word changed
 			known, from = old, holder
 			if late := s.Overdue(); late != nil {
-				return fmt.Errorf("lock node %v, whose lock word does not come to rest: %w", a, late)
+				return Nil, fmt.Errorf("lock node %v, whose lock word does not come to rest: %w", a, late)
 			}
 			continue
 		case holder == me:
 			// Sessions of this client that want the lock stand in the local queue, so it is one's that died.
-			return s.died(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
+			return Nil, s.died(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
 		}
 		known, from = old&^(mask<<l.shift), 0
 		s.conflicts.Add(1)
 		if late := s.Overdue(); late != nil {
-			return fmt.Errorf("lock node %v, which client %d holds: %w", a, holder, late)
+			return Nil, fmt.Errorf("lock node %v, which client %d holds: %w", a, holder, late)
 		}
 		s.backOff(try)
 	}
 }
 
 // takeOver repairs what is under lock l, which was taken from a fenced client, and reads the node.
-func (s *Session) takeOver(l *lock, a Addr, node []byte) error {
-	err := s.repair(l, node)
-	if err == nil {
+func (s *Session) takeOver(l *lock, a Addr, node []byte) (main Addr, err error) {
+	main, err = s.repair(l, node)
+	if err == nil && main == Nil {
 		s.Read(a, node)
 		err = s.Post()
 	}
 	if err != nil && s.broken == nil {
 		s.broken = err // the lock is this client's, and what is under it is damaged
 	}
-	return err
+	return main, err
 }
 
 // backOff waits a little: at first it only lets others run, then it sleeps ever longer, up to a millisecond.
@@ -231,15 +289,19 @@ func (s *Session) postOthers(keep int) error {
 	return err
 }
 
+// turn is the request that turns lock l, which is this client's, to free or Repair.
+func (s *Session) turn(l *lock, to uint64) verbs.Request {
+	me := uint64(s.pool.client)
+	if !s.pool.servers[l.server].caps.MaskedAtomics {
+		return verbs.Request{Op: verbs.FetchAdd, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old, Add: (to - me) << l.shift}
+	}
+	return verbs.Request{Op: verbs.MaskedCompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
+		Compare: me << l.shift, Swap: to << l.shift, CompareMask: lockMask << l.shift, SwapMask: lockMask << l.shift}
+}
+
 // releaseGlobal posts what is queued and, behind it, the release.
 func (s *Session) releaseGlobal(l *lock) error {
-	me := uint64(s.pool.client) << l.shift
-	r := verbs.Request{Op: verbs.FetchAdd, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old, Add: -me}
-	if s.pool.servers[l.server].caps.MaskedAtomics {
-		r = verbs.Request{Op: verbs.MaskedCompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
-			Compare: me, Swap: 0, CompareMask: lockMask << l.shift, SwapMask: lockMask << l.shift}
-	}
-	s.queueTo(l.server, r)
+	s.queueTo(l.server, s.turn(l, 0))
 	if err := s.Post(); err != nil {
 		return err
 	}

@@ -30,11 +30,48 @@ import (
 //	offset  size  field
 //	0       8     address of the image; 0 = there is nothing to repair
 //	8       8     address of the node
-//	16      4     length of the image
+//	16      3     length of the image
+//	19      1     kind: 0 Rewrite; 1 and 2 RewriteAll (bundle.go)
 //	20      4     CRC-32C of the image
 //	24      4     CRC-32C of bytes 0 to 24
 //	28      4     zero
 const repairBytes = 32
+
+// Kinds of repair records.
+const (
+	recordRewrite = iota
+	recordBundle
+	recordLink
+)
+
+// record is a decoded repair record.
+type record struct {
+	kind        byte
+	image, node Addr
+	length      int
+	sum         uint32
+}
+
+// recordFor is the record of a change of node to image, which is at place.
+func recordFor(kind byte, place, node Addr, image []byte) record {
+	return record{kind, place, node, len(image), crc32.Checksum(image, castagnoli)}
+}
+
+func (r *record) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b[0:], uint64(r.image))
+	binary.LittleEndian.PutUint64(b[8:], uint64(r.node))
+	binary.LittleEndian.PutUint32(b[16:], uint32(r.length)|uint32(r.kind)<<24)
+	binary.LittleEndian.PutUint32(b[20:], r.sum)
+	binary.LittleEndian.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
+}
+
+// decode says whether b verifies.
+func (r *record) decode(b []byte) bool {
+	r.image, r.node = Addr(binary.LittleEndian.Uint64(b)), Addr(binary.LittleEndian.Uint64(b[8:]))
+	r.length, r.kind = int(binary.LittleEndian.Uint32(b[16:])&(1<<24-1)), b[19]
+	r.sum = binary.LittleEndian.Uint32(b[20:])
+	return binary.LittleEndian.Uint32(b[24:]) == crc32.Checksum(b[:24], castagnoli)
+}
 
 // recordOf is where the repair record of a lock lies.
 func (p *Pool) recordOf(l *lock) Addr {
@@ -136,15 +173,11 @@ func (s *Session) Rewrite(a Addr, image []byte) {
 	if s.image == Nil || len(image) > s.imageBytes {
 		panic(fmt.Sprintf("pool: rewrite of node %v with %d bytes, %d were reserved", a, len(image), s.imageBytes))
 	}
-	r := s.record
-	binary.LittleEndian.PutUint64(r[0:], uint64(s.image))
-	binary.LittleEndian.PutUint64(r[8:], uint64(a))
-	binary.LittleEndian.PutUint32(r[16:], uint32(len(image)))
-	binary.LittleEndian.PutUint32(r[20:], crc32.Checksum(image, castagnoli))
-	binary.LittleEndian.PutUint32(r[24:], crc32.Checksum(r[:24], castagnoli))
+	r := recordFor(recordRewrite, s.image, a, image)
+	r.encode(s.record)
 	record := s.pool.recordOf(&s.lock)
 	s.Write(s.image, image)
-	s.Write(record, r)
+	s.Write(record, s.record)
 	s.Write(a, image)
 	s.Write(record, s.zero)
 }
@@ -158,63 +191,86 @@ func (s *Session) doneRewriting(server int) {
 }
 
 // repair brings to an end what the fenced holder of lock l, which this session took from it, may have left half done. node is room for
-// a part of an image.
-func (s *Session) repair(l *lock, node []byte) error {
-	record := s.pool.recordOf(l)
-	s.Read(record, s.record)
+// a part of an image. If another lock has to be repaired first, main is a node under that one, and nothing was done.
+func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
+	at := s.pool.recordOf(l)
+	s.Read(at, s.record)
 	if err := s.Post(); err != nil {
-		return err
+		return Nil, err
 	}
-	r := s.record
-	image, target := Addr(binary.LittleEndian.Uint64(r)), Addr(binary.LittleEndian.Uint64(r[8:]))
-	length, sum := int(binary.LittleEndian.Uint32(r[16:])), binary.LittleEndian.Uint32(r[20:])
-	if image == Nil {
-		return nil
+	var r record
+	whole := r.decode(s.record)
+	if r.image == Nil {
+		return Nil, nil
 	}
-	if binary.LittleEndian.Uint32(r[24:]) == crc32.Checksum(r[:24], castagnoli) {
-		done, err := s.redo(l, image, target, length, sum, node)
+	if whole {
+		if r.kind == recordLink && s.resolved != linkOf(l, &r) {
+			return r.node, nil
+		}
+		done, err := s.redo(l, &r, node)
 		if err != nil {
-			return fmt.Errorf("repair record %v: %w", record, err)
+			return Nil, fmt.Errorf("repair record %v: %w", at, err)
 		}
 		if done {
 			s.pool.repaired.Add(1)
 		}
 	}
 	// Else the record itself was cut short, and the node was not touched.
-	s.Write(record, s.zero)
-	return s.Post()
+	s.Write(at, s.zero)
+	return Nil, s.Post()
 }
 
-// redo writes an image over its node, in parts of the size of room. Nobody else writes either of them. done is false if the record turns out to
+// redo makes the change that a record says. done is false if there is none to make.
+func (s *Session) redo(l *lock, r *record, room []byte) (done bool, err error) {
+	switch r.kind {
+	case recordRewrite:
+		if done, err = s.verifyImage(r, room); done {
+			err = s.copyImage(r, room)
+		}
+	case recordBundle:
+		done, err = s.redoBundle(r, room)
+	}
+	if err != nil {
+		return false, err
+	}
+	if of, err := s.pool.lockOf(r.node); done && (err != nil || of.server != l.server || of.index != l.index) {
+		return false, fmt.Errorf("it names node %v, which is not under this lock: %w", r.node, ErrFormat)
+	}
+	return done, nil
+}
+
+// verifyImage reads the image of a record, in parts of the size of room. It does not match if the record turns out to
 // have been cut short after all: an earlier record of the same node and image place comes to life again with its first word,
 // while the others of the new one are still missing. The image is the new one by then, so its checksum is not the old one's.
-func (s *Session) redo(l *lock, image, target Addr, length int, sum uint32, room []byte) (done bool, err error) {
-	of, err := s.pool.lockOf(target)
-	if err != nil || of.server != l.server || of.index != l.index || image.Server() != target.Server() {
-		return false, fmt.Errorf("it names node %v, which is not under this lock: %w", target, ErrFormat)
-	}
+func (s *Session) verifyImage(r *record, room []byte) (matches bool, err error) {
 	var have uint32
-	for pass := range 2 { // first all of it is verified
-		for at := 0; at < length; at += len(room) {
-			part := room[:min(len(room), length-at)]
-			s.Read(image+Addr(at), part)
-			if err := s.Post(); err != nil {
-				return false, err
-			}
-			if pass == 0 {
-				have = crc32.Update(have, castagnoli, part)
-				continue
-			}
-			s.Write(target+Addr(at), part)
-			if err := s.Post(); err != nil {
-				return false, err
-			}
+	err = s.eachPart(r, room, func(_ int, part []byte) error {
+		have = crc32.Update(have, castagnoli, part)
+		return nil
+	})
+	return have == r.sum, err
+}
+
+// copyImage writes an image over its node, in parts of the size of room. Nobody else writes either of them.
+func (s *Session) copyImage(r *record, room []byte) error {
+	return s.eachPart(r, room, func(at int, part []byte) error {
+		s.Write(r.node+Addr(at), part)
+		return s.Post()
+	})
+}
+
+func (s *Session) eachPart(r *record, room []byte, do func(at int, part []byte) error) error {
+	for at := 0; at < r.length; at += len(room) {
+		part := room[:min(len(room), r.length-at)]
+		s.Read(r.image+Addr(at), part)
+		if err := s.Post(); err != nil {
+			return err
 		}
-		if have != sum {
-			return false, nil
+		if err := do(at, part); err != nil {
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // Repaired is how many half-made changes of fenced clients this client has brought to their end.

@@ -34,6 +34,8 @@ type Session struct {
 	old       []byte        // 8 bytes: old value of a lock word
 	word      []byte        // 8 bytes: old value of another atomic
 	record    []byte        // of a lock's repair
+	list      []byte        // of RewriteAll
+	resolved  link          // under a lock that is about to be taken again; see repairMain
 	zero      []byte        // 8 bytes
 	conflicts atomic.Uint64 // counted for others to read
 }
@@ -53,7 +55,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int
-	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.zero, 8}} {
+	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8}} {
 		if err == nil {
 			*b.buffer, err = s.Buffer(b.size)
 		}
