@@ -114,6 +114,9 @@ func (a *allocator) stock(c *class, i int) {
 	}
 }
 
+// Retire gives a node back that others may still look at.
+func (p *Pool) Retire(addr Addr, size int) {}
+
 // Free gives a node back, for this client to use again as a node of the same size. Nobody may be able to find it any more, but stale
 // readers may still look at it.
 func (p *Pool) Free(addr Addr, size int) {

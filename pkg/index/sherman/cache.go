@@ -97,6 +97,9 @@ func (c *cache) evict(set []place) int {
 
 // drop forgets n, if it is still what is kept.
 func (c *cache) drop(n *inner) {
+	if n == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	set := c.set(n.addr)

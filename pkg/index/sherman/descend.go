@@ -2,6 +2,7 @@ package sherman
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -66,17 +67,32 @@ func (s *session) renewRoot(known *rootRef) (changed bool, err error) {
 // that level only; level must not be above the root's.
 //
 // Whatever was cached may be old. A node that has split holds less than a copy of its parent says, and then its right sibling is followed
-// (B-link); nodes are never removed and lower fences never change, so nobody is led too far to the right.
+// (B-link); a copy that does not reach far enough is read again first, since the node may have got what its sibling had. A node that was merged into its left sibling says so: then the copy that led there is dropped, and the descent begins anew.
+// Lower fences never change, so nobody is led too far to the right.
 func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 	root := s.t.root.Load()
 	p := path{addr: root.addr}
+	var from *inner // the copy that p.addr is from
 	hops := 0
 	for l := root.level; l > level; {
 		n, cached, err := s.inner(p.addr, l)
+		if err == errDead {
+			s.t.cache.drop(from)
+			if err = s.again(p.addr); err == nil {
+				root, hops = s.t.root.Load(), 0
+				p, l = path{addr: root.addr}, root.level
+				continue
+			}
+		}
 		if err != nil {
 			return p, err
 		}
+		from = n
 		if n.beyond(key, at) {
+			if cached {
+				s.t.cache.drop(n) // it may have been merged with its sibling since
+				continue
+			}
 			hops++
 			if err := s.stale(&p, root, hops); err != nil {
 				return p, err
@@ -136,6 +152,21 @@ func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 	return err
 }
 
+// errDead is returned where a node is dead: whatever led there is old.
+var errDead = errors.New("node was merged into its left sibling")
+
+// lost goes on from a dead leaf: what led there is dropped, and p found anew.
+func (s *session) lost(p *path, key []byte) error {
+	if p.parent != nil {
+		s.t.cache.drop(p.parent)
+	}
+	err := s.again(p.addr)
+	if err == nil {
+		*p, err = s.descend(key, holding, 0)
+	}
+	return err
+}
+
 // inner is the inner node at a: from the cache, or read.
 func (s *session) inner(a pool.Addr, level uint8) (n *inner, cached bool, err error) {
 	if n := s.t.cache.get(a); n != nil && n.level == level {
@@ -146,7 +177,7 @@ func (s *session) inner(a pool.Addr, level uint8) (n *inner, cached bool, err er
 	return n, false, err
 }
 
-// readInner reads the inner node at a and keeps it in the cache.
+// readInner reads the inner node at a and keeps it in the cache. errDead: it is dead.
 func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 	for {
 		if err := s.read(a, s.node); err != nil {
@@ -158,6 +189,9 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 			}
 			s.t.cache.put(n)
 			return n, nil
+		}
+		if isDead(a, s.node) {
+			return nil, errDead
 		}
 		if err := s.again(a); err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ import (
 //	0       4     version of the node: changed by every rewrite, random for a new node
 //	4       4     CRC-32C of the unit from offset 8 on: of a leaf the header, of an inner node the whole node
 //	8       1     level: 0 is a leaf
-//	9       1     flags: bit 0 rightmost (no upper bound, no sibling), bit 7 always set
+//	9       1     flags: bit 0 rightmost (no upper bound, no sibling), bit 1 dead, bit 7 always set
 //	10      2     count: of a leaf's slots, of an inner node's children
 //	12      2     length of the low fence
 //	14      2     length of the high fence
@@ -21,6 +21,8 @@ import (
 //	24      ...   low fence, high fence, zeros up to a multiple of 8
 //
 // A node holds the keys k with low fence <= k < high fence. The fences of an index of uint64 keys always have 8 bytes.
+//
+// A dead node, whose content its left sibling has, is a header without fences, count and sibling, and nothing else.
 const (
 	atVersion = 0
 	atCheck   = 4
@@ -34,6 +36,7 @@ const (
 	headerFixed = 24
 
 	flagRightmost = 1 << 0
+	flagDead      = 1 << 1
 	flagNode      = 1 << 7 // so that zeroed memory is no node
 )
 
@@ -86,6 +89,20 @@ func (h *header) encode(b []byte) {
 	n += copy(b[n:], h.high)
 	h.end = roundUp(n)
 	clear(b[n:h.end])
+}
+
+// isDead says whether b is what a merge left of the node at a.
+func isDead(a pool.Addr, b []byte) bool {
+	return b[atFlags] == flagNode|flagDead && verifyUnit(b, headerFixed, a, binary.LittleEndian.Uint32(b))
+}
+
+// buildDead makes the image of a dead node in b and returns how long it is.
+func buildDead(b []byte, a pool.Addr, level uint8, version uint32) int {
+	clear(b[:headerFixed])
+	binary.LittleEndian.PutUint32(b, version)
+	b[atLevel], b[atFlags] = level, flagNode|flagDead
+	sealUnit(b, headerFixed, a, version)
+	return headerFixed
 }
 
 // sealUnit writes the CRC of the unit that ends at end; verifyUnit checks it.

@@ -40,29 +40,38 @@ type inner struct {
 
 const childBytes = 8
 
+// unitEnd is where the unit of a header ends: that of an inner node is the whole node. Where b makes no sense it is the header's end.
+func unitEnd(l *layout, h *header, b []byte) int {
+	if h.level == 0 || h.count == 0 {
+		return h.end
+	}
+	at := h.end + childBytes*h.count
+	if l.uint64Keys {
+		at += 8 * (h.count - 1)
+	} else {
+		at += 2 * (h.count - 1)
+		if h.count > 1 && at <= len(b) {
+			at += int(binary.LittleEndian.Uint16(b[at-2:]))
+		}
+	}
+	if at > len(b) {
+		return h.end
+	}
+	return at
+}
+
 // decodeInner decodes b, which may be any bytes; nil if they are no inner node of address a, or torn. The node is a copy.
 func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	var h header
 	if !h.decode(b, l) || h.level == 0 || h.count == 0 {
 		return nil
 	}
-	at := h.end + childBytes*h.count
-	ends := at
-	sepBytes := 8
-	if !l.uint64Keys {
-		sepBytes = 2
-	}
-	at += sepBytes * (h.count - 1)
-	if at > len(b) {
+	end := unitEnd(l, &h, b)
+	if !verifyUnit(b, end, a, h.version) || end == h.end {
 		return nil
 	}
-	end := at
-	if !l.uint64Keys && h.count > 1 {
-		end += int(binary.LittleEndian.Uint16(b[at-2:]))
-	}
-	if end > len(b) || !verifyUnit(b, end, a, h.version) {
-		return nil
-	}
+	ends := h.end + childBytes*h.count
+	at := ends + 2*(h.count-1)
 	n := &inner{addr: a, version: h.version, level: h.level, rightmost: h.rightmost, sibling: h.sibling,
 		low: bytes.Clone(h.low), high: bytes.Clone(h.high), children: make([]pool.Addr, h.count)}
 	for i := range n.children {
@@ -208,6 +217,19 @@ func (d *draft) insert(i int, sep []byte, child pool.Addr) {
 	d.children = append(d.children, pool.Nil)
 	copy(d.children[i+2:], d.children[i+1:])
 	d.children[i+1] = child
+}
+
+// remove takes child i, which is not the first, and the separator before it away.
+func (d *draft) remove(i int) {
+	d.seps = append(d.seps[:i-1], d.seps[i:]...)
+	d.children = append(d.children[:i], d.children[i+1:]...)
+}
+
+// join appends what its right sibling holds.
+func (d *draft) join(right *draft) {
+	d.seps = append(append(d.seps, right.low), right.seps...)
+	d.children = append(d.children, right.children...)
+	d.high, d.rightmost, d.sibling = right.high, right.rightmost, right.sibling
 }
 
 func (d *draft) prefix() int {

@@ -25,6 +25,16 @@ func loadOf(items []item) (d load) {
 	return d
 }
 
+// load is what is in the leaf.
+func (l *leaf) load() (d load) {
+	for i := range l.count {
+		if n := slotLength(l.slot(i)); n != 0 {
+			d.add(n)
+		}
+	}
+	return d
+}
+
 // used is what slots and entries take of a leaf.
 func (d *load) used() int { return slotBytes*d.count + d.bytes }
 

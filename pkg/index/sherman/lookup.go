@@ -40,11 +40,16 @@ func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 			}
 			_, e, o = l.find(key, fp)
 		}
-		switch o {
-		case present:
+		switch {
+		case o == torn && isDead(p.addr, s.node):
+			if err := s.lost(&p, key); err != nil {
+				return dst, s.explain("look up", err)
+			}
+			continue
+		case o == present:
 			_, value, _ := s.lay.pair(e)
 			return append(dst, value...), nil
-		case absent:
+		case o == absent:
 			return dst, index.ErrNotFound
 		}
 		if err := s.again(p.addr); err != nil {
@@ -65,9 +70,12 @@ func (s *session) explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then.
+// leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then. errDead: it is dead.
 func (s *session) leafAt(l *leaf, a pool.Addr) error {
 	if !l.open(s.lay, a, s.node) {
+		if isDead(a, s.node) {
+			return errDead
+		}
 		return fmt.Errorf("leaf %v does not verify under its lock: %w", a, index.ErrFormat)
 	}
 	return nil

@@ -109,6 +109,18 @@ func (p *pairs) sort() {
 	}
 }
 
+// resort computes what sorting goes by anew, for a leaf with header h, and sorts.
+func (p *pairs) resort(h *header) {
+	p.skip = 0
+	if !p.lay.uint64Keys && !h.rightmost {
+		p.skip = commonPrefix(h.low, h.high)
+	}
+	for i := range p.list {
+		p.list[i].prefix = prefixOf(p.key(i)[p.skip:])
+	}
+	p.sort()
+}
+
 func (p *pairs) less(a, b item) bool {
 	if a.prefix != b.prefix || p.lay.uint64Keys {
 		return a.prefix < b.prefix

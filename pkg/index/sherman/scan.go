@@ -100,6 +100,12 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 		}
 		addr := sc.addrs[sc.next]
 		if !l.open(s.lay, addr, s.ring[sc.next]) {
+			if isDead(addr, s.ring[sc.next]) {
+				if err := s.descendAgain(sc, addr); err != nil {
+					return err
+				}
+				continue
+			}
 			if err := s.readOnce(sc, addr); err != nil {
 				return err
 			}
@@ -114,11 +120,7 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 			continue
 		case l.before(sc.cursor, sc.side):
 			// The leaf before it has split: what comes next is missing among those that were read.
-			if sc.p.parent != nil {
-				s.t.cache.drop(sc.p.parent)
-			}
-			sc.next = sc.n
-			if err := s.again(addr); err != nil {
+			if err := s.descendAgain(sc, addr); err != nil {
 				return err
 			}
 			continue
@@ -169,6 +171,15 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 	}
 	s.pause()
 	return nil
+}
+
+// descendAgain lets the scan go on from the root: what led to the leaf at a is old.
+func (s *session) descendAgain(sc *scan, a pool.Addr) error {
+	if sc.p.parent != nil {
+		s.t.cache.drop(sc.p.parent)
+	}
+	sc.next, sc.hops = sc.n, 0
+	return s.again(a)
 }
 
 // readOnce reads the leaf that is next in the ring again, which was torn.

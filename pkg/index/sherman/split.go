@@ -1,6 +1,7 @@
 package sherman
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -89,6 +90,12 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			return err
 		}
 		n, err := s.lockInner(p, sep, level)
+		if err == errDead {
+			err = s.again(p.addr)
+			if err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -100,13 +107,19 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 	}
 }
 
-// lockInner takes the lock of the node of a level that holds sep, starting at p.
+// lockInner takes the lock of the node of a level that holds sep, starting at p. errDead: p leads to a dead node.
 func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 	for {
 		if err := s.lock(p.addr); err != nil {
 			return nil, err
 		}
 		n := decodeInner(s.lay, p.addr, s.node)
+		if n == nil && isDead(p.addr, s.node) {
+			if p.parent != nil {
+				s.t.cache.drop(p.parent)
+			}
+			return nil, s.unlock(errDead)
+		}
 		if n == nil || n.level != level {
 			return nil, s.unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
@@ -123,15 +136,40 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 	}
 }
 
-// addChild inserts sep and child into the locked node n and gives the lock up. If n had to be split, more is true, and its new
+// lives says whether the node at a, of a level, begins at low and is not dead. The caller has the lock of the parent that it belongs to, so this
+// stays true: a node dies under that lock. Somebody who links a node that its splitter has linked long ago could else link a dead one.
+func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
+	for {
+		if err := s.read(a, s.node); err != nil {
+			return false, err
+		}
+		var h header
+		switch {
+		case isDead(a, s.node):
+			return false, nil
+		case h.decode(s.node, s.lay) && h.level == level && verifyUnit(s.node, unitEnd(s.lay, &h, s.node), a, h.version):
+			return bytes.Equal(h.low, low), nil
+		}
+		s.count.retries++
+		if late := s.ps.Overdue(); late != nil {
+			return false, fmt.Errorf("node %v does not come to rest: %w", a, late)
+		}
+		s.t.env.Yield()
+	}
+}
+
+// addChild inserts sep and child into the locked node n, if child lives, and gives the lock up. If n had to be split, more is true, and its new
 // sibling to, from up on, must be made known one level higher.
 //
-// Requests: rewrite of n as one unit under its next version, release. With a split, WRITE of the right sibling before them, as in
+// Requests: READ of the child; rewrite of n as one unit under its next version, release. With a split, WRITE of the right sibling before them, as in
 // splitLeaf.
 func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up []byte, to pool.Addr, err error) {
 	i := n.child(s.lay, sep)
 	if n.children[i] == child {
 		return false, nil, 0, s.unlock(nil) // somebody else was here
+	}
+	if lives, err := s.lives(child, n.level-1, sep); err != nil || !lives {
+		return false, nil, 0, s.unlock(err)
 	}
 	if err := s.ps.ReserveRewrite(n.addr, s.lay.nodeBytes); err != nil {
 		return false, nil, 0, s.unlock(failure(err, false))

@@ -39,6 +39,8 @@ type tree struct {
 	ended    tallies
 	closed   bool
 	sessions int // ever made
+	merger   *merger
+	merges   atomic.Uint64 // nodes that were merged into their left siblings
 }
 
 // rootRef is the root as last read. It may be old: it then still leads to every key by way of siblings.
@@ -190,5 +192,8 @@ func (t *tree) Close() error {
 		return fmt.Errorf("close a sherman index: %d sessions are open", n)
 	}
 	t.closed = true
+	if t.merger != nil {
+		return t.merger.close()
+	}
 	return nil
 }

@@ -77,7 +77,14 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 			return err
 		}
 		if err := s.leafAt(l, p.addr); err != nil {
-			return s.unlock(err)
+			if err = s.unlock(err); err != errDead {
+				return err
+			}
+			if err := s.lost(&p, key); err != nil {
+				return err
+			}
+			hops = 0
+			continue
 		}
 		if !l.above(key) {
 			if invariants.Enabled {
@@ -130,6 +137,11 @@ func (s *session) Delete(key []byte) error {
 	}
 	if err := s.clearSlot(&l, i); err != nil {
 		return fmt.Errorf("delete: %w", err)
+	}
+	if d := l.load(); d.used() < s.lay.nodeBytes/underfull {
+		if err := s.tidy(key, l.addr, d); err != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,286 @@
+package sherman
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Merging. The paper has none. A node that has become underfull is merged with a neighbour of the same parent: the left one of the two takes
+// what both have, the right one dies, and the parent forgets it. The three change together (pool.RewriteAll), under the locks of all three; the
+// parent's is taken first, and the others only if nobody has them, so nobody who holds a lock waits for another one.
+//
+// What others see, in the order of the changes:
+//
+//  1. the left node's next version: it holds what both held. The right node holds its part still, and the same, as its lock is taken: a
+//     reader may take a key from either.
+//  2. the parent's next version: it leads to the left node only.
+//  3. the right node is dead. Whoever was led to it by an old copy of the parent, or of the left node, descends again. Until then the
+//     left node cannot be changed, so what was read from the right one before was current.
+//
+// A client that dies in between leaves locks to repair, by which all three change or none.
+
+const (
+	underfull = 4 // a node is underfull when less than one in so many of its bytes is in use
+	tryMerge  = 4 // one in so many deletes from an underfull leaf looks for a neighbour
+)
+
+// mayFill is how much of room a merged node may have in use: less than all, so that it does not split again at once. All that has to be
+// if one of the two is empty.
+func mayFill(room int, empty bool) int {
+	if empty {
+		return room - room/16
+	}
+	return room - room/4
+}
+
+// merger is what a client needs to merge nodes: one of its sessions at a time uses it.
+type merger struct {
+	busy        bool // guarded by tree.mu
+	left, right *pool.Session
+	node        [2][]byte // of left and right: the nodes under their locks
+	image       [2][]byte
+	both        []byte // the bytes of both leaves
+	pairs       pairs
+}
+
+// merger lets the caller be the one who merges; nil if another session does.
+func (t *tree) takeMerger() (*merger, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.merger == nil {
+		m := &merger{both: make([]byte, 2*t.lay.nodeBytes)}
+		for i, s := range []**pool.Session{&m.left, &m.right} {
+			var err error
+			if *s, err = t.pool.NewSession(2 * t.lay.nodeBytes); err == nil {
+				m.node[i], err = (*s).Buffer(t.lay.nodeBytes)
+			}
+			if err == nil {
+				m.image[i], err = (*s).Buffer(t.lay.nodeBytes)
+			}
+			if err != nil {
+				return nil, errors.Join(err, m.close())
+			}
+		}
+		t.merger = m
+	}
+	if t.merger.busy {
+		return nil, nil
+	}
+	t.merger.busy = true
+	return t.merger, nil
+}
+
+func (t *tree) giveMerger(m *merger) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m.busy = false
+}
+
+func (m *merger) close() error {
+	var errs []error
+	for _, s := range []*pool.Session{m.left, m.right} {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tidy merges the leaf at a, which holds key and d, with a neighbour if that has room, and then perhaps its parent, and so on. No lock is
+// held before or after. The operation is done: only errors that the session does not survive are returned.
+func (s *session) tidy(key []byte, a pool.Addr, d load) error {
+	if d.count > 0 && s.t.env.Uint64()%tryMerge != 0 {
+		return nil
+	}
+	err := s.mergeUp(key, a, d)
+	if s.ps.Err() != nil {
+		return fmt.Errorf("the change is made, but a merge failed: %w: %w", index.ErrUnknown, err)
+	}
+	return nil
+}
+
+func (s *session) mergeUp(key []byte, a pool.Addr, d load) error {
+	p, err := s.descend(key, holding, 0)
+	if err != nil || p.parent == nil || p.addr != a {
+		return err
+	}
+	ok, err := s.roomBeside(p.parent, p.child, d)
+	if err != nil || !ok {
+		return err
+	}
+	m, err := s.t.takeMerger()
+	if m == nil || err != nil {
+		return failure(err, false)
+	}
+	defer s.t.giveMerger(m)
+	key = append([]byte(nil), key...)
+	for level := uint8(0); ; level++ {
+		more, err := s.merge(m, level, key)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// roomBeside says whether a neighbour of child i of n, which holds d, seems to have room for it. It takes no lock.
+func (s *session) roomBeside(n *inner, i int, d load) (bool, error) {
+	for _, j := range []int{i + 1, i - 1} {
+		if j < 0 || j >= len(n.children) {
+			continue
+		}
+		if err := s.read(n.children[j], s.node); err != nil {
+			return false, err
+		}
+		var l leaf
+		if !l.open(s.lay, n.children[j], s.node) {
+			continue
+		}
+		beside := l.load()
+		beside.count += d.count
+		beside.bytes += d.bytes
+		if beside.used() <= mayFill(s.lay.room(l.low, l.high), d.count == 0) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// merge merges the node of a level that holds key with a neighbour. more says that the parent is underfull now.
+func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err error) {
+	if level >= s.t.root.Load().level {
+		return false, nil // it is the root, or was just now
+	}
+	p, err := s.descend(key, holding, level+1)
+	if err != nil {
+		return false, err
+	}
+	n, err := s.lockInner(p, key, level+1)
+	if err == errDead {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	i := n.child(s.lay, key)
+	for _, left := range []int{i, i - 1} {
+		if left < 0 || left+1 >= len(n.children) {
+			continue
+		}
+		done, err := s.mergeChildren(m, n, left)
+		if err != nil {
+			return false, err
+		}
+		if done {
+			kept := n.draft()
+			kept.remove(left + 1)
+			return len(kept.children) == 1 || kept.bytes(s.lay) < s.lay.nodeBytes/underfull, nil
+		}
+	}
+	return false, s.unlock(nil)
+}
+
+// mergeChildren merges children i and i+1 of the locked node n, if their locks are free and they fit. If it does, n's lock is given up.
+// With an error no lock is held, or the client is given up.
+func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err error) {
+	a := [2]pool.Addr{n.children[i], n.children[i+1]}
+	for j, ps := range []*pool.Session{m.left, m.right} {
+		ps.Begin()
+		ok, err := ps.TryLock(a[j], m.node[j])
+		if err != nil || !ok {
+			return false, s.leave(m, failure(err, false))
+		}
+	}
+	var size int
+	if n.level == 1 {
+		size = s.mergeLeaves(m, a)
+	} else {
+		size = s.mergeInner(m, a)
+	}
+	if size == 0 {
+		return false, s.leave(m, nil)
+	}
+	var h header
+	h.decode(m.node[1], s.lay)
+	dead := buildDead(m.image[1], a[1], h.level, h.version+1)
+	d := n.draft()
+	d.remove(i + 1)
+	parent := d.build(s.left, s.lay, n.addr, n.version+1)
+	err = pool.RewriteAll(s.lay.nodeBytes, 1,
+		pool.Change{Session: m.left, Node: a[0], Image: m.image[0][:size]},
+		pool.Change{Session: s.ps, Node: n.addr, Image: s.left[:parent]},
+		pool.Change{Session: m.right, Node: a[1], Image: m.image[1][:dead]})
+	if errors.Is(err, index.ErrPoolFull) {
+		return false, s.leave(m, nil)
+	}
+	if err != nil {
+		return false, failure(err, true)
+	}
+	s.t.cache.put(decodeInner(s.lay, n.addr, s.left))
+	if n.level > 1 {
+		s.t.cache.put(decodeInner(s.lay, a[0], m.image[0]))
+	}
+	s.t.merges.Add(1)
+	s.t.pool.Retire(a[1], s.lay.nodeBytes)
+	return true, nil
+}
+
+// leave gives up what locks of two children there are, and with an error that of their parent, too.
+func (s *session) leave(m *merger, err error) error {
+	for _, ps := range []*pool.Session{m.right, m.left} {
+		if ps.Holds() {
+			err = errors.Join(err, failure(ps.PostUnlock(), false))
+		}
+	}
+	if err != nil && s.ps.Holds() {
+		err = errors.Join(err, s.unlock(nil))
+	}
+	return err
+}
+
+// mergeLeaves makes the image of two locked leaves in m.image[0] and returns its size; 0 if they are no neighbours, or do not fit.
+func (s *session) mergeLeaves(m *merger, a [2]pool.Addr) int {
+	var l, r leaf
+	n := s.lay.nodeBytes
+	// The pairs of both refer to one image, in which the right leaf follows the left one.
+	copy(m.both, m.node[0])
+	copy(m.both[n:], m.node[1])
+	if !l.open(s.lay, a[0], m.both[:n]) || !r.open(s.lay, a[1], m.both[n:]) || l.rightmost || l.sibling != a[1] {
+		return 0
+	}
+	p, rest := &m.pairs, pairs{list: s.pairs.list}
+	if !l.collect(p) || !r.collect(&rest) {
+		return 0
+	}
+	s.pairs.list = rest.list
+	p.image = m.both
+	for _, it := range rest.list {
+		it.off += uint16(n)
+		p.list = append(p.list, it)
+	}
+	h := l.header
+	h.version++
+	h.high, h.rightmost, h.sibling = r.high, r.rightmost, r.sibling
+	d, room := loadOf(p.list), s.lay.room(h.low, h.high)
+	if d.used()+d.spare() > mayFill(room, l.load().count == 0 || r.load().count == 0) {
+		return 0
+	}
+	p.resort(&h)
+	return buildLeaf(m.image[0], s.lay, a[0], &h, p, 0, len(p.list))
+}
+
+// mergeInner is mergeLeaves for inner nodes.
+func (s *session) mergeInner(m *merger, a [2]pool.Addr) int {
+	l, r := decodeInner(s.lay, a[0], m.node[0]), decodeInner(s.lay, a[1], m.node[1])
+	if l == nil || r == nil || l.rightmost || l.sibling != a[1] {
+		return 0
+	}
+	d := l.draft()
+	d.join(r.draft())
+	if d.bytes(s.lay) > mayFill(s.lay.nodeBytes, len(l.children) == 1 || len(r.children) == 1) {
+		return 0
+	}
+	return d.build(m.image[0], s.lay, a[0], l.version+1)
+}
