@@ -25,13 +25,17 @@ type allocator struct {
 	open []class
 
 	images [][]*images // by dense server number
+	swept  *chunk      // that is being swept
+	handed []Addr      // nodes of it that were handed out since that began
 }
 
 // class is what there is of one node size.
 type class struct {
-	size  int
-	chunk []span // by dense server number: what is left of the open chunk
-	free  []Addr // nodes that were given back
+	size   int
+	chunk  []span   // by dense server number: what is left of the open chunk
+	chunks []*chunk // all of this client's, sorted
+	free   []Addr   // nodes that can be used again
+	limbo  []retired
 }
 
 // span is a run of bytes on one server.
@@ -56,9 +60,7 @@ func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
 		if n := len(c.free); n > 0 {
-			addr := c.free[n-1]
-			c.free = c.free[:n-1]
-			return addr, nil
+			return a.takeFree(c, n-1), nil
 		}
 		first = a.next
 		a.next = (a.next + 1) % len(p.servers)
@@ -70,9 +72,7 @@ func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
 		}
 	}
 	if n := len(c.free); n > 0 {
-		addr := c.free[n-1]
-		c.free = c.free[:n-1]
-		return addr, nil
+		return a.takeFree(c, n-1), nil
 	}
 	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", size, len(p.servers), ErrPoolFull)
 }
@@ -87,20 +87,52 @@ func (a *allocator) class(size int) *class {
 	return &a.open[len(a.open)-1]
 }
 
-// cut takes a node from the open chunk on server i, and a new chunk if that is used up.
+// cut takes a node from the open chunk on server i; if that is used up, a free one of that server, of a chunk that it adopts if need be, or the
+// first one of a new chunk.
 func (a *allocator) cut(c *class, i int) (Addr, error) {
 	srv, s := a.pool.servers[i], &c.chunk[i]
 	if s.end-s.next < uint64(c.size) {
-		off, err := a.pool.control.AllocateChunk(srv.id, a.pool.client, c.size, false, a.pool.limit)
-		if err != nil {
-			return Nil, fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
+		addr, err := a.renew(c, i)
+		if addr != Nil || err != nil {
+			return addr, err
 		}
-		*s = span{next: off, end: off + srv.grant.ChunkBytes}
-		a.stock(c, i)
 	}
 	addr := NewAddr(srv.id, s.next)
 	s.next += uint64(c.size)
 	return addr, nil
+}
+
+// mostAdopted is how many chunks a client adopts at once at most when the quota is used up.
+const mostAdopted = 64
+
+// renew finds a free node on server i, or opens a new chunk there.
+func (a *allocator) renew(c *class, i int) (Addr, error) {
+	srv, s := a.pool.servers[i], &c.chunk[i]
+	for try := 0; ; try++ {
+		for n := len(c.free) - 1; n >= 0; n-- {
+			if c.free[n].Server() == srv.id {
+				return a.takeFree(c, n), nil
+			}
+		}
+		adopted := a.adopt(c, i)
+		if adopted == nil && try == 0 {
+			continue
+		}
+		off, err := a.pool.control.AllocateChunk(srv.id, a.pool.client, c.size, false, a.pool.limit)
+		if errors.Is(err, ErrPoolFull) && adopted == nil && try < mostAdopted {
+			continue
+		}
+		if err != nil {
+			return Nil, fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
+		}
+		for _, k := range c.chunks {
+			k.open = k.open && k.first.Server() != srv.id
+		}
+		a.addChunk(c, NewAddr(srv.id, off), srv.grant.ChunkBytes).open = true
+		*s = span{next: off, end: off + srv.grant.ChunkBytes}
+		a.stock(c, i)
+		return Nil, nil
+	}
 }
 
 // stock puts aside what rewrites need of places for images on server i, so that a pool that is full later does not lack them: they are what
@@ -108,14 +140,14 @@ func (a *allocator) cut(c *class, i int) (Addr, error) {
 func (a *allocator) stock(c *class, i int) {
 	s, images := &c.chunk[i], a.imagesOf(i, c.size)
 	for images.made < maxChanges+1 && s.end-s.next > 2*uint64(c.size) {
-		images.free = append(images.free, NewAddr(a.pool.servers[i].id, s.next))
+		addr := NewAddr(a.pool.servers[i].id, s.next)
+		images.free = append(images.free, addr)
 		images.made++
 		s.next += uint64(c.size)
+		k := c.chunkOf(addr)
+		k.setIdle(k.index(addr, c.size))
 	}
 }
-
-// Retire gives a node back that others may still look at.
-func (p *Pool) Retire(addr Addr, size int) {}
 
 // Free gives a node back, for this client to use again as a node of the same size. Nobody may be able to find it any more, but stale
 // readers may still look at it.
@@ -125,5 +157,7 @@ func (p *Pool) Free(addr Addr, size int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.class(size)
-	c.free = append(c.free, addr)
+	if k := c.chunkOf(addr); k != nil {
+		c.pushFree(k, addr)
+	}
 }

@@ -28,6 +28,9 @@ func (l *lease) renew(asked, length time.Duration) {
 	l.every = length / 4
 }
 
+// idleRenewal is how often a client asks a server that has no leases, for the sake of epochs.
+const idleRenewal = 250 * time.Millisecond
+
 // partingLimit bounds how long a client that ends tries to fence itself on a server. Where that fails its lease runs out instead.
 const partingLimit = 2 * time.Second
 
@@ -36,18 +39,18 @@ type keeper struct {
 	pool    *Pool
 	stopped atomic.Bool
 	wake    []env.Event // by dense server number
+	news    env.Event   // there is something to reap or to sweep
 	group   *env.WaitGroup
 }
 
 func newKeeper(p *Pool) *keeper {
-	k := &keeper{pool: p, group: env.NewWaitGroup(p.env)}
+	k := &keeper{pool: p, news: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
 	for _, s := range p.servers {
 		wake := p.env.NewEvent()
 		k.wake = append(k.wake, wake)
-		if s.grant.Lease > 0 {
-			k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, wake) })
-		}
+		k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, wake) })
 	}
+	k.group.Go("reclamation", k.tidy)
 	return k
 }
 
@@ -55,7 +58,7 @@ func newKeeper(p *Pool) *keeper {
 func (k *keeper) keep(s *server, wake env.Event) {
 	p := k.pool
 	wait := s.lease.every
-	epoch := s.grant.Epoch // that was learned last
+	ps := passing{epoch: s.grant.Epoch, passed: s.grant.Epoch}
 	for {
 		wake.Wait(wait)
 		if k.stopped.Load() || p.condemned.Load() != nil {
@@ -67,12 +70,20 @@ func (k *keeper) keep(s *server, wake env.Event) {
 			p.Condemn(fmt.Errorf("the lease on memory server %d ran out", s.id))
 			return
 		}
-		r, err := p.control.Renew(s.id, p.client, Epochs{Passed: epoch}, min(p.limit, left))
+		r, err := p.control.Renew(s.id, p.client, ps.say(p, s), min(p.limit, left))
 		switch {
-		case err == nil && r.Lease > 0:
-			epoch = r.Epoch
-			s.lease.renew(asked, r.Lease)
+		case err == nil:
+			if r.Lease > 0 {
+				s.lease.renew(asked, r.Lease)
+			}
 			wait = s.lease.every
+			hurry, news := ps.hear(p, s, &r)
+			if hurry {
+				wait /= 8
+			}
+			if news {
+				k.news.Set()
+			}
 		case errors.Is(err, ErrFenced), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrLostMemory):
 			p.Condemn(fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
 			return
@@ -88,6 +99,7 @@ func (k *keeper) stop(limit time.Duration) {
 	for _, w := range k.wake {
 		w.Set()
 	}
+	k.news.Set()
 	k.group.Wait(limit)
 }
 

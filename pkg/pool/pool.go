@@ -43,6 +43,9 @@ type Pool struct {
 	sessions *sessions
 	keeper   *keeper
 
+	clock clock
+	marks atomic.Pointer[Marks]
+
 	condemned atomic.Pointer[error] // why this client is given up
 	repaired  atomic.Uint64
 
@@ -58,6 +61,10 @@ type server struct {
 	caps  verbs.Capabilities
 	local *lockTable
 	lease lease
+
+	epoch  atomic.Uint64 // the last one that was learned
+	safe   atomic.Uint64
+	wanted atomic.Uint64 // the highest that something retired waits for
 }
 
 // Open registers the client, ends earlier clients of the same process, connects to every server and returns the pool, which renews
@@ -68,6 +75,7 @@ func Open(cfg Config) (*Pool, error) {
 		p.limit = DefaultLimit
 	}
 	p.sessions, p.closing = newSessions(p.env), p.env.NewMutex()
+	p.clock.time.Store(1)
 	p.dense = make([]int16, MaxServer+1)
 	for i := range p.dense {
 		p.dense[i] = -1
@@ -115,6 +123,8 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities()}
 	s.local = newLockTable(p.env, int(grant.Locks))
 	s.lease.until.Store(int64(env.Forever))
+	s.lease.every = idleRenewal
+	s.epoch.Store(grant.Epoch)
 	if grant.Lease > 0 {
 		s.lease.renew(asked, grant.Lease)
 	}

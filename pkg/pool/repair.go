@@ -129,14 +129,9 @@ func (p *Pool) takeImage(server, size int) (image Addr, busy bool, err error) {
 		return image, false, nil
 	}
 	c := a.class(size)
-	if image, err = a.cut(c, server); errors.Is(err, ErrPoolFull) {
-		for n, addr := range c.free { // nodes that were given back
-			if at, _ := p.serverOf(addr); at == server {
-				c.free = append(c.free[:n], c.free[n+1:]...)
-				image, err = addr, nil
-				break
-			}
-		}
+	if image, err = a.cut(c, server); err == nil {
+		k := c.chunkOf(image)
+		k.setIdle(k.index(image, size))
 	}
 	if err != nil {
 		return Nil, i.made > 0 && errors.Is(err, ErrPoolFull), fmt.Errorf("allocate %d bytes to rewrite a node: %w", size, err)

@@ -25,6 +25,7 @@ type Session struct {
 	broken   error
 	limit    time.Duration
 	deadline time.Duration // on env's clock, of the operation under way
+	active   atomic.Uint64 // the client's time when the operation under way began; 0 = there is none
 
 	image      Addr // reserved for a Rewrite under the lock; Nil = none
 	imageBytes int
@@ -91,10 +92,13 @@ func (s *Session) SetLimit(limit time.Duration) {
 	}
 }
 
-// Begin starts an operation: until the next Begin, waits end at the session's limit. Its clock starts when the operation first has to
+// Begin starts an operation, which End ends: until then, nodes whose addresses it gets are not used again (reclaim.go), and waits end at the session's limit. Its clock starts when the operation first has to
 // wait or asks Overdue, since reading the clock costs as much as a request that meets no obstacle; each request before that is
 // bounded by the limit of its queue pair.
-func (s *Session) Begin() { s.deadline = notStarted }
+func (s *Session) Begin() {
+	s.deadline = notStarted
+	s.active.Store(s.pool.clock.time.Load())
+}
 
 // notStarted stands for the deadline of an operation that met no obstacle yet.
 const notStarted time.Duration = -1

@@ -41,21 +41,22 @@ func (c *cache) set(a pool.Addr) []place {
 	return c.places[i : i+ways : i+ways]
 }
 
-// get is the copy of the node at a; nil if there is none.
-func (c *cache) get(a pool.Addr) *inner {
+// get is the copy of the node at a; nil if there is none, or only one from before floor.
+func (c *cache) get(a pool.Addr, floor uint64) *inner {
 	set := c.set(a)
 	for i := range set {
 		if set[i].addr.Load() != uint64(a) {
 			continue
 		}
-		if n := set[i].node.Load(); n != nil && n.addr == a {
+		if n := set[i].node.Load(); n != nil && n.addr == a && n.stamp >= floor {
 			return n
 		}
 	}
 	return nil
 }
 
-// put keeps n, unless it has a copy that is not older. Versions of a node count up from a random start.
+// put keeps n, unless it has a copy that is not older. Versions of a node count up from a random start. Only copies of the same stamp are of one
+// node for sure.
 func (c *cache) put(n *inner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +70,7 @@ func (c *cache) put(n *inner) {
 			continue
 		case old.addr != n.addr:
 			continue
-		case int32(n.version-old.version) <= 0:
+		case n.stamp < old.stamp || n.stamp == old.stamp && int32(n.version-old.version) <= 0:
 			return
 		}
 		victim = i

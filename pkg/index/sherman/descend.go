@@ -41,7 +41,7 @@ func (s *session) learnRoot(a pool.Addr) error {
 			return nil
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
-			s.t.cache.put(n)
+			s.keep(n)
 			s.t.root.Store(&rootRef{a, n.level})
 			return nil
 		}
@@ -169,12 +169,18 @@ func (s *session) lost(p *path, key []byte) error {
 
 // inner is the inner node at a: from the cache, or read.
 func (s *session) inner(a pool.Addr, level uint8) (n *inner, cached bool, err error) {
-	if n := s.t.cache.get(a); n != nil && n.level == level {
+	if n := s.t.cache.get(a, s.floor); n != nil && n.level == level {
 		return n, true, nil
 	}
 	s.count.misses++
 	n, err = s.readInner(a, level)
 	return n, false, err
+}
+
+// keep puts a copy that is as new as the operation under way into the cache.
+func (s *session) keep(n *inner) {
+	n.stamp = s.ps.Stamp()
+	s.t.cache.put(n)
 }
 
 // readInner reads the inner node at a and keeps it in the cache. errDead: it is dead.
@@ -187,7 +193,7 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 			if n.level != level {
 				return nil, fmt.Errorf("%v is on level %d of the tree: %w", n, level, index.ErrFormat)
 			}
-			s.t.cache.put(n)
+			s.keep(n)
 			return n, nil
 		}
 		if isDead(a, s.node) {

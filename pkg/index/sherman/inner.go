@@ -29,6 +29,7 @@ type inner struct {
 	rightmost bool
 	level     uint8
 	version   uint32
+	stamp     uint64 // see pool.Session.Stamp
 	sibling   pool.Addr
 	low, high []byte
 

@@ -15,6 +15,7 @@ import (
 // would have been seen in it. docs/design/sherman.md has the whole argument.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 	s.begin()
+	defer s.end()
 	if err := s.lay.checkKey(key); err != nil {
 		return dst, err
 	}

@@ -218,9 +218,9 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err erro
 	if err != nil {
 		return false, failure(err, true)
 	}
-	s.t.cache.put(decodeInner(s.lay, n.addr, s.left))
+	s.keep(decodeInner(s.lay, n.addr, s.left))
 	if n.level > 1 {
-		s.t.cache.put(decodeInner(s.lay, a[0], m.image[0]))
+		s.keep(decodeInner(s.lay, a[0], m.image[0]))
 	}
 	s.t.merges.Add(1)
 	s.t.pool.Retire(a[1], s.lay.nodeBytes)

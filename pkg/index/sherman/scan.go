@@ -28,6 +28,7 @@ type scan struct {
 // Scan implements index.Session.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.begin()
+	defer s.end()
 	if len(start) > 0 || !s.lay.uint64Keys {
 		if err := s.lay.checkKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)

@@ -28,6 +28,7 @@ type session struct {
 	pairs   pairs
 	perLeaf int // how many pairs scans found in a leaf
 
+	floor    uint64    // of stamps in the cache
 	retried  int       // how often the operation under way read a node again
 	unlinked pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
 
@@ -123,15 +124,19 @@ func (s *session) Close() error {
 	return s.ps.Close()
 }
 
-// begin starts an operation.
+// begin starts an operation, which end ends.
 func (s *session) begin() {
 	s.ps.Begin()
+	s.floor = s.t.pool.Floor()
 	s.unlinked, s.retried = pool.Nil, 0
 	s.count.operations++
 	if s.count.operations%showEvery == 0 {
 		s.shown.store(s.count)
 	}
 }
+
+// end ends an operation: no address that it got is used any more.
+func (s *session) end() { s.ps.End() }
 
 // again is called before a node is read again that was torn or stale. It lets others run, and ends the operation when its limit
 // is over. A node may be torn for good because its writer died: then taking its lock repairs it.

@@ -193,9 +193,9 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	if err := s.publish(); err != nil {
 		return false, nil, 0, err
 	}
-	s.t.cache.put(decodeInner(s.lay, n.addr, s.left))
+	s.keep(decodeInner(s.lay, n.addr, s.left))
 	if more {
-		s.t.cache.put(decodeInner(s.lay, to, s.rest))
+		s.keep(decodeInner(s.lay, to, s.rest))
 	}
 	return more, up, to, nil
 }
@@ -230,7 +230,7 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 		s.t.pool.Free(a, s.lay.nodeBytes)
 		return false, s.learnRoot(now)
 	}
-	s.t.cache.put(decodeInner(s.lay, a, s.rest))
+	s.keep(decodeInner(s.lay, a, s.rest))
 	s.t.root.Store(&rootRef{a, level})
 	return true, nil
 }

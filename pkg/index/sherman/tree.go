@@ -63,6 +63,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		bound = DefaultCacheBytes
 	}
 	t := &tree{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	p.SetMarks(isDead)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {
 		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))

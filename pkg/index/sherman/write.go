@@ -31,6 +31,7 @@ func (s *session) Upsert(key, value []byte) error { return s.write(key, value, u
 // with READ, then entry and slot word with the release.
 func (s *session) write(key, value []byte, m mode, what string) error {
 	s.begin()
+	defer s.end()
 	if err := s.lay.checkPair(key, value); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -121,6 +122,7 @@ func (s *session) writeEntry(l *leaf, i int, fp byte, off int, e []byte) error {
 // Delete implements index.Session. The slot and the entry's space can be used again at once.
 func (s *session) Delete(key []byte) error {
 	s.begin()
+	defer s.end()
 	if err := s.lay.checkKey(key); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}

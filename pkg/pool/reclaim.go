@@ -1,0 +1,481 @@
+package pool
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// Reclamation of nodes that a design has taken out of its structure. Others may still follow an address of such a node that they got before: an
+// operation under way, or the index cache of a client. So a node is used again only when nobody can (EpochTable).
+//
+// # What a client has passed
+//
+// A client counts on a clock of its own, which ticks when it learns of a new epoch of any server. An operation shows the clock's time at its
+// begin (Session.Begin), and nothing when it is over (Session.End); what a cache keeps is stamped with that time. When the clock ticks,
+// the floor becomes the new time: what is stamped with less must not be followed any more. So when all operations show nothing or
+// at least that time, the client holds no address that it got before it ticked, and has passed the epoch.
+//
+// Begin stores its time and then looks at the floor (by way of the cache); the keeper stores the floor and then looks at the times. So if the
+// keeper sees nothing of an operation, that operation sees the new floor.
+//
+// # Whose a dead node is
+//
+// A chunk belongs to one client, and only its owner hands out its nodes. A client that takes a node out which lies in a chunk of its own
+// retires it itself. Others leave it where it lies, marked as dead by its design, and its owner finds it: when an epoch grows, it sweeps its
+// chunks. Under the lock of a dead node it makes sure that the change which killed it is over, then it retires the node. The nodes that it
+// handed out since the sweep of a chunk began, or that were handed out before by operations that still go on, may look dead, too, as they
+// are not written yet; so a sweep begins when those operations are over, and leaves what was handed out since.
+//
+// # What clients leave behind
+//
+// A client that needs a chunk first adopts one that a fenced client left (AllocateChunk), with all that is in it. Nodes that were
+// never written are free at once: nobody knows them. Dead ones are retired. What looks like anything else stays as it is: nodes that are in use, and with
+// them the few that the dead client had taken for images, or for a split that it did not finish.
+
+// chunk is a chunk of this client, divided into nodes of one size.
+type chunk struct {
+	first Addr
+	nodes int
+	idle  []uint64 // a bit for each node that is free, retired or a place for images
+	free  int      // how many of them are free
+	open  bool     // nodes are cut from it still
+}
+
+func (c *chunk) index(a Addr, size int) int { return int(a-c.first) / size }
+
+func (c *chunk) isIdle(i int) bool { return c.idle[i/64]>>(i%64)&1 != 0 }
+func (c *chunk) setIdle(i int)     { c.idle[i/64] |= 1 << (i % 64) }
+func (c *chunk) setBusy(i int)     { c.idle[i/64] &^= 1 << (i % 64) }
+
+// retired is a node that waits until nobody can look at it any more.
+type retired struct {
+	addr  Addr
+	epoch uint64 // of its server, that was known when it was out
+}
+
+// safeAfter is how many epochs a retired node waits: see EpochTable.
+const safeAfter = 2
+
+// addChunk makes a chunk known to its class, whose nodes are cut from first on.
+func (a *allocator) addChunk(c *class, first Addr, bytes uint64) *chunk {
+	n := int(bytes) / c.size
+	k := &chunk{first: first, nodes: n, idle: make([]uint64, (n+63)/64)}
+	at, _ := slices.BinarySearchFunc(c.chunks, first, func(k *chunk, a Addr) int { return compareAddr(k.first, a) })
+	c.chunks = slices.Insert(c.chunks, at, k)
+	return k
+}
+
+func compareAddr(a, b Addr) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// chunkOf is the chunk of this client that a lies in; nil if it is another one's.
+func (c *class) chunkOf(a Addr) *chunk {
+	at, found := slices.BinarySearchFunc(c.chunks, a, func(k *chunk, a Addr) int { return compareAddr(k.first, a) })
+	if !found {
+		if at--; at < 0 {
+			return nil
+		}
+	}
+	if k := c.chunks[at]; k.index(a, c.size) < k.nodes && a.Server() == k.first.Server() {
+		return k
+	}
+	return nil
+}
+
+// pushFree makes the node at addr, which lies in k, free.
+func (c *class) pushFree(k *chunk, addr Addr) {
+	k.setIdle(k.index(addr, c.size))
+	k.free++
+	c.free = append(c.free, addr)
+}
+
+// takeFree takes entry n of the free nodes.
+func (a *allocator) takeFree(c *class, n int) Addr {
+	addr := c.free[n]
+	c.free = append(c.free[:n], c.free[n+1:]...)
+	k := c.chunkOf(addr)
+	k.free--
+	k.setBusy(k.index(addr, c.size))
+	if a.swept == k {
+		a.handed = append(a.handed, addr)
+	}
+	return addr
+}
+
+// Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find it, and nobody changes it any more, but others may still look at it. It is
+// used again when that is over.
+func (p *Pool) Retire(addr Addr, size int) {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i, ok := p.serverOf(addr)
+	if !ok {
+		return
+	}
+	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns that there is something to find.
+	c := a.class(roundNode(size))
+	epoch := p.servers[i].epoch.Load()
+	p.servers[i].want(epoch + safeAfter)
+	if k := c.chunkOf(addr); k != nil && !k.isIdle(k.index(addr, c.size)) {
+		k.setIdle(k.index(addr, c.size))
+		c.limbo = append(c.limbo, retired{addr, epoch})
+	}
+}
+
+// want asks for an epoch to become safe.
+func (s *server) want(epoch uint64) {
+	for {
+		old := s.wanted.Load()
+		if epoch <= old || s.wanted.CompareAndSwap(old, epoch) {
+			return
+		}
+	}
+}
+
+// reap frees the retired nodes of server i that nobody can look at any more, now that epoch safe is, and gives back the chunks that are wholly free.
+func (a *allocator) reap(i int, safe uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := a.pool.servers[i].id
+	for n := range a.open {
+		c := &a.open[n]
+		kept := c.limbo[:0]
+		for _, r := range c.limbo {
+			if r.addr.Server() != id || r.epoch+safeAfter > safe {
+				kept = append(kept, r)
+				continue
+			}
+			c.pushFree(c.chunkOf(r.addr), r.addr)
+		}
+		c.limbo = kept
+		a.giveBack(c, i)
+	}
+}
+
+// giveBack returns the chunks of server i that are wholly free, but for one that serves the next nodes.
+func (a *allocator) giveBack(c *class, i int) {
+	srv := a.pool.servers[i]
+	for n := len(c.chunks) - 1; n >= 0; n-- {
+		k := c.chunks[n]
+		if k.first.Server() != srv.id || k.open || k == a.swept || k.free < k.nodes || len(c.free) == k.nodes && c.chunk[i].next == c.chunk[i].end {
+			continue
+		}
+		if err := a.pool.control.FreeChunk(srv.id, a.pool.client, k.first.Offset(), a.pool.limit); err != nil {
+			return // it stays; the next time, perhaps
+		}
+		c.free = slices.DeleteFunc(c.free, func(f Addr) bool { return c.chunkOf(f) == k })
+		c.chunks = slices.Delete(c.chunks, n, n+1)
+	}
+}
+
+// Marks tell the pool what a design's nodes look like. head is the first HeadBytes of one. A function of nothing else, safe for concurrent use.
+type Marks func(a Addr, head []byte) (dead bool)
+
+// HeadBytes is how much of a node the pool looks at to see whether it is dead. No node is smaller.
+const HeadBytes = 32
+
+// SetMarks says how dead nodes are marked. Before that the pool finds none.
+func (p *Pool) SetMarks(m Marks) { p.marks.Store(&m) }
+
+// sweeper looks at the nodes of this client's chunks.
+type sweeper struct {
+	pool  *Pool
+	s     *Session
+	heads [][]byte
+	node  []byte
+}
+
+// sweepList is how many heads are read at once.
+const sweepList = 64
+
+func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
+	s, err := p.NewSession(sweepList*64 + nodeBytes)
+	if err != nil {
+		return nil, err
+	}
+	w := &sweeper{pool: p, s: s}
+	for range sweepList {
+		b, err := s.Buffer(HeadBytes)
+		if err != nil {
+			return nil, err
+		}
+		w.heads = append(w.heads, b)
+	}
+	w.node, err = s.Buffer(nodeBytes)
+	return w, err
+}
+
+// look reads the heads of a chunk's nodes up to node end and calls see for those that are dead or were never written.
+func (w *sweeper) look(k *chunk, size, end int, see func(a Addr, dead bool)) error {
+	marks := w.pool.marks.Load()
+	for from := 0; from < end; from += sweepList {
+		n := min(sweepList, end-from)
+		w.s.Begin()
+		for i := range n {
+			w.s.Read(k.first+Addr((from+i)*size), w.heads[i])
+		}
+		if err := w.s.Post(); err != nil {
+			return err
+		}
+		for i := range n {
+			a := k.first + Addr((from+i)*size)
+			switch {
+			case allZero(w.heads[i]):
+				see(a, false)
+			case marks != nil && (*marks)(a, w.heads[i]):
+				see(a, true)
+			}
+		}
+	}
+	return nil
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// settle makes sure that the change which killed the node at a is over: it may be that of a fenced client which is yet to be repaired.
+func (w *sweeper) settle(a Addr, size int) error {
+	w.s.Begin()
+	if err := w.s.Lock(a, w.node[:size]); err != nil {
+		return err
+	}
+	return w.s.PostUnlock()
+}
+
+// sweep is the sweep of one chunk.
+type sweep struct {
+	c     *chunk
+	size  int    // of its nodes
+	end   int    // how many of them were cut
+	since uint64 // the client's time when it began
+}
+
+// beginSweep begins the sweep of the chunk after turn; nil if there is none.
+func (a *allocator) beginSweep(turn Addr) *sweep {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var sw *sweep
+	for n := range a.open {
+		for _, k := range a.open[n].chunks {
+			if k.first > turn && (sw == nil || k.first < sw.c.first) {
+				sw = &sweep{c: k, size: a.open[n].size, end: k.nodes}
+			}
+		}
+	}
+	if sw == nil {
+		return nil
+	}
+	if sw.c.open {
+		i, _ := a.pool.serverOf(sw.c.first)
+		sw.end = sw.c.index(NewAddr(sw.c.first.Server(), a.class(sw.size).chunk[i].next), sw.size)
+	}
+	a.swept, a.handed = sw.c, a.handed[:0]
+	sw.since = a.pool.tick()
+	return sw
+}
+
+// finish looks at the nodes of the chunk, once the operations are over that were under way when the sweep began, and retires those that are dead.
+func (a *allocator) finish(sw *sweep) error {
+	p := a.pool
+	dead, err := p.findDead(sw)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.swept = nil
+	if err != nil {
+		return err
+	}
+	i, _ := p.serverOf(sw.c.first)
+	srv, c := p.servers[i], a.class(sw.size)
+	epoch := srv.epoch.Load()
+	for _, at := range dead {
+		if n := sw.c.index(at, sw.size); !sw.c.isIdle(n) && !slices.Contains(a.handed, at) {
+			sw.c.setIdle(n)
+			c.limbo = append(c.limbo, retired{at, epoch})
+			srv.want(epoch + safeAfter)
+		}
+	}
+	return nil
+}
+
+// findDead finds the dead nodes of a chunk that are in nobody's hands, and settles them.
+func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
+	w, err := p.newSweeper(sw.size)
+	if err != nil {
+		return nil, err
+	}
+	err = w.look(sw.c, sw.size, sw.end, func(at Addr, isDead bool) {
+		if isDead && !p.alloc.isIdle(sw.size, at) {
+			dead = append(dead, at)
+		}
+	})
+	for _, at := range dead {
+		if err == nil {
+			err = w.settle(at, sw.size)
+		}
+	}
+	return dead, errors.Join(err, w.s.Close())
+}
+
+// isIdle says whether the node at addr is free or retired already.
+func (a *allocator) isIdle(size int, addr Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.class(size)
+	k := c.chunkOf(addr)
+	return k == nil || k.isIdle(k.index(addr, size))
+}
+
+// adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is none.
+func (a *allocator) adopt(c *class, i int) error {
+	p, srv := a.pool, a.pool.servers[i]
+	off, err := p.control.AllocateChunk(srv.id, p.client, c.size, true, p.limit)
+	if err != nil {
+		return err
+	}
+	k := a.addChunk(c, NewAddr(srv.id, off), srv.grant.ChunkBytes)
+	w, err := p.newSweeper(c.size)
+	if err != nil {
+		return err
+	}
+	var dead []Addr
+	err = w.look(k, c.size, k.nodes, func(at Addr, isDead bool) {
+		if isDead {
+			dead = append(dead, at)
+			return
+		}
+		c.pushFree(k, at)
+	})
+	if e := w.s.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	// Dead ones are found again by a sweep, which may wait for locks.
+	if len(dead) > 0 {
+		srv.want(srv.epoch.Load() + safeAfter)
+	}
+	return nil
+}
+
+// clock is a client's own: see above.
+type clock struct {
+	time  atomic.Uint64 // from 1 on
+	floor atomic.Uint64
+}
+
+// tick moves the clock on and says what time it is then.
+func (p *Pool) tick() uint64 { return p.clock.time.Add(1) }
+
+// Floor is the stamp below which what a client has cached must not be followed any more. Ask after Begin.
+func (p *Pool) Floor() uint64 { return p.clock.floor.Load() }
+
+func (p *Pool) raiseFloor(to uint64) {
+	for {
+		old := p.clock.floor.Load()
+		if to <= old || p.clock.floor.CompareAndSwap(old, to) {
+			return
+		}
+	}
+}
+
+// Stamp is what a cache keeps with what the operation under way has read.
+func (s *Session) Stamp() uint64 { return s.active.Load() }
+
+// End ends an operation: the session holds no address that the operation got.
+func (s *Session) End() { s.active.Store(0) }
+
+// quiet says whether every operation under way began at time since or later.
+func (r *sessions) quiet(since uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.open {
+		if began := s.active.Load(); began != 0 && began < since {
+			return false
+		}
+	}
+	return true
+}
+
+// passing is what a keeper knows of the epochs of its server.
+type passing struct {
+	epoch  uint64 // learned last
+	since  uint64 // the client's time then
+	passed uint64
+}
+
+// say is what the server is told.
+func (ps *passing) say(p *Pool, s *server) Epochs {
+	if ps.passed < ps.epoch && p.sessions.quiet(ps.since) {
+		ps.passed = ps.epoch
+	}
+	return Epochs{Passed: ps.passed, Wanted: s.wanted.Load()}
+}
+
+// hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that there is something to reap or to sweep.
+func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
+	if r.Epoch > ps.epoch {
+		ps.epoch, news = r.Epoch, true
+		s.epoch.Store(r.Epoch)
+		ps.since = p.tick()
+		p.raiseFloor(ps.since)
+	}
+	if r.Safe > s.safe.Load() {
+		s.safe.Store(r.Safe)
+		news = true
+	}
+	return ps.passed < ps.epoch || s.wanted.Load() > r.Safe, news
+}
+
+// tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is safe, and begins to sweep all chunks, one after another.
+func (k *keeper) tidy() {
+	a := k.pool.alloc
+	var sw *sweep
+	turn := Nil
+	sweeping := false
+	for wait := env.Forever; ; {
+		if k.news.Wait(wait) {
+			sweeping = true
+		}
+		if k.stopped.Load() || k.pool.condemned.Load() != nil {
+			return
+		}
+		for i, s := range k.pool.servers {
+			a.reap(i, s.safe.Load())
+		}
+		switch {
+		case sw == nil && sweeping:
+			if sw = a.beginSweep(turn); sw == nil {
+				turn, sweeping = Nil, false
+			} else {
+				turn = sw.c.first
+			}
+		case sw != nil && k.pool.sessions.quiet(sw.since):
+			_ = a.finish(sw) // what it did not find, the next sweep finds
+			sw = nil
+		}
+		if wait = env.Forever; sweeping {
+			wait = sweepPause
+		}
+	}
+}
+
+// sweepPause is how long a sweep waits between its steps: it takes little of what servers can do.
+const sweepPause = 100 * time.Millisecond
