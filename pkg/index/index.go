@@ -64,6 +64,8 @@ type Stats struct {
 	Operations    uint64 // point operations and scans
 	Retries       uint64 // times that a torn or stale node was read again
 	LockConflicts uint64 // times that the global lock was held by another client
+	Merges        uint64 // nodes that were merged with a neighbour
+	Reclaimed     uint64 // merged nodes that nobody can look at any more, and that are used again
 	CacheBytes    uint64 // memory of the index cache
 	CacheHits     uint64 // descents that went from the cache straight to the leaf
 	CacheMisses   uint64 // inner nodes that had to be read

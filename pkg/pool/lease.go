@@ -20,12 +20,24 @@ func leaseShare(lease time.Duration) time.Duration { return lease - lease/8 }
 // lease is what a client has at one memory server.
 type lease struct {
 	until atomic.Int64  // on the clock of env; env.Forever if the server has no leases
-	every time.Duration // between renewals
+	every time.Duration // between renewals, if it was set; else it follows the lease
+	usual time.Duration
 }
 
 func (l *lease) renew(asked, length time.Duration) {
 	l.until.Store(int64(asked + leaseShare(length)))
-	l.every = length / 4
+	l.usual = length / 4
+}
+
+// between is how long renewals are apart.
+func (l *lease) between() time.Duration {
+	switch {
+	case l.every > 0:
+		return l.every
+	case l.usual > 0:
+		return l.usual
+	}
+	return idleRenewal
 }
 
 // idleRenewal is how often a client asks a server that has no leases, for the sake of epochs.
@@ -57,7 +69,7 @@ func newKeeper(p *Pool) *keeper {
 // keep renews the lease on s until the pool is closed or given up.
 func (k *keeper) keep(s *server, wake env.Event) {
 	p := k.pool
-	wait := s.lease.every
+	wait := s.lease.between()
 	ps := passing{epoch: s.grant.Epoch, passed: s.grant.Epoch}
 	for {
 		wake.Wait(wait)
@@ -76,7 +88,7 @@ func (k *keeper) keep(s *server, wake env.Event) {
 			if r.Lease > 0 {
 				s.lease.renew(asked, r.Lease)
 			}
-			wait = s.lease.every
+			wait = s.lease.between()
 			hurry, news := ps.hear(p, s, &r)
 			if hurry {
 				wait /= 8
@@ -88,7 +100,7 @@ func (k *keeper) keep(s *server, wake env.Event) {
 			p.Condemn(fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
 			return
 		default: // it cannot be reached; it may be back before the lease is over
-			wait = s.lease.every / 8
+			wait = s.lease.between() / 8
 		}
 	}
 }

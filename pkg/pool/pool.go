@@ -24,6 +24,8 @@ type Config struct {
 	Identity string
 	// Limit bounds opening and each control call. 0 = DefaultLimit.
 	Limit time.Duration
+	// RenewEvery is how often leases are renewed, with news of epochs. 0 = a quarter of the lease, or 250 ms where there are none.
+	RenewEvery time.Duration
 }
 
 // DefaultLimit bounds control calls and sessions unless told otherwise.
@@ -36,6 +38,7 @@ type Pool struct {
 	identity string
 	client   uint16
 	limit    time.Duration
+	every    time.Duration // Config.RenewEvery
 	device   verbs.Device // of all servers; arenas come from it
 	servers  []*server
 	dense    []int16 // by server id: its place in servers, or -1
@@ -48,6 +51,7 @@ type Pool struct {
 
 	condemned atomic.Pointer[error] // why this client is given up
 	repaired  atomic.Uint64
+	reclaimed atomic.Uint64
 
 	closing env.Mutex // held by Close
 	closed  bool
@@ -70,7 +74,7 @@ type server struct {
 // Open registers the client, ends earlier clients of the same process, connects to every server and returns the pool, which renews
 // its leases from then on. The superblock is opened by its index.
 func Open(cfg Config) (*Pool, error) {
-	p := &Pool{env: cfg.Env, control: cfg.Control, identity: cfg.Identity, limit: cfg.Limit}
+	p := &Pool{env: cfg.Env, control: cfg.Control, identity: cfg.Identity, limit: cfg.Limit, every: cfg.RenewEvery}
 	if p.limit == 0 {
 		p.limit = DefaultLimit
 	}
@@ -123,7 +127,7 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities()}
 	s.local = newLockTable(p.env, int(grant.Locks))
 	s.lease.until.Store(int64(env.Forever))
-	s.lease.every = idleRenewal
+	s.lease.every = p.every
 	s.epoch.Store(grant.Epoch)
 	if grant.Lease > 0 {
 		s.lease.renew(asked, grant.Lease)

@@ -157,6 +157,7 @@ func (a *allocator) reap(i int, safe uint64) {
 				continue
 			}
 			c.pushFree(c.chunkOf(r.addr), r.addr)
+			a.pool.reclaimed.Add(1)
 		}
 		c.limbo = kept
 		a.giveBack(c, i)
@@ -178,6 +179,9 @@ func (a *allocator) giveBack(c *class, i int) {
 		c.chunks = slices.Delete(c.chunks, n, n+1)
 	}
 }
+
+// Reclaimed is how many dead nodes this client has made free.
+func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
 // Marks tell the pool what a design's nodes look like. head is the first HeadBytes of one. A function of nothing else, safe for concurrent use.
 type Marks func(a Addr, head []byte) (dead bool)
@@ -472,7 +476,7 @@ func (k *keeper) tidy() {
 			sw = nil
 		}
 		if wait = env.Forever; sweeping {
-			wait = sweepPause
+			wait = min(sweepPause, k.pool.servers[0].lease.between())
 		}
 	}
 }

@@ -23,6 +23,7 @@ type crash struct {
 	key    string                      // that it changes
 	old    string                      // the key's value before; "" = it is not there
 	new    string                      // and afterwards
+	delete [2]int                      // instead of one key, it deletes those from one number up to another, one after the other
 }
 
 const crashLease = 20 * time.Millisecond
@@ -121,11 +122,26 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 	if err != nil {
 		return err
 	}
+	kept := false // one of the keys that were to be deleted
 	for n := range crashKeys {
 		key := crashKey(n)
 		got, err := s.Lookup([]byte(key), nil)
 		if err != nil && !errors.Is(err, index.ErrNotFound) {
 			return err
+		}
+		if n >= c.delete[0] && n < c.delete[1] {
+			switch {
+			case err == nil && ended:
+				return fmt.Errorf("%s is not deleted", key)
+			case err == nil:
+				kept = true
+			case kept:
+				return fmt.Errorf("%s is deleted, an earlier one is not", key)
+			}
+			if err := s.Upsert([]byte(key), []byte("after")); err != nil {
+				return err
+			}
+			continue
 		}
 		want := "value of " + key
 		if key == c.key {
@@ -188,7 +204,28 @@ func TestCrashAtEveryStep(t *testing.T) {
 			t.Logf("%d crashes", runs-int(seeds))
 		})
 	}
+	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds) })
 	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds) })
+}
+
+// crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is gone.
+func crashInMerges(t *testing.T, d index.Design, seeds uint64) {
+	runs := 0
+	for seed := range seeds {
+		c := crash{design: d, seed: seed, delete: [2]int{3, crashKeys - 2}}
+		c.change = func(s index.Session) error {
+			for n := c.delete[0]; n < c.delete[1]; n++ {
+				if err := s.Delete([]byte(crashKey(n))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for c.part = 1; !c.do(t); c.part++ {
+			runs++
+		}
+	}
+	t.Logf("%d crashes", runs)
 }
 
 // crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some splits go up to the root.

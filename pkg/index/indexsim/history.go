@@ -26,10 +26,11 @@ type scanned struct {
 
 // history is what the clients of one run did. Times are counts of calls and returns: of two events one is before the other.
 type history struct {
-	ops    []porcupine.Operation
-	scans  []scanned
-	clock  int64
-	inVain int // operations that their limit ended
+	ops               []porcupine.Operation
+	scans             []scanned
+	clock             int64
+	inVain            int    // operations that their limit ended
+	merged, reclaimed uint64 // nodes, by all clients but those that died
 }
 
 func (h *history) tick() int64 {
@@ -229,4 +230,11 @@ func describe(ops []porcupine.Operation) string {
 		text += fmt.Sprintf("  client %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.Model.DescribeOperation(o.Input, o.Output))
 	}
 	return text
+}
+
+// count adds what became of nodes in a client.
+func (h *history) count(x index.Index) {
+	s := x.Stats()
+	h.merged += s.Merges
+	h.reclaimed += s.Reclaimed
 }

@@ -37,8 +37,10 @@ type shape struct {
 	scans    int  // one of how many operations
 	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
 	growing  bool // more is written than deleted
+	waves    bool // for a while most operations write, then most delete, so that nodes split and are merged
 	limit    time.Duration
 	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
+	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
 }
 
 // faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are the others; freezing goes on for
@@ -68,6 +70,12 @@ func shapeOf(r *rand.Rand) shape {
 	case 2, 3, 4:
 		s.lease = []time.Duration{10, 30, 100}[r.IntN(3)] * time.Millisecond
 	}
+	if r.IntN(2) == 0 {
+		s.renew = []time.Duration{20, 100, 1000}[r.IntN(3)] * time.Microsecond
+	}
+	if r.IntN(2) == 0 {
+		s.waves, s.keys, s.ops = true, []int{40, 150}[r.IntN(2)], 3*s.ops
+	}
 	if s.keys >= 40 && r.IntN(2) == 0 {
 		s.window = 8 + r.IntN(32)
 	}
@@ -93,7 +101,13 @@ func (s *shape) pick(r *rand.Rand, h *history) string {
 }
 
 // draw draws what to do.
-func (s *shape) draw(r *rand.Rand) register.Verb {
+func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
+	if s.waves && r.IntN(4) != 0 {
+		if int(h.clock)/(3*s.keys)%2 == 0 {
+			return register.Upsert
+		}
+		return register.Delete
+	}
 	if s.growing && r.IntN(2) == 0 {
 		return []register.Verb{register.Lookup, register.Insert, register.Upsert}[r.IntN(3)]
 	}
@@ -111,13 +125,14 @@ func (s *shape) key(n int) string {
 
 // Report is what became of a run.
 type Report struct {
-	Err    error
-	Plan   *sim.Plan
-	Hash   uint64
-	Events uint64
-	Time   time.Duration // virtual
-	Ops    int
-	InVain int // operations that their limit ended
+	Err               error
+	Plan              *sim.Plan
+	Hash              uint64
+	Events            uint64
+	Time              time.Duration // virtual
+	Ops               int
+	InVain            int    // operations that their limit ended
+	Merged, Reclaimed uint64 // nodes
 }
 
 // Do does the run.
@@ -144,7 +159,7 @@ func (run Run) Do() Report {
 		plan = run.Plan
 	}
 	rep := Report{Plan: plan}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: 256 << 10, Chunks: 32, Locks: 64, Lease: sh.lease, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: 256 << 10, Chunks: 32, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		rep.Err = err
 		return rep
@@ -158,7 +173,7 @@ func (run Run) Do() Report {
 	if rep.Err == nil {
 		rep.Err = h.check()
 	}
-	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain
+	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Merged, rep.Reclaimed = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.merged, h.reclaimed
 	return rep
 }
 
@@ -184,6 +199,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		g.Go(fmt.Sprint("wait for client ", i), func() { done.Wait(env.Forever) })
 	}
 	g.Wait(env.Forever)
+	h.count(first.index)
 	last := first
 	if sh.lease > 0 {
 		p.Sleep(2 * sh.lease) // whoever died is fenced by then
@@ -268,6 +284,7 @@ func (run Run) client(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *histo
 		g.Go(fmt.Sprint("session ", i), func() { errs[i] = w.work() })
 	}
 	g.Wait(env.Forever)
+	h.count(x.index)
 	return errors.Join(errs...)
 }
 
@@ -324,7 +341,7 @@ func (w *worker) step(n int) error {
 		}
 		return h.scan(w.s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0)
 	}
-	in := register.Input{Verb: sh.draw(r), Key: sh.pick(r, h)}
+	in := register.Input{Verb: sh.draw(r, h), Key: sh.pick(r, h)}
 	if in.Verb.Changes() {
 		in.Value = fmt.Sprintf("%d.%d", w.id, n)
 		in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")

@@ -79,7 +79,7 @@ func TestSeeds(t *testing.T) {
 	}
 	first := number(t, seedVariable, 1)
 	start := time.Now()
-	var next, events, ops, inVain atomic.Uint64
+	var next, events, ops, inVain, merged, reclaimed atomic.Uint64
 	var mu sync.Mutex
 	failed := 0
 	var workers sync.WaitGroup
@@ -98,6 +98,8 @@ func TestSeeds(t *testing.T) {
 				events.Add(rep.Events)
 				ops.Add(uint64(rep.Ops))
 				inVain.Add(uint64(rep.InVain))
+				merged.Add(rep.Merged)
+				reclaimed.Add(rep.Reclaimed)
 				if rep.Err != nil {
 					mu.Lock()
 					failed++
@@ -113,8 +115,8 @@ func TestSeeds(t *testing.T) {
 	if failed > 0 {
 		verdict = fmt.Sprintf("%d seeds fail", failed)
 	}
-	t.Logf("%s: %d seeds from %d, %d operations, %d more ended by their limit, %d events: %.0f seeds per second; %s",
-		d.Name, n, first, ops.Load(), inVain.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
+	t.Logf("%s: %d seeds from %d, %d operations, %d more ended by their limit, %d nodes merged, %d reclaimed, %d events: %.0f seeds per second; %s",
+		d.Name, n, first, ops.Load(), inVain.Load(), merged.Load(), reclaimed.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.

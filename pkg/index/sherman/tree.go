@@ -179,6 +179,8 @@ func (t *tree) Stats() index.Stats {
 		Operations:    sum.operations,
 		Retries:       sum.retries,
 		LockConflicts: t.pool.LockConflicts(),
+		Merges:        t.merges.Load(),
+		Reclaimed:     t.pool.Reclaimed(),
 		CacheBytes:    uint64(t.cache.bytes.Load()),
 		CacheHits:     sum.hits,
 		CacheMisses:   sum.misses,

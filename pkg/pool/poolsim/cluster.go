@@ -29,6 +29,7 @@ type Options struct {
 	ChunkBytes int           // 1 MiB
 	Locks      int           // of each server's table; 4096
 	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
+	RenewEvery time.Duration // see pool.Config
 	Fabric     sim.Options
 }
 
@@ -116,7 +117,7 @@ func (s *server) Admit(t verbs.Token) (verbs.Peer, error) {
 // Open makes a client of the cluster in process p, which must call it.
 func (c *Cluster) Open(p *simenv.Process) (*pool.Pool, error) {
 	return pool.Open(pool.Config{
-		Env: p, Control: c.Control(p), Devices: []verbs.Device{c.Fabric.Device(p)}, Identity: Identity,
+		Env: p, Control: c.Control(p), Devices: []verbs.Device{c.Fabric.Device(p)}, Identity: Identity, RenewEvery: c.Options.RenewEvery,
 	})
 }
 
