@@ -50,8 +50,8 @@ const (
 )
 
 // RewriteAll makes changes, in that order, and gives up their locks; changes[main] is the one whose lock is the main one. size is what nodes
-// have. ErrPoolFull: there is no room for the images; nothing was changed and the locks are still held. Another error kills the client, and
-// whether the change is made is unknown.
+// have. If the locks are still held when it returns an error, there was no room for the images (ErrPoolFull, or why none could be asked for), and nothing was
+// changed. Else the error kills the client, and whether the change is made is unknown.
 func RewriteAll(size, main int, changes ...Change) error {
 	if len(changes) > maxChanges {
 		panic("pool: too many nodes for RewriteAll")

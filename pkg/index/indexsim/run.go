@@ -211,7 +211,13 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err := final(last.index, sh, h); err != nil {
 		return err
 	}
-	if err := locksFree(c, sh.lease > 0); err != nil {
+	for range 100 { // reclamation takes locks, too, and gives them back
+		if err = locksFree(c, sh.lease > 0); err == nil {
+			break
+		}
+		p.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		return err
 	}
 	checker, ok := last.index.(index.Checker)

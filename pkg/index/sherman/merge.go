@@ -213,10 +213,12 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err erro
 		pool.Change{Session: m.left, Node: a[0], Image: m.image[0][:size]},
 		pool.Change{Session: s.ps, Node: n.addr, Image: s.left[:parent]},
 		pool.Change{Session: m.right, Node: a[1], Image: m.image[1][:dead]})
-	if errors.Is(err, index.ErrPoolFull) {
+	switch {
+	case errors.Is(err, index.ErrPoolFull):
 		return false, s.leave(m, nil)
-	}
-	if err != nil {
+	case err != nil && s.ps.Holds():
+		return false, s.leave(m, failure(err, false))
+	case err != nil:
 		return false, failure(err, true)
 	}
 	s.keep(decodeInner(s.lay, n.addr, s.left))
