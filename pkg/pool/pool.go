@@ -39,7 +39,7 @@ type Pool struct {
 	client   uint16
 	limit    time.Duration
 	every    time.Duration // Config.RenewEvery
-	device   verbs.Device // of all servers; arenas come from it
+	device   verbs.Device  // of all servers; arenas come from it
 	servers  []*server
 	dense    []int16 // by server id: its place in servers, or -1
 	alloc    *allocator

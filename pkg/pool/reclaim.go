@@ -169,14 +169,26 @@ func (a *allocator) giveBack(c *class, i int) {
 	srv := a.pool.servers[i]
 	for n := len(c.chunks) - 1; n >= 0; n-- {
 		k := c.chunks[n]
-		if k.first.Server() != srv.id || k.open || k == a.swept || k.free < k.nodes || len(c.free) == k.nodes && c.chunk[i].next == c.chunk[i].end {
+		if k.first.Server() != srv.id || k == a.swept || k.free == 0 {
 			continue
 		}
-		if err := a.pool.control.FreeChunk(srv.id, a.pool.client, k.first.Offset(), a.pool.limit); err != nil {
-			return // it stays; the next time, perhaps
+		cut, span := k.nodes, &c.chunk[i]
+		if k.open {
+			cut = k.index(NewAddr(srv.id, span.next), c.size)
 		}
+		// What is left must be able to serve a few nodes more, so that no chunk comes and goes with one node.
+		if k.free < cut || len(c.free)-k.free < k.nodes/16 && (k.open || span.end-span.next < uint64(c.size)) {
+			continue
+		}
+		if k.open {
+			c.chunk[i].next, c.chunk[i].end = 0, 0
+		}
+		// It is this client's no more even if the call fails, since it may have taken effect; if not, it is adopted one day.
 		c.free = slices.DeleteFunc(c.free, func(f Addr) bool { return c.chunkOf(f) == k })
 		c.chunks = slices.Delete(c.chunks, n, n+1)
+		if a.pool.control.FreeChunk(srv.id, a.pool.client, k.first.Offset(), a.pool.limit) != nil {
+			return
+		}
 	}
 }
 

@@ -29,6 +29,24 @@ type path struct {
 	addr   pool.Addr // of the node
 }
 
+// root is the root as last read, if that is not too old to be followed; else it is read.
+func (s *session) root() (*rootRef, error) {
+	if r := s.t.root.Load(); r.stamp >= s.floor {
+		return r, nil
+	}
+	err := s.relearnRoot()
+	return s.t.root.Load(), err
+}
+
+// relearnRoot reads which node is the root, and learns it.
+func (s *session) relearnRoot() error {
+	a, err := s.ps.Root()
+	if err != nil {
+		return failure(err, false)
+	}
+	return s.learnRoot(a)
+}
+
 // learnRoot reads the root's level and keeps both.
 func (s *session) learnRoot(a pool.Addr) error {
 	for {
@@ -37,16 +55,21 @@ func (s *session) learnRoot(a pool.Addr) error {
 		}
 		var l leaf
 		if l.open(s.lay, a, s.node) {
-			s.t.root.Store(&rootRef{a, 0})
+			s.t.root.Store(&rootRef{a, 0, s.ps.Stamp()})
 			return nil
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
 			s.keep(n)
-			s.t.root.Store(&rootRef{a, n.level})
+			s.t.root.Store(&rootRef{a, n.level, s.ps.Stamp()})
 			return nil
 		}
-		if err := s.again(a); err != nil {
-			return fmt.Errorf("read the root: %w", err)
+		dead := isDead(a, s.node)
+		err := s.again(a)
+		if err == nil && dead {
+			a, err = s.ps.Root()
+		}
+		if err != nil {
+			return fmt.Errorf("read the root: %w", failure(err, false))
 		}
 	}
 }
@@ -64,23 +87,33 @@ func (s *session) renewRoot(known *rootRef) (changed bool, err error) {
 }
 
 // descend finds the node of a level for a key, from the root down, through the cache as far as it goes. It reads nodes above
-// that level only; level must not be above the root's.
+// that level only; level must not be above the root's. errDead: it is by now.
 //
 // Whatever was cached may be old. A node that has split holds less than a copy of its parent says, and then its right sibling is followed
 // (B-link); a copy that does not reach far enough is read again first, since the node may have got what its sibling had. A node that was merged into its left sibling says so: then the copy that led there is dropped, and the descent begins anew.
 // Lower fences never change, so nobody is led too far to the right.
 func (s *session) descend(key []byte, at side, level uint8) (path, error) {
-	root := s.t.root.Load()
+	root, err := s.root()
 	p := path{addr: root.addr}
+	if err != nil {
+		return p, err
+	}
 	var from *inner // the copy that p.addr is from
 	hops := 0
 	for l := root.level; l > level; {
 		n, cached, err := s.inner(p.addr, l)
 		if err == errDead {
 			s.t.cache.drop(from)
-			if err = s.again(p.addr); err == nil {
-				root, hops = s.t.root.Load(), 0
+			err = s.again(p.addr)
+			if err == nil && from == nil {
+				err = s.relearnRoot()
+			}
+			if err == nil {
+				root, hops, from = s.t.root.Load(), 0, nil
 				p, l = path{addr: root.addr}, root.level
+				if l < level {
+					return p, errDead
+				}
 				continue
 			}
 		}
@@ -98,8 +131,11 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 				return p, err
 			}
 			if now := s.t.root.Load(); now != root || hops > maxHops {
-				root, hops = now, 0
+				root, hops, from = now, 0, nil
 				p, l = path{addr: root.addr}, root.level
+				if l < level {
+					return p, errDead
+				}
 				continue
 			}
 			p.addr = n.sibling

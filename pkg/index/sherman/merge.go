@@ -75,6 +75,8 @@ func (t *tree) takeMerger() (*merger, error) {
 }
 
 func (t *tree) giveMerger(m *merger) {
+	m.left.End()
+	m.right.End()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.busy = false
@@ -151,14 +153,18 @@ func (s *session) roomBeside(n *inner, i int, d load) (bool, error) {
 
 // merge merges the node of a level that holds key with a neighbour. more says that the parent is underfull now.
 func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err error) {
-	if level >= s.t.root.Load().level {
-		return false, nil // it is the root, or was just now
-	}
-	p, err := s.descend(key, holding, level+1)
+	root, err := s.root()
 	if err != nil {
 		return false, err
 	}
-	n, err := s.lockInner(p, key, level+1)
+	if level >= root.level {
+		return false, s.shrinkRoot()
+	}
+	p, err := s.descend(key, holding, level+1)
+	var n *inner
+	if err == nil {
+		n, err = s.lockInner(p, key, level+1)
+	}
 	if err == errDead {
 		return false, nil
 	}
@@ -181,6 +187,37 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 		}
 	}
 	return false, s.unlock(nil)
+}
+
+// shrinkRoot takes the root away, and again, as long as it is an inner node with one child, which becomes the root. Requests, under the root's lock:
+// compare-and-swap of the superblock's root; then the old root dies (Rewrite). Whoever still follows the old root finds the same child there, or
+// that it is dead. If this client dies in between, the old root stays as it is, and is lost: nobody who reads the root finds it.
+func (s *session) shrinkRoot() error {
+	for {
+		root := s.t.root.Load()
+		if root.level == 0 {
+			return nil
+		}
+		if err := s.lock(root.addr); err != nil {
+			return err
+		}
+		n := decodeInner(s.lay, root.addr, s.node)
+		if n == nil || len(n.children) != 1 || !n.rightmost || s.ps.ReserveRewrite(root.addr, s.lay.nodeBytes) != nil {
+			return s.unlock(nil)
+		}
+		won, _, err := s.ps.SwapRoot(root.addr, n.children[0])
+		if err != nil || !won {
+			return s.unlock(failure(err, true))
+		}
+		s.ps.Rewrite(root.addr, s.left[:buildDead(s.left, root.addr, n.level, n.version+1)])
+		if err := s.publish(); err != nil {
+			return err
+		}
+		s.t.pool.Retire(root.addr, s.lay.nodeBytes)
+		if err := s.relearnRoot(); err != nil {
+			return err
+		}
+	}
 }
 
 // mergeChildren merges children i and i+1 of the locked node n, if their locks are free and they fit. If it does, n's lock is given up.

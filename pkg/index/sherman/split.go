@@ -77,7 +77,10 @@ const linkEvery = 8
 func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) error {
 	sep = append([]byte(nil), sep...)
 	for {
-		root := s.t.root.Load()
+		root, err := s.root()
+		if err != nil {
+			return err
+		}
 		if root.level < level {
 			done, err := s.growRoot(root, level, sep, child)
 			if done || err != nil {
@@ -86,13 +89,12 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			continue
 		}
 		p, err := s.descend(sep, holding, level)
-		if err != nil {
-			return err
+		var n *inner
+		if err == nil {
+			n, err = s.lockInner(p, sep, level)
 		}
-		n, err := s.lockInner(p, sep, level)
 		if err == errDead {
-			err = s.again(p.addr)
-			if err == nil {
+			if err = s.again(p.addr); err == nil {
 				continue
 			}
 		}
@@ -115,10 +117,16 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 		}
 		n := decodeInner(s.lay, p.addr, s.node)
 		if n == nil && isDead(p.addr, s.node) {
+			err := s.unlock(errDead)
 			if p.parent != nil {
 				s.t.cache.drop(p.parent)
+			} else if err == errDead {
+				err = s.relearnRoot()
 			}
-			return nil, s.unlock(errDead)
+			if err == nil {
+				err = errDead
+			}
+			return nil, err
 		}
 		if n == nil || n.level != level {
 			return nil, s.unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
@@ -200,37 +208,54 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	return more, up, to, nil
 }
 
-// growRoot puts a new root above the present one, with it and child below; done says that this made child known. The root is
+// growRoot puts a new root above the present one, with it and child below; done says that this made child known, or that child does not live any more. The root is
 // as known by root; if it is another one by now, that is learned and done is false.
 //
 // Two clients that split nodes of the root's level at the same time both come here. One swaps the root; the other one finds the new root
-// and puts its child into it. Requests: WRITE of the new root, whole, to a node that nobody knows; compare-and-swap of the superblock's
-// root, behind it: by G1 whoever sees the new root finds it complete.
+// and puts its child into it. Requests: lock of the present root; READ of the root word and of the child; WRITE of the new root, whole, to a node that nobody
+// knows; compare-and-swap of the superblock's root, behind it: by G1 whoever sees the new root finds it complete.
+//
+// The child may have been linked by somebody else long ago, and be dead. While the present root is locked, and is the root, nobody
+// puts a node above it, so nobody merges nodes of its level; so what lives then goes on to live.
 func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Addr) (done bool, err error) {
-	changed, err := s.renewRoot(root)
-	if changed || err != nil {
+	if err := s.lock(root.addr); err != nil {
 		return false, err
 	}
+	now, err := s.ps.Root()
+	if err != nil {
+		return false, s.unlock(failure(err, false))
+	}
+	if now != root.addr {
+		if err := s.unlock(nil); err != nil {
+			return false, err
+		}
+		return false, s.learnRoot(now)
+	}
 	if root.level+1 != level {
-		return false, fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat)
+		return false, s.unlock(fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat))
+	}
+	if lives, err := s.lives(child, root.level, sep); err != nil || !lives {
+		return true, s.unlock(err)
 	}
 	a, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
 	if err != nil {
-		return false, failure(err, false)
+		return false, s.unlock(failure(err, false))
 	}
 	d := &draft{low: s.lay.bottom, high: s.lay.noHigh(), rightmost: true, level: level,
 		children: []pool.Addr{root.addr, child}, seps: [][]byte{sep}}
 	n := d.build(s.rest, s.lay, a, newVersion(s.t.env))
 	s.ps.Write(a, s.rest[:n])
 	won, now, err := s.ps.SwapRoot(root.addr, a)
-	if err != nil {
-		return false, failure(err, true)
+	if err == nil && !won {
+		s.t.pool.Free(a, s.lay.nodeBytes)
+	}
+	if err = s.unlock(failure(err, true)); err != nil {
+		return false, err
 	}
 	if !won {
-		s.t.pool.Free(a, s.lay.nodeBytes)
 		return false, s.learnRoot(now)
 	}
 	s.keep(decodeInner(s.lay, a, s.rest))
-	s.t.root.Store(&rootRef{a, level})
+	s.t.root.Store(&rootRef{a, level, s.ps.Stamp()})
 	return true, nil
 }

@@ -47,6 +47,7 @@ type tree struct {
 type rootRef struct {
 	addr  pool.Addr
 	level uint8
+	stamp uint64 // like that of an inner node's copy
 }
 
 // Open opens the index in p, or creates it. The pool stays the caller's.
@@ -68,7 +69,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
 	}
-	ps.Begin()
+	ps.Begin() // it ends with the session
 	root, err := t.openSuperblock(ps, lay, o.NodeBytes != 0)
 	if err = errors.Join(err, ps.Close()); err != nil {
 		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))

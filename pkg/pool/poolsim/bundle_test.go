@@ -20,9 +20,9 @@ const bundleNode = 128
 // TestCrashInBundle kills a client after every part of every request of RewriteAll. Whoever takes the lock of any of the nodes then
 // finds all of them changed or none, whatever was done to single nodes since.
 func TestCrashInBundle(t *testing.T) {
-	runs, seeds := 0, uint64(24)
+	runs, seeds := 0, uint64(8)
 	if testing.Short() {
-		seeds = 6
+		seeds = 2
 	}
 	for seed := range seeds {
 		for part := 1; ; part++ {
