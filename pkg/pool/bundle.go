@@ -64,7 +64,9 @@ func RewriteAll(size, main int, changes ...Change) error {
 	}
 	if err := rewriteAll(main, list, changes); err != nil {
 		for _, c := range changes {
-			if s := c.Session; s.lock.held {
+			s := c.Session
+			s.clear()
+			if s.lock.held {
 				s.lock = lock{}
 				s.image = Nil // its place may still be needed for repair
 				_ = s.died(err)

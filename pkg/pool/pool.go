@@ -190,6 +190,9 @@ func (p *Pool) Close() error {
 	if p.keeper != nil {
 		p.keeper.stop(partingLimit)
 	}
+	if p.alloc != nil && p.condemned.Load() == nil {
+		p.alloc.leaveImages()
+	}
 	return errors.Join(p.cut(), p.part())
 }
 

@@ -195,7 +195,8 @@ func (a *allocator) giveBack(c *class, i int) {
 // Reclaimed is how many dead nodes this client has made free.
 func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
-// Marks tell the pool what a design's nodes look like. head is the first HeadBytes of one. A function of nothing else, safe for concurrent use.
+// Marks tell the pool what a design's dead nodes look like. head is the first HeadBytes of one. A function of nothing else, safe for concurrent use. Those of a
+// node in use are never all zero.
 type Marks func(a Addr, head []byte) (dead bool)
 
 // HeadBytes is how much of a node the pool looks at to see whether it is dead. No node is smaller.
@@ -389,6 +390,34 @@ func (a *allocator) adopt(c *class, i int) error {
 		srv.want(srv.epoch.Load() + safeAfter)
 	}
 	return nil
+}
+
+// leaveImages makes the places for images look as if they had never been written, so that who adopts their chunks can use them. It is a courtesy: a
+// client that dies does not do it.
+func (a *allocator) leaveImages() {
+	s, err := a.pool.NewSession(HeadBytes)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	s.SetLimit(partingLimit)
+	s.Begin()
+	zero, err := s.Buffer(HeadBytes)
+	if err != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, of := range a.images {
+		for _, i := range of {
+			for _, place := range i.free {
+				if s.Write(place, zero); s.Post() != nil {
+					return
+				}
+			}
+			i.free = nil
+		}
+	}
 }
 
 // clock is a client's own: see above.
