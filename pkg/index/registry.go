@@ -59,6 +59,9 @@ func Names() []string {
 type Checker interface {
 	// Check reads every node and returns what it found, with an error if anything is not as it should be.
 	Check() (Structure, error)
+
+	// Verifies says whether node is what the design writes to a when a is part of the index: neither dead nor something half written.
+	Verifies(a pool.Addr, node []byte) bool
 }
 
 // Structure is what an index consists of.
@@ -69,4 +72,6 @@ type Structure struct {
 	NodeBytes uint64 // of the reachable nodes
 	Pairs     uint64
 	PairBytes uint64 // of keys and values
+
+	Where []pool.Addr // of the reachable nodes, sorted
 }

@@ -350,6 +350,16 @@ func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
 	return dead, errors.Join(err, w.s.Close())
 }
 
+// Idle says whether the node of size bytes at addr is this client's, and free, retired or a place for images: no part of anything.
+func (p *Pool) Idle(addr Addr, size int) bool {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size = roundNode(size)
+	k := a.class(size).chunkOf(addr)
+	return k != nil && k.isIdle(k.index(addr, size))
+}
+
 // isIdle says whether the node at addr is free or retired already.
 func (a *allocator) isIdle(size int, addr Addr) bool {
 	a.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/register"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // pair is what a scan visits.
@@ -29,8 +30,9 @@ type history struct {
 	ops               []porcupine.Operation
 	scans             []scanned
 	clock             int64
-	inVain            int    // operations that their limit ended
-	merged, reclaimed uint64 // nodes, by all clients but those that died
+	inVain            int          // operations that their limit ended
+	merged, reclaimed uint64       // nodes, by all clients but those that died
+	pools             []*pool.Pool // of the clients that live
 }
 
 func (h *history) tick() int64 {
@@ -232,9 +234,10 @@ func describe(ops []porcupine.Operation) string {
 	return text
 }
 
-// count adds what became of nodes in a client.
-func (h *history) count(x index.Index) {
-	s := x.Stats()
+// count adds what became of nodes in a client, and remembers it.
+func (h *history) count(x opened) {
+	s := x.index.Stats()
 	h.merged += s.Merges
 	h.reclaimed += s.Reclaimed
+	h.pools = append(h.pools, x.pool)
 }

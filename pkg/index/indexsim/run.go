@@ -199,7 +199,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		g.Go(fmt.Sprint("wait for client ", i), func() { done.Wait(env.Forever) })
 	}
 	g.Wait(env.Forever)
-	h.count(first.index)
+	h.count(first)
 	last := first
 	if sh.lease > 0 {
 		p.Sleep(2 * sh.lease) // whoever died is fenced by then
@@ -224,10 +224,11 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if !ok {
 		return errors.New("the design has no checker")
 	}
-	if _, err := checker.Check(); err != nil {
+	found, err := checker.Check()
+	if err != nil {
 		return fmt.Errorf("check of the structure: %w", err)
 	}
-	return nil
+	return h.account(c, checker, &found, sh.lease > 0)
 }
 
 // locksFree says whether nobody holds a lock when nobody works. After deaths there are locks to repair.
@@ -290,7 +291,7 @@ func (run Run) client(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *histo
 		g.Go(fmt.Sprint("session ", i), func() { errs[i] = w.work() })
 	}
 	g.Wait(env.Forever)
-	h.count(x.index)
+	h.count(x)
 	return errors.Join(errs...)
 }
 

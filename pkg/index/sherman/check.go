@@ -42,6 +42,12 @@ func (t *tree) Check() (index.Structure, error) {
 	return c.found, errors.Join(err, errors.Join(c.errs...), s.Close())
 }
 
+// Verifies implements index.Checker.
+func (t *tree) Verifies(a pool.Addr, node []byte) bool {
+	var l leaf
+	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil
+}
+
 func (c *checker) fault(format string, args ...any) {
 	if len(c.errs) < maxFaults {
 		c.errs = append(c.errs, fmt.Errorf(format, args...))
@@ -69,7 +75,7 @@ func (c *checker) walk() error {
 		}
 		c.above, c.below = c.below, nil
 	}
-	c.found.Nodes = len(c.seen)
+	c.found.Nodes, c.found.Where = len(c.seen), c.seen
 	c.found.NodeBytes = uint64(len(c.seen)) * uint64(c.s.lay.nodeBytes)
 	slices.Sort(c.seen)
 	for i := 1; i < len(c.seen); i++ {

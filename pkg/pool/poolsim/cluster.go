@@ -129,6 +129,28 @@ func (c *Cluster) Memory(id uint16, region verbs.RegionID) []byte {
 // Server is the simulated half of a memory server.
 func (c *Cluster) Server(id uint16) *sim.Server { return c.servers[id-1].half }
 
+// Chunk is a chunk that is handed out.
+type Chunk struct {
+	First     pool.Addr
+	Client    uint16 // to whom
+	NodeBytes int    // of the nodes that it is for
+	Memory    []byte
+}
+
+// Chunks are those that are handed out.
+func (c *Cluster) Chunks() (all []Chunk) {
+	for _, s := range c.servers {
+		for i, k := range s.chunks {
+			if k.client == 0 {
+				continue
+			}
+			off := c.chunksFrom() + i*c.Options.ChunkBytes
+			all = append(all, Chunk{pool.NewAddr(s.id, uint64(off)), k.client, k.node, s.regions[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]})
+		}
+	}
+	return all
+}
+
 // UsedChunks is how many chunks are handed out, on all servers.
 func (c *Cluster) UsedChunks() (n int) {
 	for _, s := range c.servers {
