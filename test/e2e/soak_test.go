@@ -37,6 +37,7 @@ func TestSoak(t *testing.T) {
 	s.fill()
 	e := s.startExercise(1000)
 	size := 2
+	restarts := map[string][]time.Time{}
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		ready := fmt.Sprintf("%d/%d", size, size)
 		switch random.IntN(4) {
@@ -52,6 +53,10 @@ func TestSoak(t *testing.T) {
 		case 3:
 			pods := s.memoryPods()
 			pod := pods[random.IntN(len(pods))]
+			if past := restarts[pod]; len(past) >= promptRestarts && time.Since(past[len(past)-promptRestarts]) < backOffForgets {
+				continue // what it serves would be away for longer than requests wait
+			}
+			restarts[pod] = append(restarts[pod], time.Now())
 			e.begin("restart " + pod)
 			s.endContainer(pod)
 			s.settled("2/2", ready)
@@ -61,6 +66,13 @@ func TestSoak(t *testing.T) {
 	s.filled()
 	e.finish()
 }
+
+// A kubelet starts a container that ended again at once, the second time after 10 s, then after 20 s and so on; it forgets that when the container has
+// run for ten minutes. Requests wait for 20 s.
+const (
+	promptRestarts = 2
+	backOffForgets = 12 * time.Minute
+)
 
 // TestKinds brings up an index of every kind of key and routing and asks it.
 func TestKinds(t *testing.T) {
