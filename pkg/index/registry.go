@@ -14,12 +14,18 @@ type Options struct {
 	MaxValueBytes int
 	NodeBytes     int // 0 = the design's default for these lengths
 	CacheBytes    int // bound of the index cache of this client; 0 = the design's default
+
+	// Switches turn techniques of the design off, by the names in Design.Switches; those not named are on. Not kept in the superblock.
+	Switches map[string]bool
 }
 
 // Design is one of the published designs.
 type Design struct {
 	Name      string // lower case, as in --design: "sherman"
 	SharesAll bool   // every client may serve every key; otherwise only the owner of its range may
+
+	// Switches are the names of the techniques that Options.Switches can turn off.
+	Switches []string
 
 	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps ErrFormat when the superblock
 	// holds another design or other options.
