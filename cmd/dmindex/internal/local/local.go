@@ -8,20 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/dmindex/dmindex/api/config"
-	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/attach"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
 	"github.com/dmindex/dmindex/computeserver"
-	"github.com/dmindex/dmindex/memserver"
-	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -53,12 +47,11 @@ const openLimit = 10 * time.Second
 // Local is a running index.
 type Local struct {
 	RESP, RPC []string // addresses of the compute servers
-	memory    []*memserver.Server
+	memory    *memory.Servers
 	compute   []*computeserver.Server
 	attached  []*attach.Memory
 	members   []partition.Server
 	opened    []chan error // of each compute server: how its first try to open the index ended
-	dir       string       // of sockets
 	config    Config
 }
 
@@ -80,45 +73,21 @@ func (l *Local) start() error {
 	if err != nil {
 		return err
 	}
-	if l.dir, err = os.MkdirTemp("", "dmindex-local-"); err != nil {
+	l.memory, err = memory.Start(memory.Config{
+		Servers: c.MemoryServers, Bytes: c.MemoryBytes, Transport: c.Transport, Version: c.Version, Logger: c.Logger,
+	})
+	if err != nil {
 		return err
 	}
 	ix := &config.Index{
 		Identity: identity, Name: identity, Design: c.Design, KeyType: c.KeyType, MaxKeyBytes: c.MaxKeyBytes,
 		MaxValueBytes: c.MaxValueBytes, Durability: "Memory", Routing: c.Routing,
-	}
-	for i := range c.MemoryServers {
-		m, err := l.startMemory(uint16(i + 1))
-		if err != nil {
-			return fmt.Errorf("memory server %d: %w", i+1, err)
-		}
-		ix.MemoryServers = append(ix.MemoryServers, config.MemoryServer{ID: uint16(i + 1), Control: m.Addresses().Control,
-			Incarnation: m.Incarnation(), Pod: "memory-" + strconv.Itoa(i+1)})
+		MemoryServers: l.memory.Members(),
 	}
 	if err := ix.Validate(); err != nil {
 		return err
 	}
 	return l.startCompute(ix, design)
-}
-
-func (l *Local) startMemory(id uint16) (*memserver.Server, error) {
-	c := memserver.Config{
-		ID: id, MemoryBytes: l.config.MemoryBytes, Control: "127.0.0.1:0", Insecure: true,
-		Version: l.config.Version, Logger: l.config.Logger,
-	}
-	switch l.config.Transport {
-	case "shm":
-		c.Shm = filepath.Join(l.dir, fmt.Sprintf("memory-%d", id))
-	case "ibv":
-		c.RDMA = "127.0.0.1:0"
-	default:
-		c.Fabric = "127.0.0.1:0"
-	}
-	s, err := memserver.New(c)
-	if err == nil {
-		l.memory = append(l.memory, s)
-	}
-	return s, err
 }
 
 func (l *Local) startCompute(ix *config.Index, design index.Design) error {
@@ -169,10 +138,8 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 func (l *Local) operate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	for _, s := range l.memory {
-		if err := admit(ctx, s.Addresses().Control); err != nil {
-			return fmt.Errorf("admit the index: %w", err)
-		}
+	if err := l.memory.Admit(ctx, identity); err != nil {
+		return fmt.Errorf("admit the index: %w", err)
 	}
 	m, err := partition.EqualWidth(identity, l.members, partition.KeyType(l.config.KeyType))
 	if err != nil {
@@ -183,22 +150,6 @@ func (l *Local) operate(ctx context.Context) error {
 		return err
 	}
 	return l.attached[0].Control.SwapMap(0, m.Generation, encoded, openLimit)
-}
-
-// admit gives the index all chunks and locks of a memory server.
-func admit(ctx context.Context, address string) error {
-	conn, err := control.Dial(address, nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	memory := rpcv1.NewMemoryClient(conn)
-	has, err := memory.Describe(ctx, &rpcv1.DescribeMemoryRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		return err
-	}
-	_, err = memory.Admit(ctx, &rpcv1.AdmitRequest{Index: identity, QuotaChunks: has.ChunksTotal, Locks: has.LocksTotal})
-	return err
 }
 
 // awaitOpen waits until every compute server has opened the index, which nothing else uses yet: a failure would stay one.
@@ -219,28 +170,26 @@ func (l *Local) awaitOpen(ctx context.Context) error {
 // Run serves until ctx ends or a server fails, then ends all of them: first those of compute, which finish what they have. It calls ready
 // once every server answers.
 func (l *Local) Run(ctx context.Context, ready func()) error {
-	var memory, compute sync.WaitGroup
-	memoryCtx, stopMemory := context.WithCancel(context.Background())
-	defer stopMemory()
+	var compute sync.WaitGroup
 	computeCtx, stopCompute := context.WithCancel(ctx)
 	defer stopCompute()
 	var mu sync.Mutex
 	var errs []error
-	failed := func(what string, i int, err error) {
+	failed := func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s server %d: %w", what, i+1, err))
-			stopCompute()
-		}
+		errs = append(errs, err)
+		stopCompute()
 	}
-	for i, s := range l.memory {
-		memory.Go(func() { failed("memory", i, s.Run(memoryCtx)) })
-	}
+	l.memory.Run(failed)
 	err := l.operate(ctx)
 	if err == nil {
 		for i, s := range l.compute {
-			compute.Go(func() { failed("compute", i, s.Run(computeCtx)) })
+			compute.Go(func() {
+				if err := s.Run(computeCtx); err != nil {
+					failed(fmt.Errorf("compute server %d: %w", i+1, err))
+				}
+			})
 		}
 		if err = l.awaitOpen(computeCtx); err == nil {
 			ready()
@@ -249,9 +198,8 @@ func (l *Local) Run(ctx context.Context, ready func()) error {
 		stopCompute()
 	}
 	compute.Wait()
-	stopMemory()
-	memory.Wait()
-	return errors.Join(append(errs, err, l.Close())...)
+	closing := l.Close() // then nobody calls failed any more
+	return errors.Join(append(errs, err, closing)...)
 }
 
 // Close gives back what Start took. Run calls it.
@@ -260,13 +208,10 @@ func (l *Local) Close() error {
 	for _, m := range l.attached {
 		errs = append(errs, m.Close())
 	}
-	for _, s := range l.memory {
-		errs = append(errs, s.Close())
+	if l.memory != nil {
+		errs = append(errs, l.memory.Close())
 	}
 	l.attached, l.memory = nil, nil
-	if l.dir != "" {
-		errs = append(errs, os.RemoveAll(l.dir))
-	}
 	return errors.Join(errs...)
 }
 

@@ -24,6 +24,8 @@ func small(transport string) Config {
 // serve runs a local index for the test and returns a Redis client of each compute server.
 func serve(t *testing.T, c Config, password string) []*redis.Client {
 	t.Helper()
+	dir := t.TempDir() // of sockets
+	t.Setenv("TMPDIR", dir)
 	l, err := Start(c)
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +50,8 @@ func serve(t *testing.T, c Config, password string) []*redis.Client {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(l.dir); !os.IsNotExist(err) {
-			t.Errorf("directory %s is left behind: %v", l.dir, err)
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
 		}
 	})
 	return clients
