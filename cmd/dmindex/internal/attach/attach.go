@@ -73,6 +73,16 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 // Open connects to all memory servers and opens the index, or makes it if it is new. The error wraps index.ErrDataLost if a memory
 // server came back without its content.
 func (m *Memory) Open(limit time.Duration) (*Index, error) {
+	return m.OpenWith(index.Options{
+		Uint64:        m.config.KeyType == config.KeyUint64,
+		MaxKeyBytes:   m.config.MaxKeyBytes,
+		MaxValueBytes: m.config.MaxValueBytes,
+		NodeBytes:     m.config.NodeBytes,
+	}, limit)
+}
+
+// OpenWith is Open with options other than those of the configuration.
+func (m *Memory) OpenWith(o index.Options, limit time.Duration) (*Index, error) {
 	design, err := index.Lookup(m.config.Design)
 	if err != nil {
 		return nil, err
@@ -86,12 +96,7 @@ func (m *Memory) Open(limit time.Duration) (*Index, error) {
 		}
 		return nil, fmt.Errorf("open the memory of the index: %w", err)
 	}
-	i, err := design.Open(p, index.Options{
-		Uint64:        m.config.KeyType == config.KeyUint64,
-		MaxKeyBytes:   m.config.MaxKeyBytes,
-		MaxValueBytes: m.config.MaxValueBytes,
-		NodeBytes:     m.config.NodeBytes,
-	})
+	i, err := design.Open(p, o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the index: %w", err), p.Close())
 	}
