@@ -38,7 +38,7 @@ func root() *cobra.Command {
 		&cobra.Group{ID: "serve", Title: "What the operator runs:"},
 	)
 	cmd.AddCommand(
-		localCommand(),
+		localCommand(), benchCommand(),
 		getCommand(), putCommand(), delCommand(), scanCommand(), loadCommand(), dumpCommand(), restoreCommand(), statusCommand(),
 		operatorCommand(), memserverCommand(), computeserverCommand(),
 	)

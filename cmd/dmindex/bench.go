@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
+)
+
+// benchFlags are the flags of bench as they were given.
+type benchFlags struct {
+	designs, transports, workloads []string
+	clients                        []int
+	records                        uint64
+	ops, warmup, value             int
+	servers, distribution, scan    string
+	key                            keyFlag
+	cacheBytes                     sizeFlag
+	cachePercent                   float64
+	switches                       []string
+	seed                           uint64
+	json, html                     string
+}
+
+func benchCommand() *cobra.Command {
+	f := benchFlags{key: keyFlag{config.KeyUint64, 8}}
+	cmd := &cobra.Command{
+		Use:     "bench",
+		GroupID: "try",
+		Short:   "Measure designs of the index, on a simulated fabric or in this process",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			runs, err := f.runs(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return f.do(cmd.OutOrStdout(), runs)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.designs, "design", []string{"sherman"}, "designs, one after the other")
+	flags.StringSliceVar(&f.transports, "transport", []string{"sim"}, "fabrics: "+strings.Join(bench.Transports, ", "))
+	flags.StringSliceVar(&f.workloads, "workload", []string{"C"}, "workloads: YCSB's A to F and LOAD, Sherman's write-only, write-intensive, read-intensive, range-only, range-write")
+	flags.IntSliceVar(&f.clients, "clients", []int{4}, "sessions, of all compute servers together; several numbers make a curve")
+	flags.Uint64Var(&f.records, "records", 100_000, "items that are loaded before")
+	flags.IntVar(&f.ops, "ops", 100_000, "operations that are measured")
+	flags.IntVar(&f.warmup, "warmup", -1, "operations before those; -1 = a fifth of them")
+	flags.StringVar(&f.servers, "servers", "2x2", "memory servers x compute servers")
+	flags.StringVar(&f.distribution, "distribution", "", "popularity of items: uniform, zipfian:THETA or latest; empty = zipfian:0.99, latest for workload D")
+	flags.StringVar(&f.scan, "scan", "1-100", "lengths of scans, uniform between two numbers; or one number")
+	flags.Var(&f.key, "key", "uint64, or bytes:N for text keys of N bytes")
+	flags.IntVar(&f.value, "value", 8, "bytes of a value")
+	flags.Var(&f.cacheBytes, "cache-bytes", "index cache of each compute server; 0 = the design's default")
+	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "the same, in percent of the records' keys and values")
+	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design, as in onChip=off,combine=on; the others are on")
+	flags.Uint64Var(&f.seed, "seed", 1, "of the operations, and of the simulation")
+	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")
+	flags.StringVar(&f.html, "html", "", "file for a page with plots")
+	return cmd
+}
+
+// runs are all combinations of what was asked for.
+func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
+	base := bench.Run{
+		Records: f.records, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
+		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), Seed: f.seed, Progress: progress,
+	}
+	if f.warmup == -1 {
+		base.Warmup = f.ops / 5
+	}
+	if f.cachePercent != 0 {
+		if f.cachePercent < 0 || f.cacheBytes != 0 {
+			return nil, errors.New("give --cache-percent above 0, or --cache-bytes; not both")
+		}
+		base.CacheBytes = int(f.cachePercent / 100 * float64(f.records) * float64(f.key.bytes+f.value))
+	}
+	var err error
+	if base.MemoryServers, base.ComputeServers, err = twoNumbers(f.servers, "x"); err != nil {
+		return nil, fmt.Errorf("--servers %q: write memory servers x compute servers, as in 8x8", f.servers)
+	}
+	if base.ScanFrom, base.ScanTo, err = twoNumbers(f.scan, "-"); err != nil {
+		return nil, fmt.Errorf("--scan %q: write the shortest and the longest length, as in 1-100, or one number", f.scan)
+	}
+	if base.Switches, err = parseSwitches(f.switches); err != nil {
+		return nil, err
+	}
+	var runs []*bench.Run
+	for _, design := range f.designs {
+		for _, transport := range f.transports {
+			for _, name := range f.workloads {
+				for _, clients := range f.clients {
+					r := base
+					r.Design, r.Transport, r.Clients = design, transport, clients
+					if r.Workload, err = bench.LookupWorkload(name); err != nil {
+						return nil, err
+					}
+					if r.Distribution, err = bench.ParseDistribution(r.Workload.DistributionOr(f.distribution)); err != nil {
+						return nil, err
+					}
+					if err := r.Check(); err != nil {
+						return nil, err
+					}
+					runs = append(runs, &r)
+				}
+			}
+		}
+	}
+	return runs, nil
+}
+
+// twoNumbers reads "AxB"; "A" is "AxA" where one number may stand for both.
+func twoNumbers(text, between string) (a, b int, err error) {
+	first, second, ok := strings.Cut(text, between)
+	if !ok && between == "-" {
+		second = first
+	}
+	if a, err = strconv.Atoi(first); err == nil {
+		b, err = strconv.Atoi(second)
+	}
+	return a, b, err
+}
+
+// parseSwitches reads name=on and name=off.
+func parseSwitches(list []string) (map[string]bool, error) {
+	var switches map[string]bool
+	for _, text := range list {
+		name, value, _ := strings.Cut(text, "=")
+		if value != "on" && value != "off" {
+			return nil, fmt.Errorf("--switch %q: write name=on or name=off", text)
+		}
+		if switches == nil {
+			switches = map[string]bool{}
+		}
+		switches[name] = value == "on"
+	}
+	return switches, nil
+}
+
+// do does the runs and reports them.
+func (f *benchFlags) do(out io.Writer, runs []*bench.Run) error {
+	var results []*bench.Result
+	for _, r := range runs {
+		res, err := r.Do()
+		if err != nil {
+			return err
+		}
+		results = append(results, res)
+	}
+	if err := bench.WriteTable(out, results); err != nil {
+		return err
+	}
+	if f.json != "" {
+		if err := toFile(f.json, results, bench.WriteJSON); err != nil {
+			return err
+		}
+	}
+	if f.html != "" {
+		return toFile(f.html, results, bench.WriteHTML)
+	}
+	return nil
+}
+
+func toFile(name string, results []*bench.Result, write func(io.Writer, []*bench.Result) error) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file, results), file.Close())
+}

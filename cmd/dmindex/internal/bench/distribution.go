@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+)
+
+// Distribution says how popular items are.
+type Distribution struct {
+	theta  float64 // 0 = all alike
+	latest bool    // the youngest items are the popular ones
+}
+
+// ParseDistribution reads "uniform", "zipfian", "zipfian:THETA" or "latest".
+func ParseDistribution(text string) (Distribution, error) {
+	name, exponent, given := strings.Cut(text, ":")
+	d := Distribution{theta: 0.99}
+	switch name {
+	case "uniform":
+		d.theta = 0
+	case "zipfian":
+	case "latest":
+		d.latest = true
+	default:
+		return d, fmt.Errorf("unknown distribution %q: there are uniform, zipfian:THETA (0.99 unless given) and latest", text)
+	}
+	if given {
+		theta, err := strconv.ParseFloat(exponent, 64)
+		if err != nil || name == "uniform" || !(theta > 0 && theta <= 5) {
+			return d, fmt.Errorf("distribution %q: write zipfian:THETA or latest:THETA with a number above 0 and at most 5", text)
+		}
+		d.theta = theta
+	}
+	return d, nil
+}
+
+// String is how ParseDistribution reads it.
+func (d Distribution) String() string {
+	switch {
+	case d.theta == 0:
+		return "uniform"
+	case d.latest && d.theta == 0.99:
+		return "latest"
+	case d.latest:
+		return fmt.Sprintf("latest:%g", d.theta)
+	}
+	return fmt.Sprintf("zipfian:%g", d.theta)
+}
+
+// chooser draws items.
+type chooser struct {
+	d    Distribution
+	zipf *zipf
+}
+
+func newChooser(d Distribution, items uint64) *chooser {
+	c := &chooser{d: d}
+	if d.theta > 0 {
+		c.zipf = newZipf(d.theta, items)
+	}
+	return c
+}
+
+// next draws one of the first items.
+func (c *chooser) next(r *rand.Rand, items uint64) uint64 {
+	if c.zipf == nil {
+		return r.Uint64N(items)
+	}
+	c.zipf.grow(items)
+	rank := c.zipf.next(r)
+	if c.d.latest {
+		return items - 1 - rank
+	}
+	return rank
+}

@@ -1,0 +1,245 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// phase is a part of a run: the load, which inserts all records, or a part of the stream.
+type phase struct {
+	b      *bencher
+	name   string
+	ops    []operation // of the stream; nil = the load
+	first  uint64      // place of ops[0] in the stream
+	length uint64
+
+	next   atomic.Uint64 // place in the phase of the operation that is nobody's yet
+	failed atomic.Bool
+	ended  atomic.Int64 // when the first client found nothing left to do; 0 = not yet
+	began  time.Duration
+	report *progress
+
+	// of all clients, once the phase is over
+	latency histogram
+	done    uint64 // operations that were over before it ended
+	missed  uint64
+	took    time.Duration // until it ended
+}
+
+// throughput is that of the time in which every client had work.
+func (p *phase) throughput() float64 {
+	if p.took <= 0 {
+		return 0
+	}
+	return float64(p.done) / p.took.Seconds()
+}
+
+// load is the phase that inserts all records.
+func (b *bencher) load() error {
+	return (&phase{b: b, name: "load", length: b.run.Records}).run()
+}
+
+// part is a phase that does the operations of the stream from one place up to another.
+func (b *bencher) part(name string, from, to int) (*phase, error) {
+	p := &phase{b: b, name: name, ops: b.stream.ops[from:to], first: uint64(from), length: uint64(to - from)}
+	return p, p.run()
+}
+
+// run lets all clients work. Each has a session of its own for this phase, and all begin at once.
+func (p *phase) run() error {
+	b := p.b
+	if p.length == 0 {
+		return nil
+	}
+	clients := make([]*client, b.run.Clients)
+	groups := make([]*env.WaitGroup, b.run.ComputeServers)
+	for i := range clients {
+		s, err := b.members[i%len(groups)].Session()
+		if err != nil {
+			return fmt.Errorf("session %d: %w", i+1, err)
+		}
+		s.SetLimit(operationLimit)
+		clients[i] = newClient(p, s)
+	}
+	p.began = b.cluster.now()
+	p.report = newProgress(b.run.Progress, fmt.Sprintf("%s %s: %s", b.run.Design, b.run.Workload.Name, p.name), b.run.Transport == "sim", p.began, p.length)
+	for i := range groups {
+		groups[i] = env.NewWaitGroup(b.cluster.env(i))
+		for j := i; j < len(clients); j += len(groups) {
+			groups[i].Go(fmt.Sprint("client ", j+1), clients[j].work)
+		}
+	}
+	for _, g := range groups {
+		g.Wait(env.Forever)
+	}
+	var errs []error
+	for _, c := range clients {
+		errs = append(errs, c.err, c.session.Close())
+		p.latency.add(&c.latency)
+		p.done += c.done
+		p.missed += c.missed
+	}
+	p.took = time.Duration(p.ended.Load()) - p.began
+	p.report.end(b.cluster.now(), p.length)
+	return errors.Join(errs...)
+}
+
+// operationLimit is far above what any operation takes: one that goes over it fails the run.
+const operationLimit = time.Minute
+
+// client is one session's driver.
+type client struct {
+	p       *phase
+	b       *bencher
+	session index.Session
+	err     error
+
+	key, value, dst []byte
+	visit           func(key, value []byte) bool // order, as a value, so that scans allocate nothing
+	previous        []byte                       // key that order saw last
+	disorder        bool
+
+	latency histogram
+	done    uint64
+	missed  uint64
+}
+
+func newClient(p *phase, s index.Session) *client {
+	r := p.b.run
+	c := &client{p: p, b: p.b, session: s, key: make([]byte, 0, r.KeyBytes), value: make([]byte, 0, r.ValueBytes+8),
+		dst: make([]byte, 0, r.ValueBytes), previous: make([]byte, 0, r.KeyBytes)}
+	c.visit = c.order
+	return c
+}
+
+// work takes operations until there are none.
+func (c *client) work() {
+	p, now := c.p, c.b.cluster.now
+	last := p.began
+	for {
+		i := p.next.Add(1) - 1
+		if i >= p.length {
+			p.ended.CompareAndSwap(0, int64(now()))
+			return
+		}
+		if err := c.step(i); err != nil {
+			if !p.failed.Swap(true) {
+				c.err = err
+			}
+			p.next.Store(p.length)
+			p.ended.CompareAndSwap(0, int64(now()))
+			return
+		}
+		at := now()
+		c.latency.record(at - last)
+		last = at
+		if p.ended.Load() == 0 {
+			c.done++
+		}
+		if i&progressMask == 0 {
+			p.report.at(at, i)
+		}
+	}
+}
+
+// step does operation i of the phase.
+func (c *client) step(i uint64) error {
+	var o operation
+	writer := uint64(0)
+	if c.p.ops == nil {
+		o = newOperation(insert, c.b.stream.record(i), 0)
+	} else {
+		o, writer = c.p.ops[i], c.p.first+i+1
+	}
+	if err := c.do(o, writer); err != nil {
+		return fmt.Errorf("%s, operation %d, %v of item %d: %w", c.p.name, i, o.kind(), o.item(), err)
+	}
+	return nil
+}
+
+// do does an operation and looks at its answer.
+func (c *client) do(o operation, writer uint64) error {
+	s, item := c.session, o.item()
+	c.key = c.b.keys.append(c.key[:0], item)
+	switch o.kind() {
+	case lookup:
+		return c.lookup(item)
+	case modify:
+		if err := c.lookup(item); err != nil {
+			return err
+		}
+	case scan:
+		c.previous, c.disorder = c.previous[:0], false
+		if err := s.Scan(c.key, o.length(), false, c.visit); err != nil {
+			return err
+		}
+		if c.disorder {
+			return errDisorder
+		}
+		return nil
+	}
+	c.value = appendValue(c.value[:0], c.b.run.ValueBytes, item, writer)
+	switch o.kind() {
+	case insert:
+		if err := s.Insert(c.key, c.value); err != nil {
+			return err
+		}
+	case upsert:
+		if err := s.Upsert(c.key, c.value); err != nil {
+			return err
+		}
+	default:
+		known := c.b.isPresent(item)
+		if err := s.Update(c.key, c.value); err != nil {
+			return c.absent(err, known)
+		}
+		return nil
+	}
+	if !c.b.stream.isLoaded(item) {
+		c.b.present.set(item)
+	}
+	return nil
+}
+
+func (c *client) lookup(item uint64) error {
+	known := c.b.isPresent(item)
+	var err error
+	if c.dst, err = c.session.Lookup(c.key, c.dst[:0]); err != nil {
+		return c.absent(err, known)
+	}
+	if _, ok := writerOf(c.dst, c.b.run.ValueBytes, item, false); !ok {
+		return fmt.Errorf("%w: %x", errForeign, c.dst)
+	}
+	return nil
+}
+
+// absent judges the error of an operation on an item of which we knew, before, whether it was there.
+func (c *client) absent(err error, known bool) error {
+	if known || !errors.Is(err, index.ErrNotFound) {
+		return err
+	}
+	c.missed++
+	return nil
+}
+
+var (
+	errForeign  = errors.New("the value is none that anybody wrote to this item")
+	errDisorder = errors.New("the scan is not in order")
+)
+
+// order sees that keys ascend.
+func (c *client) order(key, _ []byte) bool {
+	if len(c.previous) > 0 && string(key) <= string(c.previous) || len(c.previous) == 0 && string(key) < string(c.key) {
+		c.disorder = true
+	}
+	c.previous = append(c.previous[:0], key...)
+	return true
+}
+
+// isPresent says whether an item is certainly there: loaded, or its first write was answered.
+func (b *bencher) isPresent(item uint64) bool { return b.stream.isLoaded(item) || b.present.get(item) }

@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Summary is a run as it is reported.
+type Summary struct {
+	Design            string          `json:"design"`
+	Transport         string          `json:"transport"`
+	Workload          string          `json:"workload"`
+	Distribution      string          `json:"distribution"`
+	Switches          map[string]bool `json:"switches"` // those that were given; the others are on
+	Clients           int             `json:"clients"`
+	Records           uint64          `json:"records"`
+	Ops               uint64          `json:"ops"`
+	Throughput        float64         `json:"throughput_ops"` // operations a second
+	P50               float64         `json:"p50_us"`
+	P99               float64         `json:"p99_us"`
+	P999              float64         `json:"p999_us"`
+	Verbs             VerbsPerOp      `json:"verbs_per_op"`
+	RoundTripsPerOp   float64         `json:"round_trips_per_op"`
+	BytesPerOp        float64         `json:"bytes_per_op"`
+	CacheBytes        uint64          `json:"cache_bytes"` // of all compute servers together
+	CacheHitRate      float64         `json:"cache_hit_rate"`
+	MemoryBytesPerItm float64         `json:"memory_bytes_per_item"`
+}
+
+// VerbsPerOp is how many requests of a kind an operation took on average.
+type VerbsPerOp struct {
+	Read   float64 `json:"read"`
+	Write  float64 `json:"write"`
+	Atomic float64 `json:"atomic"`
+	RPC    float64 `json:"rpc"`
+}
+
+// Summary of a result.
+func (r *Result) Summary() Summary {
+	v, ops := &r.Stats.Verbs, float64(r.Ops)
+	s := Summary{
+		Design: r.Run.Design, Transport: r.Run.Transport, Workload: r.Run.Workload.Name, Distribution: r.Run.Distribution.String(),
+		Switches: map[string]bool{}, Clients: r.Run.Clients, Records: r.Run.Records, Ops: r.Ops, Throughput: r.Throughput,
+		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999),
+		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
+			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls) / ops},
+		RoundTripsPerOp: float64(v.RoundTrips) / ops, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItm: r.ItemBytes,
+	}
+	for _, n := range v.Bytes {
+		s.BytesPerOp += float64(n) / ops
+	}
+	if descents := r.Stats.CacheHits + r.Stats.CacheMisses; descents > 0 {
+		s.CacheHitRate = float64(r.Stats.CacheHits) / float64(descents)
+	}
+	maps.Copy(s.Switches, r.Run.Switches)
+	return s
+}
+
+func (r *Result) micros(q float64) float64 { return float64(r.Latency.quantile(q)) / 1e3 }
+
+// WriteJSON writes {"runs": [...]}, a Summary each.
+func WriteJSON(out io.Writer, results []*Result) error {
+	runs := make([]Summary, len(results))
+	for i, r := range results {
+		runs[i] = r.Summary()
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(map[string]any{"runs": runs})
+}

@@ -1,0 +1,167 @@
+// Package bench measures designs of package index: it makes a stream of operations, lets clients of a simulated or real cluster work on it,
+// checks the content afterwards against what the stream wrote, and reports what it cost.
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Transports that a run can have: "sim" is the NIC model in virtual time.
+var Transports = []string{"sim", "shm", "tcp", "ibv"}
+
+// Run says what to measure. It is done once, by Do.
+type Run struct {
+	Design    string
+	Transport string // one of Transports
+	Workload  Workload
+	// Distribution of the items that operations are on.
+	Distribution Distribution
+
+	Records uint64 // items that are there at first
+	Ops     int    // operations that are measured
+	Warmup  int    // operations before those
+	Clients int    // sessions, of all compute servers together
+
+	MemoryServers, ComputeServers int
+
+	Uint64     bool // keys; else byte strings of KeyBytes
+	KeyBytes   int
+	ValueBytes int
+	ScanFrom   int // shortest and longest scan
+	ScanTo     int
+	CacheBytes int // of each compute server; 0 = the design's default
+	Switches   map[string]bool
+	Seed       uint64
+
+	Progress io.Writer // lines of what goes on
+}
+
+// Result is what a run measured.
+type Result struct {
+	Run        *Run
+	Throughput float64 // operations a second, of the cluster's time
+	Latency    histogram
+	Took       time.Duration // of the cluster's time
+	Ops        uint64
+	Missed     uint64 // lookups and updates of items that were not there, as was to be expected
+	Stats      index.Stats
+	Calls      uint64  // two-sided calls: chunks
+	ItemBytes  float64 // memory of nodes for each item that is there in the end
+}
+
+// Do does the run.
+func (r *Run) Do() (*Result, error) {
+	design, err := r.check()
+	if err != nil {
+		return nil, err
+	}
+	k, err := newKeys(r.KeyBytes)
+	if err != nil {
+		return nil, err
+	}
+	b := &bencher{run: r, keys: k, stream: newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)}
+	b.present = newBitmap(b.stream.items)
+	if r.Transport == "sim" {
+		b.cluster, err = newSimulated(r, design)
+	} else {
+		b.cluster, err = newReal(r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var result *Result
+	err = b.cluster.run(func() (err error) {
+		result, err = b.all()
+		return err
+	})
+	if err = errors.Join(err, b.cluster.close()); err != nil {
+		return nil, fmt.Errorf("bench %s over %s, workload %s: %w", r.Design, r.Transport, r.Workload.Name, err)
+	}
+	return result, nil
+}
+
+// options of the index.
+func (r *Run) options() index.Options {
+	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: r.CacheBytes, Switches: r.Switches}
+}
+
+// bencher is a run under way.
+type bencher struct {
+	run     *Run
+	keys    keys
+	stream  *stream
+	present bitmap // of items that were not there at first: who is there since
+	cluster cluster
+	members []member
+}
+
+// all is what happens in the cluster's world.
+func (b *bencher) all() (_ *Result, err error) {
+	defer func() {
+		for _, m := range b.members {
+			err = errors.Join(err, m.close())
+		}
+	}()
+	for i := range b.run.ComputeServers {
+		m, err := b.cluster.open(i, b.run.options())
+		if err != nil {
+			return nil, fmt.Errorf("compute server %d: %w", i+1, err)
+		}
+		b.members = append(b.members, m)
+	}
+	if err := b.load(); err != nil {
+		return nil, err
+	}
+	if _, err := b.part("warm up", 0, b.run.Warmup); err != nil {
+		return nil, err
+	}
+	before, chunks, err := b.stats()
+	if err != nil {
+		return nil, err
+	}
+	p, err := b.part("measure", b.run.Warmup, len(b.stream.ops))
+	if err != nil {
+		return nil, err
+	}
+	after, chunksAfter, err := b.stats()
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{Run: b.run, Throughput: p.throughput(), Took: p.took, Ops: uint64(b.run.Ops), Missed: p.missed,
+		Stats: less(after, before), Calls: chunksAfter - chunks}
+	res.Latency = p.latency
+	res.ItemBytes, err = b.check()
+	return res, err
+}
+
+// stats of all compute servers together. They are exact while no session is open.
+func (b *bencher) stats() (sum index.Stats, chunks uint64, err error) {
+	for _, m := range b.members {
+		s := m.Stats()
+		sum.Verbs.Sum(&s.Verbs)
+		sum.Operations += s.Operations
+		sum.Retries += s.Retries
+		sum.LockConflicts += s.LockConflicts
+		sum.CacheBytes += s.CacheBytes
+		sum.CacheHits += s.CacheHits
+		sum.CacheMisses += s.CacheMisses
+	}
+	chunks, err = b.cluster.chunks()
+	return sum, chunks, err
+}
+
+// less is what was added between two stats. The size of the cache is the last one.
+func less(after, before index.Stats) index.Stats {
+	after.Verbs = after.Verbs.Sub(&before.Verbs)
+	after.Operations -= before.Operations
+	after.Retries -= before.Retries
+	after.LockConflicts -= before.LockConflicts
+	after.CacheHits -= before.CacheHits
+	after.CacheMisses -= before.CacheMisses
+	return after
+}

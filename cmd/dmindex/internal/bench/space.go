@@ -1,0 +1,59 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// memoryNeeded is an upper estimate of what one memory server has to hold: nodes that are half full, and the chunks that each client has begun.
+func (r *Run) memoryNeeded() uint64 {
+	entry := uint64(r.KeyBytes+r.ValueBytes)&^7 + 32 // with its slot and checksum
+	items := r.Records
+	for k, share := range r.Workload.share {
+		if kind(k) == insert || kind(k) == upsert && r.Workload.sparse {
+			items += uint64(r.Ops+r.Warmup) * uint64(share) / 100
+		}
+	}
+	nodes := 2*entry*items + entry*items/4
+	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + chunkBytes*uint64(2*r.ComputeServers+2) + 16<<20
+}
+
+// hostNeeded is what this process will take: stream, bitmap, histograms, caches and the memory servers.
+func (r *Run) hostNeeded() uint64 {
+	perClient := uint64(2 * 4 * buckets)
+	return r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*8 + r.Records/8 + perClient*uint64(r.Clients)
+}
+
+// checkMemory refuses runs that do not fit this machine.
+func (r *Run) checkMemory() error {
+	available, ok := availableMemory()
+	if need := r.hostNeeded(); ok && need > available {
+		return fmt.Errorf("%d records and %d operations need about %s of memory, %s are free on this machine: give fewer --records or --ops",
+			r.Records, r.Ops+r.Warmup, size(need), size(available))
+	}
+	return nil
+}
+
+// availableMemory is what the kernel says that it can give; false if it does not say.
+func availableMemory() (uint64, bool) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib uint64
+		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+			return kib << 10, true
+		}
+	}
+	return 0, false
+}
+
+// size is a number of bytes for people.
+func size(n uint64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

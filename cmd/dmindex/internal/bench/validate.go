@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Check refuses runs that make no sense, with a word on what to do.
+func (r *Run) Check() error {
+	_, err := r.check()
+	return err
+}
+
+func (r *Run) check() (index.Design, error) {
+	design, err := index.Lookup(r.Design)
+	if err != nil {
+		return design, err
+	}
+	switch {
+	case !slices.Contains(Transports, r.Transport):
+		err = fmt.Errorf("unknown transport %q: there are %s", r.Transport, strings.Join(Transports, ", "))
+	case r.Records < 1:
+		err = errors.New("no records: an index with nothing in it measures nothing; give --records 1 or more")
+	case r.Ops < 1:
+		err = errors.New("no operations: give --ops 1 or more")
+	case r.Warmup < 0:
+		err = errors.New("less than no warm-up: give --warmup 0 or more")
+	case r.ComputeServers < 1 || r.ComputeServers > 1000 || r.MemoryServers < 1 || r.MemoryServers > 64:
+		err = fmt.Errorf("%d memory servers and %d compute servers: 1 to 64 and 1 to 1000 are possible", r.MemoryServers, r.ComputeServers)
+	case r.Clients < r.ComputeServers || r.Clients > 100_000:
+		err = fmt.Errorf("%d clients on %d compute servers: each needs one at least, and there are at most 100000; give --clients",
+			r.Clients, r.ComputeServers)
+	case r.ScanFrom < 1 || r.ScanTo < r.ScanFrom || r.ScanTo > maxScan:
+		err = fmt.Errorf("scans of %d to %d pairs: 1 to %d are possible, the shortest first", r.ScanFrom, r.ScanTo, maxScan)
+	case r.ValueBytes < 8:
+		err = fmt.Errorf("values of %d bytes: at least 8 are needed, which say who wrote them", r.ValueBytes)
+	case uint64(r.Ops)+uint64(r.Warmup) > maxWriter:
+		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
+	}
+	if err == nil {
+		err = checkSwitches(design, r.Switches)
+	}
+	if err == nil {
+		err = r.checkMemory()
+	}
+	return design, err
+}
+
+// checkSwitches refuses names that the design does not know.
+func checkSwitches(d index.Design, switches map[string]bool) error {
+	var unknown []string
+	for name := range switches {
+		if !slices.Contains(d.Switches, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	sort.Strings(unknown)
+	there := "it has none"
+	if len(d.Switches) > 0 {
+		there = "there are " + strings.Join(d.Switches, ", ")
+	}
+	return fmt.Errorf("design %s has no switch %s: %s", d.Name, strings.Join(unknown, ", "), there)
+}
