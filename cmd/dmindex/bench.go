@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,8 @@ type benchFlags struct {
 	cachePercent                   float64
 	switches                       []string
 	seed                           uint64
-	json, html                     string
+	figure, json, html             string
+	given                          func(flag string) bool
 }
 
 func benchCommand() *cobra.Command {
@@ -37,11 +39,15 @@ func benchCommand() *cobra.Command {
 		Short:   "Measure designs of the index, on a simulated fabric or in this process",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.given = cmd.Flags().Changed
+			if f.figure != "" {
+				return f.doFigure(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			runs, err := f.runs(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			return f.do(cmd.OutOrStdout(), runs)
+			return f.do(cmd.Context(), cmd.OutOrStdout(), runs)
 		},
 	}
 	flags := cmd.Flags()
@@ -61,14 +67,15 @@ func benchCommand() *cobra.Command {
 	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "the same, in percent of the records' keys and values")
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design, as in onChip=off,combine=on; the others are on")
 	flags.Uint64Var(&f.seed, "seed", 1, "of the operations, and of the simulation")
+	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6 or sherman-table3; takes --records, --ops, --clients and --servers")
 	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")
 	flags.StringVar(&f.html, "html", "", "file for a page with plots")
 	return cmd
 }
 
-// runs are all combinations of what was asked for.
-func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
-	base := bench.Run{
+// base is what all runs have in common.
+func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
+	base = bench.Run{
 		Records: f.records, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
 		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), Seed: f.seed, Progress: progress,
 	}
@@ -77,18 +84,24 @@ func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
 	}
 	if f.cachePercent != 0 {
 		if f.cachePercent < 0 || f.cacheBytes != 0 {
-			return nil, errors.New("give --cache-percent above 0, or --cache-bytes; not both")
+			return base, errors.New("give --cache-percent above 0, or --cache-bytes; not both")
 		}
 		base.CacheBytes = int(f.cachePercent / 100 * float64(f.records) * float64(f.key.bytes+f.value))
 	}
-	var err error
 	if base.MemoryServers, base.ComputeServers, err = twoNumbers(f.servers, "x"); err != nil {
-		return nil, fmt.Errorf("--servers %q: write memory servers x compute servers, as in 8x8", f.servers)
+		return base, fmt.Errorf("--servers %q: write memory servers x compute servers, as in 8x8", f.servers)
 	}
 	if base.ScanFrom, base.ScanTo, err = twoNumbers(f.scan, "-"); err != nil {
-		return nil, fmt.Errorf("--scan %q: write the shortest and the longest length, as in 1-100, or one number", f.scan)
+		return base, fmt.Errorf("--scan %q: write the shortest and the longest length, as in 1-100, or one number", f.scan)
 	}
-	if base.Switches, err = parseSwitches(f.switches); err != nil {
+	base.Switches, err = parseSwitches(f.switches)
+	return base, err
+}
+
+// runs are all combinations of what was asked for.
+func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
+	base, err := f.base(progress)
+	if err != nil {
 		return nil, err
 	}
 	var runs []*bench.Run
@@ -113,6 +126,46 @@ func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
 		}
 	}
 	return runs, nil
+}
+
+// doFigure does an experiment of a paper. What was not given is the paper's, or as much of it as takes a few minutes.
+func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) error {
+	figure, err := bench.LookupFigure(f.figure)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"design", "transport", "workload", "distribution", "scan", "switch"} {
+		if f.given(name) {
+			return fmt.Errorf("--%s: figure %s says itself what it measures; leave it out", name, f.figure)
+		}
+	}
+	if len(f.clients) != 1 {
+		return errors.New("--clients: a figure takes one number")
+	}
+	base, err := f.base(progress)
+	if err != nil {
+		return err
+	}
+	if !f.given("servers") {
+		base.MemoryServers, base.ComputeServers = bench.FigureServers, bench.FigureServers
+	}
+	if base.Clients = f.clients[0]; !f.given("clients") {
+		base.Clients = bench.FigureClients
+	}
+	if !f.given("records") {
+		base.Records = bench.FigureRecords
+	}
+	if !f.given("ops") {
+		base.Ops = bench.FigureOps
+	}
+	if !f.given("warmup") {
+		base.Warmup = base.Ops / 5
+	}
+	results, err := figure.Do(ctx, base, out)
+	if err != nil {
+		return err
+	}
+	return f.toFiles(results)
 }
 
 // twoNumbers reads "AxB"; "A" is "AxA" where one number may stand for both.
@@ -144,10 +197,10 @@ func parseSwitches(list []string) (map[string]bool, error) {
 }
 
 // do does the runs and reports them.
-func (f *benchFlags) do(out io.Writer, runs []*bench.Run) error {
+func (f *benchFlags) do(ctx context.Context, out io.Writer, runs []*bench.Run) error {
 	var results []*bench.Result
 	for _, r := range runs {
-		res, err := r.Do()
+		res, err := r.Do(ctx)
 		if err != nil {
 			return err
 		}
@@ -156,6 +209,11 @@ func (f *benchFlags) do(out io.Writer, runs []*bench.Run) error {
 	if err := bench.WriteTable(out, results); err != nil {
 		return err
 	}
+	return f.toFiles(results)
+}
+
+// toFiles writes the files that were asked for.
+func (f *benchFlags) toFiles(results []*bench.Result) error {
 	if f.json != "" {
 		if err := toFile(f.json, results, bench.WriteJSON); err != nil {
 			return err

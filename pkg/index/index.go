@@ -66,6 +66,7 @@ type Stats struct {
 	LockConflicts uint64 // times that the global lock was held by another client
 	Merges        uint64 // nodes that were merged with a neighbour
 	Reclaimed     uint64 // merged nodes that nobody can look at any more, and that are used again
+	Handovers     uint64 // times that a session passed the global lock on to another one of this client
 	CacheBytes    uint64 // memory of the index cache
 	CacheHits     uint64 // descents that went from the cache straight to the leaf
 	CacheMisses   uint64 // inner nodes that had to be read

@@ -255,6 +255,7 @@ func (s *Session) PostUnlock() error {
 	err := s.postOthers(l.server)
 	if err == nil && local.handover(l.index) {
 		if err = s.Post(); err == nil && local.release(l.index, true) {
+			s.handovers.Add(1)
 			s.doneRewriting(l.server)
 			return nil
 		}

@@ -177,6 +177,9 @@ func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
 // LockConflicts is how often a global lock was found held by another client.
 func (p *Pool) LockConflicts() uint64 { return p.sessions.conflicts() }
 
+// Handovers is how often a session passed a global lock on to another one of this client.
+func (p *Pool) Handovers() uint64 { return p.sessions.handovers() }
+
 // Close ends this client: it cuts the connections and fences itself on every server, so that a lock which is still its own can be
 // repaired at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed
 // before. Where a server cannot be reached, the lease there runs out instead. A second call does nothing.

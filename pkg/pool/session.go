@@ -38,7 +38,8 @@ type Session struct {
 	list      []byte        // of RewriteAll
 	resolved  link          // under a lock that is about to be taken again; see repairMain
 	zero      []byte        // 8 bytes
-	conflicts atomic.Uint64 // counted for others to read
+	conflicts atomic.Uint64 // counted for others to read, as the next
+	handovers atomic.Uint64
 }
 
 // sessionScratch is what a session needs of its arena for itself.

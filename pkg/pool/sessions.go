@@ -11,6 +11,7 @@ type sessions struct {
 	open          []*Session
 	ended         verbs.Counters
 	endedConflict uint64
+	endedHandover uint64
 }
 
 func newSessions(e env.Env) *sessions { return &sessions{mu: e.NewMutex()} }
@@ -31,6 +32,7 @@ func (r *sessions) remove(s *Session) {
 		c := s.Counters()
 		r.ended.Sum(&c)
 		r.endedConflict += s.conflicts.Load()
+		r.endedHandover += s.handovers.Load()
 		r.open = append(r.open[:i], r.open[i+1:]...)
 		return
 	}
@@ -55,6 +57,16 @@ func (r *sessions) conflicts() uint64 {
 	n := r.endedConflict
 	for _, s := range r.open {
 		n += s.conflicts.Load()
+	}
+	return n
+}
+
+func (r *sessions) handovers() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.endedHandover
+	for _, s := range r.open {
+		n += s.handovers.Load()
 	}
 	return n
 }

@@ -182,6 +182,7 @@ func (t *tree) Stats() index.Stats {
 		LockConflicts: t.pool.LockConflicts(),
 		Merges:        t.merges.Load(),
 		Reclaimed:     t.pool.Reclaimed(),
+		Handovers:     t.pool.Handovers(),
 		CacheBytes:    uint64(t.cache.bytes.Load()),
 		CacheHits:     sum.hits,
 		CacheMisses:   sum.misses,

@@ -46,7 +46,7 @@ func (b *bencher) checkScan(s index.Session) (n uint64, err error) {
 			page++
 			return wrong == nil
 		})
-		if err = errors.Join(err, wrong); err != nil {
+		if err = errors.Join(err, wrong, b.ctx.Err()); err != nil {
 			return n, err
 		}
 		n += uint64(page)

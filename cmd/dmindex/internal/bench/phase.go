@@ -120,7 +120,7 @@ func newClient(p *phase, s index.Session) *client {
 // work takes operations until there are none.
 func (c *client) work() {
 	p, now := c.p, c.b.cluster.now
-	last := p.began
+	last := now()
 	for {
 		i := p.next.Add(1) - 1
 		if i >= p.length {
@@ -128,11 +128,7 @@ func (c *client) work() {
 			return
 		}
 		if err := c.step(i); err != nil {
-			if !p.failed.Swap(true) {
-				c.err = err
-			}
-			p.next.Store(p.length)
-			p.ended.CompareAndSwap(0, int64(now()))
+			c.fail(err)
 			return
 		}
 		at := now()
@@ -143,8 +139,21 @@ func (c *client) work() {
 		}
 		if i&progressMask == 0 {
 			p.report.at(at, i)
+			if err := c.b.ctx.Err(); err != nil {
+				c.fail(err)
+				return
+			}
 		}
 	}
+}
+
+// fail ends the phase. Only the first error of a phase counts: those after it may come of it.
+func (c *client) fail(err error) {
+	if !c.p.failed.Swap(true) {
+		c.err = err
+	}
+	c.p.next.Store(c.p.length)
+	c.p.ended.CompareAndSwap(0, int64(c.b.cluster.now()))
 }
 
 // step does operation i of the phase.

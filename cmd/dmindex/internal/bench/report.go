@@ -10,24 +10,24 @@ import (
 
 // Summary is a run as it is reported.
 type Summary struct {
-	Design            string          `json:"design"`
-	Transport         string          `json:"transport"`
-	Workload          string          `json:"workload"`
-	Distribution      string          `json:"distribution"`
-	Switches          map[string]bool `json:"switches"` // those that were given; the others are on
-	Clients           int             `json:"clients"`
-	Records           uint64          `json:"records"`
-	Ops               uint64          `json:"ops"`
-	Throughput        float64         `json:"throughput_ops"` // operations a second
-	P50               float64         `json:"p50_us"`
-	P99               float64         `json:"p99_us"`
-	P999              float64         `json:"p999_us"`
-	Verbs             VerbsPerOp      `json:"verbs_per_op"`
-	RoundTripsPerOp   float64         `json:"round_trips_per_op"`
-	BytesPerOp        float64         `json:"bytes_per_op"`
-	CacheBytes        uint64          `json:"cache_bytes"` // of all compute servers together
-	CacheHitRate      float64         `json:"cache_hit_rate"`
-	MemoryBytesPerItm float64         `json:"memory_bytes_per_item"`
+	Design             string          `json:"design"`
+	Transport          string          `json:"transport"`
+	Workload           string          `json:"workload"`
+	Distribution       string          `json:"distribution"`
+	Switches           map[string]bool `json:"switches"` // those that were given; the others are on
+	Clients            int             `json:"clients"`
+	Records            uint64          `json:"records"`
+	Ops                uint64          `json:"ops"`
+	Throughput         float64         `json:"throughput_ops"` // operations a second
+	P50                float64         `json:"p50_us"`
+	P99                float64         `json:"p99_us"`
+	P999               float64         `json:"p999_us"`
+	Verbs              VerbsPerOp      `json:"verbs_per_op"`
+	RoundTripsPerOp    float64         `json:"round_trips_per_op"`
+	BytesPerOp         float64         `json:"bytes_per_op"`
+	CacheBytes         uint64          `json:"cache_bytes"` // of all compute servers together
+	CacheHitRate       float64         `json:"cache_hit_rate"`
+	MemoryBytesPerItem float64         `json:"memory_bytes_per_item"`
 }
 
 // VerbsPerOp is how many requests of a kind an operation took on average.
@@ -47,7 +47,7 @@ func (r *Result) Summary() Summary {
 		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999),
 		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
 			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls) / ops},
-		RoundTripsPerOp: float64(v.RoundTrips) / ops, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItm: r.ItemBytes,
+		RoundTripsPerOp: float64(v.RoundTrips) / ops, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,
 	}
 	for _, n := range v.Bytes {
 		s.BytesPerOp += float64(n) / ops

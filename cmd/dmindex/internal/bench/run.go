@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,8 +55,8 @@ type Result struct {
 	ItemBytes  float64 // memory of nodes for each item that is there in the end
 }
 
-// Do does the run.
-func (r *Run) Do() (*Result, error) {
+// Do does the run. ctx ends it early.
+func (r *Run) Do(ctx context.Context) (*Result, error) {
 	design, err := r.check()
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func (r *Run) Do() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bencher{run: r, keys: k, stream: newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)}
+	b := &bencher{ctx: ctx, run: r, keys: k, stream: newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)}
 	b.present = newBitmap(b.stream.items)
 	if r.Transport == "sim" {
 		b.cluster, err = newSimulated(r, design)
@@ -92,6 +93,7 @@ func (r *Run) options() index.Options {
 
 // bencher is a run under way.
 type bencher struct {
+	ctx     context.Context // ends the run early
 	run     *Run
 	keys    keys
 	stream  *stream
@@ -147,6 +149,7 @@ func (b *bencher) stats() (sum index.Stats, chunks uint64, err error) {
 		sum.Operations += s.Operations
 		sum.Retries += s.Retries
 		sum.LockConflicts += s.LockConflicts
+		sum.Handovers += s.Handovers
 		sum.CacheBytes += s.CacheBytes
 		sum.CacheHits += s.CacheHits
 		sum.CacheMisses += s.CacheMisses
@@ -161,6 +164,7 @@ func less(after, before index.Stats) index.Stats {
 	after.Operations -= before.Operations
 	after.Retries -= before.Retries
 	after.LockConflicts -= before.LockConflicts
+	after.Handovers -= before.Handovers
 	after.CacheHits -= before.CacheHits
 	after.CacheMisses -= before.CacheMisses
 	return after

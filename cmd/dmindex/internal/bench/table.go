@@ -3,36 +3,66 @@ package bench
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"maps"
 )
 
-// WriteTable writes a line for each result. docs/evaluation.md says what the columns mean.
+// columns of the table. docs/evaluation.md says what they mean.
+var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,READ,WRITE,atomic,rpc,trips,bytes,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
+
+// cells of a result's line.
+func (r *Result) cells() []string {
+	s, ops := r.Summary(), float64(r.Ops)
+	return []string{
+		s.name(), s.Transport, s.Workload, s.Distribution, fmt.Sprint(s.Clients),
+		fmt.Sprintf("%.4g", s.Throughput/1e6), digits3(s.P50), digits3(s.P99), digits3(s.P999),
+		fmt.Sprintf("%.2f", s.Verbs.Read), fmt.Sprintf("%.2f", s.Verbs.Write), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.1g", s.Verbs.RPC),
+		fmt.Sprintf("%.2f", s.RoundTripsPerOp), fmt.Sprintf("%.0f", s.BytesPerOp),
+		digits3(float64(r.Stats.Retries) / ops), digits3(float64(r.Stats.LockConflicts) / ops), digits3(float64(r.Stats.Handovers) / ops),
+		digits3(float64(s.CacheBytes) / (1 << 20)), fmt.Sprintf("%.1f%%", 100*s.CacheHitRate), fmt.Sprintf("%.1f", s.MemoryBytesPerItem),
+	}
+}
+
+// name is the design with its switches.
+func (s *Summary) name() string {
+	name := s.Design
+	for _, n := range slices.Sorted(maps.Keys(s.Switches)) {
+		name += map[bool]string{true: " +", false: " -"}[s.Switches[n]] + n
+	}
+	return name
+}
+
+// setting is what the results of one call have in common.
+func (r *Run) setting() string {
+	keys := fmt.Sprintf("text keys of %d bytes", r.KeyBytes)
+	if r.Uint64 {
+		keys = "uint64 keys"
+	}
+	return fmt.Sprintf("%d records with %s and values of %d bytes; %d memory servers, %d compute servers; %d operations after %d to warm up; seed %d",
+		r.Records, keys, r.ValueBytes, r.MemoryServers, r.ComputeServers, r.Ops, r.Warmup, r.Seed)
+}
+
+// WriteTable writes the setting and a line for each result.
 func WriteTable(out io.Writer, results []*Result) error {
+	fmt.Fprintln(out, results[0].Run.setting())
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "design\ttransport\tworkload\tkeys\tclients\tMop/s\tp50 us\tp99 us\tp999 us\tREAD\tWRITE\tatomic\trpc\ttrips\tbytes\tretries\tconflicts\tcache MiB\thits\tB/item\t")
+	fmt.Fprintln(w, strings.Join(columns, "\t")+"\t")
 	for _, r := range results {
-		s, ops := r.Summary(), float64(r.Ops)
-		name := s.Design
-		for _, n := range slices.Sorted(maps.Keys(s.Switches)) {
-			name += map[bool]string{true: " +", false: " -"}[s.Switches[n]] + n
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%.4g\t%s\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.1g\t%.2f\t%.0f\t%.3g\t%.3g\t%.1f\t%.1f%%\t%.1f\t\n",
-			name, s.Transport, s.Workload, s.Distribution, s.Clients, s.Throughput/1e6, micros(s.P50), micros(s.P99), micros(s.P999),
-			s.Verbs.Read, s.Verbs.Write, s.Verbs.Atomic, s.Verbs.RPC, s.RoundTripsPerOp, s.BytesPerOp,
-			float64(r.Stats.Retries)/ops, float64(r.Stats.LockConflicts)/ops, float64(s.CacheBytes)/(1<<20), 100*s.CacheHitRate, s.MemoryBytesPerItm)
+		fmt.Fprintln(w, strings.Join(r.cells(), "\t")+"\t")
 	}
 	return w.Flush()
 }
 
-// micros shows three digits of a time in microseconds.
-func micros(us float64) string {
-	text := fmt.Sprintf("%.3g", us)
-	if strings.Contains(text, "e") {
-		return fmt.Sprintf("%.0f", us)
+// digits3 shows three digits of a number, never with an exponent.
+func digits3(v float64) string {
+	switch text := fmt.Sprintf("%.3g", v); {
+	case v != 0 && v < 1e-4:
+		return "<0.0001"
+	case strings.Contains(text, "e"):
+		return fmt.Sprintf("%.0f", v)
+	default:
+		return text
 	}
-	return text
 }
