@@ -22,6 +22,7 @@ func (b *bencher) check() (itemBytes float64, err error) {
 		return 0, err
 	}
 	s.SetLimit(operationLimit)
+	b.findLast()
 	n, err := b.checkScan(s)
 	if err = errors.Join(err, s.Close()); err != nil {
 		return 0, fmt.Errorf("content: %w", err)
@@ -69,7 +70,18 @@ func increment(key []byte) bool {
 	return false
 }
 
-// checkPair says whether the stream has an operation that wrote this pair.
+// findLast finds the last operation of the stream that changes each item: its writer's number, 0 if there is none.
+func (b *bencher) findLast() {
+	b.last = make([]uint64, b.stream.items)
+	for i, o := range b.stream.ops {
+		if b.behind[i] > 0 {
+			b.last[o.item()] = uint64(i) + 1
+		}
+	}
+}
+
+// checkPair says whether the stream has an operation that wrote this pair, and that no change of the item is lost: none that began after
+// that operation was answered.
 func (b *bencher) checkPair(key, value []byte) error {
 	item, err := b.keys.item(key)
 	if err != nil {
@@ -79,16 +91,27 @@ func (b *bencher) checkPair(key, value []byte) error {
 		return fmt.Errorf("item %d is there, which nobody loaded or inserted", item)
 	}
 	writer, ok := writerOf(value, b.run.ValueBytes, item, true)
+	began := writer // operations up to this number began before writer was answered
 	if ok && writer == 0 {
 		ok = b.stream.isLoaded(item)
 	} else if ok {
-		ok = writer <= uint64(len(b.stream.ops)) && b.stream.ops[writer-1].writes(item)
+		ok = writer <= uint64(len(b.stream.ops))
+		if ok {
+			behind := b.behind[writer-1]
+			ok = behind > 0 && b.stream.ops[writer-1].item() == item
+			began += uint64(behind) - 1
+		}
 	}
 	if !ok {
 		return fmt.Errorf("item %d: %w: %x", item, errForeign, value)
 	}
+	if last := b.last[item]; last > began {
+		return fmt.Errorf("item %d: the value of operation %d is there, and %w: operation %d came after it", item, writer, errLost, last)
+	}
 	return nil
 }
+
+var errLost = errors.New("a later change is lost")
 
 // checkPoints looks items up, on all compute servers in turn.
 func (b *bencher) checkPoints() error {

@@ -107,6 +107,7 @@ type client struct {
 	latency histogram
 	done    uint64
 	missed  uint64
+	changed bool // the operation under way gave its item a value
 }
 
 func newClient(p *phase, s index.Session) *client {
@@ -130,6 +131,9 @@ func (c *client) work() {
 		if err := c.step(i); err != nil {
 			c.fail(err)
 			return
+		}
+		if p.ops != nil && c.changed {
+			c.b.behind[p.first+i] = uint32(min(p.next.Load(), p.length) - i)
 		}
 		at := now()
 		c.latency.record(at - last)
@@ -174,6 +178,7 @@ func (c *client) step(i uint64) error {
 // do does an operation and looks at its answer.
 func (c *client) do(o operation, writer uint64) error {
 	s, item := c.session, o.item()
+	c.changed = false
 	c.key = c.b.keys.append(c.key[:0], item)
 	switch o.kind() {
 	case lookup:
@@ -207,8 +212,8 @@ func (c *client) do(o operation, writer uint64) error {
 		if err := s.Update(c.key, c.value); err != nil {
 			return c.absent(err, known)
 		}
-		return nil
 	}
+	c.changed = true
 	if !c.b.stream.isLoaded(item) {
 		c.b.present.set(item)
 	}

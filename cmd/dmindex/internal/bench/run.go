@@ -65,8 +65,7 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bencher{ctx: ctx, run: r, keys: k, stream: newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)}
-	b.present = newBitmap(b.stream.items)
+	b := newBencher(ctx, r, k)
 	if r.Transport == "sim" {
 		b.cluster, err = newSimulated(r, design)
 	} else {
@@ -98,8 +97,17 @@ type bencher struct {
 	keys    keys
 	stream  *stream
 	present bitmap // of items that were not there at first: who is there since
+	// behind says of each operation that gave its item a value how many were begun, itself included, from it on until it was answered: those after them began
+	// when it was over. 0 = it gave it none.
+	behind  []uint32
+	last    []uint64 // by item, for the check; see findLast
 	cluster cluster
 	members []member
+}
+
+func newBencher(ctx context.Context, r *Run, k keys) *bencher {
+	s := newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)
+	return &bencher{ctx: ctx, run: r, keys: k, stream: s, present: newBitmap(s.items), behind: make([]uint32, len(s.ops))}
 }
 
 // all is what happens in the cluster's world.

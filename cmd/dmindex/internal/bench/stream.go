@@ -20,11 +20,6 @@ func (o operation) kind() kind   { return kind(o & (1<<kindBits - 1)) }
 func (o operation) length() int  { return int(o >> kindBits & maxScan) }
 func (o operation) item() uint64 { return uint64(o >> itemShift) }
 
-// writes says whether o gives item a value.
-func (o operation) writes(item uint64) bool {
-	return o.item() == item && o.kind() != lookup && o.kind() != scan
-}
-
 // stream is all operations of a run in their order, made before it begins: the clients of all compute servers together take one after the
 // other, so skew and mix are those of the whole, and no client has some of its own.
 type stream struct {

@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// fakeCluster is one index in this process. With a fault it does not do what it says.
+type fakeCluster struct {
+	mu      sync.Mutex
+	content btree.Map[string, string]
+	changes int
+	fault   func(f *fakeCluster, key, value string) (done bool) // of every change; done: it is not made any more
+	began   time.Time
+}
+
+func (f *fakeCluster) run(do func() error) error { f.began = time.Now(); return do() }
+func (f *fakeCluster) env(int) env.Env           { return env.Real() }
+func (f *fakeCluster) now() time.Duration        { return time.Since(f.began) }
+func (f *fakeCluster) chunks() (uint64, error)   { return 1, nil }
+func (f *fakeCluster) close() error              { return nil }
+
+func (f *fakeCluster) open(int, index.Options) (member, error) {
+	return member{&fakeIndex{f}, func() error { return nil }}, nil
+}
+
+type fakeIndex struct{ f *fakeCluster }
+
+func (x *fakeIndex) Session() (index.Session, error) { return &fakeSession{f: x.f}, nil }
+func (x *fakeIndex) Stats() index.Stats              { return index.Stats{} }
+func (x *fakeIndex) Close() error                    { return nil }
+
+type fakeSession struct{ f *fakeCluster }
+
+func (s *fakeSession) Lookup(key, dst []byte) ([]byte, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	v, ok := s.f.content.Get(string(key))
+	if !ok {
+		return dst, index.ErrNotFound
+	}
+	return append(dst, v...), nil
+}
+
+// change changes a pair: must says whether it has to be there before.
+func (s *fakeSession) change(key, value []byte, must func(there bool) error) error {
+	f := s.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, there := f.content.Get(string(key))
+	if err := must(there); err != nil {
+		return err
+	}
+	f.changes++
+	if f.fault == nil || !f.fault(f, string(key), string(value)) {
+		f.content.Set(string(key), string(value))
+	}
+	return nil
+}
+
+func (s *fakeSession) Insert(key, value []byte) error {
+	return s.change(key, value, func(there bool) error {
+		if there {
+			return index.ErrExists
+		}
+		return nil
+	})
+}
+
+func (s *fakeSession) Update(key, value []byte) error {
+	return s.change(key, value, func(there bool) error {
+		if !there {
+			return index.ErrNotFound
+		}
+		return nil
+	})
+}
+
+func (s *fakeSession) Upsert(key, value []byte) error {
+	return s.change(key, value, func(bool) error { return nil })
+}
+
+func (s *fakeSession) Delete([]byte) error { panic("bench deletes nothing") }
+
+func (s *fakeSession) Scan(start []byte, limit int, _ bool, visit func(key, value []byte) bool) error {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.content.Ascend(string(start), func(key, value string) bool {
+		limit--
+		return visit([]byte(key), []byte(value)) && limit > 0
+	})
+	return nil
+}
+
+func (s *fakeSession) SetLimit(time.Duration)   {}
+func (s *fakeSession) Counters() verbs.Counters { return verbs.Counters{} }
+func (s *fakeSession) Close() error             { return nil }
+
+// smallRun is a run that takes milliseconds.
+func smallRun(t testing.TB, workload, transport string) *Run {
+	t.Helper()
+	w, err := LookupWorkload(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := ParseDistribution(w.DistributionOr(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Run{Design: "sherman", Transport: transport, Workload: w, Distribution: d, Records: 2000, Ops: 3000, Warmup: 500, Clients: 4,
+		MemoryServers: 2, ComputeServers: 2, Uint64: true, KeyBytes: 8, ValueBytes: 8, ScanFrom: 1, ScanTo: 100, Seed: 1, Progress: io.Discard}
+}
+
+// fakeBencher is a bencher of a run on a fake cluster.
+func fakeBencher(t testing.TB, r *Run, f *fakeCluster) *bencher {
+	t.Helper()
+	k, err := newKeys(r.KeyBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBencher(context.Background(), r, k)
+	b.cluster = f
+	return b
+}
