@@ -34,7 +34,6 @@ func TestCheckCatches(t *testing.T) {
 			return false
 		})},
 		{"key of no item", "C", errNoKey.Error(), once(func(f *fakeCluster, key, value string) bool { f.content.Set("x", value); return false })},
-		{"other pair that is gone", "E", "", once(func(f *fakeCluster, key, value string) bool { return false })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := fakeBencher(t, smallRun(t, c.workload, "shm"), &fakeCluster{fault: c.fault})

@@ -43,6 +43,9 @@ func (r *Run) check() (index.Design, error) {
 		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
 	}
 	if err == nil {
+		_, err = newKeys(r.KeyBytes)
+	}
+	if err == nil {
 		err = checkSwitches(design, r.Switches)
 	}
 	if err == nil {

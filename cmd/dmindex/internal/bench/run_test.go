@@ -1,0 +1,302 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// do does a run that must succeed.
+func do(t *testing.T, r *Run) *Result {
+	t.Helper()
+	res, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// TestEveryTransport does every kind of operation on each transport, checks included, and looks at what the fabric counted.
+func TestEveryTransport(t *testing.T) {
+	for _, transport := range []string{"sim", "shm", "tcp"} {
+		t.Run(transport, func(t *testing.T) {
+			for _, workload := range []string{"C", "F", "E", "write-only"} {
+				r := smallRun(t, workload, transport)
+				if transport == "tcp" {
+					r.Records, r.Ops, r.Warmup = 500, 500, 100
+				}
+				res := do(t, r)
+				s := res.Summary()
+				if s.Throughput <= 0 || s.P50 <= 0 || s.P99 < s.P50 || s.P999 < s.P99 || s.MemoryBytesPerItem < 16 || s.CacheHitRate <= 0 {
+					t.Errorf("%s: %+v", workload, s)
+				}
+				if res.Latency.total != res.Ops || res.Stats.Operations < res.Ops {
+					t.Errorf("%s: %d latencies and %d operations, want %d", workload, res.Latency.total, res.Stats.Operations, res.Ops)
+				}
+				if v := s.Verbs; workload == "C" && (v.Read < 1 || v.Read > 1.1 || v.Write != 0 || v.Atomic != 0 || s.BytesPerOp < 1024) {
+					t.Errorf("lookups take %+v, %.0f bytes", v, s.BytesPerOp)
+				} else if workload == "write-only" && (v.Write < 1 || v.Atomic < 0.5) {
+					t.Errorf("upserts take %+v", v)
+				}
+			}
+		})
+	}
+}
+
+// TestSimulatedRunsReplay: a simulated run is a function of its seed.
+func TestSimulatedRunsReplay(t *testing.T) {
+	a, b := do(t, smallRun(t, "A", "sim")), do(t, smallRun(t, "A", "sim"))
+	if a.Throughput != b.Throughput || a.Latency != b.Latency || a.Stats.Verbs != b.Stats.Verbs {
+		t.Errorf("%v operations a second, then %v", a.Throughput, b.Throughput)
+	}
+}
+
+// TestRunEndsEarly: a context that ends, ends the run.
+func TestRunEndsEarly(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := smallRun(t, "C", "sim").Do(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+}
+
+// TestCorruptedIndexIsCaught changes a loaded index behind the run's back.
+func TestCorruptedIndexIsCaught(t *testing.T) {
+	r := smallRun(t, "C", "sim")
+	b := fakeBencher(t, r, nil)
+	s, err := newSimulated(r, mustDesign(t, "sherman"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cluster = s
+	err = s.run(func() error {
+		if _, err := b.all(); err != nil {
+			return err
+		}
+		m, err := s.open(0, r.options())
+		if err != nil {
+			return err
+		}
+		session, err := m.Session()
+		if err != nil {
+			return err
+		}
+		key := b.keys.append(nil, 17)
+		if err := session.Update(key, appendValue(nil, r.ValueBytes, 18, 0)); err != nil { // the value of another item
+			return err
+		}
+		if _, err := b.checkScan(session); !errors.Is(err, errForeign) {
+			t.Errorf("another item's value: %v, want %v", err, errForeign)
+		}
+		if err := errors.Join(session.Delete(key), session.Close()); err != nil {
+			return err
+		}
+		b.members = []member{m}
+		if _, err := b.check(); err == nil || !strings.Contains(err.Error(), "2000 were loaded") {
+			t.Errorf("an item is gone, and the check says %v", err)
+		}
+		return m.close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustDesign(t *testing.T, name string) index.Design {
+	t.Helper()
+	d, err := index.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestBadRuns(t *testing.T) {
+	for _, c := range []struct {
+		change func(r *Run)
+		want   string
+	}{
+		{func(r *Run) { r.Records = 0 }, "give --records 1 or more"},
+		{func(r *Run) { r.Ops = 0 }, "give --ops 1 or more"},
+		{func(r *Run) { r.Design = "btree" }, `unknown design "btree": there are [sherman]`},
+		{func(r *Run) { r.Transport = "udp" }, `unknown transport "udp": there are sim, shm, tcp, ibv`},
+		{func(r *Run) { r.Clients = 1 }, "each needs one at least"},
+		{func(r *Run) { r.ValueBytes = 4 }, "at least 8 are needed"},
+		{func(r *Run) { r.KeyBytes = 4 }, "at least 8 are needed"},
+		{func(r *Run) { r.ScanFrom = 7; r.ScanTo = 3 }, "scans of 7 to 3 pairs"},
+		{func(r *Run) { r.Records = 1 << 40 }, "give fewer --records or --ops"},
+		{func(r *Run) { r.Switches = map[string]bool{"warp": true, "boost": false} }, "has no switch boost, warp: "},
+	} {
+		r := smallRun(t, "C", "sim")
+		c.change(r)
+		_, err := r.Do(t.Context())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+		if checked := r.Check(); err == nil || checked == nil {
+			t.Errorf("Check says %v", checked)
+		}
+	}
+	if _, err := LookupWorkload("G"); err == nil || !strings.Contains(err.Error(), "there are A, B, C, D, E, F, LOAD, write-only") {
+		t.Error(err)
+	}
+	for _, text := range []string{"gauss", "zipfian:-1", "zipfian:x", "uniform:2", "latest:9"} {
+		if d, err := ParseDistribution(text); err == nil {
+			t.Errorf("%q is %v", text, d)
+		}
+	}
+	for _, text := range []string{"uniform", "latest", "latest:0.5", "zipfian:0.99", "zipfian:1.2"} {
+		if d, err := ParseDistribution(text); err != nil || d.String() != text {
+			t.Errorf("%q is %v, %v", text, d, err)
+		}
+	}
+}
+
+// made are results that nobody measured.
+func made(t *testing.T) []*Result {
+	var list []*Result
+	for clients := 2; clients <= 8; clients *= 2 {
+		for _, switches := range []map[string]bool{nil, {"on<Chip>": false}} {
+			r := smallRun(t, "A", "sim")
+			r.Clients, r.Switches = clients, switches
+			res := &Result{Run: r, Throughput: 1e6 * float64(clients), Ops: 1000, Calls: 2, ItemBytes: 40}
+			for i := range 1000 {
+				res.Latency.record(1000 * (5 + 1000/(1000-time.Duration(i))))
+			}
+			res.Stats.Verbs.Requests[verbs.Read] = 1500
+			res.Stats.Verbs.Bytes[verbs.Read] = 1500 << 10
+			res.Stats.Verbs.RoundTrips = 1600
+			res.Stats.CacheHits, res.Stats.CacheMisses = 3, 1
+			list = append(list, res)
+		}
+	}
+	return list
+}
+
+// TestJSONShape: these names are what others read.
+func TestJSONShape(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteJSON(&out, made(t)); err != nil {
+		t.Fatal(err)
+	}
+	var file map[string][]map[string]any
+	if err := json.Unmarshal(out.Bytes(), &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file) != 1 || len(file["runs"]) != 6 {
+		t.Fatalf("%d members, %d runs", len(file), len(file["runs"]))
+	}
+	run := file["runs"][1]
+	want := strings.Fields("bytes_per_op cache_bytes cache_hit_rate clients design distribution memory_bytes_per_item ops p50_us p999_us p99_us " +
+		"records round_trips_per_op switches throughput_ops transport verbs_per_op workload")
+	if have := slices.Sorted(maps.Keys(run)); !slices.Equal(have, want) {
+		t.Errorf("members %v, want %v", have, want)
+	}
+	kinds := run["verbs_per_op"].(map[string]any)
+	if have := slices.Sorted(maps.Keys(kinds)); !slices.Equal(have, []string{"atomic", "read", "rpc", "write"}) {
+		t.Errorf("kinds of verbs %v", have)
+	}
+	if kinds["read"] != 1.5 || kinds["rpc"] != 0.002 || run["cache_hit_rate"] != 0.75 || run["bytes_per_op"] != 1536.0 || run["round_trips_per_op"] != 1.6 {
+		t.Errorf("%v", run)
+	}
+	if switches := run["switches"].(map[string]any); switches["on<Chip>"] != false || len(file["runs"][0]["switches"].(map[string]any)) != 0 {
+		t.Errorf("switches %v", switches)
+	}
+}
+
+// TestHTMLIsWellFormed and needs nothing from elsewhere.
+func TestHTMLIsWellFormed(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteHTML(&out, made(t)); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	d := xml.NewDecoder(&out)
+	count := map[string]int{}
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start, ok := token.(xml.StartElement); ok {
+			count[start.Name.Local]++
+		}
+	}
+	if count["svg"] != 3 || count["tr"] != 7 || count["script"]+count["link"]+count["img"] > 0 || count["circle"] != 6 {
+		t.Errorf("elements %v", count)
+	}
+	if found := regexp.MustCompile(`(?i)https?:|NaN|Inf|%!`).FindString(text); found != "" {
+		t.Errorf("the page has %q", found)
+	}
+	for _, label := range []string{">clients<", ">throughput (million operations/s)<", ">latency (µs)<", ">percentile of operations<", ">requests per operation<", "prefers-color-scheme:dark"} {
+		if !strings.Contains(text, label) {
+			t.Errorf("the page has no %q", label)
+		}
+	}
+}
+
+// TestTinyFigures does each experiment with next to nothing.
+func TestTinyFigures(t *testing.T) {
+	for i := range figures {
+		f := &figures[i]
+		base := smallRun(t, "C", "sim")
+		base.Records, base.Ops, base.Warmup, base.Clients = 500, 200, 20, 4
+		var out bytes.Buffer
+		results, err := f.Do(t.Context(), *base, &out)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		if lines := strings.Count(out.String(), " FG+ "); len(results) < len(f.parts) || lines < len(f.parts) {
+			t.Errorf("%s: %d results\n%s", f.Name, len(results), &out)
+		}
+		for _, p := range f.parts {
+			if !strings.Contains(out.String(), p.workload) {
+				t.Errorf("%s: no %s in\n%s", f.Name, p.workload, &out)
+			}
+		}
+	}
+	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3") {
+		t.Error(err)
+	}
+}
+
+// TestFigureSwitches: techniques are turned on one after the other.
+func TestFigureSwitches(t *testing.T) {
+	names := []string{"combine", "hierarchical", "onChip", "twoLevelVersions"}
+	five, three := &figures[0], &figures[2]
+	for n := range five.steps {
+		on := 0
+		for _, is := range five.switches(n, names) {
+			if is {
+				on++
+			}
+		}
+		if on != n || len(five.switches(n, names)) != len(names) {
+			t.Errorf("step %d: %v", n, five.switches(n, names))
+		}
+	}
+	if m := five.switches(2, names); !m["combine"] || !m["onChip"] {
+		t.Errorf("+On-Chip: %v", m)
+	}
+	if m := five.switches(4, names[:1]); len(m) != 1 || !m["combine"] || len(five.unknown(names[:1])) != 3 {
+		t.Errorf("of one switch that there is: %v", m)
+	}
+	if off, on := three.switches(0, names), three.switches(1, names); off["combine"] || !on["combine"] || !on["twoLevelVersions"] {
+		t.Errorf("table 3: %v, %v", off, on)
+	}
+}
