@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -108,34 +107,41 @@ const (
 	FigureOps     = 300_000
 )
 
-// switches are those of the first n+1 steps turned on and the others off; of names, which the design knows.
-func (f *Figure) switches(n int, names []string) map[string]bool {
-	m := map[string]bool{}
+// techniques are all switches of the figure.
+func (f *Figure) techniques() (names []string) {
 	for _, s := range shermanSteps {
-		if slices.Contains(names, s.adds) {
-			m[s.adds] = f.steps[n].adds == "*"
+		if s.adds != "" {
+			names = append(names, s.adds)
 		}
 	}
-	for _, s := range f.steps[:n+1] {
-		if _, known := m[s.adds]; known {
-			m[s.adds] = true
+	return names
+}
+
+// switches are those of step n: what the steps up to it added is on, all else off. Of a design that knows only the switches in known, it is
+// false where one has to be off that it does not know; those that have to be on are on without being named.
+func (f *Figure) switches(n int, known []string) (map[string]bool, bool) {
+	m := map[string]bool{}
+	for _, name := range f.techniques() {
+		on := false
+		for _, s := range f.steps[:n+1] {
+			on = on || s.adds == name || s.adds == "*"
+		}
+		if slices.Contains(known, name) {
+			m[name] = on
+		} else if !on {
+			return nil, false
 		}
 	}
-	return m
+	return m, true
 }
 
 // unknown are the switches of the figure that the design does not know.
-func (f *Figure) unknown(names []string) (list []string) {
-	for _, s := range shermanSteps {
-		if s.adds != "" && !slices.Contains(names, s.adds) {
-			list = append(list, s.adds)
-		}
-	}
-	return list
+func (f *Figure) unknown(known []string) []string {
+	return slices.DeleteFunc(f.techniques(), func(name string) bool { return slices.Contains(known, name) })
 }
 
-// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the figure does not. Steps that differ in
-// no switch that the design knows are one run: it would be the same again.
+// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the figure does not. Steps that need a
+// switch to be off that the design does not know are left out.
 func (f *Figure) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error) {
 	design, err := index.Lookup(f.design)
 	if err != nil {
@@ -144,20 +150,20 @@ func (f *Figure) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, er
 	var all []*Result
 	rows := make([][]*Result, len(f.parts))
 	for i := range f.parts {
+		rows[i] = make([]*Result, len(f.steps))
 		for n := range f.steps {
-			r, err := f.run(base, i, f.switches(n, design.Switches))
-			if err != nil {
-				return nil, err
-			}
-			if n > 0 && maps.Equal(r.Switches, rows[i][n-1].Run.Switches) {
-				rows[i] = append(rows[i], rows[i][n-1])
+			switches, can := f.switches(n, design.Switches)
+			if !can {
 				continue
 			}
-			res, err := r.Do(ctx)
+			r, err := f.run(base, i, switches)
+			if err == nil {
+				rows[i][n], err = r.Do(ctx)
+			}
 			if err != nil {
 				return nil, err
 			}
-			rows[i], all = append(rows[i], res), append(all, res)
+			all = append(all, rows[i][n])
 		}
 	}
 	return all, f.write(out, &base, rows, f.unknown(design.Switches))
@@ -197,10 +203,9 @@ func (f *Figure) write(out io.Writer, base *Run, rows [][]*Result, unknown []str
 			if p.scan > 0 {
 				name = fmt.Sprintf("%s, %d", name, p.scan)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%.4g\t%s\t%.2f\t%s\t%s\t%.2f\t%s\t%s\t%.2f\t%s\t\n", name, f.steps[n].name,
-				r.Throughput/1e6, given(c.mops), r.Throughput/first.Throughput, given(c.throughput),
-				digits3(r.micros(0.5)), first.micros(0.5)/r.micros(0.5), given(c.p50),
-				digits3(r.micros(0.99)), first.micros(0.99)/r.micros(0.99), given(c.p99))
+			ours := r.cellsOver(first)
+			fmt.Fprintln(w, strings.Join([]string{name, f.steps[n].name, ours[0], given(c.mops), ours[1], given(c.throughput),
+				ours[2], ours[3], given(c.p50), ours[4], ours[5], given(c.p99)}, "\t")+"\t")
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -211,9 +216,23 @@ func (f *Figure) write(out io.Writer, base *Run, rows [][]*Result, unknown []str
 		fmt.Fprintln(out, note)
 	}
 	if len(unknown) > 0 {
-		fmt.Fprintf(out, "Design %s has no switch %s yet: those techniques are as they always are in it, in every line.\n", f.design, strings.Join(unknown, ", "))
+		fmt.Fprintf(out, "Design %s has no switch %s: what needs one of them off was not run.\n", f.design, strings.Join(unknown, ", "))
 	}
 	return nil
+}
+
+// cellsOver is throughput and latencies, each beside its ratio to those of the first step; dashes for what was not run.
+func (r *Result) cellsOver(first *Result) [6]string {
+	if r == nil {
+		return [6]string{"-", "-", "-", "-", "-", "-"}
+	}
+	cells := [6]string{fmt.Sprintf("%.4g", r.Throughput/1e6), "-", digits3(r.micros(0.5)), "-", digits3(r.micros(0.99)), "-"}
+	if first != nil {
+		cells[1] = given(r.Throughput / first.Throughput)
+		cells[3] = given(first.micros(0.5) / r.micros(0.5))
+		cells[5] = given(first.micros(0.99) / r.micros(0.99))
+	}
+	return cells
 }
 
 // given is a figure of the paper, or a dash.

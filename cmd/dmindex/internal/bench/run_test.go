@@ -280,23 +280,27 @@ func TestFigureSwitches(t *testing.T) {
 	names := []string{"combine", "hierarchical", "onChip", "twoLevelVersions"}
 	five, three := &figures[0], &figures[2]
 	for n := range five.steps {
+		m, can := five.switches(n, names)
 		on := 0
-		for _, is := range five.switches(n, names) {
+		for _, is := range m {
 			if is {
 				on++
 			}
 		}
-		if on != n || len(five.switches(n, names)) != len(names) {
-			t.Errorf("step %d: %v", n, five.switches(n, names))
+		if on != n || len(m) != len(names) || !can || n >= 2 && !(m["combine"] && m["onChip"]) {
+			t.Errorf("step %d: %v", n, m)
 		}
 	}
-	if m := five.switches(2, names); !m["combine"] || !m["onChip"] {
-		t.Errorf("+On-Chip: %v", m)
+	for n, want := range []bool{false, false, false, true, true} { // of a design that can only turn the last technique off
+		if m, can := five.switches(n, names[3:]); can != want || can && (len(m) != 1 || m["twoLevelVersions"] != (n == 4)) {
+			t.Errorf("step %d of a design with one switch: %v, %v", n, m, can)
+		}
 	}
-	if m := five.switches(4, names[:1]); len(m) != 1 || !m["combine"] || len(five.unknown(names[:1])) != 3 {
-		t.Errorf("of one switch that there is: %v", m)
+	if have := five.unknown(names[:1]); len(have) != 3 {
+		t.Errorf("unknown: %v", have)
 	}
-	if off, on := three.switches(0, names), three.switches(1, names); off["combine"] || !on["combine"] || !on["twoLevelVersions"] {
+	off, can := three.switches(0, names)
+	if on, _ := three.switches(1, names); !can || off["combine"] || !on["combine"] || !on["twoLevelVersions"] {
 		t.Errorf("table 3: %v, %v", off, on)
 	}
 }
