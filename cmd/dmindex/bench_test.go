@@ -39,7 +39,9 @@ func TestBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct{ Runs []struct{ Transport, Workload string } }
+	var file struct {
+		Runs []struct{ Transport, Workload string }
+	}
 	if err := json.Unmarshal(text, &file); err != nil || len(file.Runs) != 8 || file.Runs[7].Workload != "A" || file.Runs[7].Transport != "shm" {
 		t.Errorf("%v in %s", err, text)
 	}

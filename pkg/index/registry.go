@@ -7,7 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Options of an index. All but those of the cache are fixed at its creation and kept in its superblock.
+// Options of an index. All but the cache's and the switches are fixed at its creation and kept in its superblock.
 type Options struct {
 	Uint64        bool // keys are 8 bytes, big-endian
 	MaxKeyBytes   int  // 8 with Uint64
@@ -15,7 +15,8 @@ type Options struct {
 	NodeBytes     int // 0 = the design's default for these lengths
 	CacheBytes    int // bound of the index cache of this client; 0 = the design's default
 
-	// Switches turn techniques of the design off, by the names in Design.Switches; those not named are on. Not kept in the superblock.
+	// Switches turns techniques of the design off, by the names in Design.Switches, so that what each is worth can be measured. nil or
+	// missing = on. They are this client's own matter: clients with different ones may share an index.
 	Switches map[string]bool
 }
 
@@ -24,7 +25,7 @@ type Design struct {
 	Name      string // lower case, as in --design: "sherman"
 	SharesAll bool   // every client may serve every key; otherwise only the owner of its range may
 
-	// Switches are the names of the techniques that Options.Switches can turn off.
+	// Switches are the names of the techniques that Options.Switches can turn off, in the order in which its paper adds them up.
 	Switches []string
 
 	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps ErrFormat when the superblock

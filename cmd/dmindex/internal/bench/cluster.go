@@ -56,10 +56,14 @@ const (
 )
 
 func newSimulated(r *Run, design index.Design) (*simulated, error) {
+	caps := verbs.Capabilities{MaskedAtomics: true, DeviceMemory: onChip}
+	if on, given := r.Switches["onChip"]; given && !on {
+		caps.DeviceMemory = 0 // where locks lie is the memory servers' part of that technique
+	}
 	w := simenv.New(simenv.Options{Seed: r.Seed, Ordered: true, MaxEvents: 1 << 62})
 	m, err := poolsim.New(w, poolsim.Options{
 		Servers: r.MemoryServers, ChunkBytes: chunkBytes, Chunks: int(r.memoryNeeded()/chunkBytes) + 1, Locks: simLocks,
-		Fabric: sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, DeviceMemory: onChip}},
+		Fabric: sim.Options{Capabilities: caps},
 	})
 	if err != nil {
 		return nil, err

@@ -30,10 +30,13 @@ func (f *fakeCluster) chunks() (uint64, error)   { return 1, nil }
 func (f *fakeCluster) close() error              { return nil }
 
 func (f *fakeCluster) open(int, index.Options) (member, error) {
-	return member{&fakeIndex{f}, func() error { return nil }}, nil
+	return member{&fakeIndex{f: f}, func() error { return nil }}, nil
 }
 
-type fakeIndex struct{ f *fakeCluster }
+type fakeIndex struct {
+	index.Index // what bench does not use
+	f           *fakeCluster
+}
 
 func (x *fakeIndex) Session() (index.Session, error) { return &fakeSession{f: x.f}, nil }
 func (x *fakeIndex) Stats() index.Stats              { return index.Stats{} }
