@@ -59,7 +59,7 @@ func benchCommand() *cobra.Command {
 	flags.IntVar(&f.ops, "ops", 100_000, "operations that are measured")
 	flags.IntVar(&f.warmup, "warmup", -1, "operations before those; -1 = a fifth of them")
 	flags.StringVar(&f.servers, "servers", "2x2", "memory servers x compute servers")
-	flags.StringVar(&f.distribution, "distribution", "", "popularity of items: uniform, zipfian:THETA or latest; empty = zipfian:0.99, latest for workload D")
+	flags.StringVar(&f.distribution, "distribution", "", "popularity of items: uniform, zipfian:THETA (or zipfian:THETA/RANKS) or latest; empty = zipfian:0.99, latest for workload D")
 	flags.StringVar(&f.scan, "scan", "1-100", "lengths of scans, uniform between two numbers; or one number")
 	flags.Var(&f.key, "key", "uint64, or bytes:N for text keys of N bytes")
 	flags.IntVar(&f.value, "value", 8, "bytes of a value")

@@ -51,7 +51,7 @@ type simulated struct {
 // Of memory servers.
 const (
 	chunkBytes = 1 << 20 // small: of 8 memory servers and 8 clients there are 64 chunks begun
-	simLocks   = 131072  // 16-bit locks, in 256 KiB of the NIC's memory (Sherman, section 4.3)
+	tableLocks = 131072  // 16-bit locks, in 256 KiB of the NIC's memory (Sherman, section 4.3)
 	onChip     = 256 << 10
 )
 
@@ -62,7 +62,7 @@ func newSimulated(r *Run, design index.Design) (*simulated, error) {
 	}
 	w := simenv.New(simenv.Options{Seed: r.Seed, Ordered: true, MaxEvents: 1 << 62})
 	m, err := poolsim.New(w, poolsim.Options{
-		Servers: r.MemoryServers, ChunkBytes: chunkBytes, Chunks: int(r.memoryNeeded()/chunkBytes) + 1, Locks: simLocks,
+		Servers: r.MemoryServers, ChunkBytes: chunkBytes, Chunks: int(r.memoryNeeded()/chunkBytes) + 1, Locks: tableLocks,
 		Fabric: sim.Options{Capabilities: caps},
 	})
 	if err != nil {

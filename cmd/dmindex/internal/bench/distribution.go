@@ -11,9 +11,11 @@ import (
 type Distribution struct {
 	theta  float64 // 0 = all alike
 	latest bool    // the youngest items are the popular ones
+	ranks  uint64  // draw from so many, where there are fewer items; 0 = as many as there are items. See ParseDistribution
 }
 
-// ParseDistribution reads "uniform", "zipfian", "zipfian:THETA" or "latest".
+// ParseDistribution reads "uniform", "zipfian", "zipfian:THETA", "zipfian:THETA/RANKS" or "latest". With RANKS, popular items are as popular as
+// among so many: rank r stands for item r modulo the number of items.
 func ParseDistribution(text string) (Distribution, error) {
 	name, exponent, given := strings.Cut(text, ":")
 	d := Distribution{theta: 0.99}
@@ -25,6 +27,17 @@ func ParseDistribution(text string) (Distribution, error) {
 		d.latest = true
 	default:
 		return d, fmt.Errorf("unknown distribution %q: there are uniform, zipfian:THETA (0.99 unless given) and latest", text)
+	}
+	if given && name == "zipfian" {
+		var ranks string
+		if exponent, ranks, given = strings.Cut(exponent, "/"); given {
+			n, err := strconv.ParseFloat(ranks, 64)
+			if err != nil || !(n >= 1 && n <= 1e15) {
+				return d, fmt.Errorf("distribution %q: write zipfian:THETA/RANKS with a number of ranks, as in zipfian:0.99/1e9", text)
+			}
+			d.ranks = uint64(n)
+		}
+		given = true
 	}
 	if given {
 		theta, err := strconv.ParseFloat(exponent, 64)
@@ -46,7 +59,11 @@ func (d Distribution) String() string {
 	case d.latest:
 		return fmt.Sprintf("latest:%g", d.theta)
 	}
-	return fmt.Sprintf("zipfian:%g", d.theta)
+	text := fmt.Sprintf("zipfian:%g", d.theta)
+	if d.ranks > 0 {
+		text += fmt.Sprintf("/%g", float64(d.ranks))
+	}
+	return text
 }
 
 // chooser draws items.
@@ -68,8 +85,8 @@ func (c *chooser) next(r *rand.Rand, items uint64) uint64 {
 	if c.zipf == nil {
 		return r.Uint64N(items)
 	}
-	c.zipf.grow(items)
-	rank := c.zipf.next(r)
+	c.zipf.grow(max(items, c.d.ranks))
+	rank := c.zipf.next(r) % items
 	if c.d.latest {
 		return items - 1 - rank
 	}

@@ -79,6 +79,9 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 		result, err = b.all()
 		return err
 	})
+	if errors.Is(err, index.ErrPoolFull) {
+		err = fmt.Errorf("%w (each memory server had %s; give more of them with --servers, or fewer --ops)", err, size(r.memoryNeeded()))
+	}
 	if err = errors.Join(err, b.cluster.close()); err != nil {
 		return nil, fmt.Errorf("bench %s over %s, workload %s: %w", r.Design, r.Transport, r.Workload.Name, err)
 	}

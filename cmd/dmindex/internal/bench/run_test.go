@@ -152,12 +152,12 @@ func TestBadRuns(t *testing.T) {
 	if _, err := LookupWorkload("G"); err == nil || !strings.Contains(err.Error(), "there are A, B, C, D, E, F, LOAD, write-only") {
 		t.Error(err)
 	}
-	for _, text := range []string{"gauss", "zipfian:-1", "zipfian:x", "uniform:2", "latest:9"} {
+	for _, text := range []string{"gauss", "zipfian:-1", "zipfian:x", "uniform:2", "latest:9", "zipfian:0.99/x", "zipfian:0.99/0", "latest:0.99/1e9"} {
 		if d, err := ParseDistribution(text); err == nil {
 			t.Errorf("%q is %v", text, d)
 		}
 	}
-	for _, text := range []string{"uniform", "latest", "latest:0.5", "zipfian:0.99", "zipfian:1.2"} {
+	for _, text := range []string{"uniform", "latest", "latest:0.5", "zipfian:0.99", "zipfian:1.2", "zipfian:0.99/1e+09"} {
 		if d, err := ParseDistribution(text); err != nil || d.String() != text {
 			t.Errorf("%q is %v, %v", text, d, err)
 		}

@@ -19,10 +19,11 @@ func (r *Run) memoryNeeded() uint64 {
 	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + chunkBytes*uint64(2*r.ComputeServers+2) + 16<<20
 }
 
-// hostNeeded is what this process will take: stream, check, histograms and the memory servers.
+// hostNeeded is what this process will take: stream, check, histograms, local lock tables and the memory servers.
 func (r *Run) hostNeeded() uint64 {
 	perClient := uint64(2 * 4 * buckets)
-	return r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*20 + r.Records*9 + perClient*uint64(r.Clients)
+	lockTables := uint64(r.MemoryServers*r.ComputeServers) * tableLocks * 24
+	return lockTables + r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*20 + r.Records*9 + perClient*uint64(r.Clients)
 }
 
 // checkMemory refuses runs that do not fit this machine.

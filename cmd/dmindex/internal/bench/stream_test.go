@@ -108,6 +108,16 @@ func TestPopularity(t *testing.T) {
 	if have := float64(count[0]); math.Abs(have-first) > 5*math.Sqrt(first) {
 		t.Errorf("item 0 comes %.0f times, want about %.0f", have, first)
 	}
+	first = weights(0.99, 1_000_000)[0] * n
+	have := 0.0
+	for _, o := range streamOf(t, "C", "zipfian:0.99/1e6", records, n, 1).ops {
+		if o.item() == 0 {
+			have++
+		}
+	}
+	if first *= 1.01; math.Abs(have-first) > 5*math.Sqrt(first) { // and its share of the ranks beyond
+		t.Errorf("item 0 of a million ranks comes %.0f times, want about %.0f", have, first)
+	}
 	s = streamOf(t, "D", "", records, n, 1)
 	items := s.loaded
 	for i, o := range s.ops {
