@@ -66,7 +66,7 @@ rdma: ## real RDMA verbs: the fabric's suite, a memory server and Sherman on mac
 	@hack/rdma/run
 
 .PHONY: bench
-bench: ## benchmarks of fabric, index and serving; ratios in one run
+bench: ## benchmarks of fabric, index and serving; ratios in one run (of designs: bin/dmindex bench)
 	@hack/deps redis-server redis-tools
 	@hack/bench
 

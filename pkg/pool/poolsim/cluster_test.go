@@ -178,3 +178,22 @@ func TestSuperblockIsMadeOnceUnderTheAdversary(t *testing.T) {
 		})
 	}
 }
+
+// TestHandoversAreCounted: of four sessions that want one lock, each but the last passes it on.
+func TestHandoversAreCounted(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		cl, err := c.Open(p)
+		must(t, err)
+		node, err := cl.Allocate(256, pool.Nil)
+		must(t, err)
+		g := env.NewWaitGroup(p)
+		for i := range 4 {
+			g.Go(fmt.Sprint("session ", i), func() { must(t, increment(cl, node, 1)) })
+		}
+		g.Wait(env.Forever)
+		if n := cl.Handovers(); n != 3 {
+			t.Errorf("%d handovers, want 3", n)
+		}
+		must(t, cl.Close())
+	})
+}

@@ -17,7 +17,7 @@ func TestCheckCatches(t *testing.T) {
 	}{
 		{"nothing", "A", "", nil},
 		{"insert that is answered and not done", "LOAD", "were loaded or inserted", once(func(*fakeCluster, string, string) bool { return true })},
-		{"change that is answered and not done", "A", errLost.Error(), func(f *fakeCluster, _, _ string) bool { return f.changes > 2500 }},
+		{"change that is answered and not done", "A", errLost.Error(), func(f *fakeCluster, _, _ string) bool { return f.changes > 1300 }},
 		{"value of another item", "C", errForeign.Error(), once(func(f *fakeCluster, key, _ string) bool {
 			f.content.Set(key, string(appendValue(nil, 8, 1<<40, 0)))
 			return true

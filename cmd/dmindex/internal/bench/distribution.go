@@ -61,7 +61,7 @@ func (d Distribution) String() string {
 	}
 	text := fmt.Sprintf("zipfian:%g", d.theta)
 	if d.ranks > 0 {
-		text += fmt.Sprintf("/%g", float64(d.ranks))
+		text += strings.Replace(fmt.Sprintf("/%g", float64(d.ranks)), "e+0", "e", 1)
 	}
 	return text
 }

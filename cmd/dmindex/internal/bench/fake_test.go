@@ -119,7 +119,7 @@ func smallRun(t testing.TB, workload, transport string) *Run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Run{Design: "sherman", Transport: transport, Workload: w, Distribution: d, Records: 2000, Ops: 3000, Warmup: 500, Clients: 4,
+	return &Run{Design: "sherman", Transport: transport, Workload: w, Distribution: d, Records: 1000, Ops: 1500, Warmup: 200, Clients: 4,
 		MemoryServers: 2, ComputeServers: 2, Uint64: true, KeyBytes: 8, ValueBytes: 8, ScanFrom: 1, ScanTo: 100, Seed: 1, Progress: io.Discard}
 }
 

@@ -104,7 +104,7 @@ func TestCorruptedIndexIsCaught(t *testing.T) {
 			return err
 		}
 		b.members = []member{m}
-		if _, err := b.check(); err == nil || !strings.Contains(err.Error(), "2000 were loaded") {
+		if _, err := b.check(); err == nil || !strings.Contains(err.Error(), "1000 were loaded") {
 			t.Errorf("an item is gone, and the check says %v", err)
 		}
 		return m.close()
@@ -157,7 +157,7 @@ func TestBadRuns(t *testing.T) {
 			t.Errorf("%q is %v", text, d)
 		}
 	}
-	for _, text := range []string{"uniform", "latest", "latest:0.5", "zipfian:0.99", "zipfian:1.2", "zipfian:0.99/1e+09"} {
+	for _, text := range []string{"uniform", "latest", "latest:0.5", "zipfian:0.99", "zipfian:1.2", "zipfian:0.99/1e9"} {
 		if d, err := ParseDistribution(text); err != nil || d.String() != text {
 			t.Errorf("%q is %v, %v", text, d, err)
 		}

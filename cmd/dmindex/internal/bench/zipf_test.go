@@ -22,8 +22,8 @@ func weights(theta float64, n int) []float64 {
 // TestZipfChiSquare compares how often each rank comes with its exact probability. The statistic has n-1 degrees of freedom: its mean is n-1 and its
 // standard deviation sqrt(2(n-1)).
 func TestZipfChiSquare(t *testing.T) {
-	const n, draws = 1000, 1_000_000
-	for _, theta := range []float64{0.01, 0.5, 0.9, 0.99, 1, 1.01, 1.2, 2} {
+	const n, draws = 500, 200_000
+	for _, theta := range []float64{0.01, 0.5, 0.9, 0.99, 1, 1.2, 2} {
 		z, r := newZipf(theta, n), rand.New(rand.NewPCG(1, 2))
 		var counts [n]int
 		for range draws {
@@ -54,9 +54,9 @@ func TestZipfChiSquare(t *testing.T) {
 // TestZipfKolmogorovSmirnov looks at large n, where most ranks come never or once: the largest distance between the distribution of the draws
 // and the exact one.
 func TestZipfKolmogorovSmirnov(t *testing.T) {
-	const n, draws = 1_000_000, 300_000
+	const n, draws = 200_000, 100_000
 	counts := make([]int, n)
-	for _, theta := range []float64{0.5, 0.9, 0.99, 1, 1.3} {
+	for _, theta := range []float64{0.5, 0.99, 1, 1.3} {
 		clear(counts)
 		z, r := newZipf(theta, n), rand.New(rand.NewPCG(3, 4))
 		for range draws {
