@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"strings"
 	"time"
@@ -27,7 +26,7 @@ func panels(results []*Result) []panel {
 		s := r.Summary()
 		p := find(&list, fmt.Sprintf("%s, %s keys, over %s", s.Workload, s.Distribution, s.Transport),
 			func(p *panel) string { return p.title }, func(title string) panel { return panel{title: title} })
-		l := find(&p.lines, s.name(), func(l *line) string { return l.name }, func(name string) line { return line{name: name} })
+		l := find(&p.lines, r.name(), func(l *line) string { return l.name }, func(name string) line { return line{name: name} })
 		l.results = append(l.results, r)
 	}
 	return list
@@ -44,6 +43,8 @@ func find[T any](list *[]T, key string, of func(*T) string, make func(string) T)
 	return &(*list)[len(*list)-1]
 }
 
+const throughputLabel = "throughput (million operations/s)"
+
 // throughputPlot shows throughput against clients.
 func (p *panel) throughputPlot() *plot {
 	d := &plot{title: p.title}
@@ -57,7 +58,7 @@ func (p *panel) throughputPlot() *plot {
 		}
 		d.series = append(d.series, s)
 	}
-	d.x, d.y = linear("clients", clients), linear("throughput (million operations/s)", most)
+	d.x, d.y = linear("clients", clients), linear(throughputLabel, most)
 	return d
 }
 
@@ -75,7 +76,11 @@ func (p *panel) latencyPlot() *plot {
 				r = o
 			}
 		}
-		s := series{name: fmt.Sprintf("%s, %d clients", l.name, r.Run.Clients), points: r.Latency.tail(), steps: true}
+		name := l.name
+		if !p.oneNumber() {
+			name = fmt.Sprintf("%s, %d clients", l.name, r.Run.Clients)
+		}
+		s := series{name: name, points: r.Latency.tail(), steps: true}
 		for _, pt := range s.points {
 			least, most = math.Min(least, pt[0]), math.Max(most, pt[0])
 		}
@@ -108,37 +113,36 @@ func (h *histogram) tail() (points [][2]float64) {
 	return append(points, [2]float64{points[len(points)-1][0], math.Max(1/float64(h.total), rarest)})
 }
 
-// verbBars draws a bar for each result: what it posted for an operation, by kind.
-func verbBars(b *strings.Builder, results []*Result) {
-	const row, left, width, legend = 22, 290, 560, 26
-	most := 0.0
-	for _, r := range results {
-		v := r.Summary().Verbs
-		most = math.Max(most, v.Read+v.Write+v.Atomic+v.RPC)
-	}
-	x := linear("requests per operation", most)
-	scale := func(v float64) float64 { return left + x.share(v)*(width-left-20) }
-	bottom := legend + row*len(results)
-	fmt.Fprintf(b, `<figure><svg viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="requests per operation, by kind">`+"\n",
-		width, bottom+44, width, bottom+44)
-	for i, name := range []string{"READ", "WRITE", "atomic", "RPC"} {
-		fmt.Fprintf(b, `<rect class="s%d" x="%d" y="4" width="12" height="12"/><text x="%d" y="14">%s</text>`+"\n", i, left+68*i, left+68*i+17, name)
-	}
-	for _, t := range x.ticks {
-		fmt.Fprintf(b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
-			scale(t.at), legend, scale(t.at), bottom, scale(t.at), bottom+16, t.text)
-	}
-	for i, r := range results {
-		s := r.Summary()
-		y, from := legend+row*i, 0.0
-		fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, left-8, y+15,
-			html.EscapeString(fmt.Sprintf("%s, %s, %s, %d clients", s.name(), s.Transport, s.Workload, s.Clients)))
-		for k, v := range []float64{s.Verbs.Read, s.Verbs.Write, s.Verbs.Atomic, s.Verbs.RPC} {
-			fmt.Fprintf(b, `<rect class="s%d" x="%.1f" y="%d" width="%.1f" height="%d"><title>%.3g</title></rect>`, k, scale(from), y+3, scale(from+v)-scale(from), row-7, v)
-			from += v
+// oneNumber says whether all results of the panel are of one number of clients.
+func (p *panel) oneNumber() bool {
+	for _, l := range p.lines {
+		if len(l.results) > 1 || l.results[0].Run.Clients != p.lines[0].results[0].Run.Clients {
+			return false
 		}
-		b.WriteByte('\n')
 	}
-	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/><text class="label" x="%d" y="%d" text-anchor="middle">%s</text></svg></figure>`+"\n",
-		left, legend, bottom, width-20, left+(width-20-left)/2, bottom+36, x.label)
+	return true
+}
+
+// throughput draws throughput against clients, or bars if there is one number of them.
+func (p *panel) throughput(b *strings.Builder) {
+	if !p.oneNumber() {
+		p.throughputPlot().svg(b)
+		return
+	}
+	d := &bars{title: fmt.Sprintf("%s, %d clients", p.title, p.lines[0].results[0].Run.Clients), label: throughputLabel}
+	for _, l := range p.lines {
+		d.rows = append(d.rows, bar{l.name, []float64{l.results[0].Throughput / 1e6}})
+	}
+	d.svg(b)
+}
+
+// verbBars shows what each result posted for an operation, by kind.
+func verbBars(results []*Result) *bars {
+	d := &bars{label: "requests per operation", parts: []string{"READ", "WRITE", "atomic", "RPC"}}
+	for _, r := range results {
+		s := r.Summary()
+		d.rows = append(d.rows, bar{fmt.Sprintf("%s, %s, %s, %d clients", r.name(), s.Transport, s.Workload, s.Clients),
+			[]float64{s.Verbs.Read, s.Verbs.Write, s.Verbs.Atomic, s.Verbs.RPC}})
+	}
+	return d
 }

@@ -162,6 +162,7 @@ func (f *Figure) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, er
 			}
 			r, err := f.run(base, i, switches)
 			if err == nil {
+				r.Label = f.steps[n].name
 				rows[i][n], err = r.Do(ctx)
 			}
 			if err != nil {

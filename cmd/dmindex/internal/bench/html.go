@@ -34,7 +34,7 @@ func WriteHTML(out io.Writer, results []*Result) error {
 	list := panels(results)
 	section(&b, "Throughput", "Operations of all clients together in a second, over simulated time where the transport is sim.")
 	for i := range list {
-		list[i].throughputPlot().svg(&b)
+		list[i].throughput(&b)
 	}
 	b.WriteString("</div>\n")
 	section(&b, "Latency", "How long operations took: at p99, one in a hundred took longer. Both axes are logarithmic.")
@@ -43,7 +43,7 @@ func WriteHTML(out io.Writer, results []*Result) error {
 	}
 	b.WriteString("</div>\n")
 	section(&b, "Requests", "What the fabric counted for an operation, on average.")
-	verbBars(&b, results)
+	verbBars(results).svg(&b)
 	b.WriteString("</div>\n<h2>Figures</h2>\n<div class=\"wide\"><table>\n")
 	htmlTable(&b, results)
 	b.WriteString("</table></div>\n</body>\n</html>\n")

@@ -17,6 +17,7 @@ var Transports = []string{"sim", "shm", "tcp", "ibv"}
 
 // Run says what to measure. It is done once, by Do.
 type Run struct {
+	Label     string // what it is called in tables and plots; "" = the design and what is off of it
 	Design    string
 	Transport string // one of Transports
 	Workload  Workload

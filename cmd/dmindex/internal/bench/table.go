@@ -16,7 +16,7 @@ var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µ
 func (r *Result) cells() []string {
 	s, ops := r.Summary(), float64(r.Ops)
 	return []string{
-		s.name(), s.Transport, s.Workload, s.Distribution, fmt.Sprint(s.Clients),
+		r.name(), s.Transport, s.Workload, s.Distribution, fmt.Sprint(s.Clients),
 		fmt.Sprintf("%.4g", s.Throughput/1e6), digits3(s.P50), digits3(s.P99), digits3(s.P999),
 		fmt.Sprintf("%.2f", s.Verbs.Read), fmt.Sprintf("%.2f", s.Verbs.Write), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.1g", s.Verbs.RPC),
 		fmt.Sprintf("%.2f", s.RoundTripsPerOp), fmt.Sprintf("%.0f", s.BytesPerOp),
@@ -25,11 +25,16 @@ func (r *Result) cells() []string {
 	}
 }
 
-// name is the design with its switches.
-func (s *Summary) name() string {
-	name := s.Design
-	for _, n := range slices.Sorted(maps.Keys(s.Switches)) {
-		name += map[bool]string{true: " +", false: " -"}[s.Switches[n]] + n
+// name is the run's label, or the design and what is off of it.
+func (r *Result) name() string {
+	name := r.Run.Design
+	if r.Run.Label != "" {
+		return r.Run.Label
+	}
+	for _, n := range slices.Sorted(maps.Keys(r.Run.Switches)) {
+		if !r.Run.Switches[n] {
+			name += " -" + n
+		}
 	}
 	return name
 }
