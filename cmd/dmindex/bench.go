@@ -40,6 +40,11 @@ func benchCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.given = cmd.Flags().Changed
+			for _, name := range []string{f.json, f.html} { // better now than after the runs
+				if err := writable(name); err != nil {
+					return err
+				}
+			}
 			if f.figure != "" {
 				return f.doFigure(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
@@ -223,6 +228,18 @@ func (f *benchFlags) toFiles(results []*bench.Result) error {
 		return toFile(f.html, results, bench.WriteHTML)
 	}
 	return nil
+}
+
+// writable makes a file, if a name is given.
+func writable(name string) error {
+	if name == "" {
+		return nil
+	}
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 func toFile(name string, results []*bench.Result, write func(io.Writer, []*bench.Result) error) error {

@@ -69,6 +69,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"--distribution gauss", "unknown distribution"},
 		{"--key uint32", "write uint64, or bytes:N"},
 		{"--records 1000000000000", "give fewer --records or --ops"},
+		{"--json /no/where.json", "/no/where.json"},
 		{"--figure sherman-9", "there are sherman-5"},
 		{"--figure sherman-5 --workload C", "--workload: figure sherman-5 says itself what it measures"},
 		{"--figure sherman-5 --clients 1,2", "a figure takes one number"},

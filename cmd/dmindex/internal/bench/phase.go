@@ -85,8 +85,11 @@ func (p *phase) run() error {
 		p.missed += c.missed
 	}
 	p.took = time.Duration(p.ended.Load()) - p.began
-	p.report.end(b.cluster.now(), p.length)
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	p.report.line(b.cluster.now(), p.length)
+	return nil
 }
 
 // operationLimit is far above what any operation takes: one that goes over it fails the run.

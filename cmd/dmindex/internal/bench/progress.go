@@ -37,9 +37,6 @@ func (p *progress) at(now time.Duration, n uint64) {
 	}
 }
 
-// end writes the last line.
-func (p *progress) end(now time.Duration, n uint64) { p.line(now, n) }
-
 func (p *progress) line(now time.Duration, n uint64) {
 	took := now - p.began
 	fmt.Fprintf(p.out, "%s: %d of %d operations in %.1f s", p.what, n, p.length, time.Since(p.first).Seconds())
