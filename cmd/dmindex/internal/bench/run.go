@@ -9,6 +9,8 @@ import (
 	"io"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -52,8 +54,9 @@ type Result struct {
 	Ops        uint64
 	Missed     uint64 // lookups and updates of items that were not there, as was to be expected
 	Stats      index.Stats
-	Calls      uint64  // two-sided calls: chunks
-	ItemBytes  float64 // memory of nodes for each item that is there in the end
+	CPU        time.Duration // of this process, while it measured: clients, and memory servers or the simulator
+	Calls      uint64        // two-sided calls: chunks
+	ItemBytes  float64       // memory of nodes for each item that is there in the end
 }
 
 // Do does the run. ctx ends it early.
@@ -138,7 +141,15 @@ func (b *bencher) all() (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	cpu, err := cpuTime()
+	if err != nil {
+		return nil, err
+	}
 	p, err := b.part("measure", b.run.Warmup, len(b.stream.ops))
+	if err != nil {
+		return nil, err
+	}
+	cpuAfter, err := cpuTime()
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +158,7 @@ func (b *bencher) all() (_ *Result, err error) {
 		return nil, err
 	}
 	res := &Result{Run: b.run, Throughput: p.throughput(), Took: p.took, Ops: uint64(b.run.Ops), Missed: p.missed,
-		Stats: less(after, before), Calls: chunksAfter - chunks}
+		Stats: less(after, before), CPU: cpuAfter - cpu, Calls: chunksAfter - chunks}
 	res.Latency = p.latency
 	res.ItemBytes, err = b.check()
 	return res, err
@@ -180,4 +191,13 @@ func less(after, before index.Stats) index.Stats {
 	after.CacheHits -= before.CacheHits
 	after.CacheMisses -= before.CacheMisses
 	return after
+}
+
+// cpuTime is what this process had of processors. On a machine that others use it says more than the clock.
+func cpuTime() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("read the time on processors: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }

@@ -39,7 +39,7 @@ func TestEveryTransport(t *testing.T) {
 				}
 				res := do(t, r)
 				s := res.Summary()
-				if s.Throughput <= 0 || s.P50 <= 0 || s.P99 < s.P50 || s.P999 < s.P99 || s.MemoryBytesPerItem < 16 || s.CacheHitRate <= 0 {
+				if s.Throughput <= 0 || s.P50 <= 0 || s.P99 < s.P50 || s.P999 < s.P99 || s.MemoryBytesPerItem < 16 || s.CacheHitRate <= 0 || res.CPU <= 0 {
 					t.Errorf("%s: %+v", workload, s)
 				}
 				if res.Latency.total != res.Ops || res.Stats.Operations < res.Ops {

@@ -62,6 +62,12 @@ func newStream(w Workload, d Distribution, records uint64, n int, shortest, long
 			s.items++
 		case scan:
 			s.ops[i] = newOperation(k, choose.next(r, drawn), shortest+r.IntN(longest-shortest+1))
+		case upsert:
+			item := r.Uint64N(drawn)
+			if !w.even {
+				item = choose.next(r, drawn)
+			}
+			s.ops[i] = newOperation(k, item, 0)
 		default:
 			s.ops[i] = newOperation(k, choose.next(r, drawn), 0)
 		}

@@ -10,14 +10,14 @@ import (
 )
 
 // columns of the table. docs/evaluation.md says what they mean.
-var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,READ,WRITE,atomic,rpc,trips,bytes,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
+var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,cpu µs,READ,WRITE,atomic,rpc,trips,bytes,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
 
 // cells of a result's line.
 func (r *Result) cells() []string {
 	s, ops := r.Summary(), float64(r.Ops)
 	return []string{
 		r.name(), s.Transport, s.Workload, s.Distribution, fmt.Sprint(s.Clients),
-		fmt.Sprintf("%.4g", s.Throughput/1e6), digits3(s.P50), digits3(s.P99), digits3(s.P999),
+		fmt.Sprintf("%.4g", s.Throughput/1e6), digits3(s.P50), digits3(s.P99), digits3(s.P999), digits3(float64(r.CPU) / ops / 1e3),
 		fmt.Sprintf("%.2f", s.Verbs.Read), fmt.Sprintf("%.2f", s.Verbs.Write), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.1g", s.Verbs.RPC),
 		fmt.Sprintf("%.2f", s.RoundTripsPerOp), fmt.Sprintf("%.0f", s.BytesPerOp),
 		digits3(float64(r.Stats.Retries) / ops), digits3(float64(r.Stats.LockConflicts) / ops), digits3(float64(r.Stats.Handovers) / ops),
