@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,7 +48,7 @@ func TestSoak(t *testing.T) {
 			e.begin(fmt.Sprintf("to %d", size))
 			s.scale(size)
 		case 2:
-			pods := s.computePods()
+			pods := slices.Sorted(maps.Keys(s.owners())) // those that are about to leave have nothing any more
 			pod := pods[random.IntN(len(pods))]
 			e.begin("delete " + pod)
 			s.replaced(pod, ready, func(pod string) { s.kubectl("delete", "pod", pod, "--wait=false") })
