@@ -1,6 +1,7 @@
 package poolsim_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -102,5 +103,99 @@ func TestRetiredWaits(t *testing.T) {
 		r.waits("a client looks at it that renews its lease")
 		proc.Freeze()
 		r.comes(node)
+	})
+}
+
+// deadMark is how the tests' nodes say that they are dead.
+var deadMark = []byte("dead")
+
+func isMarked(_ pool.Addr, head []byte) bool { return bytes.HasPrefix(head, deadMark) }
+
+// TestSweepFindsTheDead: a node that somebody else marked as dead is found by its owner and used again, but not while somebody holds its lock.
+func TestSweepFindsTheDead(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		owner, err := c.Open(p)
+		must(t, err)
+		owner.SetMarks(isMarked)
+		node, err := owner.Allocate(256, pool.Nil)
+		must(t, err)
+		proc, over := p.World().NewProcess("other"), p.NewEvent()
+		proc.Go("main", func() {
+			other, err := c.Open(proc)
+			must(t, err)
+			s, err := other.NewSession(1024)
+			must(t, err)
+			b, err := s.Buffer(256)
+			must(t, err)
+			must(t, s.Lock(node, b))
+			copy(b, deadMark)
+			s.Write(node, b)
+			must(t, s.Post())
+			other.Retire(node, 256)
+			proc.Sleep(3 * lease)
+			if owner.Idle(node, 256) {
+				t.Error("the owner has the node while somebody holds its lock")
+			}
+			must(t, s.PostUnlock())
+			over.Set()
+			proc.Sleep(time.Hour)
+		})
+		over.Wait(env.Forever)
+		for i := 0; owner.Reclaimed() == 0; i++ {
+			if i == 100 {
+				t.Fatal("the owner does not find the dead node")
+			}
+			p.Sleep(lease / 10)
+		}
+		if !owner.Idle(node, 256) {
+			t.Error("another node was reclaimed")
+		}
+	})
+}
+
+// TestSweepLeavesWhatIsInUse: a node that is used again looks dead until it is written. A sweep that goes on meanwhile leaves it alone.
+func TestSweepLeavesWhatIsInUse(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		owner, err := c.Open(p)
+		must(t, err)
+		owner.SetMarks(isMarked)
+		session := func() *pool.Session {
+			s, err := owner.NewSession(512)
+			must(t, err)
+			return s
+		}
+		before, during := session(), session()
+		b, err := during.Buffer(256)
+		must(t, err)
+		copy(b, deadMark)
+		var nodes []pool.Addr
+		for range 3 {
+			a, err := owner.Allocate(256, pool.Nil)
+			must(t, err)
+			during.Write(a, b)
+			must(t, during.Post())
+			nodes = append(nodes, a)
+		}
+		for _, a := range nodes {
+			owner.Retire(a, 256)
+		}
+		for owner.Reclaimed() < 3 {
+			p.Sleep(lease / 10)
+		}
+		// Sweeps begin again and again, as something is retired now and then; this operation holds the first of them up.
+		before.Begin()
+		garbage, err := owner.Allocate(256, pool.Nil)
+		must(t, err)
+		owner.Retire(garbage, 256)
+		p.Sleep(2 * lease)
+		during.Begin()
+		second, err := owner.Allocate(256, pool.Nil)
+		must(t, err)
+		before.End()
+		p.Sleep(5 * lease)
+		if owner.Idle(second, 256) {
+			t.Error("a node that an operation under way has got was taken from it")
+		}
+		during.End()
 	})
 }
