@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -50,6 +51,21 @@ func Lookup(name string) (Design, error) {
 		return Design{}, fmt.Errorf("unknown design %q: there are %v", name, Names())
 	}
 	return d, nil
+}
+
+// CheckSwitches refuses a switch that is not among those known to a design; the error lists these.
+func CheckSwitches(design string, known []string, switches map[string]bool) error {
+	names := make([]string, 0, len(switches))
+	for name := range switches { //env:real sorted below
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("design %s has no switch %q: there are %v", design, name, known)
+		}
+	}
+	return nil
 }
 
 // Names are the registered designs, sorted.

@@ -204,10 +204,9 @@ func linkOf(l *lock, r *record) link { return link{l.server, l.index, r.image, r
 func (s *Session) repairMain(l *lock, main Addr, node []byte) error {
 	var r record
 	r.decode(s.record)
-	local := s.pool.servers[l.server].local
 	s.queueTo(l.server, s.turn(l, Repair))
 	err := s.Post()
-	local.release(l.index, false)
+	s.leaveLocal(l)
 	if err != nil {
 		return s.died(err)
 	}

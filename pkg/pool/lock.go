@@ -110,19 +110,19 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 		return false, err
 	}
 	srv := s.pool.servers[l.server]
-	if !srv.local.try(l.index) {
+	if !s.without.Flat && !srv.local.try(l.index) {
 		return false, nil
 	}
 	s.queueTo(l.server, s.take(&l, 0, 0))
 	s.Read(a, node)
 	if err := s.Post(); err != nil {
-		srv.local.release(l.index, false)
+		s.leaveLocal(&l)
 		return false, s.died(err)
 	}
 	old := binary.NativeEndian.Uint64(s.old)
 	got := old>>l.shift&lockMask == 0 && (srv.caps.MaskedAtomics || old == 0)
 	if !got {
-		srv.local.release(l.index, false)
+		s.leaveLocal(&l)
 		return false, nil
 	}
 	l.held = true
@@ -134,7 +134,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 // locally this session's.
 func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) {
 	srv := s.pool.servers[l.server]
-	global, ok := false, srv.local.try(l.index)
+	global, ok := false, s.without.Flat || srv.local.try(l.index)
 	if !ok {
 		global, ok = srv.local.acquire(l.index, &s.wait, s.remaining())
 	}
@@ -152,11 +152,11 @@ func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) 
 		main, err = s.lockGlobal(l, a, node)
 	}
 	if s.broken != nil { // the request failed on the way: the global lock may be this client's for ever
-		srv.local.release(l.index, false)
+		s.leaveLocal(l)
 		return Nil, s.died(err)
 	}
 	if err != nil {
-		srv.local.release(l.index, false)
+		s.leaveLocal(l)
 	}
 	return main, err
 }
@@ -183,7 +183,9 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 	from := uint64(0) // the lock in it: free or Repair
 	for try := 0; ; try++ {
 		s.queueTo(l.server, s.take(l, known, from))
-		s.Read(a, node)
+		if !s.without.Apart {
+			s.Read(a, node)
+		}
 		if err := s.Post(); err != nil {
 			return Nil, err
 		}
@@ -194,6 +196,10 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 			if from == Repair {
 				return s.takeOver(l, a, node)
 			}
+			if s.without.Apart {
+				s.Read(a, node)
+				return Nil, s.Post()
+			}
 			return Nil, nil
 		case holder == 0 || holder == Repair: // or only the neighbours in the word changed
 			known, from = old, holder
@@ -201,7 +207,7 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 				return Nil, fmt.Errorf("lock node %v, whose lock word does not come to rest: %w", a, late)
 			}
 			continue
-		case holder == me:
+		case holder == me && !s.pool.mayShare():
 			// Sessions of this client that want the lock stand in the local queue, so it is one's that died.
 			return Nil, s.died(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
 		}
@@ -229,11 +235,15 @@ func (s *Session) takeOver(l *lock, a Addr, node []byte) (main Addr, err error) 
 
 // backOff waits a little: at first it only lets others run, then it sleeps ever longer, up to a millisecond.
 func (s *Session) backOff(try int) {
-	if try < 32 {
+	spins := 32
+	if s.without.Flat {
+		spins = flatSpins
+	}
+	if try < spins {
 		s.pool.env.Yield()
 		return
 	}
-	s.pool.env.Sleep(min(time.Millisecond, 10*time.Microsecond<<min(try-32, 10)))
+	s.pool.env.Sleep(min(time.Millisecond, 10*time.Microsecond<<min(try-spins, 10)))
 }
 
 // Holds says whether the session holds a lock.
@@ -253,7 +263,10 @@ func (s *Session) PostUnlock() error {
 	s.lock = lock{}
 	local := s.pool.servers[l.server].local
 	err := s.postOthers(l.server)
-	if err == nil && local.handover(l.index) {
+	if err == nil && s.without.Apart {
+		err = s.Post()
+	}
+	if err == nil && !s.without.Flat && local.handover(l.index) {
 		if err = s.Post(); err == nil && local.release(l.index, true) {
 			s.handovers.Add(1)
 			s.doneRewriting(l.server)
@@ -264,7 +277,7 @@ func (s *Session) PostUnlock() error {
 	if err == nil {
 		err = s.releaseGlobal(&l)
 	}
-	local.release(l.index, false)
+	s.leaveLocal(&l)
 	if err != nil {
 		s.image = Nil // its place may still be needed for repair
 		return s.died(err)

@@ -52,6 +52,7 @@ type Pool struct {
 	condemned atomic.Pointer[error] // why this client is given up
 	repaired  atomic.Uint64
 	reclaimed atomic.Uint64
+	flat      atomic.Bool // a session was told to be flat (Techniques)
 
 	closing env.Mutex // held by Close
 	closed  bool

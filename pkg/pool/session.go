@@ -30,6 +30,7 @@ type Session struct {
 	image      Addr // reserved for a Rewrite under the lock; Nil = none
 	imageBytes int
 
+	without   Techniques    // that the session does without
 	lock      lock          // the one lock that the session can hold
 	wait      waiter        // its place in a local queue
 	old       []byte        // 8 bytes: old value of a lock word

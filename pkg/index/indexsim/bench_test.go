@@ -34,7 +34,7 @@ func BenchmarkSherman176Clients(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var ops, took float64
 			for range b.N {
-				o, d := paperRun(b, c.writes)
+				o, d := paperRun(b, c.writes, nil)
 				ops, took = ops+o, took+d
 			}
 			b.ReportMetric(ops/float64(b.N)/1e6, "Mops/simulated-s")
@@ -45,18 +45,19 @@ func BenchmarkSherman176Clients(b *testing.B) {
 }
 
 // paperRun returns operations a simulated second, and seconds of processor that one of those takes.
-func paperRun(b *testing.B, writes int) (ops, took float64) {
+func paperRun(b testing.TB, writes int, switches map[string]bool) (ops, took float64) {
 	w := simenv.New(simenv.Options{Seed: 1, Ordered: true, MaxEvents: 1 << 60})
 	c, err := poolsim.New(w, poolsim.Options{
 		Servers: benchServers, Chunks: 4, ChunkBytes: 8 << 20, Locks: 131072,
-		Fabric: sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, DeviceMemory: 256 << 10}},
+		HostLocks: switches != nil && !switches["onChip"],
+		Fabric:    sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, DeviceMemory: 256 << 10}},
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	done, warm := 0, false
 	var began float64
-	o := index.Options{Uint64: true, MaxValueBytes: 8}
+	o := index.Options{Uint64: true, MaxValueBytes: 8, Switches: switches}
 	if err := w.Run(func(p *simenv.Process) {
 		x := must(design(b).Open(must(c.Open(p)), o))
 		s := must(x.Session())
@@ -105,7 +106,7 @@ func paperRun(b *testing.B, writes int) (ops, took float64) {
 }
 
 // cpuSeconds is the time that this process had on processors: others' load does not count.
-func cpuSeconds(b *testing.B) float64 {
+func cpuSeconds(b testing.TB) float64 {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)

@@ -76,13 +76,23 @@ func (c *crash) do(t *testing.T) (ended bool) {
 
 var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 512}
 
+// withoutSwitches is the first seed of runs in which the clients have switches turned off.
+const withoutSwitches = 6
+
 // session opens the index in a process.
 func (c *crash) session(cl *poolsim.Cluster, p *simenv.Process) (index.Session, error) {
 	pl, err := cl.Open(p)
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.design.Open(pl, crashOptions)
+	o := crashOptions
+	if c.seed >= withoutSwitches { // all are off at first, then every second one
+		o.Switches = map[string]bool{}
+		for i, name := range c.design.Switches {
+			o.Switches[name] = c.seed > withoutSwitches && (uint64(i)+c.seed)%2 == 0
+		}
+	}
+	x, err := c.design.Open(pl, o)
 	if err != nil {
 		return nil, err
 	}
@@ -168,9 +178,9 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 // inserts until leaves and inner nodes have split.
 func TestCrashAtEveryStep(t *testing.T) {
 	d := design(t)
-	seeds := uint64(6)
+	seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}
 	if testing.Short() {
-		seeds = 2
+		seeds = []uint64{0, 1, withoutSwitches}
 	}
 	k := crashKey(17)
 	for _, c := range []struct {
@@ -192,7 +202,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runs := 0
-			for seed := range seeds {
+			for _, seed := range seeds {
 				for part := 1; ; part++ {
 					c.design, c.seed, c.part = d, seed, part
 					runs++
@@ -201,7 +211,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d crashes", runs-int(seeds))
+			t.Logf("%d crashes", runs-len(seeds))
 		})
 	}
 	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds) })
@@ -209,9 +219,9 @@ func TestCrashAtEveryStep(t *testing.T) {
 }
 
 // crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is gone.
-func crashInMerges(t *testing.T, d index.Design, seeds uint64) {
+func crashInMerges(t *testing.T, d index.Design, seeds []uint64) {
 	runs := 0
-	for seed := range seeds {
+	for _, seed := range seeds {
 		c := crash{design: d, seed: seed, delete: [2]int{3, crashKeys - 2}}
 		c.change = func(s index.Session) error {
 			for n := c.delete[0]; n < c.delete[1]; n++ {
@@ -229,10 +239,10 @@ func crashInMerges(t *testing.T, d index.Design, seeds uint64) {
 }
 
 // crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some splits go up to the root.
-func crashInSplits(t *testing.T, d index.Design, seeds uint64) {
+func crashInSplits(t *testing.T, d index.Design, seeds []uint64) {
 	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
 	runs := 0
-	for seed := range seeds {
+	for _, seed := range seeds {
 		for n := 0; n < crashKeys; n += 3 {
 			key := crashKey(n)
 			for part := 1; ; part++ {

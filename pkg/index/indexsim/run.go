@@ -41,6 +41,7 @@ type shape struct {
 	limit    time.Duration
 	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
 	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
+	switches *rand.Rand    // of which each client that opens draws its switches; nil = all are on
 }
 
 // faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are the others; freezing goes on for
@@ -89,6 +90,16 @@ func shapeOf(r *rand.Rand) shape {
 		s.options.CacheBytes = 2048 // next to nothing
 	}
 	return s
+}
+
+// switchesOf is where clients draw their switches from, each for itself: in half of the runs, else nil. The source is one of its own, so that what a
+// seed stood for before there were switches, it stands for still, but for what these change.
+func switchesOf(seed uint64) *rand.Rand {
+	r := rand.New(rand.NewPCG(seed, 78))
+	if r.IntN(2) == 0 {
+		return nil
+	}
+	return r
 }
 
 // pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
@@ -140,6 +151,7 @@ func (run Run) Do() Report {
 	w := simenv.New(simenv.Options{Seed: run.Seed, Preempt: 6, MaxEvents: 20_000_000})
 	random := rand.New(rand.NewPCG(run.Seed, 77))
 	sh := shapeOf(random)
+	sh.switches = switchesOf(run.Seed)
 	var names []string
 	for i := range sh.clients {
 		names = append(names, fmt.Sprint("client-", i))
@@ -256,7 +268,14 @@ func (run Run) open(c *poolsim.Cluster, p *simenv.Process, sh *shape) (opened, e
 	if err != nil {
 		return opened{}, err
 	}
-	x, err := run.Design.Open(cl, sh.options)
+	o := sh.options
+	if sh.switches != nil {
+		o.Switches = map[string]bool{}
+		for _, name := range run.Design.Switches {
+			o.Switches[name] = sh.switches.IntN(2) == 0
+		}
+	}
+	x, err := run.Design.Open(cl, o)
 	if err != nil {
 		return opened{}, errors.Join(err, cl.Close())
 	}

@@ -24,6 +24,9 @@ import (
 type Suite struct {
 	Design index.Design
 	Costs  Costs // at most, with inner nodes cached and without conflicts
+
+	// CostsWith are those with some switches off; nil = they are not tested.
+	CostsWith func(switches map[string]bool) Costs
 }
 
 // Run runs the suite.
@@ -45,6 +48,7 @@ func Run(t *testing.T, s Suite) {
 			t.Run("Cut", r.cut)
 			if provider == "shm" { // nothing of the fabric is in these
 				t.Run("Space", r.space)
+				t.Run("Switches", r.switched)
 				if !invariants.Enabled { // checks allocate
 					t.Run("Allocations", r.allocations)
 				}
@@ -56,6 +60,8 @@ func Run(t *testing.T, s Suite) {
 type runner struct {
 	Suite
 	provider string
+	brief    bool                              // of many runs of the same test
+	options  func(index.Options) index.Options // changes those that indexes are opened with; nil = none
 }
 
 // scale multiplies the work of a test.
@@ -90,6 +96,9 @@ func (r *runner) cluster(t testing.TB, chunks int) *pooltest.Cluster {
 // open opens the index in p.
 func (r *runner) open(t testing.TB, p *pool.Pool, o index.Options) index.Index {
 	t.Helper()
+	if r.options != nil {
+		o = r.options(o)
+	}
 	x, err := r.Design.Open(p, o)
 	if err != nil {
 		t.Fatal(err)

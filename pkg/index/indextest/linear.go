@@ -33,6 +33,10 @@ func (r *runner) linearizableOn(t *testing.T, o index.Options, spread int) {
 	random := seeded(t)
 	c := r.cluster(t, 32)
 	const pools, sessions = 3, 2
+	ops := scale(1500)
+	if r.brief {
+		ops = scale(300)
+	}
 	var indexes []index.Index
 	for range pools {
 		indexes = append(indexes, r.open(t, c.Open(t), o))
@@ -42,7 +46,7 @@ func (r *runner) linearizableOn(t *testing.T, o index.Options, spread int) {
 	for i := range pools * sessions {
 		s := session(t, indexes[i%pools])
 		seed := random.Uint64()
-		wg.Go(func() { h.run(t, s, i, rand.New(rand.NewPCG(seed, 2)), o, spread, scale(1500)) })
+		wg.Go(func() { h.run(t, s, i, rand.New(rand.NewPCG(seed, 2)), o, spread, ops) })
 	}
 	wg.Wait()
 	h.check(t)

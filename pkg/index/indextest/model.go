@@ -61,7 +61,11 @@ func shapes() []shape {
 
 // model compares random operations with a map.
 func (r *runner) model(t *testing.T) {
-	for _, sh := range shapes() {
+	kinds := shapes()
+	if r.brief {
+		kinds = kinds[:4:4]
+	}
+	for _, sh := range kinds {
 		t.Run(sh.name, func(t *testing.T) {
 			c := r.cluster(t, 64)
 			p := c.Open(t)
@@ -69,7 +73,7 @@ func (r *runner) model(t *testing.T) {
 			s := session(t, x)
 			other := session(t, r.open(t, c.Open(t), sh.options)) // its cache is always behind
 			rounds := scale(1)                                    // of 100 runs each
-			if r.provider == "shm" && !invariants.Enabled {
+			if r.provider == "shm" && !invariants.Enabled && !r.brief {
 				rounds = scale(8)
 			}
 			run := func(t *rapid.T) {

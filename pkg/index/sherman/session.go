@@ -73,6 +73,7 @@ func (t *tree) newSession() (*session, error) {
 	if err != nil {
 		return nil, failure(err, false)
 	}
+	ps.Use(pool.Techniques{Apart: !t.with.combine, Flat: !t.with.hierarchical})
 	s := &session{t: t, ps: ps, lay: &t.lay, perLeaf: 16}
 	for _, b := range []*[]byte{&s.node, &s.left, &s.rest} {
 		if *b, err = ps.Buffer(n); err != nil {

@@ -36,6 +36,9 @@ func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 	right.version, right.low = newVersion(s.t.env), s.sep
 	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
 	s.ps.Write(to, s.rest[:n])
+	if err := s.await(); err != nil {
+		return err
+	}
 
 	left := l.header
 	left.version++
@@ -194,6 +197,9 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 		d.sibling = to
 		size := right.build(s.rest, s.lay, to, newVersion(s.t.env))
 		s.ps.Write(to, s.rest[:size])
+		if err := s.await(); err != nil {
+			return false, nil, 0, s.unlock(err)
+		}
 		more = true
 	}
 	size := d.build(s.left, s.lay, n.addr, n.version+1)

@@ -15,7 +15,7 @@ import (
 const Name = "sherman"
 
 func init() {
-	index.Register(index.Design{Name: Name, SharesAll: true, Open: Open})
+	index.Register(index.Design{Name: Name, SharesAll: true, Switches: switchNames, Open: Open})
 }
 
 // stored are the options that the superblock keeps.
@@ -29,6 +29,7 @@ type stored struct {
 // tree is an open index of one client.
 type tree struct {
 	lay   layout
+	with  techniques
 	pool  *pool.Pool
 	env   env.Env
 	cache *cache
@@ -63,7 +64,11 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	t := &tree{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	with, err := techniquesOf(o.Switches, p)
+	if err != nil {
+		return nil, fmt.Errorf("open a sherman index: %w", err)
+	}
+	t := &tree{with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	p.SetMarks(isDead)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {

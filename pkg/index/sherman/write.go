@@ -53,7 +53,7 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 	}
 	e := s.lay.putEntry(s.scratch, key, value)
 	var err error
-	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 {
+	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(&l) {
 		if err = s.writeEntry(&l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
 			err = s.link()
 		}
@@ -127,7 +127,8 @@ func (s *session) Delete(key []byte) error {
 		return fmt.Errorf("delete: %w", err)
 	}
 	var l leaf
-	if err := s.lockLeaf(&l, key); err != nil {
+	err := s.lockLeaf(&l, key)
+	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
 	i, _, o := l.find(key, s.lay.fingerprint(key))
@@ -137,10 +138,17 @@ func (s *session) Delete(key []byte) error {
 	case absent:
 		return s.unlock(index.ErrNotFound)
 	}
-	if err := s.clearSlot(&l, i); err != nil {
+	l.remove(i)
+	d := l.load()
+	if s.wholeLeaf(&l) {
+		err = s.rewriteWithout(&l)
+	} else {
+		err = s.clearSlot(&l, i)
+	}
+	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	if d := l.load(); d.used() < s.lay.nodeBytes/underfull {
+	if d.used() < s.lay.nodeBytes/underfull {
 		if err := s.tidy(key, l.addr, d); err != nil {
 			return fmt.Errorf("delete: %w", err)
 		}
@@ -148,9 +156,8 @@ func (s *session) Delete(key []byte) error {
 	return nil
 }
 
-// clearSlot empties slot i of the locked leaf: one list of the WRITE of its word, which takes effect at once, and the release.
+// clearSlot writes slot i of the locked leaf, which is empty now: one list of the WRITE of its word, which takes effect at once, and the release.
 func (s *session) clearSlot(l *leaf, i int) error {
-	l.remove(i)
 	at := l.slotAt(i)
 	s.ps.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
 	return s.publish()
@@ -170,7 +177,7 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 	}
 	p.sort()
 	d, room := loadOf(p.list), s.lay.room(l.low, l.high)
-	if d.used()+d.spare() <= room-room/16 {
+	if d.used()+d.spare() <= room-room/16 || !s.t.with.twoLevelVersions && d.used() <= room {
 		return s.rewrite(l, p)
 	}
 	err := s.splitLeaf(l, p, !replaces && p.list[len(p.list)-1].off == 0)
@@ -193,6 +200,12 @@ func (s *session) rewrite(l *leaf, p *pairs) error {
 	h := l.header
 	h.version++
 	n := buildLeaf(s.left, s.lay, l.addr, &h, p, 0, len(p.list))
+	if !s.t.with.twoLevelVersions {
+		n = s.lay.nodeBytes
+	}
 	s.ps.Rewrite(l.addr, s.left[:n])
-	return s.publish()
+	if err := s.publish(); err != nil || s.unlinked == pool.Nil {
+		return err
+	}
+	return s.link()
 }

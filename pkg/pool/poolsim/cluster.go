@@ -30,6 +30,7 @@ type Options struct {
 	Locks      int           // of each server's table; 4096
 	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
 	RenewEvery time.Duration // see pool.Config
+	HostLocks  bool          // lock tables lie in host memory, also where Fabric has device memory: what a design's switch onChip, off, asks for
 	Fabric     sim.Options
 }
 
@@ -77,6 +78,13 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	set(&o.Chunks, 8)
 	set(&o.ChunkBytes, 1<<20)
 	set(&o.Locks, 4096)
+	if o.HostLocks {
+		o.Fabric.Capabilities.DeviceMemory = 0
+		if o.Fabric.Plan != nil {
+			plan := *o.Fabric.Plan
+			plan.Capabilities.DeviceMemory, o.Fabric.Plan = 0, &plan
+		}
+	}
 	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
 	for i := range o.Servers {
 		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks),
