@@ -20,6 +20,12 @@ type Index interface {
 	// Session makes a session. Each costs queue pairs and buffers: make one a goroutine, and keep it.
 	Session() (Session, error)
 
+	// BulkLoad fills an empty index: all pairs, or none of them. It takes effect at one moment, at its end; a client that dies before
+	// leaves an index that is empty. Others may use the index meanwhile; if one of them inserts, the load fails with ErrNotEmpty. parallel is how
+	// many sessions write, at least one. Memory is bounded, whatever comes. What was allocated is given back on an error. Errors of pairs are passed on;
+	// ErrUnsorted names the two keys that are out of order; one that wraps ErrUnknown is of the last step.
+	BulkLoad(pairs Pairs, parallel int) error
+
 	// Stats is a recent count of what the client's sessions did.
 	Stats() Stats
 
@@ -55,6 +61,10 @@ type Session interface {
 	Close() error
 }
 
+// Pairs calls yield with pairs in ascending order of keys, each key once, until there are no more, or yield returns false; yield keeps neither slice.
+// An error of the source ends what the pairs are for. yield is called on one goroutine, which is that of the call.
+type Pairs func(yield func(key, value []byte) bool) error
+
 // DefaultLimit bounds an operation unless the session was told otherwise.
 const DefaultLimit = 10 * time.Second
 
@@ -86,6 +96,10 @@ var (
 	ErrKeyTooLong = errors.New("key length does not fit the index")
 	// ErrValueTooLong is returned when a value is longer than the index was created for.
 	ErrValueTooLong = errors.New("value is too long for the index")
+	// ErrUnsorted is returned by BulkLoad when a key is not above the one before it.
+	ErrUnsorted = errors.New("keys are not sorted, or one is there twice")
+	// ErrNotEmpty is returned by BulkLoad when the index has pairs, or had so many that it has inner nodes.
+	ErrNotEmpty = errors.New("index is not empty")
 	// ErrPoolFull is returned when a node had to be allocated and the quota of chunks is used up. Reads, updates in place
 	// and deletes go on.
 	ErrPoolFull = pool.ErrPoolFull

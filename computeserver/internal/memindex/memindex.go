@@ -4,6 +4,7 @@ package memindex
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -31,9 +32,10 @@ type Store struct {
 
 type pair struct{ key, value []byte }
 
+func less(a, b pair) bool { return bytes.Compare(a.key, b.key) < 0 }
+
 // New makes an empty store for keys and values up to these lengths.
 func New(e env.Env, maxKey, maxValue int) *Store {
-	less := func(a, b pair) bool { return bytes.Compare(a.key, b.key) < 0 }
 	return &Store{env: e, maxKey: maxKey, maxValue: maxValue, mu: e.NewMutex(), pairs: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
@@ -117,6 +119,34 @@ func (o *Index) Session() (index.Session, error) {
 	}
 	o.sessions = append(o.sessions, x)
 	return x, nil
+}
+
+// BulkLoad implements index.Index.
+func (o *Index) BulkLoad(pairs index.Pairs, _ int) error {
+	if o.store.Len() > 0 {
+		return index.ErrNotEmpty
+	}
+	loaded := btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+	var last []byte
+	var failed error
+	if err := pairs(func(key, value []byte) bool {
+		if loaded.Len() > 0 && bytes.Compare(last, key) >= 0 {
+			failed = fmt.Errorf("key %x comes after key %x: %w", key, last, index.ErrUnsorted)
+			return false
+		}
+		last = bytes.Clone(key)
+		loaded.Set(pair{last, bytes.Clone(value)})
+		return true
+	}); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	o.store.mu.Lock()
+	defer o.store.mu.Unlock()
+	if o.store.pairs.Len() > 0 {
+		return index.ErrNotEmpty
+	}
+	o.store.pairs = loaded
+	return nil
 }
 
 // Stats implements index.Index.

@@ -33,6 +33,7 @@ type history struct {
 	inVain            int          // operations that their limit ended
 	merged, reclaimed uint64       // nodes, by all clients but those that died
 	pools             []*pool.Pool // of the clients that live
+	loading           bool         // a bulk load is under way: clients only read
 }
 
 func (h *history) tick() int64 {

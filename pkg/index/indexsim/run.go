@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sort"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -41,6 +44,7 @@ type shape struct {
 	limit    time.Duration
 	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
 	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
+	bulk     bool          // the first keys are bulk loaded while the clients read
 	switches *rand.Rand    // of which each client that opens draws its switches; nil = all are on
 }
 
@@ -152,6 +156,7 @@ func (run Run) Do() Report {
 	random := rand.New(rand.NewPCG(run.Seed, 77))
 	sh := shapeOf(random)
 	sh.switches = switchesOf(run.Seed)
+	sh.bulk = sh.preload > 0 && rand.New(rand.NewPCG(run.Seed, 79)).IntN(4) == 0
 	var names []string
 	for i := range sh.clients {
 		names = append(names, fmt.Sprint("client-", i))
@@ -195,10 +200,15 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err != nil {
 		return err
 	}
-	if err := preload(first.index, sh, h, random); err != nil {
+	g := env.NewWaitGroup(p)
+	var loaded error
+	if sh.bulk {
+		h.loading = true
+		keys := random.Perm(sh.keys)[:sh.preload]
+		g.Go("bulk load", func() { loaded = bulkLoad(first.index, sh, h, keys) })
+	} else if err := preload(first.index, sh, h, random); err != nil {
 		return err
 	}
-	g := env.NewWaitGroup(p)
 	for i := range sh.clients {
 		proc := p.World().NewProcess(fmt.Sprint("client-", i))
 		done, seed := p.NewEvent(), random.Uint64()
@@ -211,6 +221,9 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		g.Go(fmt.Sprint("wait for client ", i), func() { done.Wait(env.Forever) })
 	}
 	g.Wait(env.Forever)
+	if loaded != nil {
+		return loaded
+	}
 	h.count(first)
 	last := first
 	if sh.lease > 0 {
@@ -297,6 +310,37 @@ func preload(x index.Index, sh *shape, h *history, random *rand.Rand) error {
 	return s.Close()
 }
 
+// bulkLoad loads the keys. To the history it is an upsert of each.
+func bulkLoad(x index.Index, sh *shape, h *history, keys []int) error {
+	defer func() { h.loading = false }()
+	sort.Slice(keys, func(i, j int) bool { return sh.key(keys[i]) < sh.key(keys[j]) })
+	from := len(h.ops)
+	for _, k := range keys {
+		in := register.Input{Verb: register.Upsert, Key: sh.key(k), Value: fmt.Sprint(k)}
+		h.ops = append(h.ops, porcupine.Operation{Input: in, Call: h.tick(), Output: register.Output{Unknown: true}, Return: register.Never})
+	}
+	err := x.BulkLoad(func(yield func(key, value []byte) bool) error {
+		for _, o := range h.ops[from : from+len(keys)] {
+			if in := o.Input.(register.Input); !yield([]byte(in.Key), []byte(in.Value)) {
+				break
+			}
+		}
+		return nil
+	}, 1+sh.sessions)
+	for i := from; i < from+len(keys); i++ {
+		switch {
+		case err == nil:
+			h.ops[i].Output, h.ops[i].Return = register.Output{}, h.tick()
+		case !errors.Is(err, index.ErrUnknown):
+			h.ops[i].Input = nil
+		}
+	}
+	if err != nil && sh.lease > 0 && died(err) {
+		return nil
+	}
+	return err
+}
+
 // client is one process.
 func (run Run) client(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history, number int, seed uint64) error {
 	x, err := run.openAgain(c, p, sh)
@@ -342,8 +386,11 @@ func (w *worker) work() (err error) {
 	if err = w.session(); err != nil {
 		return err
 	}
-	for n := range w.sh.ops {
-		if err = w.step(n); err == nil || w.sh.inVain(w.h, err) {
+	for n := 0; n < w.sh.ops; n++ {
+		if err = w.step(n); w.h.loading {
+			n--
+		}
+		if err == nil || w.sh.inVain(w.h, err) {
 			continue
 		}
 		if w.sh.lease == 0 || !died(err) {
@@ -368,6 +415,9 @@ func (w *worker) step(n int) error {
 		return h.scan(w.s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0)
 	}
 	in := register.Input{Verb: sh.draw(r, h), Key: sh.pick(r, h)}
+	if h.loading { // whoever inserts ends a bulk load
+		in.Verb = register.Lookup
+	}
 	if in.Verb.Changes() {
 		in.Value = fmt.Sprintf("%d.%d", w.id, n)
 		in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")

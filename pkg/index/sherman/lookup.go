@@ -40,6 +40,13 @@ func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 				continue
 			}
 			_, e, o = l.find(key, fp)
+		} else if grew, err := s.outgrown(p.addr, s.node); grew && err == nil {
+			if p, err = s.descend(key, holding, 0); err != nil {
+				return dst, s.explain("look up", err)
+			}
+			continue
+		} else if err != nil {
+			return dst, s.explain("look up", err)
 		}
 		switch {
 		case o == torn && isDead(p.addr, s.node):

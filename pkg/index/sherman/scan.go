@@ -107,6 +107,12 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 				}
 				continue
 			}
+			if grew, err := s.outgrown(addr, s.ring[sc.next]); err != nil {
+				return err
+			} else if grew {
+				sc.next = sc.n
+				continue
+			}
 			if err := s.readOnce(sc, addr); err != nil {
 				return err
 			}

@@ -78,8 +78,11 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 			return err
 		}
 		if err := s.leafAt(l, p.addr); err != nil {
-			if err = s.unlock(err); err != errDead {
+			if err := s.unlock(nil); err != nil {
 				return err
+			}
+			if grew, e := s.outgrown(p.addr, s.node); e != nil || !grew && err != errDead {
+				return errors.Join(e, err)
 			}
 			if err := s.lost(&p, key); err != nil {
 				return err

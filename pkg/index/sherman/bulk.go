@@ -1,0 +1,390 @@
+package sherman
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Bulk load. The caller's goroutine cuts the stream of pairs into leaves and these into inner nodes, bottom-up, and decides where each node
+// lies; sessions of their own make the images and WRITE them, many in one list. Nobody can find what they write, until the first leaf, which
+// is the root of the empty index, is rewritten as the root of the new tree, in its place and under its lock: the whole load takes effect by that one
+// Rewrite. So a loader that dies leaves an index that is empty, or after the repair of that node complete.
+
+// fill is how full nodes are made, in percent (the paper's evaluation, section 5).
+const fill = 80
+
+// maxLoaders bounds the sessions of one bulk load.
+const maxLoaders = 64
+
+// loader is a bulk load under way.
+type loader struct {
+	t       *tree
+	s       *session // its operation goes on from before the first node is allocated until the last one is linked
+	writers []*loadWriter
+	turn    int    // of writers
+	b       *batch // being filled
+
+	last  []byte // key of the last pair
+	pairs int
+	entry []byte
+
+	leaf   pool.Addr // being filled; Nil = the first one: its place depends on whether there is another
+	low    []byte    // its low fence
+	start  int       // in b.bytes and b.items
+	from   int
+	filled load
+
+	levels []*rising
+	made   []pool.Addr // every node that was allocated
+}
+
+// rising is an inner node that is being filled.
+type rising struct {
+	draft
+	addr  pool.Addr // Nil = it is the first of its level, and the root if it stays alone
+	bytes int       // of its children and separators, without a common prefix
+}
+
+// BulkLoad implements index.Index.
+func (t *tree) BulkLoad(source index.Pairs, parallel int) error {
+	ld, err := t.newLoader(min(max(1, parallel), maxLoaders))
+	if err == nil {
+		err = ld.run(source)
+	}
+	if ld != nil {
+		err = errors.Join(err, ld.close())
+	}
+	if err != nil {
+		return fmt.Errorf("bulk load: %w", err)
+	}
+	return nil
+}
+
+// run loads and publishes; on an error before that it gives back what was allocated.
+func (ld *loader) run(source index.Pairs) error {
+	ld.s.begin()
+	defer ld.s.end()
+	old, err := ld.s.onlyLeaf()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = source(func(key, value []byte) bool {
+		failed = ld.add(key, value)
+		return failed == nil
+	})
+	if failed != nil {
+		err = failed
+	}
+	var top *rising
+	if err == nil && ld.pairs > 0 {
+		top, err = ld.finish()
+	}
+	if e := ld.wait(); err == nil {
+		err = e
+	}
+	published := false
+	if err == nil && ld.pairs > 0 {
+		published, err = ld.s.replaceEmpty(old, top, ld.b)
+	}
+	if !published {
+		ld.giveBack()
+	}
+	return err
+}
+
+// add takes the next pair.
+func (ld *loader) add(key, value []byte) error {
+	lay := &ld.t.lay
+	if err := lay.checkPair(key, value); err != nil {
+		return err
+	}
+	if ld.pairs > 0 && !below(ld.last, key) {
+		return fmt.Errorf("key %x comes after key %x, keys must ascend: %w", key, ld.last, index.ErrUnsorted)
+	}
+	e := lay.putEntry(ld.entry, key, value)
+	grown := ld.filled
+	grown.add(len(e))
+	// The high fence is not known yet, but how long it can be.
+	room := lay.nodeBytes - roundUp(headerFixed+len(ld.low)+lay.maxKey)
+	if ld.filled.count > 0 && grown.used() > room*fill/100 {
+		if err := ld.closeLeaf(lay.separator(ld.last, key)); err != nil {
+			return err
+		}
+		grown = load{}
+		grown.add(len(e))
+	}
+	ld.filled = grown
+	ld.b.items = append(ld.b.items, item{off: uint16(len(ld.b.bytes) - ld.start), n: uint16(len(e))})
+	ld.b.bytes = append(ld.b.bytes, e...)
+	ld.last = append(ld.last[:0], key...)
+	ld.pairs++
+	return nil
+}
+
+// closeLeaf ends the leaf that is being filled at a fence, and begins the next one.
+func (ld *loader) closeLeaf(high []byte) (err error) {
+	if ld.leaf == pool.Nil {
+		if ld.leaf, err = ld.allocate(); err != nil {
+			return err
+		}
+	}
+	next, err := ld.allocate()
+	if err != nil {
+		return err
+	}
+	ld.b.leaf(ld, high, next)
+	if err := ld.raise(1, ld.low, ld.leaf); err != nil {
+		return err
+	}
+	ld.leaf, ld.low = next, append(ld.low[:0], high...)
+	return ld.beginLeaf()
+}
+
+// beginLeaf hands the batch over if it is full.
+func (ld *loader) beginLeaf() error {
+	if err := ld.mayHandOver(); err != nil {
+		return err
+	}
+	ld.from, ld.start = len(ld.b.items), len(ld.b.bytes)
+	ld.b.bytes = append(ld.b.bytes, make([]byte, unit)...) // no entry lies at offset 0 (pairs.at)
+	return nil
+}
+
+func (ld *loader) allocate() (pool.Addr, error) {
+	a, err := ld.t.pool.Allocate(ld.t.lay.nodeBytes, pool.Nil)
+	if err != nil {
+		return pool.Nil, failure(err, false)
+	}
+	ld.made = append(ld.made, a)
+	return a, nil
+}
+
+// raise makes a node, which begins at low, the next child on a level.
+func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
+	if level > len(ld.levels) {
+		ld.levels = append(ld.levels, &rising{draft: draft{level: uint8(level)}})
+	}
+	r, lay := ld.levels[level-1], &ld.t.lay
+	low = bytes.Clone(low)
+	if len(r.children) > 0 {
+		// Were it to end here, the fences would have this prefix in common.
+		skip := 0
+		if !lay.uint64Keys {
+			skip = commonPrefix(r.low, low)
+		}
+		size := roundUp(headerFixed+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
+		if len(r.children) > 1 && size > lay.nodeBytes*fill/100 {
+			next, err := ld.allocate()
+			if err != nil {
+				return err
+			}
+			r.high, r.sibling = low, next
+			if err := ld.closeInner(r); err != nil {
+				return err
+			}
+			*r = rising{draft: draft{level: uint8(level)}, addr: next}
+		}
+	}
+	if len(r.children) == 0 {
+		r.low = low
+	} else {
+		r.seps = append(r.seps, low)
+		r.bytes += len(low)
+	}
+	r.children = append(r.children, child)
+	if r.bytes += childBytes; !lay.uint64Keys {
+		r.bytes += 2
+	}
+	return nil
+}
+
+// closeInner hands over r, whose high fence and sibling are set, and raises it. With less of a prefix in common than its children have among
+// themselves it may be too large for one node: then it becomes several.
+func (ld *loader) closeInner(r *rising) (err error) {
+	if r.addr == pool.Nil {
+		if r.addr, err = ld.allocate(); err != nil {
+			return err
+		}
+	}
+	lay := &ld.t.lay
+	for r.draft.bytes(lay) > lay.nodeBytes {
+		at := 1
+		for ; at < len(r.children)-1; at++ {
+			if more, _, _ := r.parts(at + 1); more.bytes(lay) > lay.nodeBytes*fill/100 {
+				break
+			}
+		}
+		left, right, _ := r.parts(at)
+		next, err := ld.allocate()
+		if err != nil {
+			return err
+		}
+		left.sibling = next
+		if err := ld.emit(left, r.addr); err != nil {
+			return err
+		}
+		r.draft, r.addr = *right, next
+	}
+	return ld.emit(&r.draft, r.addr)
+}
+
+// emit hands over an inner node that is complete.
+func (ld *loader) emit(d *draft, a pool.Addr) error {
+	ld.b.inner(d, &ld.t.lay, a, newVersion(ld.t.env))
+	return ld.raise(int(d.level)+1, d.low, a)
+}
+
+// finish closes what is open on every level and returns the inner node that shall be the root; nil if all pairs are in the first leaf, which
+// ld.b then still has.
+func (ld *loader) finish() (*rising, error) {
+	if ld.leaf == pool.Nil {
+		ld.b.leaf(ld, ld.t.lay.noHigh(), pool.Nil)
+		return nil, nil
+	}
+	ld.b.leaf(ld, ld.t.lay.noHigh(), pool.Nil)
+	if err := ld.raise(1, ld.low, ld.leaf); err != nil {
+		return nil, err
+	}
+	for i := 0; ; i++ {
+		r := ld.levels[i]
+		r.rightmost, r.high, r.sibling = true, ld.t.lay.noHigh(), pool.Nil
+		if r.addr == pool.Nil && r.draft.bytes(&ld.t.lay) <= ld.t.lay.nodeBytes {
+			return r, ld.handOver()
+		}
+		if err := ld.closeInner(r); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// giveBack frees what was allocated and is known to nobody, but for nodes that a session which died may still be writing to.
+func (ld *loader) giveBack() {
+	for _, a := range ld.made {
+		doubt := false
+		for _, w := range ld.writers {
+			doubt = doubt || w.s.ps.Err() != nil && w.b.has(a)
+		}
+		if !doubt {
+			ld.t.pool.Free(a, ld.t.lay.nodeBytes)
+		}
+	}
+}
+
+// onlyLeaf is the leaf that an empty index consists of.
+func (s *session) onlyLeaf() (pool.Addr, error) {
+	a, err := s.ps.Root()
+	if err != nil {
+		return pool.Nil, failure(err, false)
+	}
+	if err := s.learnRoot(a); err != nil {
+		return pool.Nil, err
+	}
+	if root := s.t.root.Load(); root.level > 0 {
+		return pool.Nil, fmt.Errorf("it has %d levels: %w", root.level+1, index.ErrNotEmpty)
+	}
+	var l leaf
+	if !l.open(s.lay, a, s.node) || !l.verifyAll() {
+		return a, nil // somebody is changing it; it is looked at under its lock in the end
+	}
+	return a, l.empties()
+}
+
+// empties is nil if the leaf is the whole of an index, and holds nothing; ErrNotEmpty else.
+func (l *leaf) empties() error {
+	if !l.rightmost || !bytes.Equal(l.low, l.lay.bottom) {
+		return fmt.Errorf("it has more than one leaf: %w", index.ErrNotEmpty)
+	}
+	for i := range l.count {
+		if w := l.slot(i); slotLength(w) != 0 {
+			key, _, _ := l.lay.pair(l.entry(w))
+			return fmt.Errorf("it has key %x: %w", key, index.ErrNotEmpty)
+		}
+	}
+	return nil
+}
+
+// replaceEmpty rewrites the only leaf of the index, if it is still that and empty, under its lock: as the inner node top, or if that is nil as the one
+// leaf in b. published says that this took effect, or may have.
+//
+// Requests: lock + READ of the leaf; READ of the root word; rewrite of the node under its next version (pool.Session.Rewrite), release. By G1 and G3
+// all other nodes are there before.
+func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bool, err error) {
+	s.begin() // anew: the source took its time
+	if err := s.lock(a); err != nil {
+		return false, err
+	}
+	var l leaf
+	if !l.open(s.lay, a, s.node) {
+		return false, s.unlock(fmt.Errorf("its root is no leaf any more: %w", index.ErrNotEmpty))
+	}
+	if err := l.empties(); err != nil {
+		return false, s.unlock(err)
+	}
+	now, err := s.ps.Root()
+	if err != nil {
+		return false, s.unlock(failure(err, false))
+	}
+	if now != a {
+		return false, s.unlock(fmt.Errorf("it has another root: %w", index.ErrNotEmpty))
+	}
+	if err := s.ps.ReserveRewrite(a, s.lay.nodeBytes); err != nil {
+		return false, s.unlock(failure(err, false))
+	}
+	n := 0
+	if top == nil {
+		n = b.build(&b.nodes[0], s.left, s.lay, a, l.version+1)
+	} else {
+		n = top.build(s.left, s.lay, a, l.version+1)
+	}
+	s.ps.Rewrite(a, s.left[:n])
+	if err := s.publish(); err != nil {
+		return true, err
+	}
+	if top != nil {
+		s.keep(decodeInner(s.lay, a, s.left))
+		s.t.root.Store(&rootRef{a, top.level, s.ps.Stamp()})
+	}
+	return true, nil
+}
+
+// outgrown says whether the node at a, of which b was read, was the root and a leaf, and is an inner node by now: a bulk load has put a tree in its
+// place. The new root is learned then, and the descent has to begin anew. No lock may be held.
+func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
+	if b[atLevel] == 0 {
+		return false, nil
+	}
+	if decodeInner(s.lay, a, b) == nil {
+		return false, nil
+	}
+	if err := s.again(a); err != nil {
+		return true, err
+	}
+	return true, s.relearnRoot()
+}
+
+// newLoader makes a loader with its sessions at work.
+func (t *tree) newLoader(parallel int) (*loader, error) {
+	ld := &loader{t: t, entry: make([]byte, maxEntryBytes), low: bytes.Clone(t.lay.bottom)}
+	var err error
+	if ld.s, err = t.newSession(); err != nil {
+		return nil, err
+	}
+	for range parallel {
+		s, err := t.newSession()
+		if err != nil {
+			return ld, err
+		}
+		w := &loadWriter{s: s, idle: t.env.NewEvent(), work: t.env.NewEvent(), group: env.NewWaitGroup(t.env)}
+		w.b = newBatch(&t.lay, len(s.ring))
+		w.group.Go("bulk load", w.run)
+		ld.writers = append(ld.writers, w)
+	}
+	ld.b = newBatch(&t.lay, len(ld.writers[0].s.ring))
+	return ld, ld.beginLeaf()
+}
