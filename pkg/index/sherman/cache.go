@@ -1,7 +1,9 @@
 package sherman
 
 import (
+	"math"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -10,14 +12,22 @@ import (
 // cache is the index cache of a client (section 4.2): copies of inner nodes by address, shared by its sessions. A copy never
 // changes. It may be old: then the node that it leads to says so by its level and fences, and the copy is dropped.
 //
-// It is a table of fixed size with as many places as its bound has room for, ways of them for an address; reading one takes no
-// lock. A copy that finds no empty place takes that of another of the lowest level, in turn.
+// It is a table of places, ways of them for an address; reading one takes no lock. Its bytes, table included, never exceed the bound. What has to go
+// is of the lowest level that there is, so level 1 never costs a node above it. Among those the one goes that is looked for least, of a few, if that is less
+// than what comes is looked for (as in TinyLFU): copies count how often they are found, and a sketch how often what is not kept was missed. Both are
+// halved from time to time.
 type cache struct {
+	bound  int64
 	sets   uint64
 	places []place
+	missed []uint8 // by hash of an address: how often it was looked for in vain, and before that found
+
 	mu     env.Mutex // for changes
-	turn   int
+	hand   int       // where victims are looked for next
+	puts   int       // since counts were halved
 	bytes  atomic.Int64
+	kept   int      // copies
+	levels [256]int // of kept, how many are of each level
 }
 
 type place struct {
@@ -25,23 +35,52 @@ type place struct {
 	node atomic.Pointer[inner]
 }
 
-const ways = 4
+const (
+	ways     = 4 // places of an address: one line of the processor's cache
+	mostUsed = 255
+	looks    = 8  // copies of which the least used one goes
+	halving  = 50 // times as many copies come as there are kept, before counts are halved
+)
 
 // DefaultCacheBytes bounds the index cache unless Options say otherwise.
 const DefaultCacheBytes = 64 << 20
 
+// newCache makes a cache with half as many places again as copies of nodes fit that are two thirds full, so that hardly ever more than ways of
+// them want the same.
 func newCache(e env.Env, bound, nodeBytes int) *cache {
-	sets := max(1, bound/(nodeBytes+64)/ways)
-	return &cache{sets: uint64(sets), places: make([]place, sets*ways), mu: e.NewMutex()}
+	const placeBytes = int(unsafe.Sizeof(place{}))
+	sets := max(1, bound*3/2/(nodeBytes*2/3+innerBytes)/ways)
+	c := &cache{bound: int64(bound), sets: uint64(sets), places: make([]place, sets*ways), missed: make([]uint8, 6*sets*ways), mu: e.NewMutex()}
+	c.bytes.Store(int64(len(c.places)*placeBytes + len(c.missed)))
+	return c
 }
 
+func hashOf(a pool.Addr) uint64 { return uint64(a) >> 6 * 0x9E3779B97F4A7C15 }
+
 func (c *cache) set(a pool.Addr) []place {
-	h := uint64(a) >> 6 * 0x9E3779B97F4A7C15 >> 32
-	i := h * c.sets >> 32 * ways
+	i := hashOf(a) >> 32 * c.sets >> 32 * ways
 	return c.places[i : i+ways : i+ways]
 }
 
-// get is the copy of the node at a; nil if there is none, or only one from before floor.
+// misses is what the sketch says of an address; raise lets it say at least n. An address has two counts, which it shares with others, so the lower
+// one is nearer to the truth.
+func (c *cache) misses(a pool.Addr) uint8 {
+	i, j := c.counts(a)
+	return min(c.missed[i], c.missed[j])
+}
+
+func (c *cache) raise(a pool.Addr, n uint8) {
+	i, j := c.counts(a)
+	c.missed[i], c.missed[j] = max(c.missed[i], n), max(c.missed[j], n)
+}
+
+func (c *cache) counts(a pool.Addr) (i, j uint64) {
+	h, n := hashOf(a)*0xC2B2AE3D27D4EB4F, uint64(len(c.missed))
+	return h >> 32 * n >> 32, h & math.MaxUint32 * n >> 32
+}
+
+// get is the copy of the node at a; nil if there is none, or only one from before floor. It is counted as found: a plain store, and none once the
+// count is at its most. Of two that are counted at once one may be lost.
 func (c *cache) get(a pool.Addr, floor uint64) *inner {
 	set := c.set(a)
 	for i := range set {
@@ -49,49 +88,109 @@ func (c *cache) get(a pool.Addr, floor uint64) *inner {
 			continue
 		}
 		if n := set[i].node.Load(); n != nil && n.addr == a && n.stamp >= floor {
+			if u := n.used.Load(); u < mostUsed {
+				n.used.Store(u + 1)
+			}
 			return n
 		}
 	}
 	return nil
 }
 
-// put keeps n, unless it has a copy that is not older. Versions of a node count up from a random start. Only copies of the same stamp are of one
-// node for sure.
+// put keeps n, which was read or written just now, unless it has a copy that is not older, or what would have to go is worth more. Versions of a node
+// count up from a random start. Only copies of the same stamp are of one node for sure.
 func (c *cache) put(n *inner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.puts++; c.puts > halving*(c.kept+ways) {
+		c.halve()
+	}
 	set := c.set(n.addr)
-	victim := -1
+	var free *place
 	for i := range set {
-		old := set[i].node.Load()
-		switch {
-		case old == nil:
-			victim = i
-			continue
-		case old.addr != n.addr:
-			continue
-		case n.stamp < old.stamp || n.stamp == old.stamp && int32(n.version-old.version) <= 0:
+		if old := set[i].node.Load(); old == nil {
+			free = &set[i]
+		} else if old.addr == n.addr {
+			if n.stamp < old.stamp || n.stamp == old.stamp && int32(n.version-old.version) <= 0 {
+				return
+			}
+			free = &set[i]
+			c.replace(free, nil)
+			break
+		}
+	}
+	missed := min(mostUsed-1, c.misses(n.addr)) + 1
+	c.raise(n.addr, missed)
+	n.used.Store(uint32(missed))
+	if free == nil {
+		if free = least(set, n); free == nil {
 			return
 		}
-		victim = i
-		break
+		c.replace(free, nil)
 	}
-	if victim < 0 {
-		victim = c.evict(set)
+	for c.bytes.Load()+int64(n.size()) > c.bound {
+		p := c.victim(n)
+		if p == nil {
+			return
+		}
+		c.replace(p, nil)
 	}
-	c.replace(&set[victim], n)
+	c.replace(free, n)
 }
 
-// evict chooses whose place is taken: in turn one of those of the lowest level.
-func (c *cache) evict(set []place) int {
-	lowest := uint8(255)
+// least is the place in a full set that n may take: that of the least used copy of the lowest level; nil if each is worth more.
+func least(set []place, n *inner) *place {
+	v := &set[0]
 	for i := range set {
-		lowest = min(lowest, set[i].node.Load().level)
+		if set[i].node.Load().lessThan(v.node.Load()) {
+			v = &set[i]
+		}
 	}
-	for {
-		c.turn++
-		if i := c.turn % ways; set[i].node.Load().level == lowest {
-			return i
+	if !v.node.Load().lessThan(n) {
+		return nil
+	}
+	return v
+}
+
+// victim is the place of a copy that goes for n: of the next few of the lowest level the least used one; nil if it is worth more than n.
+func (c *cache) victim(n *inner) (v *place) {
+	lowest := uint8(1)
+	for c.levels[lowest] == 0 {
+		if lowest++; lowest > n.level {
+			return nil
+		}
+	}
+	for left, seen := len(c.places), 0; left > 0 && seen < looks; left-- {
+		c.hand = (c.hand + 1) % len(c.places)
+		p := &c.places[c.hand]
+		old := p.node.Load()
+		if old == nil || old.level != lowest {
+			continue
+		}
+		if seen++; v == nil || old.lessThan(v.node.Load()) {
+			v = p
+		}
+	}
+	if !v.node.Load().lessThan(n) {
+		return nil
+	}
+	return v
+}
+
+// lessThan says whether n goes before m.
+func (n *inner) lessThan(m *inner) bool {
+	return n.level < m.level || n.level == m.level && n.used.Load() < m.used.Load()
+}
+
+// halve halves all counts, so that what was looked for long ago counts for less.
+func (c *cache) halve() {
+	c.puts = 0
+	for i := range c.missed {
+		c.missed[i] /= 2
+	}
+	for i := range c.places {
+		if n := c.places[i].node.Load(); n != nil {
+			n.used.Store(n.used.Load() / 2)
 		}
 	}
 }
@@ -111,9 +210,13 @@ func (c *cache) drop(n *inner) {
 	}
 }
 
+// replace puts n, or nothing, into a place. The count of what was there goes to the sketch.
 func (c *cache) replace(p *place, n *inner) {
 	if old := p.node.Load(); old != nil {
 		c.bytes.Add(-int64(old.size()))
+		c.levels[old.level]--
+		c.kept--
+		c.raise(old.addr, uint8(old.used.Load()))
 	}
 	if n == nil {
 		p.addr.Store(0)
@@ -121,6 +224,8 @@ func (c *cache) replace(p *place, n *inner) {
 		return
 	}
 	c.bytes.Add(int64(n.size()))
+	c.levels[n.level]++
+	c.kept++
 	p.node.Store(n)
 	p.addr.Store(uint64(n.addr))
 }

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -26,12 +29,14 @@ type inner struct {
 	top       uint64   // Uint64: the high fence
 	numbers   []uint64 // Uint64: the separators
 	children  []pool.Addr
-	rightmost bool
-	level     uint8
+	used      atomic.Uint32 // the cache's mark
 	version   uint32
+	level     uint8
+	rightmost bool
 	stamp     uint64 // see pool.Session.Stamp
 	sibling   pool.Addr
 	low, high []byte
+	memory    int // bytes that the copy takes
 
 	skip     int      // Bytes: the length of the common prefix
 	prefixes []uint64 // Bytes: of each separator without the common prefix
@@ -74,13 +79,18 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	ends := h.end + childBytes*h.count
 	at := ends + 2*(h.count-1)
 	n := &inner{addr: a, version: h.version, level: h.level, rightmost: h.rightmost, sibling: h.sibling,
-		low: bytes.Clone(h.low), high: bytes.Clone(h.high), children: make([]pool.Addr, h.count)}
+		memory: innerBytes}
+	fences := room[byte](n, len(h.low)+len(h.high))
+	n.low, n.high = fences[:len(h.low):len(h.low)], fences[len(h.low):]
+	copy(n.low, h.low)
+	copy(n.high, h.high)
+	n.children = room[pool.Addr](n, h.count)
 	for i := range n.children {
 		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.end+childBytes*i:]))
 	}
 	if l.uint64Keys {
 		n.top = binary.BigEndian.Uint64(n.high)
-		n.numbers = make([]uint64, h.count-1)
+		n.numbers = room[uint64](n, h.count-1)
 		for i := range n.numbers {
 			n.numbers[i] = binary.BigEndian.Uint64(b[ends+8*i:])
 		}
@@ -89,9 +99,10 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	if !n.rightmost {
 		n.skip = commonPrefix(n.low, n.high)
 	}
-	n.ends = make([]int32, h.count-1)
-	n.prefixes = make([]uint64, h.count-1)
-	n.seps = bytes.Clone(b[at:end])
+	n.ends = room[int32](n, h.count-1)
+	n.prefixes = room[uint64](n, h.count-1)
+	n.seps = room[byte](n, end-at)
+	copy(n.seps, b[at:end])
 	before := 0
 	for i := range n.ends {
 		e := int(binary.LittleEndian.Uint16(b[ends+2*i:]))
@@ -184,11 +195,18 @@ func (n *inner) search(key []byte, most int) int {
 // above says whether key lies above the node's range.
 func (n *inner) above(key []byte) bool { return n.beyond(key, holding) }
 
-// size is about how many bytes of memory the decoded node takes.
-func (n *inner) size() int {
-	const fixed = 240
-	return fixed + len(n.low) + len(n.high) + 8*len(n.children) + 8*len(n.numbers) + 12*len(n.ends) + len(n.seps)
+// innerBytes is what the allocator takes for an inner without its slices: sizes up to 256 are in steps of 16.
+const innerBytes = (int(unsafe.Sizeof(inner{})) + 15) &^ 15
+
+// room makes a slice of count elements for n and counts what the allocator really takes for it: append makes use of all of that.
+func room[T any](n *inner, count int) []T {
+	s := slices.Grow([]T(nil), count)
+	n.memory += cap(s) * int(unsafe.Sizeof(*new(T)))
+	return s[:count:count]
 }
+
+// size is how many bytes of memory the decoded node takes.
+func (n *inner) size() int { return n.memory }
 
 // draft is an inner node that is being made: its separators are whole, and between children i and i+1 stands separator i.
 type draft struct {
