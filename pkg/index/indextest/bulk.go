@@ -60,6 +60,9 @@ func (r *runner) bulkLoad(t *testing.T) {
 			if o.MaxValueBytes > 1000 {
 				n /= 20
 			}
+			if testing.Short() {
+				n = min(n, 5000)
+			}
 			for _, parallel := range []int{1, 3} {
 				t.Run(fmt.Sprintf("uint64=%v/max=%d/pairs=%d/parallel=%d", o.Uint64, o.MaxKeyBytes, n, parallel), func(t *testing.T) {
 					r.bulkLoadOn(t, o, n, parallel)

@@ -16,7 +16,7 @@ var costs = indextest.Costs{
 	Lookup:  indextest.Cost{RoundTrips: 1, Requests: counts(1, 0, 0), Bytes: 1024},
 	Miss:    indextest.Cost{RoundTrips: 1, Requests: counts(1, 0, 0), Bytes: 1024},
 	Update:  indextest.Cost{RoundTrips: 2, Requests: counts(1, 2, 2), Bytes: 1024 + 24 + 16},
-	Delete:  indextest.Cost{RoundTrips: 2.1, Requests: counts(1.1, 1.1, 2.1), Bytes: 1024 + 8 + 16 + 100},
+	Delete:  indextest.Cost{RoundTrips: 2.2, Requests: counts(1.2, 1.1, 2.1), Bytes: 1024 + 8 + 16 + 200},
 	Insert:  indextest.Cost{RoundTrips: 2.1, Requests: counts(1.1, 2.1, 2.1), Bytes: 1024 + 24 + 16 + 100},
 	Scan100: indextest.Cost{RoundTrips: 2, Requests: counts(7, 0, 0), Bytes: 7 * 1024},
 }
