@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -64,24 +65,19 @@ const safeAfter = 2
 func (a *allocator) addChunk(c *class, first Addr, bytes uint64) *chunk {
 	n := int(bytes) / c.size
 	k := &chunk{first: first, nodes: n, idle: make([]uint64, (n+63)/64)}
-	at, _ := slices.BinarySearchFunc(c.chunks, first, func(k *chunk, a Addr) int { return compareAddr(k.first, a) })
+	at, _ := c.search(first)
 	c.chunks = slices.Insert(c.chunks, at, k)
 	return k
 }
 
-func compareAddr(a, b Addr) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+// search is the place of the chunk that begins at a.
+func (c *class) search(a Addr) (at int, found bool) {
+	return slices.BinarySearchFunc(c.chunks, a, func(k *chunk, a Addr) int { return cmp.Compare(k.first, a) })
 }
 
 // chunkOf is the chunk of this client that a lies in; nil if it is another one's.
 func (c *class) chunkOf(a Addr) *chunk {
-	at, found := slices.BinarySearchFunc(c.chunks, a, func(k *chunk, a Addr) int { return compareAddr(k.first, a) })
+	at, found := c.search(a)
 	if !found {
 		if at--; at < 0 {
 			return nil
@@ -113,8 +109,8 @@ func (a *allocator) takeFree(c *class, n int) Addr {
 	return addr
 }
 
-// Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find it, and nobody changes it any more, but others may still look at it. It is
-// used again when that is over.
+// Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find it, and nobody changes it any more, but others may
+// still look at it. It is used again when that is over.
 func (p *Pool) Retire(addr Addr, size int) {
 	a := p.alloc
 	a.mu.Lock()
@@ -223,14 +219,19 @@ func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
 	}
 	w := &sweeper{pool: p, s: s}
 	for range sweepList {
-		b, err := s.Buffer(HeadBytes)
-		if err != nil {
-			return nil, err
+		var b []byte
+		if err == nil {
+			b, err = s.Buffer(HeadBytes)
 		}
 		w.heads = append(w.heads, b)
 	}
-	w.node, err = s.Buffer(nodeBytes)
-	return w, err
+	if err == nil {
+		w.node, err = s.Buffer(nodeBytes)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return w, nil
 }
 
 // look reads the heads of a chunk's nodes up to node end and calls see for those that are dead or were never written.
@@ -499,7 +500,8 @@ func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 	return ps.passed < ps.epoch || s.wanted.Load() > r.Safe, news
 }
 
-// tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is safe, and begins to sweep all chunks, one after another.
+// tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is safe, and begins to sweep all chunks, one
+// after another.
 func (k *keeper) tidy() {
 	a := k.pool.alloc
 	var sw *sweep
