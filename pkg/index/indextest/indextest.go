@@ -43,6 +43,7 @@ func Run(t *testing.T, s Suite) {
 			t.Run("Cost", r.cost)
 			t.Run("Full", r.full)
 			t.Run("BulkLoad", r.bulkLoad)
+			t.Run("SpaceBack", r.spaceBack)
 			t.Run("Format", r.format)
 			t.Run("Refusals", r.refusals)
 			t.Run("Deadline", r.deadline)

@@ -36,6 +36,8 @@ type Options struct {
 	ChunkBytes int    // 1 MiB
 	Locks      int    // of each server's table; 4096
 	FirstID    uint16 // of the servers; 1
+
+	RenewEvery time.Duration // see pool.Config
 }
 
 func (o Options) withDefaults() Options {
@@ -192,7 +194,8 @@ func (s *server) Admit(token verbs.Token) (verbs.Peer, error) {
 // Open makes a new client of the cluster that is closed with the test.
 func (c *Cluster) Open(t testing.TB) *pool.Pool {
 	t.Helper()
-	p, err := pool.Open(pool.Config{Env: env.Real(), Control: c.Control(), Devices: []verbs.Device{c.device}, Identity: Identity})
+	p, err := pool.Open(pool.Config{Env: env.Real(), Control: c.Control(), Devices: []verbs.Device{c.device}, Identity: Identity,
+		RenewEvery: c.Options.RenewEvery})
 	if err != nil {
 		t.Fatal(err)
 	}
