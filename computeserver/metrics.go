@@ -47,6 +47,12 @@ var (
 		"Times that a torn or stale node was read again.", nil, nil)
 	descConflicts = prometheus.NewDesc("dmindex_compute_lock_conflicts_total",
 		"Times that a lock was held by another server.", nil, nil)
+	descHandovers = prometheus.NewDesc("dmindex_compute_lock_handovers_total",
+		"Locks that were passed on within this server.", nil, nil)
+	descMerges = prometheus.NewDesc("dmindex_compute_merged_nodes_total",
+		"Nodes that became underfull and were merged with a neighbour.", nil, nil)
+	descReclaimed = prometheus.NewDesc("dmindex_compute_reclaimed_nodes_total",
+		"Merged nodes that this server, their owner, has made free to be used again.", nil, nil)
 	descCache = prometheus.NewDesc("dmindex_compute_cache_bytes",
 		"Memory of the index cache.", nil, nil)
 	descCacheHits = prometheus.NewDesc("dmindex_compute_cache_hits_total",
@@ -103,6 +109,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descIndexOps, s.Operations)
 	counter(descRetries, s.Retries)
 	counter(descConflicts, s.LockConflicts)
+	counter(descHandovers, s.Handovers)
+	counter(descMerges, s.Merges)
+	counter(descReclaimed, s.Reclaimed)
 	gauge(descCache, float64(s.CacheBytes))
 	counter(descCacheHits, s.CacheHits)
 	counter(descCacheMisses, s.CacheMisses)
