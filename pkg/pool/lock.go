@@ -79,6 +79,7 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if err != nil {
 		return err
 	}
+	s.resolved = link{}
 	for range maxLinks {
 		main, err := s.lockOnce(&l, a, node)
 		if err != nil {
