@@ -79,9 +79,11 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if err != nil {
 		return err
 	}
-	s.resolved = link{}
-	for range maxLinks {
+	for try := range maxLinks {
 		main, err := s.lockOnce(&l, a, node)
+		if try > 0 && main == Nil {
+			s.resolved = link{} // it says nothing to the next Lock
+		}
 		if err != nil {
 			return err
 		}

@@ -175,11 +175,8 @@ func (p *Pool) ChunkBytes() uint64 {
 // Counters sums what all sessions posted, those that are closed included; recent, not exact.
 func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
 
-// LockConflicts is how often a global lock was found held by another client.
-func (p *Pool) LockConflicts() uint64 { return p.sessions.conflicts() }
-
-// Handovers is how often a session passed a global lock on to another one of this client.
-func (p *Pool) Handovers() uint64 { return p.sessions.handovers() }
+// Locks is how often a global lock was found held by another client, and how often a session passed one on to another session of this client.
+func (p *Pool) Locks() (conflicts, handovers uint64) { return p.sessions.locks() }
 
 // Close ends this client: it cuts the connections and fences itself on every server, so that a lock which is still its own can be
 // repaired at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed

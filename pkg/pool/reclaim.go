@@ -339,7 +339,7 @@ func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
 		return nil, err
 	}
 	err = w.look(sw.c, sw.size, sw.end, func(at Addr, isDead bool) {
-		if isDead && !p.alloc.isIdle(sw.size, at) {
+		if isDead && !p.Idle(at, sw.size) {
 			dead = append(dead, at)
 		}
 	})
@@ -361,15 +361,6 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	return k != nil && k.isIdle(k.index(addr, size))
 }
 
-// isIdle says whether the node at addr is free or retired already.
-func (a *allocator) isIdle(size int, addr Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.class(size)
-	k := c.chunkOf(addr)
-	return k == nil || k.isIdle(k.index(addr, size))
-}
-
 // adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is none.
 func (a *allocator) adopt(c *class, i int) error {
 	p, srv := a.pool, a.pool.servers[i]
@@ -382,25 +373,14 @@ func (a *allocator) adopt(c *class, i int) error {
 	if err != nil {
 		return err
 	}
-	var dead []Addr
 	err = w.look(k, c.size, k.nodes, func(at Addr, isDead bool) {
-		if isDead {
-			dead = append(dead, at)
+		if !isDead {
+			c.pushFree(k, at)
 			return
 		}
-		c.pushFree(k, at)
+		srv.want(srv.epoch.Load() + safeAfter) // a sweep, which may wait for locks, finds it again
 	})
-	if e := w.s.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	// Dead ones are found again by a sweep, which may wait for locks.
-	if len(dead) > 0 {
-		srv.want(srv.epoch.Load() + safeAfter)
-	}
-	return nil
+	return errors.Join(err, w.s.Close())
 }
 
 // leaveImages makes the places for images look as if they had never been written, so that who adopts their chunks can use them. It is a courtesy: a

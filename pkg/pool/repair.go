@@ -217,21 +217,20 @@ func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
 
 // redo makes the change that a record says. done is false if there is none to make.
 func (s *Session) redo(l *lock, r *record, room []byte) (done bool, err error) {
-	switch r.kind {
-	case recordRewrite:
-		if done, err = s.verifyImage(r, room); done {
-			err = s.copyImage(r, room)
-		}
-	case recordBundle:
-		done, err = s.redoBundle(r, room)
+	if r.kind == recordLink {
+		return false, nil // resolved
 	}
-	if err != nil {
-		return false, err
-	}
-	if of, err := s.pool.lockOf(r.node); done && (err != nil || of.server != l.server || of.index != l.index) {
+	if of, err := s.pool.lockOf(r.node); err != nil || of.server != l.server || of.index != l.index {
 		return false, fmt.Errorf("it names node %v, which is not under this lock: %w", r.node, ErrFormat)
 	}
-	return done, nil
+	if r.kind == recordBundle {
+		return s.redoBundle(r, room)
+	}
+	done, err = s.verifyImage(r, room)
+	if done && err == nil {
+		err = s.copyImage(r, room)
+	}
+	return done, err
 }
 
 // verifyImage reads the image of a record, in parts of the size of room. It does not match if the record turns out to

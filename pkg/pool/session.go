@@ -94,6 +94,9 @@ func (s *Session) SetLimit(limit time.Duration) {
 	}
 }
 
+// Limit is what SetLimit set.
+func (s *Session) Limit() time.Duration { return s.limit }
+
 // Begin starts an operation, which End ends: until then, nodes whose addresses it gets are not used again (reclaim.go), and waits end at the session's limit. Its clock starts when the operation first has to
 // wait or asks Overdue, since reading the clock costs as much as a request that meets no obstacle; each request before that is
 // bounded by the limit of its queue pair.

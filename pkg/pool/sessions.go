@@ -51,22 +51,14 @@ func (r *sessions) counters() verbs.Counters {
 	return sum
 }
 
-func (r *sessions) conflicts() uint64 {
+// locks sums what sessions counted of locks.
+func (r *sessions) locks() (conflicts, handovers uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.endedConflict
+	conflicts, handovers = r.endedConflict, r.endedHandover
 	for _, s := range r.open {
-		n += s.conflicts.Load()
+		conflicts += s.conflicts.Load()
+		handovers += s.handovers.Load()
 	}
-	return n
-}
-
-func (r *sessions) handovers() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.endedHandover
-	for _, s := range r.open {
-		n += s.handovers.Load()
-	}
-	return n
+	return conflicts, handovers
 }

@@ -180,14 +180,15 @@ func (t *tree) Stats() index.Stats {
 	for _, s := range t.open {
 		sum.add(s.shown.load())
 	}
+	conflicts, handovers := t.pool.Locks()
 	return index.Stats{
 		Verbs:         t.pool.Counters(),
 		Operations:    sum.operations,
 		Retries:       sum.retries,
-		LockConflicts: t.pool.LockConflicts(),
+		LockConflicts: conflicts,
 		Merges:        t.merges.Load(),
 		Reclaimed:     t.pool.Reclaimed(),
-		Handovers:     t.pool.Handovers(),
+		Handovers:     handovers,
 		CacheBytes:    uint64(t.cache.bytes.Load()),
 		CacheHits:     sum.hits,
 		CacheMisses:   sum.misses,

@@ -191,7 +191,7 @@ func TestHandoversAreCounted(t *testing.T) {
 			g.Go(fmt.Sprint("session ", i), func() { must(t, increment(cl, node, 1)) })
 		}
 		g.Wait(env.Forever)
-		if n := cl.Handovers(); n != 3 {
+		if _, n := cl.Locks(); n != 3 {
 			t.Errorf("%d handovers, want 3", n)
 		}
 		must(t, cl.Close())
