@@ -3,6 +3,7 @@ package sherman
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -28,8 +29,8 @@ const (
 	tryMerge  = 4 // one in so many deletes from an underfull leaf looks for a neighbour
 )
 
-// mayFill is how much of room a merged node may have in use: less than all, so that it does not split again at once. All that has to be
-// if one of the two is empty.
+// mayFill is how much of room a merged node may have in use: three quarters, so that it does not split again at once. If one of the two is
+// empty, nearly all: an empty node shall always go.
 func mayFill(room int, empty bool) int {
 	if empty {
 		return room - room/16
@@ -47,8 +48,8 @@ type merger struct {
 	pairs       pairs
 }
 
-// merger lets the caller be the one who merges; nil if another session does.
-func (t *tree) takeMerger() (*merger, error) {
+// takeMerger lets the caller be the one who merges, for at most limit a step; nil if another session does.
+func (t *tree) takeMerger(limit time.Duration) (*merger, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.merger == nil {
@@ -71,6 +72,8 @@ func (t *tree) takeMerger() (*merger, error) {
 		return nil, nil
 	}
 	t.merger.busy = true
+	t.merger.left.SetLimit(limit)
+	t.merger.right.SetLimit(limit)
 	return t.merger, nil
 }
 
@@ -114,7 +117,7 @@ func (s *session) mergeUp(key []byte, a pool.Addr, d load) error {
 	if err != nil || !ok {
 		return err
 	}
-	m, err := s.t.takeMerger()
+	m, err := s.t.takeMerger(s.ps.Limit())
 	if m == nil || err != nil {
 		return failure(err, false)
 	}
@@ -176,14 +179,12 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 		if left < 0 || left+1 >= len(n.children) {
 			continue
 		}
-		done, err := s.mergeChildren(m, n, left)
+		parent, err := s.mergeChildren(m, n, left)
 		if err != nil {
 			return false, err
 		}
-		if done {
-			kept := n.draft()
-			kept.remove(left + 1)
-			return len(kept.children) == 1 || kept.bytes(s.lay) < s.lay.nodeBytes/underfull, nil
+		if parent != nil {
+			return len(parent.children) == 1 || parent.bytes(s.lay) < s.lay.nodeBytes/underfull, nil
 		}
 	}
 	return false, s.unlock(nil)
@@ -220,15 +221,15 @@ func (s *session) shrinkRoot() error {
 	}
 }
 
-// mergeChildren merges children i and i+1 of the locked node n, if their locks are free and they fit. If it does, n's lock is given up.
-// With an error no lock is held, or the client is given up.
-func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err error) {
+// mergeChildren merges children i and i+1 of the locked node n, if their locks are free and they fit. Then n's lock is given up, and what n has
+// become is returned. With an error no lock is held, or the client is given up.
+func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	a := [2]pool.Addr{n.children[i], n.children[i+1]}
 	for j, ps := range []*pool.Session{m.left, m.right} {
 		ps.Begin()
 		ok, err := ps.TryLock(a[j], m.node[j])
 		if err != nil || !ok {
-			return false, s.leave(m, failure(err, false))
+			return nil, s.leave(m, failure(err, false))
 		}
 	}
 	var size int
@@ -238,7 +239,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err erro
 		size = s.mergeInner(m, a)
 	}
 	if size == 0 {
-		return false, s.leave(m, nil)
+		return nil, s.leave(m, nil)
 	}
 	var h header
 	h.decode(m.node[1], s.lay)
@@ -246,17 +247,17 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err erro
 	d := n.draft()
 	d.remove(i + 1)
 	parent := d.build(s.left, s.lay, n.addr, n.version+1)
-	err = pool.RewriteAll(s.lay.nodeBytes, 1,
+	err := pool.RewriteAll(s.lay.nodeBytes, 1,
 		pool.Change{Session: m.left, Node: a[0], Image: m.image[0][:size]},
 		pool.Change{Session: s.ps, Node: n.addr, Image: s.left[:parent]},
 		pool.Change{Session: m.right, Node: a[1], Image: m.image[1][:dead]})
 	switch {
 	case errors.Is(err, index.ErrPoolFull):
-		return false, s.leave(m, nil)
+		return nil, s.leave(m, nil)
 	case err != nil && s.ps.Holds():
-		return false, s.leave(m, failure(err, false))
+		return nil, s.leave(m, failure(err, false))
 	case err != nil:
-		return false, failure(err, true)
+		return nil, failure(err, true)
 	}
 	s.keep(decodeInner(s.lay, n.addr, s.left))
 	if n.level > 1 {
@@ -264,7 +265,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (done bool, err erro
 	}
 	s.t.merges.Add(1)
 	s.t.pool.Retire(a[1], s.lay.nodeBytes)
-	return true, nil
+	return d, nil
 }
 
 // leave gives up what locks of two children there are, and with an error that of their parent, too.
