@@ -17,7 +17,9 @@ type Cost struct {
 
 // Costs are the ceilings of a design with 8-byte keys and values, inner nodes cached and nobody else at work.
 type Costs struct {
-	Lookup, Miss, Update, Insert, Delete, Scan100 Cost
+	Lookup, Miss, Update, Scan100 Cost
+	Delete, Insert                Cost // of one key, in turn, so that the structure hardly changes
+	Shrink                        Cost // a delete, where half of all keys go and nodes are merged
 }
 
 // cost counts at the fabric what operations take.
@@ -59,8 +61,24 @@ func (r *runner) cost(t *testing.T) {
 	run("scan of 100", r.Costs.Scan100, n/20, func(i int) error {
 		return s.Scan(key(i), 100, false, func(_, _ []byte) bool { return true })
 	})
-	run("delete", r.Costs.Delete, n/2, func(i int) error { return s.Delete(key(i)) })
-	run("insert", r.Costs.Insert, n/2, func(i int) error { return s.Insert(key(i), value) })
+	var deletes, inserts verbs.Counters
+	for _, i := range order[:n/2] {
+		start := s.Counters()
+		must(t, s.Delete(key(i)))
+		between := s.Counters()
+		must(t, s.Insert(key(i), value))
+		end := s.Counters()
+		end, between = end.Sub(&between), between.Sub(&start)
+		deletes.Sum(&between)
+		inserts.Sum(&end)
+	}
+	if err := r.Costs.Delete.holds(&deletes, n/2); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := r.Costs.Insert.holds(&inserts, n/2); err != nil {
+		t.Errorf("insert: %v", err)
+	}
+	run("delete of half", r.Costs.Shrink, n/2, func(i int) error { return s.Delete(key(i)) })
 }
 
 // holds compares a sum over many operations with the ceiling of one.

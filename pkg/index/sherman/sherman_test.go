@@ -11,12 +11,13 @@ import (
 
 func TestMain(m *testing.M) { indextest.Main(m) }
 
-// costs are the ceilings, with room for the splits that inserts make, and for the merges that deletes make.
+// costs are the ceilings, Insert with room for splits and Shrink for merges.
 var costs = indextest.Costs{
 	Lookup:  indextest.Cost{RoundTrips: 1, Requests: counts(1, 0, 0), Bytes: 1024},
 	Miss:    indextest.Cost{RoundTrips: 1, Requests: counts(1, 0, 0), Bytes: 1024},
 	Update:  indextest.Cost{RoundTrips: 2, Requests: counts(1, 2, 2), Bytes: 1024 + 24 + 16},
-	Delete:  indextest.Cost{RoundTrips: 2.2, Requests: counts(1.2, 1.1, 2.1), Bytes: 1024 + 8 + 16 + 200},
+	Delete:  indextest.Cost{RoundTrips: 2.05, Requests: counts(1.05, 1.05, 2.05), Bytes: 1024 + 8 + 16 + 50}, // splits at the end leave small leaves
+	Shrink:  indextest.Cost{RoundTrips: 2.2, Requests: counts(1.2, 1.1, 2.1), Bytes: 1024 + 8 + 16 + 200},
 	Insert:  indextest.Cost{RoundTrips: 2.1, Requests: counts(1.1, 2.1, 2.1), Bytes: 1024 + 24 + 16 + 100},
 	Scan100: indextest.Cost{RoundTrips: 2, Requests: counts(7, 0, 0), Bytes: 7 * 1024},
 }
@@ -25,7 +26,7 @@ var costs = indextest.Costs{
 // and write the leaf and its image without two-level versions.
 func costsWith(switches map[string]bool) indextest.Costs {
 	c := costs
-	for _, op := range []*indextest.Cost{&c.Update, &c.Insert, &c.Delete} {
+	for _, op := range []*indextest.Cost{&c.Update, &c.Insert, &c.Delete, &c.Shrink} {
 		if !switches["combine"] {
 			op.RoundTrips += 2
 		}
@@ -35,7 +36,7 @@ func costsWith(switches map[string]bool) indextest.Costs {
 		}
 	}
 	// Splits and merges.
-	for _, op := range []*indextest.Cost{&c.Insert, &c.Delete} {
+	for _, op := range []*indextest.Cost{&c.Insert, &c.Delete, &c.Shrink} {
 		if !switches["combine"] {
 			op.RoundTrips += 0.2
 		}
