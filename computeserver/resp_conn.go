@@ -244,6 +244,11 @@ func (c *respConn) flush() error {
 		_, err = c.nc.Write(c.out)
 	}
 	c.out = c.out[:0]
+	if tc, ok := c.nc.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
+		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the client, for minutes: neither side's
+		// window is open, so nothing would tell the client that the connection is over.
+		_ = tc.SetLinger(0)
+	}
 	return err
 }
 
