@@ -1,0 +1,193 @@
+package redo_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestCrash kills a client whose goroutines append, wait and truncate, after every part of every request. What is replayed are records one after the other as they
+// were appended, from the last truncation at the latest to the last one that anybody was told is durable at least.
+func TestCrash(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 6
+	}
+	crashes := 0
+	for seed := range seeds {
+		step := 1 + int(seed)%7
+		for part := step; ; part += step {
+			if crashed(t, seed, part) {
+				break
+			}
+			crashes++
+		}
+	}
+	t.Logf("%d crashes", crashes)
+}
+
+// writers is what the goroutines of a client did, for the checker.
+type writers struct {
+	appended map[uint64]uint64 // position: what the record says
+	last     uint64            // position of the record appended last
+	told     uint64            // the highest position that was said to be durable
+	let      uint64            // the highest that was truncated
+}
+
+func crashed(t *testing.T, seed uint64, part int) (ended bool) {
+	t.Helper()
+	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000, Preempt: 6})
+	plan := &sim.Plan{
+		Capabilities: verbs.Capabilities{WholeWrite: 8}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
+	}
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(seed)%2, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: plan}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.Run(func(p *simenv.Process) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		victim, over := w.NewProcess("victim"), p.NewEvent()
+		var ref redo.Ref
+		var client uint16
+		did := writers{appended: map[uint64]uint64{}}
+		victim.Go("main", func() {
+			defer over.Set()
+			cl, err := c.Open(victim)
+			must(t, err)
+			client = cl.Client()
+			l, err := redo.Create(cl, redo.MinBytes+8*r.IntN(64))
+			must(t, err)
+			ref = l.Ref()
+			g := env.NewWaitGroup(victim)
+			for range 1 + r.IntN(4) {
+				own := rand.New(rand.NewPCG(seed, r.Uint64()))
+				g.Go("appender", func() { appends(t, victim, l, own, &did, 40) })
+			}
+			g.Wait(env.Forever)
+		})
+		over.Wait(env.Forever)
+		ended = !victim.Dead()
+		cl, err := c.Open(p)
+		must(t, err)
+		if ref.Addr == pool.Nil { // it was not told that its log is there
+			return
+		}
+		for _, id := range cl.Servers() {
+			for errors.Is(c.Control(p).Fence(id, []uint16{client}, time.Second), pool.ErrTimeout) {
+				p.Yield()
+			}
+		}
+		before := -1
+		for range 2 {
+			n, err := check(cl, ref, &did)
+			if err == nil && before >= 0 && n != before {
+				err = fmt.Errorf("%d records, then %d", before, n)
+			}
+			if err != nil {
+				w.Fail(err)
+			}
+			before = n
+		}
+	})
+	if err != nil {
+		t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
+	}
+	return ended
+}
+
+// appends does what a session of an index does: it appends, waits for some of it, and truncates when the ring is full and now and then.
+func appends(t *testing.T, e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) {
+	a := l.Appender()
+	b := make([]byte, 600)
+	truncate := func() {
+		upTo := l.Durable() - min(l.Durable(), r.Uint64N(300))
+		did.let = max(did.let, upTo)
+		l.Truncate(upTo)
+	}
+	for range n {
+		word := r.Uint64()
+		record := b[:8+r.IntN(1+r.IntN(len(b)-8))]
+		binary.LittleEndian.PutUint64(record, word)
+		position, err := a.Append(record)
+		for errors.Is(err, redo.ErrFull) {
+			must(t, a.Wait(did.last, time.Minute))
+			truncate()
+			e.Yield()
+			position, err = a.Append(record)
+		}
+		must(t, err)
+		did.appended[position], did.last = word, max(did.last, position)
+		if r.IntN(3) > 0 {
+			must(t, a.Wait(position, time.Minute))
+			did.told = max(did.told, position)
+		}
+		if r.IntN(5) == 0 {
+			truncate()
+		}
+	}
+}
+
+// check replays the log of r.
+func check(cl *pool.Pool, r redo.Ref, did *writers) (records int, err error) {
+	var first, last uint64
+	err = redo.Replay(cl, r, func(position uint64, record []byte) error {
+		word, ok := did.appended[position]
+		switch {
+		case len(record) < 8:
+			return fmt.Errorf("a record of %d bytes at %d", len(record), position)
+		case !ok && position < did.last: // the crash may have come before the test noted the last one of each goroutine
+			return fmt.Errorf("a record at %d that nobody appended", position)
+		case ok && word != binary.LittleEndian.Uint64(record):
+			return fmt.Errorf("the record at %d is another one", position)
+		case position <= last:
+			return fmt.Errorf("the record at %d comes after that at %d", position, last)
+		}
+		if first == 0 {
+			first = position
+		}
+		last = position
+		records++
+		return nil
+	})
+	if err != nil {
+		return records, err
+	}
+	if last < did.told && did.let < did.told {
+		return records, fmt.Errorf("the last record is at %d; up to %d they are durable", last, did.told)
+	}
+	between := 0
+	for position := range did.appended {
+		if first < position && position < last {
+			between++
+		}
+		if position > did.let && position < first && position <= did.told {
+			return records, fmt.Errorf("the first record is at %d; that at %d is durable and was not truncated", first, position)
+		}
+	}
+	if records > between+2 {
+		return records, fmt.Errorf("%d records, of which %d are known", records, between)
+	}
+	if between+2 > max(records, 2) {
+		return records, fmt.Errorf("%d records of %d from %d to %d", records, between+2, first, last)
+	}
+	return records, nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
