@@ -40,7 +40,7 @@ func root() *cobra.Command {
 	cmd.AddCommand(
 		localCommand(), benchCommand(),
 		getCommand(), putCommand(), delCommand(), scanCommand(), loadCommand(), dumpCommand(), restoreCommand(), statusCommand(),
-		operatorCommand(), memserverCommand(), computeserverCommand(),
+		operatorCommand(), memserverCommand(), computeserverCommand(), devicePluginCommand(),
 	)
 	return cmd
 }

@@ -1,0 +1,375 @@
+// Package deviceplugin is the kubelet device plugin for RDMA HCAs: it finds them (package hca), divides them among resources (package
+// settings), cuts them into slots (package slots), and gives those to the kubelet.
+//
+// One loop does it all. Each round looks at what is there (settings, sysfs, the kubelet's socket, what other plugins advertise) and makes
+// what it finds so; nothing depends on having seen a change happen. Notices of changed files only make the next round come sooner.
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/dmindex/dmindex/deviceplugin/hca"
+	"github.com/dmindex/dmindex/deviceplugin/settings"
+	"github.com/dmindex/dmindex/deviceplugin/slots"
+)
+
+// Config is what a plugin needs to know. All folders are as this process sees them, except Dev.
+type Config struct {
+	Sysfs        string        // the machine's /sys; default /sys
+	Dev          string        // the machine's /dev as the kubelet sees it; default /dev
+	KubeletDir   string        // the kubelet's folder of device plugins; default /var/lib/kubelet/device-plugins
+	PodResources string        // the kubelet's PodResources socket, to leave alone what others advertise; empty = not asked
+	Settings     string        // file; empty = settings.Default
+	Poll         time.Duration // between looks at the machine; default 5 s
+	Metrics      string        // host:port of /metrics, /healthz and /readyz; empty = not served
+	Labeler      Labeler       // nil = no labels
+	Version      string
+	Log          *slog.Logger
+	Ready        func(metrics net.Addr) // called once it serves metrics; may be nil
+}
+
+func (c *Config) complete() error {
+	or := func(p *string, value string) {
+		if *p == "" {
+			*p = value
+		}
+	}
+	or(&c.Sysfs, "/sys")
+	or(&c.Dev, "/dev")
+	or(&c.KubeletDir, "/var/lib/kubelet/device-plugins")
+	if c.Poll == 0 {
+		c.Poll = 5 * time.Second
+	}
+	if c.Poll < 10*time.Millisecond || c.Poll > time.Minute {
+		return fmt.Errorf("poll is %v: say 10ms to 1m", c.Poll)
+	}
+	if info, err := os.Stat(c.KubeletDir); err != nil || !info.IsDir() {
+		return fmt.Errorf("the kubelet's folder of device plugins %s is not there (%v): mount the node's, or name it with --kubelet-dir", c.KubeletDir, err)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// plugin is a running one. Only the loop changes it, but for what the lock guards.
+type plugin struct {
+	c       Config
+	metrics *metrics
+	wake    chan struct{} // holds one
+	now     func() time.Time
+
+	settings settings.Settings
+	read     string // what the settings came from
+	others   others
+	ours     map[string]bool    // resources that were ever registered here
+	servers  map[string]*server // by resource
+	labels   labelState
+	said     map[string]string // what was logged last about a matter
+
+	mu   sync.Mutex
+	view view
+}
+
+// labelState is what the node was labelled with.
+type labelState struct {
+	set  map[string]string
+	next time.Time // when to apply them again
+	err  error
+}
+
+// view is what a round found and did, for metrics and probes.
+type view struct {
+	at            time.Time
+	hcas          []hca.HCA
+	given         map[string]string // HCA -> resource
+	refused       []settings.Refused
+	resources     []resourceView
+	settingsWrong error
+	labelsWrong   error
+	problems      int
+	err           error // the round could not look at the machine
+}
+
+type resourceView struct {
+	name           string
+	slots, healthy int
+	registered     bool
+}
+
+// ready is nil when the kubelet has all that there is to advertise.
+func (v view) ready() error {
+	if v.at.IsZero() {
+		return errors.New("the machine was not looked at yet")
+	}
+	if v.err != nil {
+		return v.err
+	}
+	for _, r := range v.resources {
+		if !r.registered {
+			return fmt.Errorf("%s is not registered with the kubelet", r.name)
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx ends, then leaves the kubelet in order. Errors are of the start: settings that are wrong, folders that are not there.
+func Run(ctx context.Context, c Config) error {
+	p, err := newPlugin(c)
+	if err != nil {
+		return fmt.Errorf("device plugin: %w", err)
+	}
+	stopHTTP, err := p.serveHTTP()
+	if err != nil {
+		return fmt.Errorf("device plugin: %w", err)
+	}
+	defer stopHTTP()
+	defer p.stop()
+	files := newWatch(p.c.Log, p.nudge)
+	defer files.close()
+	ticker := time.NewTicker(p.c.Poll)
+	defer ticker.Stop()
+	for {
+		files.add(p.c.KubeletDir, p.c.Settings)
+		p.round(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-p.wake:
+		}
+	}
+}
+
+func newPlugin(c Config) (*plugin, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	p := &plugin{
+		c: c, wake: make(chan struct{}, 1), now: time.Now, settings: settings.Default(), others: others{socket: c.PodResources},
+		ours: map[string]bool{}, servers: map[string]*server{}, said: map[string]string{},
+	}
+	p.metrics = newMetrics(c.Version, p.current)
+	if err := p.readSettings(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// nudge makes the next round come at once.
+func (p *plugin) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *plugin) current() view {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.view
+}
+
+// say logs what is wrong with a matter when it changes, and that it is right again.
+func (p *plugin) say(matter string, err error) {
+	now := ""
+	if err != nil {
+		now = err.Error()
+	}
+	if now == p.said[matter] {
+		return
+	}
+	if p.said[matter] = now; err != nil {
+		p.c.Log.Warn(matter, "error", err)
+	} else {
+		p.c.Log.Info(matter + ": right again")
+	}
+}
+
+// readSettings reads the settings if their files have changed. Wrong ones leave those in force that were.
+func (p *plugin) readSettings() error {
+	if p.c.Settings == "" {
+		return nil
+	}
+	s, read, err := settings.Load(p.c.Settings)
+	if read == p.read {
+		return p.view.settingsWrong
+	}
+	p.read = read
+	if err != nil {
+		p.metrics.settings.WithLabelValues("wrong").Inc()
+		return err
+	}
+	p.metrics.settings.WithLabelValues("used").Inc()
+	p.settings = s
+	for _, r := range s.Resources {
+		p.c.Log.Info("settings", "resource", r.Name, "slots", r.Slots)
+	}
+	for _, w := range s.Warnings {
+		p.c.Log.Warn("settings", "warning", w)
+	}
+	return nil
+}
+
+// round looks at everything once, and makes it so.
+func (p *plugin) round(ctx context.Context) {
+	begin := p.now()
+	v := view{at: begin, given: map[string]string{}}
+	v.settingsWrong = p.readSettings()
+	p.say("settings", v.settingsWrong)
+	v.err = p.look(ctx, &v)
+	p.say("machine", v.err)
+	v.labelsWrong = p.labels.err
+	p.metrics.rounds.Observe(p.now().Sub(begin).Seconds())
+	p.mu.Lock()
+	p.view = v
+	p.mu.Unlock()
+}
+
+func (p *plugin) look(ctx context.Context, v *view) error {
+	host, problems, err := hca.Discover(p.c.Sysfs)
+	if err != nil {
+		return err // what is advertised stays
+	}
+	v.hcas, v.problems = host.HCAs, len(problems)
+	p.say("HCAs", errors.Join(problems...))
+	p.say("other plugins", p.others.ask(ctx, p.now(), func(resource string) bool { return p.ours[resource] || p.wants(resource) }))
+	if !p.others.known() {
+		return errors.New("nothing is advertised before the kubelet says what other plugins advertise")
+	}
+	var given [][]hca.HCA
+	given, v.refused = p.settings.Divide(host.HCAs, p.others.advertised)
+	p.sayRefused(v.refused)
+	var advertised []hca.HCA
+	for i, r := range p.settings.Resources {
+		p.serve(ctx, r, given[i], host.CM, v)
+		advertised = append(advertised, given[i]...)
+	}
+	for name, s := range p.servers {
+		if !p.wants(name) {
+			p.say("stop "+name, s.stop())
+			delete(p.servers, name)
+			p.c.Log.Info("resource is not advertised any more", "resource", name)
+		}
+	}
+	p.label(ctx, advertised)
+	return nil
+}
+
+func (p *plugin) wants(resource string) bool {
+	for _, r := range p.settings.Resources {
+		if r.Name == resource {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *plugin) sayRefused(refused []settings.Refused) {
+	var errs []error
+	for _, r := range refused {
+		errs = append(errs, fmt.Errorf("%s is left to %s", r.HCA.Name, r.Reason))
+	}
+	p.say("refused HCAs", errors.Join(errs...))
+}
+
+// serve makes a resource's server offer the HCAs. A resource that never had any has no server.
+func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA, cm bool, v *view) {
+	s := p.servers[r.Name]
+	if s == nil && len(hcas) == 0 {
+		return
+	}
+	if s == nil {
+		s = newServer(p.c, r.Name, p.metrics, p.nudge)
+		p.servers[r.Name], p.ours[r.Name] = s, true
+	}
+	names := slots.Numbered
+	if r.SRIOV {
+		names = slots.PCI
+	}
+	set, left := slots.New(hcas, r.Slots, names)
+	p.sayLeft(r.Name, left)
+	s.set(offer{set, cm, r.Topology, r.SRIOV})
+	for _, h := range set.HCAs() {
+		p.say("HCA "+h.Name, h.Healthy())
+	}
+	err := s.listen()
+	if err == nil {
+		err = s.register(ctx, p.c.KubeletDir, p.now())
+	}
+	p.say("resource "+r.Name, err)
+	rv := resourceView{name: r.Name, registered: s.registered()}
+	for _, slot := range set.Slots() {
+		rv.slots++
+		if slot.Healthy {
+			rv.healthy++
+		}
+	}
+	v.resources = append(v.resources, rv)
+	for _, h := range set.HCAs() {
+		v.given[h.Name] = r.Name
+	}
+}
+
+func (p *plugin) sayLeft(resource string, left []hca.HCA) {
+	var err error
+	if len(left) > 0 {
+		err = fmt.Errorf("%d HCAs are left out, the first is %s: a resource has at most %d slots", len(left), left[0].Name, slots.Max)
+	}
+	p.say("slots of "+resource, err)
+}
+
+// label sets the node's labels when they change, and from time to time.
+func (p *plugin) label(ctx context.Context, hcas []hca.HCA) {
+	l, now := &p.labels, p.now()
+	want := labelsOf(hcas)
+	if p.c.Labeler == nil || now.Before(l.next) && (l.err != nil || reflect.DeepEqual(l.set, want)) {
+		return
+	}
+	l.err = p.c.Labeler.Label(ctx, want)
+	p.say("labels", l.err)
+	if l.err != nil {
+		l.next = now.Add(labelRetry)
+		return
+	}
+	l.set, l.next = want, now.Add(labelAgain)
+}
+
+// stop ends all servers. The kubelet then has the resources with nothing to allocate, until the next plugin registers; containers keep what they
+// have.
+func (p *plugin) stop() {
+	for name, s := range p.servers {
+		p.say("stop "+name, s.stop())
+	}
+	p.c.Log.Info("stopped")
+}
+
+// serveHTTP serves metrics and probes, if they are wanted; the result ends that.
+func (p *plugin) serveHTTP() (stop func(), err error) {
+	if p.c.Metrics == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", p.c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	server := &http.Server{
+		Handler:           p.metrics.handler(p.current, p.now, max(time.Minute, 10*p.c.Poll)),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	go server.Serve(l) // ends with Close
+	if p.c.Ready != nil {
+		p.c.Ready(l.Addr())
+	}
+	return func() { server.Close() }, nil
+}
