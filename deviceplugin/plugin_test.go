@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -335,4 +336,11 @@ func TestNoRDMA(t *testing.T) {
 	if s := n.kubelet.State(rdma); s.Registrations != 0 {
 		t.Errorf("it registered: %+v", s)
 	}
+}
+
+// probe asks for /healthz at a time.
+func probe(p *plugin, at time.Time) int {
+	w := httptest.NewRecorder()
+	p.metrics.handler(p.current, func() time.Time { return at }, time.Minute).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	return w.Code
 }
