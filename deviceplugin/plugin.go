@@ -67,6 +67,7 @@ type plugin struct {
 	metrics *metrics
 	wake    chan struct{} // holds one
 	now     func() time.Time
+	ending  func() bool
 
 	settings settings.Settings
 	read     string // what the settings came from
@@ -128,6 +129,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("device plugin: %w", err)
 	}
+	p.ending = func() bool { return ctx.Err() != nil }
 	stopHTTP, err := p.serveHTTP()
 	if err != nil {
 		return fmt.Errorf("device plugin: %w", err)
@@ -155,8 +157,9 @@ func newPlugin(c Config) (*plugin, error) {
 		return nil, err
 	}
 	p := &plugin{
-		c: c, wake: make(chan struct{}, 1), now: time.Now, settings: settings.Default(), others: others{socket: c.PodResources},
-		ours: map[string]bool{}, servers: map[string]*server{}, said: map[string]string{},
+		c: c, wake: make(chan struct{}, 1), now: time.Now, ending: func() bool { return false }, settings: settings.Default(),
+		others: others{socket: c.PodResources},
+		ours:   map[string]bool{}, servers: map[string]*server{}, said: map[string]string{},
 	}
 	p.metrics = newMetrics(c.Version, p.current)
 	if err := p.readSettings(); err != nil {
@@ -179,19 +182,16 @@ func (p *plugin) current() view {
 	return p.view
 }
 
-// say logs what is wrong with a matter when it changes, and that it is right again.
+// say logs what is wrong with a matter when it changes, and that it is right again. What fails because the plugin ends is not worth a word.
 func (p *plugin) say(matter string, err error) {
-	now := ""
-	if err != nil {
-		now = err.Error()
-	}
-	if now == p.said[matter] {
-		return
-	}
-	if p.said[matter] = now; err != nil {
-		p.c.Log.Warn(matter, "error", err)
-	} else {
+	before, wrong := p.said[matter]
+	switch {
+	case err == nil && wrong:
+		delete(p.said, matter)
 		p.c.Log.Info(matter + ": right again")
+	case err != nil && before != err.Error() && !p.ending():
+		p.said[matter] = err.Error()
+		p.c.Log.Warn(matter, "error", err)
 	}
 }
 
@@ -298,6 +298,7 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 	}
 	set, left := slots.New(hcas, r.Slots, names)
 	p.sayLeft(r.Name, left)
+	p.sayMoves(r.Name, s.offer.set, set)
 	s.set(offer{set, cm, r.Topology, r.SRIOV})
 	for _, h := range set.HCAs() {
 		p.say("HCA "+h.Name, h.Healthy())
@@ -317,6 +318,26 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 	v.resources = append(v.resources, rv)
 	for _, h := range set.HCAs() {
 		v.given[h.Name] = r.Name
+	}
+}
+
+// sayMoves logs HCAs that come to a resource and those that leave it.
+func (p *plugin) sayMoves(resource string, before, after *slots.Set) {
+	had := map[string]bool{}
+	if before != nil {
+		for _, h := range before.HCAs() {
+			had[h.Name] = true
+		}
+	}
+	for _, h := range after.HCAs() {
+		if !had[h.Name] {
+			p.c.Log.Info("HCA is advertised", "device", h.Name, "pci", h.PCI, "model", h.Abilities.Model, "resource", resource)
+		}
+		delete(had, h.Name)
+	}
+	for name := range had {
+		p.say("HCA "+name, nil)
+		p.c.Log.Info("HCA is not advertised any more", "device", name, "resource", resource)
 	}
 }
 
