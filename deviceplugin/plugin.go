@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"reflect"
 	"sync"
@@ -86,41 +85,6 @@ type labelState struct {
 	set  map[string]string
 	next time.Time // when to apply them again
 	err  error
-}
-
-// view is what a round found and did, for metrics and probes.
-type view struct {
-	at            time.Time
-	hcas          []hca.HCA
-	given         map[string]string // HCA -> resource
-	refused       []settings.Refused
-	resources     []resourceView
-	settingsWrong error
-	labelsWrong   error
-	problems      int
-	err           error // the round could not look at the machine
-}
-
-type resourceView struct {
-	name           string
-	slots, healthy int
-	registered     bool
-}
-
-// ready is nil when the kubelet has all that there is to advertise.
-func (v view) ready() error {
-	if v.at.IsZero() {
-		return errors.New("the machine was not looked at yet")
-	}
-	if v.err != nil {
-		return v.err
-	}
-	for _, r := range v.resources {
-		if !r.registered {
-			return fmt.Errorf("%s is not registered with the kubelet", r.name)
-		}
-	}
-	return nil
 }
 
 // Run serves until ctx ends, then leaves the kubelet in order. Errors are of the start: settings that are wrong, folders that are not there.
@@ -372,25 +336,4 @@ func (p *plugin) stop() {
 		p.say("stop "+name, s.stop())
 	}
 	p.c.Log.Info("stopped")
-}
-
-// serveHTTP serves metrics and probes, if they are wanted; the result ends that.
-func (p *plugin) serveHTTP() (stop func(), err error) {
-	if p.c.Metrics == "" {
-		return func() {}, nil
-	}
-	l, err := net.Listen("tcp", p.c.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	server := &http.Server{
-		Handler:           p.metrics.handler(p.current, p.now, max(time.Minute, 10*p.c.Poll)),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-	}
-	go server.Serve(l) // ends with Close
-	if p.c.Ready != nil {
-		p.c.Ready(l.Addr())
-	}
-	return func() { server.Close() }, nil
 }

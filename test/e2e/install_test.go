@@ -5,8 +5,11 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -53,17 +56,45 @@ func strip(object map[string]any) {
 	}
 }
 
-// TestInstall: the chart with its defaults and the kustomize base install the same objects.
+// TestInstall: the chart with its defaults and the kustomize base install the same objects; so do the chart with the device plugin and the base with
+// its component.
 func TestInstall(t *testing.T) {
 	run := func(name string, args ...string) map[string]map[string]any {
+		t.Helper()
 		out, err := execute(context.Background(), "", name, args...)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 		return parts(t, out)
 	}
-	helm := run(target.helm, "template", "dmindex", "../../charts/dmindex", "--namespace=dmindex-system", "--set=image.tag=dev")
-	kustomize := run(target.kubectl, "kustomize", "../../config/default")
+	chart := func(values string) map[string]map[string]any {
+		t.Helper()
+		return run(target.helm, "template", "dmindex", "../../charts/dmindex", "--namespace=dmindex-system", "--set="+values)
+	}
+	same(t, chart("image.tag=dev"), run(target.kubectl, "kustomize", "../../config/default"))
+
+	overlay := t.TempDir()
+	config, err := filepath.Abs("../../config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err = filepath.Rel(overlay, config); err != nil { // kustomize takes relative paths only
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%s/default]\ncomponents: [%s/device-plugin]\n", config, config)
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	plugin := run(target.kubectl, "kustomize", overlay)
+	if plugin["DaemonSet/dmindex-device-plugin"] == nil {
+		t.Error("the component has no DaemonSet")
+	}
+	same(t, chart("image.tag=dev,devicePlugin.enabled=true"), plugin)
+}
+
+// same compares what helm and kustomize install.
+func same(t *testing.T, helm, kustomize map[string]map[string]any) {
+	t.Helper()
 	if got, want := slices.Sorted(maps.Keys(helm)), slices.Sorted(maps.Keys(kustomize)); !slices.Equal(got, want) {
 		t.Errorf("helm installs %v,\nkustomize %v", got, want)
 	}
