@@ -45,6 +45,9 @@ func computeserverCommand() *cobra.Command {
 					return err
 				}
 			}
+			if fabric.RDMADevice == "" {
+				fabric.RDMADevice = givenDevice()
+			}
 			memory, err := attach.New(ix, name, fabric, c.TLS)
 			if err != nil {
 				return err
@@ -66,7 +69,7 @@ func computeserverCommand() *cobra.Command {
 	f.StringVar(&name, "name", "", "name of this server, for people")
 	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")
 	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric to the memory servers: tcp, ibv (RDMA), or shm on one host")
-	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the first with an active port")
+	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")
 	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
 	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")

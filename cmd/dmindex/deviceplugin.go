@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,4 +40,10 @@ func devicePluginCommand() *cobra.Command {
 	f.BoolVar(&labels, "labels", false, "label the node $NODE_NAME with what its HCAs can do")
 	f.StringVar(&config.Metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty = not served")
 	return cmd
+}
+
+// givenDevice is the RDMA device that the device plugin gave to this container: the first one if it gave several, empty if none.
+func givenDevice() string {
+	first, _, _ := strings.Cut(os.Getenv(deviceplugin.EnvDevice), ",")
+	return first
 }

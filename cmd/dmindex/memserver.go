@@ -23,6 +23,9 @@ func memserverCommand() *cobra.Command {
 			if config.RDMA != "" && !cmd.Flags().Changed("fabric") {
 				config.Fabric = "" // RDMA is offered alone
 			}
+			if config.RDMA != "" && config.RDMADevice == "" {
+				config.RDMADevice = givenDevice()
+			}
 			server, err := memserver.New(config)
 			if err != nil {
 				return err
@@ -43,7 +46,7 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")
 	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")
 	f.StringVar(&config.RDMA, "rdma", "", "address at which clients connect their RDMA queue pairs; then no other fabric is offered. Empty = no RDMA")
-	f.StringVar(&config.RDMADevice, "rdma-device", "", "RDMA device for --rdma; empty = the first with an active port")
+	f.StringVar(&config.RDMADevice, "rdma-device", "", "RDMA device for --rdma; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")
 	f.StringVar(&config.Metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty = not served")
 	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
 	f.BoolVar(&config.Insecure, "insecure", false, "serve without TLS, on loopback addresses only")
