@@ -23,7 +23,6 @@ const (
 type registration struct {
 	kubelet identity // of its socket; zero = none
 	since   time.Time
-	failed  string // what went wrong last, which is logged once
 }
 
 // register registers the server with the kubelet, if it is not: it never was, or the kubelet has started anew since (its socket is another
