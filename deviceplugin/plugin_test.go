@@ -344,3 +344,17 @@ func probe(p *plugin, at time.Time) int {
 	p.metrics.handler(p.current, func() time.Time { return at }, time.Minute).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	return w.Code
 }
+
+// TestWatch: changes of settings and a kubelet's restart are seen long before the next look.
+func TestWatch(t *testing.T) {
+	n := newNode(t)
+	n.config.Poll = time.Minute // longer than this test waits for anything
+	n.settings("resources: [{name: dmindex.io/rdma, slots: 2}]")
+	n.start()
+	n.kubelet.Has(rdma, 4, 4)
+	n.settings("resources: [{name: dmindex.io/rdma, slots: 5}]")
+	n.kubelet.Has(rdma, 10, 10)
+	n.kubelet.Down()
+	n.kubelet.Up()
+	n.kubelet.Has(rdma, 10, 10)
+}

@@ -134,8 +134,12 @@ func TestDevicePlugin(t *testing.T) {
 	s.machine(2, sysfstest.Device{Name: "mlx5_0", PCI: "0000:3b:00.0", LinkLayer: "InfiniBand", Product: "1013"})
 	s.machine(3)
 	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := s.try("--namespace", target.system, "logs", "--selector="+pluginSelector, "--prefix", "--tail=30")
+			t.Logf("the plugins:\n%s", log)
+		}
 		s.helmUpgrade("devicePlugin.enabled=false")
-		s.has("node2", 1, 0) // the kubelet keeps the capacity for a while
+		s.has("node1", 3, 0) // the kubelet keeps the capacity for a while
 	})
 	s.helmUpgrade("devicePlugin.enabled=true", "devicePlugin.poll=1s", "devicePlugin.sysPath="+nodeFolder+"/sys", "devicePlugin.devPath="+nodeFolder+"/dev",
 		"devicePlugin.resources[0].name=dmindex.io/rdma", "devicePlugin.resources[0].slots=1")
@@ -188,6 +192,64 @@ func TestDevicePlugin(t *testing.T) {
 	}
 	s.labelled("node1", "3 Ethernet true true")
 	s.ownNodeOnly()
+
+	// Another plugin advertises the HCA of node 2: it is left to that one.
+	s.otherPlugin("2")
+	s.eventually(short, "the other plugin has the HCA", func() (bool, string) {
+		got := s.jsonpath("node/node2", `{.status.allocatable.example\.com/roce}`)
+		return got == "1", got
+	})
+	s.has("node2", 0, 0)
+	s.labelled("node2", "   ")
+}
+
+// otherPlugin runs a device plugin on a node that calls devices by their PCI addresses, as that for SR-IOV does, and looks for no others.
+func (s *space) otherPlugin(node string) {
+	s.Helper()
+	objects := fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: e2e-other-plugin, namespace: %[1]s}
+data:
+  settings.yaml: "sriov: {file: /etc/other/config.json, use: Advertise, resourcePrefix: example.com}"
+  config.json: '{"resourceList": [{"resourceName": "roce", "selectors": {"vendors": ["15b3"], "isRdma": true}}]}'
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: e2e-other-plugin, namespace: %[1]s}
+spec:
+  nodeName: node%[2]s
+  automountServiceAccountToken: false
+  containers:
+  - name: other
+    image: %[3]s
+    imagePullPolicy: IfNotPresent
+    args: [device-plugin, --settings=/etc/other/settings.yaml, --sysfs=/node/sys, --metrics=]
+    securityContext: {runAsUser: 0}
+    volumeMounts:
+    - {name: settings, mountPath: /etc/other}
+    - {name: sys, mountPath: /node/sys}
+    - {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
+  volumes:
+  - {name: settings, configMap: {name: e2e-other-plugin}}
+  - {name: sys, hostPath: {path: %[4]s/sys}}
+  - {name: device-plugins, hostPath: {path: /var/lib/kubelet/device-plugins}}
+`, target.system, node, target.image, nodeFolder)
+	on := func(verb string, args ...string) (string, error) {
+		return execute(context.Background(), objects, target.kubectl, append([]string{verb, "-f", "-"}, args...)...)
+	}
+	s.Cleanup(func() {
+		if s.Failed() {
+			log, _ := s.try("--namespace", target.system, "logs", "e2e-other-plugin")
+			s.Logf("the other plugin:\n%s", tail(log, 10))
+		}
+		if out, err := on("delete", "--ignore-not-found", "--timeout=60s"); err != nil {
+			s.Errorf("delete the other plugin: %v\n%s", err, out)
+		}
+	})
+	if out, err := on("apply"); err != nil {
+		s.Fatalf("kubectl apply: %v\n%s", err, out)
+	}
 }
 
 // ownNodeOnly: with the plugin's rights, only labels of its own can be set, and only on its own node.
