@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -144,6 +145,44 @@ func TestSysfsGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.eventually("/readyz", "ok")
+}
+
+// TestTwoPlugins: of two plugins on a node the later one serves, without a fight; the first says so, and takes over when the other ends.
+func TestTwoPlugins(t *testing.T) {
+	n := newNode(t)
+	n.settings("resources: [{name: dmindex.io/rdma, slots: 2}]")
+	n.start()
+	n.kubelet.Has(rdma, 4, 4)
+	second := *n
+	second.config.Settings = ""
+	second.settings("resources: [{name: dmindex.io/rdma, slots: 3}]")
+	second.start()
+	n.kubelet.Has(rdma, 6, 6)
+	n.eventually("/readyz", "not registered")
+	for range 10 { // rounds of the first one
+		before, _ := n.rounds()
+		n.until(func() bool { now, _ := n.rounds(); return now != before })
+	}
+	if s := n.kubelet.State(rdma); s.Registrations != 2 || s.Capacity != 6 {
+		t.Errorf("they fight: %+v", s)
+	}
+	if err := second.end(); err != nil {
+		t.Error(err)
+	}
+	n.kubelet.Has(rdma, 4, 4)
+	n.eventually("/readyz", "ok")
+
+	// One that died without an end has left its socket: it is nobody's.
+	socket := filepath.Join(n.kubelet.Dir, socketName(rdma))
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err == nil {
+		l.SetUnlinkOnClose(false)
+		l.Close()
+	}
+	n.kubelet.Await(rdma, "it registers again", func(s State) bool { return s.Registrations >= 4 && s.Capacity == 4 })
 }
 
 // TestStuck: the plugin says that it is not well when its loop does not go round.

@@ -107,6 +107,11 @@ func Run(ctx context.Context, c Config) error {
 	for {
 		files.add(p.c.KubeletDir, p.c.Settings)
 		p.round(ctx)
+		select { // whatever goes on in the folders
+		case <-ctx.Done():
+			return nil
+		case <-time.After(min(p.c.Poll, minGap)):
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -115,6 +120,9 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 }
+
+// minGap is the least time between two rounds.
+const minGap = 100 * time.Millisecond
 
 func newPlugin(c Config) (*plugin, error) {
 	if err := c.complete(); err != nil {

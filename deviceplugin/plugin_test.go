@@ -122,13 +122,29 @@ func (n *node) get(path string) (code int, body string) {
 // eventually asks over HTTP until the answer holds a text.
 func (n *node) eventually(path, want string) {
 	n.Helper()
-	var body string
+	body := ""
+	if !n.until(func() bool { _, body = n.get(path); return strings.Contains(body, want) }) {
+		n.Fatalf("%s has no %q:\n%s", path, want, body)
+	}
+}
+
+// until asks until the answer is yes, at most for half a minute.
+func (n *node) until(ok func() bool) bool {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		if _, body = n.get(path); strings.Contains(body, want) {
-			return
+		if ok() {
+			return true
 		}
 	}
-	n.Fatalf("%s has no %q:\n%s", path, want, body)
+	return false
+}
+
+// rounds is how often the plugin has looked at the machine.
+func (n *node) rounds() (line string, ok bool) {
+	n.Helper()
+	_, body := n.get("/metrics")
+	_, rest, ok := strings.Cut(body, "\ndmindex_device_plugin_round_seconds_count ")
+	line, _, _ = strings.Cut(rest, "\n")
+	return line, ok
 }
 
 // TestAdvertise: what the kubelet is told of two HCAs, and what a container gets.

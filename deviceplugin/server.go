@@ -58,10 +58,17 @@ type offer struct {
 // socketName is the file name of a resource's socket.
 func socketName(resource string) string { return strings.ReplaceAll(resource, "/", "_") + ".sock" }
 
-// listen serves on the socket, anew if somebody has removed it: the kubelet empties the folder when it starts.
+// listen serves on the socket, anew if it is gone: the kubelet empties the folder when it starts. A server that starts takes the socket over
+// from whoever has it. One that finds another process at its socket later leaves it to that one while it lives: two that take it from each
+// other would go on for ever.
 func (s *server) listen() error {
-	if s.grpc != nil && s.listening == identify(s.socket) {
-		return nil
+	if s.grpc != nil {
+		switch now := identify(s.socket); {
+		case now == s.listening:
+			return nil
+		case now != identity{} && answers(s.socket):
+			return fmt.Errorf("another process serves at %s: is a second device plugin running on this node? End one of them", s.socket)
+		}
 	}
 	s.close()
 	if err := os.Remove(s.socket); err != nil && !os.IsNotExist(err) {
@@ -81,6 +88,16 @@ func (s *server) listen() error {
 	s.mu.Unlock()
 	go s.grpc.Serve(l) //nolint:errcheck // ends with close; the loop looks at the socket
 	return nil
+}
+
+// answers says whether somebody listens at a socket.
+func answers(socket string) bool {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 // close ends the service; calls under way may finish.
