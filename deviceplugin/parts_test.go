@@ -159,10 +159,7 @@ func TestTwoPlugins(t *testing.T) {
 	second.start()
 	n.kubelet.Has(rdma, 6, 6)
 	n.eventually("/readyz", "not registered")
-	for range 10 { // rounds of the first one
-		before, _ := n.rounds()
-		n.until(func() bool { now, _ := n.rounds(); return now != before })
-	}
+	n.looks(10)
 	if s := n.kubelet.State(rdma); s.Registrations != 2 || s.Capacity != 6 {
 		t.Errorf("they fight: %+v", s)
 	}

@@ -138,13 +138,21 @@ func (n *node) until(ok func() bool) bool {
 	return false
 }
 
-// rounds is how often the plugin has looked at the machine.
-func (n *node) rounds() (line string, ok bool) {
+// looks waits until the plugin has begun and ended so many rounds less one.
+func (n *node) looks(rounds int) {
 	n.Helper()
-	_, body := n.get("/metrics")
-	_, rest, ok := strings.Cut(body, "\ndmindex_device_plugin_round_seconds_count ")
-	line, _, _ = strings.Cut(rest, "\n")
-	return line, ok
+	count := func() string {
+		_, body := n.get("/metrics")
+		_, rest, _ := strings.Cut(body, "\ndmindex_device_plugin_round_seconds_count ")
+		line, _, _ := strings.Cut(rest, "\n")
+		return line
+	}
+	for range rounds {
+		before := count()
+		if !n.until(func() bool { return count() != before }) {
+			n.Fatalf("the plugin's loop stands still after %s rounds", before)
+		}
+	}
 }
 
 // TestAdvertise: what the kubelet is told of two HCAs, and what a container gets.
