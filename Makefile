@@ -62,7 +62,7 @@ sim: ## run DESIGN (default sherman; fence = leases and fencing) under the simul
 	@hack/sim $(or $(SEEDS),1000) $(or $(DESIGN),sherman)
 
 .PHONY: rdma
-rdma: ## real RDMA verbs: the fabric's suite, a memory server and Sherman on machines with Soft-RoCE under QEMU
+rdma: ## real RDMA verbs: the fabric's suite, a memory server, Sherman, the device plugin; Soft-RoCE under QEMU
 	@hack/rdma/run
 
 .PHONY: bench

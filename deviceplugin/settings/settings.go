@@ -22,6 +22,7 @@ const (
 	DefaultSlots    = 16
 	MaxSlots        = 1000
 	MaxResources    = 32
+	maxName         = 70 // of a resource: the path of its socket has at most 107 bytes
 	maxFile         = 1 << 20
 )
 
@@ -209,6 +210,9 @@ func checkName(name string) error {
 	}
 	if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 		return fmt.Errorf("resource name %q: %s", name, strings.Join(problems, "; "))
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("resource name %q has %d bytes: at most %d are possible", name, len(name), maxName)
 	}
 	if domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
 		return fmt.Errorf("resource name %q: the domain kubernetes.io belongs to Kubernetes; take one of yours", name)

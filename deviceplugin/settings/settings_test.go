@@ -195,6 +195,7 @@ func TestWrong(t *testing.T) {
 	own("{name: a.b/c/d}", "resource name")
 	own("{name: A_b/c}", "resource name")
 	own("{name: x.kubernetes.io/rdma}", "belongs to Kubernetes")
+	own("{name: "+strings.Repeat("a", 60)+".b/"+strings.Repeat("c", 20)+"}", "has 83 bytes: at most 70 are possible")
 	own("{name: a.b/c, slots: 1001}", "slots is 1001: write 1 to 1000")
 	own("{name: a.b/c, slots: -1}", "slots is -1: write 1 to 1000")
 	own("{name: a.b/c, slot: 3}", `unknown field "slot"`)
@@ -246,4 +247,42 @@ func TestLoadSaysWhatItRead(t *testing.T) {
 	if _, third, err := Load(name); err == nil || third == second {
 		t.Errorf("a file that went: %v", err)
 	}
+}
+
+// FuzzSRIOV: whatever another plugin's configuration holds, it is an error or can be used.
+func FuzzSRIOV(f *testing.F) {
+	f.Add([]byte(sriovConfig), true)
+	f.Add([]byte(sriovConfig), false)
+	f.Add([]byte(`{"resourceList": [{"resourceName": "x", "selectors": [{"pfNames": ["a#0,2-5"], "rootDevices": ["0000:3b:00.0"], "isRdma": true}]}]}`), true)
+	f.Fuzz(func(t *testing.T, config []byte, advertise bool) {
+		use := Refuse
+		if advertise {
+			use = Advertise
+		}
+		own := File{SRIOV: &SRIOV{File: "config.json", Use: use}}
+		s, err := own.resolve(func(string) ([]byte, error) { return config, nil })
+		if err != nil {
+			return
+		}
+		given, refused := s.Divide(machine, func(hca.HCA) (string, bool) { return "", false })
+		seen := map[string]bool{}
+		for _, hcas := range given {
+			for _, h := range hcas {
+				if seen[h.Name] {
+					t.Errorf("%s was given twice", h.Name)
+				}
+				seen[h.Name] = true
+			}
+		}
+		for _, r := range refused {
+			if seen[r.HCA.Name] {
+				t.Errorf("%s was given and refused", r.HCA.Name)
+			}
+		}
+		for _, r := range s.Resources {
+			if checkName(r.Name) != nil || r.Slots < 1 || r.Slots > MaxSlots {
+				t.Errorf("resource %+v was accepted", r)
+			}
+		}
+	})
 }
