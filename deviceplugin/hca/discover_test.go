@@ -1,6 +1,7 @@
 package hca_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -146,4 +147,18 @@ func TestBest(t *testing.T) {
 	second := roce(gid(3, "::ffff:10.0.0.1", hca.RoCEv2))
 	second.Number = 2
 	f(hca.HCA{Ports: []hca.Port{{Number: 1, State: "DOWN"}, second}}, 2, 3, "")
+}
+
+// BenchmarkDiscover is a look at a machine with 100 virtual functions.
+func BenchmarkDiscover(b *testing.B) {
+	s := sysfstest.New(b, b.TempDir())
+	s.Add(sysfstest.Device{Name: "mlx5_0", PCI: "0000:3b:00.0", Interface: "ens1", NumVFs: 100})
+	for i := range 100 {
+		s.Add(sysfstest.Device{Name: fmt.Sprintf("mlx5_%d", i+1), PCI: fmt.Sprintf("0000:3b:%02x.0", i+1), PF: "0000:3b:00.0", Interface: fmt.Sprintf("ens1v%d", i)})
+	}
+	for b.Loop() {
+		if host, problems, err := hca.Discover(s.Root); err != nil || len(problems) != 0 || len(host.HCAs) != 101 {
+			b.Fatal(len(host.HCAs), problems, err)
+		}
+	}
 }
