@@ -15,10 +15,16 @@ import (
 )
 
 // TestChartAndKustomizeAgree: the chart with its default values and the kustomize base install the same objects, but for what marks
-// an object as one of a Helm release. The chart is rendered by a few lines that know as much of Helm as the chart uses; the kustomize
-// base is read file by file, with the image and the namespace that config/default sets.
+// an object as one of a Helm release; so do the chart with the device plugin and the base with its component. The chart is rendered by a
+// few lines that know as much of Helm as the chart uses; the kustomize base is read file by file, with the image and the namespace that
+// config/default sets.
 func TestChartAndKustomizeAgree(t *testing.T) {
-	chart, base := renderChart(t), readBase(t)
+	agree(t, renderChart(t, false), readBase(t, "crd", "manager", "rbac"), 10)
+	agree(t, renderChart(t, true), readBase(t, "crd", "manager", "rbac", "device-plugin"), 17)
+}
+
+func agree(t *testing.T, chart, base map[string]map[string]any, least int) {
+	t.Helper()
 	for name, object := range base {
 		if strings.HasPrefix(name, "Namespace/") {
 			continue // helm has --create-namespace
@@ -32,7 +38,7 @@ func TestChartAndKustomizeAgree(t *testing.T) {
 			t.Errorf("%s is in the chart only", name)
 		}
 	}
-	if len(chart) < 10 {
+	if len(chart) < least {
 		t.Errorf("the chart has only %d objects", len(chart))
 	}
 }
@@ -50,7 +56,7 @@ func add(t *testing.T, objects map[string]map[string]any, file, documents string
 	t.Helper()
 	for _, document := range strings.Split("\n"+documents, "\n---\n") {
 		var object map[string]any
-		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+		if err := yaml.Unmarshal([]byte(document+"\n"), &object); err != nil {
 			t.Fatalf("%s: %v\n%s", file, err, document)
 		}
 		if object == nil {
@@ -82,9 +88,9 @@ func forget(value any) {
 	}
 }
 
-func readBase(t *testing.T) map[string]map[string]any {
+func readBase(t *testing.T, dirs ...string) map[string]map[string]any {
 	objects := map[string]map[string]any{}
-	for _, dir := range []string{"crd", "manager", "rbac"} {
+	for _, dir := range dirs {
 		var list struct{ Resources []string }
 		data, err := os.ReadFile(filepath.Join("..", "config", dir, "kustomization.yaml"))
 		if err == nil {
@@ -112,7 +118,7 @@ func readBase(t *testing.T) map[string]map[string]any {
 	return objects
 }
 
-func renderChart(t *testing.T) map[string]map[string]any {
+func renderChart(t *testing.T, devicePlugin bool) map[string]map[string]any {
 	dir := filepath.Join("..", "charts", "dmindex")
 	var values, meta map[string]any
 	for file, into := range map[string]*map[string]any{"values.yaml": &values, "Chart.yaml": &meta} {
@@ -124,6 +130,7 @@ func renderChart(t *testing.T) map[string]map[string]any {
 			t.Fatal(err)
 		}
 	}
+	values["devicePlugin"].(map[string]any)["enabled"] = devicePlugin
 	chart := map[string]any{"Name": meta["name"], "Version": meta["version"], "AppVersion": meta["appVersion"]}
 	dot := map[string]any{"Values": values, "Chart": chart, "Release": map[string]any{"Name": "dmindex", "Namespace": "dmindex-system", "Service": "Helm"}}
 	root := template.New("chart")
@@ -151,6 +158,7 @@ func renderChart(t *testing.T) map[string]map[string]any {
 			}
 			return m
 		},
+		"set":        func(m map[string]any, key string, v any) map[string]any { m[key] = v; return m },
 		"contains":   func(part, s string) bool { return strings.Contains(s, part) },
 		"trunc":      func(n int, s string) string { return s[:min(n, len(s))] },
 		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
