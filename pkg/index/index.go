@@ -100,8 +100,8 @@ var (
 	ErrUnsorted = errors.New("keys are not sorted, or one is there twice")
 	// ErrNotEmpty is returned by BulkLoad when the index has pairs, or had so many that it has inner nodes.
 	ErrNotEmpty = errors.New("index is not empty")
-	// ErrPoolFull is returned when a node had to be allocated and the quota of chunks is used up. Reads, updates in place
-	// and deletes go on.
+	// ErrPoolFull is returned when memory had to be allocated and the quota of chunks is used up. Reads, deletes and updates with
+	// values that lie beside their keys go on; a value that is too long for that needs memory before the one that it replaces is given back.
 	ErrPoolFull = pool.ErrPoolFull
 	// ErrNotOwner is returned when another compute server is in charge of the key.
 	ErrNotOwner = errors.New("another compute server owns the key")

@@ -13,6 +13,7 @@ type Options struct {
 	Uint64        bool // keys are 8 bytes, big-endian
 	MaxKeyBytes   int  // 8 with Uint64
 	MaxValueBytes int
+	InlineBytes   int // longest value that lies beside its key; a longer one costs a lookup a round trip more. 0 = the design's default for these lengths
 	NodeBytes     int // 0 = the design's default for these lengths
 	CacheBytes    int // bound of the index cache of this client; 0 = the design's default
 
@@ -96,5 +97,8 @@ type Structure struct {
 	Pairs     uint64
 	PairBytes uint64 // of keys and values
 
-	Where []pool.Addr // of the reachable nodes, sorted
+	Blocks     int    // of values that do not lie beside their keys
+	BlockBytes uint64 // of the blocks
+
+	Where []pool.Addr // of the reachable nodes and blocks, sorted
 }

@@ -36,6 +36,8 @@ type class struct {
 	chunks []*chunk // all of this client's, sorted
 	free   []Addr   // nodes that can be used again
 	limbo  []retired
+
+	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
 }
 
 // span is a run of bytes on one server.
@@ -48,7 +50,12 @@ func newAllocator(p *Pool) *allocator {
 // Allocate takes a node of size bytes. With near it comes from the same server, if that has room, so that both can be written in
 // one list; with Nil, servers take turns. The node's content is zero or that of a freed node of the same size. ErrPoolFull: no
 // server has room.
-func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
+func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(size, near, true) }
+
+// AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images of it.
+func (p *Pool) AllocateBlock(size int, near Addr) (Addr, error) { return p.allocate(size, near, false) }
+
+func (p *Pool) allocate(size int, near Addr, rewritten bool) (Addr, error) {
 	a := p.alloc
 	size = roundNode(size)
 	if size <= 0 || uint64(size) > p.ChunkBytes() {
@@ -57,6 +64,7 @@ func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.class(size)
+	c.rewritten = c.rewritten || rewritten
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
 		if n := len(c.free); n > 0 {
@@ -138,6 +146,9 @@ func (a *allocator) renew(c *class, i int) (Addr, error) {
 // stock puts aside what rewrites need of places for images on server i, so that a pool that is full later does not lack them: they are what
 // makes room.
 func (a *allocator) stock(c *class, i int) {
+	if !c.rewritten {
+		return
+	}
 	s, images := &c.chunk[i], a.imagesOf(i, c.size)
 	for images.made < maxChanges+1 && s.end-s.next > 2*uint64(c.size) {
 		addr := NewAddr(a.pool.servers[i].id, s.next)

@@ -193,7 +193,17 @@ func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
 // Marks tell the pool what a design's dead nodes look like. head is the first HeadBytes of one. A function of nothing else, safe for concurrent use. Those of a
 // node in use are never all zero.
-type Marks func(a Addr, head []byte) (dead bool)
+type Marks func(a Addr, head []byte) Mark
+
+// Mark is what the head of a node says.
+type Mark uint8
+
+const (
+	Used      Mark = iota // the node is not dead, or nothing that makes sense
+	Dead                  // the node is dead; the change that killed it may be that of a client which died, and be half done
+	Over                  // the node is dead, and what made it so was over when it was marked: its lock has nothing to do with it
+	unwritten             // never written; the pool's own
+)
 
 // HeadBytes is how much of a node the pool looks at to see whether it is dead. No node is smaller.
 const HeadBytes = 32
@@ -235,7 +245,7 @@ func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
 }
 
 // look reads the heads of a chunk's nodes up to node end and calls see for those that are dead or were never written.
-func (w *sweeper) look(k *chunk, size, end int, see func(a Addr, dead bool)) error {
+func (w *sweeper) look(k *chunk, size, end int, see func(a Addr, m Mark)) error {
 	marks := w.pool.marks.Load()
 	for from := 0; from < end; from += sweepList {
 		n := min(sweepList, end-from)
@@ -248,11 +258,12 @@ func (w *sweeper) look(k *chunk, size, end int, see func(a Addr, dead bool)) err
 		}
 		for i := range n {
 			a := k.first + Addr((from+i)*size)
-			switch {
-			case allZero(w.heads[i]):
-				see(a, false)
-			case marks != nil && (*marks)(a, w.heads[i]):
-				see(a, true)
+			if allZero(w.heads[i]) {
+				see(a, unwritten)
+			} else if marks != nil {
+				if m := (*marks)(a, w.heads[i]); m != Used {
+					see(a, m)
+				}
 			}
 		}
 	}
@@ -332,18 +343,22 @@ func (a *allocator) finish(sw *sweep) error {
 	return nil
 }
 
-// findDead finds the dead nodes of a chunk that are in nobody's hands, and settles them.
+// findDead finds the dead nodes of a chunk that are in nobody's hands, and settles those that need it.
 func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
 	w, err := p.newSweeper(sw.size)
 	if err != nil {
 		return nil, err
 	}
-	err = w.look(sw.c, sw.size, sw.end, func(at Addr, isDead bool) {
-		if isDead && !p.Idle(at, sw.size) {
-			dead = append(dead, at)
+	var doubtful []Addr
+	err = w.look(sw.c, sw.size, sw.end, func(at Addr, m Mark) {
+		if m == unwritten || p.Idle(at, sw.size) {
+			return
+		}
+		if dead = append(dead, at); m == Dead {
+			doubtful = append(doubtful, at)
 		}
 	})
-	for _, at := range dead {
+	for _, at := range doubtful {
 		if err == nil {
 			err = w.settle(at, sw.size)
 		}
@@ -373,8 +388,8 @@ func (a *allocator) adopt(c *class, i int) error {
 	if err != nil {
 		return err
 	}
-	err = w.look(k, c.size, k.nodes, func(at Addr, isDead bool) {
-		if !isDead {
+	err = w.look(k, c.size, k.nodes, func(at Addr, m Mark) {
+		if m == unwritten {
 			c.pushFree(k, at)
 			return
 		}

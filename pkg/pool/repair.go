@@ -129,6 +129,7 @@ func (p *Pool) takeImage(server, size int) (image Addr, busy bool, err error) {
 		return image, false, nil
 	}
 	c := a.class(size)
+	c.rewritten = true
 	if image, err = a.cut(c, server); err == nil {
 		k := c.chunkOf(image)
 		k.setIdle(k.index(image, size))

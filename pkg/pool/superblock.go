@@ -10,7 +10,7 @@ import (
 )
 
 // FormatVersion is the version of everything that this program writes into disaggregated memory. Another one is refused.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
 //

@@ -55,6 +55,7 @@ func (r *runner) bulkLoad(t *testing.T) {
 		{Uint64: true, MaxValueBytes: 8},
 		{MaxKeyBytes: 100, MaxValueBytes: 64},
 		{MaxKeyBytes: 512, MaxValueBytes: 2048},
+		{Uint64: true, MaxValueBytes: 1100, InlineBytes: 100},
 	} {
 		for _, n := range []int{0, 1, 2, 30, 100, 1500, scale(30000)} {
 			if o.MaxValueBytes > 1000 {
@@ -64,7 +65,7 @@ func (r *runner) bulkLoad(t *testing.T) {
 				n = min(n, 5000)
 			}
 			for _, parallel := range []int{1, 3} {
-				t.Run(fmt.Sprintf("uint64=%v/max=%d/pairs=%d/parallel=%d", o.Uint64, o.MaxKeyBytes, n, parallel), func(t *testing.T) {
+				t.Run(fmt.Sprintf("uint64=%v/value=%d/pairs=%d/parallel=%d", o.Uint64, o.MaxValueBytes, n, parallel), func(t *testing.T) {
 					r.bulkLoadOn(t, o, n, parallel)
 				})
 			}

@@ -24,7 +24,7 @@ func (r *runner) killed(t *testing.T) {
 	random := seeded(t)
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: 64, Locks: 8})
 	o := order{
-		Design: r.Design.Name, Control: serveControl(t, c), Options: index.Options{Uint64: true, MaxValueBytes: 40}, Each: 400, Writer: true,
+		Design: r.Design.Name, Control: serveControl(t, c), Options: index.Options{Uint64: true, MaxValueBytes: 40, InlineBytes: 24}, Each: 400, Writer: true,
 	}
 	p := c.Open(t)
 	x := r.open(t, p, o.Options)

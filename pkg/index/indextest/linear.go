@@ -20,9 +20,10 @@ func (r *runner) linearizable(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 40},
 		{MaxKeyBytes: 200, MaxValueBytes: 100},
+		{MaxKeyBytes: 200, MaxValueBytes: 600, InlineBytes: 300},
 	} {
 		for _, spread := range []int{8, 400} { // hot keys; more keys, so that leaves split
-			t.Run(fmt.Sprintf("uint64=%v/keys=%d", o.Uint64, spread), func(t *testing.T) {
+			t.Run(fmt.Sprintf("uint64=%v/value=%d/keys=%d", o.Uint64, o.MaxValueBytes, spread), func(t *testing.T) {
 				r.linearizableOn(t, o, spread)
 			})
 		}

@@ -49,6 +49,7 @@ func shapes() []shape {
 			rapid.Map(rapid.IntRange(0, 400), func(n int) string { return fmt.Sprintf("%0*d", 512-n, n) }),
 			rapid.Map(rapid.IntRange(0, 400), func(n int) string { return fmt.Sprint(n) }),
 		), rapid.OneOf(values(2048), rapid.Just(""))},
+		{"long", index.Options{Uint64: true, MaxValueBytes: 3000, InlineBytes: 20}, numbers(rapid.Uint64Range(0, 300)), rapid.OneOf(values(40), values(3000))},
 		{"strings", index.Options{MaxKeyBytes: long, MaxValueBytes: 300, CacheBytes: 20 << 10}, rapid.OneOf(
 			rapid.Just(""), // the lowest key
 			rapid.Map(rapid.IntRange(0, long), func(n int) string { return strings.Repeat("\x00", n) }),
@@ -63,7 +64,7 @@ func shapes() []shape {
 func (r *runner) model(t *testing.T) {
 	kinds := shapes()
 	if r.brief {
-		kinds = kinds[:4:4]
+		kinds = append(kinds[:4:4], kinds[5])
 	}
 	for _, sh := range kinds {
 		t.Run(sh.name, func(t *testing.T) {

@@ -60,7 +60,7 @@ func (r *runner) processes(t *testing.T) {
 	random := seeded(t)
 	c := r.cluster(t, 32)
 	socket := serveControl(t, c)
-	o := order{Design: r.Design.Name, Control: socket, Options: index.Options{MaxKeyBytes: 60, MaxValueBytes: 50}, Seed: random.Uint64(), Each: scale(1500)}
+	o := order{Design: r.Design.Name, Control: socket, Options: index.Options{MaxKeyBytes: 60, MaxValueBytes: 50, InlineBytes: 12}, Seed: random.Uint64(), Each: scale(1500)}
 	var wg sync.WaitGroup
 	done := sync.WaitGroup{}
 	done.Add(children)

@@ -17,8 +17,9 @@ func (r *runner) scans(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 24},
 		{MaxKeyBytes: 150, MaxValueBytes: 60},
+		{Uint64: true, MaxValueBytes: 400, InlineBytes: 100},
 	} {
-		t.Run(fmt.Sprintf("uint64=%v", o.Uint64), func(t *testing.T) { r.scansOn(t, o) })
+		t.Run(fmt.Sprintf("uint64=%v/value=%d", o.Uint64, o.MaxValueBytes), func(t *testing.T) { r.scansOn(t, o) })
 	}
 }
 

@@ -82,7 +82,7 @@ func (r *runner) spaceBack(t *testing.T) {
 
 // allocations checks that point operations do not allocate.
 func (r *runner) allocations(t *testing.T) {
-	for _, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 32, MaxValueBytes: 64}} {
+	for _, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 32, MaxValueBytes: 64}, {MaxKeyBytes: 32, MaxValueBytes: 64, InlineBytes: 1}} {
 		c := r.cluster(t, 8)
 		s := session(t, r.open(t, c.Open(t), o))
 		for i := range 2000 {
@@ -98,7 +98,7 @@ func (r *runner) allocations(t *testing.T) {
 				}
 				return nil
 			},
-			"upsert": func() error { i++; dst = append(dst[:0], byte(i)); return s.Upsert(key, dst) },
+			"upsert": func() error { i++; dst = append(dst[:0], byte(i), byte(i)); return s.Upsert(key, dst) },
 			"update": func() error { return s.Update(key, dst[:0]) },
 			"insert and delete": func() error {
 				if err := s.Insert(absent, dst[:0]); err != nil {

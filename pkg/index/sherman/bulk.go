@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -41,6 +42,13 @@ type loader struct {
 
 	levels []*rising
 	made   []pool.Addr // every node that was allocated
+	blocks []madeBlocks
+}
+
+// madeBlocks are the blocks of one size that were allocated.
+type madeBlocks struct {
+	size int
+	at   []pool.Addr
 }
 
 // rising is an inner node that is being filled.
@@ -88,6 +96,9 @@ func (ld *loader) run(source index.Pairs) error {
 	if e := ld.wait(); err == nil {
 		err = e
 	}
+	if err == nil && top == nil {
+		err = ld.s.writeBlocks(ld.b)
+	}
 	published := false
 	if err == nil && ld.pairs > 0 {
 		published, err = ld.s.replaceEmpty(old, top, ld.b)
@@ -107,7 +118,10 @@ func (ld *loader) add(key, value []byte) error {
 	if ld.pairs > 0 && !below(ld.last, key) {
 		return fmt.Errorf("key %x comes after key %x, keys must ascend: %w", key, ld.last, index.ErrUnsorted)
 	}
-	e := lay.putEntry(ld.entry, key, value)
+	e, err := ld.entryOf(key, value)
+	if err != nil {
+		return err
+	}
 	grown := ld.filled
 	grown.add(len(e))
 	// The high fence is not known yet, but how long it can be.
@@ -125,6 +139,28 @@ func (ld *loader) add(key, value []byte) error {
 	ld.last = append(ld.last[:0], key...)
 	ld.pairs++
 	return nil
+}
+
+// entryOf makes the entry of a pair. A long value gets a block, which joins the batch: its leaf is in that one, or in a later one.
+func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
+	lay := &ld.t.lay
+	if len(value) <= lay.inline {
+		return lay.putEntry(ld.entry, key, value), nil
+	}
+	a, size, err := ld.t.allocateBlock(len(value), ld.leaf)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(ld.blocks, func(m madeBlocks) bool { return m.size == size })
+	if i < 0 {
+		i = len(ld.blocks)
+		ld.blocks = append(ld.blocks, madeBlocks{size: size})
+	}
+	ld.blocks[i].at = append(ld.blocks[i].at, a)
+	p := pointTo(a, size, value)
+	ld.b.blocks = append(ld.b.blocks, p)
+	ld.b.values = append(ld.b.values, value...)
+	return lay.putPointer(ld.entry, key, &p), nil
 }
 
 // closeLeaf ends the leaf that is being filled at a fence, and begins the next one.
@@ -263,15 +299,17 @@ func (ld *loader) finish() (*rising, error) {
 	}
 }
 
-// giveBack frees what was allocated and is known to nobody, but for nodes that a session which died may still be writing to.
+// giveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session which died may still be writing to.
 func (ld *loader) giveBack() {
-	for _, a := range ld.made {
-		doubt := false
-		for _, w := range ld.writers {
-			doubt = doubt || w.s.ps.Err() != nil && w.b.has(a)
-		}
-		if !doubt {
-			ld.t.pool.Free(a, ld.t.lay.nodeBytes)
+	for _, m := range append(ld.blocks, madeBlocks{ld.t.lay.nodeBytes, ld.made}) {
+		for _, a := range m.at {
+			doubt := ld.s.ps.Err() != nil && ld.b.has(a)
+			for _, w := range ld.writers {
+				doubt = doubt || w.s.ps.Err() != nil && w.b.has(a)
+			}
+			if !doubt {
+				ld.t.pool.Free(a, m.size)
+			}
 		}
 	}
 }

@@ -14,7 +14,13 @@ type batch struct {
 	bytes []byte // entries and fences of leaves, and images of inner nodes
 	items []item // of the entries, by their offset from their leaf's start
 	pairs pairs  // of one leaf at a time
+
+	blocks []pointer
+	values []byte // of the blocks, one behind the other
 }
+
+// mostValues is how many bytes of long values a batch has, but for those of its last leaf.
+const mostValues = 256 << 10
 
 // loadNode is one of them. Numbers are places in the batch's bytes.
 type loadNode struct {
@@ -32,7 +38,10 @@ func newBatch(lay *layout, most int) *batch {
 	return &batch{most: most, bytes: make([]byte, 0, (most+2)*lay.nodeBytes), nodes: make([]loadNode, 0, most+2), pairs: pairs{lay: lay}}
 }
 
-func (b *batch) reset() { b.nodes, b.bytes, b.items = b.nodes[:0], b.bytes[:0], b.items[:0] }
+func (b *batch) reset() {
+	b.nodes, b.bytes, b.items = b.nodes[:0], b.bytes[:0], b.items[:0]
+	b.blocks, b.values = b.blocks[:0], b.values[:0]
+}
 
 // leaf adds the leaf that ld has filled.
 func (b *batch) leaf(ld *loader, high []byte, sibling pool.Addr) {
@@ -63,8 +72,13 @@ func (b *batch) build(n *loadNode, dst []byte, lay *layout, a pool.Addr, version
 	return buildLeaf(dst, lay, a, &h, &b.pairs, 0, n.to-n.from)
 }
 
-// has says whether the node at a is in the batch.
+// has says whether the node or block at a is in the batch.
 func (b *batch) has(a pool.Addr) bool {
+	for i := range b.blocks {
+		if b.blocks[i].addr == a {
+			return true
+		}
+	}
 	for i := range b.nodes {
 		if b.nodes[i].addr == a {
 			return true
@@ -100,6 +114,9 @@ func (w *loadWriter) write() error {
 	s, b := w.s, w.b
 	s.begin()
 	defer s.end()
+	if err := s.writeBlocks(b); err != nil {
+		return err
+	}
 	for i := range b.nodes {
 		n, buf := &b.nodes[i], s.ring[i%len(s.ring)]
 		if i > 0 && i%len(s.ring) == 0 {
@@ -112,9 +129,33 @@ func (w *loadWriter) write() error {
 	return failure(s.ps.Post(), false)
 }
 
+// writeBlocks WRITEs the blocks of a batch, as many in one round trip as there is room for.
+func (s *session) writeBlocks(b *batch) error {
+	const most = 32 // in a list
+	at, n, queued := 0, 0, 0
+	for i := range b.blocks {
+		p := &b.blocks[i]
+		if need := roundUp(blockFixed + p.length); at+need > len(s.long) || queued == most {
+			if err := s.ps.Post(); err != nil {
+				return failure(err, false)
+			}
+			at, queued = 0, 0
+		}
+		image := p.build(s.long[at:], newVersion(s.t.env), b.values[n:n+p.length])
+		s.ps.Write(p.addr, image)
+		n += p.length
+		at += roundUp(len(image))
+		queued++
+	}
+	if queued == 0 {
+		return nil
+	}
+	return failure(s.ps.Post(), false)
+}
+
 // mayHandOver hands the batch over if it is full.
 func (ld *loader) mayHandOver() error {
-	if len(ld.b.nodes) < ld.b.most {
+	if len(ld.b.nodes) < ld.b.most && len(ld.b.values) < mostValues {
 		return nil
 	}
 	return ld.handOver()

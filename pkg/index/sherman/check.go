@@ -15,8 +15,11 @@ type checker struct {
 	s     *session
 	found index.Structure
 	seen  []pool.Addr // every node
-	above []span      // the children that the level above knows, in order
-	below []span      // the children that this level knows
+
+	blocks []pool.Addr // every block
+
+	above []span // the children that the level above knows, in order
+	below []span // the children that this level knows
 	errs  []error
 }
 
@@ -45,7 +48,7 @@ func (t *tree) Check() (index.Structure, error) {
 // Verifies implements index.Checker.
 func (t *tree) Verifies(a pool.Addr, node []byte) bool {
 	var l leaf
-	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil
+	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.long && verifyBlock(a, node)
 }
 
 func (c *checker) fault(format string, args ...any) {
@@ -75,9 +78,11 @@ func (c *checker) walk() error {
 		}
 		c.above, c.below = c.below, nil
 	}
-	c.found.Nodes, c.found.Where = len(c.seen), c.seen
+	c.found.Nodes = len(c.seen)
 	c.found.NodeBytes = uint64(len(c.seen)) * uint64(c.s.lay.nodeBytes)
+	c.seen = append(c.seen, c.blocks...)
 	slices.Sort(c.seen)
+	c.found.Where = c.seen
 	for i := 1; i < len(c.seen); i++ {
 		if c.seen[i] == c.seen[i-1] {
 			c.fault("node %v is in the tree twice", c.seen[i])
@@ -138,8 +143,7 @@ func (c *checker) node(a pool.Addr, level uint8) (*header, error) {
 		var l leaf
 		if l.open(c.s.lay, a, c.s.node) {
 			if l.collect(&c.s.pairs) {
-				c.leaf(&l, &c.s.pairs)
-				return &l.header, nil
+				return &l.header, c.leaf(&l, &c.s.pairs)
 			}
 		}
 		if err := c.s.again(a); err != nil {
@@ -165,7 +169,7 @@ func (c *checker) inner(n *inner) {
 	}
 }
 
-func (c *checker) leaf(l *leaf, p *pairs) {
+func (c *checker) leaf(l *leaf, p *pairs) error {
 	p.sort()
 	for i := range p.list {
 		key, value := p.pair(i)
@@ -175,8 +179,18 @@ func (c *checker) leaf(l *leaf, p *pairs) {
 		if i > 0 && !below(p.key(i-1), key) {
 			c.fault("leaf %v has key %x twice", l.addr, key)
 		}
+		length := len(value)
+		if at, ok := l.lay.pointerOf(p.entry(i)); ok {
+			if length = at.length; length > l.lay.maxValue {
+				c.fault("leaf %v has a value of %d bytes", l.addr, length)
+				continue
+			}
+			if err := c.block(l, &at); err != nil {
+				return err
+			}
+		}
 		c.found.Pairs++
-		c.found.PairBytes += uint64(len(key) + len(value))
+		c.found.PairBytes += uint64(len(key) + length)
 	}
 	var used heapMap
 	for i := range l.count {
@@ -187,4 +201,5 @@ func (c *checker) leaf(l *leaf, p *pairs) {
 		}
 		used.mark(first, end-first)
 	}
+	return nil
 }

@@ -20,7 +20,9 @@ const (
 	minNodeBytes  = 256
 	maxEntryBytes = 1<<12 - 1
 	defaultNode   = 1 << 10
-	unit          = 8 // what offsets in a leaf count
+	leastInline   = 64  // what leaves are made large enough for
+	mostInline    = 256 // and what they are not made larger for
+	unit          = 8   // what offsets in a leaf count
 )
 
 // layout is what the formats of all nodes of one index depend on.
@@ -29,6 +31,8 @@ type layout struct {
 	nodeBytes  int
 	maxKey     int
 	maxValue   int
+	inline     int    // longest value that lies in its entry
+	long       bool   // there can be longer ones
 	bottom     []byte // the lowest key; not to be changed
 }
 
@@ -49,13 +53,21 @@ func newLayout(o index.Options) (layout, error) {
 		return l, fmt.Errorf("keys of at most %d bytes: the limit must be at least 1", l.maxKey)
 	case l.maxValue < 0:
 		return l, fmt.Errorf("values of at most %d bytes: the limit must not be negative", l.maxValue)
-	case l.maxKey > maxEntryBytes, l.maxValue > maxEntryBytes, l.entryBytes(l.maxKey, l.maxValue) > maxEntryBytes:
-		return l, fmt.Errorf("keys of %d bytes and values of %d: an entry has at most %d bytes together with %d of its own",
-			l.maxKey, l.maxValue, maxEntryBytes, l.entryBytes(0, 0))
+	case l.maxValue > maxBlockValue:
+		return l, fmt.Errorf("values of at most %d bytes: %d are possible", l.maxValue, maxBlockValue)
+	case o.InlineBytes < 0:
+		return l, fmt.Errorf("inline values of at most %d bytes: the limit must not be negative", o.InlineBytes)
+	}
+	if l.setInline(min(o.InlineBytes, l.maxValue)); o.InlineBytes == 0 {
+		l.defaultInline()
+	}
+	if l.maxKey > maxEntryBytes || l.longestEntry() > maxEntryBytes {
+		return l, fmt.Errorf("keys of %d bytes and values of %d in their entries: an entry has at most %d bytes together with %d of its own",
+			l.maxKey, l.inline, maxEntryBytes, l.entryBytes(0, 0))
 	}
 	least := l.leastNode()
 	if l.nodeBytes == 0 {
-		l.nodeBytes = max(defaultNode, 1<<bits.Len(uint(least-1)))
+		l.nodeBytes = defaultNodeFor(least)
 	}
 	if l.nodeBytes < least || l.nodeBytes > maxNodeBytes || l.nodeBytes%64 != 0 {
 		return l, fmt.Errorf("nodes of %d bytes: keys of %d and values of %d bytes need a multiple of 64 from %d to %d",
@@ -64,20 +76,93 @@ func newLayout(o index.Options) (layout, error) {
 	return l, nil
 }
 
+// setInline sets the inline size.
+func (l *layout) setInline(n int) { l.inline, l.long = n, n < l.maxValue }
+
+// defaultInline sets the inline size that a design without a wish has: all values, if they are short; else what fits leaves that are large enough for
+// short ones. A longer value costs a lookup a round trip more, but a larger leaf costs all of them.
+func (l *layout) defaultInline() {
+	l.setInline(min(l.maxValue, mostInline))
+	if !l.long {
+		return
+	}
+	node := l.nodeBytes
+	if node == 0 {
+		l.setInline(leastInline)
+		node = defaultNodeFor(l.leastNode())
+	}
+	for n := mostInline; n > 0; n -= unit {
+		if l.setInline(n); l.leastNode() <= node {
+			return
+		}
+	}
+}
+
+func defaultNodeFor(least int) int { return max(defaultNode, 1<<bits.Len(uint(least-1))) }
+
+// longestEntry is the size of the largest entry.
+func (l *layout) longestEntry() int {
+	if l.long {
+		return l.entryBytes(l.maxKey, max(l.inline, pointerBytes))
+	}
+	return l.entryBytes(l.maxKey, l.inline)
+}
+
 // leastNode is the smallest node in which a split always makes room. Let m be the largest entry with its slot and K the longest
 // fence. Splitting what fills a node and one entry more near the middle leaves at most (node+m)/2 + m/2 on a side, and that must
 // fit beside two fences: node >= 2m + 4K + what is fixed. An inner node of that size has room for more than four children.
 func (l *layout) leastNode() int {
-	m := roundUp(l.entryBytes(l.maxKey, l.maxValue)) + slotBytes
+	m := roundUp(l.longestEntry()) + slotBytes
 	return max(minNodeBytes, 2*m+4*roundUp(l.maxKey)+2*headerFixed)
 }
 
-// entryBytes is the size of an entry. Uint64: key, value. Bytes: length of the key (2), key, value.
+// An entry is, with Uint64 keys, the key, a byte that says where the value is (if the index has long values), the value; with Bytes keys, the length of
+// the key and bit 15 that says where the value is (2), key, value. The value is in its place, or a pointer to its block (block.go).
+const (
+	inPlace = 0
+	inBlock = 1
+
+	flagLong = 1 << 15
+)
+
+// entryBytes is the size of an entry, with so many bytes of a key and in the place of a value.
 func (l *layout) entryBytes(key, value int) int {
 	if l.uint64Keys {
-		return 8 + value
+		return l.valueAt() + value
 	}
 	return 2 + key + value
+}
+
+// valueAt is where the value stands in an entry of a Uint64 key.
+func (l *layout) valueAt() int {
+	if l.long {
+		return 9
+	}
+	return 8
+}
+
+// isLong says whether the value of entry e, which is one, is in a block.
+func (l *layout) isLong(e []byte) bool {
+	switch {
+	case !l.long:
+		return false
+	case l.uint64Keys:
+		return e[8] == inBlock
+	}
+	return binary.LittleEndian.Uint16(e)&flagLong != 0
+}
+
+// putPointer is putEntry for a value in a block.
+func (l *layout) putPointer(dst, key []byte, p *pointer) []byte {
+	var b [pointerBytes]byte
+	p.encode(b[:])
+	e := l.putEntry(dst, key, b[:])
+	if l.uint64Keys {
+		e[8] = inBlock
+	} else {
+		e[1] |= flagLong >> 8
+	}
+	return e
 }
 
 // putEntry encodes a pair into dst and returns it.
@@ -90,22 +175,26 @@ func (l *layout) putEntry(dst, key, value []byte) []byte {
 		return e
 	}
 	copy(e, key)
-	copy(e[8:], value)
+	at := 8
+	if l.long {
+		e[8], at = inPlace, 9
+	}
+	copy(e[at:], value)
 	return e
 }
 
-// pair decodes an entry; ok is false if it is none.
+// pair decodes an entry; ok is false if it is none. The value is what stands in its place.
 func (l *layout) pair(e []byte) (key, value []byte, ok bool) {
 	if l.uint64Keys {
-		if len(e) < 8 {
-			return nil, nil, false
+		if at := l.valueAt(); len(e) >= at {
+			return e[:8], e[at:], true
 		}
-		return e[:8], e[8:], true
+		return nil, nil, false
 	}
 	if len(e) < 2 {
 		return nil, nil, false
 	}
-	n := int(binary.LittleEndian.Uint16(e))
+	n := int(binary.LittleEndian.Uint16(e) &^ flagLong)
 	if n > len(e)-2 {
 		return nil, nil, false
 	}

@@ -22,7 +22,7 @@ import (
 //	12-23   offset of the entry in the node, in units of 8 bytes
 //	0-11    length of the entry in bytes; 0 = the slot is empty, and so are offset and fingerprint
 //
-// An entry is key and value, of Bytes keys with the key's length (2) before them; it starts at a multiple of 8.
+// An entry (layout.go) starts at a multiple of 8.
 //
 // While a node's version stands, header, number of slots and start of the heap stand too, and a key stays in its slot from insertion
 // to deletion. So a slot is an atomic register: a word that verifies under the header's version was published under it, with exactly

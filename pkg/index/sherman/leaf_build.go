@@ -61,9 +61,9 @@ func (d *load) slots(room, typical int) int {
 // typical is the size of entries that an empty leaf is laid out for.
 func (l *layout) typical() int {
 	if l.uint64Keys {
-		return roundUp(min(l.entryBytes(8, l.maxValue), 128))
+		return roundUp(min(l.longestEntry(), 128))
 	}
-	return roundUp(min(l.entryBytes(l.maxKey, l.maxValue), 64))
+	return roundUp(min(l.longestEntry(), 64))
 }
 
 // buildLeaf makes the image of a leaf in b: header as given (but for level and count, which it fills in), and items from to to

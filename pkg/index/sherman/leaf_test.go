@@ -55,7 +55,7 @@ func randomPairs(l *layout, r *rand.Rand, n int) *pairs {
 			continue
 		}
 		seen[string(key)] = true
-		value := bytes.Repeat([]byte{byte(r.Uint32())}, r.IntN(l.maxValue+1))
+		value := bytes.Repeat([]byte{byte(r.Uint32())}, r.IntN(l.inline+1))
 		e := l.putEntry(make([]byte, maxEntryBytes), key, value)
 		off := roundUp(len(p.image) + unit)
 		p.image = append(p.image, make([]byte, off-len(p.image))...)
@@ -206,9 +206,9 @@ func TestSplitFits(t *testing.T) {
 				} else if n > 255 {
 					break
 				}
-				size := l.maxValue
+				size := l.inline
 				if r.IntN(3) == 0 {
-					size = r.IntN(l.maxValue + 1)
+					size = r.IntN(l.inline + 1)
 				}
 				e := l.putEntry(make([]byte, maxEntryBytes), key, make([]byte, size))
 				p.list = append(p.list, item{prefixOf(key), uint16(len(p.image)), uint16(len(e))})
@@ -352,17 +352,22 @@ func TestInnerRoundTrip(t *testing.T) {
 }
 
 func TestLayoutDefaults(t *testing.T) {
-	f := func(o index.Options, want int) {
+	f := func(o index.Options, node, inline int) {
 		t.Helper()
-		if l := mustLayout(t, o); l.nodeBytes != want {
-			t.Errorf("%+v: nodes of %d bytes, want %d", o, l.nodeBytes, want)
+		if l := mustLayout(t, o); l.nodeBytes != node || l.inline != inline {
+			t.Errorf("%+v: nodes of %d bytes with values of %d, want %d with %d", o, l.nodeBytes, l.inline, node, inline)
 		}
 	}
-	f(index.Options{Uint64: true, MaxValueBytes: 8}, 1024)
-	f(index.Options{MaxKeyBytes: 32, MaxValueBytes: 64}, 1024)
-	f(index.Options{MaxKeyBytes: 256, MaxValueBytes: 8}, 2048)
-	f(index.Options{MaxKeyBytes: 512, MaxValueBytes: 2048}, 8192)
-	f(index.Options{MaxKeyBytes: 8, MaxValueBytes: 8, NodeBytes: 4096}, 4096)
+	f(index.Options{Uint64: true, MaxValueBytes: 8}, 1024, 8)
+	f(index.Options{Uint64: true, MaxValueBytes: 4096}, 1024, 256)
+	f(index.Options{Uint64: true, MaxValueBytes: 4096, InlineBytes: 16}, 1024, 16)
+	f(index.Options{MaxKeyBytes: 32, MaxValueBytes: 64}, 1024, 64)
+	f(index.Options{MaxKeyBytes: 64, MaxValueBytes: 1024}, 1024, 256)
+	f(index.Options{MaxKeyBytes: 256, MaxValueBytes: 8}, 2048, 8)
+	f(index.Options{MaxKeyBytes: 256, MaxValueBytes: 2048}, 2048, 216)
+	f(index.Options{MaxKeyBytes: 512, MaxValueBytes: 2048}, 4096, 256)
+	f(index.Options{MaxKeyBytes: 8, MaxValueBytes: 8, NodeBytes: 4096}, 4096, 8)
+	f(index.Options{MaxKeyBytes: 8, MaxValueBytes: 3000, NodeBytes: 512}, 512, 192)
 }
 
 func TestSeparator(t *testing.T) {

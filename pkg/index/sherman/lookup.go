@@ -13,9 +13,17 @@ import (
 // A hit needs the header and the one slot to verify: the slot held that value at the moment that its word was read, or, if the leaf
 // was being split then, at the moment that the header was read. A miss needs every slot to verify: a key that was there all the time stayed in one slot, and
 // would have been seen in it. docs/design/sherman.md has the whole argument.
+//
+// A value in a block is READ after the leaf: a round trip more. It is the value that the slot held at that moment, however old it is by now: a block's
+// value stays until no operation is under way that began before the block went out.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 	s.begin()
 	defer s.end()
+	return s.lookup(key, dst)
+}
+
+// lookup is Lookup as a part of an operation.
+func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	if err := s.lay.checkKey(key); err != nil {
 		return dst, err
 	}
@@ -55,8 +63,16 @@ func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 			}
 			continue
 		case o == present:
-			_, value, _ := s.lay.pair(e)
-			return append(dst, value...), nil
+			at, long := s.lay.pointerOf(e)
+			if !long {
+				_, value, _ := s.lay.pair(e)
+				return append(dst, value...), nil
+			}
+			if value, err := s.value(&at); err != nil {
+				return dst, s.explain("look up", err)
+			} else if value != nil {
+				return append(dst, value...), nil
+			}
 		case o == absent:
 			return dst, index.ErrNotFound
 		}

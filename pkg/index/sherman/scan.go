@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -47,7 +48,10 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 		if err := s.nextLeaf(&sc, &l, limit); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		seen, more := s.emit(&sc, limit, visit)
+		seen, more, err := s.emit(&sc, limit, visit)
+		if err != nil {
+			return fmt.Errorf("scan: %w", err)
+		}
 		if reverse {
 			more = more && !bytes.Equal(l.low, s.lay.bottom)
 			s.sep = append(s.sep[:0], l.low...)
@@ -65,8 +69,10 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 }
 
 // emit visits what of the leaf lies from the cursor on (or below it, downwards), at most limit pairs; more is false if visit had
-// enough. A key that moved to another slot while the leaf was read may be there twice; it counts once.
-func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) (seen int, more bool) {
+// enough. A key that moved to another slot while the leaf was read may be there twice; it counts once. Values in blocks are those that the leaf had
+// when it was read.
+func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
+	s.fetched.n, s.fetched.next = 0, 0
 	p := &s.pairs
 	i, step := 0, 1
 	if sc.side == ending {
@@ -83,12 +89,31 @@ func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) 
 		if seen > 0 && p.same(min(i, i-step)) {
 			continue
 		}
+		key, value := p.pair(i)
+		if s.lay.isLong(p.entry(i)) {
+			if value, err = s.longValue(i, step, limit-seen); err == nil && value == nil {
+				if value, err = s.valueNow(key); err == index.ErrNotFound {
+					continue
+				}
+			}
+			if err != nil {
+				return seen, false, err
+			}
+		}
 		seen++
-		if key, value := p.pair(i); !visit(key, value) {
-			return seen, false
+		if !visit(key, value) {
+			return seen, false, nil
 		}
 	}
-	return seen, true
+	return seen, true, nil
+}
+
+// valueNow is the value that a key has now, for a scan whose leaf leads to a block that does not hold it.
+func (s *session) valueNow(key []byte) ([]byte, error) {
+	s.count.retries++
+	value, err := s.lookup(key, nil)
+	s.fetched.n, s.fetched.next = 0, 0 // its room was used
+	return value, err
 }
 
 // nextLeaf makes l the leaf in which the scan goes on, and s.pairs what is in it, sorted: verified, and with the cursor in its range.

@@ -17,9 +17,12 @@ type session struct {
 	t    *tree
 	ps   *pool.Session
 	lay  *layout
-	node []byte   // the node that is read or locked
-	left []byte   // image that replaces node
-	rest []byte   // image of a new node
+	node []byte // the node that is read or locked
+	left []byte // image that replaces node
+	rest []byte // image of a new node
+
+	locked pool.Addr // the node whose lock was taken last
+
 	ring [][]byte // leaves that a scan reads at once
 
 	scratch []byte  // an entry on its way into a leaf
@@ -27,6 +30,12 @@ type session struct {
 	heap    heapMap // what is in use of node
 	pairs   pairs
 	perLeaf int // how many pairs scans found in a leaf
+
+	long    []byte  // values of blocks that are read, or the image of one
+	mark    []byte  // of a dead block
+	fresh   pointer // the block of the entry that is about to be published
+	gone    pointer // the block of the entry that the change under way takes out
+	fetched fetched
 
 	floor    uint64    // of stamps in the cache
 	retried  int       // how often the operation under way read a node again
@@ -69,7 +78,7 @@ const ringBytes = 16 << 10
 func (t *tree) newSession() (*session, error) {
 	n := t.lay.nodeBytes
 	ring := min(maxRing, max(2, ringBytes/n))
-	ps, err := t.pool.NewSession((3+ring)*n + 4*maxEntryBytes)
+	ps, err := t.pool.NewSession((3+ring)*n + t.lay.longBytes() + 4*maxEntryBytes)
 	if err != nil {
 		return nil, failure(err, false)
 	}
@@ -86,6 +95,14 @@ func (t *tree) newSession() (*session, error) {
 			return nil, errors.Join(err, ps.Close())
 		}
 		s.ring = append(s.ring, b)
+	}
+	if t.lay.long {
+		if s.long, err = ps.Buffer(t.lay.longBytes()); err == nil {
+			s.mark, err = ps.Buffer(headerFixed)
+		}
+		if err != nil {
+			return nil, errors.Join(err, ps.Close())
+		}
 	}
 	s.scratch = make([]byte, maxEntryBytes)
 	s.sep = make([]byte, 0, t.lay.maxKey)
@@ -130,6 +147,7 @@ func (s *session) begin() {
 	s.ps.Begin()
 	s.floor = s.t.pool.Floor()
 	s.unlinked, s.retried = pool.Nil, 0
+	s.fresh, s.gone = pointer{}, pointer{}
 	s.count.operations++
 	if s.count.operations%showEvery == 0 {
 		s.shown.store(s.count)
@@ -183,6 +201,7 @@ func (s *session) lock(a pool.Addr) error {
 	if err := s.ps.Lock(a, s.node); err != nil {
 		return failure(err, false)
 	}
+	s.locked = a
 	return nil
 }
 
@@ -194,11 +213,28 @@ func (s *session) unlock(err error) error {
 	return err
 }
 
-// publish posts what is queued and gives the lock up.
+// publish posts what is queued and gives the lock up. If the change takes a block out, its dead mark comes behind the change: last in the list
+// if the block is on the node's server (G1), else when the change is confirmed (G3). So who sees the mark sees that the block is out.
 func (s *session) publish() error {
+	beside := s.gone.addr.Server() == s.locked.Server()
+	if s.gone.addr != pool.Nil && beside {
+		s.markGone()
+	}
 	if err := s.ps.PostUnlock(); err != nil {
 		return failure(err, true)
 	}
+	s.fresh = pointer{}
+	if s.gone.addr == pool.Nil {
+		return nil
+	}
+	if !beside {
+		s.markGone()
+		if err := s.ps.Post(); err != nil {
+			return fmt.Errorf("the change is made, but what it replaced is not given back: %w", failure(err, true))
+		}
+	}
+	s.t.pool.Retire(s.gone.addr, s.gone.size)
+	s.gone = pointer{}
 	return nil
 }
 

@@ -23,6 +23,7 @@ type stored struct {
 	Uint64        bool `json:"uint64"`
 	MaxKeyBytes   int  `json:"maxKeyBytes"`
 	MaxValueBytes int  `json:"maxValueBytes"`
+	InlineBytes   int  `json:"inlineBytes"`
 	NodeBytes     int  `json:"nodeBytes"`
 }
 
@@ -57,8 +58,8 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a sherman index: %w", err)
 	}
-	if uint64(lay.nodeBytes) > p.ChunkBytes() {
-		return nil, fmt.Errorf("open a sherman index: nodes of %d bytes do not fit chunks of %d", lay.nodeBytes, p.ChunkBytes())
+	if uint64(max(lay.nodeBytes, lay.blockBytes(lay.maxValue))) > p.ChunkBytes() {
+		return nil, fmt.Errorf("open a sherman index: nodes of %d bytes, or values of %d, do not fit chunks of %d", lay.nodeBytes, lay.maxValue, p.ChunkBytes())
 	}
 	bound := o.CacheBytes
 	if bound == 0 {
@@ -69,13 +70,13 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		return nil, fmt.Errorf("open a sherman index: %w", err)
 	}
 	t := &tree{with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
-	p.SetMarks(isDead)
+	p.SetMarks(marks)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {
 		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
 	}
 	ps.Begin() // it ends with the session
-	root, err := t.openSuperblock(ps, lay, o.NodeBytes != 0)
+	root, err := t.openSuperblock(ps, lay, &o)
 	if err = errors.Join(err, ps.Close()); err != nil {
 		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
 	}
@@ -92,7 +93,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 }
 
 // openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns the root.
-func (t *tree) openSuperblock(ps *pool.Session, lay layout, nodeGiven bool) (pool.Addr, error) {
+func (t *tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options) (pool.Addr, error) {
 	sb, root, err := ps.ReadSuperblock()
 	if err == nil && root == pool.Nil {
 		if root, err = t.create(ps, lay); err == nil {
@@ -110,8 +111,11 @@ func (t *tree) openSuperblock(ps *pool.Session, lay layout, nodeGiven bool) (poo
 		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
 	want := lay.stored()
-	if !nodeGiven {
+	if given.NodeBytes == 0 {
 		want.NodeBytes = have.NodeBytes
+	}
+	if given.InlineBytes == 0 {
+		want.InlineBytes = have.InlineBytes
 	}
 	if have != want {
 		return pool.Nil, fmt.Errorf("the index was created with %v, not %v: %w", have, want, index.ErrFormat)
@@ -153,11 +157,11 @@ func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
 func newVersion(e env.Env) uint32 { return uint32(e.Uint64()) }
 
 func (l *layout) stored() stored {
-	return stored{Uint64: l.uint64Keys, MaxKeyBytes: l.maxKey, MaxValueBytes: l.maxValue, NodeBytes: l.nodeBytes}
+	return stored{Uint64: l.uint64Keys, MaxKeyBytes: l.maxKey, MaxValueBytes: l.maxValue, InlineBytes: l.inline, NodeBytes: l.nodeBytes}
 }
 
 func (s stored) options() index.Options {
-	return index.Options{Uint64: s.Uint64, MaxKeyBytes: s.MaxKeyBytes, MaxValueBytes: s.MaxValueBytes, NodeBytes: s.NodeBytes}
+	return index.Options{Uint64: s.Uint64, MaxKeyBytes: s.MaxKeyBytes, MaxValueBytes: s.MaxValueBytes, InlineBytes: s.InlineBytes, NodeBytes: s.NodeBytes}
 }
 
 // String is how error messages show options.
@@ -166,7 +170,8 @@ func (s stored) String() string {
 	if s.Uint64 {
 		kind = "uint64"
 	}
-	return fmt.Sprintf("%s keys of at most %d bytes, values of at most %d and nodes of %d", kind, s.MaxKeyBytes, s.MaxValueBytes, s.NodeBytes)
+	return fmt.Sprintf("%s keys of at most %d bytes, values of at most %d, those up to %d in their leaves, and nodes of %d",
+		kind, s.MaxKeyBytes, s.MaxValueBytes, s.InlineBytes, s.NodeBytes)
 }
 
 // Session implements index.Index.

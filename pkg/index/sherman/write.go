@@ -28,7 +28,8 @@ func (s *session) Update(key, value []byte) error { return s.write(key, value, u
 func (s *session) Upsert(key, value []byte) error { return s.write(key, value, upsert, "upsert") }
 
 // write is two round trips when the inner nodes are in the cache, nobody else holds the lock and the leaf has room: lock
-// with READ, then entry and slot word with the release.
+// with READ, then entry and slot word with the release. A value too long for its entry is written to a block in the second one, and the block that it replaces
+// is marked there; a third one is posted where one of the blocks is on another server than the leaf.
 func (s *session) write(key, value []byte, m mode, what string) error {
 	s.begin()
 	defer s.end()
@@ -40,7 +41,7 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 	if err := s.lockLeaf(&l, key); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	i, _, o := l.find(key, fp)
+	i, old, o := l.find(key, fp)
 	switch {
 	case o == torn:
 		return s.unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.addr, index.ErrFormat))
@@ -50,9 +51,13 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 		return s.unlock(index.ErrNotFound)
 	case o == absent:
 		i = l.vacant()
+	default:
+		s.leaves(old)
 	}
-	e := s.lay.putEntry(s.scratch, key, value)
-	var err error
+	e, err := s.entry(key, value, l.addr)
+	if err != nil {
+		return s.unlock(fmt.Errorf("%s: %w", what, err))
+	}
 	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(&l) {
 		if err = s.writeEntry(&l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
 			err = s.link()
@@ -61,6 +66,7 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 		err = s.makeRoom(&l, e, o == present)
 	}
 	if err != nil {
+		s.discard()
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -134,13 +140,14 @@ func (s *session) Delete(key []byte) error {
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	i, _, o := l.find(key, s.lay.fingerprint(key))
+	i, old, o := l.find(key, s.lay.fingerprint(key))
 	switch o {
 	case torn:
 		return s.unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
 	case absent:
 		return s.unlock(index.ErrNotFound)
 	}
+	s.leaves(old)
 	l.remove(i)
 	d := l.load()
 	if s.wholeLeaf(&l) {

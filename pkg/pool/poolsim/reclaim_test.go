@@ -109,7 +109,12 @@ func TestRetiredWaits(t *testing.T) {
 // deadMark is how the tests' nodes say that they are dead.
 var deadMark = []byte("dead")
 
-func isMarked(_ pool.Addr, head []byte) bool { return bytes.HasPrefix(head, deadMark) }
+func isMarked(_ pool.Addr, head []byte) pool.Mark {
+	if bytes.HasPrefix(head, deadMark) {
+		return pool.Dead
+	}
+	return pool.Used
+}
 
 // TestSweepFindsTheDead: a node that somebody else marked as dead is found by its owner and used again, but not while somebody holds its lock.
 func TestSweepFindsTheDead(t *testing.T) {
