@@ -19,6 +19,10 @@ const bulkPairs = 60
 // empty or complete, and whole; so does one that knew it when it was empty.
 func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, complete bool) {
 	t.Helper()
+	c := crash{design: d, seed: seed}
+	if seed%2 == 0 {
+		c.inline = 12
+	}
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
 	plan := &sim.Plan{
 		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: 8}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
@@ -35,7 +39,6 @@ func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, comp
 			}
 			return err != nil
 		}
-		c := crash{design: d, seed: seed}
 		early, err := c.session(cl, p)
 		if fail(err) {
 			return
@@ -47,7 +50,7 @@ func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, comp
 			if fail(err) {
 				return
 			}
-			x, err := d.Open(pl, crashOptions)
+			x, err := d.Open(pl, c.options())
 			if fail(err) {
 				return
 			}
@@ -70,7 +73,7 @@ func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, comp
 		if fail(err) {
 			return
 		}
-		x, err := d.Open(pl, crashOptions)
+		x, err := d.Open(pl, c.options())
 		if fail(err) {
 			return
 		}

@@ -17,6 +17,7 @@ import (
 // crash is one run of TestCrashAtEveryStep: a client dies after some number of parts of its requests; the next one finds the index whole.
 type crash struct {
 	design index.Design
+	inline int // where values longer than that lie in blocks; 0 = all are in their leaves
 	seed   uint64
 	part   int
 	change func(s index.Session) error // what the client does
@@ -69,12 +70,18 @@ func (c *crash) do(t *testing.T) (ended bool) {
 		}
 	})
 	if err != nil {
-		t.Fatalf("seed %d, dead after part %d: %v", c.seed, c.part, err)
+		t.Fatalf("seed %d, inline size %d, dead after part %d: %v", c.seed, c.inline, c.part, err)
 	}
 	return ended
 }
 
 var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 512}
+
+func (c *crash) options() index.Options {
+	o := crashOptions
+	o.InlineBytes = c.inline
+	return o
+}
 
 // withoutSwitches is the first seed of runs in which the clients have switches turned off.
 const withoutSwitches = 6
@@ -85,7 +92,7 @@ func (c *crash) session(cl *poolsim.Cluster, p *simenv.Process) (index.Session, 
 	if err != nil {
 		return nil, err
 	}
-	o := crashOptions
+	o := c.options()
 	if c.seed >= withoutSwitches { // all are off at first, then every second one
 		o.Switches = map[string]bool{}
 		for i, name := range c.design.Switches {
@@ -124,7 +131,7 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 	if err != nil {
 		return err
 	}
-	x, err := c.design.Open(pl, crashOptions)
+	x, err := c.design.Open(pl, c.options())
 	if err != nil {
 		return err
 	}
@@ -183,6 +190,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		seeds = []uint64{0, 1, withoutSwitches}
 	}
 	k := crashKey(17)
+	const long = "a value that needs a block"
 	for _, c := range []struct {
 		name string
 		crash
@@ -194,6 +202,19 @@ func TestCrashAtEveryStep(t *testing.T) {
 		{"rewrites", crash{key: k, old: "old", new: "the last of many values", change: func(s index.Session) error {
 			for range 8 { // the free space of the leaf is used up again and again; the key has the same value from the first on
 				if err := s.Upsert([]byte(k), []byte("the last of many values")); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}},
+		{"long insert", crash{inline: 10, key: k, new: long, change: func(s index.Session) error { return s.Insert([]byte(k), []byte(long)) }}},
+		{"long update", crash{inline: 10, key: k, old: "old, and long as well", new: long, change: func(s index.Session) error { return s.Update([]byte(k), []byte(long)) }}},
+		{"short to long", crash{inline: 10, key: k, old: "old", new: long, change: func(s index.Session) error { return s.Upsert([]byte(k), []byte(long)) }}},
+		{"long to short", crash{inline: 10, key: k, old: long, new: "new", change: func(s index.Session) error { return s.Upsert([]byte(k), []byte("new")) }}},
+		{"long delete", crash{inline: 10, key: k, old: long, change: func(s index.Session) error { return s.Delete([]byte(k)) }}},
+		{"long rewrites", crash{inline: 10, key: k, old: "old", new: long, change: func(s index.Session) error {
+			for range 14 { // until the leaf is compacted
+				if err := s.Upsert([]byte(k), []byte(long)); err != nil {
 					return err
 				}
 			}
@@ -214,15 +235,19 @@ func TestCrashAtEveryStep(t *testing.T) {
 			t.Logf("%d crashes", runs-len(seeds))
 		})
 	}
-	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds) })
-	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds) })
+	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds, 0) })
+	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds, 0) })
+	if !testing.Short() {
+		t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, seeds, 15) })
+		t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, seeds, 15) })
+	}
 }
 
 // crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is gone.
-func crashInMerges(t *testing.T, d index.Design, seeds []uint64) {
+func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	runs := 0
 	for _, seed := range seeds {
-		c := crash{design: d, seed: seed, delete: [2]int{3, crashKeys - 2}}
+		c := crash{design: d, inline: inline, seed: seed, delete: [2]int{3, crashKeys - 2}}
 		c.change = func(s index.Session) error {
 			for n := c.delete[0]; n < c.delete[1]; n++ {
 				if err := s.Delete([]byte(crashKey(n))); err != nil {
@@ -239,14 +264,14 @@ func crashInMerges(t *testing.T, d index.Design, seeds []uint64) {
 }
 
 // crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some splits go up to the root.
-func crashInSplits(t *testing.T, d index.Design, seeds []uint64) {
+func crashInSplits(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
 	runs := 0
 	for _, seed := range seeds {
 		for n := 0; n < crashKeys; n += 3 {
 			key := crashKey(n)
 			for part := 1; ; part++ {
-				c := crash{design: d, seed: seed, part: part, key: key, new: value, change: func(s index.Session) error {
+				c := crash{design: d, inline: inline, seed: seed, part: part, key: key, new: value, change: func(s index.Session) error {
 					return s.Insert([]byte(key), []byte(value))
 				}}
 				runs++

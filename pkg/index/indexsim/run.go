@@ -106,6 +106,15 @@ func switchesOf(seed uint64) *rand.Rand {
 	return r
 }
 
+// inlineOf draws the inline size of values: in half of the runs some are longer. The source is one of its own, as that of switches is.
+func inlineOf(seed uint64, o *index.Options) int {
+	r := rand.New(rand.NewPCG(seed, 80))
+	if r.IntN(2) == 0 {
+		return 0
+	}
+	return 1 + r.IntN(o.MaxValueBytes)
+}
+
 // pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
 func (s *shape) pick(r *rand.Rand, h *history) string {
 	if s.window == 0 {
@@ -156,6 +165,7 @@ func (run Run) Do() Report {
 	random := rand.New(rand.NewPCG(run.Seed, 77))
 	sh := shapeOf(random)
 	sh.switches = switchesOf(run.Seed)
+	sh.options.InlineBytes = inlineOf(run.Seed, &sh.options)
 	sh.bulk = sh.preload > 0 && rand.New(rand.NewPCG(run.Seed, 79)).IntN(4) == 0
 	var names []string
 	for i := range sh.clients {
@@ -224,6 +234,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if loaded != nil {
 		return loaded
 	}
+	c.Fabric.EndFaults() // clients go on to reclaim memory, and what comes now may not fail
 	h.count(first)
 	last := first
 	if sh.lease > 0 {

@@ -63,6 +63,13 @@ func New(w *simenv.World, o Options) *Fabric {
 // World is the one the fabric is in.
 func (f *Fabric) World() *simenv.World { return f.world }
 
+// EndFaults ends the plan's faults: those that have not happened yet never will. All else of the plan goes on.
+func (f *Fabric) EndFaults() {
+	if f.enemy != nil {
+		clear(f.enemy.faults)
+	}
+}
+
 // Capabilities are those of every connection.
 func (f *Fabric) Capabilities() verbs.Capabilities { return f.caps }
 
