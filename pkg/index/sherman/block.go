@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -194,10 +195,20 @@ func (s *session) value(p *pointer) ([]byte, error) {
 	if err := s.read(p.addr+blockFixed, b); err != nil {
 		return nil, err
 	}
-	if !p.holds(b) {
-		return nil, nil
+	return s.intact(p, b), nil
+}
+
+// intact is b, READ from the block of p, if it is the value of p; else nil. While this client lives, an operation that got p finds it there: the block
+// is used again only when the operation is over. So what fails here is the epochs, or the memory; the check only keeps it from being answered.
+func (s *session) intact(p *pointer, b []byte) []byte {
+	if p.holds(b) {
+		return b
 	}
-	return b, nil
+	if invariants.Enabled {
+		alive := s.t.pool.Alive()
+		invariants.Check(alive != nil, "block %v does not hold the value that %+v points to", p.addr, *p)
+	}
+	return nil
 }
 
 // fetched are the values of blocks that a scan has READ together, in the order in which it visits their pairs.
@@ -249,10 +260,7 @@ func (s *session) longValue(i, step, left int) ([]byte, error) {
 	p, _ := s.lay.pointerOf(s.pairs.entry(i))
 	b := s.long[f.at[f.next]:][:p.length]
 	f.next++
-	if !p.holds(b) {
-		return nil, nil
-	}
-	return b, nil
+	return s.intact(&p, b), nil
 }
 
 // longBytes is how much a session has room for of what blocks hold: at least the longest.
