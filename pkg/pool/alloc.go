@@ -34,7 +34,7 @@ type class struct {
 	size   int
 	chunk  []span   // by dense server number: what is left of the open chunk
 	chunks []*chunk // all of this client's, sorted
-	free   []Addr   // nodes that can be used again
+	free   [][]Addr // by dense server number: nodes that can be used again, the last one first
 	limbo  []retired
 
 	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
@@ -48,8 +48,8 @@ func newAllocator(p *Pool) *allocator {
 }
 
 // Allocate takes a node of size bytes. With near it comes from the same server, if that has room, so that both can be written in
-// one list; with Nil, servers take turns. The node's content is zero or that of a freed node of the same size. ErrPoolFull: no
-// server has room.
+// one list; with Nil, servers take turns. What was given back is used first. The node's content is zero or that of a freed node of the same size.
+// ErrPoolFull: no server has room.
 func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(size, near, true) }
 
 // AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images of it.
@@ -67,20 +67,23 @@ func (p *Pool) allocate(size int, near Addr, rewritten bool) (Addr, error) {
 	c.rewritten = c.rewritten || rewritten
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
-		if n := len(c.free); n > 0 {
-			return a.takeFree(c, n-1), nil
-		}
 		first = a.next
 		a.next = (a.next + 1) % len(p.servers)
+		for i := range p.servers {
+			if s := (first + i) % len(p.servers); len(c.free[s]) > 0 {
+				return a.takeFree(c, s), nil
+			}
+		}
 	}
 	for i := range p.servers {
-		addr, err := a.cut(c, (first+i)%len(p.servers))
+		s := (first + i) % len(p.servers)
+		if len(c.free[s]) > 0 {
+			return a.takeFree(c, s), nil
+		}
+		addr, err := a.cut(c, s)
 		if !errors.Is(err, ErrPoolFull) {
 			return addr, err
 		}
-	}
-	if n := len(c.free); n > 0 {
-		return a.takeFree(c, n-1), nil
 	}
 	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", size, len(p.servers), ErrPoolFull)
 }
@@ -91,7 +94,8 @@ func (a *allocator) class(size int) *class {
 			return &a.open[i]
 		}
 	}
-	a.open = append(a.open, class{size: size, chunk: make([]span, len(a.pool.servers))})
+	n := len(a.pool.servers)
+	a.open = append(a.open, class{size: size, chunk: make([]span, n), free: make([][]Addr, n)})
 	return &a.open[len(a.open)-1]
 }
 
@@ -117,10 +121,8 @@ const mostAdopted = 64
 func (a *allocator) renew(c *class, i int) (Addr, error) {
 	srv, s := a.pool.servers[i], &c.chunk[i]
 	for try := 0; ; try++ {
-		for n := len(c.free) - 1; n >= 0; n-- {
-			if c.free[n].Server() == srv.id {
-				return a.takeFree(c, n), nil
-			}
+		if len(c.free[i]) > 0 {
+			return a.takeFree(c, i), nil
 		}
 		adopted := a.adopt(c, i)
 		if adopted == nil && try == 0 {
@@ -169,6 +171,7 @@ func (p *Pool) Free(addr Addr, size int) {
 	defer a.mu.Unlock()
 	c := a.class(size)
 	if k := c.chunkOf(addr); k != nil {
-		c.pushFree(k, addr)
+		i, _ := p.serverOf(addr)
+		c.pushFree(k, i, addr)
 	}
 }

@@ -89,17 +89,18 @@ func (c *class) chunkOf(a Addr) *chunk {
 	return nil
 }
 
-// pushFree makes the node at addr, which lies in k, free.
-func (c *class) pushFree(k *chunk, addr Addr) {
+// pushFree makes the node at addr, which lies in k on server i, free.
+func (c *class) pushFree(k *chunk, i int, addr Addr) {
 	k.setIdle(k.index(addr, c.size))
 	k.free++
-	c.free = append(c.free, addr)
+	c.free[i] = append(c.free[i], addr)
 }
 
-// takeFree takes entry n of the free nodes.
-func (a *allocator) takeFree(c *class, n int) Addr {
-	addr := c.free[n]
-	c.free = append(c.free[:n], c.free[n+1:]...)
+// takeFree takes the free node of server i that was given back last.
+func (a *allocator) takeFree(c *class, i int) Addr {
+	n := len(c.free[i]) - 1
+	addr := c.free[i][n]
+	c.free[i] = c.free[i][:n]
 	k := c.chunkOf(addr)
 	k.free--
 	k.setBusy(k.index(addr, c.size))
@@ -152,7 +153,7 @@ func (a *allocator) reap(i int, safe uint64) {
 				kept = append(kept, r)
 				continue
 			}
-			c.pushFree(c.chunkOf(r.addr), r.addr)
+			c.pushFree(c.chunkOf(r.addr), i, r.addr)
 			a.pool.reclaimed.Add(1)
 		}
 		c.limbo = kept
@@ -162,7 +163,8 @@ func (a *allocator) reap(i int, safe uint64) {
 
 // giveBack returns the chunks of server i that are wholly free, but for one that serves the next nodes.
 func (a *allocator) giveBack(c *class, i int) {
-	srv := a.pool.servers[i]
+	srv, free := a.pool.servers[i], len(c.free[i])
+	var leaving []Addr
 	for n := len(c.chunks) - 1; n >= 0; n-- {
 		k := c.chunks[n]
 		if k.first.Server() != srv.id || k == a.swept || k.free == 0 {
@@ -173,18 +175,23 @@ func (a *allocator) giveBack(c *class, i int) {
 			cut = k.index(NewAddr(srv.id, span.next), c.size)
 		}
 		// What is left must be able to serve a few nodes more, so that no chunk comes and goes with one node.
-		if k.free < cut || len(c.free)-k.free < k.nodes/16 && (k.open || span.end-span.next < uint64(c.size)) {
+		if k.free < cut || free-k.free < k.nodes/16 && (k.open || span.end-span.next < uint64(c.size)) {
 			continue
 		}
 		if k.open {
 			c.chunk[i].next, c.chunk[i].end = 0, 0
 		}
-		// It is this client's no more even if the call fails, since it may have taken effect; if not, it is adopted one day.
-		c.free = slices.DeleteFunc(c.free, func(f Addr) bool { return c.chunkOf(f) == k })
+		free -= k.free
 		c.chunks = slices.Delete(c.chunks, n, n+1)
-		if a.pool.control.FreeChunk(srv.id, a.pool.client, k.first.Offset(), a.pool.limit) != nil {
-			return
-		}
+		leaving = append(leaving, k.first)
+	}
+	if len(leaving) == 0 {
+		return
+	}
+	c.free[i] = slices.DeleteFunc(c.free[i], func(f Addr) bool { return c.chunkOf(f) == nil })
+	for _, first := range leaving {
+		// It is this client's no more even if the call fails, since it may have taken effect; if not, it is adopted one day.
+		_ = a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
 	}
 }
 
@@ -390,7 +397,7 @@ func (a *allocator) adopt(c *class, i int) error {
 	}
 	err = w.look(k, c.size, k.nodes, func(at Addr, m Mark) {
 		if m == unwritten {
-			c.pushFree(k, at)
+			c.pushFree(k, i, at)
 			return
 		}
 		srv.want(srv.epoch.Load() + safeAfter) // a sweep, which may wait for locks, finds it again
