@@ -195,6 +195,14 @@ func (a *allocator) giveBack(c *class, i int) {
 	}
 }
 
+// Reclaiming says whether nodes of this client wait until nobody can look at them any more: there will be memory again.
+func (p *Pool) Reclaiming() bool {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.open, func(c class) bool { return len(c.limbo) > 0 })
+}
+
 // Reclaimed is how many dead nodes this client has made free.
 func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
@@ -327,15 +335,16 @@ func (a *allocator) beginSweep(turn Addr) *sweep {
 	return sw
 }
 
-// finish looks at the nodes of the chunk, once the operations are over that were under way when the sweep began, and retires those that are dead.
-func (a *allocator) finish(sw *sweep) error {
+// finish looks at the nodes of the chunk, once the operations are over that were under way when the sweep began, and retires those that are dead. many
+// says that these were many.
+func (a *allocator) finish(sw *sweep) (many bool, err error) {
 	p := a.pool
 	dead, err := p.findDead(sw)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.swept = nil
 	if err != nil {
-		return err
+		return false, err
 	}
 	i, _ := p.serverOf(sw.c.first)
 	srv, c := p.servers[i], a.class(sw.size)
@@ -347,8 +356,12 @@ func (a *allocator) finish(sw *sweep) error {
 			srv.want(epoch + safeAfter)
 		}
 	}
-	return nil
+	return len(dead) > sw.end/manyDead, nil
 }
+
+// manyDead is the part of a chunk's nodes that are many: then the sweeps of the next chunks come faster, so that what others give up here waits no
+// longer than it takes to find it.
+const manyDead = 32
 
 // findDead finds the dead nodes of a chunk that are in nobody's hands, and settles those that need it.
 func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
@@ -477,7 +490,12 @@ type passing struct {
 	epoch  uint64 // learned last
 	since  uint64 // the client's time then
 	passed uint64
+	lively int // for how many renewals more it expects another epoch
 }
+
+// expectMore is for how many renewals a client hurries after an epoch that it did not ask for: where one client has garbage all the time, the others would
+// else let it wait at each epoch.
+const expectMore = 16
 
 // say is what the server is told.
 func (ps *passing) say(p *Pool, s *server) Epochs {
@@ -490,7 +508,7 @@ func (ps *passing) say(p *Pool, s *server) Epochs {
 // hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that there is something to reap or to sweep.
 func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 	if r.Epoch > ps.epoch {
-		ps.epoch, news = r.Epoch, true
+		ps.epoch, ps.lively, news = r.Epoch, expectMore, true
 		s.epoch.Store(r.Epoch)
 		ps.since = p.tick()
 		p.raiseFloor(ps.since)
@@ -499,7 +517,8 @@ func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 		s.safe.Store(r.Safe)
 		news = true
 	}
-	return ps.passed < ps.epoch || s.wanted.Load() > r.Safe, news
+	ps.lively = max(0, ps.lively-1)
+	return ps.lively > 0 || ps.passed < ps.epoch || s.wanted.Load() > r.Safe, news
 }
 
 // tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is safe, and begins to sweep all chunks, one
@@ -508,7 +527,7 @@ func (k *keeper) tidy() {
 	a := k.pool.alloc
 	var sw *sweep
 	turn := Nil
-	sweeping := false
+	sweeping, many := false, false
 	for wait := env.Forever; ; {
 		if k.news.Wait(wait) {
 			sweeping = true
@@ -522,16 +541,21 @@ func (k *keeper) tidy() {
 		switch {
 		case sw == nil && sweeping:
 			if sw = a.beginSweep(turn); sw == nil {
-				turn, sweeping = Nil, false
+				turn, sweeping, many = Nil, false, false
 			} else {
 				turn = sw.c.first
 			}
 		case sw != nil && k.pool.sessions.quiet(sw.since):
-			_ = a.finish(sw) // what it did not find, the next sweep finds
+			many, _ = a.finish(sw) // what it did not find, the next sweep finds
 			sw = nil
 		}
-		if wait = env.Forever; sweeping {
-			wait = min(sweepPause, k.pool.servers[0].lease.between())
+		switch between := k.pool.servers[0].lease.between(); {
+		case !sweeping:
+			wait = env.Forever
+		case many:
+			wait = min(time.Millisecond, between)
+		default:
+			wait = min(sweepPause, between)
 		}
 	}
 }

@@ -105,6 +105,9 @@ func (s *Session) Begin() {
 	s.active.Store(s.pool.clock.time.Load())
 }
 
+// Resume goes on with an operation after End: it holds no address that it got before, and its limit stays.
+func (s *Session) Resume() { s.active.Store(s.pool.clock.time.Load()) }
+
 // notStarted stands for the deadline of an operation that met no obstacle yet.
 const notStarted time.Duration = -1
 

@@ -1,6 +1,7 @@
 package indextest
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -20,6 +21,46 @@ type Costs struct {
 	Lookup, Miss, Update, Scan100 Cost
 	Delete, Insert                Cost // of one key, in turn, so that the structure hardly changes
 	Shrink                        Cost // a delete, where half of all keys go and nodes are merged
+
+	LongLookup, LongUpdate, LongScan20 Cost // of values of LongValue bytes, which do not lie beside their keys
+}
+
+// LongValue is how long those are.
+const LongValue = 1000
+
+// longCost counts what long values take.
+func (r *runner) longCost(t *testing.T) {
+	random := seeded(t)
+	c := r.cluster(t, 32)
+	s := session(t, r.open(t, c.Open(t), index.Options{Uint64: true, MaxValueBytes: LongValue}))
+	const n = 2000
+	key := func(i int) []byte { return number(uint64(i) * 0x9E3779B97F4A7C15) }
+	value := bytes.Repeat([]byte{'v'}, LongValue)
+	order := random.Perm(n)
+	for range 2 { // what leaves have that others split off lies on other servers the first time
+		for _, i := range order {
+			must(t, s.Upsert(key(i), value))
+		}
+	}
+	run := func(what string, most Cost, times int, do func(i int) error) {
+		t.Helper()
+		before := s.Counters()
+		for i := range times {
+			if err := do(order[i]); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		d := s.Counters()
+		d = d.Sub(&before)
+		if err := most.holds(&d, times); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	run("lookup of a long value", r.Costs.LongLookup, n, func(i int) error { _, err := s.Lookup(key(i), nil); return err })
+	run("update with a long value", r.Costs.LongUpdate, n, func(i int) error { return s.Update(key(i), value) })
+	run("scan of 20 long values", r.Costs.LongScan20, n/20, func(i int) error {
+		return s.Scan(key(i), 20, false, func(_, _ []byte) bool { return true })
+	})
 }
 
 // cost counts at the fabric what operations take.

@@ -1,9 +1,11 @@
 package indextest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -62,6 +64,56 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 		must(t, s.Delete(number(k)))
 		if err := s.Insert(number(k), value(k, 8)); err != nil {
 			t.Fatalf("insert after a deletion in a full pool: %v", err)
+		}
+	}
+	check(t, x)
+}
+
+// longFull fills the pool with long values of two sizes, and deletes a quarter of them. Then more is written than there is room for: writes wait for the
+// memory that others have given up.
+func (r *runner) longFull(t *testing.T) {
+	random := seeded(t)
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Servers: 1, Chunks: 8, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	x := r.open(t, c.Open(t), index.Options{Uint64: true, MaxValueBytes: 2000, InlineBytes: 100})
+	s := session(t, x)
+	value := func(k uint64) []byte { return bytes.Repeat(number(k), []int{40, 240}[k%2]) }
+	var there []uint64
+	for refused := 0; refused < 20; {
+		k := random.Uint64()
+		switch err := s.Insert(number(k), value(k)); {
+		case err == nil:
+			there = append(there, k)
+		case errors.Is(err, index.ErrPoolFull):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if found := check(t, x); found.Pairs != uint64(len(there)) || found.Blocks == 0 {
+		t.Fatalf("%+v, want %d pairs", found, len(there))
+	}
+	for i, k := range there {
+		if i%4 == 0 {
+			must(t, s.Delete(number(k)))
+		}
+	}
+	for range 3 {
+		for i, k := range there {
+			if i%4 != 0 {
+				if err := s.Update(number(k), value(k)); err != nil {
+					t.Fatalf("update of pair %d of %d: %v", i, len(there), err)
+				}
+			}
+		}
+	}
+	for i, k := range there {
+		if i%8 == 0 {
+			if err := s.Insert(number(k), value(k)); err != nil {
+				t.Fatalf("insert of pair %d of %d: %v", i, len(there), err)
+			}
+		}
+		if v, err := s.Lookup(number(k), nil); (err != nil || !bytes.Equal(v, value(k))) && i%8 != 4 {
+			t.Fatalf("lookup of pair %d of %d: %d bytes, %v", i, len(there), len(v), err)
 		}
 	}
 	check(t, x)

@@ -80,6 +80,47 @@ func (r *runner) spaceBack(t *testing.T) {
 	}
 }
 
+// longSpaceBack loads long values with one client, replaces half of them with another one and deletes all of them with a third: of their memory at most a
+// tenth is left, but for a chunk of each size on each server that a client keeps for what comes next.
+func (r *runner) longSpaceBack(t *testing.T) {
+	const servers, limit, sizes = 2, 30 * time.Second, 2
+	n := scale(6000)
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	o := index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 50}
+	x := r.open(t, c.Open(t), o)
+	loader, changer, deleter := session(t, x), session(t, r.open(t, c.Open(t), o)), session(t, r.open(t, c.Open(t), o))
+	key := func(i int) []byte { return number(uint64(i) * 0x9E3779B97F4A7C15) }
+	value := make([]byte, 1000)
+	for i := range n {
+		must(t, loader.Insert(key(i), value))
+	}
+	loaded := c.UsedChunks()
+	for i := range n {
+		if i%2 == 0 {
+			must(t, changer.Update(key(i), value[:990]))
+		}
+	}
+	changed := c.UsedChunks()
+	for i := range n {
+		must(t, deleter.Delete(key(i)))
+	}
+	kept := 3*servers*sizes + loaded/10
+	end := time.Now().Add(limit)
+	for c.UsedChunks() > kept && time.Now().Before(end) {
+		if _, err := changer.Lookup(key(0), nil); err != index.ErrNotFound {
+			t.Fatalf("lookup of what was deleted: %v", err)
+		}
+	}
+	left := c.UsedChunks()
+	t.Logf("%d chunks loaded, %d when half of the values were replaced, %d in the end", loaded, changed, left)
+	if left > kept {
+		t.Errorf("of %d chunks %d are left after %v, at most %d may be", loaded, left, limit, kept)
+	}
+	if found := check(t, x); found.Pairs != 0 || found.Blocks != 0 {
+		t.Errorf("what is left: %+v", found)
+	}
+}
+
 // allocations checks that point operations do not allocate.
 func (r *runner) allocations(t *testing.T) {
 	for _, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 32, MaxValueBytes: 64}, {MaxKeyBytes: 32, MaxValueBytes: 64, InlineBytes: 1}} {

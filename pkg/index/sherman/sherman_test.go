@@ -20,6 +20,12 @@ var costs = indextest.Costs{
 	Shrink:  indextest.Cost{RoundTrips: 2.2, Requests: counts(1.2, 1.1, 2.1), Bytes: 1024 + 8 + 16 + 200},
 	Insert:  indextest.Cost{RoundTrips: 2.1, Requests: counts(1.1, 2.1, 2.1), Bytes: 1024 + 24 + 16 + 100},
 	Scan100: indextest.Cost{RoundTrips: 2, Requests: counts(7, 0, 0), Bytes: 7 * 1024},
+
+	// The leaf, then the block; a write the block, entry, slot word and mark in the list that gives up the lock. While memory comes back, epochs
+	// grow, and inner nodes are read again.
+	LongLookup: indextest.Cost{RoundTrips: 2.02, Requests: counts(2.02, 0, 0), Bytes: 1024 + indextest.LongValue + 21},
+	LongUpdate: indextest.Cost{RoundTrips: 2.02, Requests: counts(1.02, 4.02, 2.02), Bytes: 1024 + indextest.LongValue + 24 + 25 + 8 + 24 + 16 + 40},
+	LongScan20: indextest.Cost{RoundTrips: 4, Requests: counts(24, 0, 0), Bytes: 4*1024 + 20*indextest.LongValue},
 }
 
 // costsWith are those without some techniques: changes of one pair take two round trips more without combination (lock, READ, WRITE, release),

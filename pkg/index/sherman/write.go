@@ -3,6 +3,7 @@ package sherman
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -36,6 +37,33 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 	if err := s.lay.checkPair(key, value); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	for {
+		err := s.writeOnce(key, value, m, what)
+		if !errors.Is(err, index.ErrPoolFull) || !s.mayWait(value) {
+			return err
+		}
+	}
+}
+
+// mayWait says, where there is no memory for a block, whether this client has given some up lately that comes back, and waits a little. The wait has no
+// part in the epochs, which else would wait for it.
+func (s *session) mayWait(value []byte) bool {
+	if len(value) <= s.lay.inline || s.ps.Overdue() != nil || s.ps.Err() != nil || !s.t.pool.Reclaiming() {
+		return false
+	}
+	s.ps.End()
+	s.t.env.Sleep(fullPause)
+	s.ps.Resume()
+	s.floor = s.t.pool.Floor()
+	s.fresh, s.gone = pointer{}, pointer{}
+	return true
+}
+
+// fullPause is how long a write that found no memory for a block waits before it looks again.
+const fullPause = 5 * time.Millisecond
+
+// writeOnce is write, but does not wait for memory.
+func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	fp := s.lay.fingerprint(key)
 	var l leaf
 	if err := s.lockLeaf(&l, key); err != nil {
