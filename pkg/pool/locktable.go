@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -13,16 +14,28 @@ const MaxHandovers = 4
 // lockTable is the local lock table (LLT) of one memory server: one entry for each lock of the slice of the global table
 // (GLT), so that sessions of one client queue here, first come first served, and only one of them asks the memory server
 // (Sherman, section 4.3).
+//
+// Mostly nobody waits. Then two bits say all there is about a lock, and those of all locks fit a processor's cache: taking and releasing it is a
+// compare-and-swap of them. Who has to wait sets the slow bit, under the shard's mutex, and from then on until the queue is empty the lock is
+// released under that mutex too. The slow bit is set only while the lock is taken.
 type lockTable struct {
-	shards    [64]env.Mutex // entry i is guarded by shards[i%64]
+	states    []atomic.Uint32 // two bits for each lock
+	shards    [64]env.Mutex   // entry i is guarded by shards[i%64]
 	locks     []localLock
 	cancelled [64]bool // by shard: nobody waits any more
 }
 
+// The bits of a lock, and how many locks share a word of states.
+const (
+	stateTaken = 1 << 0
+	stateSlow  = 1 << 1 // there may be more in locks
+	stateBits  = 2
+	stateLocks = 32 / stateBits
+)
+
 type localLock struct {
 	head, tail *waiter // who waits, in order of arrival
-	held       bool
-	handovers  uint8 // how many times in a row the holder got the global lock by handover
+	handovers  uint8   // how many times in a row the holder got the global lock by handover
 }
 
 // waiter is a session's place in a queue.
@@ -34,7 +47,7 @@ type waiter struct {
 }
 
 func newLockTable(e env.Env, n int) *lockTable {
-	t := &lockTable{locks: make([]localLock, n)}
+	t := &lockTable{states: make([]atomic.Uint32, (n+stateLocks-1)/stateLocks), locks: make([]localLock, n)}
 	for i := range t.shards {
 		t.shards[i] = e.NewMutex()
 	}
@@ -45,15 +58,52 @@ func (t *lockTable) shard(i uint32) env.Mutex { return t.shards[i%uint32(len(t.s
 
 // try takes local lock i if nobody has it.
 func (t *lockTable) try(i uint32) bool {
-	mu := t.shard(i)
-	mu.Lock()
-	defer mu.Unlock()
-	l := &t.locks[i]
-	if l.held {
-		return false
+	w, shift := t.state(i)
+	for {
+		old := w.Load()
+		if old>>shift&stateTaken != 0 {
+			return false
+		}
+		if w.CompareAndSwap(old, old|stateTaken<<shift) {
+			return true
+		}
 	}
-	l.held = true
+}
+
+// state is where the bits of lock i are.
+func (t *lockTable) state(i uint32) (w *atomic.Uint32, shift uint32) {
+	return &t.states[i/stateLocks], i % stateLocks * stateBits
+}
+
+// slow says whether there may be more about lock i than its bits.
+func (t *lockTable) slow(i uint32) bool {
+	w, shift := t.state(i)
+	return w.Load()>>shift&stateSlow != 0
+}
+
+// takeOrSlow takes lock i if nobody has it, else it sets the slow bit. Called under the shard's mutex.
+func (t *lockTable) takeOrSlow(i uint32) (taken bool) {
+	for !t.try(i) {
+		w, shift := t.state(i)
+		if old := w.Load(); old>>shift&stateTaken != 0 && w.CompareAndSwap(old, old|stateSlow<<shift) {
+			return false
+		}
+	}
 	return true
+}
+
+// giveUp clears the bits of lock i, which its holder calls. Without force it does so only if the slow bit is not set.
+func (t *lockTable) giveUp(i uint32, force bool) bool {
+	w, shift := t.state(i)
+	for {
+		old := w.Load()
+		if !force && old>>shift&stateSlow != 0 {
+			return false
+		}
+		if w.CompareAndSwap(old, old&^((stateTaken|stateSlow)<<shift)) {
+			return true
+		}
+	}
 }
 
 // acquire takes local lock i, waiting at most limit. global says that the global lock was handed over with it.
@@ -61,8 +111,7 @@ func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, o
 	mu := t.shard(i)
 	mu.Lock()
 	l := &t.locks[i]
-	if !l.held {
-		l.held = true
+	if t.takeOrSlow(i) {
 		mu.Unlock()
 		return false, true
 	}
@@ -121,6 +170,9 @@ func (l *localLock) remove(w *waiter) {
 
 // handover says whether the holder should keep the global lock for the next waiter instead of releasing it.
 func (t *lockTable) handover(i uint32) bool {
+	if !t.slow(i) {
+		return false
+	}
 	mu := t.shard(i)
 	mu.Lock()
 	defer mu.Unlock()
@@ -131,6 +183,12 @@ func (t *lockTable) handover(i uint32) bool {
 // release passes local lock i to the next waiter. global says that the global lock is still held, for handover; if there is
 // nobody left to take it, release changes nothing and returns false: release the global lock and call again.
 func (t *lockTable) release(i uint32, global bool) bool {
+	if global && !t.slow(i) {
+		return false
+	}
+	if !global && t.giveUp(i, false) {
+		return true
+	}
 	mu := t.shard(i)
 	mu.Lock()
 	defer mu.Unlock()
@@ -140,8 +198,8 @@ func (t *lockTable) release(i uint32, global bool) bool {
 		if global {
 			return false
 		}
-		l.held, l.handovers = false, 0
-		return true
+		l.handovers = 0
+		return t.giveUp(i, true)
 	}
 	l.head = w.next
 	if l.head == nil {

@@ -8,6 +8,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
+// held says whether somebody has lock i.
+func held(t *lockTable, i uint32) bool {
+	w, shift := t.state(i)
+	return w.Load()>>shift&stateTaken != 0
+}
+
 func TestLocalLocksAreFair(t *testing.T) {
 	e := env.Real()
 	table := newLockTable(e, 8)
@@ -54,7 +60,7 @@ func TestLocalLocksAreFair(t *testing.T) {
 			t.Fatalf("order of service is %v", order)
 		}
 	}
-	if table.locks[3].held || table.locks[3].handovers != 0 {
+	if held(table, 3) || table.locks[3].handovers != 0 {
 		t.Errorf("after all: %+v", table.locks[3])
 	}
 }
@@ -97,7 +103,7 @@ func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	if table.release(0, true) {
 		t.Error("handed over to nobody")
 	}
-	if !table.release(0, false) || table.locks[0].held {
+	if !table.release(0, false) || held(table, 0) {
 		t.Error("not released")
 	}
 	if _, ok := table.acquire(0, w, 0); !ok {

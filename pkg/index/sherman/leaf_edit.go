@@ -14,6 +14,13 @@ type heapMap [maxNodeBytes / unit / 64]uint64
 
 // mark sets n bits from bit at on.
 func (m *heapMap) mark(at, n int) {
+	if i, off := at/64, at%64; n < 64 {
+		mask := uint64(1)<<n - 1
+		if m[i] |= mask << off; off+n > 64 {
+			m[i+1] |= mask >> (64 - off)
+		}
+		return
+	}
 	for n > 0 {
 		i, off := at/64, at%64
 		k := min(n, 64-off)
@@ -38,30 +45,26 @@ func (m *heapMap) next(at, end int, set bool) int {
 	return end
 }
 
-// place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last entry there is mostly room; only where
-// there is none, all that is in use is noted, to find a gap.
+// place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last entry there is room until that is used up for the first
+// time; then there are gaps.
 func (l *leaf) place(m *heapMap, n int) int {
-	last := uint64(l.heap / unit)
-	for i := range l.count {
-		w := l.slot(i)
-		last = max(last, w>>12&0xfff+(w&0xfff+unit-1)/unit) // an empty slot has neither offset nor length
-	}
-	if off := int(last) * unit; off+n <= len(l.b) {
-		return off
-	}
-	return l.gap(m, n)
-}
-
-// gap is place where there is no room behind the last entry.
-func (l *leaf) gap(m *heapMap, n int) int {
-	clear(m[:(len(l.b)/unit+63)/64])
-	for i := range l.count {
-		if w := l.slot(i); slotLength(w) != 0 {
-			m.mark(slotOffset(w)/unit, (slotLength(w)+unit-1)/unit)
+	end, last := len(l.b)/unit, l.heap/unit
+	clear(m[:(end+63)/64])
+	dir := l.b[l.end:l.heap]
+	for i := 0; i < len(dir)/slotBytes; i++ {
+		w := binary.LittleEndian.Uint64(dir[slotBytes*i:])
+		if w&0xfff == 0 {
+			continue
 		}
+		first, units := int(w>>12&0xfff), (int(w&0xfff)+unit-1)/unit
+		m.mark(first, units)
+		last = max(last, first+units)
 	}
 	need := (n + unit - 1) / unit
-	for at, end := l.heap/unit, len(l.b)/unit; ; {
+	if last+need <= end {
+		return last * unit
+	}
+	for at := l.heap / unit; ; {
 		at = m.next(at, end, false)
 		if end-at < need {
 			return 0
