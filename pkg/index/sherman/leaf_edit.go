@@ -9,18 +9,11 @@ import (
 
 // Changes of a leaf's image under its lock. Nothing here posts: write.go does, from the places that these functions return.
 
-// heapMap has a bit for each unit of a leaf's bytes that is in use.
-type heapMap [maxNodeBytes / unit / 64]uint64
+// heapMap has a bit for each unit of a leaf's bytes that is in use. The last word is never used: a run may be said to reach into it.
+type heapMap [maxNodeBytes/unit/64 + 1]uint64
 
 // mark sets n bits from bit at on.
 func (m *heapMap) mark(at, n int) {
-	if i, off := at/64, at%64; n < 64 {
-		mask := uint64(1)<<n - 1
-		if m[i] |= mask << off; off+n > 64 {
-			m[i+1] |= mask >> (64 - off)
-		}
-		return
-	}
 	for n > 0 {
 		i, off := at/64, at%64
 		k := min(n, 64-off)
@@ -57,7 +50,13 @@ func (l *leaf) place(m *heapMap, n int) int {
 			continue
 		}
 		first, units := int(w>>12&0xfff), (int(w&0xfff)+unit-1)/unit
-		m.mark(first, units)
+		if units < 64 { // mark, where it pays
+			j, off, mask := first>>6, first&63, uint64(1)<<(units&63)-1
+			m[j] |= mask << off
+			m[j+1] |= mask >> 1 >> (63 - off)
+		} else {
+			m.mark(first, units)
+		}
 		last = max(last, first+units)
 	}
 	need := (n + unit - 1) / unit
