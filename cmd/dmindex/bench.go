@@ -20,6 +20,7 @@ type benchFlags struct {
 	designs, transports, workloads []string
 	clients                        []int
 	records                        uint64
+	bulkLoad                       bool
 	ops, warmup, value             int
 	servers, distribution, scan    string
 	key                            keyFlag
@@ -61,6 +62,7 @@ func benchCommand() *cobra.Command {
 	flags.StringSliceVar(&f.workloads, "workload", []string{"C"}, "workloads: YCSB's A to F and LOAD, Sherman's write-only, write-intensive, read-intensive, range-only, range-write")
 	flags.IntSliceVar(&f.clients, "clients", []int{4}, "sessions, of all compute servers together; several numbers make a curve")
 	flags.Uint64Var(&f.records, "records", 100_000, "items that are loaded before")
+	flags.BoolVar(&f.bulkLoad, "bulk-load", false, "load them sorted and all at once, into nodes that are 80 % full, as in Sherman's paper; else with inserts in random order")
 	flags.IntVar(&f.ops, "ops", 100_000, "operations that are measured")
 	flags.IntVar(&f.warmup, "warmup", -1, "operations before those; -1 = a fifth of them")
 	flags.StringVar(&f.servers, "servers", "2x2", "memory servers x compute servers")
@@ -81,7 +83,7 @@ func benchCommand() *cobra.Command {
 // base is what all runs have in common.
 func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
 	base = bench.Run{
-		Records: f.records, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
+		Records: f.records, BulkLoad: f.bulkLoad, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
 		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), Seed: f.seed, Progress: progress,
 	}
 	if f.warmup == -1 {

@@ -18,7 +18,7 @@ import (
 func localCommand() *cobra.Command {
 	c := local.Config{Version: version.String()}
 	memory := sizeFlag(1 << 30)
-	key := keyFlag{config.KeyBytes, 512}
+	key := keyFlag{config.KeyBytes, 256}
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:     "local",

@@ -155,7 +155,7 @@ func (b *bencher) memoryOf(n uint64) (float64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("structure: %w", err)
 		}
-		return float64(found.NodeBytes) / float64(n), nil
+		return float64(found.NodeBytes+found.BlockBytes) / float64(n), nil
 	}
 	chunks, err := b.cluster.chunks()
 	return float64(chunks*chunkBytes) / float64(n), err

@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,44 @@ func (p *phase) throughput() float64 {
 
 // load is the phase that inserts all records.
 func (b *bencher) load() error {
+	if b.run.BulkLoad {
+		return b.bulkLoad()
+	}
 	return (&phase{b: b, name: "load", length: b.run.Records}).run()
+}
+
+// bulkLoad loads all records at once. The keys of items compare as their scrambled numbers do.
+func (b *bencher) bulkLoad() (err error) {
+	r := b.run
+	scrambled := make([]uint64, r.Records)
+	for i := range scrambled {
+		scrambled[i] = scramble(b.stream.record(uint64(i)))
+	}
+	slices.Sort(scrambled)
+	began := b.cluster.now()
+	report := newProgress(r.Progress, fmt.Sprintf("%s %s: bulk load", r.Design, r.Workload.Name), r.Transport == "sim", began, r.Records)
+	var key, value []byte
+	g := env.NewWaitGroup(b.cluster.env(0))
+	g.Go("bulk load", func() {
+		err = b.members[0].BulkLoad(func(yield func(key, value []byte) bool) error {
+			for i, x := range scrambled {
+				item := unscramble(x)
+				key, value = b.keys.append(key[:0], item), appendValue(value[:0], r.ValueBytes, item, 0)
+				if !yield(key, value) {
+					break
+				}
+				if i&progressMask == 0 {
+					report.at(b.cluster.now(), uint64(i))
+				}
+			}
+			return b.ctx.Err()
+		}, r.Clients)
+	})
+	g.Wait(env.Forever)
+	if err == nil {
+		report.line(b.cluster.now(), r.Records)
+	}
+	return err
 }
 
 // part is a phase that does the operations of the stream from one place up to another.

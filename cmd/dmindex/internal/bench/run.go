@@ -31,6 +31,8 @@ type Run struct {
 	Warmup  int    // operations before those
 	Clients int    // sessions, of all compute servers together
 
+	BulkLoad bool // the records come by one bulk load, which makes nodes 80 % full; else by inserts of all clients
+
 	MemoryServers, ComputeServers int
 
 	Uint64     bool // keys; else byte strings of KeyBytes

@@ -55,6 +55,24 @@ func TestEveryTransport(t *testing.T) {
 	}
 }
 
+// TestBulkLoad: records that were bulk loaded are there, in fewer nodes; long values too, and in text keys.
+func TestBulkLoad(t *testing.T) {
+	for _, transport := range []string{"sim", "shm"} {
+		for _, w := range []string{"A", "F", "write-only"} {
+			r := smallRun(t, w, transport)
+			inserted := do(t, r)
+			r = smallRun(t, w, transport)
+			r.BulkLoad = true
+			if res := do(t, r); w != "write-only" && res.ItemBytes >= inserted.ItemBytes {
+				t.Errorf("%s over %s: %.1f bytes for each item that was bulk loaded, %.1f for those that were inserted", w, transport, res.ItemBytes, inserted.ItemBytes)
+			}
+			r = smallRun(t, w, transport)
+			r.BulkLoad, r.Uint64, r.KeyBytes, r.ValueBytes = true, false, 40, 500
+			do(t, r)
+		}
+	}
+}
+
 // TestSimulatedRunsReplay: a simulated run is a function of its seed.
 func TestSimulatedRunsReplay(t *testing.T) {
 	a, b := do(t, smallRun(t, "A", "sim")), do(t, smallRun(t, "A", "sim"))

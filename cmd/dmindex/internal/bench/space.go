@@ -16,6 +16,9 @@ func (r *Run) memoryNeeded() uint64 {
 		}
 	}
 	nodes := 2*entry*items + entry*items/4
+	if r.ValueBytes > 256 { // blocks of long values: what was replaced in the last second or so
+		nodes += entry * min(uint64(r.Ops+r.Warmup), 200_000)
+	}
 	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + chunkBytes*uint64(2*r.ComputeServers+2) + 16<<20
 }
 
@@ -23,7 +26,7 @@ func (r *Run) memoryNeeded() uint64 {
 func (r *Run) hostNeeded() uint64 {
 	perClient := uint64(2 * 4 * buckets)
 	lockTables := uint64(r.MemoryServers*r.ComputeServers) * tableLocks * 24
-	return lockTables + r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*20 + r.Records*9 + perClient*uint64(r.Clients)
+	return lockTables + r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*20 + r.Records*17 + perClient*uint64(r.Clients)
 }
 
 // checkMemory refuses runs that do not fit this machine.
