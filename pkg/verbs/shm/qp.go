@@ -47,6 +47,9 @@ func (q *qp) Start(list []verbs.Request) error {
 			q.leave()
 			return q.outOfRange(list, i)
 		}
+		if i > 0 {
+			q.space.Expect(&list[i])
+		}
 	}
 	pending := false
 	var old uint64

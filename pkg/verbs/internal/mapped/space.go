@@ -73,6 +73,14 @@ func (s *Space) Apply(r *verbs.Request, pending bool) (old uint64, nowPending bo
 	return old, weakOrder
 }
 
+// Expect says that r will be applied soon, behind others: a READ's first lines are asked for, so that their misses overlap with those of the others. No
+// request is performed by that, nor moved before another one. r must be InRange.
+func (s *Space) Expect(r *verbs.Request) {
+	if r.Op == verbs.Read {
+		prefetch(unsafe.Add(s.regions[r.Region].base, uintptr(r.Remote)))
+	}
+}
+
 // CompareSwap is Apply of a CompareSwap before which nothing is pending, short enough to be part of its caller.
 func (s *Space) CompareSwap(r *verbs.Request) (old uint64, pending bool) {
 	return compareSwap((*uint64)(unsafe.Add(s.regions[r.Region].base, uintptr(r.Remote))), r.Compare, r.Swap), weakOrder

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package mapped
+
+import "unsafe"
+
+func prefetch(unsafe.Pointer) {}
