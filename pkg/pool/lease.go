@@ -21,21 +21,21 @@ func leaseShare(lease time.Duration) time.Duration { return lease - lease/8 }
 type lease struct {
 	until atomic.Int64  // on the clock of env; env.Forever if the server has no leases
 	every time.Duration // between renewals, if it was set; else it follows the lease
-	usual time.Duration
+	usual atomic.Int64  // the same, as the lease has it; reclamation reads it, too
 }
 
 func (l *lease) renew(asked, length time.Duration) {
 	l.until.Store(int64(asked + leaseShare(length)))
-	l.usual = length / 4
+	l.usual.Store(int64(length / 4))
 }
 
 // between is how long renewals are apart.
 func (l *lease) between() time.Duration {
-	switch {
-	case l.every > 0:
+	if l.every > 0 {
 		return l.every
-	case l.usual > 0:
-		return l.usual
+	}
+	if usual := l.usual.Load(); usual > 0 {
+		return time.Duration(usual)
 	}
 	return idleRenewal
 }
