@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 )
@@ -32,13 +33,17 @@ type allocator struct {
 // class is what there is of one node size.
 type class struct {
 	size   int
-	chunk  []span   // by dense server number: what is left of the open chunk
-	chunks []*chunk // all of this client's, sorted
-	free   [][]Addr // by dense server number: nodes that can be used again, the last one first
+	chunk  []span          // by dense server number: what is left of the open chunk
+	chunks []*chunk        // all of this client's, sorted
+	full   []time.Duration // by dense server number: until when it is not asked for a chunk as long as another server has room
+	free   [][]Addr        // by dense server number: nodes that can be used again, the last one first
 	limbo  []retired
 
 	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
 }
+
+// fullFor is how long a server that is full is left alone.
+const fullFor = 100 * time.Millisecond
 
 // span is a run of bytes on one server.
 type span struct{ next, end uint64 }
@@ -75,14 +80,29 @@ func (p *Pool) allocate(size int, near Addr, rewritten bool) (Addr, error) {
 			}
 		}
 	}
-	for i := range p.servers {
-		s := (first + i) % len(p.servers)
-		if len(c.free[s]) > 0 {
-			return a.takeFree(c, s), nil
+	if len(c.free[first]) > 0 {
+		return a.takeFree(c, first), nil
+	}
+	now := p.env.Now()
+	for _, patient := range []bool{false, true} { // first without servers that said lately that they are full: it takes calls to hear it again
+		passed := false
+		for i := range p.servers {
+			s := (first + i) % len(p.servers)
+			if len(c.free[s]) > 0 {
+				return a.takeFree(c, s), nil
+			}
+			if !patient && now < c.full[s] && c.chunk[s].end-c.chunk[s].next < uint64(c.size) {
+				passed = true
+				continue
+			}
+			addr, err := a.cut(c, s)
+			if !errors.Is(err, ErrPoolFull) {
+				return addr, err
+			}
+			c.full[s] = now + fullFor
 		}
-		addr, err := a.cut(c, s)
-		if !errors.Is(err, ErrPoolFull) {
-			return addr, err
+		if !passed {
+			break
 		}
 	}
 	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", size, len(p.servers), ErrPoolFull)
@@ -95,7 +115,7 @@ func (a *allocator) class(size int) *class {
 		}
 	}
 	n := len(a.pool.servers)
-	a.open = append(a.open, class{size: size, chunk: make([]span, n), free: make([][]Addr, n)})
+	a.open = append(a.open, class{size: size, chunk: make([]span, n), full: make([]time.Duration, n), free: make([][]Addr, n)})
 	return &a.open[len(a.open)-1]
 }
 
