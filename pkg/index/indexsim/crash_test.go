@@ -238,8 +238,9 @@ func TestCrashAtEveryStep(t *testing.T) {
 	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds, 0) })
 	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds, 0) })
 	if !testing.Short() {
-		t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, seeds, 15) })
-		t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, seeds, 15) })
+		few := []uint64{0, 1, withoutSwitches}
+		t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, few, 15) })
+		t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, few, 15) })
 	}
 }
 
