@@ -19,19 +19,21 @@ import (
 //
 //	incarnation, chunk bytes, chunks, slots, locks, draining, lease in milliseconds
 //	each slot: state; unless free: first lock, locks;
-//	    if held: identity, quota, last client, n, n runs of clients, generation, map
+//	    if held: identity, quota, last client, n, n runs of clients, generation, map, last epoch, n, n holdings
 //	a run of clients, whose ids follow each other and which are alike: ids skipped before it, length, state; if live: name
+//	a holding: start, end, client, epoch, log, n, n inherited logs: start, end, client, epoch, log
 //	runs of chunks that are alike, until all are told: length, owner; if owned: client, bytes of a node
 //
-// Version 2 has no bytes of a node; it is read as if they had not been said (0), so that a server can be replaced in place.
+// So that a server can be replaced in place, older versions are read: version 3 has no holdings, nor version 2, which has no bytes of a node
+// either (read as not said, 0).
 const (
 	magic      = "dmLedger"
-	version    = 3
+	version    = 4
 	oldest     = 2 // that is read
 	headerSize = 20
 )
 
-// Version is the format version that Append writes. Decode reads it and the one before.
+// Version is the format version that Append writes. Decode reads it and the two before.
 const Version = version
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -98,7 +100,23 @@ func (p *place) append(dst []byte) []byte {
 	dst = u(u(dst, p.quota), uint64(p.lastClient))
 	dst = p.appendClients(dst)
 	dst = u(dst, p.generation)
-	return append(u(dst, uint64(len(p.partition))), p.partition...)
+	dst = append(u(dst, uint64(len(p.partition))), p.partition...)
+	return appendHoldings(u(dst, p.epoch), p.holdings)
+}
+
+func appendHoldings(dst []byte, all []Holding) []byte {
+	u := binary.AppendUvarint
+	b := func(dst, b []byte) []byte { return append(u(dst, uint64(len(b))), b...) }
+	dst = u(dst, uint64(len(all)))
+	for i := range all {
+		h := &all[i]
+		dst = b(u(u(b(b(dst, h.Start), h.End), uint64(h.Client)), h.Epoch), h.Log)
+		dst = u(dst, uint64(len(h.Inherits)))
+		for _, in := range h.Inherits {
+			dst = b(u(u(b(b(dst, in.Start), in.End), uint64(in.Client)), in.Epoch), in.Log)
+		}
+	}
+	return dst
 }
 
 // Decode reads what Append wrote; the ledger keeps nothing of b. Errors: ErrVersion, ErrDamaged.
@@ -225,4 +243,32 @@ func (r *reader) place(p *place) {
 	r.clients(p)
 	p.generation = r.upTo(anyUint64, "generation")
 	p.partition = r.bytes(MaxMap, "map")
+	if r.version > 3 {
+		p.epoch = r.upTo(anyUint64, "last epoch")
+		r.holdings(p)
+	}
+}
+
+func (r *reader) holdings(p *place) {
+	for range r.upTo(MaxHoldings, "number of holdings") {
+		var h Holding
+		h.Start, h.End, h.Client, h.Epoch, h.Log = r.part("holding")
+		for range r.upTo(MaxInherits, "number of inherited logs") {
+			var in Inherited
+			in.Start, in.End, in.Client, in.Epoch, in.Log = r.part("inherited log")
+			h.Inherits = append(h.Inherits, in)
+		}
+		if r.failed != "" {
+			return
+		}
+		p.holdings = append(p.holdings, h)
+	}
+}
+
+// part reads what holdings and inherited logs have in common.
+func (r *reader) part(what string) (start, end []byte, client uint16, epoch uint64, log []byte) {
+	start, end = r.bytes(MaxHoldingKey, what), r.bytes(MaxHoldingKey, what)
+	client = uint16(r.upTo(1<<16-1, what))
+	epoch = r.upTo(anyUint64, what)
+	return start, end, client, epoch, r.bytes(MaxLog, what)
 }

@@ -10,9 +10,27 @@ import (
 )
 
 // sample is a ledger with something of everything.
-func sample(t testing.TB) *Ledger { return sampleOf(t, 1024) }
+func sample(t testing.TB) *Ledger {
+	t.Helper()
+	l := sampleOf(t, 1024)
+	acquire := func(client uint16, start, end string, want int) {
+		t.Helper()
+		c := Claim{Client: client, Generation: 3, Start: []byte(start), End: []byte(end), Log: []byte{byte(client)}, Fenced: []uint16{2, 3}}
+		own, _, _, err := l.Acquire("here/2", c, func(uint16) bool { return true })
+		if err != nil || len(own) != want {
+			t.Fatalf("client %d holds %v, %v", client, own, err)
+		}
+	}
+	acquire(2, "", "k", 1)
+	acquire(3, "m", "", 1)
+	l.Fence("here/2", 2)
+	l.Finished("here/2", 2)
+	acquire(300, "g", "z", 1)
+	l.Fence("here/2", 3)
+	return l
+}
 
-// sampleOf is sample with chunks for nodes of so many bytes.
+// sampleOf is a ledger without holdings, with chunks for nodes of so many bytes.
 func sampleOf(t testing.TB, node uint32) *Ledger {
 	t.Helper()
 	l, err := New(Shape{Incarnation: 0xfeed, ChunkBytes: 8 << 20, Chunks: 20, Slots: 8, Locks: 1024})
@@ -94,7 +112,7 @@ func TestCrashPoints(t *testing.T) {
 func TestOtherVersion(t *testing.T) {
 	b := sample(t).Append(nil)
 	binary.LittleEndian.PutUint32(b[8:], 9)
-	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 3") {
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 4") {
 		t.Errorf("error %v does not name both versions", err)
 	}
 }
@@ -117,6 +135,23 @@ func TestVersion2(t *testing.T) {
 	b[8] = 1
 	if _, err := Decode(b); !errors.Is(err, ErrVersion) {
 		t.Errorf("version 1: %v", err)
+	}
+}
+
+// TestVersion3 reads what a program wrote that knew no holdings.
+func TestVersion3(t *testing.T) {
+	const stored = "646d4c6564676572030000005e0000004554bd00edfd03808080041408800801904e02004001407806686572652f3209040501010100020003" +
+		"74776f000102a702010000d1fd03010103036d617001b801080574686572650100000000000000000001410202078008014102020780080e00"
+	b, err := hex.DecodeString(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.Append(nil), sampleOf(t, 1024).Append(nil); string(got) != string(want) {
+		t.Errorf("read as %x, want %x", got, want)
 	}
 }
 

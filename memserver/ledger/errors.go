@@ -15,10 +15,12 @@ var (
 	ErrUnknownClient = errors.New("client is not known to this memory server")
 	// ErrFenced is returned when the client was ended for good.
 	ErrFenced = errors.New("client is fenced")
-	// ErrNotOwned is returned when a chunk is not the index's, or not the client's.
-	ErrNotOwned = errors.New("chunk is not owned by who asks")
+	// ErrNotOwned is returned when a chunk is not the index's, or a chunk or keys are not the client's.
+	ErrNotOwned = errors.New("not owned by who asks")
 	// ErrStale is returned when the partition map has another generation than the caller expected.
 	ErrStale = errors.New("stale generation")
+	// ErrOtherMap is returned when keys are claimed by another partition map than the one that is there.
+	ErrOtherMap = errors.New("claimed by another partition map")
 	// ErrDraining is returned when the server hands out nothing more.
 	ErrDraining = errors.New("memory server is draining")
 	// ErrInvalid is returned when the arguments can never be right.

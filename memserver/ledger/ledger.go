@@ -1,6 +1,6 @@
 // Package ledger keeps the accounts of a memory server: which indexes were admitted, with which quota, superblock slot and
-// slice of the lock table, who owns each chunk, which clients are known and which of them are fenced, and the partition map of
-// each index.
+// slice of the lock table, who owns each chunk, which clients are known and which of them are fenced, the partition map of each index
+// and which of its clients holds which range of keys.
 //
 // It is a pure state machine: no I/O, no time, no goroutines. A [Ledger] belongs to one goroutine at a time; its owner stores
 // [Ledger.Append] before it answers anybody, and goes back to the stored bytes by [Decode] when it could not store them.
@@ -14,6 +14,8 @@
 //   - A client id is never 0, never NoClient, and never handed out while the index still knows it: fenced ones are known for ever.
 //   - Who is fenced stays fenced: no call of the ledger makes a client live again.
 //   - A chunk goes from one client to another only by Adopt, once the fence of the first is complete, and keeps its size of nodes.
+//   - A key has one holder at most. It goes from one to another only by Release, or once the fence of the first is complete; then with the
+//     name of the log of the first, which stays until Settle. Each grant has an epoch above all before it.
 package ledger
 
 import (
@@ -90,10 +92,12 @@ type place struct {
 	identity   string // held, as all below
 	quota      uint64
 	used       uint64
-	clients    []client // sorted by id; see clients.go
-	lastClient uint16   // the id that was handed out last
-	generation uint64   // of the map; 0 = there is none
-	partition  []byte   // the map
+	clients    []client  // sorted by id; see clients.go
+	lastClient uint16    // the id that was handed out last
+	generation uint64    // of the map; 0 = there is none
+	partition  []byte    // the map
+	holdings   []Holding // in the order of keys; see holdings.go
+	epoch      uint64    // of the last grant
 }
 
 type placeState uint8

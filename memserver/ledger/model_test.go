@@ -29,6 +29,7 @@ type modelIndex struct {
 	last         uint16
 	generation   uint64
 	bytes        string
+	holdings     modelHoldings
 }
 
 type modelChunk struct {
@@ -445,6 +446,7 @@ func (x *machine) Check(t *rapid.T) {
 			t.Fatalf("map of %q", view.Identity)
 		}
 		x.checkClients(t, view.Identity, i)
+		x.checkHoldings(t, view.Identity, &i.holdings)
 		used += view.Used
 		locks += view.Locks
 	}

@@ -208,5 +208,8 @@ func (l *Ledger) checkPlace(i int, owned uint64) error {
 	case len(p.partition) > MaxMap || p.generation == 0 && len(p.partition) > 0:
 		return fmt.Errorf("map of %d bytes and generation %d", len(p.partition), p.generation)
 	}
-	return p.checkClients()
+	if err := p.checkClients(); err != nil {
+		return err
+	}
+	return p.checkHoldings()
 }

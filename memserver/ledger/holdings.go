@@ -1,0 +1,375 @@
+package ledger
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// Limits of the holdings of one index. They are stored with every change of the ledger.
+const (
+	MaxHoldings     = 1024
+	MaxInherits     = 64      // logs that one holding has to replay
+	MaxLog          = 64      // bytes of the name of a log
+	MaxHoldingKey   = 1024    // bytes of a start or end
+	MaxHoldingBytes = 1 << 20 // of all of them, stored
+)
+
+// Holding is a range of keys that one client has for itself: nobody else may serve a key of it, nor change what belongs to it.
+type Holding struct {
+	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
+	Client     uint16
+	Epoch      uint64 // of the grant that it is, or that it is what is left of; above all epochs that its keys had before
+	Log        []byte // names the client's redo log; opaque
+	Inherits   []Inherited
+}
+
+// Inherited is a log that the holder has to replay for the keys from Start up to End: its client ended, and the log may have changes of
+// these keys that are nowhere else.
+type Inherited struct {
+	Start, End []byte
+	Client     uint16
+	Epoch      uint64
+	Log        []byte
+}
+
+// Obstacle is why a part of a range is not granted yet.
+type Obstacle uint8
+
+// The obstacles, in the order in which they go away.
+const (
+	Held      Obstacle = iota // a client holds it that lives
+	Fencing                   // its holder is fenced, but not proven quiet here
+	Leased                    // its holder may still believe in its lease
+	Elsewhere                 // the caller did not say that the holder is fenced at all other servers
+)
+
+// Blocked is a part of a range that is not granted yet, and who holds it.
+type Blocked struct {
+	Start, End []byte
+	Client     uint16
+	Why        Obstacle
+}
+
+// Claim is the wish of a client to hold the keys from Start up to End.
+type Claim struct {
+	Client     uint16
+	Generation uint64 // of the partition map that gives it these keys
+	Start, End []byte
+	Log        []byte   // of the client
+	Fenced     []uint16 // clients whose fence is complete at every other memory server of the index, as the caller knows
+}
+
+// Acquire gives a client what it claims as far as nobody stands in the way: keys that nobody holds, and keys of orphans. An orphan is a
+// client whose fence is complete here and, as the caller says, everywhere, and of which outlasted says that its lease is over. The
+// caller inherits its log, and the logs that it had inherited and not settled. What the caller holds already stays as it is, so a repeated
+// call answers the same.
+//
+// own is all that the client then holds of the range, blocked all that it does not. news says whether the ledger changed.
+//
+// Errors, which change nothing: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrOtherMap, ErrInvalid, ErrExhausted (too many holdings, or
+// logs to replay).
+func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint16) bool) (own []Holding, blocked []Blocked, news bool, err error) {
+	p, err := l.holder(identity, c.Client, c.Start, c.End)
+	switch {
+	case err != nil:
+		return nil, nil, false, err
+	case len(c.Log) > MaxLog:
+		return nil, nil, false, fmt.Errorf("%w: name of a log of %d bytes; at most %d are possible", ErrInvalid, len(c.Log), MaxLog)
+	case p.generation != c.Generation:
+		return nil, nil, false, fmt.Errorf("%w: client %d claims keys %s of index %s by the map of generation %d, the map has generation %d",
+			ErrOtherMap, c.Client, interval(c.Start, c.End), identity, c.Generation, p.generation)
+	}
+	below, inside, above := carve(p.holdings, c.Start, c.End)
+	g := granting{claim: &c, epoch: p.epoch}
+	for _, piece := range filled(inside, c.Start, c.End) {
+		switch why, is := p.obstacle(piece.Client, &c, outlasted); {
+		case piece.Client == c.Client:
+			g.keep(piece)
+		case is:
+			g.keep(piece)
+			blocked = append(blocked, Blocked{piece.Start, piece.End, piece.Client, why})
+		default:
+			g.grant(piece)
+		}
+	}
+	for _, h := range g.pieces {
+		if h.Client == c.Client {
+			own = append(own, h)
+		}
+		if len(h.Inherits) > MaxInherits {
+			return nil, nil, false, fmt.Errorf("%w: keys %s of index %s have %d logs to be replayed, at most %d are possible: their owners died one after the other before they could",
+				ErrExhausted, interval(h.Start, h.End), identity, len(h.Inherits), MaxInherits)
+		}
+	}
+	if g.epoch == p.epoch {
+		return own, blocked, false, nil
+	}
+	if err := p.hold(slices.Concat(below, g.pieces, above)); err != nil {
+		return nil, nil, false, fmt.Errorf("index %s: %w", identity, err)
+	}
+	p.epoch = g.epoch
+	return own, blocked, true, nil
+}
+
+// granting builds what a range is after a claim.
+type granting struct {
+	claim  *Claim
+	epoch  uint64 // of the last grant
+	pieces []Holding
+	open   bool // the last piece is a grant of this call, to which more can be added
+}
+
+func (g *granting) keep(h Holding) { g.pieces, g.open = append(g.pieces, h), false }
+
+// grant makes a piece the claimant's. Pieces that follow each other become one holding, unless it would inherit too much.
+func (g *granting) grant(piece Holding) {
+	logs := piece.Inherits
+	if piece.Client != 0 {
+		logs = append(slices.Clone(logs), Inherited{piece.Start, piece.End, piece.Client, piece.Epoch, piece.Log})
+	}
+	if last := len(g.pieces) - 1; g.open && len(g.pieces[last].Inherits)+len(logs) <= MaxInherits {
+		h := &g.pieces[last]
+		h.End, h.Inherits = piece.End, append(h.Inherits, logs...)
+		return
+	}
+	g.epoch++
+	g.pieces = append(g.pieces, Holding{Start: piece.Start, End: piece.End, Client: g.claim.Client, Epoch: g.epoch, Log: g.claim.Log, Inherits: logs})
+	g.open = true
+}
+
+// obstacle says why keys of a client cannot be granted to a claimant yet, if they cannot; client 0 is nobody.
+func (p *place) obstacle(client uint16, c *Claim, outlasted func(client uint16) bool) (why Obstacle, is bool) {
+	if client == 0 {
+		return 0, false
+	}
+	at, known := p.search(client)
+	switch {
+	case !known || p.clients[at].state == clientLive:
+		return Held, true
+	case p.clients[at].state == clientFencing:
+		return Fencing, true
+	case !outlasted(client):
+		return Leased, true
+	case !slices.Contains(c.Fenced, client):
+		return Elsewhere, true
+	}
+	return 0, false
+}
+
+// Settle says that the holder of a grant has replayed, for the keys from start up to end, what it inherited. It is done for the parts
+// that are of that epoch. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrInvalid; ErrNotOwned: not all of these keys are the
+// client's, under this epoch.
+func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch uint64) (news bool, err error) {
+	p, err := l.holder(identity, client, start, end)
+	if err != nil {
+		return false, err
+	}
+	below, inside, above := carve(p.holdings, start, end)
+	for _, h := range filled(inside, start, end) {
+		if h.Client != client || h.Epoch != epoch {
+			return false, fmt.Errorf("%w: keys %s, index %s, client %d, epoch %d", ErrNotOwned, interval(h.Start, h.End), identity, client, epoch)
+		}
+		news = news || len(h.Inherits) > 0
+	}
+	if !news {
+		return false, nil
+	}
+	for i := range inside {
+		inside[i].Inherits = nil
+	}
+	return true, p.hold(slices.Concat(below, inside, above))
+}
+
+// Release takes the keys from start up to end back from a client, as far as it holds them: all that it changed of them is written back.
+// Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrInvalid; ErrInUse: it has logs of theirs to replay.
+func (l *Ledger) Release(identity string, client uint16, start, end []byte) (news bool, err error) {
+	p, err := l.holder(identity, client, start, end)
+	if err != nil {
+		return false, err
+	}
+	below, inside, above := carve(p.holdings, start, end)
+	kept := inside[:0]
+	for _, h := range inside {
+		switch {
+		case h.Client != client:
+			kept = append(kept, h)
+			continue
+		case len(h.Inherits) > 0:
+			return false, fmt.Errorf("%w: client %d has not replayed the logs that it inherited with keys %s of index %s",
+				ErrInUse, client, interval(h.Start, h.End), identity)
+		}
+		news = true
+	}
+	if !news {
+		return false, nil
+	}
+	return true, p.hold(slices.Concat(below, kept, above))
+}
+
+// Holdings are those of an index, in the order of keys. The caller must not change them.
+func (l *Ledger) Holdings(identity string) ([]Holding, error) {
+	p, _ := l.find(identity)
+	if p == nil {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	return p.holdings, nil
+}
+
+// Holds says whether a client holds anything.
+func (l *Ledger) Holds(identity string, client uint16) bool {
+	p, _ := l.find(identity)
+	return p != nil && slices.ContainsFunc(p.holdings, func(h Holding) bool { return h.Client == client })
+}
+
+// holder is the place of an index, if a client may hold keys from start up to end.
+func (l *Ledger) holder(identity string, client uint16, start, end []byte) (*place, error) {
+	if err := l.Live(identity, client); err != nil {
+		return nil, err
+	}
+	if !isRange(start, end) {
+		return nil, fmt.Errorf("%w: keys %s are no range whose ends have at most %d bytes", ErrInvalid, interval(start, end), MaxHoldingKey)
+	}
+	p, _ := l.find(identity)
+	return p, nil
+}
+
+// hold makes all the holdings, unless they are too many; then nothing is changed.
+func (p *place) hold(all []Holding) error {
+	all = joined(all)
+	if len(all) > MaxHoldings {
+		return fmt.Errorf("%w: there would be %d holdings, at most %d are possible: use fewer ranges", ErrExhausted, len(all), MaxHoldings)
+	}
+	if n := len(appendHoldings(nil, all)); n > MaxHoldingBytes {
+		return fmt.Errorf("%w: the holdings would take %d bytes, at most %d are possible: use fewer ranges, or shorter keys", ErrExhausted, n, MaxHoldingBytes)
+	}
+	p.holdings = all
+	return nil
+}
+
+// joined puts neighbours together that are parts of one grant and differ in nothing.
+func joined(all []Holding) (out []Holding) {
+	for _, h := range all {
+		if n := len(out) - 1; n >= 0 {
+			o := &out[n]
+			if o.Client == h.Client && o.Epoch == h.Epoch && len(o.Inherits)+len(h.Inherits) == 0 && len(o.End) > 0 && bytes.Equal(o.End, h.Start) {
+				o.End = h.End
+				continue
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// carve cuts holdings at both ends of a range, into those below it, in it and above it. What it gives can be changed: the inherited logs of what was cut are
+// clipped copies.
+func carve(all []Holding, start, end []byte) (below, inside, above []Holding) {
+	for _, h := range all {
+		if part, ok := h.clip(nil, start); ok && len(start) > 0 {
+			below = append(below, part)
+		}
+		if part, ok := h.clip(start, end); ok {
+			inside = append(inside, part)
+		}
+		if part, ok := h.clip(end, nil); ok && len(end) > 0 {
+			above = append(above, part)
+		}
+	}
+	return below, inside, above
+}
+
+// filled are the pieces of a range: the holdings in it, and where nobody holds anything, holdings of client 0.
+func filled(inside []Holding, start, end []byte) (pieces []Holding) {
+	at := start
+	for _, h := range inside {
+		if !bytes.Equal(at, h.Start) {
+			pieces = append(pieces, Holding{Start: at, End: h.Start})
+		}
+		pieces = append(pieces, h)
+		if at = h.End; len(at) == 0 {
+			return pieces
+		}
+	}
+	if len(end) == 0 || bytes.Compare(at, end) < 0 {
+		pieces = append(pieces, Holding{Start: at, End: end})
+	}
+	return pieces
+}
+
+// clip is the part of a holding within a range, if there is one.
+func (h Holding) clip(start, end []byte) (Holding, bool) {
+	var ok bool
+	if h.Start, h.End, ok = overlap(h.Start, h.End, start, end); !ok {
+		return h, false
+	}
+	var logs []Inherited
+	for _, i := range h.Inherits {
+		if i.Start, i.End, ok = overlap(i.Start, i.End, start, end); ok {
+			logs = append(logs, i)
+		}
+	}
+	h.Inherits = logs
+	return h, true
+}
+
+// overlap is what two ranges have in common.
+func overlap(aStart, aEnd, bStart, bEnd []byte) (start, end []byte, ok bool) {
+	start, end = aStart, aEnd
+	if bytes.Compare(bStart, start) > 0 {
+		start = bStart
+	}
+	if len(end) == 0 || len(bEnd) > 0 && bytes.Compare(bEnd, end) < 0 {
+		end = bEnd
+	}
+	return start, end, len(end) == 0 || bytes.Compare(start, end) < 0
+}
+
+func isRange(start, end []byte) bool {
+	return max(len(start), len(end)) <= MaxHoldingKey && (len(end) == 0 || bytes.Compare(start, end) < 0)
+}
+
+// interval is a range for people.
+func interval(start, end []byte) string {
+	if len(end) == 0 {
+		return fmt.Sprintf("[%q, end)", start)
+	}
+	return fmt.Sprintf("[%q, %q)", start, end)
+}
+
+// checkHoldings says which invariant is broken: holdings are sorted and do not overlap; what is of one epoch is of one client and one
+// log, and no epoch is above the counter; inherited logs lie within their holding, are older than it and of others.
+func (p *place) checkHoldings() error {
+	if len(p.holdings) > MaxHoldings || len(appendHoldings(nil, p.holdings)) > MaxHoldingBytes {
+		return fmt.Errorf("%d holdings are too many", len(p.holdings))
+	}
+	grants := map[uint64]*Holding{}
+	for i := range p.holdings {
+		h := &p.holdings[i]
+		keys := interval(h.Start, h.End)
+		if i > 0 {
+			if before := p.holdings[i-1].End; len(before) == 0 || bytes.Compare(before, h.Start) > 0 {
+				return fmt.Errorf("holding %s begins before the end of the one before it, %q", keys, before)
+			}
+		}
+		if at, known := p.search(h.Client); !known {
+			return fmt.Errorf("holding %s is of client %d, which is not known (%d)", keys, h.Client, at)
+		}
+		if !isRange(h.Start, h.End) || len(h.Log) > MaxLog || h.Epoch == 0 || h.Epoch > p.epoch || len(h.Inherits) > MaxInherits {
+			return fmt.Errorf("holding %s of epoch %d (of %d) with a log of %d bytes and %d inherited ones", keys, h.Epoch, p.epoch, len(h.Log), len(h.Inherits))
+		}
+		if o := grants[h.Epoch]; o != nil && (o.Client != h.Client || !bytes.Equal(o.Log, h.Log)) {
+			return fmt.Errorf("epoch %d is of client %d and of client %d", h.Epoch, o.Client, h.Client)
+		}
+		grants[h.Epoch] = h
+		for _, in := range h.Inherits {
+			if start, end, ok := overlap(in.Start, in.End, h.Start, h.End); !ok || !bytes.Equal(start, in.Start) || !bytes.Equal(end, in.End) || !isRange(in.Start, in.End) {
+				return fmt.Errorf("holding %s inherits keys %s", keys, interval(in.Start, in.End))
+			}
+			if in.Client == 0 || in.Client == NoClient || in.Client == h.Client || in.Epoch == 0 || in.Epoch >= h.Epoch || len(in.Log) > MaxLog {
+				return fmt.Errorf("holding %s of client %d, epoch %d, inherits from client %d, epoch %d", keys, h.Client, h.Epoch, in.Client, in.Epoch)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The model of holdings knows the key space as cells between a few boundaries: who has each, under which epoch, and which logs are to be
+// replayed for it.
+
+// cellBounds are where cells begin.
+var cellBounds = []string{"", "b", "c", "ca", "m", "x"}
+
+type cell struct {
+	client uint16
+	epoch  uint64
+	logs   []owed // to be replayed, oldest first
+	top    uint64 // the highest epoch that it ever had
+}
+
+type owed struct {
+	client uint16
+	epoch  uint64
+}
+
+type modelHoldings struct {
+	cells [6]cell
+	epoch uint64
+}
+
+func aRange(t *rapid.T) (from, to int, start, end []byte) {
+	from = rapid.IntRange(0, len(cellBounds)-1).Draw(t, "from")
+	to = rapid.IntRange(from, len(cellBounds)).Draw(t, "to")
+	if to < len(cellBounds) {
+		end = []byte(cellBounds[to])
+	}
+	if to == from && len(end) == 0 { // it would not be empty
+		to = len(cellBounds)
+	}
+	return from, to, []byte(cellBounds[from]), end
+}
+
+// aHolder is a client that may live.
+func aHolder(t *rapid.T) uint16 {
+	return rapid.SampledFrom([]uint16{1, 1, 2, 2, 3, 4, 5, 300}).Draw(t, "client")
+}
+
+func (x *machine) refusesHolder(t *rapid.T, identity string, client uint16, from, to int, err error) bool {
+	switch i := x.m.indexes[identity]; {
+	case i == nil:
+		expect(t, "unknown index", err, ErrUnknownIndex)
+	case i.clients[client].fenced:
+		expect(t, "fenced", err, ErrFenced)
+	case !knows(i, client):
+		expect(t, "unknown client", err, ErrUnknownClient)
+	case from == to:
+		expect(t, "no range", err, ErrInvalid)
+	default:
+		return false
+	}
+	return true
+}
+
+func knows(i *modelIndex, client uint16) bool { _, known := i.clients[client]; return known }
+
+func (x *machine) Acquire(t *rapid.T) {
+	identity, client := anIndex(t), aHolder(t)
+	from, to, start, end := aRange(t)
+	over := rapid.Map(rapid.IntRange(0, 3), func(n int) bool { return n > 0 }).Draw(t, "leases are over")
+	gone := rapid.SliceOfN(rapid.SampledFrom([]uint16{1, 2, 3, 4, 5, 300}), 0, 8).Draw(t, "fenced elsewhere")
+	i := x.m.indexes[identity]
+	generation := uint64(0)
+	if i != nil {
+		generation = i.generation
+	}
+	claimed := generation + uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1}).Draw(t, "ahead"))
+	own, blocked, news, err := x.l.Acquire(identity, Claim{
+		Client: client, Generation: claimed, Start: start, End: end, Log: fmt.Append(nil, client), Fenced: gone,
+	}, func(uint16) bool { return over })
+	if x.refusesHolder(t, identity, client, from, to, err) {
+		return
+	}
+	if claimed != generation {
+		expect(t, "other map", err, ErrOtherMap)
+		return
+	}
+	expect(t, "acquire", err)
+	h := &i.holdings
+	wanted := map[int]Obstacle{}
+	granted := false
+	for n := from; n < to; n++ {
+		c := &h.cells[n]
+		holder := i.clients[c.client]
+		switch {
+		case c.client == client:
+			continue
+		case c.client == 0:
+		case !holder.fenced:
+			wanted[n] = Held
+			continue
+		case holder.open:
+			wanted[n] = Fencing
+			continue
+		case !over:
+			wanted[n] = Leased
+			continue
+		case !slices.Contains(gone, c.client):
+			wanted[n] = Elsewhere
+			continue
+		}
+		granted = true
+		got := x.holding(t, identity, n)
+		if got == nil || got.Client != client || got.Epoch <= h.epoch || got.Epoch <= c.top || string(got.Log) != fmt.Sprint(client) {
+			t.Fatalf("cell %d is granted to %d as %+v, above epoch %d", n, client, got, h.epoch)
+		}
+		if c.client != 0 {
+			c.logs = append(c.logs, owed{c.client, c.epoch})
+		}
+		c.client, c.epoch, c.top = client, got.Epoch, got.Epoch
+	}
+	if news != granted {
+		t.Fatalf("something was granted: %v, and the ledger says %v", granted, news)
+	}
+	for n := range h.cells {
+		h.epoch = max(h.epoch, h.cells[n].top)
+	}
+	for n := from; n < to; n++ {
+		in := func(s, e []byte) bool { return covers(s, e, cellBounds[n]) }
+		isOwn := slices.ContainsFunc(own, func(o Holding) bool { return in(o.Start, o.End) && o.Client == client })
+		why, isBlocked := wanted[n]
+		b := slices.IndexFunc(blocked, func(b Blocked) bool { return in(b.Start, b.End) })
+		if isOwn == isBlocked || isBlocked != (b >= 0) || isBlocked && (blocked[b].Why != why || blocked[b].Client != h.cells[n].client) {
+			t.Fatalf("cell %d: own %v, blocked %v %v, in %v and %v", n, isOwn, isBlocked, why, own, blocked)
+		}
+	}
+}
+
+func covers(start, end []byte, key string) bool {
+	return string(start) <= key && (len(end) == 0 || key < string(end))
+}
+
+// holding is the one that has a cell.
+func (x *machine) holding(t *rapid.T, identity string, cell int) *Holding {
+	all, err := x.l.Holdings(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		if covers(all[i].Start, all[i].End, cellBounds[cell]) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+func (x *machine) Settle(t *rapid.T) {
+	identity, client := anIndex(t), aHolder(t)
+	from, to, start, end := aRange(t)
+	epoch := rapid.Uint64Range(0, 9).Draw(t, "epoch")
+	if i := x.m.indexes[identity]; i != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
+		client, epoch = i.holdings.cells[from].client, i.holdings.cells[from].epoch
+		for to > from+1 && i.holdings.cells[to-1].epoch != epoch {
+			to--
+			end = []byte(cellBounds[to])
+		}
+	}
+	_, err := x.l.Settle(identity, client, start, end, epoch)
+	if x.refusesHolder(t, identity, client, from, to, err) {
+		return
+	}
+	h := &x.m.indexes[identity].holdings
+	for _, c := range h.cells[from:to] {
+		if c.client != client || c.epoch != epoch {
+			expect(t, "not its own", err, ErrNotOwned)
+			return
+		}
+	}
+	expect(t, "settle", err)
+	for n := from; n < to; n++ {
+		h.cells[n].logs = nil
+	}
+}
+
+func (x *machine) Release(t *rapid.T) {
+	identity, client := anIndex(t), aHolder(t)
+	from, to, start, end := aRange(t)
+	_, err := x.l.Release(identity, client, start, end)
+	if x.refusesHolder(t, identity, client, from, to, err) {
+		return
+	}
+	h := &x.m.indexes[identity].holdings
+	for _, c := range h.cells[from:to] {
+		if c.client == client && len(c.logs) > 0 {
+			expect(t, "not settled", err, ErrInUse)
+			return
+		}
+	}
+	expect(t, "release", err)
+	for n := from; n < to; n++ {
+		if c := &h.cells[n]; c.client == client {
+			*c = cell{top: c.top}
+		}
+	}
+}
+
+// checkHoldings compares each cell.
+func (x *machine) checkHoldings(t *rapid.T, identity string, h *modelHoldings) {
+	for n, want := range h.cells {
+		got := x.holding(t, identity, n)
+		if got == nil {
+			if want.client != 0 {
+				t.Fatalf("cell %d is nobody's, want %+v", n, want)
+			}
+			continue
+		}
+		var logs []owed
+		for _, in := range got.Inherits {
+			if covers(in.Start, in.End, cellBounds[n]) {
+				logs = append(logs, owed{in.Client, in.Epoch})
+			}
+		}
+		if got.Client != want.client || got.Epoch != want.epoch || !slices.Equal(logs, want.logs) {
+			t.Fatalf("cell %d is %+v, want %+v", n, got, want)
+		}
+		if !x.l.Holds(identity, got.Client) || x.l.Holds(identity, 77) {
+			t.Fatal("Holds is wrong")
+		}
+	}
+}
+
+// TestLimitsOfHoldings: what would be too much is refused, and changes nothing.
+func TestLimitsOfHoldings(t *testing.T) {
+	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
+	l.Admit("a", 0, 0)
+	l.SwapMap("a", 0, 1, nil)
+	var last uint16
+	take := func(start, end string) error {
+		all := make([]uint16, last)
+		for n := range all {
+			all[n] = uint16(n + 1)
+		}
+		_, _, _, err := l.Acquire("a", Claim{Client: last, Generation: 1, Start: []byte(start), End: []byte(end), Fenced: all}, func(uint16) bool { return true })
+		return err
+	}
+	next := func() { last, _ = l.Register("a", "") }
+	die := func() { l.Fence("a", last); l.Finished("a", last); next() }
+	next()
+	for range MaxInherits + 1 {
+		if err := take("", "0"); err != nil {
+			t.Fatal(err)
+		}
+		die()
+	}
+	if err := take("", "0"); !errors.Is(err, ErrExhausted) {
+		t.Errorf("%d logs: %v", MaxInherits+1, err)
+	}
+	for n := 0; n < MaxHoldings-1; n++ {
+		if err := take(fmt.Sprintf("0%04d", 2*n), fmt.Sprintf("0%04d", 2*n+1)); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	before := string(l.Append(nil))
+	if err := take("1", "2"); !errors.Is(err, ErrExhausted) || string(l.Append(nil)) != before {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := l.Release("a", last, []byte("0"), []byte("1")); err != nil {
+		t.Error(err)
+	}
+	if err := take("0", "1"); err != nil {
+		t.Error(err)
+	}
+	if err := take("1", string(make([]byte, MaxHoldingKey+1))); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	if again, err := Decode(l.Append(nil)); err != nil || string(again.Append(nil)) != string(l.Append(nil)) {
+		t.Error(err)
+	}
+}
