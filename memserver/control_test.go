@@ -102,6 +102,28 @@ func TestRights(t *testing.T) {
 			}
 			return err
 		},
+		"AcquireRange": func(m rpcv1.MemoryClient) error {
+			g := must(operator.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: index}))
+			must(operator.Connect(t.Context(), &rpcv1.ConnectRequest{Index: index, Client: 1, Provider: "tcp"}))
+			_, err := m.AcquireRange(t.Context(), &rpcv1.AcquireRangeRequest{Index: index, Client: 1, Generation: g.Generation})
+			return err
+		},
+		"SettleRange": func(m rpcv1.MemoryClient) error {
+			g := must(operator.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: index}))
+			must(operator.Connect(t.Context(), &rpcv1.ConnectRequest{Index: index, Client: 1, Provider: "tcp"}))
+			got := must(operator.AcquireRange(t.Context(), &rpcv1.AcquireRangeRequest{Index: index, Client: 1, Generation: g.Generation}))
+			_, err := m.SettleRange(t.Context(), &rpcv1.SettleRangeRequest{Index: index, Client: 1, Epoch: got.Own[0].Epoch})
+			return err
+		},
+		"ReleaseRange": func(m rpcv1.MemoryClient) error {
+			must(operator.Connect(t.Context(), &rpcv1.ConnectRequest{Index: index, Client: 1, Provider: "tcp"}))
+			_, err := m.ReleaseRange(t.Context(), &rpcv1.ReleaseRangeRequest{Index: index, Client: 1})
+			return err
+		},
+		"ListHoldings": func(m rpcv1.MemoryClient) error {
+			_, err := m.ListHoldings(t.Context(), &rpcv1.ListHoldingsRequest{Index: index})
+			return err
+		},
 		"Drain": func(m rpcv1.MemoryClient) error {
 			_, err := m.Drain(t.Context(), &rpcv1.DrainRequest{})
 			return err

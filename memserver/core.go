@@ -28,6 +28,7 @@ type core struct {
 	wake     env.Event // of the lease loop
 	stopped  atomic.Bool
 	longer   time.Duration // when leases that an earlier process granted for longer are over; 0 = there are none
+	earlier  time.Duration // when all leases that an earlier process granted are over
 
 	expired atomic.Uint64 // leases that ended because nobody renewed them
 	turned  atomic.Uint64 // locks of fenced clients that say REPAIR since
@@ -78,6 +79,7 @@ func (c *core) start() error {
 		} else if err := l.SetLease(granted); err != nil {
 			return err
 		}
+		c.earlier = c.env.Now() + first
 		for _, index := range l.Indexes() {
 			clients, _ := l.Clients(index.Identity, "")
 			for _, client := range clients {

@@ -54,7 +54,7 @@ func (c *core) expire() {
 			c.accounts.fences.begin(peer, c.env.Now())
 		}
 		for _, peer := range over {
-			c.accounts.leases.drop(peer)
+			c.accounts.leases.end(peer, c.env.Now())
 		}
 	})
 	switch {

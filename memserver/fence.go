@@ -64,7 +64,7 @@ func (c *core) refuse(index string, ids []uint16) error {
 	}, func() {
 		for _, id := range fresh {
 			peer := verbs.Peer{Index: index, Client: id}
-			c.accounts.leases.drop(peer)
+			c.accounts.leases.end(peer, c.env.Now())
 			c.accounts.fences.begin(peer, c.env.Now()+firstRetry)
 		}
 	})

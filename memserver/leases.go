@@ -14,8 +14,9 @@ import (
 //
 // All methods are called under the lock of the accounts.
 type leases struct {
-	list []lease
-	at   map[verbs.Peer]int // in list
+	list  []lease
+	at    map[verbs.Peer]int           // in list
+	ended map[verbs.Peer]time.Duration // of clients that were fenced before their lease was over: when it is
 }
 
 type lease struct {
@@ -52,6 +53,25 @@ func (s *leases) over(now time.Duration, most int) (peers []verbs.Peer) {
 	return peers
 }
 
+// end takes a client's lease away; its holder may believe in it until it is over.
+func (s *leases) end(peer verbs.Peer, now time.Duration) {
+	for p, end := range s.ended { //env:real all of them are looked at
+		if now >= end {
+			delete(s.ended, p)
+		}
+	}
+	if i, ok := s.at[peer]; ok && now < s.list[i].end {
+		if s.ended == nil {
+			s.ended = map[verbs.Peer]time.Duration{}
+		}
+		s.ended[peer] = s.list[i].end
+	}
+	s.drop(peer)
+}
+
+// believed says whether a client that has no lease may still believe in one that this process granted.
+func (s *leases) believed(peer verbs.Peer, now time.Duration) bool { return now < s.ended[peer] }
+
 func (s *leases) drop(peer verbs.Peer) {
 	i, ok := s.at[peer]
 	if !ok {
@@ -69,6 +89,11 @@ func (s *leases) dropIndex(index string) {
 	for i := len(s.list) - 1; i >= 0; i-- {
 		if s.list[i].peer.Index == index {
 			s.drop(s.list[i].peer)
+		}
+	}
+	for p := range s.ended { //env:real all of them are looked at
+		if p.Index == index {
+			delete(s.ended, p)
 		}
 	}
 }

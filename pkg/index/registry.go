@@ -25,7 +25,7 @@ type Options struct {
 // Design is one of the published designs.
 type Design struct {
 	Name      string // lower case, as in --design: "sherman"
-	SharesAll bool   // every client may serve every key; otherwise only the owner of its range may
+	SharesAll bool   // every client may serve every key; otherwise only the owner of its range may, and its indexes are Partitioned
 
 	// Switches are the names of the techniques that Options.Switches can turn off, in the order in which its paper adds them up.
 	Switches []string

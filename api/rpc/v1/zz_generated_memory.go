@@ -25,6 +25,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type BlockedRange_Why int32
+
+const (
+	BlockedRange_HELD         BlockedRange_Why = 0 // its holder lives, and has not given it back
+	BlockedRange_BEING_FENCED BlockedRange_Why = 1 // its holder is fenced, but not proven quiet on this server
+	BlockedRange_LEASED       BlockedRange_Why = 2 // its holder may still believe in its lease
+	BlockedRange_TO_BE_FENCED BlockedRange_Why = 3 // the caller did not say that it fenced the holder at all other servers
+)
+
+// Enum value maps for BlockedRange_Why.
+var (
+	BlockedRange_Why_name = map[int32]string{
+		0: "HELD",
+		1: "BEING_FENCED",
+		2: "LEASED",
+		3: "TO_BE_FENCED",
+	}
+	BlockedRange_Why_value = map[string]int32{
+		"HELD":         0,
+		"BEING_FENCED": 1,
+		"LEASED":       2,
+		"TO_BE_FENCED": 3,
+	}
+)
+
+func (x BlockedRange_Why) Enum() *BlockedRange_Why {
+	p := new(BlockedRange_Why)
+	*p = x
+	return p
+}
+
+func (x BlockedRange_Why) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BlockedRange_Why) Descriptor() protoreflect.EnumDescriptor {
+	return file_memory_proto_enumTypes[0].Descriptor()
+}
+
+func (BlockedRange_Why) Type() protoreflect.EnumType {
+	return &file_memory_proto_enumTypes[0]
+}
+
+func (x BlockedRange_Why) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BlockedRange_Why.Descriptor instead.
+func (BlockedRange_Why) EnumDescriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{30, 0}
+}
+
 type DescribeMemoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1577,6 +1629,698 @@ func (x *MapReply) GetMap() []byte {
 	return nil
 }
 
+type AcquireRangeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // of the partition map that gives the client these keys
+	Start         []byte                 `protobuf:"bytes,4,opt,name=start,proto3" json:"start,omitempty"`            // inclusive
+	End           []byte                 `protobuf:"bytes,5,opt,name=end,proto3" json:"end,omitempty"`                // exclusive; empty = the upper end of the key space
+	Log           []byte                 `protobuf:"bytes,6,opt,name=log,proto3" json:"log,omitempty"`                // names the client's redo log for who inherits it; at most 64 bytes
+	Fenced        []uint32               `protobuf:"varint,7,rep,packed,name=fenced,proto3" json:"fenced,omitempty"`  // clients that the caller fenced at all other memory servers of the index
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireRangeRequest) Reset() {
+	*x = AcquireRangeRequest{}
+	mi := &file_memory_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireRangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireRangeRequest) ProtoMessage() {}
+
+func (x *AcquireRangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireRangeRequest.ProtoReflect.Descriptor instead.
+func (*AcquireRangeRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AcquireRangeRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *AcquireRangeRequest) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *AcquireRangeRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AcquireRangeRequest) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *AcquireRangeRequest) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *AcquireRangeRequest) GetLog() []byte {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+func (x *AcquireRangeRequest) GetFenced() []uint32 {
+	if x != nil {
+		return x.Fenced
+	}
+	return nil
+}
+
+type AcquireRangeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Own           []*Holding             `protobuf:"bytes,1,rep,name=own,proto3" json:"own,omitempty"`         // all that the client holds of the range, in the order of keys
+	Blocked       []*BlockedRange        `protobuf:"bytes,2,rep,name=blocked,proto3" json:"blocked,omitempty"` // all of the range that it does not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireRangeReply) Reset() {
+	*x = AcquireRangeReply{}
+	mi := &file_memory_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireRangeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireRangeReply) ProtoMessage() {}
+
+func (x *AcquireRangeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireRangeReply.ProtoReflect.Descriptor instead.
+func (*AcquireRangeReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AcquireRangeReply) GetOwn() []*Holding {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *AcquireRangeReply) GetBlocked() []*BlockedRange {
+	if x != nil {
+		return x.Blocked
+	}
+	return nil
+}
+
+type Holding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	Client        uint32                 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the grant; above all that any of its keys had before
+	Log           []byte                 `protobuf:"bytes,5,opt,name=log,proto3" json:"log,omitempty"`
+	Inherits      []*InheritedLog        `protobuf:"bytes,6,rep,name=inherits,proto3" json:"inherits,omitempty"` // to be replayed before the keys are served
+	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`         // of the client's process, while it lives; only in ListHoldings
+	Fenced        bool                   `protobuf:"varint,8,opt,name=fenced,proto3" json:"fenced,omitempty"`    // the client has ended; only in ListHoldings
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holding) Reset() {
+	*x = Holding{}
+	mi := &file_memory_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holding) ProtoMessage() {}
+
+func (x *Holding) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holding.ProtoReflect.Descriptor instead.
+func (*Holding) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Holding) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *Holding) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *Holding) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *Holding) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Holding) GetLog() []byte {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+func (x *Holding) GetInherits() []*InheritedLog {
+	if x != nil {
+		return x.Inherits
+	}
+	return nil
+}
+
+func (x *Holding) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Holding) GetFenced() bool {
+	if x != nil {
+		return x.Fenced
+	}
+	return false
+}
+
+type InheritedLog struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"` // of the keys for which it is to be replayed, within the holding
+	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	Client        uint32                 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Log           []byte                 `protobuf:"bytes,5,opt,name=log,proto3" json:"log,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InheritedLog) Reset() {
+	*x = InheritedLog{}
+	mi := &file_memory_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InheritedLog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InheritedLog) ProtoMessage() {}
+
+func (x *InheritedLog) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InheritedLog.ProtoReflect.Descriptor instead.
+func (*InheritedLog) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *InheritedLog) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *InheritedLog) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *InheritedLog) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *InheritedLog) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *InheritedLog) GetLog() []byte {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+type BlockedRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	Client        uint32                 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"` // its holder
+	Why           BlockedRange_Why       `protobuf:"varint,4,opt,name=why,proto3,enum=dmindex.rpc.v1.BlockedRange_Why" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockedRange) Reset() {
+	*x = BlockedRange{}
+	mi := &file_memory_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockedRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockedRange) ProtoMessage() {}
+
+func (x *BlockedRange) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockedRange.ProtoReflect.Descriptor instead.
+func (*BlockedRange) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *BlockedRange) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *BlockedRange) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *BlockedRange) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *BlockedRange) GetWhy() BlockedRange_Why {
+	if x != nil {
+		return x.Why
+	}
+	return BlockedRange_HELD
+}
+
+type SettleRangeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	Start         []byte                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
+	End           []byte                 `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the grant
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRangeRequest) Reset() {
+	*x = SettleRangeRequest{}
+	mi := &file_memory_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRangeRequest) ProtoMessage() {}
+
+func (x *SettleRangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRangeRequest.ProtoReflect.Descriptor instead.
+func (*SettleRangeRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SettleRangeRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *SettleRangeRequest) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *SettleRangeRequest) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *SettleRangeRequest) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *SettleRangeRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type SettleRangeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRangeReply) Reset() {
+	*x = SettleRangeReply{}
+	mi := &file_memory_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRangeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRangeReply) ProtoMessage() {}
+
+func (x *SettleRangeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRangeReply.ProtoReflect.Descriptor instead.
+func (*SettleRangeReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{32}
+}
+
+type ReleaseRangeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	Start         []byte                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
+	End           []byte                 `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRangeRequest) Reset() {
+	*x = ReleaseRangeRequest{}
+	mi := &file_memory_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRangeRequest) ProtoMessage() {}
+
+func (x *ReleaseRangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRangeRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRangeRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ReleaseRangeRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *ReleaseRangeRequest) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *ReleaseRangeRequest) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *ReleaseRangeRequest) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+type ReleaseRangeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRangeReply) Reset() {
+	*x = ReleaseRangeReply{}
+	mi := &file_memory_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRangeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRangeReply) ProtoMessage() {}
+
+func (x *ReleaseRangeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRangeReply.ProtoReflect.Descriptor instead.
+func (*ReleaseRangeReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{34}
+}
+
+type ListHoldingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHoldingsRequest) Reset() {
+	*x = ListHoldingsRequest{}
+	mi := &file_memory_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHoldingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHoldingsRequest) ProtoMessage() {}
+
+func (x *ListHoldingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHoldingsRequest.ProtoReflect.Descriptor instead.
+func (*ListHoldingsRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListHoldingsRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+type ListHoldingsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holdings      []*Holding             `protobuf:"bytes,1,rep,name=holdings,proto3" json:"holdings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHoldingsReply) Reset() {
+	*x = ListHoldingsReply{}
+	mi := &file_memory_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHoldingsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHoldingsReply) ProtoMessage() {}
+
+func (x *ListHoldingsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHoldingsReply.ProtoReflect.Descriptor instead.
+func (*ListHoldingsReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ListHoldingsReply) GetHoldings() []*Holding {
+	if x != nil {
+		return x.Holdings
+	}
+	return nil
+}
+
 type DrainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
@@ -1586,7 +2330,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_memory_proto_msgTypes[26]
+	mi := &file_memory_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +2342,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[26]
+	mi := &file_memory_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +2355,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{26}
+	return file_memory_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainRequest) GetOn() bool {
@@ -1629,7 +2373,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_memory_proto_msgTypes[27]
+	mi := &file_memory_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +2385,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[27]
+	mi := &file_memory_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +2398,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{27}
+	return file_memory_proto_rawDescGZIP(), []int{38}
 }
 
 var File_memory_proto protoreflect.FileDescriptor
@@ -1784,11 +2528,68 @@ const file_memory_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x10\n" +
-	"\x03map\x18\x02 \x01(\fR\x03map\"\x1e\n" +
+	"\x03map\x18\x02 \x01(\fR\x03map\"\xb5\x01\n" +
+	"\x13AcquireRangeRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\fR\x03end\x12\x10\n" +
+	"\x03log\x18\x06 \x01(\fR\x03log\x12\x16\n" +
+	"\x06fenced\x18\a \x03(\rR\x06fenced\"v\n" +
+	"\x11AcquireRangeReply\x12)\n" +
+	"\x03own\x18\x01 \x03(\v2\x17.dmindex.rpc.v1.HoldingR\x03own\x126\n" +
+	"\ablocked\x18\x02 \x03(\v2\x1c.dmindex.rpc.v1.BlockedRangeR\ablocked\"\xd7\x01\n" +
+	"\aHolding\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\fR\x03end\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\rR\x06client\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03log\x18\x05 \x01(\fR\x03log\x128\n" +
+	"\binherits\x18\x06 \x03(\v2\x1c.dmindex.rpc.v1.InheritedLogR\binherits\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12\x16\n" +
+	"\x06fenced\x18\b \x01(\bR\x06fenced\"v\n" +
+	"\fInheritedLog\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\fR\x03end\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\rR\x06client\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03log\x18\x05 \x01(\fR\x03log\"\xc3\x01\n" +
+	"\fBlockedRange\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\fR\x03end\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\rR\x06client\x122\n" +
+	"\x03why\x18\x04 \x01(\x0e2 .dmindex.rpc.v1.BlockedRange.WhyR\x03why\"?\n" +
+	"\x03Why\x12\b\n" +
+	"\x04HELD\x10\x00\x12\x10\n" +
+	"\fBEING_FENCED\x10\x01\x12\n" +
+	"\n" +
+	"\x06LEASED\x10\x02\x12\x10\n" +
+	"\fTO_BE_FENCED\x10\x03\"\x80\x01\n" +
+	"\x12SettleRangeRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\x12\x14\n" +
+	"\x05start\x18\x03 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x04 \x01(\fR\x03end\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x12\n" +
+	"\x10SettleRangeReply\"k\n" +
+	"\x13ReleaseRangeRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\x12\x14\n" +
+	"\x05start\x18\x03 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x04 \x01(\fR\x03end\"\x13\n" +
+	"\x11ReleaseRangeReply\"+\n" +
+	"\x13ListHoldingsRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\"H\n" +
+	"\x11ListHoldingsReply\x123\n" +
+	"\bholdings\x18\x01 \x03(\v2\x17.dmindex.rpc.v1.HoldingR\bholdings\"\x1e\n" +
 	"\fDrainRequest\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"\f\n" +
 	"\n" +
-	"DrainReply2\xcb\a\n" +
+	"DrainReply2\xa8\n" +
+	"\n" +
 	"\x06Memory\x12V\n" +
 	"\bDescribe\x12%.dmindex.rpc.v1.DescribeMemoryRequest\x1a#.dmindex.rpc.v1.DescribeMemoryReply\x12A\n" +
 	"\x05Admit\x12\x1c.dmindex.rpc.v1.AdmitRequest\x1a\x1a.dmindex.rpc.v1.AdmitReply\x12A\n" +
@@ -1801,7 +2602,11 @@ const file_memory_proto_rawDesc = "" +
 	"\rAllocateChunk\x12$.dmindex.rpc.v1.AllocateChunkRequest\x1a\".dmindex.rpc.v1.AllocateChunkReply\x12M\n" +
 	"\tFreeChunk\x12 .dmindex.rpc.v1.FreeChunkRequest\x1a\x1e.dmindex.rpc.v1.FreeChunkReply\x12A\n" +
 	"\x06GetMap\x12\x1d.dmindex.rpc.v1.GetMapRequest\x1a\x18.dmindex.rpc.v1.MapReply\x12C\n" +
-	"\aSwapMap\x12\x1e.dmindex.rpc.v1.SwapMapRequest\x1a\x18.dmindex.rpc.v1.MapReply\x12A\n" +
+	"\aSwapMap\x12\x1e.dmindex.rpc.v1.SwapMapRequest\x1a\x18.dmindex.rpc.v1.MapReply\x12V\n" +
+	"\fAcquireRange\x12#.dmindex.rpc.v1.AcquireRangeRequest\x1a!.dmindex.rpc.v1.AcquireRangeReply\x12S\n" +
+	"\vSettleRange\x12\".dmindex.rpc.v1.SettleRangeRequest\x1a .dmindex.rpc.v1.SettleRangeReply\x12V\n" +
+	"\fReleaseRange\x12#.dmindex.rpc.v1.ReleaseRangeRequest\x1a!.dmindex.rpc.v1.ReleaseRangeReply\x12V\n" +
+	"\fListHoldings\x12#.dmindex.rpc.v1.ListHoldingsRequest\x1a!.dmindex.rpc.v1.ListHoldingsReply\x12A\n" +
 	"\x05Drain\x12\x1c.dmindex.rpc.v1.DrainRequest\x1a\x1a.dmindex.rpc.v1.DrainReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
 var (
@@ -1816,72 +2621,98 @@ func file_memory_proto_rawDescGZIP() []byte {
 	return file_memory_proto_rawDescData
 }
 
-var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_memory_proto_goTypes = []any{
-	(*DescribeMemoryRequest)(nil), // 0: dmindex.rpc.v1.DescribeMemoryRequest
-	(*DescribeMemoryReply)(nil),   // 1: dmindex.rpc.v1.DescribeMemoryReply
-	(*Transport)(nil),             // 2: dmindex.rpc.v1.Transport
-	(*IndexUse)(nil),              // 3: dmindex.rpc.v1.IndexUse
-	(*AdmitRequest)(nil),          // 4: dmindex.rpc.v1.AdmitRequest
-	(*AdmitReply)(nil),            // 5: dmindex.rpc.v1.AdmitReply
-	(*EvictRequest)(nil),          // 6: dmindex.rpc.v1.EvictRequest
-	(*EvictReply)(nil),            // 7: dmindex.rpc.v1.EvictReply
-	(*RegisterRequest)(nil),       // 8: dmindex.rpc.v1.RegisterRequest
-	(*RegisterReply)(nil),         // 9: dmindex.rpc.v1.RegisterReply
-	(*ConnectRequest)(nil),        // 10: dmindex.rpc.v1.ConnectRequest
-	(*ConnectReply)(nil),          // 11: dmindex.rpc.v1.ConnectReply
-	(*RenewRequest)(nil),          // 12: dmindex.rpc.v1.RenewRequest
-	(*RenewReply)(nil),            // 13: dmindex.rpc.v1.RenewReply
-	(*FenceRequest)(nil),          // 14: dmindex.rpc.v1.FenceRequest
-	(*FenceReply)(nil),            // 15: dmindex.rpc.v1.FenceReply
-	(*ListClientsRequest)(nil),    // 16: dmindex.rpc.v1.ListClientsRequest
-	(*ListClientsReply)(nil),      // 17: dmindex.rpc.v1.ListClientsReply
-	(*ClientUse)(nil),             // 18: dmindex.rpc.v1.ClientUse
-	(*AllocateChunkRequest)(nil),  // 19: dmindex.rpc.v1.AllocateChunkRequest
-	(*AllocateChunkReply)(nil),    // 20: dmindex.rpc.v1.AllocateChunkReply
-	(*FreeChunkRequest)(nil),      // 21: dmindex.rpc.v1.FreeChunkRequest
-	(*FreeChunkReply)(nil),        // 22: dmindex.rpc.v1.FreeChunkReply
-	(*GetMapRequest)(nil),         // 23: dmindex.rpc.v1.GetMapRequest
-	(*SwapMapRequest)(nil),        // 24: dmindex.rpc.v1.SwapMapRequest
-	(*MapReply)(nil),              // 25: dmindex.rpc.v1.MapReply
-	(*DrainRequest)(nil),          // 26: dmindex.rpc.v1.DrainRequest
-	(*DrainReply)(nil),            // 27: dmindex.rpc.v1.DrainReply
+	(BlockedRange_Why)(0),         // 0: dmindex.rpc.v1.BlockedRange.Why
+	(*DescribeMemoryRequest)(nil), // 1: dmindex.rpc.v1.DescribeMemoryRequest
+	(*DescribeMemoryReply)(nil),   // 2: dmindex.rpc.v1.DescribeMemoryReply
+	(*Transport)(nil),             // 3: dmindex.rpc.v1.Transport
+	(*IndexUse)(nil),              // 4: dmindex.rpc.v1.IndexUse
+	(*AdmitRequest)(nil),          // 5: dmindex.rpc.v1.AdmitRequest
+	(*AdmitReply)(nil),            // 6: dmindex.rpc.v1.AdmitReply
+	(*EvictRequest)(nil),          // 7: dmindex.rpc.v1.EvictRequest
+	(*EvictReply)(nil),            // 8: dmindex.rpc.v1.EvictReply
+	(*RegisterRequest)(nil),       // 9: dmindex.rpc.v1.RegisterRequest
+	(*RegisterReply)(nil),         // 10: dmindex.rpc.v1.RegisterReply
+	(*ConnectRequest)(nil),        // 11: dmindex.rpc.v1.ConnectRequest
+	(*ConnectReply)(nil),          // 12: dmindex.rpc.v1.ConnectReply
+	(*RenewRequest)(nil),          // 13: dmindex.rpc.v1.RenewRequest
+	(*RenewReply)(nil),            // 14: dmindex.rpc.v1.RenewReply
+	(*FenceRequest)(nil),          // 15: dmindex.rpc.v1.FenceRequest
+	(*FenceReply)(nil),            // 16: dmindex.rpc.v1.FenceReply
+	(*ListClientsRequest)(nil),    // 17: dmindex.rpc.v1.ListClientsRequest
+	(*ListClientsReply)(nil),      // 18: dmindex.rpc.v1.ListClientsReply
+	(*ClientUse)(nil),             // 19: dmindex.rpc.v1.ClientUse
+	(*AllocateChunkRequest)(nil),  // 20: dmindex.rpc.v1.AllocateChunkRequest
+	(*AllocateChunkReply)(nil),    // 21: dmindex.rpc.v1.AllocateChunkReply
+	(*FreeChunkRequest)(nil),      // 22: dmindex.rpc.v1.FreeChunkRequest
+	(*FreeChunkReply)(nil),        // 23: dmindex.rpc.v1.FreeChunkReply
+	(*GetMapRequest)(nil),         // 24: dmindex.rpc.v1.GetMapRequest
+	(*SwapMapRequest)(nil),        // 25: dmindex.rpc.v1.SwapMapRequest
+	(*MapReply)(nil),              // 26: dmindex.rpc.v1.MapReply
+	(*AcquireRangeRequest)(nil),   // 27: dmindex.rpc.v1.AcquireRangeRequest
+	(*AcquireRangeReply)(nil),     // 28: dmindex.rpc.v1.AcquireRangeReply
+	(*Holding)(nil),               // 29: dmindex.rpc.v1.Holding
+	(*InheritedLog)(nil),          // 30: dmindex.rpc.v1.InheritedLog
+	(*BlockedRange)(nil),          // 31: dmindex.rpc.v1.BlockedRange
+	(*SettleRangeRequest)(nil),    // 32: dmindex.rpc.v1.SettleRangeRequest
+	(*SettleRangeReply)(nil),      // 33: dmindex.rpc.v1.SettleRangeReply
+	(*ReleaseRangeRequest)(nil),   // 34: dmindex.rpc.v1.ReleaseRangeRequest
+	(*ReleaseRangeReply)(nil),     // 35: dmindex.rpc.v1.ReleaseRangeReply
+	(*ListHoldingsRequest)(nil),   // 36: dmindex.rpc.v1.ListHoldingsRequest
+	(*ListHoldingsReply)(nil),     // 37: dmindex.rpc.v1.ListHoldingsReply
+	(*DrainRequest)(nil),          // 38: dmindex.rpc.v1.DrainRequest
+	(*DrainReply)(nil),            // 39: dmindex.rpc.v1.DrainReply
 }
 var file_memory_proto_depIdxs = []int32{
-	2,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
-	3,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
-	18, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
-	0,  // 3: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
-	4,  // 4: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
-	6,  // 5: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
-	8,  // 6: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
-	10, // 7: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
-	12, // 8: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
-	14, // 9: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
-	16, // 10: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
-	19, // 11: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
-	21, // 12: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
-	23, // 13: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
-	24, // 14: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
-	26, // 15: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	1,  // 16: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	5,  // 17: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	7,  // 18: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	9,  // 19: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	11, // 20: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	13, // 21: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
-	15, // 22: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
-	17, // 23: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
-	20, // 24: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	22, // 25: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	25, // 26: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	25, // 27: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	27, // 28: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	16, // [16:29] is the sub-list for method output_type
-	3,  // [3:16] is the sub-list for method input_type
-	3,  // [3:3] is the sub-list for extension type_name
-	3,  // [3:3] is the sub-list for extension extendee
-	0,  // [0:3] is the sub-list for field type_name
+	3,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
+	4,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
+	19, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
+	29, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
+	31, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
+	30, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
+	0,  // 6: dmindex.rpc.v1.BlockedRange.why:type_name -> dmindex.rpc.v1.BlockedRange.Why
+	29, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
+	1,  // 8: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
+	5,  // 9: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
+	7,  // 10: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
+	9,  // 11: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
+	11, // 12: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
+	13, // 13: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
+	15, // 14: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
+	17, // 15: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
+	20, // 16: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
+	22, // 17: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
+	24, // 18: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
+	25, // 19: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
+	27, // 20: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
+	32, // 21: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
+	34, // 22: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
+	36, // 23: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
+	38, // 24: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	2,  // 25: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	6,  // 26: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	8,  // 27: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	10, // 28: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	12, // 29: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	14, // 30: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	16, // 31: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	18, // 32: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	21, // 33: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	23, // 34: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	26, // 35: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	26, // 36: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	28, // 37: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
+	33, // 38: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
+	35, // 39: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
+	37, // 40: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
+	39, // 41: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	25, // [25:42] is the sub-list for method output_type
+	8,  // [8:25] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_memory_proto_init() }
@@ -1894,13 +2725,14 @@ func file_memory_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memory_proto_rawDesc), len(file_memory_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   28,
+			NumEnums:      1,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_memory_proto_goTypes,
 		DependencyIndexes: file_memory_proto_depIdxs,
+		EnumInfos:         file_memory_proto_enumTypes,
 		MessageInfos:      file_memory_proto_msgTypes,
 	}.Build()
 	File_memory_proto = out.File

@@ -35,6 +35,10 @@ const (
 	Memory_FreeChunk_FullMethodName     = "/dmindex.rpc.v1.Memory/FreeChunk"
 	Memory_GetMap_FullMethodName        = "/dmindex.rpc.v1.Memory/GetMap"
 	Memory_SwapMap_FullMethodName       = "/dmindex.rpc.v1.Memory/SwapMap"
+	Memory_AcquireRange_FullMethodName  = "/dmindex.rpc.v1.Memory/AcquireRange"
+	Memory_SettleRange_FullMethodName   = "/dmindex.rpc.v1.Memory/SettleRange"
+	Memory_ReleaseRange_FullMethodName  = "/dmindex.rpc.v1.Memory/ReleaseRange"
+	Memory_ListHoldings_FullMethodName  = "/dmindex.rpc.v1.Memory/ListHoldings"
 	Memory_Drain_FullMethodName         = "/dmindex.rpc.v1.Memory/Drain"
 )
 
@@ -80,6 +84,18 @@ type MemoryClient interface {
 	// SwapMap replaces the partition map if its generation is still the expected one. Operator only.
 	// ABORTED: the generation is another one; the message names it.
 	SwapMap(ctx context.Context, in *SwapMapRequest, opts ...grpc.CallOption) (*MapReply, error)
+	// AcquireRange gives a client keys of an index for itself, on the index's home server: what nobody holds, and what clients hold that
+	// have ended for good. A repeated call answers the same. ABORTED: the client is fenced. FAILED_PRECONDITION: the partition map has
+	// another generation; the message names it. RESOURCE_EXHAUSTED: too many holdings, or too many logs to replay.
+	AcquireRange(ctx context.Context, in *AcquireRangeRequest, opts ...grpc.CallOption) (*AcquireRangeReply, error)
+	// SettleRange says that a client has replayed the logs that it inherited with keys. Idempotent. NOT_FOUND: the keys are not the
+	// client's under that epoch. ABORTED: it is fenced.
+	SettleRange(ctx context.Context, in *SettleRangeRequest, opts ...grpc.CallOption) (*SettleRangeReply, error)
+	// ReleaseRange takes keys back from a client, as far as it holds them. Idempotent. FAILED_PRECONDITION: it has not settled them.
+	// ABORTED: it is fenced.
+	ReleaseRange(ctx context.Context, in *ReleaseRangeRequest, opts ...grpc.CallOption) (*ReleaseRangeReply, error)
+	// ListHoldings lists who holds which keys of an index, on its home server.
+	ListHoldings(ctx context.Context, in *ListHoldingsRequest, opts ...grpc.CallOption) (*ListHoldingsReply, error)
 	// Drain stops admitting indexes and handing out chunks; one-sided access goes on. Operator only.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 }
@@ -212,6 +228,46 @@ func (c *memoryClient) SwapMap(ctx context.Context, in *SwapMapRequest, opts ...
 	return out, nil
 }
 
+func (c *memoryClient) AcquireRange(ctx context.Context, in *AcquireRangeRequest, opts ...grpc.CallOption) (*AcquireRangeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcquireRangeReply)
+	err := c.cc.Invoke(ctx, Memory_AcquireRange_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) SettleRange(ctx context.Context, in *SettleRangeRequest, opts ...grpc.CallOption) (*SettleRangeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleRangeReply)
+	err := c.cc.Invoke(ctx, Memory_SettleRange_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) ReleaseRange(ctx context.Context, in *ReleaseRangeRequest, opts ...grpc.CallOption) (*ReleaseRangeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseRangeReply)
+	err := c.cc.Invoke(ctx, Memory_ReleaseRange_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) ListHoldings(ctx context.Context, in *ListHoldingsRequest, opts ...grpc.CallOption) (*ListHoldingsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHoldingsReply)
+	err := c.cc.Invoke(ctx, Memory_ListHoldings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainReply)
@@ -264,6 +320,18 @@ type MemoryServer interface {
 	// SwapMap replaces the partition map if its generation is still the expected one. Operator only.
 	// ABORTED: the generation is another one; the message names it.
 	SwapMap(context.Context, *SwapMapRequest) (*MapReply, error)
+	// AcquireRange gives a client keys of an index for itself, on the index's home server: what nobody holds, and what clients hold that
+	// have ended for good. A repeated call answers the same. ABORTED: the client is fenced. FAILED_PRECONDITION: the partition map has
+	// another generation; the message names it. RESOURCE_EXHAUSTED: too many holdings, or too many logs to replay.
+	AcquireRange(context.Context, *AcquireRangeRequest) (*AcquireRangeReply, error)
+	// SettleRange says that a client has replayed the logs that it inherited with keys. Idempotent. NOT_FOUND: the keys are not the
+	// client's under that epoch. ABORTED: it is fenced.
+	SettleRange(context.Context, *SettleRangeRequest) (*SettleRangeReply, error)
+	// ReleaseRange takes keys back from a client, as far as it holds them. Idempotent. FAILED_PRECONDITION: it has not settled them.
+	// ABORTED: it is fenced.
+	ReleaseRange(context.Context, *ReleaseRangeRequest) (*ReleaseRangeReply, error)
+	// ListHoldings lists who holds which keys of an index, on its home server.
+	ListHoldings(context.Context, *ListHoldingsRequest) (*ListHoldingsReply, error)
 	// Drain stops admitting indexes and handing out chunks; one-sided access goes on. Operator only.
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	mustEmbedUnimplementedMemoryServer()
@@ -311,6 +379,18 @@ func (UnimplementedMemoryServer) GetMap(context.Context, *GetMapRequest) (*MapRe
 }
 func (UnimplementedMemoryServer) SwapMap(context.Context, *SwapMapRequest) (*MapReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method SwapMap not implemented")
+}
+func (UnimplementedMemoryServer) AcquireRange(context.Context, *AcquireRangeRequest) (*AcquireRangeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcquireRange not implemented")
+}
+func (UnimplementedMemoryServer) SettleRange(context.Context, *SettleRangeRequest) (*SettleRangeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method SettleRange not implemented")
+}
+func (UnimplementedMemoryServer) ReleaseRange(context.Context, *ReleaseRangeRequest) (*ReleaseRangeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseRange not implemented")
+}
+func (UnimplementedMemoryServer) ListHoldings(context.Context, *ListHoldingsRequest) (*ListHoldingsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListHoldings not implemented")
 }
 func (UnimplementedMemoryServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -552,6 +632,78 @@ func _Memory_SwapMap_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Memory_AcquireRange_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcquireRangeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).AcquireRange(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_AcquireRange_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).AcquireRange(ctx, req.(*AcquireRangeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_SettleRange_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleRangeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).SettleRange(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_SettleRange_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).SettleRange(ctx, req.(*SettleRangeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_ReleaseRange_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseRangeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).ReleaseRange(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_ReleaseRange_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).ReleaseRange(ctx, req.(*ReleaseRangeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_ListHoldings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHoldingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).ListHoldings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_ListHoldings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).ListHoldings(ctx, req.(*ListHoldingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Memory_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainRequest)
 	if err := dec(in); err != nil {
@@ -624,6 +776,22 @@ var Memory_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SwapMap",
 			Handler:    _Memory_SwapMap_Handler,
+		},
+		{
+			MethodName: "AcquireRange",
+			Handler:    _Memory_AcquireRange_Handler,
+		},
+		{
+			MethodName: "SettleRange",
+			Handler:    _Memory_SettleRange_Handler,
+		},
+		{
+			MethodName: "ReleaseRange",
+			Handler:    _Memory_ReleaseRange_Handler,
+		},
+		{
+			MethodName: "ListHoldings",
+			Handler:    _Memory_ListHoldings_Handler,
 		},
 		{
 			MethodName: "Drain",

@@ -1,0 +1,91 @@
+package memserver
+
+import (
+	"errors"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Who holds which keys of an index is decided by its home server alone, in its ledger; docs/design/ownership.md says why no key has two
+// holders at once.
+
+// acquire gives a client what it claims, as far as nobody stands in the way. A lease is looked at under the lock under which the grant is
+// stored, and none is extended for a client that is fenced; so what was over stays over.
+func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
+	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
+		var news bool
+		own, blocked, news, err = l.Acquire(index, claim, func(client uint16) bool { return c.outlasted(verbs.Peer{Index: index, Client: client}) })
+		return unlessNew(news, err)
+	})
+	if errors.Is(err, errNoNews) {
+		err = nil
+	}
+	return own, blocked, err
+}
+
+// outlasted says whether a client that is fenced cannot believe any more in a lease that this server granted, whichever process of it.
+// Called under the lock of the accounts.
+func (c *core) outlasted(peer verbs.Peer) bool {
+	now := c.env.Now()
+	return now >= c.earlier && !c.accounts.leases.believed(peer, now)
+}
+
+// settle notes that a client replayed what it inherited.
+func (c *core) settle(index string, client uint16, start, end []byte, epoch uint64) error {
+	err := c.accounts.change(func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
+	if errors.Is(err, errNoNews) {
+		return nil
+	}
+	return err
+}
+
+// release takes keys back from a client.
+func (c *core) release(index string, client uint16, start, end []byte) error {
+	err := c.accounts.change(func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end)) })
+	if errors.Is(err, errNoNews) {
+		return nil
+	}
+	return err
+}
+
+// unlessNew is the outcome of a change that need not be stored if it changed nothing.
+func unlessNew(news bool, err error) error {
+	if err == nil && !news {
+		return errNoNews
+	}
+	return err
+}
+
+// holdings are those of an index, with what is known of their clients.
+func (c *core) holdings(index string) (all []pool.Held, err error) {
+	c.accounts.read(func(l *ledger.Ledger) {
+		var holdings []ledger.Holding
+		if holdings, err = l.Holdings(index); err != nil || len(holdings) == 0 {
+			return
+		}
+		var clients []ledger.Client
+		if clients, err = l.Clients(index, ""); err != nil {
+			return
+		}
+		known := make(map[uint16]ledger.Client, len(clients))
+		for _, client := range clients {
+			known[client.ID] = client
+		}
+		for _, h := range holdings {
+			client := known[h.Client]
+			all = append(all, pool.Held{Holding: held(h), Client: h.Client, Name: client.Name, Fenced: client.Fenced, Log: h.Log})
+		}
+	})
+	return all, err
+}
+
+// held is a holding as its holder knows it.
+func held(h ledger.Holding) pool.Holding {
+	out := pool.Holding{Start: h.Start, End: h.End, Epoch: h.Epoch}
+	for _, in := range h.Inherits {
+		out.Inherits = append(out.Inherits, pool.Inherited{Start: in.Start, End: in.End, Client: in.Client, Epoch: in.Epoch, Log: in.Log})
+	}
+	return out
+}

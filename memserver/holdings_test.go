@@ -1,0 +1,105 @@
+package memserver
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// TestHoldings walks keys from one client to another over the control path: by Release, and from one that ended; then over a restart.
+func TestHoldings(t *testing.T) {
+	dir := t.TempDir()
+	config := dirConfig(dir)
+	config.Lease = 500 * time.Millisecond
+	s, stop := start(t, config)
+	c := client(t, s.Addresses().Control, "a", "tcp", nil)
+	must(c.Admit(1, 0, limit))
+	if err := c.SwapMap(0, 3, []byte("map"), limit); err != nil {
+		t.Fatal(err)
+	}
+	first, second := must(c.Register(limit)), must(c.Register(limit))
+	must(c.Connect(7, first, limit))
+	must(c.Connect(7, second, limit))
+	claim := pool.Claim{Client: first, Generation: 3, End: []byte("m"), Log: []byte("log of the first")}
+	if _, err := c.Acquire(pool.Claim{Client: first, Generation: 2}, limit); !errors.Is(err, pool.ErrOtherMap) {
+		t.Errorf("claim by an old map: %v", err)
+	}
+	got := must(c.Acquire(claim, limit))
+	if again := must(c.Acquire(claim, limit)); len(got.Own) != 1 || len(got.Blocked) != 0 || again.Own[0].Epoch != got.Own[0].Epoch {
+		t.Fatalf("acquired %+v, then %+v", got, again)
+	}
+	other := pool.Claim{Client: second, Generation: 3, Log: []byte("log of the second")}
+	got = must(c.Acquire(other, limit))
+	if len(got.Own) != 1 || !bytes.Equal(got.Own[0].Start, []byte("m")) || len(got.Blocked) != 1 || got.Blocked[0].Why != pool.HeldByOther || got.Blocked[0].Client != first {
+		t.Fatalf("the second acquires %+v", got)
+	}
+	if err := c.Release(first, []byte("b"), []byte("c"), limit); err != nil {
+		t.Fatal(err)
+	}
+	if got = must(c.Acquire(other, limit)); len(got.Own) != 2 || len(got.Blocked) != 2 {
+		t.Fatalf("after a release it acquires %+v", got)
+	}
+	asked := time.Now()
+	if _, err := c.Renew(7, first, pool.Epochs{}, limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fence(7, []uint16{first}, limit); err != nil {
+		t.Fatal(err)
+	}
+	other.Fenced = []uint16{first}
+	if got = must(c.Acquire(other, limit)); len(got.Blocked) != 2 || got.Blocked[0].Why != pool.StillLeased {
+		t.Fatalf("the first is fenced, and the second acquires %+v", got)
+	}
+	for len(got.Blocked) > 0 {
+		must(c.Renew(7, second, pool.Epochs{}, limit))
+		got = must(c.Acquire(other, limit))
+	}
+	if took := time.Since(asked); took < config.Lease {
+		t.Errorf("the lease was waited out for %v", took)
+	}
+	h := got.Own[0]
+	if len(h.Inherits) != 1 || h.Inherits[0].Client != first || string(h.Inherits[0].Log) != "log of the first" || h.Epoch <= h.Inherits[0].Epoch {
+		t.Errorf("it inherits %+v", h)
+	}
+	if err := c.Release(second, h.Start, h.End, limit); !errors.Is(err, pool.ErrNotHeld) {
+		t.Errorf("release before settling: %v", err)
+	}
+	if err := c.Settle(second, h.Start, h.End, h.Epoch+100, limit); !errors.Is(err, pool.ErrNotHeld) {
+		t.Errorf("settle another epoch: %v", err)
+	}
+	if err := errors.Join(c.Settle(second, h.Start, h.End, h.Epoch, limit), c.Settle(second, h.Start, h.End, h.Epoch, limit)); err != nil {
+		t.Error(err)
+	}
+	before := must(c.Holdings(limit))
+
+	stop()
+	restarted := time.Now()
+	s, _ = start(t, config)
+	c = client(t, s.Addresses().Control, "a", "tcp", nil)
+	after := must(c.Holdings(limit))
+	if len(after) != len(before) || after[0].Epoch != before[0].Epoch || after[0].Name == "" || after[0].Fenced || len(after[0].Inherits) != 0 {
+		t.Errorf("before the restart %+v, after it %+v", before, after)
+	}
+	// Nobody knows what the earlier process promised whom: a whole lease is waited out.
+	third := must(c.Register(limit))
+	must(c.Connect(7, third, limit))
+	if err := c.Fence(7, []uint16{second}, limit); err != nil {
+		t.Fatal(err)
+	}
+	for got = (pool.Acquired{Blocked: make([]pool.Blocked, 1)}); len(got.Blocked) > 0; {
+		must(c.Renew(7, third, pool.Epochs{}, limit))
+		got = must(c.Acquire(pool.Claim{Client: third, Generation: 3, Fenced: []uint16{second}}, limit))
+		if b := got.Blocked; len(b) > 0 && b[0].Why != pool.StillLeased {
+			t.Fatalf("blocked by %+v", b)
+		}
+	}
+	if took := time.Since(restarted); took < config.Lease {
+		t.Errorf("after a restart the lease was waited out for %v", took)
+	}
+	if _, err := c.Acquire(other, limit); !errors.Is(err, pool.ErrFenced) {
+		t.Errorf("a fenced client acquires: %v", err)
+	}
+}

@@ -1,0 +1,31 @@
+package index
+
+import "github.com/dmindex/dmindex/pkg/pool"
+
+// Partitioned is an index of a design whose ranges have owners: of all clients only the one that took a key may use it. Designs that are
+// registered without SharesAll implement it. Who holds which range is decided elsewhere (docs/design/ownership.md); the index believes
+// what Take and Give tell it.
+//
+// Operations on keys that this client has not taken, or has given back, are refused with ErrNotOwner. A scan begins in a range that was
+// taken, else it is refused likewise, and ends without an error where what was taken without a gap ends.
+//
+// Take and Give are called by one goroutine, never both at once, never after Close began; sessions go on meanwhile on other keys.
+// They end soon when the client is given up (pool.Condemn).
+type Partitioned interface {
+	Index
+
+	// Log names this client's redo log for who inherits it: at most 64 bytes, the same ones for as long as the index is open.
+	Log() []byte
+
+	// Take makes this client serve r from now on. Before it returns, what the logs in r.Inherits have of their keys is replayed, in the
+	// order of their epochs, and is safe without these logs: they may be gone afterwards. After an error nothing of r is taken, and Take may be called
+	// again with the same r. That its client dies in the midst of it is as if it had not begun: whoever takes r next inherits
+	// the same logs, and then this client's.
+	Take(r pool.Holding) error
+
+	// Give writes back all that this client changed of the keys from start up to end, and forgets them. It is called for keys of one
+	// range that was taken, when no session is in an operation on them, and none begins one. When it returns nil, nothing of this client takes effect
+	// on these keys any more, neither what sessions left behind that died. After an error it may be called again; a
+	// client that cannot give is ended, and its log is replayed.
+	Give(start, end []byte) error
+}
