@@ -24,6 +24,7 @@ type core struct {
 	own     *ownership
 	eng     *engine
 	peers   peers
+	holder  atomic.Pointer[holder] // of the open index, with a design whose ranges have owners; else nil
 	log     func(format string, args ...any)
 	count   *counters
 
@@ -60,12 +61,12 @@ func (c *core) setMapError(err error) {
 func (c *core) checkKey(key []byte) error {
 	if c.index.KeyType == config.KeyUint64 {
 		if len(key) != 8 {
-			return &failure{rpcv1.Outcome_INVALID, fmt.Sprintf("key is %d bytes; this index has Uint64 keys, which are 8 bytes, big-endian", len(key))}
+			return &failure{code: rpcv1.Outcome_INVALID, message: fmt.Sprintf("key is %d bytes; this index has Uint64 keys, which are 8 bytes, big-endian", len(key))}
 		}
 		return nil
 	}
 	if len(key) > c.index.MaxKeyBytes {
-		return &failure{rpcv1.Outcome_INVALID, fmt.Sprintf("key is %d bytes; this index takes at most %d", len(key), c.index.MaxKeyBytes)}
+		return &failure{code: rpcv1.Outcome_INVALID, message: fmt.Sprintf("key is %d bytes; this index takes at most %d", len(key), c.index.MaxKeyBytes)}
 	}
 	return nil
 }
@@ -81,7 +82,7 @@ func (c *core) checkBound(bound []byte) error {
 // checkValue refuses values that the index cannot have.
 func (c *core) checkValue(value []byte) error {
 	if len(value) > c.index.MaxValueBytes {
-		return &failure{rpcv1.Outcome_INVALID, fmt.Sprintf("value is %d bytes; this index takes at most %d", len(value), c.index.MaxValueBytes)}
+		return &failure{code: rpcv1.Outcome_INVALID, message: fmt.Sprintf("value is %d bytes; this index takes at most %d", len(value), c.index.MaxValueBytes)}
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (c *core) checkValue(value []byte) error {
 // blocked says why nothing may be answered; nil when all is well.
 func (c *core) blocked() error {
 	if lost := c.eng.lost.Load(); lost != nil {
-		return &failure{rpcv1.Outcome_DATA_LOST, *lost}
+		return &failure{code: rpcv1.Outcome_DATA_LOST, message: *lost}
 	}
 	return nil
 }
@@ -128,12 +129,12 @@ func apply(s index.Session, op *rpcv1.Operation, dst []byte) ([]byte, error) {
 	case rpcv1.Operation_DELETE:
 		return dst, s.Delete(op.Key)
 	}
-	return dst, &failure{rpcv1.Outcome_INVALID, fmt.Sprintf("operation kind %d is unknown to this server", op.Kind)}
+	return dst, &failure{code: rpcv1.Outcome_INVALID, message: fmt.Sprintf("operation kind %d is unknown to this server", op.Kind)}
 }
 
 // unowned is the error of a request whose key has no owner that is known.
 func (c *core) unowned() error {
-	return &failure{rpcv1.Outcome_UNAVAILABLE, "this server has not seen a partition map yet; try again"}
+	return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "this server has not seen a partition map yet; try again"}
 }
 
 // at words an error of a request for key as one at its range and server.

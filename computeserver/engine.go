@@ -38,6 +38,9 @@ type engine struct {
 	maxWaiting int
 	log        func(format string, args ...any)
 
+	tables *tables                                 // of the keys that are served; nil = all are
+	hold   func(ix Opened) (end func(gently bool)) // unless nil: lets a client hold ranges, from when the index is open until before it is closed
+
 	lost atomic.Pointer[string] // why the data is lost; never taken back
 
 	mu      env.Mutex
@@ -112,11 +115,15 @@ func (g *engine) run() {
 		g.mu.Unlock()
 		g.log("the index is open")
 		opened := g.env.Now()
+		end := func(bool) {}
+		if g.hold != nil {
+			end = g.hold(ix)
+		}
 		g.awaitEnd()
 		if g.env.Now()-opened > reopenAfterAtMost {
 			retry = reopenAfter
 		}
-		stopped := g.close(ix)
+		stopped := g.close(ix, end)
 		if stopped {
 			return
 		}
@@ -146,8 +153,9 @@ func (g *engine) awaitEnd() {
 	}
 }
 
-// close takes the index away from requests, ends what they wait for if it is broken, waits for the sessions that are lent and closes it.
-func (g *engine) close(ix Opened) (stopped bool) {
+// close takes the index away from requests, ends what they wait for if it is broken, waits for the sessions that are lent and closes it. end
+// is what hold gave.
+func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 	g.mu.Lock()
 	g.ix = nil
 	if g.why == nil {
@@ -174,6 +182,7 @@ func (g *engine) close(ix Opened) (stopped bool) {
 	if broken && !g.awaitLent(condemnedWaits) {
 		g.log("close the index: %v, though their client was given up", errAbandoned)
 	}
+	end(!broken)
 	if err := ix.Close(); err != nil {
 		g.log("close the index: %v", err)
 	}
@@ -216,6 +225,13 @@ func (g *engine) breakDown(ix Opened, err error) {
 		g.stood = true
 	}
 	g.wake.Set()
+}
+
+// giveUp is breakDown for who is not under mu.
+func (g *engine) giveUp(ix Opened, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.breakDown(ix, err)
 }
 
 // noteLost blocks the server for good when err says that data was lost.

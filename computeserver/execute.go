@@ -15,7 +15,8 @@ const (
 )
 
 // do runs operations, here or at their owners, and returns an outcome for each. Operations on the same key take effect in their
-// order. Requests that came from another server are not sent on: they are answered with NOT_OWNER, and the sender looks again.
+// order. Requests that came from another server are not sent on: they are answered with NOT_OWNER, and the sender looks again. Requests for
+// keys that this server is taking over wait, wherever they came from.
 //
 // term is that of the connection that they came from; 0 is every term.
 //
@@ -39,7 +40,7 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, t
 		m := c.own.current()
 		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline), term)
 		// With hardly any time left, the reason of this failure says more than "too late".
-		if left := env.Remaining(c.env, deadline); forwarded || left <= 2*pause || c.stopped.Load() {
+		if left := env.Remaining(c.env, deadline); left <= 2*pause || c.stopped.Load() {
 			break
 		}
 		if todo = again; len(todo) > 0 {
@@ -67,7 +68,9 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 			here = append(here, i)
 		case place == placeUnknown:
 			out[i] = outcomeOf(c.unowned())
-			again = append(again, i)
+			if !forwarded {
+				again = append(again, i)
+			}
 		case forwarded:
 			out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.at(m, ops[i].Key, "this server is not in charge of them")}
 		default:
@@ -75,8 +78,7 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 		}
 	}
 	if len(there) == 0 {
-		c.here(m, ops, out, here, limit, term)
-		return again
+		return append(again, c.here(m, ops, out, here, limit, term)...)
 	}
 	if err := c.eng.inTerm(term); err != nil {
 		for _, i := range todo {
@@ -89,7 +91,7 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 		group.Go("forward", func() { c.there(m, &there[g], ops, out, limit) })
 	}
 	if len(here) > 0 {
-		c.here(m, ops, out, here, limit, term)
+		again = append(again, c.here(m, ops, out, here, limit, term)...)
 	}
 	group.Wait(env.Forever) // each of them keeps to the limit
 	for _, r := range there {
@@ -98,18 +100,30 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 	return again
 }
 
-// here runs operations in a session of this server.
-func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, limit time.Duration, term uint64) {
+// here runs operations in a session of this server. It returns those whose keys this server does not serve yet, or not for this session: nothing
+// was done of them.
+func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, limit time.Duration, term uint64) (again []int) {
 	s, err := c.eng.borrow(limit, term)
 	if err != nil {
 		o := outcomeOf(err)
 		for _, i := range todo {
 			out[i] = o
 		}
-		return
+		return nil
 	}
 	var worst error
 	for n, i := range todo {
+		if n > 0 && s.hurries() { // all the rest, so that nothing overtakes anything
+			o := outcomeOf(errRangeMoves)
+			for _, j := range todo[n:] {
+				out[j], again = o, append(again, j)
+			}
+			break
+		}
+		if !s.serves(ops[i].Key) {
+			out[i], again = outcomeOf(c.notYet(m, ops[i].Key)), append(again, i)
+			continue
+		}
 		var value []byte
 		value, err = apply(s, ops[i], nil)
 		out[i] = outcomeOf(err)
@@ -131,6 +145,19 @@ func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outco
 			out[i] = withheld(ops[i].Kind, out[i], lapsed)
 		}
 	}
+	return again
+}
+
+// errRangeMoves is the failure of what was not begun since its session had to be given back.
+var errRangeMoves error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "a range of keys is moving; try again"}
+
+// notYet is the failure of a request for a key that the map gives to this server and that it does not serve yet: nothing was done.
+func (c *core) notYet(m *partition.Map, key []byte) error {
+	why := errOpening
+	if h := c.holder.Load(); h != nil {
+		why = h.why(key)
+	}
+	return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: c.at(m, key, why.Error()), waits: true}
 }
 
 // remote is the operations of one round that belong to one other server, in order.

@@ -96,9 +96,9 @@ func (p *grpcPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.D
 	var broken *dostream.Error
 	switch {
 	case errors.As(err, &broken) && broken.Sent:
-		return nil, &failure{rpcv1.Outcome_UNKNOWN, fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
+		return nil, &failure{code: rpcv1.Outcome_UNKNOWN, message: fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &failure{rpcv1.Outcome_TIMED_OUT, fmt.Sprintf("it took nothing within %v", limit)}
+		return nil, &failure{code: rpcv1.Outcome_TIMED_OUT, message: fmt.Sprintf("it took nothing within %v", limit)}
 	}
 	return nil, unreachable(to, err)
 }
@@ -169,7 +169,7 @@ func unreachable(to partition.Server, err error) error {
 	if s, ok := status.FromError(errors.Unwrap(err)); ok && s.Code() == codes.InvalidArgument {
 		code = rpcv1.Outcome_INVALID
 	}
-	return &failure{code, fmt.Sprintf("%s cannot be reached: %v", to.RPC, err)}
+	return &failure{code: code, message: fmt.Sprintf("%s cannot be reached: %v", to.RPC, err)}
 }
 
 // bearerOf shows the index's password.

@@ -13,6 +13,7 @@ import (
 type session struct {
 	index.Session
 	of Opened
+	by *served // what it may use while it is lent; nil = every key
 }
 
 // wakeAll lets every waiter look again. Called under mu.
@@ -26,6 +27,14 @@ func (g *engine) wakeAll() {
 // borrow lends a session for a moment; give it back with repay. It waits for at most limit. A request that came in an earlier term than
 // this one is refused; 0 is every term.
 func (g *engine) borrow(limit time.Duration, term uint64) (*session, error) {
+	s, err := g.lend(limit, term)
+	if err == nil && g.tables != nil {
+		s.by = g.tables.enter()
+	}
+	return s, err
+}
+
+func (g *engine) lend(limit time.Duration, term uint64) (*session, error) {
 	g.mu.Lock()
 	if s := g.take(term); s != nil { // the usual case
 		g.mu.Unlock()
@@ -115,7 +124,7 @@ func (g *engine) makeSession(ix Opened) (*session, error) {
 	s, err := ix.Session()
 	if err == nil {
 		s.SetLimit(g.limit)
-		return &session{s, ix}, nil
+		return &session{Session: s, of: ix}, nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,6 +143,10 @@ func (g *engine) repay(s *session, err error) (lapsed error) {
 	lapsed = s.of.Alive()
 	if lapsed != nil && !kills(err) {
 		err = lapsed
+	}
+	if s.by != nil {
+		g.tables.leave(s.by)
+		s.by = nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

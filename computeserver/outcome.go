@@ -37,6 +37,7 @@ func codeOf(err error) rpcv1.Outcome_Code {
 type failure struct {
 	code    rpcv1.Outcome_Code
 	message string
+	waits   bool // for this server to take the keys over
 }
 
 func (f *failure) Error() string { return f.message }
@@ -59,7 +60,7 @@ func failureOf(o *rpcv1.Outcome) error {
 	if o.Code == rpcv1.Outcome_OK {
 		return nil
 	}
-	return &failure{o.Code, o.Message}
+	return &failure{code: o.Code, message: o.Message}
 }
 
 // withheld stands in for an outcome that may not be answered, since the client lost its leases before that could happen: a change
@@ -76,7 +77,7 @@ func withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.
 
 // notAnswered is the error of what was read too late to be answered.
 func notAnswered(lapsed error) error {
-	return &failure{rpcv1.Outcome_UNAVAILABLE, "it was not answered, try again: " + lapsed.Error()}
+	return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "it was not answered, try again: " + lapsed.Error()}
 }
 
 // prefix is how a RESP error of this code begins.

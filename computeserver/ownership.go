@@ -12,8 +12,8 @@ import (
 // passed over, whatever way they come.
 //
 // With the designs that share everything a change of the map takes effect at once, since a request that is still served by the
-// former owner is served rightly. Designs that require ownership need a range to pass through admitting, finishing and sealed
-// first; place is where each request learns what state its range is in.
+// former owner is served rightly. With designs whose ranges have owners the map says where requests go; whether this server
+// may serve them is another matter (holder.go, served.go).
 type ownership struct {
 	env  env.Env
 	self uint32
@@ -22,7 +22,8 @@ type ownership struct {
 	newest atomic.Pointer[partition.Map]
 
 	mu       env.Mutex
-	watchers []env.Event // set when newest changes
+	watchers []env.Event // set when newest changes, or what this server serves
+	changed  func()      // unless nil: called when newest changes
 }
 
 func newOwnership(e env.Env, self uint32, any bool) *ownership {
@@ -48,13 +49,31 @@ func (o *ownership) apply(m *partition.Map) bool {
 		return false
 	}
 	o.newest.Store(m)
+	changed := o.changed
+	o.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+	o.poke()
+	return true
+}
+
+// onChange makes f be called when the map changes; it must not wait. nil ends that.
+func (o *ownership) onChange(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed = f
+}
+
+// poke lets all who wait look again.
+func (o *ownership) poke() {
+	o.mu.Lock()
 	watchers := o.watchers
 	o.watchers = nil
 	o.mu.Unlock()
 	for _, w := range watchers {
 		w.Set()
 	}
-	return true
 }
 
 // placement is where a key's requests belong.
@@ -80,7 +99,7 @@ func (o *ownership) place(m *partition.Map, key []byte) (placement, uint32) {
 	return placeHere, o.self
 }
 
-// awaitOther waits until the newest map is another one than seen, for at most limit.
+// awaitOther waits until the newest map is another one than seen, or this server serves other keys, for at most limit.
 func (o *ownership) awaitOther(seen *partition.Map, limit time.Duration) {
 	o.mu.Lock()
 	if o.current() != seen {

@@ -13,6 +13,8 @@ import (
 type aside struct {
 	ops   []*rpcv1.Operation
 	holes []hole
+
+	waiting bool // some are of keys that this server does not serve yet
 }
 
 // hole is the place of a reply that is still to come.
@@ -33,8 +35,9 @@ const (
 
 const maxAside = 1024
 
-// elsewhere says whether key belongs to another server. While commands are set aside, all are placed under one map, so that
-// commands on one key keep their order even if the map changes in the middle of the pipeline.
+// elsewhere says whether key belongs to another server, or this one does not serve it yet. While commands are set aside, all are placed under
+// one map, and what is served is that of one session, so that commands on one key keep their order even if either changes in the middle of
+// the pipeline.
 func (c *respConn) elsewhere(key []byte) bool {
 	own := c.s.core.own
 	if own.any {
@@ -44,8 +47,29 @@ func (c *respConn) elsewhere(key []byte) bool {
 		c.settle()
 		c.pinned = m
 	}
-	place, _ := own.place(c.pinned, key)
-	return place != placeHere
+	if c.session != nil && c.session.hurries() {
+		c.settle() // a range moves when its requests are done
+	}
+	if place, _ := own.place(c.pinned, key); place != placeHere {
+		return true
+	}
+	if c.s.core.eng.tables == nil {
+		return false
+	}
+	if c.session == nil {
+		if c.aside.waiting {
+			c.settle() // what the next session serves may be more than what the last one did
+		}
+		s, err := c.s.core.eng.borrow(c.s.core.limit, c.term)
+		if err != nil {
+			c.aside.waiting = true
+			return true // it is told, or tried again, in its place
+		}
+		c.session = s
+	}
+	served := c.session.serves(key)
+	c.aside.waiting = c.aside.waiting || !served
+	return !served
 }
 
 // setAside puts a command off until the pipeline ends.
@@ -74,7 +98,7 @@ func (c *respConn) sendAside() {
 	}
 	c.out = append(filled, c.out[from:]...)
 	clear(a.ops)
-	a.ops, a.holes = a.ops[:0], a.holes[:0]
+	a.ops, a.holes, a.waiting = a.ops[:0], a.holes[:0], false
 }
 
 // appendOutcome appends the reply of an operation.

@@ -163,7 +163,7 @@ func (c *respConn) countMany(kind rpcv1.Operation_Kind, keys [][]byte) {
 			n++
 		case rpcv1.Outcome_NOT_FOUND:
 		default:
-			c.fail(&failure{o.Code, fmt.Sprintf("%d of %d keys were done: %s", n, len(keys), o.Message)})
+			c.fail(&failure{code: o.Code, message: fmt.Sprintf("%d of %d keys were done: %s", n, len(keys), o.Message)})
 			return
 		}
 	}
@@ -212,7 +212,7 @@ func (c *respConn) cmdMSet(args [][]byte) {
 	}
 	for _, o := range c.many(rpcv1.Operation_UPSERT, args[1:], 2) {
 		if o.Code != rpcv1.Outcome_OK {
-			c.fail(&failure{o.Code, "MSET is not atomic, some of its pairs may be stored: " + o.Message})
+			c.fail(&failure{code: o.Code, message: "MSET is not atomic, some of its pairs may be stored: " + o.Message})
 			return
 		}
 	}

@@ -163,7 +163,7 @@ func (c *respConn) take(n int64) error {
 	return nil
 }
 
-var errBudget error = &failure{rpcv1.Outcome_UNAVAILABLE, "the buffers of all connections are full; send less at once, or ask for less with LIMIT"}
+var errBudget error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "the buffers of all connections are full; send less at once, or ask for less with LIMIT"}
 
 // run runs the complete commands of the read buffer.
 func (c *respConn) run() error {

@@ -79,7 +79,7 @@ func (c *respConn) collect(r scanRange, keep func(key []byte) bool) (pairs int, 
 		return true
 	}, between)
 	if err == nil && full {
-		err = &failure{rpcv1.Outcome_INVALID, fmt.Sprintf("the reply would be larger than %d bytes; use LIMIT, then go on after the last key", c.s.maxReply)}
+		err = &failure{code: rpcv1.Outcome_INVALID, message: fmt.Sprintf("the reply would be larger than %d bytes; use LIMIT, then go on after the last key", c.s.maxReply)}
 	}
 	return pairs, err
 }

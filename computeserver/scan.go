@@ -65,7 +65,9 @@ func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) b
 			continue
 		}
 		left := env.Remaining(c.env, deadline)
-		if code := outcomeOf(err).Code; forwarded || left == 0 || c.stopped.Load() || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
+		var f *failure
+		waits := errors.As(err, &f) && f.waits
+		if code := outcomeOf(err).Code; forwarded && !waits || left == 0 || c.stopped.Load() || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
 			return err
 		}
 		c.own.awaitOther(m, min(pause, left))
@@ -93,7 +95,7 @@ func (s *scan) piece(m *partition.Map) error {
 	case span.Owner == s.c.self:
 		return s.local(m, part)
 	case s.forwarded:
-		return &failure{rpcv1.Outcome_NOT_OWNER, s.c.at(m, span.Start, "this server is not in charge of them")}
+		return &failure{code: rpcv1.Outcome_NOT_OWNER, message: s.c.at(m, span.Start, "this server is not in charge of them")}
 	}
 	to, _ := m.Server(span.Owner)
 	s.c.count.forwarded.Add(1)
@@ -105,7 +107,7 @@ func (s *scan) piece(m *partition.Map) error {
 	switch {
 	case err != nil:
 		o := outcomeOf(err)
-		return &failure{o.Code, s.c.at(m, span.Start, o.Message)}
+		return &failure{code: o.Code, message: s.c.at(m, span.Start, o.Message)}
 	case !full:
 		s.finished(part)
 	}
@@ -130,6 +132,14 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 	session, err := s.c.eng.borrow(s.c.limit, 0)
 	if err != nil {
 		return err
+	}
+	if session.by != nil {
+		span, ok := session.span(s.near, part.reverse)
+		if !ok {
+			_ = s.c.eng.repay(session, nil) // nothing was read
+			return s.c.notYet(m, part.start)
+		}
+		part = clip(part, span)
 	}
 	limit := uint64(scanPiecePairs)
 	if part.limit > 0 {
@@ -162,7 +172,7 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 	if err != nil {
 		if m != nil {
 			o := outcomeOf(err)
-			return &failure{o.Code, s.c.at(m, part.start, o.Message)}
+			return &failure{code: o.Code, message: s.c.at(m, part.start, o.Message)}
 		}
 		return err
 	}
@@ -316,7 +326,7 @@ func (c *core) size(memo *counting) (int64, error) {
 	n := int64(0)
 	err := c.scan(scanRange{keysOnly: true}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
 	if err == nil && n > countAtMost {
-		err = &failure{rpcv1.Outcome_INVALID, "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
+		err = &failure{code: rpcv1.Outcome_INVALID, message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
 	}
 	if err != nil {
 		return 0, err

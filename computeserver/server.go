@@ -71,6 +71,9 @@ func New(cfg Config) (*Server, error) {
 	c := &core{env: e, index: cfg.Index, self: cfg.ID, version: cfg.Version, limit: cfg.Limit, log: cfg.Log, count: &counters{}, stop: e.NewEvent()}
 	c.own = newOwnership(e, cfg.ID, cfg.SharesAll && cfg.Index.Routing == config.RoutingAny)
 	c.eng = newEngine(e, cfg.Open, cfg.Limit, cfg.MaxSessions, cfg.MaxWaiting, cfg.Log)
+	if !cfg.SharesAll {
+		c.holdRanges()
+	}
 	peers := &grpcPeers{files: cfg.TLS, auth: auth, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.peers = peers
 	m := newMetrics(c)

@@ -10,7 +10,7 @@ import (
 // the term and cuts all connections, and requests of an earlier term are refused, wherever they are by then.
 
 // errStoodStill is the failure of a request of an earlier term: nothing was done.
-var errStoodStill error = &failure{rpcv1.Outcome_UNAVAILABLE, "this server stood still since it was asked; connect again and try again"}
+var errStoodStill error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "this server stood still since it was asked; connect again and try again"}
 
 // isTerm says whether requests of a term may be run; 0 is every term. Called under mu.
 func (g *engine) isTerm(term uint64) bool { return term == 0 || term == g.term }

@@ -42,8 +42,8 @@ func (c *core) settle(index string, client uint16, start, end []byte, epoch uint
 }
 
 // release takes keys back from a client.
-func (c *core) release(index string, client uint16, start, end []byte) error {
-	err := c.accounts.change(func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end)) })
+func (c *core) release(index string, client uint16, start, end []byte, epoch uint64) error {
+	err := c.accounts.change(func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
 	if errors.Is(err, errNoNews) {
 		return nil
 	}

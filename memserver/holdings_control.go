@@ -63,7 +63,7 @@ func (c *service) ReleaseRange(_ context.Context, r *rpcv1.ReleaseRangeRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &rpcv1.ReleaseRangeReply{}, c.release(r.Index, client, r.Start, r.End)
+	return &rpcv1.ReleaseRangeReply{}, c.release(r.Index, client, r.Start, r.End, r.Epoch)
 }
 
 // ListHoldings implements rpcv1.MemoryServer.

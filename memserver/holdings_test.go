@@ -36,7 +36,7 @@ func TestHoldings(t *testing.T) {
 	if len(got.Own) != 1 || !bytes.Equal(got.Own[0].Start, []byte("m")) || len(got.Blocked) != 1 || got.Blocked[0].Why != pool.HeldByOther || got.Blocked[0].Client != first {
 		t.Fatalf("the second acquires %+v", got)
 	}
-	if err := c.Release(first, []byte("b"), []byte("c"), limit); err != nil {
+	if err := errors.Join(c.Release(first, []byte("b"), []byte("c"), got.Own[0].Epoch-1, limit), c.Release(first, []byte("c"), []byte("d"), 77, limit)); err != nil {
 		t.Fatal(err)
 	}
 	if got = must(c.Acquire(other, limit)); len(got.Own) != 2 || len(got.Blocked) != 2 {
@@ -64,7 +64,7 @@ func TestHoldings(t *testing.T) {
 	if len(h.Inherits) != 1 || h.Inherits[0].Client != first || string(h.Inherits[0].Log) != "log of the first" || h.Epoch <= h.Inherits[0].Epoch {
 		t.Errorf("it inherits %+v", h)
 	}
-	if err := c.Release(second, h.Start, h.End, limit); !errors.Is(err, pool.ErrNotHeld) {
+	if err := c.Release(second, h.Start, h.End, h.Epoch, limit); !errors.Is(err, pool.ErrNotHeld) {
 		t.Errorf("release before settling: %v", err)
 	}
 	if err := c.Settle(second, h.Start, h.End, h.Epoch+100, limit); !errors.Is(err, pool.ErrNotHeld) {

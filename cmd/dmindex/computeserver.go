@@ -55,7 +55,13 @@ func computeserverCommand() *cobra.Command {
 			defer memory.Close()
 			log := logger().With("server", c.ID)
 			c.Index, c.SharesAll, c.Maps = ix, design.SharesAll, memory.Maps()
-			c.Open = func() (computeserver.Opened, error) { return memory.Open(openLimit) }
+			c.Open = func() (computeserver.Opened, error) {
+				o, err := memory.Open(openLimit)
+				if err != nil {
+					return nil, err
+				}
+				return o.Opened(), nil
+			}
 			c.Log = func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
 			server, err := computeserver.New(c)
 			if err != nil {

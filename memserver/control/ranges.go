@@ -60,9 +60,9 @@ func (c *Client) Settle(client uint16, start, end []byte, epoch uint64, limit ti
 }
 
 // Release implements pool.Ranges.
-func (c *Client) Release(client uint16, start, end []byte, limit time.Duration) error {
+func (c *Client) Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
 	return c.call("release keys", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		_, err := m.ReleaseRange(ctx, &rpcv1.ReleaseRangeRequest{Index: c.config.Index, Client: uint32(client), Start: start, End: end})
+		_, err := m.ReleaseRange(ctx, &rpcv1.ReleaseRangeRequest{Index: c.config.Index, Client: uint32(client), Start: start, End: end, Epoch: epoch})
 		return fenced(kind(err, codes.FailedPrecondition, pool.ErrNotHeld))
 	})
 }

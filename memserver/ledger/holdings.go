@@ -181,9 +181,9 @@ func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch
 	return true, p.hold(slices.Concat(below, inside, above))
 }
 
-// Release takes the keys from start up to end back from a client, as far as it holds them: all that it changed of them is written back.
-// Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrInvalid; ErrInUse: it has logs of theirs to replay.
-func (l *Ledger) Release(identity string, client uint16, start, end []byte) (news bool, err error) {
+// Release takes the keys from start up to end back from a client, as far as it holds them by the grant of that epoch: all that it changed of
+// them is written back. A call that is late takes nothing that was granted after it was made. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrInvalid; ErrInUse: it has logs of theirs to replay.
+func (l *Ledger) Release(identity string, client uint16, start, end []byte, epoch uint64) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
 		return false, err
@@ -192,7 +192,7 @@ func (l *Ledger) Release(identity string, client uint16, start, end []byte) (new
 	kept := inside[:0]
 	for _, h := range inside {
 		switch {
-		case h.Client != client:
+		case h.Client != client || h.Epoch != epoch:
 			kept = append(kept, h)
 			continue
 		case len(h.Inherits) > 0:

@@ -188,20 +188,24 @@ func (x *machine) Settle(t *rapid.T) {
 func (x *machine) Release(t *rapid.T) {
 	identity, client := anIndex(t), aHolder(t)
 	from, to, start, end := aRange(t)
-	_, err := x.l.Release(identity, client, start, end)
+	epoch := rapid.Uint64Range(0, 9).Draw(t, "epoch")
+	if i := x.m.indexes[identity]; i != nil && from < to && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
+		client, epoch = max(1, i.holdings.cells[from].client), i.holdings.cells[from].epoch
+	}
+	_, err := x.l.Release(identity, client, start, end, epoch)
 	if x.refusesHolder(t, identity, client, from, to, err) {
 		return
 	}
 	h := &x.m.indexes[identity].holdings
 	for _, c := range h.cells[from:to] {
-		if c.client == client && len(c.logs) > 0 {
+		if c.client == client && c.epoch == epoch && len(c.logs) > 0 {
 			expect(t, "not settled", err, ErrInUse)
 			return
 		}
 	}
 	expect(t, "release", err)
 	for n := from; n < to; n++ {
-		if c := &h.cells[n]; c.client == client {
+		if c := &h.cells[n]; c.client == client && c.epoch == epoch {
 			*c = cell{top: c.top}
 		}
 	}
@@ -267,8 +271,11 @@ func TestLimitsOfHoldings(t *testing.T) {
 	if err := take("1", "2"); !errors.Is(err, ErrExhausted) || string(l.Append(nil)) != before {
 		t.Errorf("one more: %v", err)
 	}
-	if _, err := l.Release("a", last, []byte("0"), []byte("1")); err != nil {
-		t.Error(err)
+	all, _ := l.Holdings("a")
+	for _, h := range slices.Clone(all) {
+		if _, err := l.Release("a", last, h.Start, h.End, h.Epoch); h.Client == last && err != nil {
+			t.Error(err)
+		}
 	}
 	if err := take("0", "1"); err != nil {
 		t.Error(err)

@@ -19,8 +19,9 @@ type Ranges interface {
 	// these are not its own under that epoch.
 	Settle(client uint16, start, end []byte, epoch uint64, limit time.Duration) error
 
-	// Release gives keys back, as far as the client holds them: all that it changed of them is written back. ErrNotHeld: it has not settled them.
-	Release(client uint16, start, end []byte, limit time.Duration) error
+	// Release gives keys back, as far as the client holds them by the grant of that epoch: all that it changed of them is written back.
+	// ErrNotHeld: it has not settled them.
+	Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error
 
 	// Holdings are all of the index, in the order of keys.
 	Holdings(limit time.Duration) ([]Held, error)
@@ -127,12 +128,12 @@ func (p *Pool) Settle(start, end []byte, epoch uint64) error {
 }
 
 // Release gives keys of this client back; see [Ranges].
-func (p *Pool) Release(start, end []byte) error {
+func (p *Pool) Release(start, end []byte, epoch uint64) error {
 	r, err := p.ranges()
 	if err != nil {
 		return err
 	}
-	return r.Release(p.client, start, end, p.limit)
+	return r.Release(p.client, start, end, epoch, p.limit)
 }
 
 // Holdings are all of the index; see [Ranges].

@@ -2135,6 +2135,7 @@ type ReleaseRangeRequest struct {
 	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
 	Start         []byte                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
 	End           []byte                 `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the grant: a call that is late takes nothing that was granted since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2195,6 +2196,13 @@ func (x *ReleaseRangeRequest) GetEnd() []byte {
 		return x.End
 	}
 	return nil
+}
+
+func (x *ReleaseRangeRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type ReleaseRangeReply struct {
@@ -2574,12 +2582,13 @@ const file_memory_proto_rawDesc = "" +
 	"\x05start\x18\x03 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\fR\x03end\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x12\n" +
-	"\x10SettleRangeReply\"k\n" +
+	"\x10SettleRangeReply\"\x81\x01\n" +
 	"\x13ReleaseRangeRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x14\n" +
 	"\x05start\x18\x03 \x01(\fR\x05start\x12\x10\n" +
-	"\x03end\x18\x04 \x01(\fR\x03end\"\x13\n" +
+	"\x03end\x18\x04 \x01(\fR\x03end\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x13\n" +
 	"\x11ReleaseRangeReply\"+\n" +
 	"\x13ListHoldingsRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\"H\n" +

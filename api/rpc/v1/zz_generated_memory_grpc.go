@@ -91,7 +91,7 @@ type MemoryClient interface {
 	// SettleRange says that a client has replayed the logs that it inherited with keys. Idempotent. NOT_FOUND: the keys are not the
 	// client's under that epoch. ABORTED: it is fenced.
 	SettleRange(ctx context.Context, in *SettleRangeRequest, opts ...grpc.CallOption) (*SettleRangeReply, error)
-	// ReleaseRange takes keys back from a client, as far as it holds them. Idempotent. FAILED_PRECONDITION: it has not settled them.
+	// ReleaseRange takes keys back from a client, as far as it holds them by that grant. Idempotent. FAILED_PRECONDITION: it has not settled them.
 	// ABORTED: it is fenced.
 	ReleaseRange(ctx context.Context, in *ReleaseRangeRequest, opts ...grpc.CallOption) (*ReleaseRangeReply, error)
 	// ListHoldings lists who holds which keys of an index, on its home server.
@@ -327,7 +327,7 @@ type MemoryServer interface {
 	// SettleRange says that a client has replayed the logs that it inherited with keys. Idempotent. NOT_FOUND: the keys are not the
 	// client's under that epoch. ABORTED: it is fenced.
 	SettleRange(context.Context, *SettleRangeRequest) (*SettleRangeReply, error)
-	// ReleaseRange takes keys back from a client, as far as it holds them. Idempotent. FAILED_PRECONDITION: it has not settled them.
+	// ReleaseRange takes keys back from a client, as far as it holds them by that grant. Idempotent. FAILED_PRECONDITION: it has not settled them.
 	// ABORTED: it is fenced.
 	ReleaseRange(context.Context, *ReleaseRangeRequest) (*ReleaseRangeReply, error)
 	// ListHoldings lists who holds which keys of an index, on its home server.

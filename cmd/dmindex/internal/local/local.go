@@ -118,7 +118,10 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 				case opened <- err:
 				default:
 				}
-				return o, err
+				if err != nil {
+					return nil, err
+				}
+				return o.Opened(), nil
 			},
 			ListenRESP: resp, ListenRPC: rpc, PasswordFile: l.config.PasswordFile, AllowNoPassword: l.config.PasswordFile == "",
 			Log: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },

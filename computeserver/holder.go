@@ -1,0 +1,521 @@
+package computeserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Owner is an open index of a design whose ranges have owners, with its client's part in the protocol that says who owns what:
+// docs/design/ownership.md. The methods beside index.Partitioned are those of pool.Pool.
+type Owner interface {
+	Opened
+
+	Log() []byte
+	Take(r pool.Holding) error
+	Give(start, end []byte) error
+
+	// Servers are the memory servers of the index, the home first.
+	Servers() []uint16
+	Client() uint16
+	Acquire(c pool.Claim) (pool.Acquired, error)
+	Settle(start, end []byte, epoch uint64) error
+	Release(start, end []byte, epoch uint64) error
+	Holdings() ([]pool.Held, error)
+	FenceOthers(server uint16, clients []uint16) error
+}
+
+// RangeState is how far a range is on its way to or from this server.
+type RangeState string
+
+// The states, in the order in which a range goes through them.
+const (
+	RangeAcquiring RangeState = "Acquiring" // the map gives it to this server, the home memory server has not yet
+	RangeTaking    RangeState = "Taking"    // it is this server's; logs of its former owners are replayed
+	RangeSettling  RangeState = "Settling"  // they are, and the home is told
+	RangeServing   RangeState = "Serving"
+	RangeClosing   RangeState = "Closing" // requests are not admitted any more, those that were are waited for
+	RangeGiving    RangeState = "Giving"  // what was changed is written back
+	RangeReleasing RangeState = "Releasing"
+)
+
+// RangeStatus is one range as this server sees it.
+type RangeStatus struct {
+	Start, End []byte
+	Epoch      uint64 // 0 while it is acquired
+	State      RangeState
+	Reason     string // what is waited for; empty if nothing failed so far
+	Unfenced   uint16 // the memory server where its former owner cannot be fenced, if that is the reason
+}
+
+// holder makes what one client of this server holds follow the partition map: ranges that the map gives to the server are acquired,
+// taken, settled and then served; those that it gives to others are closed, given and released. One goroutine does one
+// step after the other, so that what is lost with its process is at most one step, which another client goes through again.
+//
+// Nothing here decides who owns a range; that is done by the home memory server.
+type holder struct {
+	env    env.Env
+	own    *ownership
+	tables *tables
+	eng    *engine
+	log    func(format string, args ...any)
+	limit  time.Duration // of a request: how long those wait who are in a range that closes
+
+	ix    Owner
+	wake  env.Event
+	ended env.Event
+	fence *fencer
+
+	mu      env.Mutex // guards the rest; it is not held across calls
+	stopped bool
+	held    []heldRange // ascending
+	unsure  bool        // something may have been granted without our hearing of it
+	known   uint64      // generation of the map that is acted on
+	claims  claims
+}
+
+// heldRange is a range that the home gave to this client.
+type heldRange struct {
+	pool.Holding
+	state  RangeState
+	failed int           // steps in a row
+	next   time.Duration // when the next one is tried
+	why    error
+}
+
+// claims are what the map gives to this server and this client does not hold.
+type claims struct {
+	open    []partition.Span // as of the last look
+	blocked []pool.Blocked
+	why     error         // why the last claim failed
+	next    time.Duration // when they are made again
+	pause   time.Duration
+	by      uint64 // the map of which generation they were made by
+}
+
+// Pauses and patience of a holder.
+const (
+	holdAgain   = 2 * time.Millisecond // after a step that failed, or a claim that was not granted, doubled up to
+	holdSlowest = 200 * time.Millisecond
+	holdIdle    = 2 * time.Second // between looks when there is nothing to do
+	holdTries   = 8               // attempts of one step before the client is given up
+	holdParting = 10 * time.Second
+)
+
+func newHolder(c *core, ix Owner) *holder {
+	h := &holder{
+		env: c.env, own: c.own, tables: c.eng.tables, eng: c.eng, log: c.log, limit: c.limit, ix: ix,
+		wake: c.env.NewEvent(), ended: c.env.NewEvent(), mu: c.env.NewMutex(),
+	}
+	h.fence = newFencer(h)
+	h.tables.replace(ix, nil)
+	h.own.onChange(h.wake.Set)
+	return h
+}
+
+// run goes on until end.
+func (h *holder) run() {
+	defer h.ended.Set()
+	for !h.isStopped() {
+		h.wake.Wait(h.round())
+	}
+}
+
+// end stops the holder, before its index is closed. Gently, it gives everything back, so that nobody has to wait for this client's lease;
+// no session may be lent then.
+func (h *holder) end(gently bool) {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+	h.wake.Set()
+	h.tables.quiet.Set()
+	h.fence.stop()
+	h.own.onChange(nil)
+	if !h.ended.Wait(holdParting) {
+		h.log("the holder of ranges does not end")
+		return
+	}
+	if !gently {
+		return
+	}
+	for deadline := env.Deadline(h.env, holdParting); h.ix.Alive() == nil && env.Remaining(h.env, deadline) > 0; {
+		if !h.part() {
+			return
+		}
+	}
+}
+
+// part gives back one of the ranges; false if there is none left that can be.
+func (h *holder) part() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.held {
+		r := &h.held[i]
+		switch {
+		case r.failed > 0: // it stays; its log is replayed
+			continue
+		case r.state == RangeServing, r.state == RangeClosing:
+			r.state = RangeGiving
+		case r.state == RangeTaking && len(r.Inherits) == 0:
+			r.state = RangeReleasing
+		}
+		if r.state == RangeGiving || r.state == RangeReleasing {
+			h.step(i)
+			return true
+		}
+	}
+	return false
+}
+
+func (h *holder) isStopped() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stopped
+}
+
+// round does every step that is due and says when to come again.
+func (h *holder) round() (pause time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for !h.stopped {
+		m := h.own.current()
+		if m == nil || h.ix.Alive() != nil {
+			return holdIdle // the engine sees that, too
+		}
+		wanted := ownSpans(m, h.own.self)
+		if m.Generation != h.known {
+			// A claim by an earlier map that was given up may have been granted; from now on none is.
+			h.known, h.unsure = m.Generation, true
+		}
+		if h.unsure {
+			if err := h.recall(); err != nil {
+				return holdSlowest
+			}
+			continue
+		}
+		h.close(wanted)
+		if i := h.due(); i >= 0 {
+			h.step(i)
+			continue
+		}
+		h.claims.open = h.missing(wanted)
+		now := h.env.Now()
+		if len(h.claims.open) > 0 && (now >= h.claims.next || h.claims.by != m.Generation || h.fence.news()) {
+			h.claim(m)
+			continue
+		}
+		pause = holdIdle
+		if len(h.claims.open) > 0 {
+			pause = min(pause, h.claims.next-now)
+		}
+		for i := range h.held {
+			if r := &h.held[i]; r.state != RangeServing {
+				pause = min(pause, r.next-now)
+			}
+		}
+		return max(pause, 0)
+	}
+	return 0
+}
+
+// ownSpans are what a map gives to a server, neighbours joined.
+func ownSpans(m *partition.Map, self uint32) (spans []partition.Span) {
+	for i := range m.Ranges {
+		s := m.Span(i)
+		if s.Owner != self {
+			continue
+		}
+		if n := len(spans); n > 0 && bytes.Equal(spans[n-1].End, s.Start) {
+			spans[n-1].End = s.End
+			continue
+		}
+		spans = append(spans, s)
+	}
+	return spans
+}
+
+// close begins to give up what is served and not wanted any more. Called under mu.
+func (h *holder) close(wanted []partition.Span) {
+	var kept []heldRange
+	changed := false
+	for _, r := range h.held {
+		if r.state != RangeServing {
+			// One that is not served yet is first taken whole: what it inherited must be replayed by somebody.
+			if r.state == RangeTaking && len(r.Inherits) == 0 && !isWanted(r.Holding, wanted) {
+				r.state, r.failed, r.next = RangeReleasing, 0, 0
+			}
+			kept = append(kept, r)
+			continue
+		}
+		for _, part := range cut(r, wanted) {
+			if !isWanted(part.Holding, wanted) {
+				part.state, changed = RangeClosing, true
+			}
+			kept = append(kept, part)
+		}
+	}
+	h.held = kept
+	if changed {
+		h.publish()
+	}
+}
+
+// cut divides a range at the ends of what is wanted.
+func cut(r heldRange, wanted []partition.Span) (parts []heldRange) {
+	at := func(key []byte) {
+		if len(key) > 0 && bytes.Compare(r.Start, key) < 0 && (len(r.End) == 0 || bytes.Compare(key, r.End) < 0) {
+			low := r
+			low.End, r.Start = key, key
+			parts = append(parts, low)
+		}
+	}
+	for _, w := range wanted {
+		at(w.Start)
+		at(w.End)
+	}
+	return append(parts, r)
+}
+
+// overlap is what two ranges have in common.
+func overlap(aStart, aEnd, bStart, bEnd []byte) (start, end []byte, ok bool) {
+	start, end = aStart, aEnd
+	if bytes.Compare(bStart, start) > 0 {
+		start = bStart
+	}
+	if len(end) == 0 || len(bEnd) > 0 && bytes.Compare(bEnd, end) < 0 {
+		end = bEnd
+	}
+	return start, end, len(end) == 0 || bytes.Compare(start, end) < 0
+}
+
+// isWanted says whether any key of a range is.
+func isWanted(r pool.Holding, wanted []partition.Span) bool {
+	return slices.ContainsFunc(wanted, func(w partition.Span) bool {
+		_, _, ok := overlap(r.Start, r.End, w.Start, w.End)
+		return ok
+	})
+}
+
+// publish makes what is served known to requests. Called under mu.
+func (h *holder) publish() {
+	var spans []partition.Span
+	for _, r := range h.held {
+		if r.state != RangeServing {
+			continue
+		}
+		if n := len(spans); n > 0 && bytes.Equal(spans[n-1].End, r.Start) {
+			spans[n-1].End = r.End
+			continue
+		}
+		spans = append(spans, partition.Span{Start: r.Start, End: r.End, Owner: h.own.self, Epoch: r.Epoch})
+	}
+	h.tables.replace(h.ix, spans)
+	h.own.poke()
+}
+
+// due is the range whose next step is due, those first that somebody else waits for; -1 if there is none. Called under mu.
+func (h *holder) due() int {
+	now := h.env.Now()
+	found := -1
+	for i := range h.held {
+		r := &h.held[i]
+		if r.state == RangeServing || now < r.next {
+			continue
+		}
+		leaves := r.state == RangeClosing || r.state == RangeGiving || r.state == RangeReleasing
+		if leaves {
+			return i
+		}
+		if found < 0 {
+			found = i
+		}
+	}
+	return found
+}
+
+// step takes a range one state further. Called under mu, which it gives up for the time.
+func (h *holder) step(i int) {
+	r := h.held[i]
+	h.mu.Unlock()
+	var err error
+	next := r.state
+	switch r.state {
+	case RangeTaking:
+		err, next = h.ix.Take(r.Holding), RangeSettling
+	case RangeSettling:
+		next = RangeServing
+		if len(r.Inherits) > 0 {
+			err = h.ix.Settle(r.Start, r.End, r.Epoch)
+		}
+	case RangeClosing:
+		next = RangeGiving
+		if !h.tables.awaitQuiet(2*h.limit, h.isStopped) && !h.isStopped() {
+			err = fmt.Errorf("requests did not end within %v: %w", 2*h.limit, index.ErrFenced) // only fencing ends them
+		}
+	case RangeGiving:
+		err, next = h.ix.Give(r.Start, r.End), RangeReleasing
+	case RangeReleasing:
+		err = h.ix.Release(r.Start, r.End, r.Epoch)
+	}
+	h.mu.Lock()
+	if h.stopped && r.state == RangeClosing {
+		return // whoever ends the holder waits for the sessions
+	}
+	p := &h.held[i]
+	if p.why = err; err != nil {
+		h.stumbled(p, err)
+		return
+	}
+	p.failed, p.next = 0, 0
+	switch {
+	case r.state == RangeReleasing:
+		h.held = slices.Delete(h.held, i, i+1)
+		h.log("released keys %s", partition.Interval(r.Start, r.End))
+	case next == RangeServing:
+		p.state, p.Inherits = next, nil
+		h.publish()
+		h.log("serving keys %s, epoch %d", partition.Interval(r.Start, r.End), r.Epoch)
+	default:
+		p.state = next
+	}
+}
+
+// stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a step for long; but a pool that is
+// full is not mended by another client. Called under mu.
+func (h *holder) stumbled(r *heldRange, err error) {
+	pause := min(holdAgain<<min(r.failed, 10), holdSlowest)
+	r.failed++
+	r.next = h.env.Now() + pause
+	if r.failed == 1 || r.failed == holdTries {
+		h.log("keys %s, %s: %v", partition.Interval(r.Start, r.End), r.state, err)
+	}
+	if hopeless(err) || r.failed >= holdTries && !errors.Is(err, index.ErrPoolFull) {
+		h.eng.giveUp(h.ix, fmt.Errorf("keys %s, %s: %w", partition.Interval(r.Start, r.End), r.state, err))
+	}
+}
+
+// hopeless says whether an error is of a client that has ended.
+func hopeless(err error) bool {
+	return errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || errors.Is(err, pool.ErrNotHeld)
+}
+
+// missing is what is wanted and not held, in whatever state. Called under mu.
+func (h *holder) missing(wanted []partition.Span) (spans []partition.Span) {
+	for _, w := range wanted {
+		at, ended := w.Start, false
+		for _, r := range h.held {
+			if ended || len(w.End) > 0 && bytes.Compare(r.Start, w.End) >= 0 || len(r.End) > 0 && bytes.Compare(r.End, at) <= 0 {
+				continue
+			}
+			if bytes.Compare(at, r.Start) < 0 {
+				spans = append(spans, partition.Span{Start: at, End: r.Start})
+			}
+			at, ended = r.End, len(r.End) == 0
+		}
+		if !ended && (len(w.End) == 0 || bytes.Compare(at, w.End) < 0) {
+			spans = append(spans, partition.Span{Start: at, End: w.End})
+		}
+	}
+	return spans
+}
+
+// claim asks the home for what is missing. Called under mu, which it gives up for the time.
+func (h *holder) claim(m *partition.Map) {
+	open := h.claims.open
+	fenced := h.fence.done()
+	h.mu.Unlock()
+	var own []pool.Holding
+	var blocked []pool.Blocked
+	var err error
+	for _, s := range open {
+		var got pool.Acquired
+		got, err = h.ix.Acquire(pool.Claim{Generation: m.Generation, Start: s.Start, End: s.End, Log: h.ix.Log(), Fenced: fenced})
+		if err != nil {
+			break
+		}
+		own, blocked = append(own, got.Own...), append(blocked, got.Blocked...)
+	}
+	h.fence.want(blocked)
+	h.mu.Lock()
+	c := &h.claims
+	if len(own) > 0 || c.by != m.Generation || c.pause == 0 {
+		c.pause = holdAgain
+	} else {
+		c.pause = min(2*c.pause, holdSlowest)
+	}
+	c.by, c.blocked, c.why, c.next = m.Generation, blocked, err, h.env.Now()+c.pause
+	for _, r := range own {
+		h.add(r)
+	}
+	switch {
+	case hopeless(err):
+		h.eng.giveUp(h.ix, fmt.Errorf("acquire keys: %w", err))
+	case err != nil && !errors.Is(err, pool.ErrOtherMap):
+		h.unsure = true // it may have been granted
+	}
+}
+
+// add notes a range that was granted. Called under mu.
+func (h *holder) add(r pool.Holding) {
+	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
+	h.held = slices.Insert(h.held, at, heldRange{Holding: r, state: RangeTaking})
+	h.log("acquired keys %s, epoch %d, with %d logs to replay", partition.Interval(r.Start, r.End), r.Epoch, len(r.Inherits))
+}
+
+// recall asks the home what this client holds, and adds what it does not know of. Called under mu, which it gives up for the time.
+func (h *holder) recall() error {
+	h.mu.Unlock()
+	all, err := h.ix.Holdings()
+	h.mu.Lock()
+	if err != nil {
+		return err
+	}
+	h.unsure = false
+	for _, r := range all {
+		if r.Client != h.ix.Client() {
+			continue
+		}
+		for _, s := range h.missing([]partition.Span{{Start: r.Start, End: r.End}}) {
+			part := r.Holding
+			part.Start, part.End, part.Inherits = s.Start, s.End, nil
+			for _, in := range r.Inherits {
+				var ok bool
+				if in.Start, in.End, ok = overlap(in.Start, in.End, s.Start, s.End); ok {
+					part.Inherits = append(part.Inherits, in)
+				}
+			}
+			h.add(part)
+		}
+	}
+	return nil
+}
+
+// holdRanges makes the server hold ranges and serve nothing else: its index is of a design whose ranges have owners.
+func (c *core) holdRanges() {
+	open := c.eng.open
+	c.eng.open = func() (Opened, error) {
+		ix, err := open()
+		if _, ok := ix.(Owner); err == nil && !ok {
+			err = errors.Join(errors.New("the ranges of this design have owners, and its index does not say how they change hands"), ix.Close())
+		}
+		return ix, err
+	}
+	c.eng.tables = newTables(c.env)
+	c.eng.hold = func(ix Opened) (end func(gently bool)) {
+		h := newHolder(c, ix.(Owner))
+		c.holder.Store(h)
+		c.env.Go("hold ranges", h.run)
+		return func(gently bool) {
+			h.end(gently)
+			c.holder.Store(nil)
+			c.eng.tables.replace(nil, nil)
+		}
+	}
+}

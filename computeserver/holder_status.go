@@ -1,0 +1,61 @@
+package computeserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// status are the ranges that this client holds or wants, in the order of keys.
+func (h *holder) status() (all []RangeStatus) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.held {
+		s := RangeStatus{Start: r.Start, End: r.End, Epoch: r.Epoch, State: r.state}
+		if r.why != nil {
+			s.Reason = r.why.Error()
+		}
+		all = append(all, s)
+	}
+	for _, c := range h.claims.open {
+		s := RangeStatus{Start: c.Start, End: c.End, State: RangeAcquiring}
+		switch b := slices.IndexFunc(h.claims.blocked, func(b pool.Blocked) bool { _, _, ok := overlap(b.Start, b.End, c.Start, c.End); return ok }); {
+		case h.claims.why != nil:
+			s.Reason = h.claims.why.Error()
+		case b >= 0:
+			s.Reason, s.Unfenced = h.obstacle(h.claims.blocked[b])
+		}
+		all = append(all, s)
+	}
+	slices.SortStableFunc(all, func(a, b RangeStatus) int { return bytes.Compare(a.Start, b.Start) })
+	return all
+}
+
+// obstacle is what stands in the way of a claim, for people. Called under mu.
+func (h *holder) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
+	reason = fmt.Sprintf("client %d: %v", b.Client, b.Why)
+	server, err := h.fence.pending(b.Client)
+	if err != nil {
+		return fmt.Sprintf("%s: it cannot be fenced at %v", reason, err), server
+	}
+	if b.Why == pool.BeingFenced {
+		return reason, h.ix.Servers()[0]
+	}
+	return reason, 0
+}
+
+// why says why a key that the map gives to this server is not served yet.
+func (h *holder) why(key []byte) error {
+	for _, s := range h.status() {
+		if bytes.Compare(s.Start, key) <= 0 && (len(s.End) == 0 || bytes.Compare(key, s.End) < 0) {
+			if s.Reason != "" {
+				return fmt.Errorf("this server takes them over: %s: %s", s.State, s.Reason)
+			}
+			return fmt.Errorf("this server takes them over: %s", s.State)
+		}
+	}
+	return errors.New("this server takes them over")
+}

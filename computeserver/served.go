@@ -1,0 +1,139 @@
+package computeserver
+
+import (
+	"bytes"
+	"sort"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// With a design whose ranges have owners, a request may use a key only while this server's client serves it. Which keys these are is a
+// table that is never changed, only replaced; whoever borrows a session comes in by the newest one and stays in it until the session is
+// given back. A key that is in no newer table is used by nobody any more once all are gone who came in by an older one.
+
+// served is such a table.
+type served struct {
+	of    Opened           // the client that serves these keys
+	spans []partition.Span // ascending, with gaps between them
+	in    atomic.Int64     // sessions that came in by this table
+	old   atomic.Bool      // there is a newer one
+}
+
+// span is the one that holds key, or with below, the keys right below it, where the empty key is the upper end of the key space.
+func (t *served) span(key []byte, below bool) (partition.Span, bool) {
+	i := len(t.spans)
+	if !below || len(key) > 0 {
+		i = sort.Search(len(t.spans), func(i int) bool {
+			c := bytes.Compare(t.spans[i].Start, key)
+			return c > 0 || below && c == 0
+		})
+	}
+	if i--; i < 0 {
+		return partition.Span{}, false
+	}
+	s := t.spans[i]
+	switch end := s.End; {
+	case len(end) == 0:
+		return s, true
+	case below:
+		return s, len(key) > 0 && bytes.Compare(key, end) <= 0
+	default:
+		return s, bytes.Compare(key, end) < 0
+	}
+}
+
+// tables are the newest table and those that somebody came in by before.
+type tables struct {
+	env    env.Env
+	newest atomic.Pointer[served]
+	quiet  env.Event // set when the last one leaves an old table
+
+	mu    env.Mutex
+	older []*served
+}
+
+func newTables(e env.Env) *tables {
+	t := &tables{env: e, quiet: e.NewEvent(), mu: e.NewMutex()}
+	t.newest.Store(&served{})
+	return t
+}
+
+// enter comes in by the newest table.
+func (t *tables) enter() *served {
+	for {
+		s := t.newest.Load()
+		s.in.Add(1)
+		if t.newest.Load() == s { // whoever replaces it from now on sees us
+			return s
+		}
+		t.leave(s)
+	}
+}
+
+func (t *tables) leave(s *served) {
+	if s.in.Add(-1) == 0 && s.old.Load() {
+		t.quiet.Set()
+	}
+}
+
+// replace makes spans, of a client, the newest table.
+func (t *tables) replace(of Opened, spans []partition.Span) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.newest.Swap(&served{of: of, spans: spans})
+	before.old.Store(true)
+	t.older = append(t.older, before)
+}
+
+// busy is how many are in by tables that are not the newest.
+func (t *tables) busy() (n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.older[:0]
+	for _, s := range t.older {
+		if in := s.in.Load(); in > 0 {
+			n += in
+			kept = append(kept, s)
+		}
+	}
+	clear(t.older[len(kept):])
+	t.older = kept
+	return n
+}
+
+// awaitQuiet waits until everybody is in by the newest table, or gone, for at most limit or until stop says so. One goroutine at a time waits.
+func (t *tables) awaitQuiet(limit time.Duration, stop func() bool) bool {
+	for deadline := env.Deadline(t.env, limit); ; {
+		if t.busy() == 0 {
+			return true
+		}
+		left := env.Remaining(t.env, deadline)
+		if left == 0 || stop() {
+			return false
+		}
+		t.quiet.Wait(min(left, leaseLooks))
+	}
+}
+
+// serves says whether a borrowed session may use key.
+func (s *session) serves(key []byte) bool {
+	if s.by == nil {
+		return true
+	}
+	_, ok := s.span(key, false)
+	return ok
+}
+
+// span is what is served around key; see served.span.
+func (s *session) span(key []byte, below bool) (partition.Span, bool) {
+	if s.by.of != s.of {
+		return partition.Span{}, false
+	}
+	return s.by.span(key, below)
+}
+
+// hurries says whether somebody waits for this session to be given back, since a range moves.
+func (s *session) hurries() bool { return s.by != nil && s.by.old.Load() }
