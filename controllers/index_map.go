@@ -12,12 +12,11 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
-	"github.com/dmindex/dmindex/controllers/internal/ownership"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// divideKeys reads the partition map at the home server and does what ownership.Step says.
+// divideKeys reads the partition map at the home server and does what partition.Step says.
 func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])
 	if described == nil {
@@ -34,7 +33,7 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 				return fmt.Errorf("read the partition map: %w", err)
 			}
 		}
-		actions, err := ownership.Step(s.view)
+		actions, err := partition.Step(s.view)
 		if err != nil {
 			return err
 		}
@@ -48,7 +47,7 @@ func (s *indexScope) observe(now time.Time) {
 	for i := range s.compute {
 		c := &s.compute[i]
 		is, since := ready(c.pod)
-		server := ownership.Server{
+		server := partition.Observed{
 			ID: c.id(), Pod: c.pod.Name,
 			RPC:   build.RPC(c.pod.Name, c.pool, s.index.Namespace),
 			RESP:  build.RESP(c.pod.Name, c.pool, s.index.Namespace),
@@ -66,11 +65,11 @@ func (s *indexScope) observe(now time.Time) {
 		}
 		s.view.Servers = append(s.view.Servers, server)
 	}
-	slices.SortFunc(s.view.Servers, func(a, b ownership.Server) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(s.view.Servers, func(a, b partition.Observed) int { return int(int64(a.ID) - int64(b.ID)) })
 }
 
 // move does what was decided about the partition map and the servers that leave.
-func (r *indexes) move(ctx context.Context, s *indexScope, home servers.Memory, actions ownership.Actions) error {
+func (r *indexes) move(ctx context.Context, s *indexScope, home servers.Memory, actions partition.Actions) error {
 	if s.waiting == "" {
 		s.waiting = actions.Waiting
 	}
@@ -99,7 +98,7 @@ func (r *indexes) move(ctx context.Context, s *indexScope, home servers.Memory, 
 	return nil
 }
 
-func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, actions ownership.Actions) error {
+func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, actions partition.Actions) error {
 	encoded, err := actions.Swap.Marshal(nil)
 	if err != nil {
 		return err
@@ -122,7 +121,7 @@ func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, 
 }
 
 // drain has a leaving server finish what it has.
-func (r *indexes) drain(ctx context.Context, s *indexScope, server ownership.Server) (done bool, err error) {
+func (r *indexes) drain(ctx context.Context, s *indexScope, server partition.Observed) (done bool, err error) {
 	for _, c := range s.compute {
 		if c.pod.Name != server.Pod {
 			continue

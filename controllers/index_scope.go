@@ -10,7 +10,6 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
-	"github.com/dmindex/dmindex/controllers/internal/ownership"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -24,7 +23,7 @@ type indexScope struct {
 	verdict     memoryVerdict
 
 	compute []computeServer
-	view    ownership.View
+	view    partition.View
 	waiting string // for what, while the index is served
 
 	unfenced string // clients that are still to be fenced, and where

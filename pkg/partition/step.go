@@ -1,14 +1,13 @@
-// Package ownership decides what the operator does next about the compute servers of an index and its partition map. It is pure:
-// from what is observed to the next actions, so that it can be run without Kubernetes. Whoever acts on it may die between any two
-// actions, and another one may act at the same time: every action is safe to repeat, and the map changes by compare-and-swap only.
-package ownership
+package partition
 
 import (
 	"slices"
 	"time"
-
-	"github.com/dmindex/dmindex/pkg/partition"
 )
+
+// What the operator does next about the compute servers of an index and its partition map is decided here: from what is observed to the
+// next actions, so that it can be run without Kubernetes. Whoever acts on it may die between any two actions, and another one may act at
+// the same time: every action is safe to repeat, and the map changes by compare-and-swap only.
 
 // How long to be patient.
 const (
@@ -22,8 +21,8 @@ const (
 	FarewellLimit = 2 * time.Minute
 )
 
-// Server is a compute server as observed.
-type Server struct {
+// Observed is a compute server as observed.
+type Observed struct {
 	ID        uint32
 	Pod       string
 	RPC, RESP string
@@ -44,23 +43,28 @@ type Server struct {
 // View is what is observed.
 type View struct {
 	Index   string // identity
-	Keys    partition.KeyType
-	Desired int            // compute servers that there shall be
-	Map     *partition.Map // at the home memory server; nil = there is none yet
-	Servers []Server       // ascending by ID
+	Keys    KeyType
+	Desired int        // compute servers that there shall be
+	Map     *Map       // at the home memory server; nil = there is none yet
+	Servers []Observed // ascending by ID
+
+	// Owned says that the design's ranges have owners. Then Holdings, in the order of keys, are who holds what, and Servers are known by
+	// their pods' names there.
+	Owned    bool
+	Holdings []Holding
 }
 
 // Actions are what to do next, in this order.
 type Actions struct {
 	// Swap is the map to put in the place of View.Map, unless nil. If that fails, nothing else of these actions may be done.
-	Swap  *partition.Map
-	Moves []partition.Move
+	Swap  *Map
+	Moves []Move
 
 	// Drain are leaving servers to be drained, and deleted once they are.
-	Drain []Server
+	Drain []Observed
 
 	// Delete are servers whose pods can be deleted at once.
-	Delete []Server
+	Delete []Observed
 
 	// Waiting says what is waited for, for people; empty if nothing is left to do.
 	Waiting string
@@ -79,10 +83,10 @@ func Step(v View) (Actions, error) {
 }
 
 // members are the servers that the map shall have.
-func (v View) members() (members []partition.Server) {
+func (v View) members() (members []Server) {
 	for _, s := range v.Servers {
 		if v.belongs(s) {
-			members = append(members, partition.Server{ID: s.ID, Name: s.Pod, RPC: s.RPC, RESP: s.RESP})
+			members = append(members, Server{ID: s.ID, Name: s.Pod, RPC: s.RPC, RESP: s.RESP})
 		}
 	}
 	return members
@@ -90,7 +94,7 @@ func (v View) members() (members []partition.Server) {
 
 // belongs says whether a server shall be in the map: it joins when it is ready, and stays until it leaves, is gone, or was not
 // ready for too long.
-func (v View) belongs(s Server) bool {
+func (v View) belongs(s Observed) bool {
 	switch {
 	case s.Gone, s.Leaving, s.Answered && (s.Identity != v.Index || s.Draining):
 		return false
@@ -104,7 +108,7 @@ func (v View) belongs(s Server) bool {
 }
 
 // next is the map after this step; it is nil as long as there is none.
-func (v View) next(members []partition.Server, a *Actions) (*partition.Map, error) {
+func (v View) next(members []Server, a *Actions) (*Map, error) {
 	if len(members) == 0 {
 		a.Waiting = "no compute server is ready"
 		return v.Map, nil // better a map of servers that are away than none
@@ -114,9 +118,12 @@ func (v View) next(members []partition.Server, a *Actions) (*partition.Map, erro
 			a.Waiting = "more compute servers are starting; the first partition map waits a moment for them"
 			return nil, nil
 		}
-		first, err := partition.EqualWidth(v.Index, members, v.Keys)
+		first, err := EqualWidth(v.Index, members, v.Keys)
 		a.Swap = first
 		return first, err
+	}
+	if v.Owned {
+		return v.nextStage(members, a)
 	}
 	if slices.Equal(v.Map.Servers, members) {
 		for _, s := range v.Servers {
@@ -126,7 +133,7 @@ func (v View) next(members []partition.Server, a *Actions) (*partition.Map, erro
 		}
 		return v.Map, nil
 	}
-	next, moves, err := partition.Plan(v.Map, members, partition.Options{Keys: v.Keys})
+	next, moves, err := Plan(v.Map, members, Options{Keys: v.Keys})
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +141,40 @@ func (v View) next(members []partition.Server, a *Actions) (*partition.Map, erro
 		a.Swap, a.Moves = next, moves
 	}
 	return next, nil
+}
+
+// nextStage is next with a design whose ranges have owners.
+func (v View) nextStage(members []Server, a *Actions) (*Map, error) {
+	target, _, err := Plan(v.Map, members, Options{Keys: v.Keys})
+	if err != nil {
+		return nil, err
+	}
+	next, moves, waits := v.stage(target, v.isGone)
+	switch {
+	case next == nil:
+		a.Waiting = "ranges move one after the other; next are those of compute server " + waits + ", which is not through with the last one"
+		return v.Map, nil
+	case next != v.Map:
+		a.Swap, a.Moves = next, moves
+		return next, nil
+	}
+	busy := v.busy()
+	for _, s := range v.Servers {
+		if busy[s.ID] {
+			a.Waiting = "compute server " + s.Pod + " does not hold yet what the partition map gives it"
+		}
+	}
+	return next, nil
+}
+
+// isGone says whether an owner cannot hand anything over: it is not there, or was not for long.
+func (v View) isGone(id uint32) bool {
+	for _, s := range v.Servers {
+		if s.ID == id {
+			return s.Gone || s.Answered && s.Identity != v.Index || !s.Answered && !s.Ready && s.ReadyFor >= Grace
+		}
+	}
+	return true
 }
 
 // gathered says whether the first map has waited long enough.
@@ -147,7 +188,7 @@ func (v View) gathered() bool {
 }
 
 // farewell decides what becomes of the servers that leave.
-func (v View) farewell(next *partition.Map, a *Actions) {
+func (v View) farewell(next *Map, a *Actions) {
 	for _, s := range v.Servers {
 		if s.Gone {
 			continue
@@ -160,13 +201,16 @@ func (v View) farewell(next *partition.Map, a *Actions) {
 			continue
 		}
 		if next != nil {
-			if _, owns := next.Server(s.ID); owns {
+			if _, owns := next.Server(s.ID); owns && v.Owned && len(next.Servers) > 1 {
+				a.Waiting = "compute server " + s.Pod + " hands over, one range after the other"
+				continue
+			} else if owns {
 				a.Waiting = "nobody is ready to take over from compute server " + s.Pod
 				continue
 			}
 		}
 		switch {
-		case a.Swap != nil:
+		case a.Swap != nil, v.Owned && v.holds(s.Pod) && s.LeftFor <= FarewellLimit:
 			a.Waiting = "compute server " + s.Pod + " hands over"
 		case next == nil, !s.Answered && !s.Ready, s.LeftFor > FarewellLimit:
 			a.Delete = append(a.Delete, s)

@@ -1,0 +1,106 @@
+package partition
+
+import (
+	"bytes"
+	"slices"
+)
+
+// With a design whose ranges have owners, keys do not move with the map: the map says who shall own them, the holdings at the home memory
+// server say who does. A new map moves ranges in stages, so that no server hands over or takes over more than one at a time; the next
+// stage waits for its servers to be through with the last one. Ranges of servers that are gone move at once.
+
+// Holding is a range of keys and which compute server has it for itself, as the home memory server says.
+type Holding struct {
+	Start, End []byte // an empty End is the upper end of the key space
+	Pod        string // of the holder; empty if that is not known
+	Orphan     bool   // the holder has ended
+	Settled    bool   // the holder has what earlier ones left
+}
+
+// stage is the next map on the way from current to target, and its moves. gone says of whom nobody needs to wait; leavers stay in the map
+// as long as they own something. It is nil if all that is left has to wait; waits then names a server that it waits for.
+func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
+	busy := v.busy()
+	var chosen []Move
+	for _, m := range Moves(v.Map, target) {
+		switch {
+		case gone(m.From):
+		case busy[m.From] || busy[m.To]:
+			if waits == "" {
+				who := m.From
+				if busy[m.To] {
+					who = m.To
+				}
+				waits = v.Map.name(who)
+			}
+			continue
+		default:
+			busy[m.From], busy[m.To] = true, true
+		}
+		chosen = append(chosen, m)
+	}
+	if len(chosen) == 0 && waits != "" {
+		return nil, nil, waits
+	}
+	next = &Map{Generation: v.Map.Generation + 1, Index: v.Map.Index}
+	eachPiece(v.Map, target, func(start, end []byte, was, is Range) {
+		r := Range{Start: start, Owner: was.Owner, Epoch: was.Epoch}
+		if was.Owner == is.Owner || slices.ContainsFunc(chosen, func(m Move) bool { return m.covers(start) }) {
+			r.Owner, r.Epoch = is.Owner, is.Epoch
+		}
+		if n := len(next.Ranges); n > 0 && next.Ranges[n-1].Owner == r.Owner && next.Ranges[n-1].Epoch == r.Epoch {
+			return
+		}
+		next.Ranges = append(next.Ranges, r)
+	})
+	next.Servers = slices.Clone(target.Servers)
+	for _, s := range v.Map.Servers {
+		owns := slices.ContainsFunc(next.Ranges, func(r Range) bool { return r.Owner == s.ID })
+		at, is := slices.BinarySearchFunc(next.Servers, s.ID, func(s Server, id uint32) int { return int(int64(s.ID) - int64(id)) })
+		if owns && !is {
+			next.Servers = slices.Insert(next.Servers, at, s)
+		}
+	}
+	if slices.Equal(next.Servers, v.Map.Servers) && len(chosen) == 0 {
+		return v.Map, nil, waits
+	}
+	return next, chosen, waits
+}
+
+func (m Move) covers(key []byte) bool {
+	return bytes.Compare(m.Start, key) <= 0 && (len(m.End) == 0 || bytes.Compare(key, m.End) < 0)
+}
+
+// busy are the servers that have not done yet what the map says: who owns keys by it and does not hold them, settled, and who holds keys
+// that it gives to others.
+func (v View) busy() map[uint32]bool {
+	busy := map[uint32]bool{}
+	for i := range v.Map.Ranges {
+		s := v.Map.Span(i)
+		at, name := s.Start, v.Map.name(s.Owner)
+		ended := false
+		for _, h := range v.Holdings {
+			if ended || len(h.End) > 0 && bytes.Compare(h.End, at) <= 0 || len(s.End) > 0 && bytes.Compare(h.Start, s.End) >= 0 {
+				continue
+			}
+			if bytes.Compare(at, h.Start) < 0 || h.Pod != name || h.Orphan || !h.Settled {
+				busy[s.Owner] = true
+			}
+			if !h.Orphan && h.Pod != name {
+				for _, o := range v.Map.Servers {
+					busy[o.ID] = busy[o.ID] || o.Name == h.Pod
+				}
+			}
+			at, ended = h.End, len(h.End) == 0
+		}
+		if !ended && (len(s.End) == 0 || bytes.Compare(at, s.End) < 0) {
+			busy[s.Owner] = true
+		}
+	}
+	return busy
+}
+
+// holds says whether a server, as it lives, holds anything.
+func (v View) holds(pod string) bool {
+	return slices.ContainsFunc(v.Holdings, func(h Holding) bool { return h.Pod == pod && !h.Orphan })
+}
