@@ -107,9 +107,10 @@ func (p *Process) Jump(d time.Duration) { p.base += max(0, d) }
 // Now implements env.Env.
 func (p *Process) Now() time.Duration { return p.base + scale(p.world.now-p.since, p.rate, 1e6) }
 
-// until is when p's clock will have gone on by d, of the world's time.
+// until is when p's clock will have gone on by d, of the world's time. It is later than now if d is positive, however fast the clock is: a wait
+// always takes some time.
 func (p *Process) until(d time.Duration) time.Duration {
-	return p.world.now + scale(min(d, p.world.o.MaxTime), 1e6, p.rate)
+	return p.world.now + max(scale(min(d, p.world.o.MaxTime), 1e6, p.rate), min(d, 1))
 }
 
 // scale is d*num/den, of a d that may be near the largest there is.

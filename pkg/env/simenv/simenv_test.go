@@ -319,3 +319,22 @@ func BenchmarkSwitch(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// TestShortWaitsOnAFastClockEnd: the shortest waits take some of the world's time, and end.
+func TestShortWaitsOnAFastClockEnd(t *testing.T) {
+	run(t, 1, func(p *simenv.Process) {
+		fast := p.World().NewProcess("fast")
+		fast.SetDrift(900_000)
+		done := p.NewEvent()
+		fast.Go("waits", func() {
+			for range 10 {
+				fast.NewEvent().Wait(1)
+				fast.Sleep(1)
+			}
+			done.Set()
+		})
+		if begun := p.World().Now(); !done.Wait(time.Second) || p.World().Now() == begun {
+			t.Error("waits of a nanosecond do not end, or take no time")
+		}
+	})
+}
