@@ -1,0 +1,127 @@
+package computeserver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// operator is one of two that overlap. It observes, asks partition.Step, and acts; it may die between any two actions.
+func (w *ownWorld) operator(n int) {
+	p := w.newProcess(fmt.Sprint("operator-", n))
+	p.AtKill(func() {
+		if !w.over {
+			w.After(w.upTo(2*time.Second), nil, func() { w.operator(n) })
+		}
+	})
+	k := &path{w: w, p: p, name: p.Name()}
+	p.Go("main", func() {
+		for !w.over {
+			p.Sleep(w.upTo(500 * time.Millisecond))
+			w.fenceGone(p, k)
+			if v, ok := w.observe(p, k); ok {
+				w.act(p, k, v)
+			}
+		}
+	})
+}
+
+// mayDie ends an operator at times.
+func (w *ownWorld) mayDie(p *simenv.Process) {
+	if !w.quiet && !w.calm && w.oneIn(20) {
+		p.Kill()
+	}
+}
+
+// observe is what the operator sees.
+func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok bool) {
+	encoded, err := k.Map(0, 0)
+	if err != nil {
+		return v, false
+	}
+	v = partition.View{Index: ownIndex, Keys: partition.Bytes, Desired: w.desired, Owned: true}
+	if len(encoded) > 0 {
+		if v.Map, err = partition.Unmarshal(encoded); err != nil {
+			w.report("the map cannot be read: %v", err)
+		}
+	}
+	held, err := k.Holdings(ownLimit)
+	if err != nil {
+		return v, false
+	}
+	for _, h := range held {
+		v.Holdings = append(v.Holdings, partition.Holding{Start: h.Start, End: h.End, Pod: h.Name, Orphan: h.Fenced, Settled: len(h.Inherits) == 0})
+	}
+	for _, d := range w.pods {
+		if d.gone && w.oneIn(2) {
+			continue
+		}
+		s := partition.Observed{
+			ID: d.id, Pod: d.name, RPC: d.name, RESP: d.name, Ready: d.ready, ReadyFor: 10 * (w.Now() - d.since), Gone: d.gone,
+			Leaving: d.leaving, LeftFor: w.Now() - d.leftAt,
+		}
+		p.Sleep(w.upTo(2 * time.Millisecond))
+		if c := d.core; c != nil && !d.process.Frozen() {
+			s.Answered, s.Identity, s.Generation, s.Draining = true, ownIndex, c.own.generation(), c.draining.Load()
+		}
+		v.Servers = append(v.Servers, s)
+	}
+	return v, true
+}
+
+func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View) {
+	a, err := partition.Step(v)
+	if err != nil {
+		w.report("the operator's step: %v", err)
+		return
+	}
+	w.mayDie(p)
+	if a.Swap != nil {
+		encoded, err := a.Swap.Marshal(nil)
+		if err != nil {
+			w.report("the operator's map: %v", err)
+			return
+		}
+		expected := uint64(0)
+		if v.Map != nil {
+			expected = v.Map.Generation
+		}
+		if k.call(1, ownLimit, func(b *memserver.Bare) error { return b.SwapMap(ownIndex, expected, a.Swap.Generation, encoded) }) != nil {
+			return
+		}
+		w.counts.swaps++
+	}
+	for _, s := range append(slices.Clone(a.Drain), a.Delete...) {
+		w.mayDie(p)
+		w.endPod(w.podOf(s.ID), w.oneIn(2))
+	}
+}
+
+// fenceGone fences the clients of pods that are gone, at the home last.
+func (w *ownWorld) fenceGone(p *simenv.Process, k *path) {
+	var ids []uint16
+	if k.call(1, ownLimit, func(b *memserver.Bare) error {
+		ids = nil
+		all, err := b.Clients(ownIndex, "")
+		for _, c := range all {
+			for _, d := range w.pods {
+				if d.name == c.Name && d.gone && d.process.Dead() && !c.Fenced {
+					ids = append(ids, c.ID)
+				}
+			}
+		}
+		return err
+	}) != nil || len(ids) == 0 {
+		return
+	}
+	for i := len(w.memory) - 1; i >= 0; i-- {
+		w.mayDie(p)
+		if k.Fence(w.memory[i].id, ids, ownLimit) != nil {
+			return
+		}
+	}
+}

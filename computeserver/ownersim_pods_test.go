@@ -1,0 +1,304 @@
+package computeserver
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// pod is a compute server over the lives of its process.
+type pod struct {
+	id      uint32
+	name    string
+	process *simenv.Process
+	core    *core // nil while it does not run
+	leaving bool
+	leftAt  time.Duration
+	gone    bool // it is deleted
+	ready   bool
+	since   time.Duration // of ready, as the world's time
+}
+
+// newPod starts one more.
+func (w *ownWorld) newPod() {
+	w.lastPod++
+	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now()}
+	w.pods = append(w.pods, d)
+	w.runPod(d)
+}
+
+func (w *ownWorld) runPod(d *pod) {
+	p := w.newProcess(d.name)
+	d.process = p
+	p.AtKill(func() {
+		d.core = nil
+		w.setReady(d, false)
+		if !d.gone {
+			w.counts.deaths++
+			w.After(w.upTo(2*time.Second), nil, func() {
+				if !d.gone {
+					w.runPod(d)
+				}
+			})
+		}
+	})
+	p.Go("main", func() {
+		k := &path{w: w, p: p, name: d.name, pod: d.id}
+		c := &core{
+			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: 8}, self: d.id, version: "sim",
+			limit: ownLimit, log: func(string, ...any) {}, count: &counters{}, stop: p.NewEvent(),
+		}
+		c.own = newOwnership(p, d.id, false)
+		c.eng = newEngine(p, func() (Opened, error) { return w.openToy(p, k, c.eng) }, ownLimit, 3, 64, c.log)
+		c.peers = &simPeers{w, p}
+		c.holdRanges()
+		d.core = c
+		p.Go("engine", c.eng.run)
+		p.Go("follow", func() { c.follow(k) })
+		for !w.over {
+			w.setReady(d, c.ready() == nil)
+			p.Sleep(200 * time.Millisecond)
+		}
+	})
+}
+
+func (w *ownWorld) setReady(d *pod, ready bool) {
+	if d.ready != ready {
+		d.ready, d.since = ready, w.Now()
+	}
+}
+
+// endPod deletes a pod; gently it is told, and waited for.
+func (w *ownWorld) endPod(d *pod, gently bool) {
+	if d.gone {
+		return
+	}
+	d.gone = true
+	p, c := d.process, d.core
+	if c == nil || !gently || p.Dead() {
+		p.Kill()
+		return
+	}
+	p.Go("terminate", func() {
+		c.draining.Store(true)
+		c.stopped.Store(true)
+		c.stop.Set()
+		c.eng.halt(20 * time.Second)
+		p.Kill()
+	})
+}
+
+func (w *ownWorld) podOf(id uint32) *pod {
+	for _, d := range w.pods {
+		if d.id == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// living are the pods that are not deleted.
+func (w *ownWorld) living() (all []*pod) {
+	for _, d := range w.pods {
+		if !d.gone {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// ask runs operations at a compute server on behalf of process p. nil: no answer came.
+func (w *ownWorld) ask(p *simenv.Process, d *pod, ops []*rpcv1.Operation, forwarded bool, limit time.Duration) (out []*rpcv1.Outcome) {
+	p.Sleep(w.upTo(time.Millisecond))
+	c, there := d.core, d.process
+	if c == nil || there.Dead() {
+		o := &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: d.name + " is not there"}
+		return fill(make([]*rpcv1.Outcome, len(ops)), o)
+	}
+	done := p.NewEvent()
+	there.Go("request", func() {
+		answer := c.do(ops, forwarded, min(limit, ownLimit), 0)
+		there.Sleep(w.upTo(time.Millisecond))
+		out = answer
+		done.Set()
+	})
+	if !done.Wait(limit + 100*time.Millisecond) {
+		return nil
+	}
+	return out
+}
+
+// simPeers is the way to other compute servers.
+type simPeers struct {
+	w *ownWorld
+	p *simenv.Process
+}
+
+func (s *simPeers) keep([]partition.Server) {}
+
+func (s *simPeers) scan(partition.Server, scanRange, time.Duration, func(key, value []byte) bool) error {
+	return errors.New("no scans here")
+}
+
+func (s *simPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
+	out := s.w.ask(s.p, s.w.podOf(to.ID), ops, true, limit)
+	if out == nil {
+		return nil, &failure{code: rpcv1.Outcome_UNKNOWN, message: "it did not answer"}
+	}
+	return out, nil
+}
+
+// history is what the programs did.
+type history struct {
+	ops    []porcupine.Operation
+	clock  int64
+	acks   int
+	failed int // requests that were not done
+	reason string
+}
+
+type asked struct {
+	key   int
+	write bool
+	value uint32
+}
+
+type answered struct {
+	value   uint32
+	unknown bool
+}
+
+func (h *history) tick() int64 { h.clock++; return h.clock }
+
+// registers is the model: each key is a register, 0 to begin with.
+var registers = porcupine.Model{
+	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
+		parts := make([][]porcupine.Operation, toyKeys)
+		for _, o := range ops {
+			k := o.Input.(asked).key
+			parts[k] = append(parts[k], o)
+		}
+		return parts
+	},
+	Init: func() any { return uint32(0) },
+	Step: func(state, input, output any) (bool, any) {
+		in, out := input.(asked), output.(answered)
+		if in.write {
+			return true, in.value
+		}
+		return out.value == state.(uint32), state
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+}
+
+// request asks for one key and notes what came of it; nil if it was done.
+func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, limit time.Duration) error {
+	op := &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: toyKey(in.key)}
+	if in.write {
+		op.Kind, op.Value = rpcv1.Operation_UPSERT, binary.LittleEndian.AppendUint32(nil, in.value)
+	}
+	h := w.log
+	at := len(h.ops)
+	h.ops = append(h.ops, porcupine.Operation{ClientId: program, Input: in, Call: h.tick(), Output: answered{unknown: true}, Return: 1<<63 - 1})
+	out := w.ask(p, d, []*rpcv1.Operation{op}, false, limit)
+	if out == nil {
+		return errors.New("no answer")
+	}
+	switch o := out[0]; o.Code {
+	case rpcv1.Outcome_OK, rpcv1.Outcome_NOT_FOUND:
+		h.acks++
+		got := answered{}
+		if o.Code == rpcv1.Outcome_OK && !in.write {
+			got.value = binary.LittleEndian.Uint32(o.Value)
+		}
+		h.ops[at].Output, h.ops[at].Return = got, h.tick()
+		return nil
+	case rpcv1.Outcome_UNKNOWN:
+		return errors.New(o.Message)
+	default:
+		h.ops[at].Input = nil // it was not done
+		h.failed++
+		h.reason = fmt.Sprintf("%v: %s", o.Code, o.Message)
+		return errors.New(h.reason)
+	}
+}
+
+// program asks for keys all the time.
+func (w *ownWorld) program(n int) {
+	p := w.NewProcess(fmt.Sprint("program-", n))
+	p.Go("main", func() {
+		for value := uint32(n + 1); !w.quiet; value += 16 {
+			p.Sleep(w.upTo(200 * time.Millisecond))
+			all := w.living()
+			if len(all) == 0 {
+				continue
+			}
+			_ = w.request(p, n, all[w.random.IntN(len(all))], asked{w.random.IntN(toyKeys), w.oneIn(2), value}, 2*ownLimit)
+		}
+	})
+}
+
+// judge says what is wrong with the history.
+func (w *ownWorld) judge() {
+	var ops []porcupine.Operation
+	for _, o := range w.log.ops {
+		in, ok := o.Input.(asked)
+		if !ok || !in.write && o.Output.(answered).unknown {
+			continue
+		}
+		ops = append(ops, o)
+	}
+	if result, _ := porcupine.CheckOperationsVerbose(registers, ops, time.Minute); result == porcupine.Illegal {
+		for _, part := range registers.Partition(ops) {
+			if len(part) > 0 && porcupine.CheckOperations(registers, part) == false {
+				var b bytes.Buffer
+				slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+				for _, o := range part {
+					fmt.Fprintf(&b, "\n  %d-%d program %d: %+v %+v", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+				}
+				w.report("the history of key %d is not linearizable:%s", part[0].Input.(asked).key, b.String())
+				return
+			}
+		}
+	} else if result == porcupine.Unknown {
+		w.report("the history could not be judged in time")
+	}
+}
+
+// isGranted is told of every answer to a claim: only who owns keys by the map is granted them, and no epoch is granted twice.
+func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, got pool.Acquired) {
+	_, encoded, _ := b.Map(ownIndex)
+	m, err := partition.Unmarshal(encoded)
+	if err != nil {
+		return
+	}
+	for _, h := range got.Own {
+		if w.granted[h.Epoch] {
+			continue
+		}
+		w.granted[h.Epoch] = true
+		w.counts.grants++
+		w.counts.orphans += len(h.Inherits)
+		for i := range m.Ranges {
+			s := m.Span(i)
+			if _, _, ok := overlap(s.Start, s.End, h.Start, h.End); ok && s.Owner != to {
+				w.report("keys %s are granted to server %d; by the map of generation %d they are server %d's", partition.Interval(h.Start, h.End), to, m.Generation, s.Owner)
+			}
+		}
+	}
+}
+
+var _ env.Env = (*simenv.Process)(nil)

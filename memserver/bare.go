@@ -1,0 +1,129 @@
+package memserver
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Bare is a memory server without listeners, files and gRPC: the ledger, tokens, leases, fences and holdings of a [Server], as they are. It is
+// for simulations of what stands above it. It belongs to one process of its env; its methods are what the control service calls.
+type Bare struct{ core *core }
+
+// BareOptions of a Bare.
+type BareOptions struct {
+	Locks  []byte               // the lock region
+	Shape  ledger.Shape         // of a new ledger
+	Stored []byte               // what was saved last; nil = the server is new
+	Save   func(b []byte) error // keeps a copy of b, all of it or nothing
+	Random func() verbs.Token   // makes tokens
+	Lease  time.Duration        // that is granted
+	Log    *slog.Logger
+}
+
+// NewBare makes one. Offer a provider, then Start it, then let Run run.
+func NewBare(e env.Env, o BareOptions) (*Bare, error) {
+	var a *accounts
+	var err error
+	if o.Stored == nil {
+		a, err = newAccounts(e, saver(o.Save), o.Shape)
+	} else {
+		a, err = foundAccounts(e, saver(o.Save), o.Stored)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Bare{newCore(e, a, newTokens(e, o.Random), o.Locks, o.Lease, o.Log)}, nil
+}
+
+type saver func(b []byte) error
+
+func (s saver) save(b []byte) error { return s(b) }
+
+// Admission decides who gets a connection of a provider.
+func (b *Bare) Admission(provider string) verbs.Admission { return admission{b.core.tokens, provider} }
+
+// Offer adds a provider.
+func (b *Bare) Offer(name, address string, s verbs.Server) { b.core.offer(provider{name, address, s}) }
+
+// Start is called before anybody is served. It can be called again if the ledger could not be saved.
+func (b *Bare) Start() error { return b.core.start() }
+
+// Run is the lease loop.
+func (b *Bare) Run() { b.core.run() }
+
+// Admit gives an index a place; one that has it keeps it.
+func (b *Bare) Admit(index string, quota, locks uint64) error {
+	return b.core.accounts.change(func(l *ledger.Ledger) error { _, err := l.Admit(index, quota, locks); return err })
+}
+
+// Register makes a client.
+func (b *Bare) Register(index, name string) (client uint16, err error) {
+	err = b.core.accounts.change(func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
+	return client, err
+}
+
+// Connect gives a client a token for a provider, its lease, and the epoch of reclamation.
+func (b *Bare) Connect(index string, client uint16, provider string) (token verbs.Token, lease time.Duration, epoch uint64, err error) {
+	_, token, epoch, err = b.core.connect(index, client, b.core.provider(provider))
+	return token, b.core.lease, epoch, err
+}
+
+// Renew lets a lease begin anew.
+func (b *Bare) Renew(index string, client uint16, e pool.Epochs) (pool.Renewal, error) {
+	return b.core.renew(index, client, e)
+}
+
+// Fence ends clients.
+func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error {
+	_, err := b.core.fence(index, clients, limit)
+	return err
+}
+
+// Clients are those that are known; with a name, only the live ones of that name.
+func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
+	b.core.accounts.read(func(l *ledger.Ledger) { all, err = l.Clients(index, name) })
+	return all, err
+}
+
+// Acquire gives a client what it claims, as far as nobody stands in the way.
+func (b *Bare) Acquire(index string, c pool.Claim) (got pool.Acquired, err error) {
+	own, blocked, err := b.core.acquire(index, ledger.Claim{
+		Client: c.Client, Generation: c.Generation, Start: c.Start, End: c.End, Log: c.Log, Fenced: c.Fenced,
+	})
+	for _, h := range own {
+		got.Own = append(got.Own, held(h))
+	}
+	for _, x := range blocked {
+		got.Blocked = append(got.Blocked, pool.Blocked{Start: x.Start, End: x.End, Client: x.Client, Why: pool.Obstacle(x.Why)})
+	}
+	return got, err
+}
+
+// Settle notes that a client replayed what it inherited.
+func (b *Bare) Settle(index string, client uint16, start, end []byte, epoch uint64) error {
+	return b.core.settle(index, client, start, end, epoch)
+}
+
+// Release takes keys back from a client.
+func (b *Bare) Release(index string, client uint16, start, end []byte, epoch uint64) error {
+	return b.core.release(index, client, start, end, epoch)
+}
+
+// Holdings are those of an index.
+func (b *Bare) Holdings(index string) ([]pool.Held, error) { return b.core.holdings(index) }
+
+// Map is the partition map; generation 0 = there is none.
+func (b *Bare) Map(index string) (generation uint64, encoded []byte, err error) {
+	b.core.accounts.read(func(l *ledger.Ledger) { generation, encoded, err = l.Map(index) })
+	return generation, encoded, err
+}
+
+// SwapMap replaces it if its generation is the expected one.
+func (b *Bare) SwapMap(index string, expected, generation uint64, encoded []byte) error {
+	return b.core.accounts.change(func(l *ledger.Ledger) error { return l.SwapMap(index, expected, generation, encoded) })
+}
