@@ -58,8 +58,12 @@ fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
 	@hack/fuzz
 
 .PHONY: sim
-sim: ## run DESIGN (default sherman; fence = leases and fencing) under the simulator's adversary, SEEDS (default 1000) of them
+sim: ## run DESIGN (default sherman; fence = leases and fencing, ownership = owners of ranges) under the simulator's adversary, SEEDS (default 1000) of them
 	@hack/sim $(or $(SEEDS),1000) $(or $(DESIGN),sherman)
+
+.PHONY: sim-ownership
+sim-ownership: ## sim with DESIGN=ownership: operators, compute and memory servers crash while ranges change hands
+	@hack/sim $(or $(SEEDS),1000) ownership
 
 .PHONY: rdma
 rdma: ## real RDMA verbs: the fabric's suite, a memory server, Sherman, the device plugin; Soft-RoCE under QEMU

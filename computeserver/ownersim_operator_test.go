@@ -109,7 +109,7 @@ func (w *ownWorld) fenceGone(p *simenv.Process, k *path) {
 		all, err := b.Clients(ownIndex, "")
 		for _, c := range all {
 			for _, d := range w.pods {
-				if d.name == c.Name && d.gone && d.process.Dead() && !c.Fenced {
+				if d.name == c.Name && d.gone && !c.Fenced {
 					ids = append(ids, c.ID)
 				}
 			}

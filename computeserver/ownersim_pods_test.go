@@ -28,6 +28,7 @@ type pod struct {
 	leaving bool
 	leftAt  time.Duration
 	gone    bool // it is deleted
+	stood   bool // since then it stood still once, in the midst of a write
 	ready   bool
 	since   time.Duration // of ready, as the world's time
 }
@@ -104,6 +105,51 @@ func (w *ownWorld) endPod(d *pod, gently bool) {
 func (w *ownWorld) podOf(id uint32) *pod {
 	for _, d := range w.pods {
 		if d.id == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// lose lets the node of a pod be lost: it is deleted, but its process may go on for a while, and may not reach some memory servers.
+func (w *ownWorld) lose(d *pod) {
+	if w.oneIn(3) {
+		w.endPod(d, false)
+		return
+	}
+	few := []int{1, 1, 1, 2, 3}[w.random.IntN(5)]
+	for _, m := range w.memory {
+		if w.oneIn(few) {
+			w.cuts = append(w.cuts, cut2{d.name, m.id})
+		}
+		if m.id > 1 && w.oneIn(w.kinds) {
+			m.mute = w.Now() + 2*ownLease + w.upTo(4*ownLease)
+		}
+	}
+	if w.kinds > 1 && w.oneIn(2) {
+		w.After(w.upTo(ownLease), nil, func() { w.freeze(d.process, w.upTo(4*ownLease)) })
+	}
+	d.gone = true
+	w.After(w.upTo(5*ownLease), nil, d.process.Kill)
+}
+
+// running are the pods that have a process: at times only those that should not.
+func (w *ownWorld) running() (all []*pod) {
+	lost := w.oneIn(2)
+	for _, d := range w.pods {
+		if d.core != nil && (!lost || d.gone) {
+			all = append(all, d)
+		}
+	}
+	if lost && len(all) == 0 {
+		return w.living()
+	}
+	return all
+}
+
+func (w *ownWorld) podNamed(name string) *pod {
+	for _, d := range w.pods {
+		if d.name == name {
 			return d
 		}
 	}
@@ -230,7 +276,9 @@ func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, lim
 		return errors.New(o.Message)
 	default:
 		h.ops[at].Input = nil // it was not done
-		h.failed++
+		if !d.gone {
+			h.failed++
+		}
 		h.reason = fmt.Sprintf("%v: %s", o.Code, o.Message)
 		return errors.New(h.reason)
 	}
@@ -241,12 +289,17 @@ func (w *ownWorld) program(n int) {
 	p := w.NewProcess(fmt.Sprint("program-", n))
 	p.Go("main", func() {
 		for value := uint32(n + 1); !w.quiet; value += 16 {
-			p.Sleep(w.upTo(200 * time.Millisecond))
-			all := w.living()
+			p.Sleep(w.upTo(100 * time.Millisecond))
+			all := w.running()
 			if len(all) == 0 {
 				continue
 			}
-			_ = w.request(p, n, all[w.random.IntN(len(all))], asked{w.random.IntN(toyKeys), w.oneIn(2), value}, 2*ownLimit)
+			d := all[w.random.IntN(len(all))]
+			write := w.oneIn(2)
+			if d.gone && w.kinds > 1 {
+				write = w.oneIn(12) // its cache may do for lookups
+			}
+			_ = w.request(p, n, d, asked{w.random.IntN(toyKeys), write, value}, 2*ownLimit)
 		}
 	})
 }

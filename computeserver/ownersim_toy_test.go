@@ -30,6 +30,9 @@ type toy struct {
 	buf  []byte
 	all  []byte // room for a log
 
+	written env.Event // writeBack has ended
+	closing bool
+
 	mu    env.Mutex
 	taken []pool.Holding
 	next  int // place in the log
@@ -51,17 +54,18 @@ func toyNumber(key []byte) int { return int(key[0]) * toyKeys / 256 }
 
 // openToy makes a client.
 func (w *ownWorld) openToy(p *simenv.Process, k *path, eng *engine) (Opened, error) {
-	opened, err := pool.Open(pool.Config{Env: p, Control: k, Devices: []verbs.Device{w.fabric.Device(p)}, Identity: ownIndex, Limit: ownLimit})
+	opened, err := pool.Open(pool.Config{Env: p, Control: k, Devices: []verbs.Device{w.fabric.Device(p)}, Identity: ownIndex, Limit: ownLimit, RenewEvery: ownLease / 4})
 	if err != nil {
 		return nil, err
 	}
-	t := &toy{Pool: opened, w: w, p: p, eng: eng, mu: p.NewMutex()}
+	t := &toy{Pool: opened, w: w, p: p, eng: eng, mu: p.NewMutex(), written: p.NewEvent()}
 	for i := range t.pages {
 		t.pages[i].mu = p.NewMutex()
 	}
 	if t.keep, t.buf, err = t.session(8 * ownLogWords); err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
+	p.Go("write back", t.writeBack)
 	return t, nil
 }
 
@@ -203,7 +207,7 @@ func (t *toy) Give(start, end []byte) error {
 // flush writes a page back. Its mutex is held.
 func (t *toy) flush(s *pool.Session, buf []byte, n int) error {
 	binary.LittleEndian.PutUint64(buf, t.pages[n].word)
-	t.w.stumble(t.p)
+	t.w.stumble(t.p, t.w.memory[n%len(t.w.memory)], true)
 	s.Begin()
 	defer s.End()
 	s.Write(t.page(n), buf)
@@ -224,7 +228,11 @@ func (t *toy) BulkLoad(index.Pairs, int) error { return index.ErrNotEmpty }
 func (t *toy) Stats() index.Stats              { return index.Stats{} }
 
 // Close implements index.Index.
-func (t *toy) Close() error { return errors.Join(t.keep.Close(), t.Pool.Close()) }
+func (t *toy) Close() error {
+	t.closing = true
+	t.written.Wait(5 * time.Second)
+	return errors.Join(t.keep.Close(), t.Pool.Close())
+}
 
 type toySession struct {
 	t   *toy
@@ -243,11 +251,11 @@ func (x *toySession) begin(key []byte) (n int, epoch uint64, err error) {
 		x.out = x.t.eng.tables.newest.Load()
 		x.out.in.Add(-1)
 	}
+	if x.t.w.oneIn(6) {
+		x.t.p.Sleep(x.t.w.upTo(150 * time.Millisecond)) // an operation may take its time
+	}
 	n = toyNumber(key)
 	x.t.pages[n].mu.Lock()
-	if x.t.w.oneIn(20) {
-		x.t.p.Sleep(x.t.w.upTo(50 * time.Millisecond)) // an operation may take its time
-	}
 	return n, epoch, nil
 }
 
@@ -310,7 +318,7 @@ func (x *toySession) Upsert(key, value []byte) error {
 	}
 	v := uint64(binary.LittleEndian.Uint32(value))
 	binary.LittleEndian.PutUint64(x.buf, epoch<<48|uint64(n)<<40|v<<8|1)
-	t.w.stumble(t.p)
+	t.w.stumble(t.p, t.w.memory[int(t.Client())%len(t.w.memory)], false)
 	x.s.Begin()
 	x.s.Write(t.log(t.Client(), place), x.buf[:8])
 	err = x.s.Post()
@@ -320,10 +328,29 @@ func (x *toySession) Upsert(key, value []byte) error {
 		return fmt.Errorf("%w: %w", index.ErrUnknown, err)
 	}
 	t.pages[n].word, t.pages[n].dirty = epoch<<48|uint64(place)<<32|v, true
-	if t.w.oneIn(3) {
-		_ = t.flush(x.s, x.buf[8:16], n) // the change is in the log
-	}
 	return nil
+}
+
+// writeBack writes dirty pages back all the time. It does not ask whether this client may still answer: that is what fencing is for.
+func (t *toy) writeBack() {
+	defer t.written.Set()
+	s, buf, err := t.session(64)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	for n := 0; !t.closing; n = (n + 1) % toyKeys {
+		t.p.Sleep(t.w.upTo(150 * time.Millisecond))
+		pg := &t.pages[n]
+		pg.mu.Lock()
+		if pg.dirty {
+			err = t.flush(s, buf[:8], n)
+		}
+		pg.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
 }
 
 func (x *toySession) Insert([]byte, []byte) error { return index.ErrKeyTooLong }

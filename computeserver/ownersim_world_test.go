@@ -33,6 +33,7 @@ type ownWorld struct {
 	desired int
 	cuts    []cut2 // connections that do not work
 
+	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	quiet   bool // trouble is over
 	over    bool
 	log     *history
@@ -60,14 +61,14 @@ const (
 	ownLease   = 2 * time.Second
 	ownLimit   = time.Second
 	ownDrift   = 60_000
-	ownClients = 256 // ids are below
+	ownClients = 128 // ids are below
 	ownLocks   = 64
 
 	// Of the data region: a superblock, repair records, a page of 8 bytes for each key, and a log for each client.
 	ownRepairAt = 4 << 10
 	ownPagesAt  = 16 << 10
 	ownLogsAt   = 20 << 10
-	ownLogWords = 256
+	ownLogWords = 1024
 )
 
 // cut2 is a compute server or operator that cannot reach a memory server.
@@ -84,6 +85,7 @@ type memoryServer struct {
 	disk    []byte
 	memory  []verbs.Memory
 	half    *sim.Server
+	mute    time.Duration // until then its provider cannot say whether anybody is quiet
 }
 
 func (w *ownWorld) report(format string, args ...any) {
@@ -165,7 +167,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 	if err != nil {
 		return err
 	}
-	bare.Offer("sim", m.address(), &unwilling{m.half, w, p})
+	bare.Offer("sim", m.address(), &unwilling{m.half, m, w, p})
 	if err := again(bare.Start); err != nil {
 		return err
 	}
@@ -176,6 +178,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 // unwilling is a provider that takes its time, and at times cannot say whether clients are quiet.
 type unwilling struct {
 	*sim.Server
+	m *memoryServer
 	w *ownWorld
 	p *simenv.Process
 }
@@ -187,7 +190,7 @@ func (u *unwilling) CompareSwap(region verbs.RegionID, remote, compare, swap uin
 
 func (u *unwilling) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 	u.p.Sleep(u.w.upTo(200 * time.Microsecond))
-	if !u.w.quiet && u.w.oneIn(4) {
+	if !u.w.quiet && (u.w.oneIn(4) || u.w.Now() < u.m.mute) {
 		u.p.Sleep(min(limit, u.w.upTo(ownLease)))
 		return fmt.Errorf("%w: it does not say", verbs.ErrTimeout)
 	}
@@ -274,7 +277,7 @@ func (k *path) Predecessors(client uint16, limit time.Duration) (ids []uint16, e
 // believed is how long a client takes its lease to be.
 func (k *path) believed(lease time.Duration) time.Duration {
 	if k.w.wrong == leaseTooLong {
-		return 2 * lease
+		return 4 * lease
 	}
 	return lease
 }
@@ -298,6 +301,9 @@ func (k *path) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (r p
 }
 
 func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
+	if k.w.wrong == fencedHere && id != 1 {
+		return nil
+	}
 	return k.call(id, limit, func(b *memserver.Bare) error { return b.Fence(ownIndex, clients, limit*4/5) })
 }
 
