@@ -46,6 +46,8 @@ const (
 	RangeReleasing RangeState = "Releasing"
 )
 
+var rangeStates = []RangeState{RangeAcquiring, RangeTaking, RangeSettling, RangeServing, RangeClosing, RangeGiving, RangeReleasing}
+
 // RangeStatus is one range as this server sees it.
 type RangeStatus struct {
 	Start, End []byte

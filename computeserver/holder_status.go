@@ -59,3 +59,11 @@ func (h *holder) why(key []byte) error {
 	}
 	return errors.New("this server takes them over")
 }
+
+// ranges are those that this server holds or wants; none with a design that shares everything, and while the index is not open.
+func (c *core) ranges() []RangeStatus {
+	if h := c.holder.Load(); h != nil {
+		return h.status()
+	}
+	return nil
+}

@@ -53,6 +53,8 @@ var (
 		"Nodes that became underfull and were merged with a neighbour.", nil, nil)
 	descReclaimed = prometheus.NewDesc("dmindex_compute_reclaimed_nodes_total",
 		"Merged nodes that this server, their owner, has made free to be used again.", nil, nil)
+	descRanges = prometheus.NewDesc("dmindex_compute_ranges",
+		"Ranges of keys that this server holds or is to hold, by state; of designs whose ranges have owners.", []string{"state"}, nil)
 	descCache = prometheus.NewDesc("dmindex_compute_cache_bytes",
 		"Memory of the index cache.", nil, nil)
 	descCacheHits = prometheus.NewDesc("dmindex_compute_cache_hits_total",
@@ -99,6 +101,15 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 		ready = 1
 	}
 	gauge(descReady, ready)
+	if m.core.eng.tables != nil {
+		count := map[RangeState]int{}
+		for _, r := range m.core.ranges() {
+			count[r.State]++
+		}
+		for _, state := range rangeStates {
+			out <- prometheus.MustNewConstMetric(descRanges, prometheus.GaugeValue, float64(count[state]), string(state)) //env:real prometheus collects through channels
+		}
+	}
 
 	s := m.core.eng.stats()
 	for op := range verbs.NumOps {

@@ -154,6 +154,12 @@ func (r *rpcServer) Describe(context.Context, *rpcv1.DescribeComputeRequest) (*r
 	if lost := c.eng.lost.Load(); lost != nil {
 		reply.DataLost = *lost
 	}
+	reply.Owned = c.eng.tables != nil
+	for _, s := range c.ranges() {
+		reply.Ranges = append(reply.Ranges, &rpcv1.OwnedRange{
+			Start: s.Start, End: s.End, Epoch: s.Epoch, State: string(s.State), Reason: s.Reason, Unfenced: uint32(s.Unfenced),
+		})
+	}
 	return reply, nil
 }
 

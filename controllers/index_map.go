@@ -33,6 +33,9 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 				return fmt.Errorf("read the partition map: %w", err)
 			}
 		}
+		if err := s.observeHoldings(ctx, home); err != nil {
+			return err
+		}
 		actions, err := partition.Step(s.view)
 		if err != nil {
 			return err
@@ -66,6 +69,38 @@ func (s *indexScope) observe(now time.Time) {
 		s.view.Servers = append(s.view.Servers, server)
 	}
 	slices.SortFunc(s.view.Servers, func(a, b partition.Observed) int { return int(int64(a.ID) - int64(b.ID)) })
+}
+
+// observeHoldings adds who holds what, with designs whose ranges have owners: those whose servers say so, or of which anybody holds anything.
+func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) error {
+	held, err := home.ListHoldings(ctx, s.view.Index)
+	if err != nil && !errors.Is(err, servers.ErrNotOffered) {
+		return err
+	}
+	s.view.Owned, s.view.Holdings, s.fencePending = len(held) > 0, nil, ""
+	for _, h := range held {
+		s.view.Holdings = append(s.view.Holdings, partition.Holding{Start: h.Start, End: h.End, Pod: h.Name, Orphan: h.Fenced, Settled: len(h.Inherits) == 0})
+	}
+	for i := range s.compute {
+		c := &s.compute[i]
+		s.view.Owned = s.view.Owned || c.described.GetOwned()
+		if s.fencePending == "" {
+			s.fencePending = s.pendingFence(c)
+		}
+	}
+	return nil
+}
+
+// pendingFence says for which memory server a range waits that a compute server is to take over; empty if for none.
+func (s *indexScope) pendingFence(c *computeServer) string {
+	for _, r := range c.described.GetRanges() {
+		for _, m := range s.verdict.servers {
+			if r.Unfenced != 0 && uint32(m.id) == r.Unfenced {
+				return fmt.Sprintf("keys %s wait for %s: %s", partition.Interval(r.Start, r.End), names([]memoryServer{m}), r.Reason)
+			}
+		}
+	}
+	return ""
 }
 
 // move does what was decided about the partition map and the servers that leave.

@@ -27,6 +27,8 @@ type indexScope struct {
 	waiting string // for what, while the index is served
 
 	unfenced string // clients that are still to be fenced, and where
+
+	fencePending string // which keys wait for a fence at which memory server
 }
 
 // memoryPoolOfIndex is a memory pool with its servers.

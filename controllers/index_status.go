@@ -114,6 +114,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, false, dmv1.ReasonPausedBySpec, "spec.paused is set")
 	case err != nil:
 		set(dmv1.ConditionProgressing, true, reason, message)
+	case s.fencePending != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencePending, s.fencePending)
 	case s.waiting != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":
@@ -128,6 +130,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away))
 	case err != nil && created && reason != dmv1.ReasonMemoryLost:
 		set(dmv1.ConditionDegraded, true, reason, message)
+	case s.fencePending != "":
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonFencePending, s.fencePending)
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

@@ -79,6 +79,10 @@ const (
 	// until their leases ran out there, locks may be theirs.
 	ReasonFencing = "Fencing"
 
+	// ReasonFencePending: a range of keys has no server that serves it, since its former owner cannot be fenced at a memory server, which the
+	// message names. It waits until that server answers, or is given up.
+	ReasonFencePending = "FencePending"
+
 	// ReasonFailed: a step failed and is tried again; the message says which and why.
 	ReasonFailed = "Failed"
 

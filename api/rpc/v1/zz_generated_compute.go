@@ -735,6 +735,8 @@ type DescribeComputeReply struct {
 	Errors        uint64                 `protobuf:"varint,10,opt,name=errors,proto3" json:"errors,omitempty"`
 	CacheBytes    uint64                 `protobuf:"varint,11,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
 	DataLost      string                 `protobuf:"bytes,12,opt,name=data_lost,json=dataLost,proto3" json:"data_lost,omitempty"` // not empty: which memory server lost its content
+	Owned         bool                   `protobuf:"varint,13,opt,name=owned,proto3" json:"owned,omitempty"`                      // the ranges of this design have owners: the server serves only what it holds
+	Ranges        []*OwnedRange          `protobuf:"bytes,14,rep,name=ranges,proto3" json:"ranges,omitempty"`                     // what it holds or is to hold, in the order of keys; of owned designs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -853,6 +855,104 @@ func (x *DescribeComputeReply) GetDataLost() string {
 	return ""
 }
 
+func (x *DescribeComputeReply) GetOwned() bool {
+	if x != nil {
+		return x.Owned
+	}
+	return false
+}
+
+func (x *DescribeComputeReply) GetRanges() []*OwnedRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+type OwnedRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`            // exclusive; empty = the upper end of the key space
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`       // 0 while it is acquired
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`        // Acquiring, Taking, Settling, Serving, Closing, Giving, Releasing
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`      // what is waited for, for people
+	Unfenced      uint32                 `protobuf:"varint,6,opt,name=unfenced,proto3" json:"unfenced,omitempty"` // the memory server where a former owner cannot be fenced, if that is the reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnedRange) Reset() {
+	*x = OwnedRange{}
+	mi := &file_compute_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnedRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnedRange) ProtoMessage() {}
+
+func (x *OwnedRange) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnedRange.ProtoReflect.Descriptor instead.
+func (*OwnedRange) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *OwnedRange) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *OwnedRange) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *OwnedRange) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *OwnedRange) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *OwnedRange) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *OwnedRange) GetUnfenced() uint32 {
+	if x != nil {
+		return x.Unfenced
+	}
+	return 0
+}
+
 type DrainComputeRequest struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LimitMilliseconds uint32                 `protobuf:"varint,1,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"`
@@ -862,7 +962,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +974,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +987,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{11}
+	return file_compute_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -906,7 +1006,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1018,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1031,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{12}
+	return file_compute_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -950,7 +1050,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1062,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1075,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{13}
+	return file_compute_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -993,7 +1093,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1105,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1118,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -1088,7 +1188,7 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
-	"\x16DescribeComputeRequest\"\xe7\x02\n" +
+	"\x16DescribeComputeRequest\"\xb1\x03\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -1105,7 +1205,17 @@ const file_compute_proto_rawDesc = "" +
 	" \x01(\x04R\x06errors\x12\x1f\n" +
 	"\vcache_bytes\x18\v \x01(\x04R\n" +
 	"cacheBytes\x12\x1b\n" +
-	"\tdata_lost\x18\f \x01(\tR\bdataLost\"D\n" +
+	"\tdata_lost\x18\f \x01(\tR\bdataLost\x12\x14\n" +
+	"\x05owned\x18\r \x01(\bR\x05owned\x122\n" +
+	"\x06ranges\x18\x0e \x03(\v2\x1a.dmindex.rpc.v1.OwnedRangeR\x06ranges\"\x94\x01\n" +
+	"\n" +
+	"OwnedRange\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bunfenced\x18\x06 \x01(\rR\bunfenced\"D\n" +
 	"\x13DrainComputeRequest\x12-\n" +
 	"\x12limit_milliseconds\x18\x01 \x01(\rR\x11limitMilliseconds\"3\n" +
 	"\x11DrainComputeReply\x12\x1e\n" +
@@ -1136,7 +1246,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Outcome_Code)(0),              // 1: dmindex.rpc.v1.Outcome.Code
@@ -1151,10 +1261,11 @@ var file_compute_proto_goTypes = []any{
 	(*ComputeMapReply)(nil),        // 10: dmindex.rpc.v1.ComputeMapReply
 	(*DescribeComputeRequest)(nil), // 11: dmindex.rpc.v1.DescribeComputeRequest
 	(*DescribeComputeReply)(nil),   // 12: dmindex.rpc.v1.DescribeComputeReply
-	(*DrainComputeRequest)(nil),    // 13: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 14: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 15: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 16: dmindex.rpc.v1.BlockComputeReply
+	(*OwnedRange)(nil),             // 13: dmindex.rpc.v1.OwnedRange
+	(*DrainComputeRequest)(nil),    // 14: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 15: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 16: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 17: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -1163,23 +1274,24 @@ var file_compute_proto_depIdxs = []int32{
 	3,  // 3: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
 	7,  // 4: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
 	3,  // 5: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	4,  // 6: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	6,  // 7: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	9,  // 8: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	11, // 9: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	13, // 10: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	15, // 11: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	5,  // 12: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	8,  // 13: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	10, // 14: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	12, // 15: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	14, // 16: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	16, // 17: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	12, // [12:18] is the sub-list for method output_type
-	6,  // [6:12] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	13, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	4,  // 7: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	6,  // 8: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	9,  // 9: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	11, // 10: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	14, // 11: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	16, // 12: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	5,  // 13: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	8,  // 14: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	10, // 15: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	12, // 16: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	15, // 17: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	17, // 18: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	13, // [13:19] is the sub-list for method output_type
+	7,  // [7:13] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -1193,7 +1305,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

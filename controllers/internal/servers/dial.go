@@ -148,6 +148,12 @@ func (m *memory) ListClients(ctx context.Context, index string) ([]*rpcv1.Client
 	return r.GetClients(), err
 }
 
+func (m *memory) ListHoldings(ctx context.Context, index string) ([]*rpcv1.Holding, error) {
+	r, err := call(ctx, callLimit, m.pod, "list the holdings at memory server", m.client.ListHoldings, &rpcv1.ListHoldingsRequest{Index: index},
+		map[codes.Code]error{codes.Unimplemented: ErrNotOffered})
+	return r.GetHoldings(), err
+}
+
 func (m *memory) Fence(ctx context.Context, index string, clients []uint32) error {
 	_, err := call(ctx, callLimit, m.pod, "fence clients at memory server", m.client.Fence, &rpcv1.FenceRequest{Index: index, Clients: clients}, nil)
 	return err

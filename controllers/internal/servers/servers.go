@@ -43,6 +43,8 @@ type Memory interface {
 	SwapMap(ctx context.Context, index string, expected, generation uint64, encoded []byte) error
 	// ListClients lists the clients of an index that the server knows; the home knows all, and their names.
 	ListClients(ctx context.Context, index string) ([]*rpcv1.ClientUse, error)
+	// ListHoldings lists who holds which keys of an index; only the home knows.
+	ListHoldings(ctx context.Context, index string) ([]*rpcv1.Holding, error)
 	// Fence ends clients at the server, at most MaxFence. When it returns nil, nothing of theirs takes effect there any more.
 	Fence(ctx context.Context, index string, clients []uint32) error
 	Close()

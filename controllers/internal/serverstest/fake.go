@@ -256,6 +256,11 @@ func (m *memory) admitted(index, pod string) (*admitted, error) {
 	return nil, fmt.Errorf("index %s is not admitted to %s", index, pod)
 }
 
+func (c *memoryClient) ListHoldings(_ context.Context, index string) (held []*rpcv1.Holding, err error) {
+	err = c.with(func(m *memory) error { _, err := m.admitted(index, c.t.Pod); return err })
+	return nil, err
+}
+
 func (c *memoryClient) ListClients(_ context.Context, index string) (clients []*rpcv1.ClientUse, err error) {
 	err = c.with(func(m *memory) error {
 		a, err := m.admitted(index, c.t.Pod)

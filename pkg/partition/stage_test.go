@@ -1,0 +1,160 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// heldAs is what the home says when everybody holds what a map gives him.
+func heldAs(m *Map) (held []Holding) {
+	for i := range m.Ranges {
+		s := m.Span(i)
+		held = append(held, Holding{Start: s.Start, End: s.End, Pod: m.name(s.Owner), Settled: true})
+	}
+	return held
+}
+
+func TestStages(t *testing.T) {
+	two := mapOf(t, 1, 2)
+	f := func(name string, held []Holding, want string, servers ...Observed) {
+		t.Helper()
+		a, err := Step(View{Index: "uid", Keys: Uint64, Desired: len(servers), Map: two, Servers: servers, Owned: true, Holdings: held})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, m := range a.Moves {
+			got += fmt.Sprintf(" %d>%d", m.From, m.To)
+		}
+		for _, s := range a.Drain {
+			got += " drain " + s.Pod
+		}
+		for _, s := range a.Delete {
+			got += " delete " + s.Pod
+		}
+		if a.Waiting != "" {
+			got += " waiting"
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q (%s)", name, got, want, a.Waiting)
+		}
+	}
+	settled := heldAs(two)
+	with := func(i int, change func(*Holding)) []Holding {
+		held := slices.Clone(settled)
+		change(&held[i])
+		return held
+	}
+	leaving := func(s Observed) Observed { s.Leaving = true; return s }
+	gone := func(s Observed) Observed { s.Gone = true; return s }
+	f("settled", settled, "", observed(1), observed(2))
+	f("one more takes one range at a time", settled, " 1>3", observed(1), observed(2), observed(3))
+	f("two more", settled, " 1>3 2>4", observed(1), observed(2), observed(3), observed(4))
+	f("an owner does not hold its range yet", with(0, func(h *Holding) { h.Pod = "p2" }), " waiting", observed(1), observed(2), observed(3))
+	f("nor has replayed what it inherited", with(1, func(h *Holding) { h.Settled = false }), " 1>3", observed(1), observed(2), observed(3))
+	f("an orphan's keys are not held", with(0, func(h *Holding) { *h = Holding{Start: h.Start, End: h.End, Orphan: true, Settled: true} }), " waiting", observed(1), observed(2))
+	f("who is gone is not waited for", with(0, func(h *Holding) { h.Orphan = true }), " 1>2", gone(observed(1)), observed(2))
+	f("who leaves hands over", settled, " 1>2 waiting", leaving(observed(1)), observed(2))
+	two = mapOf(t, 2)
+	f("who left holds something", []Holding{{Pod: "p1", Settled: true}}, " waiting", leaving(observed(1)), observed(2))
+	f("who left holds nothing", heldAs(two), " drain p1", leaving(observed(1)), observed(2))
+}
+
+// TestStagesSettle: whatever comes and goes, no server has more than one handover at a time, and in the end every range is held by
+// its owner, evenly.
+func TestStagesSettle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := View{Index: "uid", Keys: Uint64, Desired: 3, Owned: true}
+		next := uint32(1)
+		step := func() bool {
+			if v.Map != nil {
+				for i := range v.Servers {
+					v.Servers[i].Generation = v.Map.Generation
+				}
+			}
+			a, err := Step(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Swap != nil {
+				if err := a.Swap.Validate(); err != nil {
+					t.Fatal(err)
+				}
+				part := map[uint32]int{}
+				for _, m := range a.Moves {
+					if !v.isGone(m.From) {
+						part[m.From]++
+						part[m.To]++
+						if part[m.From] > 1 || part[m.To] > 1 {
+							t.Fatalf("moves %v", a.Moves)
+						}
+					}
+				}
+				v.Map = a.Swap
+			}
+			for _, s := range append(slices.Clone(a.Drain), a.Delete...) {
+				if v.Map != nil && slices.ContainsFunc(v.Map.Ranges, func(r Range) bool { return r.Owner == s.ID }) {
+					t.Fatalf("%s goes and owns ranges", s.Pod)
+				}
+				v.Servers = slices.DeleteFunc(v.Servers, func(o Observed) bool { return o.ID == s.ID })
+			}
+			return a.Swap != nil || len(a.Drain)+len(a.Delete) > 0
+		}
+		follow := func() { // all holders do what the map says
+			if v.Map != nil {
+				v.Holdings = heldAs(v.Map)
+			}
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "events") {
+			switch rapid.IntRange(0, 4).Draw(t, "event") {
+			case 0:
+				v.Servers = append(v.Servers, observed(next))
+				next++
+			case 1:
+				if len(v.Servers) > 0 {
+					s := &v.Servers[rapid.IntRange(0, len(v.Servers)-1).Draw(t, "server")]
+					s.Leaving = true
+				}
+			case 2:
+				if len(v.Servers) > 0 {
+					at := rapid.IntRange(0, len(v.Servers)-1).Draw(t, "server")
+					for i := range v.Holdings {
+						v.Holdings[i].Orphan = v.Holdings[i].Orphan || v.Holdings[i].Pod == v.Servers[at].Pod
+					}
+					v.Servers = slices.Delete(v.Servers, at, at+1)
+				}
+			case 3:
+				step()
+			case 4:
+				follow()
+			}
+		}
+		v.Servers = append(v.Servers, observed(next))
+		for i := range v.Servers {
+			v.Servers[i].ReadyFor = time.Hour
+		}
+		for n := 0; ; n++ {
+			follow()
+			if !step() {
+				break
+			}
+			if n > 200 {
+				t.Fatal("it does not come to rest")
+			}
+		}
+		load := map[uint32]uint64{}
+		for i := range v.Map.Ranges {
+			s := v.Map.Span(i)
+			load[s.Owner] += width{Uint64}.weight(s.Start, s.End)
+		}
+		for _, s := range v.Servers {
+			if share := wholeWidth / uint64(len(v.Servers)); load[s.ID]+uint64(len(v.Servers)) < share || load[s.ID] > share+uint64(len(v.Servers)) {
+				t.Fatalf("server %d of %d has %d of %d", s.ID, len(v.Servers), load[s.ID], uint64(wholeWidth))
+			}
+		}
+	})
+}
