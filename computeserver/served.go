@@ -86,12 +86,18 @@ func (t *tables) replace(of Opened, spans []partition.Span) {
 	before := t.newest.Swap(&served{of: of, spans: spans})
 	before.old.Store(true)
 	t.older = append(t.older, before)
+	t.look()
 }
 
 // busy is how many are in by tables that are not the newest.
 func (t *tables) busy() (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.look()
+}
+
+// look forgets the old tables that nobody is in by, and counts who is in by the others. Called under mu.
+func (t *tables) look() (n int64) {
 	kept := t.older[:0]
 	for _, s := range t.older {
 		if in := s.in.Load(); in > 0 {
