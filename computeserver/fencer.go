@@ -30,8 +30,18 @@ type fencer struct {
 // fencing is one client that is to be fenced.
 type fencing struct {
 	client uint16
-	left   []uint16 // servers where it is not yet
-	why    []error  // for each of left, why not; nil = not tried
+	left   []unfenced
+}
+
+// unfenced is a server where a client is not fenced yet.
+type unfenced struct {
+	server uint16
+	tried  bool  // in this round
+	why    error // it could not be, the last time; nil = not tried yet
+}
+
+func (w *fencing) at(server uint16) int {
+	return slices.IndexFunc(w.left, func(u unfenced) bool { return u.server == server })
 }
 
 const (
@@ -52,15 +62,17 @@ func (f *fencer) run() {
 		f.mu.Lock()
 		stopped, server, clients := f.stopped, uint16(0), []uint16(nil)
 		for _, s := range f.servers {
-			if clients = f.todo(s, true); len(clients) > 0 {
+			if clients = f.todo(s); len(clients) > 0 {
 				server = s
 				break
 			}
 		}
 		idle := !slices.ContainsFunc(f.work, func(w fencing) bool { return len(w.left) > 0 })
-		if len(clients) == 0 { // all were tried; again, later
+		if len(clients) == 0 { // all were tried; again, after the pause
 			for i := range f.work {
-				clear(f.work[i].why)
+				for j := range f.work[i].left {
+					f.work[i].left[j].tried = false
+				}
 			}
 		}
 		f.mu.Unlock()
@@ -82,10 +94,11 @@ func (f *fencer) run() {
 // maxFencing is how many clients one call fences.
 const maxFencing = 256
 
-// todo are the clients that are to be fenced at a server, fresh ones only if asked for. Called under mu.
-func (f *fencer) todo(server uint16, fresh bool) (clients []uint16) {
-	for _, w := range f.work {
-		if at := slices.Index(w.left, server); at >= 0 && (!fresh || w.why[at] == nil) && len(clients) < maxFencing {
+// todo are the clients that are to be fenced at a server and were not tried there in this round. Called under mu.
+func (f *fencer) todo(server uint16) (clients []uint16) {
+	for i := range f.work {
+		w := &f.work[i]
+		if at := w.at(server); at >= 0 && !w.left[at].tried && len(clients) < maxFencing {
 			clients = append(clients, w.client)
 		}
 	}
@@ -98,13 +111,13 @@ func (f *fencer) note(server uint16, clients []uint16, err error) {
 	done := false
 	for i := range f.work {
 		w := &f.work[i]
-		at := slices.Index(w.left, server)
+		at := w.at(server)
 		switch {
 		case at < 0 || !slices.Contains(clients, w.client):
 		case err != nil:
-			w.why[at] = err
+			w.left[at].tried, w.left[at].why = true, err
 		default:
-			w.left, w.why = slices.Delete(w.left, at, at+1), slices.Delete(w.why, at, at+1)
+			w.left = slices.Delete(w.left, at, at+1)
 			done = done || len(w.left) == 0
 		}
 	}
@@ -127,7 +140,11 @@ func (f *fencer) want(blocked []pool.Blocked) {
 		if b.Why == pool.HeldByOther || known {
 			continue
 		}
-		f.work = append(f.work, fencing{b.Client, slices.Clone(f.servers), make([]error, len(f.servers))})
+		w := fencing{client: b.Client}
+		for _, s := range f.servers {
+			w.left = append(w.left, unfenced{server: s})
+		}
+		f.work = append(f.work, w)
 		f.progress = f.progress || len(f.servers) == 0
 		f.wake.Set()
 	}
@@ -159,10 +176,10 @@ func (f *fencer) pending(client uint16) (server uint16, err error) {
 	defer f.mu.Unlock()
 	var texts []string
 	for _, w := range f.work {
-		for i, s := range w.left {
-			if w.client == client && w.why[i] != nil {
-				server = s
-				texts = append(texts, fmt.Sprintf("memory server %d: %v", s, w.why[i]))
+		for _, u := range w.left {
+			if w.client == client && u.why != nil {
+				server = u.server
+				texts = append(texts, fmt.Sprintf("memory server %d: %v", u.server, u.why))
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package computeserver
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -49,15 +48,26 @@ func (h *holder) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
 
 // why says why a key that the map gives to this server is not served yet.
 func (h *holder) why(key []byte) error {
-	for _, s := range h.status() {
-		if bytes.Compare(s.Start, key) <= 0 && (len(s.End) == 0 || bytes.Compare(key, s.End) < 0) {
-			if s.Reason != "" {
-				return fmt.Errorf("this server takes them over: %s: %s", s.State, s.Reason)
-			}
-			return fmt.Errorf("this server takes them over: %s", s.State)
-		}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	holds := func(start, end []byte) bool {
+		return bytes.Compare(start, key) <= 0 && (len(end) == 0 || bytes.Compare(key, end) < 0)
 	}
-	return errors.New("this server takes them over")
+	state, reason := RangeAcquiring, ""
+	at := slices.IndexFunc(h.held, func(r heldRange) bool { return holds(r.Start, r.End) })
+	b := slices.IndexFunc(h.claims.blocked, func(b pool.Blocked) bool { return holds(b.Start, b.End) })
+	switch {
+	case at >= 0:
+		if state = h.held[at].state; h.held[at].why != nil {
+			reason = ": " + h.held[at].why.Error()
+		}
+	case h.claims.why != nil:
+		reason = ": " + h.claims.why.Error()
+	case b >= 0:
+		why, _ := h.obstacle(h.claims.blocked[b])
+		reason = ": " + why
+	}
+	return fmt.Errorf("this server takes them over: %s%s", state, reason)
 }
 
 // ranges are those that this server holds or wants; none with a design that shares everything, and while the index is not open.

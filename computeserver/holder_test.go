@@ -1,0 +1,206 @@
+package computeserver
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/internal/memindex"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// scripted is an Owner that says what a test tells it to say.
+type scripted struct {
+	*memindex.Index
+	fence   func(server uint16) error
+	acquire func(c pool.Claim) (pool.Acquired, error)
+	take    func() error
+	give    func() error
+	held    []pool.Held
+	calls   []string
+}
+
+func (s *scripted) note(call string, err error) error { s.calls = append(s.calls, call); return err }
+
+func (s *scripted) Log() []byte                                 { return nil }
+func (s *scripted) Client() uint16                              { return 9 }
+func (s *scripted) Servers() []uint16                           { return []uint16{1, 2, 3} }
+func (s *scripted) Take(pool.Holding) error                     { return s.note("take", s.take()) }
+func (s *scripted) Give([]byte, []byte) error                   { return s.note("give", s.give()) }
+func (s *scripted) Settle([]byte, []byte, uint64) error         { return s.note("settle", nil) }
+func (s *scripted) Release([]byte, []byte, uint64) error        { return s.note("release", nil) }
+func (s *scripted) Holdings() ([]pool.Held, error)              { return s.held, nil }
+func (s *scripted) FenceOthers(server uint16, _ []uint16) error { return s.fence(server) }
+
+func (s *scripted) Acquire(c pool.Claim) (pool.Acquired, error) { return s.acquire(c) }
+
+// withHolder runs f beside a server that holds ranges, in a simulated world.
+func withHolder(t *testing.T, f func(e env.Env, c *core, s *scripted)) {
+	t.Helper()
+	for seed := range uint64(10) {
+		err := simenv.New(simenv.Options{Seed: seed, Preempt: 4}).Run(func(p *simenv.Process) {
+			store := memindex.New(p, 8, 8)
+			fine := func() error { return nil }
+			s := &scripted{Index: store.Open(), take: fine, give: fine, fence: func(uint16) error { return nil }}
+			s.acquire = func(c pool.Claim) (pool.Acquired, error) {
+				return pool.Acquired{Own: []pool.Holding{{Start: c.Start, End: c.End, Epoch: 1}}}, nil
+			}
+			c := &core{env: p, index: &config.Index{Identity: testIndex}, self: 1, limit: time.Second, log: t.Logf, count: &counters{}, stop: p.NewEvent()}
+			c.own = newOwnership(p, 1, false)
+			c.eng = newEngine(p, func() (Opened, error) { return s, nil }, time.Second, 4, 4, t.Logf)
+			c.holdRanges()
+			p.Go("engine", c.eng.run)
+			f(p, c, s)
+			c.eng.halt(time.Minute)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mapFor is the map of a generation, by which a server owns everything.
+func mapFor(t *testing.T, generation uint64, owner uint32) *partition.Map {
+	m, err := partition.EqualWidth(testIndex, []partition.Server{{ID: owner, Name: "pod"}}, partition.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Generation = generation
+	return m
+}
+
+func until(t *testing.T, e env.Env, what string, f func() bool) {
+	for end := e.Now() + time.Minute; !f(); e.Sleep(10 * time.Millisecond) {
+		if e.Now() > end {
+			t.Errorf("not within a minute: %s", what)
+			return
+		}
+	}
+}
+
+// TestUnfencedIsNamed: a range that waits for a memory server names it, for as long as it waits, and no claim says that its orphan is fenced.
+func TestUnfencedIsNamed(t *testing.T) {
+	withHolder(t, func(e env.Env, c *core, s *scripted) {
+		away := true
+		s.fence = func(server uint16) error {
+			if away && server == 3 {
+				return errors.New("it does not answer")
+			}
+			return nil
+		}
+		granted := s.acquire
+		s.acquire = func(c pool.Claim) (pool.Acquired, error) {
+			if len(c.Fenced) == 1 && c.Fenced[0] == 7 {
+				if away {
+					t.Error("a claim says that client 7 is fenced everywhere")
+				}
+				return granted(c)
+			}
+			return pool.Acquired{Blocked: []pool.Blocked{{Start: c.Start, End: c.End, Client: 7, Why: pool.ToBeFenced}}}, nil
+		}
+		c.own.apply(mapFor(t, 1, 1))
+		named := func() bool {
+			all := c.ranges()
+			return len(all) == 1 && all[0].State == RangeAcquiring && all[0].Unfenced == 3 && strings.Contains(all[0].Reason, "memory server 3: it does not answer")
+		}
+		until(t, e, "the server is named", named)
+		for range 200 {
+			if e.Sleep(37 * time.Millisecond); !named() {
+				t.Errorf("the server is not named any more: %+v", c.ranges())
+				return
+			}
+		}
+		if err := c.holder.Load().why([]byte("k")); !strings.Contains(err.Error(), "memory server 3") {
+			t.Error(err)
+		}
+		away = false
+		until(t, e, "the range is served", func() bool { all := c.ranges(); return len(all) == 1 && all[0].State == RangeServing })
+	})
+}
+
+// TestLostGrantIsFound: a grant whose answer was lost, and which the next map takes away, is given back.
+func TestLostGrantIsFound(t *testing.T) {
+	withHolder(t, func(e env.Env, c *core, s *scripted) {
+		s.acquire = func(c pool.Claim) (pool.Acquired, error) {
+			s.held = []pool.Held{{Holding: pool.Holding{Start: c.Start, End: c.End, Epoch: 4, Inherits: []pool.Inherited{{Client: 2, Epoch: 3}}}, Client: 9}}
+			return pool.Acquired{}, pool.ErrOtherMap // as if the answer had been another one
+		}
+		c.own.apply(mapFor(t, 1, 1))
+		until(t, e, "it is granted", func() bool { return s.held != nil })
+		c.own.apply(mapFor(t, 2, 5))
+		until(t, e, "it is released", func() bool { return strings.Join(s.calls, " ") == "take settle give release" })
+	})
+}
+
+// TestHopelessOwnerIsGivenUp: a client that cannot give is given up after some attempts; one whose pool is full is not.
+func TestHopelessOwnerIsGivenUp(t *testing.T) {
+	withHolder(t, func(e env.Env, c *core, s *scripted) {
+		c.own.apply(mapFor(t, 1, 1))
+		serving := func() bool { all := c.ranges(); return len(all) == 1 && all[0].State == RangeServing }
+		until(t, e, "the range is served", serving)
+		full := true
+		s.give = func() error {
+			if full {
+				return index.ErrPoolFull
+			}
+			return index.ErrUnreachable
+		}
+		c.own.apply(mapFor(t, 2, 5))
+		until(t, e, "it tries", func() bool { return len(s.calls) > 3*holdTries })
+		if err := s.Alive(); err != nil {
+			t.Errorf("a client whose pool is full was given up: %v", err)
+		}
+		full = false
+		until(t, e, "the client is given up", func() bool { return s.Alive() != nil })
+	})
+}
+
+// TestTables: who came in by an old table is waited for, and nobody else.
+func TestTables(t *testing.T) {
+	err := simenv.New(simenv.Options{Seed: 1}).Run(func(p *simenv.Process) {
+		ts := newTables(p)
+		never := func() bool { return false }
+		first := ts.enter()
+		ts.replace(nil, nil)
+		second := ts.enter()
+		if ts.awaitQuiet(time.Second, never) || !first.old.Load() || second.old.Load() {
+			t.Error("somebody is in by the first table")
+		}
+		p.Go("leave", func() { p.Sleep(time.Second); ts.leave(first) })
+		if begun := p.Now(); !ts.awaitQuiet(time.Minute, never) || p.Now()-begun > 2*time.Second {
+			t.Error("nobody is any more")
+		}
+		ts.leave(second)
+		if !ts.awaitQuiet(0, never) || len(ts.older) != 0 {
+			t.Errorf("%d old tables are kept", len(ts.older))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := &served{spans: []partition.Span{{Start: []byte("b"), End: []byte("d")}, {Start: []byte("m")}}}
+	f := func(key string, below, want bool) {
+		t.Helper()
+		if _, got := spans.span([]byte(key), below); got != want {
+			t.Errorf("%q, below %v: %v", key, below, got)
+		}
+	}
+	f("", false, false)
+	f("a", false, false)
+	f("b", false, true)
+	f("b", true, false)
+	f("c", true, true)
+	f("d", false, false)
+	f("d", true, true)
+	f("e", true, false)
+	f("m", true, false)
+	f("m", false, true)
+	f("zz", true, true)
+	f("", true, true)
+}
