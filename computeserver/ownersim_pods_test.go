@@ -137,7 +137,7 @@ func (w *ownWorld) lose(d *pod) {
 func (w *ownWorld) running() (all []*pod) {
 	lost := w.oneIn(2)
 	for _, d := range w.pods {
-		if d.core != nil && (!lost || d.gone) {
+		if d.core != nil && (!lost || d.gone) && (w.kinds > 1 || !d.process.Frozen()) {
 			all = append(all, d)
 		}
 	}

@@ -151,7 +151,7 @@ func (w *ownWorld) settle(after string) {
 // scale changes how many pods there shall be, and makes and removes them.
 func (w *ownWorld) scale() {
 	for !w.over {
-		w.main.Sleep(w.upTo(2 * time.Second))
+		w.main.Sleep(w.upTo(min(time.Duration(w.kinds), 2) * time.Second))
 		if !w.quiet {
 			w.desired = 1 + w.random.IntN(4)
 		}
