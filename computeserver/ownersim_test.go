@@ -315,7 +315,7 @@ func simNumber(t testing.TB, name string, otherwise uint64) uint64 {
 func TestSeeds(t *testing.T) {
 	n := simNumber(t, seedsVariable, 200)
 	if testing.Short() {
-		n = min(n, 30)
+		n = min(n, 16)
 	}
 	first := simNumber(t, seedVariable, 1)
 	var next, failed atomic.Uint64
