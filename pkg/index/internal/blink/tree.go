@@ -1,4 +1,4 @@
-package sherman
+package blink
 
 import (
 	"encoding/json"
@@ -11,13 +11,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Name of the design.
-const Name = "sherman"
-
-func init() {
-	index.Register(index.Design{Name: Name, SharesAll: true, Switches: switchNames, Open: Open})
-}
-
 // stored are the options that the superblock keeps.
 type stored struct {
 	Uint64        bool `json:"uint64"`
@@ -27,8 +20,12 @@ type stored struct {
 	NodeBytes     int  `json:"nodeBytes"`
 }
 
-// tree is an open index of one client.
+// Tree is an open tree of one client.
+type Tree = tree
+
 type tree struct {
+	name  string // of the design
+	keep  Keeper
 	lay   layout
 	with  techniques
 	pool  *pool.Pool
@@ -52,42 +49,42 @@ type rootRef struct {
 	stamp uint64 // like that of an inner node's copy
 }
 
-// Open opens the index in p, or creates it. The pool stays the caller's.
-func Open(p *pool.Pool, o index.Options) (index.Index, error) {
+// Open opens the tree of a design in p, or creates it. The pool stays the caller's. keep is nil where all clients share all leaves.
+func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, error) {
 	lay, err := newLayout(o)
 	if err != nil {
-		return nil, fmt.Errorf("open a sherman index: %w", err)
+		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	if uint64(max(lay.nodeBytes, lay.blockBytes(lay.maxValue))) > p.ChunkBytes() {
-		return nil, fmt.Errorf("open a sherman index: nodes of %d bytes, or values of %d, do not fit chunks of %d", lay.nodeBytes, lay.maxValue, p.ChunkBytes())
+		return nil, fmt.Errorf("open a %s index: nodes of %d bytes, or values of %d, do not fit chunks of %d", design, lay.nodeBytes, lay.maxValue, p.ChunkBytes())
 	}
 	bound := o.CacheBytes
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	with, err := techniquesOf(o.Switches, p)
+	with, err := techniquesOf(design, o.Switches, p)
 	if err != nil {
-		return nil, fmt.Errorf("open a sherman index: %w", err)
+		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	t := &tree{with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	t := &tree{name: design, keep: keep, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	p.SetMarks(marks)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {
-		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
+		return nil, fmt.Errorf("open a %s index: %w", design, failure(err, false))
 	}
 	ps.Begin() // it ends with the session
 	root, err := t.openSuperblock(ps, lay, &o)
 	if err = errors.Join(err, ps.Close()); err != nil {
-		return nil, fmt.Errorf("open a sherman index: %w", failure(err, false))
+		return nil, fmt.Errorf("open a %s index: %w", design, failure(err, false))
 	}
 	t.cache = newCache(t.env, bound, t.lay.nodeBytes)
 	s, err := t.newSession()
 	if err != nil {
-		return nil, fmt.Errorf("open a sherman index: %w", err)
+		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	s.begin()
 	if err := errors.Join(s.learnRoot(root), s.Close()); err != nil {
-		return nil, fmt.Errorf("open a sherman index: %w", err)
+		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	return t, nil
 }
@@ -103,8 +100,8 @@ func (t *tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	if err != nil {
 		return pool.Nil, err
 	}
-	if sb.Design != Name {
-		return pool.Nil, fmt.Errorf("the index is of design %q, not %q: %w", sb.Design, Name, index.ErrFormat)
+	if sb.Design != t.name {
+		return pool.Nil, fmt.Errorf("the index is of design %q, not %q: %w", sb.Design, t.name, index.ErrFormat)
 	}
 	var have stored
 	if err := json.Unmarshal(sb.Options, &have); err != nil {
@@ -146,7 +143,7 @@ func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
 	if err := ps.Post(); err != nil {
 		return pool.Nil, err
 	}
-	root, err := ps.CreateSuperblock(Name, options, addr)
+	root, err := ps.CreateSuperblock(t.name, options, addr)
 	if err == nil && root != addr {
 		t.pool.Free(addr, lay.nodeBytes)
 	}
@@ -205,7 +202,7 @@ func (t *tree) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n := len(t.open); n > 0 {
-		return fmt.Errorf("close a sherman index: %d sessions are open", n)
+		return fmt.Errorf("close a %s index: %d sessions are open", t.name, n)
 	}
 	t.closed = true
 	if t.merger != nil {

@@ -1,4 +1,4 @@
-package sherman
+package blink
 
 import (
 	"fmt"

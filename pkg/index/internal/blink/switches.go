@@ -1,4 +1,4 @@
-package sherman
+package blink
 
 import (
 	"errors"
@@ -17,17 +17,17 @@ type techniques struct {
 	twoLevelVersions bool // section 4.4: a change of one entry writes that entry, not the whole leaf
 }
 
-// switchNames are the names of the techniques in options.
-var switchNames = []string{"combine", "onChip", "hierarchical", "twoLevelVersions"}
+// Switches are the names of the techniques in options.
+var Switches = []string{"combine", "onChip", "hierarchical", "twoLevelVersions"}
 
 // techniquesOf reads switches; nil or missing is on. Where the locks lie is the memory servers' choice, made when they started, and the same for
 // all clients, since they must meet at the same words. So with onChip the index takes what there is; without, it refuses locks on a chip.
-func techniquesOf(switches map[string]bool, p *pool.Pool) (t techniques, err error) {
-	if err := index.CheckSwitches(Name, switchNames, switches); err != nil {
+func techniquesOf(design string, switches map[string]bool, p *pool.Pool) (t techniques, err error) {
+	if err := index.CheckSwitches(design, Switches, switches); err != nil {
 		return t, err
 	}
 	for i, on := range []*bool{&t.combine, &t.onChip, &t.hierarchical, &t.twoLevelVersions} {
-		v, given := switches[switchNames[i]]
+		v, given := switches[Switches[i]]
 		*on = v || !given
 	}
 	if !t.onChip && p.OnChip() {

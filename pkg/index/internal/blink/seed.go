@@ -1,4 +1,4 @@
-package sherman
+package blink
 
 import (
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
