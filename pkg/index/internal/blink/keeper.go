@@ -1,12 +1,236 @@
 package blink
 
-import "github.com/dmindex/dmindex/pkg/pool"
+import (
+	"bytes"
+	"fmt"
 
-// Keeper is a design's cache of leaves. The tree changes the structure of leaves in the memory servers only, so what is kept of one must be written back
-// before, and is old afterwards.
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Keeper is a design's cache of leaves, for designs whose leaves have owners. The tree changes the structure of leaves in the memory servers only: what is
+// kept of one must be written back before, and is old afterwards.
 type Keeper interface {
-	// Claim keeps everybody of this client from the leaf at a, which holds keys from low on, until Release, and writes back what is kept of it. false: this
-	// client may not use all of it, or somebody uses it now. It does not wait for other claims.
-	Claim(a pool.Addr, low []byte) (bool, error)
+	// Claim keeps everybody of this client from the leaf at a, which holds the keys from low up to high (without bound if rightmost), until Release, and writes
+	// back, by posting on ps, what is kept of it. false: this client may not use all of it, or somebody uses it now. It waits for nobody.
+	Claim(ps *pool.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error)
 	Release(a pool.Addr)
+
+	// Copy makes b the leaf at a as it is kept, if it is; what the copy shows is durable when it returns.
+	Copy(s *Session, a pool.Addr, b []byte) (bool, error)
 }
+
+// What such designs use of the tree.
+type (
+	Session = session
+	Path    = path
+	Leaf    = leaf
+	Layout  = layout
+)
+
+// Layout is that of the tree's nodes.
+func (t *tree) Layout() *Layout { return &t.lay }
+
+// NewSession makes a session; see index.Index.
+func (t *tree) NewSession() (*Session, error) { return t.newSession() }
+
+// Pool is what the session posts with.
+func (s *session) Pool() *pool.Session { return s.ps }
+
+// Staging is a buffer for one leaf, which the tree does not use.
+func (s *session) Staging() []byte { return s.staging }
+
+// Begin starts an operation, which End ends.
+func (s *session) Begin() { s.begin() }
+
+// End ends an operation.
+func (s *session) End() { s.end() }
+
+// Again is called before something is tried again; it lets others run, and ends the operation with an error when its limit is over.
+func (s *session) Again() error {
+	s.count.retries++
+	if late := s.ps.Overdue(); late != nil {
+		return late
+	}
+	s.t.env.Yield()
+	return nil
+}
+
+// Descend finds where the leaf for key is, as far as copies of inner nodes say.
+func (s *session) Descend(key []byte) (Path, error) {
+	p, err := s.descend(key, holding, 0)
+	if err == nil {
+		s.hit(&p)
+	}
+	return p, err
+}
+
+// Addr is where the path leads.
+func (p *path) Addr() pool.Addr { return p.addr }
+
+// Judge looks at b, what was read of the leaf where p leads. true: l is that leaf, verified as a whole, and its range holds key. Else p leads elsewhere now, or to
+// the same one again; read again. hops is of one operation.
+func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error) {
+	if l.open(s.lay, p.addr, b) {
+		if l.above(key) {
+			return false, s.follow(p, l, key, hops)
+		}
+		if l.verifyAll() {
+			return true, nil
+		}
+		return false, s.again(p.addr)
+	}
+	if isDead(p.addr, b) {
+		return false, s.lost(p, key)
+	}
+	grew, err := s.outgrown(p.addr, b)
+	if err == nil && grew {
+		*p, err = s.descend(key, holding, 0)
+		return false, err
+	}
+	if err == nil {
+		err = s.again(p.addr)
+	}
+	return false, err
+}
+
+// Low, High and Rightmost are the fences of a leaf.
+func (l *leaf) Low() []byte     { return l.low }
+func (l *leaf) High() []byte    { return l.high }
+func (l *leaf) Rightmost() bool { return l.rightmost }
+
+// Find is the value of key in a leaf that is verified as a whole.
+func (l *leaf) Find(key []byte) (value []byte, ok bool) {
+	_, e, o := l.find(key, l.lay.fingerprint(key))
+	if o != present {
+		return nil, false
+	}
+	_, value, _ = l.lay.pair(e)
+	return value, true
+}
+
+// Upsert and Delete change the leaf in the memory servers, as the designs without owners do; Put is Upsert as a part of an operation.
+func (s *session) Put(key, value []byte) error { return s.put(key, value, upsert, "write") }
+
+// Tidy merges the leaf at a, which holds key, with a neighbour if it is nearly empty, now and then: count entries of so many bytes are left. It is a part of an operation, which
+// is done: only errors that the session does not survive are returned.
+func (s *session) Tidy(key []byte, a pool.Addr, count, entryBytes int) error {
+	d := load{count, entryBytes}
+	if d.used() >= s.lay.nodeBytes/underfull {
+		return nil
+	}
+	return s.tidy(key, a, d)
+}
+
+// SplitAt makes key the low fence of a leaf: the one that holds it is divided there, whatever is in it. What is kept of that one must be written back
+// before, and is old afterwards.
+func (s *session) SplitAt(key []byte) error {
+	s.begin()
+	defer s.end()
+	return s.Divide(key)
+}
+
+// Divide is SplitAt as a part of an operation.
+func (s *session) Divide(key []byte) error {
+	if err := s.lay.checkKey(key); err != nil {
+		return fmt.Errorf("split at a key: %w", err)
+	}
+	for !bytes.Equal(key, s.lay.bottom) {
+		var l leaf
+		err := s.lockLeaf(&l, key)
+		if err != nil {
+			return fmt.Errorf("split at a key: %w", err)
+		}
+		if bytes.Equal(l.low, key) {
+			return s.unlock(nil)
+		}
+		p := &s.pairs
+		if !l.collect(p) {
+			return s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+		}
+		p.sort()
+		at := 0
+		for at < len(p.list) && below(p.key(at), key) {
+			at++
+		}
+		left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
+		done := left.used() <= s.lay.room(l.low, key) && right.used() <= s.lay.room(key, l.high)
+		if done {
+			err = s.divide(&l, p, at, key)
+		} else { // the fence itself takes too much room
+			err = s.splitLeaf(&l, p, false)
+		}
+		if err != nil && s.ps.Holds() {
+			err = s.unlock(err)
+		}
+		if err != nil || done {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim and release are the keeper's, if there is one.
+func (s *session) claim(ps *pool.Session, n *inner, i int) (bool, error) {
+	if s.t.keep == nil || n.level > 1 {
+		return true, nil
+	}
+	low, high, rightmost := n.low, n.high, n.rightmost && i == len(n.children)-1
+	if i > 0 {
+		low = n.separator(i - 1)
+	}
+	if i < len(n.children)-1 {
+		high = n.separator(i)
+	}
+	return s.t.keep.Claim(ps, n.children[i], low, high, rightmost)
+}
+
+func (s *session) release(n *inner, i int) {
+	if s.t.keep != nil && n.level == 1 {
+		s.t.keep.Release(n.children[i])
+	}
+}
+
+// kept makes b the leaf at a as the keeper has it, if there is one and it does.
+func (s *session) kept(a pool.Addr, b []byte) (bool, error) {
+	if s.t.keep == nil {
+		return false, nil
+	}
+	return s.t.keep.Copy(s, a, b)
+}
+
+// Formats, for who keeps leaves.
+const (
+	SlotBytes   = slotBytes
+	HeaderBytes = headerFixed // behind it the fences
+)
+
+// SlotOf makes a slot word for entry e at offset off, for slot i of a leaf with that seed. An empty entry makes that of an empty slot.
+func (l *layout) SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
+	if len(e) == 0 {
+		return slotWord(slotSeed(seed, i), 0, 0, 0)
+	}
+	return slotWord(sum(slotSeed(seed, i), e), fp, off, len(e))
+}
+
+// Slot takes a slot word apart.
+func Slot(w uint64) (fp byte, off, length int) { return slotFP(w), slotOffset(w), slotLength(w) }
+
+// SeedOf is the seed of the leaf at a at a version.
+func SeedOf(a pool.Addr, version uint32) uint32 { return seedOf(a, version) }
+
+// Uint64Keys, NodeBytes, Fingerprint, PutEntry, Entry, CheckKey and CheckPair are those of the layout.
+func (l *layout) Uint64Keys() bool                           { return l.uint64Keys }
+func (l *layout) NodeBytes() int                             { return l.nodeBytes }
+func (l *layout) Long() bool                                 { return l.long }
+func (l *layout) Fingerprint(key []byte) byte                { return l.fingerprint(key) }
+func (l *layout) PutEntry(dst, key, value []byte) []byte     { return l.putEntry(dst, key, value) }
+func (l *layout) Pair(e []byte) (key, value []byte, ok bool) { return l.pair(e) }
+func (l *layout) CheckKey(key []byte) error                  { return l.checkKey(key) }
+func (l *layout) CheckPair(key, value []byte) error          { return l.checkPair(key, value) }
+
+// MaxEntryBytes is the size of the largest entry.
+const MaxEntryBytes = maxEntryBytes
+
+// Failure gives an error of the pool its name in package index; see failure.
+func Failure(err error, changing bool) error { return failure(err, changing) }

@@ -227,7 +227,11 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	a := [2]pool.Addr{n.children[i], n.children[i+1]}
 	for j, ps := range []*pool.Session{m.left, m.right} {
 		ps.Begin()
-		ok, err := ps.TryLock(a[j], m.node[j])
+		ok, err := s.claim(ps, n, i+j)
+		if ok {
+			defer s.release(n, i+j)
+			ok, err = ps.TryLock(a[j], m.node[j])
+		}
 		if err != nil || !ok {
 			return nil, s.leave(m, failure(err, false))
 		}

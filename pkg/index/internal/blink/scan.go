@@ -196,7 +196,11 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 		}
 	}
 	for i := range sc.n {
-		s.ps.Read(sc.addrs[i], s.ring[i])
+		if kept, err := s.kept(sc.addrs[i], s.ring[i]); err != nil {
+			return err
+		} else if !kept {
+			s.ps.Read(sc.addrs[i], s.ring[i])
+		}
 	}
 	if err := s.ps.Post(); err != nil {
 		return failure(err, false)
@@ -217,6 +221,9 @@ func (s *session) descendAgain(sc *scan, a pool.Addr) error {
 // readOnce reads the leaf that is next in the ring again, which was torn.
 func (s *session) readOnce(sc *scan, a pool.Addr) error {
 	if err := s.again(a); err != nil {
+		return err
+	}
+	if kept, err := s.kept(a, s.ring[sc.next]); kept || err != nil {
 		return err
 	}
 	return s.read(a, s.ring[sc.next])

@@ -23,7 +23,8 @@ type session struct {
 
 	locked pool.Addr // the node whose lock was taken last
 
-	ring [][]byte // leaves that a scan reads at once
+	ring    [][]byte // leaves that a scan reads at once
+	staging []byte   // of a design that keeps leaves
 
 	scratch []byte  // an entry on its way into a leaf
 	sep     []byte  // a separator on its way up
@@ -78,13 +79,13 @@ const ringBytes = 16 << 10
 func (t *tree) newSession() (*session, error) {
 	n := t.lay.nodeBytes
 	ring := min(maxRing, max(2, ringBytes/n))
-	ps, err := t.pool.NewSession((3+ring)*n + t.lay.longBytes() + 4*maxEntryBytes)
+	ps, err := t.pool.NewSession((4+ring)*n + t.lay.longBytes() + 4*maxEntryBytes)
 	if err != nil {
 		return nil, failure(err, false)
 	}
 	ps.Use(pool.Techniques{Apart: !t.with.combine, Flat: !t.with.hierarchical})
 	s := &session{t: t, ps: ps, lay: &t.lay, perLeaf: 16}
-	for _, b := range []*[]byte{&s.node, &s.left, &s.rest} {
+	for _, b := range []*[]byte{&s.node, &s.left, &s.rest, &s.staging} {
 		if *b, err = ps.Buffer(n); err != nil {
 			return nil, errors.Join(err, ps.Close())
 		}

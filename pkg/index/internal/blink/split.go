@@ -22,6 +22,12 @@ import (
 // Then, without any lock held, the separator goes into the parent. Until it is there, the sibling is found by the left node's
 // pointer; so a failure to put it there is no failure of the operation.
 func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
+	at := splitAt(&l.header, p, newLast)
+	return s.divide(l, p, at, s.lay.separator(p.key(at-1), p.key(at)))
+}
+
+// divide is splitLeaf with the entries from at on to the right of the separator.
+func (s *session) divide(l *leaf, p *pairs, at int, separator []byte) error {
 	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
 		return failure(err, false)
 	}
@@ -29,9 +35,7 @@ func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 	if err != nil {
 		return failure(err, false)
 	}
-	at := splitAt(&l.header, p, newLast)
-	s.sep = append(s.sep[:0], s.lay.separator(p.key(at-1), p.key(at))...)
-
+	s.sep = append(s.sep[:0], separator...)
 	right := l.header
 	right.version, right.low = newVersion(s.t.env), s.sep
 	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))

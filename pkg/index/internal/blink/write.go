@@ -34,6 +34,11 @@ func (s *session) Upsert(key, value []byte) error { return s.write(key, value, u
 func (s *session) write(key, value []byte, m mode, what string) error {
 	s.begin()
 	defer s.end()
+	return s.put(key, value, m, what)
+}
+
+// put is write as a part of an operation.
+func (s *session) put(key, value []byte, m mode, what string) error {
 	if err := s.lay.checkPair(key, value); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
