@@ -67,6 +67,7 @@ type runner struct {
 	provider string
 	brief    bool                              // of many runs of the same test
 	options  func(index.Options) index.Options // changes those that indexes are opened with; nil = none
+	fleet    *fleet                            // of the last cluster, if ranges have owners
 }
 
 // scale multiplies the work of a test.
@@ -95,6 +96,7 @@ func seeded(t testing.TB) *rand.Rand {
 // cluster starts memory servers; large is for tests that need more than a few MiB.
 func (r *runner) cluster(t testing.TB, chunks int) *pooltest.Cluster {
 	t.Helper()
+	r.fleet = &fleet{}
 	return pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: chunks})
 }
 
@@ -107,6 +109,9 @@ func (r *runner) open(t testing.TB, p *pool.Pool, o index.Options) index.Index {
 	x, err := r.Design.Open(p, o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !r.Design.SharesAll {
+		x = r.fleet.join(t, x)
 	}
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {

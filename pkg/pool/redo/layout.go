@@ -141,5 +141,8 @@ func decodeHead(b []byte, r Ref) (tail uint64, err error) {
 	return tail, nil
 }
 
+// IsHead says whether node begins like a log that is in use.
+func IsHead(node []byte) bool { return binary.LittleEndian.Uint64(node) == magic }
+
 // Dead says whether head, the first pool.HeadBytes of a node, is that of a log that was given back: for the pool's Marks.
 func Dead(head []byte) bool { return binary.LittleEndian.Uint64(head) == deadMagic }

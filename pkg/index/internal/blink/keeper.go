@@ -12,8 +12,8 @@ import (
 // kept of one must be written back before, and is old afterwards.
 type Keeper interface {
 	// Claim keeps everybody of this client from the leaf at a, which holds the keys from low up to high (without bound if rightmost), until Release, and writes
-	// back, by posting on ps, what is kept of it. false: this client may not use all of it, or somebody uses it now. It waits for nobody.
-	Claim(ps *pool.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error)
+	// back, by posting with s, what is kept of it. false: this client may not use all of it, or somebody uses it now. It waits for nobody.
+	Claim(s *Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error)
 	Release(a pool.Addr)
 
 	// Copy makes b the leaf at a as it is kept, if it is; what the copy shows is durable when it returns.
@@ -94,6 +94,17 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 	return false, err
 }
 
+// Is says whether b is the leaf at a, verified as a whole, and its range does not lie below key; l is it then.
+func (l *leaf) Is(t *Tree, a pool.Addr, b, key []byte) bool {
+	return l.open(&t.lay, a, b) && !l.above(key) && l.verifyAll()
+}
+
+// RepairAll is that of the pool.
+func (s *session) RepairAll() error { return failure(s.ps.RepairAll(s.staging, s.rest), false) }
+
+// Marks is what a tree's dead nodes look like.
+func Marks(a pool.Addr, head []byte) pool.Mark { return marks(a, head) }
+
 // Low, High and Rightmost are the fences of a leaf.
 func (l *leaf) Low() []byte     { return l.low }
 func (l *leaf) High() []byte    { return l.high }
@@ -109,7 +120,7 @@ func (l *leaf) Find(key []byte) (value []byte, ok bool) {
 	return value, true
 }
 
-// Upsert and Delete change the leaf in the memory servers, as the designs without owners do; Put is Upsert as a part of an operation.
+// Put is Upsert as a part of an operation: it changes the leaf in the memory servers, as all of the session's own operations do.
 func (s *session) Put(key, value []byte) error { return s.put(key, value, upsert, "write") }
 
 // Tidy merges the leaf at a, which holds key, with a neighbour if it is nearly empty, now and then: count entries of so many bytes are left. It is a part of an operation, which
@@ -171,7 +182,7 @@ func (s *session) Divide(key []byte) error {
 }
 
 // claim and release are the keeper's, if there is one.
-func (s *session) claim(ps *pool.Session, n *inner, i int) (bool, error) {
+func (s *session) claim(n *inner, i int) (bool, error) {
 	if s.t.keep == nil || n.level > 1 {
 		return true, nil
 	}
@@ -182,7 +193,7 @@ func (s *session) claim(ps *pool.Session, n *inner, i int) (bool, error) {
 	if i < len(n.children)-1 {
 		high = n.separator(i)
 	}
-	return s.t.keep.Claim(ps, n.children[i], low, high, rightmost)
+	return s.t.keep.Claim(s, n.children[i], low, high, rightmost)
 }
 
 func (s *session) release(n *inner, i int) {

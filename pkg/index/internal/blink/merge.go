@@ -227,7 +227,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	a := [2]pool.Addr{n.children[i], n.children[i+1]}
 	for j, ps := range []*pool.Session{m.left, m.right} {
 		ps.Begin()
-		ok, err := s.claim(ps, n, i+j)
+		ok, err := s.claim(n, i+j)
 		if ok {
 			defer s.release(n, i+j)
 			ok, err = ps.TryLock(a[j], m.node[j])

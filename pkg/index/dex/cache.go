@@ -1,0 +1,280 @@
+package dex
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// cache is the leaves that a client keeps (section 5). It consists of shards that have nothing in common, by the address of the leaf; each has frames, and a table
+// from addresses to frames. Finding one takes no lock. Its bytes are fixed.
+//
+// A leaf that is on its way has a frame already, which is locked: who else wants it waits (the I/O flag of the paper).
+//
+// What goes is the least used of a few frames taken at random, if that is used less than what comes is looked for; a sketch says how often the leaves that are not kept
+// were (TinyLFU). The paper samples two frames into a cooling map and admits one leaf in ten: that misses 1.24 times as often as the best fixed choice of leaves would,
+// with zipfian keys (0.99) and room for 8 % of the leaves, and this 1.08 times.
+type cache struct {
+	env    env.Env
+	shards []shard
+	bytes  int64
+}
+
+type shard struct {
+	mu     env.Mutex
+	frames []frame
+	free   []int32
+	table  []place // ways for each hash
+	missed []uint8 // by hash of an address: how often it was looked for in vain
+	seen   int     // misses since counts were halved
+}
+
+type place struct {
+	addr  atomic.Uint64
+	frame atomic.Int32
+}
+
+const (
+	ways       = 8
+	mostShards = 16
+	samples    = 3
+	mostUsed   = 255
+	halving    = 16 // times as many misses as there are frames come before counts are halved
+)
+
+// frameCost is what a frame takes besides its words: itself, four places of the table, four counts, and its bits.
+func frameCost(words int) int {
+	bitmaps := 3 * 8 * ((words + 63) / 64)
+	return int(unsafe.Sizeof(frame{})) + 4*int(unsafe.Sizeof(place{})) + 4 + bitmaps
+}
+
+// newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
+func newCache(e env.Env, bytes, nodeBytes int) *cache {
+	words := nodeBytes / 8
+	each := nodeBytes + frameCost(words)
+	n := max(8, bytes/each)
+	shards := 1
+	for shards < mostShards && n/shards >= 256 {
+		shards *= 2
+	}
+	c := &cache{env: e, shards: make([]shard, shards)}
+	n /= shards
+	c.bytes = int64(n * shards * each)
+	for i := range c.shards {
+		c.shards[i].start(e, n, words)
+	}
+	return c
+}
+
+func (h *shard) start(e env.Env, n, words int) {
+	bits := (words + 63) / 64
+	h.mu = e.NewMutex()
+	h.frames = make([]frame, n)
+	image, maps := make([]uint64, n*words), make([]uint64, 3*n*bits)
+	for i := range h.frames {
+		f := &h.frames[i]
+		f.at = int32(i)
+		f.words, image = image[:words:words], image[words:]
+		for _, m := range []*[]uint64{&f.busy, &f.sets, &f.clears} {
+			*m, maps = maps[:bits:bits], maps[bits:]
+		}
+		h.free = append(h.free, int32(n-1-i))
+	}
+	h.table = make([]place, ways*max(1, 4*n/ways))
+	h.missed = make([]uint8, 4*n)
+}
+
+func hashOf(a pool.Addr) uint64 { return uint64(a) >> 6 * 0x9E3779B97F4A7C15 }
+
+func (c *cache) shard(a pool.Addr) *shard {
+	return &c.shards[hashOf(a)>>60*uint64(len(c.shards))>>4]
+}
+
+func (h *shard) set(a pool.Addr) []place {
+	i := hashOf(a) << 4 >> 32 * uint64(len(h.table)/ways) >> 32 * ways
+	return h.table[i : i+ways : i+ways]
+}
+
+// find is the frame of the leaf at a; nil if there is none. Look at its version, and then again at its address.
+func (h *shard) find(a pool.Addr) *frame {
+	set := h.set(a)
+	for i := range set {
+		if set[i].addr.Load() == uint64(a) {
+			return &h.frames[set[i].frame.Load()]
+		}
+	}
+	return nil
+}
+
+func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
+
+// hit counts that f was found: a plain store. Of two that are counted at once one may be lost.
+func (f *frame) hit() {
+	if u := f.used.Load(); u < mostUsed {
+		f.used.Store(u + 1)
+	}
+}
+
+// reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one already, that is returned, whatever its state. nil: there is no frame to
+// be had, or, unless must, none that is worth less than the leaf. flush writes a frame back whose lock the cache has.
+func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
+	h := c.shard(a)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	worth := h.miss(a)
+	for range 8 {
+		if f := h.find(a); f != nil {
+			return f, false, nil
+		}
+		p := h.vacancy(a)
+		f := h.take(c.env, a, p == nil)
+		switch {
+		case f == nil:
+			return nil, false, nil
+		case f.addr.Load() == 0:
+		case !must && f.used.Load() >= uint32(worth):
+			f.unlock()
+			return nil, false, nil
+		case f.first.Load() != 0: // it is flushed without the shard's lock, and then looked for anew
+			h.mu.Unlock()
+			err := flush(f)
+			h.mu.Lock()
+			if err == nil {
+				h.forget(f)
+				h.free = append(h.free, f.at)
+			}
+			f.unlock()
+			if err != nil {
+				return nil, false, err
+			}
+			continue
+		default:
+			h.forget(f)
+		}
+		if p == nil {
+			p = h.vacancy(a)
+		}
+		f.addr.Store(uint64(a))
+		f.used.Store(uint32(worth))
+		p.frame.Store(f.at)
+		p.addr.Store(uint64(a))
+		return f, true, nil
+	}
+	return nil, false, nil
+}
+
+// vacancy is a free place of the table for a; nil if there is none.
+func (h *shard) vacancy(a pool.Addr) *place {
+	set := h.set(a)
+	for i := range set {
+		if set[i].addr.Load() == 0 {
+			return &set[i]
+		}
+	}
+	return nil
+}
+
+// take locks a frame that is free, or the least used one of a few; of those that take the places for a, if none of these is left. nil: somebody has the lock of what was found.
+func (h *shard) take(e env.Env, a pool.Addr, full bool) *frame {
+	if n := len(h.free); n > 0 && !full {
+		f := &h.frames[h.free[n-1]]
+		h.free = h.free[:n-1]
+		f.version.Add(1) // nobody else has the lock of a free one
+		return f
+	}
+	set := h.set(a)
+	var best *frame
+	for i := range max(samples, len(set)) {
+		var f *frame
+		switch {
+		case full:
+			f = &h.frames[set[i].frame.Load()]
+		case i < samples:
+			f = &h.frames[e.Uint64()%uint64(len(h.frames))]
+		default:
+			continue
+		}
+		if f.addr.Load() != 0 && f.version.Load()&1 == 0 && (best == nil || f.used.Load() < best.used.Load()) {
+			best = f
+		}
+	}
+	if best == nil || !best.tryLock() {
+		return nil
+	}
+	if best.addr.Load() == 0 {
+		best.unlock()
+		return nil
+	}
+	return best
+}
+
+// forget takes the place of f away, whose lock the caller has, besides that of the shard.
+func (h *shard) forget(f *frame) {
+	a := f.addr.Load()
+	h.keepCount(pool.Addr(a), uint8(f.used.Load()))
+	set := h.set(pool.Addr(a))
+	for i := range set {
+		if set[i].addr.Load() == a {
+			set[i].addr.Store(0)
+			break
+		}
+	}
+	f.addr.Store(0)
+}
+
+// drop gives a frame back whose lock the caller has: what is in it is not to be kept.
+func (c *cache) drop(f *frame) {
+	h := c.shard(pool.Addr(f.addr.Load()))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forget(f)
+	f.first.Store(0)
+	h.free = append(h.free, f.at)
+	f.unlock()
+}
+
+// miss counts that a was looked for in vain and says how often it was, lately.
+func (h *shard) miss(a pool.Addr) uint8 {
+	if h.seen++; h.seen > halving*len(h.frames) {
+		h.seen = 0
+		for i := range h.missed {
+			h.missed[i] /= 2
+		}
+		for i := range h.frames {
+			h.frames[i].used.Store(h.frames[i].used.Load() / 2)
+		}
+	}
+	i, j := h.counts(a)
+	n := min(h.missed[i], h.missed[j])
+	if n < mostUsed {
+		n++
+	}
+	h.keepCount(a, n)
+	return n
+}
+
+// keepCount lets the sketch say at least n of a.
+func (h *shard) keepCount(a pool.Addr, n uint8) {
+	i, j := h.counts(a)
+	h.missed[i], h.missed[j] = max(h.missed[i], n), max(h.missed[j], n)
+}
+
+// counts are the two counts of an address, which it shares with others: the lower one is nearer to the truth.
+func (h *shard) counts(a pool.Addr) (i, j uint64) {
+	x, n := hashOf(a)*0xC2B2AE3D27D4EB4F, uint64(len(h.missed))
+	return x >> 32 * n >> 32, x << 32 >> 32 * n >> 32
+}
+
+// each calls do with every frame. Frames come and go meanwhile.
+func (c *cache) each(do func(f *frame) error) error {
+	for i := range c.shards {
+		for k := range c.shards[i].frames {
+			if err := do(&c.shards[i].frames[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+// Package dex is DEX, a B+-tree whose key ranges have owners (Lu, Huang, Liang, Wang, Lo: PVLDB 17(10), 2024). Of all clients only the owner of a range uses its
+// leaves: it keeps them in its cache and changes them there, writes a record of each change to its redo log before it is answered, and writes the leaves back
+// later. Inner nodes belong to all; the structure of the tree changes in the memory servers, as package blink does it. docs/design/dex.md has the protocol.
+package dex
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+)
+
+// Name of the design.
+const Name = "dex"
+
+func init() {
+	index.Register(index.Design{Name: Name, Switches: blink.Switches, Open: Open})
+}
+
+// DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner nodes.
+const DefaultCacheBytes = 256 << 20
+
+// innerShare is which part of the cache inner nodes may take.
+const innerShare = 3
+
+// mostLog bounds the ring of the redo log; it takes half a chunk if that is less.
+const mostLog = 4 << 20
+
+// dex is an open index of one client.
+type dex struct {
+	tree  *blink.Tree
+	pool  *pool.Pool
+	env   env.Env
+	lay   *blink.Layout
+	cache *cache
+	log   *redo.Log
+	ref   []byte
+
+	ranges atomic.Pointer[ranges]
+	dirty  dirty
+
+	writer writer
+	mu     env.Mutex
+	open   int // sessions
+	closed bool
+}
+
+// Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this client may use no key.
+func Open(p *pool.Pool, o index.Options) (index.Index, error) {
+	x := &dex{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	x.ranges.Store(&ranges{})
+	bound := o.CacheBytes
+	if bound == 0 {
+		bound = DefaultCacheBytes
+	}
+	o.CacheBytes = bound / innerShare
+	if o.InlineBytes == 0 {
+		o.InlineBytes = o.MaxValueBytes
+	}
+	var err error
+	if x.tree, err = blink.Open(p, o, Name, x); err != nil {
+		return nil, err
+	}
+	x.lay = x.tree.Layout()
+	p.SetMarks(marks)
+	if x.lay.Long() {
+		return nil, errors.Join(fmt.Errorf("open a dex index: values must lie in their entries: make the inline size at least %d bytes", o.MaxValueBytes), x.tree.Close())
+	}
+	x.cache = newCache(x.env, bound-bound/innerShare, x.lay.NodeBytes())
+	if x.log, err = redo.Create(p, logBytes(p)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open a dex index: %w", blink.Failure(err, false)), x.tree.Close())
+	}
+	x.ref = x.log.Ref().Encode(nil)
+	x.dirty.start(x)
+	if err := x.writer.start(x); err != nil {
+		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.log.Close(true), x.tree.Close())
+	}
+	return x, nil
+}
+
+func logBytes(p *pool.Pool) int {
+	return min(mostLog, max(redo.MinBytes, int(p.ChunkBytes()/2)-redo.NodeBytes(0))) &^ 63
+}
+
+// marks implements pool.Marks.
+func marks(a pool.Addr, head []byte) pool.Mark {
+	if redo.Dead(head) {
+		return pool.Over
+	}
+	return blink.Marks(a, head)
+}
+
+// Log implements index.Partitioned.
+func (x *dex) Log() []byte { return x.ref }
+
+// Stats implements index.Index.
+func (x *dex) Stats() index.Stats {
+	s := x.tree.Stats()
+	s.CacheBytes += uint64(x.cache.bytes)
+	return s
+}
+
+// BulkLoad implements index.Index. This client must have taken all keys.
+func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
+	r, bottom := x.ranges.Load(), x.bottom()
+	if r.at(bottom) < 0 {
+		return fmt.Errorf("bulk load: this client has not taken all keys: %w", index.ErrNotOwner)
+	}
+	if _, high := r.around(bottom); len(high) > 0 {
+		return fmt.Errorf("bulk load: this client has not taken the keys from %x on: %w", high, index.ErrNotOwner)
+	}
+	if err := x.flushAll(true); err != nil {
+		return fmt.Errorf("bulk load: %w", err)
+	}
+	return x.tree.BulkLoad(pairs, parallel)
+}
+
+// Check implements index.Checker.
+func (x *dex) Check() (index.Structure, error) {
+	if err := x.flushAll(false); err != nil {
+		return index.Structure{}, err
+	}
+	return x.tree.Check()
+}
+
+// Verifies implements index.Checker.
+func (x *dex) Verifies(a pool.Addr, node []byte) bool {
+	return redo.IsHead(node) || x.tree.Verifies(a, node)
+}
+
+// bottom is the lowest key.
+func (x *dex) bottom() []byte {
+	if x.lay.Uint64Keys() {
+		return make([]byte, 8)
+	}
+	return []byte{}
+}
+
+// Close implements index.Index. What is not written back is; the log is given back unless somebody may have to look at it, as this client holds ranges still.
+func (x *dex) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.open > 0 {
+		return fmt.Errorf("close a dex index: %d sessions are open", x.open)
+	}
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	err := x.writer.stop()
+	flushed := x.flushAll(true)
+	err = errors.Join(err, flushed)
+	return errors.Join(err, x.log.Close(flushed == nil && len(x.ranges.Load().spans) == 0), x.tree.Close())
+}

@@ -1,0 +1,265 @@
+package dex
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Leaves are written back when they leave the cache, when a structure change is due, when their range is given away, and when the log needs their records' room.
+//
+// The requests of a flush, in one list to one server, so in order of effect (G1), once all records of the changes are durable:
+//
+//  1. WRITE of the words between which entries were put. Where nothing was put it writes what is there already; new entries lie where no slot of the memory server's points to.
+//  2. WRITE of each slot that was emptied.
+//  3. WRITE of the words between the first and the last slot that got another entry. Those in between are what is there already, or were emptied by 2.
+//
+// A slot is one aligned word (G2) and each has its own entry, complete before: whoever reads the leaf, or what a crash left of it, finds every slot verified,
+// with the old or the new entry. No key is there twice for good: it keeps its slot from insertion to deletion, and when it was deleted and inserted anew in
+// another slot, 2 comes before 3. What is missing after a crash, the log has.
+
+// flush writes f back, whose lock the caller has. An error gives this client up: what its requests will still do nobody knows.
+func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame) error {
+	if f.first.Load() == 0 {
+		return nil
+	}
+	if err := log.Wait(f.lsn.Load(), limit); err != nil {
+		return blink.Failure(err, false)
+	}
+	ps, b := by.Pool(), by.Staging()
+	var v view
+	f.open(&v)
+	a := pool.Addr(f.addr.Load())
+	queued := 0
+	write := func(from, to int) {
+		for i := from; i < to; i++ {
+			binary.LittleEndian.PutUint64(b[8*i:], f.word(i))
+		}
+		ps.Write(a+pool.Addr(8*from), b[8*from:8*to])
+		queued++
+	}
+	if f.high > 0 {
+		write(f.low, f.high)
+	}
+	first, last := -1, -1
+	for i := range v.count {
+		if f.clears[i/64]>>(i%64)&1 != 0 {
+			if queued == verbs.MaxList-1 {
+				if err := ps.Post(); err != nil {
+					return x.giveUp(err)
+				}
+				queued = 0
+			}
+			write(v.dir+i, v.dir+i+1)
+		}
+		if f.sets[i/64]>>(i%64)&1 != 0 {
+			if last = i; first < 0 {
+				first = i
+			}
+		}
+	}
+	if first >= 0 {
+		write(v.dir+first, v.dir+last+1)
+	}
+	if err := ps.Post(); err != nil {
+		return x.giveUp(err)
+	}
+	f.clean()
+	return nil
+}
+
+// giveUp condemns this client.
+func (x *dex) giveUp(err error) error {
+	x.pool.Condemn(err)
+	return blink.Failure(err, true)
+}
+
+// forget writes f back and drops it, if its leaf lies in what is given.
+func (s *session) forget(f *frame, given *ranges) error {
+	for {
+		if f.addr.Load() == 0 {
+			return nil
+		}
+		if f.tryLock() {
+			break
+		}
+		if err := s.b.Again(); err != nil {
+			return err
+		}
+	}
+	var v view
+	if f.addr.Load() == 0 || !f.open(&v) || given.at(f.bytes(8*fenceWord, v.lowLen, nil)) < 0 {
+		f.unlock()
+		return nil
+	}
+	if err := s.back(f); err != nil {
+		f.unlock()
+		return err
+	}
+	s.x.cache.drop(f)
+	return nil
+}
+
+// flushAll writes all leaves back; with drop it forgets them, too.
+func (x *dex) flushAll(drop bool) error {
+	s, err := x.newSession()
+	if err != nil {
+		return err
+	}
+	s.b.Begin()
+	all := ranges{[]span{{start: []byte{}}}}
+	err = x.cache.each(func(f *frame) error {
+		if drop {
+			return s.forget(f, &all)
+		}
+		for f.first.Load() != 0 {
+			if f.tryLock() {
+				err := s.back(f)
+				f.unlock()
+				return err
+			}
+			if err := s.b.Again(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.b.End()
+	return errors.Join(err, s.Close())
+}
+
+// dirty is the frames that have changes which are not written back, in the order of their first one: it says up to where the log can be truncated. A frame that was
+// flushed leaves its entry behind, which then does not fit the frame any more.
+type dirty struct {
+	x     *dex
+	mu    env.Mutex
+	queue []entry
+	begin int // of what is left of queue
+}
+
+type entry struct {
+	f     *frame
+	first uint64
+}
+
+func (d *dirty) start(x *dex) { d.x, d.mu = x, x.env.NewMutex() }
+
+// append appends a record of a change of f, whose lock the caller has. While the first one of a clean frame is appended, nobody else's is, so entries are in the order of their
+// positions, and none can be truncated before it is here.
+func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error) {
+	if f.first.Load() != 0 {
+		return a.Append(record)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	position, err := a.Append(record)
+	if err == nil {
+		f.first.Store(position)
+		d.trim()
+		d.queue = append(d.queue, entry{f, position})
+	}
+	return position, err
+}
+
+// trim drops the entries at the front that are over.
+func (d *dirty) trim() {
+	for d.begin < len(d.queue) && d.queue[d.begin].f.first.Load() != d.queue[d.begin].first {
+		d.begin++
+	}
+	if d.begin > len(d.queue)/2 {
+		n := copy(d.queue, d.queue[d.begin:])
+		d.queue, d.begin = d.queue[:n], 0
+	}
+}
+
+// oldest is the frame that holds up truncation, after the log was truncated as far as can be; nil if there is none.
+func (d *dirty) oldest() *frame {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.trim()
+	if d.begin == len(d.queue) {
+		d.x.log.Truncate(d.x.log.Durable())
+		return nil
+	}
+	d.x.log.Truncate(d.queue[d.begin].first - 1)
+	return d.queue[d.begin].f
+}
+
+// writer is the goroutine that writes leaves back when the log is half full.
+type writer struct {
+	x       *dex
+	s       *session
+	wake    env.Event
+	ended   env.Event
+	stopped bool // guarded by dirty.mu
+}
+
+func (w *writer) start(x *dex) (err error) {
+	w.x, w.wake, w.ended = x, x.env.NewEvent(), x.env.NewEvent()
+	if w.s, err = x.newSession(); err != nil {
+		return err
+	}
+	x.env.Go("write leaves back", w.run)
+	return nil
+}
+
+// writerLooks is how often the writer looks by itself.
+const writerLooks = 100 * time.Millisecond
+
+func (w *writer) run() {
+	defer w.ended.Set()
+	size := uint64(w.x.log.Ref().Bytes)
+	for {
+		w.wake.Wait(writerLooks)
+		w.x.dirty.mu.Lock()
+		stopped := w.stopped
+		w.x.dirty.mu.Unlock()
+		if stopped {
+			return
+		}
+		f := w.x.dirty.oldest()
+		if w.x.log.Used() < size/2 {
+			continue
+		}
+		for ; f != nil && w.x.log.Used() > size/4; f = w.x.dirty.oldest() {
+			w.s.b.Begin()
+			err := w.writeBack(f)
+			w.s.b.End()
+			if err != nil {
+				if w.s.b.Pool().Err() != nil {
+					return // this client is given up
+				}
+				break
+			}
+		}
+	}
+}
+
+func (w *writer) writeBack(f *frame) error {
+	if !f.tryLock() {
+		return w.s.b.Again()
+	}
+	err := w.s.back(f)
+	f.unlock()
+	return err
+}
+
+func (w *writer) stop() error {
+	w.x.dirty.mu.Lock()
+	w.stopped = true
+	w.x.dirty.mu.Unlock()
+	w.wake.Set()
+	if !w.ended.Wait(stopWaits) {
+		return fmt.Errorf("the goroutine that writes leaves back did not end within %v", stopWaits)
+	}
+	return w.s.Close()
+}
+
+const stopWaits = 30 * time.Second

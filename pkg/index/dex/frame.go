@@ -1,0 +1,275 @@
+package dex
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// frame is a place of the cache for one leaf. The leaf's image is kept as words, and each is loaded and stored atomically: who reads takes no lock, but looks at the
+// version before and after (optimistic lock coupling, DEX section 4). A change takes the lock, which makes the version odd.
+//
+// The image is what the memory server will have when all changes are written back (flush.go). So that this can be done in parts which a crash may
+// separate, until then
+//
+//   - an entry is put only where nothing is that either the image or the memory server's slots point to (busy);
+//   - a slot that was emptied is not used again (clears).
+type frame struct {
+	version atomic.Uint64 // odd = somebody has the lock
+	addr    atomic.Uint64 // of the leaf; 0 = none
+	lsn     atomic.Uint64 // where the record of the last change ends in the log
+	first   atomic.Uint64 // where that of the first change since the last flush ends; 0 = clean
+	used    atomic.Uint32 // how often it was found; halved now and then
+	words   []uint64
+
+	// Of who has the lock.
+	busy      []uint64 // a bit for each word
+	sets      []uint64 // a bit for each slot: has another entry than the memory server's
+	clears    []uint64 // a bit for each slot: was emptied
+	low, high int      // between these words entries were written; 0, 0 = none
+	at        int32    // in the cache
+}
+
+// tryLock takes the lock if it is free.
+func (f *frame) tryLock() bool {
+	v := f.version.Load()
+	return v&1 == 0 && f.version.CompareAndSwap(v, v+1)
+}
+
+// unlock gives the lock up. Readers that looked meanwhile look again.
+func (f *frame) unlock() { f.version.Add(1) }
+
+func (f *frame) word(i int) uint64     { return atomic.LoadUint64(&f.words[i]) }
+func (f *frame) store(i int, w uint64) { atomic.StoreUint64(&f.words[i], w) }
+
+// view is what a leaf's header says. Without the lock it may be nonsense; then the version has changed.
+type view struct {
+	dir, heap int // words where the directory and the heap begin
+	count     int
+	lowLen    int
+	highLen   int
+	rightmost bool
+}
+
+const (
+	fenceWord     = blink.HeaderBytes / 8
+	flagRightmost = 1 << 8 // of word 1
+)
+
+// open reads the header; false if it makes no sense.
+func (f *frame) open(v *view) bool {
+	w := f.word(1)
+	v.count, v.lowLen, v.highLen = int(w>>16&0xffff), int(w>>32&0xffff), int(w>>48)
+	v.rightmost = w&flagRightmost != 0
+	v.dir = fenceWord + (v.lowLen+v.highLen+7)/8
+	v.heap = v.dir + v.count
+	return v.heap <= len(f.words)
+}
+
+// above says whether key lies above the leaf's range.
+func (f *frame) above(v *view, key []byte) bool {
+	if v.rightmost {
+		return false
+	}
+	return f.compare(8*fenceWord+v.lowLen, v.highLen, key) <= 0
+}
+
+// find is the slot of key and its word; -1 if it is not there.
+func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w uint64) {
+	var number uint64
+	if numbers {
+		number = binary.LittleEndian.Uint64(key)
+	}
+	for i := range v.count {
+		w := f.word(v.dir + i)
+		if byte(w>>24) != fp || w&0xfff == 0 {
+			continue
+		}
+		_, off, n := blink.Slot(w)
+		if off < 8*v.heap || off+n > 8*len(f.words) {
+			continue
+		}
+		if numbers {
+			if n >= 8 && f.word(off/8) == number {
+				return i, w
+			}
+		} else if n >= 2+len(key) && int(f.word(off/8)&0xffff) == len(key) && f.equal(off+2, key) {
+			return i, w
+		}
+	}
+	return -1, 0
+}
+
+// value appends the value of the entry of w.
+func (f *frame) value(w uint64, key []byte, numbers bool, dst []byte) []byte {
+	_, off, n := blink.Slot(w)
+	head := 8
+	if !numbers {
+		head = 2 + len(key)
+	}
+	return f.bytes(off+head, n-head, dst)
+}
+
+// load is the 8 bytes from off on; beyond the end there are zeros.
+func (f *frame) load(off int) uint64 {
+	i, s := off/8, uint(off%8*8)
+	w := f.word(i) >> s
+	if s > 0 && i+1 < len(f.words) {
+		w |= f.word(i+1) << (64 - s)
+	}
+	return w
+}
+
+func (f *frame) equal(off int, b []byte) bool {
+	for ; len(b) >= 8; off, b = off+8, b[8:] {
+		if f.load(off) != binary.LittleEndian.Uint64(b) {
+			return false
+		}
+	}
+	if len(b) == 0 {
+		return true
+	}
+	w := f.load(off)
+	for i := range b {
+		if byte(w>>(8*i)) != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// compare is bytes.Compare of the n bytes from off on with b.
+func (f *frame) compare(off, n int, b []byte) int {
+	for i := 0; i < n && i < len(b); i += 8 {
+		w := bits.ReverseBytes64(f.load(off + i))
+		var o [8]byte
+		copy(o[:], b[i:])
+		x := binary.BigEndian.Uint64(o[:])
+		if k := min(8, n-i, len(b)-i); k < 8 {
+			w, x = w>>(64-8*k), x>>(64-8*k)
+		}
+		if w != x {
+			if w < x {
+				return -1
+			}
+			return 1
+		}
+	}
+	return n - len(b)
+}
+
+// bytes appends the n bytes from off on.
+func (f *frame) bytes(off, n int, dst []byte) []byte {
+	for ; n >= 8; off, n = off+8, n-8 {
+		dst = binary.LittleEndian.AppendUint64(dst, f.load(off))
+	}
+	if n > 0 {
+		w := f.load(off)
+		for i := range n {
+			dst = append(dst, byte(w>>(8*i)))
+		}
+	}
+	return dst
+}
+
+// fill makes the frame a copy of leaf b. Under the lock.
+func (f *frame) fill(b []byte) {
+	for i := range f.words {
+		f.store(i, binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	f.lsn.Store(0)
+	f.clean()
+}
+
+// clean notes that the memory server has what is here. Under the lock.
+func (f *frame) clean() {
+	var v view
+	f.open(&v)
+	clear(f.busy)
+	clear(f.sets)
+	clear(f.clears)
+	f.low, f.high = 0, 0
+	f.first.Store(0)
+	for i := range v.count {
+		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 {
+			setBits(f.busy, off/8, (n+7)/8)
+		}
+	}
+}
+
+// place is the first word of room for n bytes of an entry; 0 if there is none before the next flush.
+func (f *frame) place(v *view, n int) int {
+	need := (n + 7) / 8
+	for at := v.heap; at+need <= len(f.words); {
+		run := 0
+		for run < need && f.busy[(at+run)/64]>>((at+run)%64)&1 == 0 {
+			run++
+		}
+		if run == need {
+			return at
+		}
+		at += run + 1
+	}
+	return 0
+}
+
+// vacant is a slot that is empty here and in the memory server; -1 if there is none.
+func (f *frame) vacant(v *view) int {
+	for i := range v.count {
+		if f.word(v.dir+i)&0xfff == 0 && f.clears[i/64]>>(i%64)&1 == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// put writes entry e at word at and then the word of slot i. Under the lock.
+func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
+	n := (len(e) + 7) / 8
+	var tail [8]byte
+	for k := range n {
+		if b := e[8*k:]; len(b) >= 8 {
+			f.store(at+k, binary.LittleEndian.Uint64(b))
+		} else {
+			copy(tail[:], b)
+			f.store(at+k, binary.LittleEndian.Uint64(tail[:]))
+		}
+	}
+	f.store(v.dir+i, l.SlotOf(f.seed(), i, fp, 8*at, e))
+	setBits(f.busy, at, n)
+	f.sets[i/64] |= 1 << (i % 64)
+	if f.high == 0 {
+		f.low, f.high = at, at+n
+	} else {
+		f.low, f.high = min(f.low, at), max(f.high, at+n)
+	}
+}
+
+// remove empties slot i. Under the lock.
+func (f *frame) remove(l *blink.Layout, v *view, i int) {
+	f.store(v.dir+i, l.SlotOf(f.seed(), i, 0, 0, nil))
+	f.sets[i/64] &^= 1 << (i % 64)
+	f.clears[i/64] |= 1 << (i % 64)
+}
+
+func (f *frame) seed() uint32 { return blink.SeedOf(pool.Addr(f.addr.Load()), uint32(f.word(0))) }
+
+// content is how many entries there are, and their bytes, each rounded up.
+func (f *frame) content(v *view) (count, bytes int) {
+	for i := range v.count {
+		if _, _, n := blink.Slot(f.word(v.dir + i)); n > 0 {
+			count++
+			bytes += (n + 7) &^ 7
+		}
+	}
+	return count, bytes
+}
+
+func setBits(m []uint64, at, n int) {
+	for i := at; i < at+n; i++ {
+		m[i/64] |= 1 << (i % 64)
+	}
+}

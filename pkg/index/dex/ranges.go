@@ -1,0 +1,212 @@
+package dex
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+)
+
+// ranges are the keys that this client has taken: sorted, disjoint. A value; a change is a new one.
+type ranges struct{ spans []span }
+
+// span is the keys from start up to end; an empty end is the upper end of the key space.
+type span struct {
+	start, end []byte
+	epoch      uint64
+}
+
+// at is the number of the span that holds key; -1 if none does.
+func (r *ranges) at(key []byte) int {
+	i := sort.Search(len(r.spans), func(i int) bool { return bytes.Compare(r.spans[i].start, key) > 0 }) - 1
+	if i < 0 || !r.spans[i].reaches(key) {
+		return -1
+	}
+	return i
+}
+
+func (s *span) reaches(key []byte) bool { return len(s.end) == 0 || bytes.Compare(key, s.end) < 0 }
+
+// whole says whether all keys from low up to high (without bound if rightmost) are in one span.
+func (r *ranges) whole(low, high []byte, rightmost bool) bool {
+	i := r.at(low)
+	if i < 0 {
+		return false
+	}
+	end := r.spans[i].end
+	return len(end) == 0 || !rightmost && bytes.Compare(high, end) <= 0
+}
+
+// around is what was taken without a gap around key, which was: from low up to high; an empty high is the upper end of the key space.
+func (r *ranges) around(key []byte) (low, high []byte) {
+	i := r.at(key)
+	k := i
+	for ; i > 0 && bytes.Equal(r.spans[i-1].end, r.spans[i].start); i-- {
+	}
+	for ; k+1 < len(r.spans) && bytes.Equal(r.spans[k].end, r.spans[k+1].start); k++ {
+	}
+	return r.spans[i].start, r.spans[k].end
+}
+
+// below is the number of the span that holds the keys right below key (of all keys, if key is empty); -1 if none does.
+func (r *ranges) below(key []byte) int {
+	for i := range r.spans {
+		s := &r.spans[i]
+		if len(key) == 0 && len(s.end) == 0 {
+			return i
+		}
+		if len(key) > 0 && bytes.Compare(s.start, key) < 0 && (len(s.end) == 0 || bytes.Compare(key, s.end) <= 0) {
+			return i
+		}
+	}
+	return -1
+}
+
+// without is r without the keys from start up to end.
+func (r *ranges) without(start, end []byte) *ranges {
+	out := &ranges{}
+	for _, s := range r.spans {
+		if bytes.Compare(s.start, start) < 0 {
+			left := s
+			if s.reaches(start) {
+				left.end = start
+			}
+			out.spans = append(out.spans, left)
+		}
+		if len(end) > 0 && s.reaches(end) {
+			right := s
+			if bytes.Compare(s.start, end) < 0 {
+				right.start = end
+			}
+			out.spans = append(out.spans, right)
+		}
+	}
+	return out
+}
+
+// with is r with s besides.
+func (r *ranges) with(s span) *ranges {
+	out := r.without(s.start, s.end)
+	out.spans = append(out.spans, s)
+	slices.SortFunc(out.spans, func(a, b span) int { return bytes.Compare(a.start, b.start) })
+	return out
+}
+
+// Take implements index.Partitioned. First what dead clients left half done is repaired: nobody takes the lock of a leaf before it is changed here, so a repair that
+// came later would undo changes. Then the leaves are divided at both ends, so that each belongs to one range as a whole. Then the logs are replayed: what each says last
+// of a key is written to the tree itself.
+func (x *dex) Take(r pool.Holding) error {
+	s, err := x.tree.NewSession()
+	if err != nil {
+		return fmt.Errorf("take a range: %w", err)
+	}
+	err = x.take(s, r)
+	if err = errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("take a range: %w", err)
+	}
+	x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
+	return nil
+}
+
+func (x *dex) take(s *blink.Session, r pool.Holding) error {
+	if err := s.RepairAll(); err != nil {
+		return err
+	}
+	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+		if key == nil {
+			continue
+		}
+		if err := s.SplitAt(key); err != nil {
+			return err
+		}
+	}
+	logs := slices.Clone(r.Inherits)
+	slices.SortFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	for _, l := range logs {
+		if err := x.replay(s, &l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fence is key as the fence of a leaf; nil if nothing has to be divided there.
+func (x *dex) fence(key []byte) []byte {
+	if len(key) == 0 {
+		return nil
+	}
+	if x.lay.Uint64Keys() && len(key) < 8 { // as it compares
+		return append(bytes.Clone(key), make([]byte, 8-len(key))...)
+	}
+	return key
+}
+
+// replay writes what the log of l says last of each of its keys.
+func (x *dex) replay(s *blink.Session, l *pool.Inherited) error {
+	ref, err := redo.DecodeRef(l.Log)
+	if err != nil {
+		return err
+	}
+	mine := ranges{[]span{{l.Start, l.End, l.Epoch}}}
+	last := map[string]record{} // bounded by the ring
+	err = redo.Replay(x.pool, ref, func(_ uint64, b []byte) error {
+		var r record
+		if err := r.decode(b); err != nil {
+			return err
+		}
+		if r.epoch == l.Epoch && mine.at(r.key) >= 0 {
+			r.value = bytes.Clone(r.value)
+			last[string(r.key)] = r
+		}
+		return nil
+	})
+	if err != nil {
+		return blink.Failure(err, false)
+	}
+	keys := make([]string, 0, len(last))
+	for k := range last { //env:real sorted below
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		r := last[k]
+		if r.op == recordPut {
+			err = s.Upsert([]byte(k), r.value)
+		} else if err = s.Delete([]byte(k)); errors.Is(err, index.ErrNotFound) {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Give implements index.Partitioned: the leaves are divided at both ends, then those in between are written back and forgotten.
+func (x *dex) Give(start, end []byte) error {
+	s, err := x.newSession()
+	if err != nil {
+		return fmt.Errorf("give a range: %w", err)
+	}
+	for _, key := range [][]byte{x.fence(start), x.fence(end)} {
+		if key != nil && err == nil && x.ranges.Load().at(key) >= 0 {
+			err = s.splitAt(key)
+		}
+	}
+	if err == nil {
+		x.ranges.Store(x.ranges.Load().without(start, end))
+		given := ranges{[]span{{start: start, end: end}}}
+		err = x.cache.each(func(f *frame) error { return s.forget(f, &given) })
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("give a range: %w", err)
+	}
+	return nil
+}

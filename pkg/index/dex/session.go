@@ -1,0 +1,466 @@
+package dex
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// session implements index.Session.
+type session struct {
+	x      *dex
+	b      *blink.Session
+	log    *redo.Appender
+	back   func(*frame) error // flush, made once
+	limit  time.Duration
+	value  []byte // on its way out of a frame
+	entry  []byte // on its way into one
+	record []byte
+	closed bool
+}
+
+// Session implements index.Index.
+func (x *dex) Session() (index.Session, error) {
+	s, err := x.newSession()
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return nil, errors.Join(fmt.Errorf("open a session: %w", index.ErrClosed), s.Close())
+	}
+	x.open++
+	return &counted{session: s}, nil
+}
+
+// counted is a session that keeps its index from being closed.
+type counted struct{ *session }
+
+// Close implements index.Session.
+func (c *counted) Close() error {
+	if c.closed {
+		return nil
+	}
+	c.x.mu.Lock()
+	c.x.open--
+	c.x.mu.Unlock()
+	return c.session.Close()
+}
+
+func (x *dex) newSession() (*session, error) {
+	b, err := x.tree.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
+		entry: make([]byte, blink.MaxEntryBytes), record: make([]byte, 0, recordFixed+blink.MaxEntryBytes)}
+	s.back = func(f *frame) error { return x.flush(s.b, s.log, s.limit, f) }
+	return s, nil
+}
+
+// SetLimit implements index.Session.
+func (s *session) SetLimit(limit time.Duration) {
+	s.limit = limit
+	s.b.SetLimit(limit)
+}
+
+// Counters implements index.Session. What writes the log is not in it.
+func (s *session) Counters() verbs.Counters { return s.b.Counters() }
+
+// Close implements index.Session.
+func (s *session) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	return s.b.Close()
+}
+
+// durable waits until all records up to position are.
+func (s *session) durable(position uint64) error {
+	if position == 0 {
+		return nil
+	}
+	return s.log.Wait(position, s.limit)
+}
+
+// state of what was tried with a frame.
+type state uint8
+
+const (
+	done     state = iota
+	busy           // somebody has it, or it changed meanwhile: try again
+	gone           // it is another leaf's by now
+	astray         // the key lies above its leaf
+	noRoom         // there is no room in it
+	logFull        // of records
+	absentee       // the key is not there
+)
+
+// Lookup implements index.Session. When the leaf is in the cache, and all records are durable, nothing is posted.
+func (s *session) Lookup(key, dst []byte) ([]byte, error) {
+	s.b.Begin()
+	defer s.b.End()
+	value, err := s.lookup(key, dst)
+	if err != nil && err != index.ErrNotFound {
+		err = fmt.Errorf("look up: %w", err)
+	}
+	return value, err
+}
+
+func (s *session) lookup(key, dst []byte) ([]byte, error) {
+	if err := s.x.lay.CheckKey(key); err != nil {
+		return dst, err
+	}
+	if s.x.ranges.Load().at(key) < 0 {
+		return dst, index.ErrNotOwner
+	}
+	p, err := s.b.Descend(key)
+	if err != nil {
+		return dst, err
+	}
+	fp := s.x.lay.Fingerprint(key)
+	for hops := 0; ; {
+		f := s.x.cache.find(p.Addr())
+		if f == nil {
+			var l blink.Leaf
+			kept, here, err := s.fetch(&p, &l, key, &hops, false)
+			if err != nil {
+				return dst, err
+			}
+			if here && !kept {
+				if value, ok := l.Find(key); ok {
+					return append(dst, value...), nil
+				}
+				return dst, index.ErrNotFound
+			}
+			continue
+		}
+		lsn, st := s.look(f, p.Addr(), key, fp)
+		switch st {
+		case done, absentee:
+			f.hit()
+			if err := s.durable(lsn); err != nil {
+				return dst, blink.Failure(err, false)
+			}
+			if st == absentee {
+				return dst, index.ErrNotFound
+			}
+			return append(dst, s.value...), nil
+		default:
+			if err := s.resolve(f, st, &p, key, &hops); err != nil {
+				return dst, err
+			}
+		}
+	}
+}
+
+// look looks for key in the leaf at a, in f, without its lock. done: s.value has the value. What it shows is durable once the log is up to lsn.
+func (s *session) look(f *frame, a pool.Addr, key []byte, fp byte) (lsn uint64, st state) {
+	version := f.version.Load()
+	if version&1 != 0 {
+		return 0, busy
+	}
+	if f.addr.Load() != uint64(a) {
+		return 0, gone
+	}
+	var v view
+	st = absentee
+	if !f.open(&v) {
+		st = busy
+	} else if f.above(&v, key) {
+		st = astray
+	} else if i, w := f.find(&v, key, fp, s.x.lay.Uint64Keys()); i >= 0 {
+		s.value = f.value(w, key, s.x.lay.Uint64Keys(), s.value[:0])
+		st = done
+	}
+	lsn = f.lsn.Load()
+	if f.version.Load() != version {
+		return 0, busy
+	}
+	return lsn, st
+}
+
+// resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried again.
+func (s *session) resolve(f *frame, st state, p *blink.Path, key []byte, hops *int) error {
+	switch st {
+	case astray:
+		var l blink.Leaf
+		kept, err := s.x.Copy(s.b, p.Addr(), s.b.Staging())
+		if err != nil || !kept {
+			return err
+		}
+		_, err = s.b.Judge(p, &l, key, s.b.Staging(), hops)
+		return err
+	case logFull:
+		s.x.writer.wake.Set()
+		return s.b.Again()
+	case gone:
+		return nil
+	}
+	return s.b.Again()
+}
+
+// fetch reads the leaf where p leads, if it is not in the cache. here: l is the leaf that holds key, verified; unless it is kept now, it is in the session's staging buffer. Else p may lead elsewhere;
+// go on. must: it shall be kept.
+func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
+	a, b := p.Addr(), s.b.Staging()
+	f, fresh, err := s.x.cache.reserve(a, must, s.back)
+	if err != nil || f != nil && !fresh {
+		return false, false, err
+	}
+	if f == nil && must {
+		return false, false, s.b.Again()
+	}
+	ps := s.b.Pool()
+	ps.Read(a, b)
+	if err := ps.Post(); err != nil {
+		if f != nil {
+			s.x.cache.drop(f)
+		}
+		return false, false, blink.Failure(err, false)
+	}
+	if f != nil {
+		if l.Is(s.x.tree, a, b, key) && s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
+			f.fill(b)
+			f.unlock()
+			return true, true, nil
+		}
+		s.x.cache.drop(f)
+	}
+	here, err = s.b.Judge(p, l, key, b, hops)
+	if here && must {
+		return false, false, fmt.Errorf("leaf %v of %x to %x goes beyond the ranges that this client took: %w", a, l.Low(), l.High(), index.ErrFormat)
+	}
+	return false, here, err
+}
+
+// mode is what a write may find.
+type mode uint8
+
+const (
+	insert mode = iota
+	update
+	upsert
+	remove
+)
+
+var names = [...]string{"insert", "update", "upsert", "delete"}
+
+// Insert implements index.Session.
+func (s *session) Insert(key, value []byte) error { return s.write(key, value, insert) }
+
+// Update implements index.Session.
+func (s *session) Update(key, value []byte) error { return s.write(key, value, update) }
+
+// Upsert implements index.Session.
+func (s *session) Upsert(key, value []byte) error { return s.write(key, value, upsert) }
+
+// Delete implements index.Session.
+func (s *session) Delete(key []byte) error { return s.write(key, nil, remove) }
+
+// write changes the leaf in the cache, with a record in the log. When it is there and has room, what is posted is the log's batch.
+func (s *session) write(key, value []byte, m mode) error {
+	s.b.Begin()
+	defer s.b.End()
+	err := s.change(key, value, m)
+	if err != nil && err != index.ErrNotFound && err != index.ErrExists {
+		err = fmt.Errorf("%s: %w", names[m], err)
+	}
+	return err
+}
+
+func (s *session) change(key, value []byte, m mode) error {
+	if err := s.x.lay.CheckPair(key, value); err != nil {
+		return err
+	}
+	r := s.x.ranges.Load()
+	in := r.at(key)
+	if in < 0 {
+		return index.ErrNotOwner
+	}
+	op := byte(recordPut)
+	if m == remove {
+		op = recordDelete
+	} else {
+		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
+	}
+	s.record = appendRecord(s.record[:0], op, r.spans[in].epoch, key, value)
+	p, err := s.b.Descend(key)
+	if err != nil {
+		return err
+	}
+	fp := s.x.lay.Fingerprint(key)
+	for hops := 0; ; {
+		f := s.x.cache.find(p.Addr())
+		if f == nil {
+			var l blink.Leaf
+			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {
+				return err
+			}
+			continue
+		}
+		o := s.apply(f, p.Addr(), key, value, fp, m)
+		switch {
+		case o.err != nil:
+			return o.err
+		case o.st == done:
+			f.hit()
+			return s.answer(&o, key, p.Addr())
+		}
+		if err := s.resolve(f, o.st, &p, key, &hops); err != nil {
+			return err
+		}
+	}
+}
+
+// outcome of a write.
+type outcome struct {
+	st        state
+	lsn       uint64
+	answer    error // ErrExists, ErrNotFound
+	err       error
+	dropped   bool // the frame
+	underfull bool // a delete may have left the leaf so
+	count     int
+	bytes     int
+}
+
+// answer waits until what was done, or seen, is durable.
+func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
+	if err := s.durable(o.lsn); err != nil {
+		return blink.Failure(err, o.answer == nil)
+	}
+	if o.underfull {
+		if err := s.b.Tidy(key, a, o.count, o.bytes); err != nil {
+			return err
+		}
+	}
+	return o.answer
+}
+
+// apply changes the leaf at a in f, with its lock.
+func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mode) (o outcome) {
+	if !f.tryLock() {
+		return outcome{st: busy}
+	}
+	defer func() {
+		if !o.dropped {
+			f.unlock()
+		}
+	}()
+	if f.addr.Load() != uint64(a) {
+		return outcome{st: gone}
+	}
+	var v view
+	if !f.open(&v) {
+		return outcome{err: fmt.Errorf("what is kept of leaf %v is no leaf: %w", a, index.ErrFormat)}
+	}
+	if f.above(&v, key) {
+		return outcome{st: astray}
+	}
+	i, _ := f.find(&v, key, fp, s.x.lay.Uint64Keys())
+	switch {
+	case i >= 0 && m == insert:
+		return outcome{lsn: f.lsn.Load(), answer: index.ErrExists}
+	case i < 0 && (m == update || m == remove):
+		return outcome{lsn: f.lsn.Load(), answer: index.ErrNotFound}
+	}
+	at := 0
+	if m != remove {
+		for try := 0; ; try++ {
+			slot := i
+			if slot < 0 {
+				slot = f.vacant(&v)
+			}
+			at = f.place(&v, len(s.entry))
+			if slot >= 0 && at > 0 {
+				i = slot
+				break
+			}
+			if try > 0 || f.first.Load() == 0 {
+				return s.restructure(f, key, value)
+			}
+			if err := s.back(f); err != nil {
+				return outcome{err: err}
+			}
+		}
+	}
+	lsn, err := s.x.dirty.append(s.log, f, s.record)
+	if errors.Is(err, redo.ErrFull) {
+		return outcome{st: logFull}
+	}
+	if err != nil {
+		return outcome{err: s.x.giveUp(err)}
+	}
+	if m == remove {
+		f.remove(s.x.lay, &v, i)
+		o.underfull = true
+		o.count, o.bytes = f.content(&v)
+	} else {
+		f.put(s.x.lay, &v, i, at, fp, s.entry)
+	}
+	f.lsn.Store(lsn)
+	o.lsn = lsn
+	return o
+}
+
+// restructure makes the change in the memory servers, where the leaf is compacted or divided for it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands
+// for it. The page is written before its record here; so f is dropped only when that is durable: until then nobody has seen the change, and a
+// crash may undo it.
+func (s *session) restructure(f *frame, key, value []byte) (o outcome) {
+	defer s.x.cache.drop(f)
+	if err := s.back(f); err != nil {
+		return outcome{err: err, dropped: true}
+	}
+	if err := s.b.Put(key, value); err != nil {
+		return outcome{err: err, dropped: true}
+	}
+	for {
+		lsn, err := s.log.Append(s.record)
+		if errors.Is(err, redo.ErrFull) {
+			s.x.writer.wake.Set()
+			if err = s.b.Again(); err == nil {
+				continue
+			}
+		}
+		if err == nil {
+			err = s.durable(lsn)
+		}
+		if err != nil {
+			return outcome{err: s.x.giveUp(err), dropped: true}
+		}
+		return outcome{dropped: true}
+	}
+}
+
+// Scan implements index.Session. It ends where what this client took without a gap ends.
+func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	r := s.x.ranges.Load()
+	from := start
+	if len(start) == 0 && !reverse {
+		from = s.x.bottom()
+	}
+	if reverse {
+		i := r.below(start)
+		if i < 0 {
+			return fmt.Errorf("scan: %w", index.ErrNotOwner)
+		}
+		low, _ := r.around(r.spans[i].start)
+		return s.b.Scan(start, limit, true, func(key, value []byte) bool { return bytes.Compare(key, low) >= 0 && visit(key, value) })
+	}
+	if r.at(from) < 0 {
+		return fmt.Errorf("scan: %w", index.ErrNotOwner)
+	}
+	_, high := r.around(from)
+	end := span{end: high}
+	return s.b.Scan(start, limit, false, func(key, value []byte) bool { return end.reaches(key) && visit(key, value) })
+}

@@ -1,0 +1,66 @@
+package dex
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+)
+
+// splitAt divides the leaf that holds key, which this client has taken, so that key is the low fence of one.
+func (s *session) splitAt(key []byte) error {
+	if err := s.x.lay.CheckKey(key); err != nil {
+		return fmt.Errorf("split at a key: %w", err)
+	}
+	s.b.Begin()
+	defer s.b.End()
+	p, err := s.b.Descend(key)
+	if err != nil {
+		return err
+	}
+	for hops := 0; ; {
+		f := s.x.cache.find(p.Addr())
+		if f == nil {
+			var l blink.Leaf
+			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {
+				return err
+			}
+			continue
+		}
+		st, err := s.divide(f, &p, key)
+		if err != nil || st == done {
+			return err
+		}
+		if err := s.resolve(f, st, &p, key, &hops); err != nil {
+			return err
+		}
+	}
+}
+
+// divide divides the leaf where p leads, in f, at key.
+func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
+	if !f.tryLock() {
+		return busy, nil
+	}
+	var v view
+	st := done
+	switch {
+	case f.addr.Load() != uint64(p.Addr()):
+		st = gone
+	case !f.open(&v):
+		f.unlock()
+		return done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
+	case f.above(&v, key):
+		st = astray
+	}
+	if st != done {
+		f.unlock()
+		return st, nil
+	}
+	if err := s.back(f); err != nil {
+		f.unlock()
+		return done, err
+	}
+	defer s.x.cache.drop(f)
+	return done, s.b.Divide(key)
+}
