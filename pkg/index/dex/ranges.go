@@ -34,13 +34,12 @@ func (r *ranges) at(key []byte) int {
 
 func (s *span) reaches(key []byte) bool { return len(s.end) == 0 || bytes.Compare(key, s.end) < 0 }
 
-// whole says whether all keys from low up to high (without bound if rightmost) are in one span.
+// whole says whether all keys from low up to high (without bound if rightmost) were taken.
 func (r *ranges) whole(low, high []byte, rightmost bool) bool {
-	i := r.at(low)
-	if i < 0 {
+	if r.at(low) < 0 {
 		return false
 	}
-	end := r.spans[i].end
+	_, end := r.around(low)
 	return len(end) == 0 || !rightmost && bytes.Compare(high, end) <= 0
 }
 

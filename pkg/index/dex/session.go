@@ -449,6 +449,9 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	if len(start) == 0 && !reverse {
 		from = s.x.bottom()
 	}
+	if reverse && len(start) > 0 && bytes.Equal(start, s.x.bottom()) {
+		return nil // nothing is below the lowest key
+	}
 	if reverse {
 		i := r.below(start)
 		if i < 0 {

@@ -35,27 +35,32 @@ type bound struct {
 // member is one client.
 type member struct {
 	index.Partitioned
-	f *fleet
+	f    *fleet
+	used sync.Map // of *routed that have a session of it
 }
 
 // moveEvery is how many operations come between two moves.
 const moveEvery = 200
 
 // join adds a client, to which the first ranges move soon.
-func (f *fleet) join(t testing.TB, x index.Index) index.Index {
+func (f *fleet) join(t testing.TB, x index.Index, o index.Options) index.Index {
 	t.Helper()
 	p, ok := x.(index.Partitioned)
 	if !ok {
 		t.Fatal("the design does not share everything, and does not implement index.Partitioned")
 	}
-	m := &member{p, f}
+	m := &member{Partitioned: p, f: f}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.members = append(f.members, m)
 	if len(f.members) == 1 {
 		f.epoch++
-		must(t, p.Take(pool.Holding{Epoch: f.epoch}))
-		f.bounds = []bound{{[]byte{}, m}}
+		bottom := []byte{}
+		if o.Uint64 {
+			bottom = number(0)
+		}
+		must(t, p.Take(pool.Holding{Start: bottom, Epoch: f.epoch}))
+		f.bounds = []bound{{bottom, m}}
 	}
 	return m
 }
@@ -71,6 +76,12 @@ func (m *member) Close() error {
 			errs = append(errs, m.f.move(i, m.f.members[0]))
 		}
 	}
+	m.used.Range(func(k, _ any) bool {
+		s := k.(*routed)
+		errs = append(errs, s.own[m].Close())
+		delete(s.own, m)
+		return true
+	})
 	return errors.Join(append(errs, m.Partitioned.Close())...)
 }
 
@@ -190,6 +201,7 @@ func (s *routed) of(m *member) (index.Session, error) {
 	}
 	own.SetLimit(s.limit)
 	s.own[m] = own
+	m.used.Store(s, nil)
 	return own, nil
 }
 
@@ -241,7 +253,7 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 		var i int
 		switch {
 		case !reverse:
-			i = s.f.at(cursor)
+			i = max(0, s.f.at(cursor))
 		case len(cursor) == 0:
 			i = len(s.f.bounds) - 1
 		default:
@@ -262,7 +274,7 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 			})
 		}
 		if reverse {
-			more, cursor = more && len(low) > 0, bytes.Clone(low)
+			more, cursor = more && i > 0, bytes.Clone(low)
 		} else {
 			more, cursor = more && len(high) > 0, bytes.Clone(high)
 		}
@@ -290,9 +302,13 @@ func (s *routed) Counters() (sum verbs.Counters) {
 }
 
 func (s *routed) Close() error {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
 	var errs []error
-	for _, o := range s.own {
+	for m, o := range s.own {
 		errs = append(errs, o.Close())
+		m.used.Delete(s)
+		delete(s.own, m)
 	}
 	return errors.Join(errs...)
 }

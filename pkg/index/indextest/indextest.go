@@ -111,7 +111,7 @@ func (r *runner) open(t testing.TB, p *pool.Pool, o index.Options) index.Index {
 		t.Fatal(err)
 	}
 	if !r.Design.SharesAll {
-		x = r.fleet.join(t, x)
+		x = r.fleet.join(t, x, o)
 	}
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {

@@ -34,6 +34,9 @@ func (r *runner) smallTreeOn(t *testing.T, o index.Options) {
 				t.Error(err)
 				return
 			}
+			if !r.Design.SharesAll {
+				x = r.fleet.join(t, x, o)
+			}
 			indexes[i] = x
 			s, err := x.Session()
 			if err != nil {

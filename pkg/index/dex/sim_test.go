@@ -1,0 +1,423 @@
+package dex_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestOwners runs clients under the adversary that serve ranges, give them to each other, and die anywhere: in operations, in structure changes, in the midst of giving, taking and
+// replaying. Who inherits a range finds every acknowledged change, and of the others each as a whole or not at all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
+func TestOwners(t *testing.T) {
+	seeds, first := uint64(150), uint64(1)
+	if testing.Short() {
+		seeds = 25
+	}
+	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
+		seeds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64); err == nil {
+		first = n
+		if os.Getenv("DMINDEX_SIM_SEEDS") == "" {
+			seeds = 1
+		}
+	}
+	var sum ownersCounts
+	for seed := first; seed < first+seeds; seed++ {
+		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed}
+		if err := o.run(); err != nil {
+			t.Fatalf("seed %d: %v\nplan: %v", seed, err, o.plan)
+		}
+		sum.deaths += o.counts.deaths
+		sum.gives += o.counts.gives
+		sum.takes += o.counts.takes
+		sum.replays += o.counts.replays
+		sum.ops += o.counts.ops
+	}
+	t.Logf("%+v", sum)
+}
+
+type ownersCounts struct{ ops, deaths, gives, takes, replays int }
+
+// owners is one run.
+type owners struct {
+	t      *testing.T
+	r      *rand.Rand
+	seed   uint64
+	plan   *sim.Plan
+	w      *simenv.World
+	c      *poolsim.Cluster
+	main   *simenv.Process
+	opts   index.Options
+	made   int
+	epoch  uint64
+	living []*owner
+	ranges []*owned
+	model  map[string]*known
+	counts ownersCounts
+}
+
+// owner is a client.
+type owner struct {
+	p      *simenv.Process
+	client uint16
+	x      index.Partitioned
+	log    []byte
+}
+
+// owned is a range: the keys from low up to high.
+type owned struct {
+	start, end []byte
+	low, high  uint64
+	by         *owner // nil = nobody yet
+	epoch      uint64
+	inherits   []pool.Inherited
+}
+
+// known is what is known of a key.
+type known struct {
+	value   string // "" = it is not there
+	pending string // what an operation wanted that did not end
+	open    bool   // there is one
+}
+
+const (
+	simKeys   = 240
+	simRanges = 4
+)
+
+func simKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<32) }
+
+func (o *owners) run() error {
+	o.model = map[string]*known{}
+	for n := range uint64(simKeys) {
+		o.model[string(simKey(n))] = &known{}
+	}
+	o.w = simenv.New(simenv.Options{Seed: o.seed, MaxEvents: 40_000_000, Preempt: 6})
+	var names []string
+	for i := range 12 {
+		names = append(names, fmt.Sprint("client-", i+1))
+	}
+	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: names, Parts: 3000, Most: 6})
+	o.plan.Capabilities.DeviceMemory = 0
+	o.opts = index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 12 << 10}
+	if o.seed%3 == 1 {
+		o.opts.CacheBytes = 1 << 20
+	}
+	var err error
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Chunks: 16, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+		return err
+	}
+	return o.w.Run(func(p *simenv.Process) {
+		o.main = p
+		if err := o.play(); err != nil {
+			o.w.Fail(err)
+		}
+	})
+}
+
+func (o *owners) play() error {
+	for i := range uint64(simRanges) {
+		g := &owned{low: i * simKeys / simRanges, high: (i + 1) * simKeys / simRanges}
+		g.start = simKey(g.low)
+		if i+1 < simRanges {
+			g.end = simKey(g.high)
+		}
+		o.ranges = append(o.ranges, g)
+	}
+	for range 5 {
+		for len(o.living) < 2+o.r.IntN(2) {
+			if !o.make() {
+				continue
+			}
+		}
+		for _, g := range o.ranges {
+			if g.by == nil || o.r.IntN(3) == 0 {
+				if err := o.moveTo(g, o.living[o.r.IntN(max(1, len(o.living)))]); err != nil {
+					return err
+				}
+				if len(o.living) == 0 {
+					break
+				}
+			}
+		}
+		if err := o.work(); err != nil {
+			return err
+		}
+	}
+	return o.last()
+}
+
+// in runs do in the process of a client and waits; false: the process died.
+func (o *owners) in(c *owner, what string, do func() error) (alive bool, err error) {
+	over := o.main.NewEvent()
+	c.p.Go(what, func() {
+		defer over.Set()
+		err = do()
+	})
+	over.Wait(env.Forever)
+	if c.p.Dead() {
+		return false, nil
+	}
+	return true, err
+}
+
+// make makes a client; false: it died.
+func (o *owners) make() bool {
+	o.made++
+	c := &owner{p: o.w.NewProcess(fmt.Sprint("client-", o.made))}
+	alive, err := o.in(c, "open", func() error {
+		p, err := o.c.Open(c.p)
+		if err != nil {
+			return err
+		}
+		c.client = p.Client()
+		x, err := dex.Open(p, o.opts)
+		if err != nil {
+			return err
+		}
+		c.x = x.(index.Partitioned)
+		c.log = c.x.Log()
+		return nil
+	})
+	if err != nil {
+		o.w.Fail(err)
+	}
+	if alive {
+		o.living = append(o.living, c)
+		return true
+	}
+	o.died(c)
+	return false
+}
+
+// died fences a client and makes its ranges orphans.
+func (o *owners) died(c *owner) {
+	o.counts.deaths++
+	for i, l := range o.living {
+		if l == c {
+			o.living = append(o.living[:i], o.living[i+1:]...)
+			break
+		}
+	}
+	if c.client != 0 {
+		for id := range o.c.Options.Servers {
+			for o.c.Control(o.main).Fence(uint16(id+1), []uint16{c.client}, time.Second) != nil {
+				o.main.Yield()
+			}
+		}
+	}
+	for _, g := range o.ranges {
+		if g.by == c {
+			g.inherits = append(g.inherits, pool.Inherited{Start: g.start, End: g.end, Client: c.client, Epoch: g.epoch, Log: c.log})
+			g.by = nil
+		}
+	}
+}
+
+// moveTo gives a range to a client.
+func (o *owners) moveTo(g *owned, to *owner) error {
+	if g.by == to {
+		return nil
+	}
+	if from := g.by; from != nil {
+		o.counts.gives++
+		alive, err := o.in(from, "give", func() error { return from.x.Give(g.start, g.end) })
+		if err != nil {
+			return err
+		}
+		if !alive {
+			o.died(from)
+		} else {
+			g.by = nil
+		}
+	}
+	for g.by == nil {
+		if len(o.living) == 0 && !o.make() {
+			continue
+		}
+		if to.p.Dead() {
+			to = o.living[o.r.IntN(len(o.living))]
+		}
+		o.epoch++
+		o.counts.takes++
+		o.counts.replays += len(g.inherits)
+		g.by, g.epoch = to, o.epoch
+		alive, err := o.in(to, "take", func() error {
+			return to.x.Take(pool.Holding{Start: g.start, End: g.end, Epoch: g.epoch, Inherits: g.inherits})
+		})
+		if err != nil {
+			return err
+		}
+		if alive {
+			g.inherits = nil
+		} else {
+			o.died(to)
+		}
+	}
+	return nil
+}
+
+// work lets all clients serve their ranges for a while.
+func (o *owners) work() error {
+	g := env.NewWaitGroup(o.main)
+	all := append([]*owner(nil), o.living...)
+	for _, c := range all {
+		for k := range 2 {
+			seed := o.r.Uint64()
+			over := o.main.NewEvent()
+			c.p.Go("serve", func() {
+				defer over.Set()
+				if err := o.serve(c, rand.New(rand.NewPCG(seed, 1)), uint64(k)); err != nil {
+					o.w.Fail(err)
+				}
+			})
+			g.Go("wait", func() { over.Wait(env.Forever) })
+		}
+	}
+	g.Wait(env.Forever)
+	for _, c := range all {
+		if c.p.Dead() {
+			o.died(c)
+		}
+	}
+	return nil
+}
+
+// serve does operations on the keys of c whose number is k modulo 2.
+func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	var mine []*owned
+	for _, g := range o.ranges {
+		if g.by == c {
+			mine = append(mine, g)
+		}
+	}
+	for n := 0; n < 120 && len(mine) > 0; n++ {
+		g := mine[r.IntN(len(mine))]
+		key := simKey((g.low+r.Uint64N(g.high-g.low))&^1 | k)
+		if err := o.operate(s, key, r); err != nil {
+			return err
+		}
+	}
+	return s.Close()
+}
+
+// operate does one operation and compares.
+func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
+	m := o.model[string(key)]
+	o.counts.ops++
+	switch r.IntN(6) {
+	case 0, 1:
+		got, err := s.Lookup(key, nil)
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+		return m.saw(key, string(got))
+	case 2:
+		m.pending, m.open = "", true
+		err := s.Delete(key)
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+	default:
+		v := make([]byte, 1+r.IntN(24))
+		for i := range v {
+			v[i] = byte('a' + r.IntN(26))
+		}
+		m.pending, m.open = string(v), true
+		if err := s.Upsert(key, v); err != nil {
+			return err
+		}
+	}
+	m.value, m.open = m.pending, false
+	return nil
+}
+
+// saw checks what was read.
+func (m *known) saw(key []byte, got string) error {
+	if got == m.value || m.open && got == m.pending {
+		m.value, m.open = got, false
+		return nil
+	}
+	return fmt.Errorf("key %x is %q; it was %q (pending: %v %q)", key, got, m.value, m.open, m.pending)
+}
+
+// last lets one client take everything, and looks at everything.
+func (o *owners) last() error {
+	for len(o.living) == 0 {
+		o.make()
+	}
+	for {
+		c := o.living[0]
+		for _, g := range o.ranges {
+			if err := o.moveTo(g, c); err != nil {
+				return err
+			}
+		}
+		alive, err := o.in(c, "look", func() error { return o.look(c) })
+		if err != nil || alive {
+			return err
+		}
+		o.died(c)
+		for len(o.living) == 0 {
+			o.make()
+		}
+	}
+}
+
+func (o *owners) look(c *owner) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	found := map[string]string{}
+	var lastKey []byte
+	err = s.Scan(nil, 1<<20, false, func(key, value []byte) bool {
+		if lastKey != nil && bytes.Compare(key, lastKey) <= 0 {
+			err = fmt.Errorf("the scan shows %x after %x", key, lastKey)
+		}
+		lastKey = bytes.Clone(key)
+		found[string(key)] = string(value)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for n := range uint64(simKeys) {
+		key := simKey(n)
+		if err := o.model[string(key)].saw(key, found[string(key)]); err != nil {
+			return fmt.Errorf("scan: %w", err)
+		}
+		got, err := s.Lookup(key, nil)
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+		if err := o.model[string(key)].saw(key, string(got)); err != nil {
+			return err
+		}
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	_, err = c.x.(index.Checker).Check()
+	return err
+}
+
