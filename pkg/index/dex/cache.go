@@ -178,11 +178,11 @@ func (h *shard) vacancy(a pool.Addr) *place {
 
 // take locks a frame that is free, or the least used one of a few; of those that take the places for a, if none of these is left. nil: somebody has the lock of what was found.
 func (h *shard) take(e env.Env, a pool.Addr, full bool) *frame {
-	if n := len(h.free); n > 0 && !full {
-		f := &h.frames[h.free[n-1]]
-		h.free = h.free[:n-1]
-		f.version.Add(1) // nobody else has the lock of a free one
-		return f
+	for i := len(h.free) - 1; i >= 0 && !full; i-- {
+		if f := &h.frames[h.free[i]]; f.tryLock() { // else somebody has it who is about to see that it is free
+			h.free = append(h.free[:i], h.free[i+1:]...)
+			return f
+		}
 	}
 	set := h.set(a)
 	var best *frame
