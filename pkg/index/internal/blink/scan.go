@@ -223,10 +223,7 @@ func (s *session) readOnce(sc *scan, a pool.Addr) error {
 	if err := s.again(a); err != nil {
 		return err
 	}
-	if kept, err := s.kept(a, s.ring[sc.next]); kept || err != nil {
-		return err
-	}
-	return s.read(a, s.ring[sc.next])
+	return s.readNext(sc, a)
 }
 
 // strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it starts again from the root.
@@ -241,7 +238,15 @@ func (s *session) strayed(sc *scan, l *leaf) error {
 		return nil
 	}
 	sc.addrs[sc.next] = l.sibling
-	return s.read(l.sibling, s.ring[sc.next])
+	return s.readNext(sc, l.sibling)
+}
+
+// readNext reads the leaf at a to where the next one of the ring is.
+func (s *session) readNext(sc *scan, a pool.Addr) error {
+	if kept, err := s.kept(a, s.ring[sc.next]); kept || err != nil {
+		return err
+	}
+	return s.read(a, s.ring[sc.next])
 }
 
 // beyond says whether what is looked for lies to the right of the node.
