@@ -59,18 +59,13 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		bound = DefaultCacheBytes
 	}
 	o.CacheBytes = bound / innerShare
-	if o.InlineBytes == 0 {
-		o.InlineBytes = o.MaxValueBytes
-	}
+	o.InlineBytes = o.MaxValueBytes // its own wish has no meaning: all values lie in their entries
 	var err error
 	if x.tree, err = blink.Open(p, o, Name, x); err != nil {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()
 	p.SetMarks(marks)
-	if x.lay.Long() {
-		return nil, errors.Join(fmt.Errorf("open a dex index: values must lie in their entries: make the inline size at least %d bytes", o.MaxValueBytes), x.tree.Close())
-	}
 	x.cache = newCache(x.env, bound-bound/innerShare, x.lay.NodeBytes())
 	if x.log, err = redo.Create(p, logBytes(p)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", blink.Failure(err, false)), x.tree.Close())
@@ -141,7 +136,8 @@ func (x *dex) bottom() []byte {
 	return []byte{}
 }
 
-// Close implements index.Index. What is not written back is; the log is given back unless somebody may have to look at it, as this client holds ranges still.
+// Close implements index.Index. What is not written back is, if that can be. The log is given back, unless this client holds ranges still: whoever takes them then
+// replays what is left in it, so it is no error if something could not be written.
 func (x *dex) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -153,7 +149,9 @@ func (x *dex) Close() error {
 	}
 	x.closed = true
 	err := x.writer.stop()
-	flushed := x.flushAll(true)
-	err = errors.Join(err, flushed)
-	return errors.Join(err, x.log.Close(flushed == nil && len(x.ranges.Load().spans) == 0), x.tree.Close())
+	holds := len(x.ranges.Load().spans) > 0
+	if flushed := x.flushAll(true); !holds {
+		err = errors.Join(err, flushed)
+	}
+	return errors.Join(err, x.log.Close(!holds && err == nil), x.tree.Close())
 }

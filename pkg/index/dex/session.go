@@ -458,12 +458,11 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 			return fmt.Errorf("scan: %w", index.ErrNotOwner)
 		}
 		low, _ := r.around(r.spans[i].start)
-		return s.b.Scan(start, limit, true, func(key, value []byte) bool { return bytes.Compare(key, low) >= 0 && visit(key, value) })
+		return s.b.ScanUpTo(low, start, limit, true, visit)
 	}
 	if r.at(from) < 0 {
 		return fmt.Errorf("scan: %w", index.ErrNotOwner)
 	}
 	_, high := r.around(from)
-	end := span{end: high}
-	return s.b.Scan(start, limit, false, func(key, value []byte) bool { return end.reaches(key) && visit(key, value) })
+	return s.b.ScanUpTo(high, start, limit, false, visit)
 }

@@ -164,6 +164,9 @@ func (o *owners) play() error {
 
 // in runs do in the process of a client and waits; false: the process died.
 func (o *owners) in(c *owner, what string, do func() error) (alive bool, err error) {
+	if c.p.Dead() {
+		return false, nil
+	}
 	over := o.main.NewEvent()
 	c.p.Go(what, func() {
 		defer over.Set()
@@ -278,6 +281,9 @@ func (o *owners) work() error {
 	all := append([]*owner(nil), o.living...)
 	for _, c := range all {
 		for k := range 2 {
+			if c.p.Dead() {
+				break
+			}
 			seed := o.r.Uint64()
 			over := o.main.NewEvent()
 			c.p.Go("serve", func() {
@@ -420,4 +426,3 @@ func (o *owners) look(c *owner) error {
 	_, err = c.x.(index.Checker).Check()
 	return err
 }
-

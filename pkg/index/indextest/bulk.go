@@ -72,7 +72,9 @@ func (r *runner) bulkLoad(t *testing.T) {
 		}
 	}
 	t.Run("Refusals", r.bulkRefusals)
-	t.Run("Beside", r.bulkBeside)
+	if r.Design.SharesAll { // else nobody else can use it meanwhile
+		t.Run("Beside", r.bulkBeside)
+	}
 }
 
 func (r *runner) bulkLoadOn(t *testing.T, o index.Options, n, parallel int) {

@@ -132,7 +132,7 @@ func (f *fleet) at(key []byte) int {
 	if !found {
 		i--
 	}
-	return i
+	return max(0, i) // a key that is too short is whose the lowest key is
 }
 
 // move gives range i to another client. Called under mu.
@@ -247,13 +247,16 @@ func (s *routed) Delete(key []byte) error {
 
 // Scan implements index.Session: range by range.
 func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	if done, err := s.scanAll(start, limit, reverse, visit); done {
+		return err
+	}
 	cursor, more := bytes.Clone(start), true
 	for more && limit > 0 {
 		s.f.mu.RLock()
 		var i int
 		switch {
 		case !reverse:
-			i = max(0, s.f.at(cursor))
+			i = s.f.at(cursor)
 		case len(cursor) == 0:
 			i = len(s.f.bounds) - 1
 		default:
@@ -284,6 +287,20 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 		}
 	}
 	return nil
+}
+
+// scanAll is Scan where there is one range; done is false if there are more.
+func (s *routed) scanAll(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) (done bool, err error) {
+	s.f.mu.RLock()
+	defer s.f.mu.RUnlock()
+	if len(s.f.bounds) != 1 {
+		return false, nil
+	}
+	own, err := s.of(s.f.bounds[0].owner)
+	if err != nil {
+		return true, err
+	}
+	return true, own.Scan(start, limit, reverse, visit)
 }
 
 func (s *routed) SetLimit(limit time.Duration) {

@@ -25,6 +25,7 @@ func (r *runner) full(t *testing.T) {
 
 func (r *runner) fullOn(t *testing.T, o index.Options) {
 	random := seeded(t)
+	r.fleet = &fleet{}
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: 1, ChunkBytes: 64 << 10})
 	x := r.open(t, c.Open(t), o)
 	s := session(t, x)

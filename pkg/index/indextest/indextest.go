@@ -38,8 +38,10 @@ func Run(t *testing.T, s Suite) {
 			t.Run("Linearizable", r.linearizable)
 			t.Run("SmallTree", r.smallTree)
 			t.Run("Scans", r.scans)
-			t.Run("Processes", r.processes)
-			t.Run("Killed", r.killed)
+			if s.Design.SharesAll { // who serves what is not decided here
+				t.Run("Processes", r.processes)
+				t.Run("Killed", r.killed)
+			}
 			t.Run("Cost", r.cost)
 			t.Run("LongCost", r.longCost)
 			t.Run("Full", r.full)
@@ -49,7 +51,9 @@ func Run(t *testing.T, s Suite) {
 			t.Run("LongFull", r.longFull)
 			t.Run("Format", r.format)
 			t.Run("Refusals", r.refusals)
-			t.Run("Deadline", r.deadline)
+			if s.Design.SharesAll { // others change leaves without their locks
+				t.Run("Deadline", r.deadline)
+			}
 			t.Run("Cut", r.cut)
 			if provider == "shm" { // nothing of the fabric is in these
 				t.Run("Space", r.space)

@@ -233,7 +233,6 @@ func SeedOf(a pool.Addr, version uint32) uint32 { return seedOf(a, version) }
 // Uint64Keys, NodeBytes, Fingerprint, PutEntry, Entry, CheckKey and CheckPair are those of the layout.
 func (l *layout) Uint64Keys() bool                           { return l.uint64Keys }
 func (l *layout) NodeBytes() int                             { return l.nodeBytes }
-func (l *layout) Long() bool                                 { return l.long }
 func (l *layout) Fingerprint(key []byte) byte                { return l.fingerprint(key) }
 func (l *layout) PutEntry(dst, key, value []byte) []byte     { return l.putEntry(dst, key, value) }
 func (l *layout) Pair(e []byte) (key, value []byte, ok bool) { return l.pair(e) }

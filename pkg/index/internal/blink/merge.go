@@ -137,7 +137,11 @@ func (s *session) roomBeside(n *inner, i int, d load) (bool, error) {
 		if j < 0 || j >= len(n.children) {
 			continue
 		}
-		if err := s.read(n.children[j], s.node); err != nil {
+		kept, err := s.kept(n.children[j], s.node)
+		if err == nil && !kept {
+			err = s.read(n.children[j], s.node)
+		}
+		if err != nil {
 			return false, err
 		}
 		var l leaf

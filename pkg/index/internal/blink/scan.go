@@ -28,8 +28,14 @@ type scan struct {
 
 // Scan implements index.Session.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	return s.ScanUpTo(nil, start, limit, reverse, visit)
+}
+
+// ScanUpTo is Scan, but ends where the keys from bound on begin, or, if reverse, those below bound; nil = nowhere.
+func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.begin()
 	defer s.end()
+	s.bound = bound
 	if len(start) > 0 || !s.lay.uint64Keys {
 		if err := s.lay.checkKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)
