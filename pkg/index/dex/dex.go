@@ -40,6 +40,7 @@ type dex struct {
 	cache *cache
 	log   *redo.Log
 	ref   []byte
+	low   []byte // the lowest key
 
 	ranges atomic.Pointer[ranges]
 	dirty  dirty
@@ -65,6 +66,9 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()
+	if x.low = []byte{}; x.lay.Uint64Keys() {
+		x.low = make([]byte, 8)
+	}
 	p.SetMarks(marks)
 	x.cache = newCache(x.env, bound-bound/innerShare, x.lay.NodeBytes())
 	if x.log, err = redo.Create(p, logBytes(p)); err != nil {
@@ -102,7 +106,7 @@ func (x *dex) Stats() index.Stats {
 
 // BulkLoad implements index.Index. This client must have taken all keys.
 func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
-	r, bottom := x.ranges.Load(), x.bottom()
+	r, bottom := x.ranges.Load(), x.low
 	if r.at(bottom) < 0 {
 		return fmt.Errorf("bulk load: this client has not taken all keys: %w", index.ErrNotOwner)
 	}
@@ -126,14 +130,6 @@ func (x *dex) Check() (index.Structure, error) {
 // Verifies implements index.Checker.
 func (x *dex) Verifies(a pool.Addr, node []byte) bool {
 	return redo.IsHead(node) || x.tree.Verifies(a, node)
-}
-
-// bottom is the lowest key.
-func (x *dex) bottom() []byte {
-	if x.lay.Uint64Keys() {
-		return make([]byte, 8)
-	}
-	return []byte{}
 }
 
 // Close implements index.Index. What is not written back is, if that can be. The log is given back, unless this client holds ranges still: whoever takes them then

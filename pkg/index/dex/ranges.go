@@ -106,11 +106,18 @@ func (x *dex) Take(r pool.Holding) error {
 	if err != nil {
 		return fmt.Errorf("take a range: %w", err)
 	}
-	err = x.take(s, r)
+	if err = x.take(s, r); err == nil {
+		x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
+		// Where this range meets another one of this client, nothing divides their leaves any more.
+		for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+			if key != nil && err == nil {
+				err = s.MergeAt(key)
+			}
+		}
+	}
 	if err = errors.Join(err, s.Close()); err != nil {
 		return fmt.Errorf("take a range: %w", err)
 	}
-	x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
 	return nil
 }
 

@@ -447,9 +447,9 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	r := s.x.ranges.Load()
 	from := start
 	if len(start) == 0 && !reverse {
-		from = s.x.bottom()
+		from = s.x.low
 	}
-	if reverse && len(start) > 0 && bytes.Equal(start, s.x.bottom()) {
+	if reverse && len(start) > 0 && bytes.Equal(start, s.x.low) {
 		return nil // nothing is below the lowest key
 	}
 	if reverse {

@@ -39,8 +39,10 @@ type member struct {
 	used sync.Map // of *routed that have a session of it
 }
 
-// moveEvery is how many operations come between two moves.
-const moveEvery = 200
+const (
+	moveEvery  = 200 // operations come between two moves
+	mostRanges = 8
+)
 
 // join adds a client, to which the first ranges move soon.
 func (f *fleet) join(t testing.TB, x index.Index, o index.Options) index.Index {
@@ -160,7 +162,7 @@ func (f *fleet) moveSome(key []byte) error {
 	}
 	i := f.at(key)
 	from := f.bounds[i].owner
-	if !bytes.Equal(f.bounds[i].start, key) && len(f.bounds) < 8 {
+	if !bytes.Equal(f.bounds[i].start, key) && len(f.bounds) < mostRanges {
 		f.bounds = slices.Insert(f.bounds, i+1, bound{bytes.Clone(key), from})
 		i++
 	}
@@ -250,6 +252,10 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 	if done, err := s.scanAll(start, limit, reverse, visit); done {
 		return err
 	}
+	return s.scanParts(start, limit, reverse, visit)
+}
+
+func (s *routed) scanParts(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	cursor, more := bytes.Clone(start), true
 	for more && limit > 0 {
 		s.f.mu.RLock()

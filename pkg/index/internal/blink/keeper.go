@@ -133,6 +133,41 @@ func (s *session) Tidy(key []byte, a pool.Addr, count, entryBytes int) error {
 	return s.tidy(key, a, d)
 }
 
+// MergeAt merges the leaf that holds key with a neighbour, if it is underfull: what divided it from that may be gone. Only errors that the session does not
+// survive are returned.
+func (s *session) MergeAt(key []byte) error {
+	s.begin()
+	defer s.end()
+	err := s.mergeAt(key)
+	if s.ps.Err() != nil {
+		return fmt.Errorf("merge at a key: %w", err)
+	}
+	return nil
+}
+
+func (s *session) mergeAt(key []byte) error {
+	if err := s.lay.checkKey(key); err != nil {
+		return err
+	}
+	p, err := s.descend(key, holding, 0)
+	if err != nil {
+		return err
+	}
+	var l leaf
+	kept, err := s.kept(p.addr, s.node)
+	if err == nil && !kept {
+		err = s.read(p.addr, s.node)
+	}
+	if err != nil || !l.open(s.lay, p.addr, s.node) || l.above(key) {
+		return err
+	}
+	d := l.load()
+	if d.used() >= s.lay.nodeBytes/underfull {
+		return nil
+	}
+	return s.mergeUp(key, p.addr, d)
+}
+
 // SplitAt makes key the low fence of a leaf: the one that holds it is divided there, whatever is in it. What is kept of that one must be written back
 // before, and is old afterwards.
 func (s *session) SplitAt(key []byte) error {
