@@ -26,15 +26,17 @@ type shard struct {
 	mu     env.Mutex
 	frames []frame
 	free   []int32
-	table  []place // ways for each hash
+	table  []place // ways for each hash, in one line of the processor's cache
 	missed []uint8 // by hash of an address: how often it was looked for in vain
 	seen   int     // misses since counts were halved
 }
 
-type place struct {
-	addr  atomic.Uint64
-	frame atomic.Int32
-}
+// place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's address in the upper; 0 = it is free. It is a hint: the frame knows.
+type place struct{ atomic.Uint64 }
+
+func placeOf(a pool.Addr, frame int32) uint64 { return tagOf(a)<<32 | uint64(frame+1) }
+
+func tagOf(a pool.Addr) uint64 { return hashOf(a) & (1<<32 - 1) }
 
 const (
 	ways       = 8
@@ -77,9 +79,7 @@ func (h *shard) start(e env.Env, n, words int) {
 		f := &h.frames[i]
 		f.at = int32(i)
 		f.words, image = image[:words:words], image[words:]
-		for _, m := range []*[]uint64{&f.busy, &f.sets, &f.clears} {
-			*m, maps = maps[:bits:bits], maps[bits:]
-		}
+		f.maps, maps = maps[:3*bits:3*bits], maps[3*bits:]
 		h.free = append(h.free, int32(n-1-i))
 	}
 	h.table = make([]place, ways*max(1, 4*n/ways))
@@ -99,10 +99,12 @@ func (h *shard) set(a pool.Addr) []place {
 
 // find is the frame of the leaf at a; nil if there is none. Look at its version, and then again at its address.
 func (h *shard) find(a pool.Addr) *frame {
-	set := h.set(a)
+	set, tag := h.set(a), tagOf(a)
 	for i := range set {
-		if set[i].addr.Load() == uint64(a) {
-			return &h.frames[set[i].frame.Load()]
+		if p := set[i].Load(); p>>32 == tag && p != 0 {
+			if f := &h.frames[uint32(p)-1]; f.addr.Load() == uint64(a) {
+				return f
+			}
 		}
 	}
 	return nil
@@ -158,8 +160,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		}
 		f.addr.Store(uint64(a))
 		f.used.Store(uint32(worth))
-		p.frame.Store(f.at)
-		p.addr.Store(uint64(a))
+		p.Store(placeOf(a, f.at))
 		return f, true, nil
 	}
 	return nil, false, nil
@@ -169,7 +170,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 func (h *shard) vacancy(a pool.Addr) *place {
 	set := h.set(a)
 	for i := range set {
-		if set[i].addr.Load() == 0 {
+		if set[i].Load() == 0 {
 			return &set[i]
 		}
 	}
@@ -190,7 +191,7 @@ func (h *shard) take(e env.Env, a pool.Addr, full bool) *frame {
 		var f *frame
 		switch {
 		case full:
-			f = &h.frames[set[i].frame.Load()]
+			f = &h.frames[uint32(set[i].Load())-1]
 		case i < samples:
 			f = &h.frames[e.Uint64()%uint64(len(h.frames))]
 		default:
@@ -216,8 +217,8 @@ func (h *shard) forget(f *frame) {
 	h.keepCount(pool.Addr(a), uint8(f.used.Load()))
 	set := h.set(pool.Addr(a))
 	for i := range set {
-		if set[i].addr.Load() == a {
-			set[i].addr.Store(0)
+		if set[i].Load() == placeOf(pool.Addr(a), f.at) {
+			set[i].Store(0)
 			break
 		}
 	}

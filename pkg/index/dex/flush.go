@@ -46,11 +46,11 @@ func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, 
 		queued++
 	}
 	if f.high > 0 {
-		write(f.low, f.high)
+		write(int(f.low), int(f.high))
 	}
-	first, last := -1, -1
+	sets, clears, first, last := f.sets(), f.clears(), -1, -1
 	for i := range v.count {
-		if f.clears[i/64]>>(i%64)&1 != 0 {
+		if clears[i/64]>>(i%64)&1 != 0 {
 			if queued == verbs.MaxList-1 {
 				if err := ps.Post(); err != nil {
 					return x.giveUp(err)
@@ -59,7 +59,7 @@ func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, 
 			}
 			write(v.dir+i, v.dir+i+1)
 		}
-		if f.sets[i/64]>>(i%64)&1 != 0 {
+		if sets[i/64]>>(i%64)&1 != 0 {
 			if last = i; first < 0 {
 				first = i
 			}

@@ -18,20 +18,25 @@ import (
 //   - an entry is put only where nothing is that either the image or the memory server's slots point to (busy);
 //   - a slot that was emptied is not used again (clears).
 type frame struct {
+	// What a reader looks at: one line of the processor's cache.
 	version atomic.Uint64 // odd = somebody has the lock
 	addr    atomic.Uint64 // of the leaf; 0 = none
 	lsn     atomic.Uint64 // where the record of the last change ends in the log
 	first   atomic.Uint64 // where that of the first change since the last flush ends; 0 = clean
 	used    atomic.Uint32 // how often it was found; halved now and then
+	at      int32         // in the shard
 	words   []uint64
 
 	// Of who has the lock.
-	busy      []uint64 // a bit for each word
-	sets      []uint64 // a bit for each slot: has another entry than the memory server's
-	clears    []uint64 // a bit for each slot: was emptied
-	low, high int      // between these words entries were written; 0, 0 = none
-	at        int32    // in the cache
+	maps      []uint64 // busy, sets and clears
+	low, high int32    // between these words entries were written; 0, 0 = none
+	_         [32]byte
 }
+
+// busy has a bit for each word that is in use, sets one for each slot that has another entry than the memory server's, clears one for each slot that was emptied.
+func (f *frame) busy() []uint64   { return f.maps[:len(f.maps)/3] }
+func (f *frame) sets() []uint64   { return f.maps[len(f.maps)/3 : len(f.maps)/3*2] }
+func (f *frame) clears() []uint64 { return f.maps[len(f.maps)/3*2:] }
 
 // tryLock takes the lock if it is free.
 func (f *frame) tryLock() bool {
@@ -188,24 +193,22 @@ func (f *frame) fill(b []byte) {
 func (f *frame) clean() {
 	var v view
 	f.open(&v)
-	clear(f.busy)
-	clear(f.sets)
-	clear(f.clears)
+	clear(f.maps)
 	f.low, f.high = 0, 0
 	f.first.Store(0)
 	for i := range v.count {
 		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 {
-			setBits(f.busy, off/8, (n+7)/8)
+			setBits(f.busy(), off/8, (n+7)/8)
 		}
 	}
 }
 
 // place is the first word of room for n bytes of an entry; 0 if there is none before the next flush.
 func (f *frame) place(v *view, n int) int {
-	need := (n + 7) / 8
+	need, busy := (n+7)/8, f.busy()
 	for at := v.heap; at+need <= len(f.words); {
 		run := 0
-		for run < need && f.busy[(at+run)/64]>>((at+run)%64)&1 == 0 {
+		for run < need && busy[(at+run)/64]>>((at+run)%64)&1 == 0 {
 			run++
 		}
 		if run == need {
@@ -218,8 +221,9 @@ func (f *frame) place(v *view, n int) int {
 
 // vacant is a slot that is empty here and in the memory server; -1 if there is none.
 func (f *frame) vacant(v *view) int {
+	clears := f.clears()
 	for i := range v.count {
-		if f.word(v.dir+i)&0xfff == 0 && f.clears[i/64]>>(i%64)&1 == 0 {
+		if f.word(v.dir+i)&0xfff == 0 && clears[i/64]>>(i%64)&1 == 0 {
 			return i
 		}
 	}
@@ -239,20 +243,19 @@ func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
 		}
 	}
 	f.store(v.dir+i, l.SlotOf(f.seed(), i, fp, 8*at, e))
-	setBits(f.busy, at, n)
-	f.sets[i/64] |= 1 << (i % 64)
+	setBits(f.busy(), at, n)
+	f.sets()[i/64] |= 1 << (i % 64)
 	if f.high == 0 {
-		f.low, f.high = at, at+n
-	} else {
-		f.low, f.high = min(f.low, at), max(f.high, at+n)
+		f.low = int32(at)
 	}
+	f.low, f.high = min(f.low, int32(at)), max(f.high, int32(at+n))
 }
 
 // remove empties slot i. Under the lock.
 func (f *frame) remove(l *blink.Layout, v *view, i int) {
 	f.store(v.dir+i, l.SlotOf(f.seed(), i, 0, 0, nil))
-	f.sets[i/64] &^= 1 << (i % 64)
-	f.clears[i/64] |= 1 << (i % 64)
+	f.sets()[i/64] &^= 1 << (i % 64)
+	f.clears()[i/64] |= 1 << (i % 64)
 }
 
 func (f *frame) seed() uint32 { return blink.SeedOf(pool.Addr(f.addr.Load()), uint32(f.word(0))) }

@@ -119,7 +119,7 @@ func (o *owners) run() error {
 		o.opts.CacheBytes = 1 << 20
 	}
 	var err error
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Chunks: 16, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
 		return err
 	}
 	return o.w.Run(func(p *simenv.Process) {
