@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
@@ -409,6 +410,9 @@ func (o *owners) look(c *owner) error {
 	}
 	for n := range uint64(simKeys) {
 		key := simKey(n)
+		if o.model[string(key)] == nil {
+			break // a test with fewer keys
+		}
 		if err := o.model[string(key)].saw(key, found[string(key)]); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
@@ -425,4 +429,98 @@ func (o *owners) look(c *owner) error {
 	}
 	_, err = c.x.(index.Checker).Check()
 	return err
+}
+
+// TestCrashAnywhere kills a client after every part of every request of what it does with a few keys, which it deletes and inserts anew all the time, until it has given its range away: so between
+// any two words of a flush. Who inherits finds every acknowledged change, and a tree in order.
+func TestCrashAnywhere(t *testing.T) {
+	seeds, step := uint64(6), 11
+	if testing.Short() {
+		seeds, step = 2, 61
+	}
+	crashes := 0
+	for seed := range seeds {
+		for part := 1 + int(seed)%step; ; part += step {
+			ended, err := crashAnywhere(t, seed, part)
+			if err != nil {
+				t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
+			}
+			if ended {
+				break
+			}
+			crashes++
+		}
+	}
+	t.Logf("%d crashes", crashes)
+}
+
+func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
+	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512}}
+	for n := range uint64(12) {
+		o.model[string(simKey(n))] = &known{}
+	}
+	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: "client-1", Part: part}}}
+	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+		return false, err
+	}
+	return ended, o.w.Run(func(p *simenv.Process) {
+		o.main = p
+		g := &owned{low: 0, high: 12, start: simKey(0)}
+		o.ranges = []*owned{g}
+		if o.make() {
+			c := o.living[0]
+			alive := true
+			err := o.moveTo(g, c)
+			if err == nil && g.by == c {
+				alive, err = o.in(c, "serve and give", func() error { return o.churn(c, g) })
+			}
+			switch {
+			case err != nil:
+				o.w.Fail(err)
+			case !alive:
+				o.died(c)
+			case g.by == c:
+				g.by, ended = nil, true
+			}
+		}
+		if err := o.last(); err != nil {
+			o.w.Fail(err)
+		}
+	})
+}
+
+// churn does operations on the keys of g, writing all back now and then, and gives g away.
+func (o *owners) churn(c *owner, g *owned) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(o.seed, 10))
+	for n := range 120 {
+		key := simKey(r.Uint64N(g.high))
+		m := o.model[string(key)]
+		if r.IntN(2) == 0 {
+			m.pending, m.open = "", true
+			if err := s.Delete(key); err != nil && !errors.Is(err, index.ErrNotFound) {
+				return err
+			}
+		} else {
+			m.pending, m.open = fmt.Sprint("value ", n), true
+			if err := s.Upsert(key, []byte(m.pending)); err != nil {
+				return err
+			}
+		}
+		m.value, m.open = m.pending, false
+		if n%20 == 19 {
+			if _, err := c.x.(index.Checker).Check(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return c.x.Give(g.start, g.end)
 }
