@@ -21,9 +21,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestOwners runs clients under the adversary that serve ranges, give them to each other, and die anywhere: in operations, in structure changes, in the midst of giving, taking and
+// TestSeeds runs clients under the adversary that serve ranges, give them to each other, and die anywhere: in operations, in structure changes, in the midst of giving, taking and
 // replaying. Who inherits a range finds every acknowledged change, and of the others each as a whole or not at all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
-func TestOwners(t *testing.T) {
+func TestSeeds(t *testing.T) {
 	seeds, first := uint64(150), uint64(1)
 	if testing.Short() {
 		seeds = 25
@@ -38,6 +38,7 @@ func TestOwners(t *testing.T) {
 		}
 	}
 	var sum ownersCounts
+	began := time.Now()
 	for seed := first; seed < first+seeds; seed++ {
 		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed}
 		if err := o.run(); err != nil {
@@ -49,7 +50,7 @@ func TestOwners(t *testing.T) {
 		sum.replays += o.counts.replays
 		sum.ops += o.counts.ops
 	}
-	t.Logf("%+v", sum)
+	t.Logf("%d seeds, %.0f a second: %+v", seeds, float64(seeds)/time.Since(began).Seconds(), sum)
 }
 
 type ownersCounts struct{ ops, deaths, gives, takes, replays int }
