@@ -11,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
-	_ "github.com/dmindex/dmindex/pkg/index/sherman" // registers itself
+	_ "github.com/dmindex/dmindex/pkg/index/dex" // registers itself, as the next
+	_ "github.com/dmindex/dmindex/pkg/index/sherman"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"

@@ -22,6 +22,8 @@ func (r *Run) check() (index.Design, error) {
 		return design, err
 	}
 	switch {
+	case !design.SharesAll:
+		err = fmt.Errorf("%s: bench does not know designs whose ranges have owners yet; try it with dmindex local --design %s", r.Design, r.Design)
 	case !slices.Contains(Transports, r.Transport):
 		err = fmt.Errorf("unknown transport %q: there are %s", r.Transport, strings.Join(Transports, ", "))
 	case r.Records < 1:

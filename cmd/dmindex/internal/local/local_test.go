@@ -60,34 +60,40 @@ func serve(t *testing.T, c Config, password string) []*redis.Client {
 func TestLocalServes(t *testing.T) {
 	for _, transport := range []string{"shm", "tcp"} {
 		for _, routing := range []string{config.RoutingAny, config.RoutingOwner} {
-			t.Run(transport+"/"+routing, func(t *testing.T) {
-				c := small(transport)
-				c.Routing = routing
-				clients := serve(t, c, "")
-				ctx := context.Background()
-				const n = 2000
-				for i := range n {
-					key := fmt.Sprintf("%c%06d", byte(i*37), i)
-					if err := clients[i%2].Set(ctx, key, fmt.Sprint(i), 0).Err(); err != nil {
-						t.Fatal(err)
-					}
-					got, err := clients[(i+1)%2].Get(ctx, key).Result()
-					if err != nil || got != fmt.Sprint(i) {
-						t.Fatalf("%q is %q, %v", key, got, err)
-					}
-				}
-				for i, r := range clients {
-					pairs, err := r.Do(ctx, "RANGE", "", "", "LIMIT", 2*n).StringSlice()
-					if err != nil || len(pairs) != 2*n {
-						t.Fatalf("server %d: range of all has %d elements, %v", i, len(pairs), err)
-					}
-					for j := 2; j < len(pairs); j += 2 {
-						if pairs[j-2] >= pairs[j] {
-							t.Fatalf("server %d: %q before %q", i, pairs[j-2], pairs[j])
-						}
-					}
-				}
-			})
+			for _, design := range []string{"sherman", "dex"} {
+				t.Run(transport+"/"+routing+"/"+design, func(t *testing.T) {
+					c := small(transport)
+					c.Routing, c.Design = routing, design
+					serves(t, serve(t, c, ""))
+				})
+			}
+		}
+	}
+}
+
+// serves writes at one server and reads at the other.
+func serves(t *testing.T, clients []*redis.Client) {
+	ctx := context.Background()
+	const n = 2000
+	for i := range n {
+		key := fmt.Sprintf("%c%06d", byte(i*37), i)
+		if err := clients[i%2].Set(ctx, key, fmt.Sprint(i), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := clients[(i+1)%2].Get(ctx, key).Result()
+		if err != nil || got != fmt.Sprint(i) {
+			t.Fatalf("%q is %q, %v", key, got, err)
+		}
+	}
+	for i, r := range clients {
+		pairs, err := r.Do(ctx, "RANGE", "", "", "LIMIT", 2*n).StringSlice()
+		if err != nil || len(pairs) != 2*n {
+			t.Fatalf("server %d: range of all has %d elements, %v", i, len(pairs), err)
+		}
+		for j := 2; j < len(pairs); j += 2 {
+			if pairs[j-2] >= pairs[j] {
+				t.Fatalf("server %d: %q before %q", i, pairs[j-2], pairs[j])
+			}
 		}
 	}
 }
