@@ -58,7 +58,7 @@ fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
 	@hack/fuzz
 
 .PHONY: sim
-sim: ## run DESIGN (default sherman; fence = leases and fencing, ownership = owners of ranges) under the simulator's adversary, SEEDS (default 1000) of them
+sim: ## run DESIGN (default sherman; dex, fence = leases and fencing, ownership = owners of ranges) under the simulator's adversary, SEEDS (default 1000) of them
 	@hack/sim $(or $(SEEDS),1000) $(or $(DESIGN),sherman)
 
 .PHONY: sim-ownership
