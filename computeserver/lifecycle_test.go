@@ -67,6 +67,8 @@ func TestDrainUnderLoad(t *testing.T) {
 		})
 	}
 	silent := c.raw(1)
+	silent.send("PING\r\n") // it is accepted once that is answered
+	silent.expect("+PONG\r\n")
 	awaitTrue(t, "pipelines run", func() bool { return pipelines.Load() > 20 })
 	c.stop(1)
 	if got := silent.expectEnd(); got != "" {
