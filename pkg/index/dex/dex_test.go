@@ -32,5 +32,5 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	indextest.Run(t, indextest.Suite{Design: d, Costs: costs})
+	indextest.Run(t, indextest.Suite{Design: d, Costs: costs, AllInline: true})
 }

@@ -367,7 +367,7 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	if f.above(&v, key) {
 		return outcome{st: astray}
 	}
-	i, _ := f.find(&v, key, fp, s.x.lay.Uint64Keys())
+	i, word := f.find(&v, key, fp, s.x.lay.Uint64Keys())
 	switch {
 	case i >= 0 && m == insert:
 		return outcome{lsn: f.lsn.Load(), answer: index.ErrExists}
@@ -387,7 +387,10 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 				break
 			}
 			if try > 0 || f.first.Load() == 0 {
-				return s.restructure(f, key, value)
+				if i >= 0 {
+					s.value = f.value(word, key, s.x.lay.Uint64Keys(), s.value[:0])
+				}
+				return s.restructure(f, key, value, i >= 0)
 			}
 			if err := s.back(f); err != nil {
 				return outcome{err: err}
@@ -414,31 +417,50 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 }
 
 // restructure makes the change in the memory servers, where the leaf is compacted or divided for it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands
-// for it. The page is written before its record here; so f is dropped only when that is durable: until then nobody has seen the change, and a
-// crash may undo it.
-func (s *session) restructure(f *frame, key, value []byte) (o outcome) {
+// for it; but a new leaf beside it can be found, and read, as soon as it is there. So the record is durable before that. If the change then cannot be made, another record says what was
+// there before: replaced says that it is s.value.
+func (s *session) restructure(f *frame, key, value []byte, replaced bool) outcome {
 	defer s.x.cache.drop(f)
-	if err := s.back(f); err != nil {
-		return outcome{err: err, dropped: true}
+	err := s.back(f)
+	if err == nil {
+		err = s.note(s.record)
 	}
-	if err := s.b.Put(key, value); err != nil {
-		return outcome{err: err, dropped: true}
+	if err == nil {
+		if err = s.b.Put(key, value); err == nil {
+			return outcome{dropped: true}
+		}
+		var r record
+		_ = r.decode(s.record) // it was encoded just now
+		undo := appendRecord(nil, recordDelete, r.epoch, key, nil)
+		if replaced {
+			undo = appendRecord(undo[:0], recordPut, r.epoch, key, s.value)
+		}
+		if errors.Is(err, index.ErrUnknown) { // whoever replays the log makes it
+			err = s.x.giveUp(err)
+		} else if e := s.note(undo); e != nil {
+			err = errors.Join(err, s.x.giveUp(e))
+		}
 	}
+	return outcome{err: err, dropped: true}
+}
+
+// note appends a record and waits until it is durable. After an error there is no record, or this client is given up.
+func (s *session) note(r []byte) error {
 	for {
-		lsn, err := s.log.Append(s.record)
-		if errors.Is(err, redo.ErrFull) {
-			s.x.writer.wake.Set()
-			if err = s.b.Again(); err == nil {
-				continue
-			}
-		}
+		lsn, err := s.log.Append(r)
 		if err == nil {
-			err = s.durable(lsn)
+			if err = s.durable(lsn); err != nil {
+				err = s.x.giveUp(err)
+			}
+			return err
 		}
-		if err != nil {
-			return outcome{err: s.x.giveUp(err), dropped: true}
+		if !errors.Is(err, redo.ErrFull) {
+			return s.x.giveUp(err)
 		}
-		return outcome{dropped: true}
+		s.x.writer.wake.Set()
+		if err := s.b.Again(); err != nil {
+			return err // nothing was appended
+		}
 	}
 }
 

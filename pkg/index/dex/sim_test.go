@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -92,9 +93,18 @@ type owned struct {
 
 // known is what is known of a key.
 type known struct {
-	value   string // "" = it is not there
-	pending string // what an operation wanted that did not end
-	open    bool   // there is one
+	value   string   // "" = it is not there
+	pending string   // what an operation wanted that did not end
+	open    bool     // there is one
+	seen    bool     // somebody has read what it wanted
+	acked   []string // all values that were acknowledged
+}
+
+func (m *known) begin(want string) { m.pending, m.open, m.seen = want, true, false }
+
+func (m *known) ack() {
+	m.value, m.open = m.pending, false
+	m.acked = append(m.acked, m.value)
 }
 
 const (
@@ -320,8 +330,14 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 	}
 	for n := 0; n < 120 && len(mine) > 0; n++ {
 		g := mine[r.IntN(len(mine))]
-		key := simKey((g.low+r.Uint64N(g.high-g.low))&^1 | k)
-		if err := o.operate(s, key, r); err != nil {
+		number := g.low + r.Uint64N(g.high-g.low)
+		var err error
+		if r.IntN(3) == 0 && number%2 != k {
+			err = o.peek(s, simKey(number))
+		} else {
+			err = o.operate(s, simKey(number&^1|k), r)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -340,7 +356,7 @@ func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 		}
 		return m.saw(key, string(got))
 	case 2:
-		m.pending, m.open = "", true
+		m.begin("")
 		err := s.Delete(key)
 		if err != nil && !errors.Is(err, index.ErrNotFound) {
 			return err
@@ -350,22 +366,41 @@ func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 		for i := range v {
 			v[i] = byte('a' + r.IntN(26))
 		}
-		m.pending, m.open = string(v), true
+		m.begin(string(v))
 		if err := s.Upsert(key, v); err != nil {
 			return err
 		}
 	}
-	m.value, m.open = m.pending, false
+	m.ack()
 	return nil
+}
+
+// peek reads a key that another goroutine changes.
+func (o *owners) peek(s index.Session, key []byte) error {
+	m := o.model[string(key)]
+	before, from := m.value, len(m.acked)
+	value, err := s.Lookup(key, nil)
+	if err != nil && !errors.Is(err, index.ErrNotFound) {
+		return err
+	}
+	got := string(value)
+	if got == before || slices.Contains(m.acked[from:], got) {
+		return nil
+	}
+	if m.open && got == m.pending {
+		m.seen = true
+		return nil
+	}
+	return fmt.Errorf("key %x is %q to another one; it was %q, and then %q (pending: %v %q)", key, got, before, m.acked[from:], m.open, m.pending)
 }
 
 // saw checks what was read.
 func (m *known) saw(key []byte, got string) error {
-	if got == m.value || m.open && got == m.pending {
+	if got == m.value && !(m.open && m.seen) || m.open && got == m.pending {
 		m.value, m.open = got, false
 		return nil
 	}
-	return fmt.Errorf("key %x is %q; it was %q (pending: %v %q)", key, got, m.value, m.open, m.pending)
+	return fmt.Errorf("key %x is %q; it was %q (pending: %v %q, seen: %v)", key, got, m.value, m.open, m.pending, m.seen)
 }
 
 // last lets one client take everything, and looks at everything.
@@ -455,9 +490,11 @@ func TestCrashAnywhere(t *testing.T) {
 	t.Logf("%d crashes", crashes)
 }
 
+const fewKeys = 30
+
 func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
 	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512}}
-	for n := range uint64(12) {
+	for n := range uint64(fewKeys) {
 		o.model[string(simKey(n))] = &known{}
 	}
 	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
@@ -468,7 +505,7 @@ func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) 
 	}
 	return ended, o.w.Run(func(p *simenv.Process) {
 		o.main = p
-		g := &owned{low: 0, high: 12, start: simKey(0)}
+		g := &owned{low: 0, high: fewKeys, start: simKey(0)}
 		o.ranges = []*owned{g}
 		if o.make() {
 			c := o.living[0]
@@ -499,29 +536,54 @@ func (o *owners) churn(c *owner, g *owned) error {
 		return err
 	}
 	r := rand.New(rand.NewPCG(o.seed, 10))
+	over, ended := false, c.p.NewEvent()
+	c.p.Go("peek", func() {
+		defer ended.Set()
+		err := o.peekAll(c, g, &over)
+		if err != nil {
+			o.w.Fail(err)
+		}
+	})
 	for n := range 120 {
 		key := simKey(r.Uint64N(g.high))
 		m := o.model[string(key)]
 		if r.IntN(2) == 0 {
-			m.pending, m.open = "", true
+			m.begin("")
 			if err := s.Delete(key); err != nil && !errors.Is(err, index.ErrNotFound) {
 				return err
 			}
 		} else {
-			m.pending, m.open = fmt.Sprint("value ", n), true
+			m.begin(fmt.Sprint("value ", n))
 			if err := s.Upsert(key, []byte(m.pending)); err != nil {
 				return err
 			}
 		}
-		m.value, m.open = m.pending, false
+		m.ack()
 		if n%20 == 19 {
 			if _, err := c.x.(index.Checker).Check(); err != nil {
 				return err
 			}
 		}
 	}
+	over = true
+	ended.Wait(env.Forever)
 	if err := s.Close(); err != nil {
 		return err
 	}
 	return c.x.Give(g.start, g.end)
+}
+
+// peekAll reads all keys of g, again and again until it is over.
+func (o *owners) peekAll(c *owner, g *owned, over *bool) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	for n := g.low; !*over; n = (n + 1) % g.high {
+		if err := o.peek(s, simKey(n)); err != nil {
+			return err
+		}
+		c.p.Yield()
+	}
+	return s.Close()
 }

@@ -148,7 +148,8 @@ func TestBadRuns(t *testing.T) {
 	}{
 		{func(r *Run) { r.Records = 0 }, "give --records 1 or more"},
 		{func(r *Run) { r.Ops = 0 }, "give --ops 1 or more"},
-		{func(r *Run) { r.Design = "btree" }, `unknown design "btree": there are [sherman]`},
+		{func(r *Run) { r.Design = "btree" }, `unknown design "btree": there are [`},
+		{func(r *Run) { r.Design = "dex" }, "dmindex local --design dex"},
 		{func(r *Run) { r.Transport = "udp" }, `unknown transport "udp": there are sim, shm, tcp, ibv`},
 		{func(r *Run) { r.Clients = 1 }, "each needs one at least"},
 		{func(r *Run) { r.ValueBytes = 4 }, "at least 8 are needed"},
