@@ -79,7 +79,7 @@ type Stats struct {
 	Handovers     uint64 // times that a session passed the global lock on to another one of this client
 	CacheBytes    uint64 // memory of the index cache
 	CacheHits     uint64 // descents that went from the cache straight to the leaf
-	CacheMisses   uint64 // inner nodes that had to be read
+	CacheMisses   uint64 // inner nodes that had to be read, and the root's address
 }
 
 // Answers: the operation did what it could, and this is the outcome.

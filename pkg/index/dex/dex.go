@@ -19,11 +19,11 @@ import (
 const Name = "dex"
 
 func init() {
-	index.Register(index.Design{Name: Name, Switches: blink.Switches, Open: Open})
+	index.Register(index.Design{Name: Name, Open: Open})
 }
 
 // DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner nodes.
-const DefaultCacheBytes = 256 << 20
+const DefaultCacheBytes = 64 << 20
 
 // innerShare is which part of the cache inner nodes may take.
 const innerShare = 3
@@ -53,6 +53,9 @@ type dex struct {
 
 // Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this client may use no key.
 func Open(p *pool.Pool, o index.Options) (index.Index, error) {
+	if err := index.CheckSwitches(Name, nil, o.Switches); err != nil {
+		return nil, fmt.Errorf("open a dex index: %w", err)
+	}
 	x := &dex{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	x.ranges.Store(&ranges{})
 	bound := o.CacheBytes

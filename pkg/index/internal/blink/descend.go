@@ -34,6 +34,7 @@ func (s *session) root() (*rootRef, error) {
 	if r := s.t.root.Load(); r.stamp >= s.floor {
 		return r, nil
 	}
+	s.count.misses += 2 // its address, and the node
 	err := s.relearnRoot()
 	return s.t.root.Load(), err
 }
