@@ -97,13 +97,22 @@ type known struct {
 	pending string   // what an operation wanted that did not end
 	open    bool     // there is one
 	seen    bool     // somebody has read what it wanted
+	maybe   []string // what earlier operations wanted that did not end, since the last one of which the outcome is known
 	acked   []string // all values that were acknowledged
 }
 
-func (m *known) begin(want string) { m.pending, m.open, m.seen = want, true, false }
+func (m *known) begin(want string) {
+	switch {
+	case m.open && m.seen:
+		m.value, m.maybe = m.pending, nil
+	case m.open:
+		m.maybe = append(m.maybe, m.pending)
+	}
+	m.pending, m.open, m.seen = want, true, false
+}
 
 func (m *known) ack() {
-	m.value, m.open = m.pending, false
+	m.value, m.open, m.maybe = m.pending, false, nil
 	m.acked = append(m.acked, m.value)
 }
 
@@ -378,17 +387,20 @@ func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 // peek reads a key that another goroutine changes.
 func (o *owners) peek(s index.Session, key []byte) error {
 	m := o.model[string(key)]
-	before, from := m.value, len(m.acked)
+	before, from := append([]string{m.value}, m.maybe...), len(m.acked)
+	if m.open {
+		before = append(before, m.pending)
+	}
 	value, err := s.Lookup(key, nil)
 	if err != nil && !errors.Is(err, index.ErrNotFound) {
 		return err
 	}
 	got := string(value)
-	if got == before || slices.Contains(m.acked[from:], got) {
+	if m.open && got == m.pending && got != m.value && !slices.Contains(m.maybe, got) {
+		m.seen = true
 		return nil
 	}
-	if m.open && got == m.pending {
-		m.seen = true
+	if slices.Contains(before, got) || slices.Contains(m.acked[from:], got) || m.open && got == m.pending {
 		return nil
 	}
 	return fmt.Errorf("key %x is %q to another one; it was %q, and then %q (pending: %v %q)", key, got, before, m.acked[from:], m.open, m.pending)
@@ -396,8 +408,8 @@ func (o *owners) peek(s index.Session, key []byte) error {
 
 // saw checks what was read.
 func (m *known) saw(key []byte, got string) error {
-	if got == m.value && !(m.open && m.seen) || m.open && got == m.pending {
-		m.value, m.open = got, false
+	if !(m.open && m.seen) && (got == m.value || slices.Contains(m.maybe, got)) || m.open && got == m.pending {
+		m.value, m.open, m.maybe = got, false, nil
 		return nil
 	}
 	return fmt.Errorf("key %x is %q; it was %q (pending: %v %q, seen: %v)", key, got, m.value, m.open, m.pending, m.seen)
