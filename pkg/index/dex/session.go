@@ -100,7 +100,6 @@ const (
 	busy           // somebody has it, or it changed meanwhile: try again
 	gone           // it is another leaf's by now
 	astray         // the key lies above its leaf
-	noRoom         // there is no room in it
 	logFull        // of records
 	absentee       // the key is not there
 )
@@ -156,7 +155,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			}
 			return append(dst, s.value...), nil
 		default:
-			if err := s.resolve(f, st, &p, key, &hops); err != nil {
+			if err := s.resolve(st, &p, key, &hops); err != nil {
 				return dst, err
 			}
 		}
@@ -190,7 +189,7 @@ func (s *session) look(f *frame, a pool.Addr, key []byte, fp byte) (lsn uint64, 
 }
 
 // resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried again.
-func (s *session) resolve(f *frame, st state, p *blink.Path, key []byte, hops *int) error {
+func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error {
 	switch st {
 	case astray:
 		var l blink.Leaf
@@ -316,7 +315,7 @@ func (s *session) change(key, value []byte, m mode) error {
 			f.hit()
 			return s.answer(&o, key, p.Addr())
 		}
-		if err := s.resolve(f, o.st, &p, key, &hops); err != nil {
+		if err := s.resolve(o.st, &p, key, &hops); err != nil {
 			return err
 		}
 	}

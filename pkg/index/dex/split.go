@@ -31,7 +31,7 @@ func (s *session) splitAt(key []byte) error {
 		if err != nil || st == done {
 			return err
 		}
-		if err := s.resolve(f, st, &p, key, &hops); err != nil {
+		if err := s.resolve(st, &p, key, &hops); err != nil {
 			return err
 		}
 	}

@@ -245,11 +245,8 @@ func (s *session) kept(a pool.Addr, b []byte) (bool, error) {
 	return s.t.keep.Copy(s, a, b)
 }
 
-// Formats, for who keeps leaves.
-const (
-	SlotBytes   = slotBytes
-	HeaderBytes = headerFixed // behind it the fences
-)
+// HeaderBytes is where the fences of a node begin.
+const HeaderBytes = headerFixed
 
 // SlotOf makes a slot word for entry e at offset off, for slot i of a leaf with that seed. An empty entry makes that of an empty slot.
 func (l *layout) SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
@@ -266,13 +263,12 @@ func Slot(w uint64) (fp byte, off, length int) { return slotFP(w), slotOffset(w)
 func SeedOf(a pool.Addr, version uint32) uint32 { return seedOf(a, version) }
 
 // Uint64Keys, NodeBytes, Fingerprint, PutEntry, Entry, CheckKey and CheckPair are those of the layout.
-func (l *layout) Uint64Keys() bool                           { return l.uint64Keys }
-func (l *layout) NodeBytes() int                             { return l.nodeBytes }
-func (l *layout) Fingerprint(key []byte) byte                { return l.fingerprint(key) }
-func (l *layout) PutEntry(dst, key, value []byte) []byte     { return l.putEntry(dst, key, value) }
-func (l *layout) Pair(e []byte) (key, value []byte, ok bool) { return l.pair(e) }
-func (l *layout) CheckKey(key []byte) error                  { return l.checkKey(key) }
-func (l *layout) CheckPair(key, value []byte) error          { return l.checkPair(key, value) }
+func (l *layout) Uint64Keys() bool                       { return l.uint64Keys }
+func (l *layout) NodeBytes() int                         { return l.nodeBytes }
+func (l *layout) Fingerprint(key []byte) byte            { return l.fingerprint(key) }
+func (l *layout) PutEntry(dst, key, value []byte) []byte { return l.putEntry(dst, key, value) }
+func (l *layout) CheckKey(key []byte) error              { return l.checkKey(key) }
+func (l *layout) CheckPair(key, value []byte) error      { return l.checkPair(key, value) }
 
 // MaxEntryBytes is the size of the largest entry.
 const MaxEntryBytes = maxEntryBytes

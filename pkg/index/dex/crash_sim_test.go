@@ -1,0 +1,137 @@
+package dex_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestCrashAnywhere kills a client after every part of every request of what it does with a few keys, which it deletes and inserts anew all the time, until it has given its range away: so between
+// any two words of a flush. Who inherits finds every acknowledged change, and a tree in order.
+func TestCrashAnywhere(t *testing.T) {
+	seeds, step := uint64(6), 11
+	if testing.Short() {
+		seeds, step = 2, 61
+	}
+	crashes := 0
+	for seed := range seeds {
+		for part := 1 + int(seed)%step; ; part += step {
+			ended, err := crashAnywhere(t, seed, part)
+			if err != nil {
+				t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
+			}
+			if ended {
+				break
+			}
+			crashes++
+		}
+	}
+	t.Logf("%d crashes", crashes)
+}
+
+const fewKeys = 30
+
+func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
+	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512}}
+	for n := range uint64(fewKeys) {
+		o.model[string(simKey(n))] = &known{}
+	}
+	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: "client-1", Part: part}}}
+	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+		return false, err
+	}
+	return ended, o.w.Run(func(p *simenv.Process) {
+		o.main = p
+		g := &owned{low: 0, high: fewKeys, start: simKey(0)}
+		o.ranges = []*owned{g}
+		if o.make() {
+			c := o.living[0]
+			alive := true
+			err := o.moveTo(g, c)
+			if err == nil && g.by == c {
+				alive, err = o.in(c, "serve and give", func() error { return o.churn(c, g) })
+			}
+			switch {
+			case err != nil:
+				o.w.Fail(err)
+			case !alive:
+				o.died(c)
+			case g.by == c:
+				g.by, ended = nil, true
+			}
+		}
+		if err := o.last(); err != nil {
+			o.w.Fail(err)
+		}
+	})
+}
+
+// churn does operations on the keys of g, writing all back now and then, and gives g away.
+func (o *owners) churn(c *owner, g *owned) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(o.seed, 10))
+	over, ended := false, c.p.NewEvent()
+	c.p.Go("peek", func() {
+		defer ended.Set()
+		err := o.peekAll(c, g, &over)
+		if err != nil {
+			o.w.Fail(err)
+		}
+	})
+	for n := range 120 {
+		key := simKey(r.Uint64N(g.high))
+		m := o.model[string(key)]
+		if r.IntN(2) == 0 {
+			m.begin("")
+			if err := s.Delete(key); err != nil && !errors.Is(err, index.ErrNotFound) {
+				return err
+			}
+		} else {
+			m.begin(fmt.Sprint("value ", n))
+			if err := s.Upsert(key, []byte(m.pending)); err != nil {
+				return err
+			}
+		}
+		m.ack()
+		if n%20 == 19 {
+			if _, err := c.x.(index.Checker).Check(); err != nil {
+				return err
+			}
+		}
+	}
+	over = true
+	ended.Wait(env.Forever)
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return c.x.Give(g.start, g.end)
+}
+
+// peekAll reads all keys of g, again and again until it is over.
+func (o *owners) peekAll(c *owner, g *owned, over *bool) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	for n := g.low; !*over; n = (n + 1) % g.high {
+		if err := o.peek(s, simKey(n)); err != nil {
+			return err
+		}
+		c.p.Yield()
+	}
+	return s.Close()
+}
