@@ -17,6 +17,7 @@ import (
 
 // TestIndexComesUp: from apply to Available, with everything that belongs to it, and then nothing is written any more.
 func TestIndexComesUp(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -98,6 +99,7 @@ func (c *cluster) scale(pool string, replicas int32) {
 // TestScale: a new server joins the map; one that leaves hands over first; one that was deleted is replaced under a new number. The
 // operator never writes replicas back.
 func TestScale(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -133,6 +135,7 @@ func TestScale(t *testing.T) {
 
 // TestNewTemplate: a change of the template replaces compute pods and never memory pods.
 func TestNewTemplate(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -150,6 +153,7 @@ func TestNewTemplate(t *testing.T) {
 
 // TestDataLossBlocks: a lost memory pod stops the index until somebody decides; then it starts again, empty, under a new identity.
 func TestDataLossBlocks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -183,6 +187,7 @@ func TestDataLossBlocks(t *testing.T) {
 
 // TestContentLost: a server that came back without its content is a lost server, though its pod is there.
 func TestContentLost(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -195,6 +200,7 @@ func TestContentLost(t *testing.T) {
 
 // TestMemoryAway: a memory server that does not answer is no data loss, and does not keep the map from changing.
 func TestMemoryAway(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -217,6 +223,7 @@ func TestMemoryAway(t *testing.T) {
 
 // TestPaused: a paused index is left as it is.
 func TestPaused(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -252,6 +259,7 @@ spec:
 
 // TestSharedPool: what does not fit waits and says how much is missing where; what is deleted gives its memory back.
 func TestSharedPool(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(shared, "one")
@@ -293,6 +301,7 @@ func TestSharedPool(t *testing.T) {
 
 // TestNameTaken: an object of somebody else is not written over.
 func TestNameTaken(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: c.namespace}}
 	other.Spec.Ports = []corev1.ServicePort{{Port: 1}}
@@ -307,6 +316,7 @@ func TestNameTaken(t *testing.T) {
 // TestOperatorDiesAtEachWrite: an operator that is cut off after any number of writes leaves nothing that the next one cannot
 // finish, and no number, authority or password is given twice.
 func TestOperatorDiesAtEachWrite(t *testing.T) {
+	t.Parallel()
 	done := false
 	for limit := int64(1); !done; limit++ { // each has a namespace of its own
 		t.Run(fmt.Sprint(limit), func(t *testing.T) { done = diesAfter(newCluster(t), limit) })

@@ -42,6 +42,7 @@ func (c *cluster) nextID(pool string) string {
 
 // TestNamespaceGoes: where nothing can be made any more the operator makes nothing, takes no numbers and comes to rest.
 func TestNamespaceGoes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -81,6 +82,7 @@ spec:
 
 // TestRefusedPods: pods that the API server refuses are tried again more and more seldom, under the numbers that were taken once.
 func TestRefusedPods(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	class := c.namespace + "-class"
 	c.start(0)
