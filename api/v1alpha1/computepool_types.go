@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // ComputeServers describes the servers of a compute pool.
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",message="replicas is below minReplicas: write at least minReplicas, or lower minReplicas first"
@@ -25,6 +28,14 @@ type ComputeServers struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=256
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// Cache is how much memory of each server caches the index. Default 64Mi. What the pods request follows from it, unless
+	// pod.resources says otherwise. A change replaces the pods, one after the other.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=24
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('4Ti')) <= 0",message="cache must be within 1Mi and 4Ti: write how much memory of each server caches the index, such as 1Gi"
+	Cache *resource.Quantity `json:"cache,omitempty"`
 
 	// Pod says where and how the servers' pods run. A change replaces the pods, one after the other.
 	// +optional

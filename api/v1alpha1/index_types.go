@@ -6,11 +6,14 @@ import (
 )
 
 // Design is how an index is laid out in memory and worked on.
-// +kubebuilder:validation:Enum=Sherman
+// +kubebuilder:validation:Enum=DEX;Sherman
 type Design string
 
-// DesignSherman is a B-link tree that all compute servers share, with hierarchical locks.
-const DesignSherman Design = "Sherman"
+// The designs.
+const (
+	DesignDEX     Design = "DEX"     // a B+-tree whose key ranges have owners among the compute servers, which cache them, changes included
+	DesignSherman Design = "Sherman" // a B-link tree that all compute servers share, with hierarchical locks
+)
 
 // KeyType is how keys are made and compared.
 // +kubebuilder:validation:Enum=Uint64;Bytes
@@ -134,7 +137,7 @@ type IndexComputePool struct {
 
 // PartitioningSpec says how keys are divided between compute servers.
 type PartitioningSpec struct {
-	// Routing of requests in designs in which every compute server can serve every key.
+	// Routing of requests in designs in which every compute server can serve every key; with DEX they always go to the owner.
 	// +optional
 	// +default="Any"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.routing cannot be changed: make a new DMIndex"
@@ -150,12 +153,17 @@ type RecoverySpec struct {
 }
 
 // DMIndexSpec is what an index shall be.
+// +kubebuilder:validation:XValidation:rule="self.design != 'DEX' || self.key.type != 'Bytes' || !has(self.key.maxLength) || self.key.maxLength >= 8",message="DEX divides Bytes keys at bounds of 8 bytes: write a key.maxLength of 8 or more, or design: Sherman"
+// +kubebuilder:validation:XValidation:rule="self.design != 'DEX' || (self.key.type == 'Uint64' ? self.value.maxLength <= 4087 : (has(self.key.maxLength) ? self.key.maxLength : 0) + self.value.maxLength <= 4093)",message="with DEX a key and its value have at most 4093 bytes together (a value beside a Uint64 key 4087): shorten key.maxLength or value.maxLength, or write design: Sherman"
+// +kubebuilder:validation:XValidation:rule="self.design != 'DEX' || !has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + self.value.maxLength) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + self.value.maxLength + 9) / 8 * 16)",message="nodeSize is too small for what DEX keeps in a node: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
 type DMIndexSpec struct {
-	// Design of the index.
-	// +required
+	// Design of the index. DEX: key ranges belong to compute servers, which keep them in their caches. Sherman: all compute servers share
+	// everything.
+	// +optional
+	// +default="DEX"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="design cannot be changed: make a new DMIndex and restore a dump of this one into it"
-	Design Design `json:"design"`
+	Design Design `json:"design,omitempty"`
 
 	// Key describes the keys.
 	// +required

@@ -39,6 +39,11 @@ func (in *ComputeServers) DeepCopyInto(out *ComputeServers) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.Cache != nil {
+		in, out := &in.Cache, &out.Cache
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	in.Pod.DeepCopyInto(&out.Pod)
 }
 

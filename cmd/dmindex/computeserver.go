@@ -23,6 +23,7 @@ func computeserverCommand() *cobra.Command {
 	var indexFile, tlsDir, name string
 	var fabric attach.Fabric
 	var insecure bool
+	var cache sizeFlag
 	cmd := &cobra.Command{
 		Use:     "computeserver",
 		GroupID: "serve",
@@ -56,7 +57,7 @@ func computeserverCommand() *cobra.Command {
 			log := logger().With("server", c.ID)
 			c.Index, c.SharesAll, c.Maps = ix, design.SharesAll, memory.Maps()
 			c.Open = func() (computeserver.Opened, error) {
-				o, err := memory.Open(openLimit)
+				o, err := memory.Open(int(cache), openLimit)
 				if err != nil {
 					return nil, err
 				}
@@ -84,6 +85,7 @@ func computeserverCommand() *cobra.Command {
 	f.StringVar(&c.PasswordFile, "password-file", "", "file with the password that clients must show")
 	f.BoolVar(&c.AllowNoPassword, "no-password", false, "let everybody in if there is no password file")
 	f.IntVar(&c.MaxConnections, "max-connections", 0, "RESP connections at once (default 10000)")
+	f.Var(&cache, "cache", "memory that caches the index; 0 = 64Mi")
 	f.IntVar(&c.MaxSessions, "max-sessions", 0, "requests that use the index at once (default 64)")
 	return cmd
 }

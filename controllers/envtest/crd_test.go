@@ -24,7 +24,7 @@ apiVersion: dmindex.io/v1alpha1
 kind: DMIndex
 metadata: {name: NAME, namespace: default}
 spec:
-  design: Sherman
+  design: DEX
   durability: Memory
   key: {type: Bytes, maxLength: 64}
   value: {maxLength: 128}
@@ -74,7 +74,13 @@ func TestRefusedAtCreation(t *testing.T) {
 			t.Errorf("%s -> %s: %v; want %q", old, new, err, want)
 		}
 	}
-	f(index, "design: Sherman", "design: BTree", `Unsupported value: "BTree": supported values: "Sherman"`)
+	f(index, "design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman"`)
+	f(index, "maxLength: 64", "maxLength: 7", "DEX divides Bytes keys at bounds of 8 bytes: write a key.maxLength of 8 or more, or design: Sherman")
+	f(index, "maxLength: 128", "maxLength: 4030", "with DEX a key and its value have at most 4093 bytes together")
+	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "{type: Uint64}\n  value: {maxLength: 4088}", "a value beside a Uint64 key 4087")
+	f(index, "maxLength: 128", "maxLength: 287", "nodeSize is too small for what DEX keeps in a node: leave it out, or write at least")
+	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "{type: Uint64}\n  value: {maxLength: 457}", "nodeSize is too small")
+	f(index, "replicas: 2", "replicas: 2, cache: 512Ki", "cache must be within 1Mi and 4Ti: write how much memory")
 	f(index, "  durability: Memory\n", "", "spec.durability: Required value")
 	f(index, "durability: Memory", "durability: Replicated", `supported values: "Memory"`)
 	f(index, "{type: Bytes, maxLength: 64}", "{type: Bytes}", "keys of type Bytes need maxLength: write how many bytes")
@@ -106,6 +112,33 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(memoryPool, "servers: 2", "servers: 65", "should be less than or equal to 64")
 }
 
+// TestLimitsOfDEX: what lies just within the limits of DEX is accepted, and so is what is beyond them with Sherman. DEX is the default.
+func TestLimitsOfDEX(t *testing.T) {
+	n := 0
+	f := func(old, new string) {
+		t.Helper()
+		n++
+		if !strings.Contains(index, old) {
+			t.Fatalf("%q is not in the object", old)
+		}
+		object := parse(t, strings.Replace(index, old, new, 1), fmt.Sprintf("limit-%d", n))
+		if err := api.Create(t.Context(), object); err != nil {
+			t.Errorf("%s -> %s: %v", old, new, err)
+		}
+		if design, _, _ := unstructured.NestedString(object.Object, "spec", "design"); design != "DEX" && !strings.Contains(new, "design: Sherman") {
+			t.Errorf("%s -> %s: the design is %q", old, new, design)
+		}
+	}
+	keyAndValue := "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 1024\n"
+	f("  design: DEX\n", "")
+	f("maxLength: 64", "maxLength: 8")
+	f("maxLength: 128", "maxLength: 286")
+	f(keyAndValue, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 4029}\n")
+	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 4087}\n")
+	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 456}\n  nodeSize: 1024\n")
+	f("design: DEX\n  durability: Memory\n  key: {type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "design: Sherman\n  durability: Memory\n  key: {type: Bytes, maxLength: 7}\n  value: {maxLength: 4096}")
+}
+
 // TestRefusedAsChange: what cannot be changed says what to do instead.
 func TestRefusedAsChange(t *testing.T) {
 	n := 0
@@ -132,6 +165,8 @@ func TestRefusedAsChange(t *testing.T) {
 			t.Errorf("%s -> %s: %v; want %q", old, new, err, want)
 		}
 	}
+	f(index, "design: DEX", "design: Sherman", "design cannot be changed: make a new DMIndex and restore a dump")
+	f(index, "  design: DEX\n", "", "")
 	f(index, "maxLength: 64", "maxLength: 65", "key cannot be changed: make a new DMIndex and restore a dump")
 	f(index, "{type: Bytes, maxLength: 64}", "{type: Uint64}", "key cannot be changed")
 	f(index, "maxLength: 128", "maxLength: 64", "value cannot be changed")

@@ -247,7 +247,7 @@ apiVersion: dmindex.io/v1alpha1
 kind: DMIndex
 metadata: {name: NAME}
 spec:
-  design: Sherman
+  design: DEX
   durability: Memory
   key: {type: Uint64}
   value: {maxLength: 8}

@@ -13,7 +13,7 @@ apiVersion: dmindex.io/v1alpha1
 kind: DMIndex
 metadata: {name: x}
 spec:
-  design: Sherman
+  design: DEX
   durability: Memory
   key: {type: Bytes, maxLength: 64}
   value: {maxLength: 128}

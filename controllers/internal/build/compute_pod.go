@@ -33,8 +33,14 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 	c.Ports = append(c.Ports,
 		corev1.ContainerPort{Name: "resp", ContainerPort: config.PortRESP},
 		corev1.ContainerPort{Name: "rpc", ContainerPort: config.PortRPC})
+	memory := resource.MustParse("256Mi")
+	if spec.Cache != nil {
+		c.Args = append(c.Args, fmt.Sprintf("--cache=%d", spec.Cache.Value()))
+		memory.Add(*spec.Cache)
+		memory.Add(*spec.Cache) // the garbage collector lets the heap grow to twice what lives
+	}
 	c.Resources = resources(corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: memory,
 	}, nil, spec.Pod.Resources)
 	c.VolumeMounts = append(c.VolumeMounts,
 		corev1.VolumeMount{Name: "index", MountPath: path.Dir(config.IndexFile), ReadOnly: true},

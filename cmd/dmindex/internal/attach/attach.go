@@ -71,14 +71,15 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 	return m, nil
 }
 
-// Open connects to all memory servers and opens the index, or makes it if it is new. The error wraps index.ErrDataLost if a memory
+// Open connects to all memory servers and opens the index, or makes it if it is new, with a cache of so many bytes; 0 = the design's default. The error wraps index.ErrDataLost if a memory
 // server came back without its content.
-func (m *Memory) Open(limit time.Duration) (*Index, error) {
+func (m *Memory) Open(cache int, limit time.Duration) (*Index, error) {
 	return m.OpenWith(index.Options{
 		Uint64:        m.config.KeyType == config.KeyUint64,
 		MaxKeyBytes:   m.config.MaxKeyBytes,
 		MaxValueBytes: m.config.MaxValueBytes,
 		NodeBytes:     m.config.NodeBytes,
+		CacheBytes:    cache,
 	}, limit)
 }
 

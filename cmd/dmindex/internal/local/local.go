@@ -113,7 +113,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		s, err := computeserver.New(computeserver.Config{
 			ID: id, Version: l.config.Version, Index: ix, SharesAll: design.SharesAll, Maps: m.Maps(),
 			Open: func() (computeserver.Opened, error) {
-				o, err := m.Open(openLimit)
+				o, err := m.Open(0, openLimit)
 				select {
 				case opened <- err:
 				default:
