@@ -177,10 +177,13 @@ func (s *ownedSession) Delete(key []byte) error {
 func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	x := s.x
 	x.mu.Lock()
-	ok, at := x.has(start, reverse), bytes.Clone(start)
-	for going := ok; going; { // at is how far it reaches
+	ok, at := x.has(start, reverse), append([]byte{}, start...)
+	for going := ok; going && at != nil; { // at is how far it reaches; nil = the end of all keys
 		going = false
 		for _, h := range x.taken {
+			if at == nil {
+				break
+			}
 			switch {
 			case !reverse && bytes.Compare(h.Start, at) <= 0 && bytes.Compare(at, h.End) < 0:
 				at, going = h.End, true
@@ -189,9 +192,6 @@ func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(ke
 			case len(h.End) == 0 && !reverse && bytes.Compare(h.Start, at) <= 0, reverse && len(h.Start) == 0 && bytes.Compare(at, h.End) <= 0:
 				at = nil
 			}
-		}
-		if at == nil {
-			break
 		}
 	}
 	x.mu.Unlock()
