@@ -38,6 +38,7 @@ type engine struct {
 	maxWaiting int
 	log        func(format string, args ...any)
 
+	load   *load
 	tables *tables                                 // of the keys that are served; nil = all are
 	hold   func(ix Opened) (end func(gently bool)) // unless nil: lets a client hold ranges, from when the index is open until before it is closed
 
@@ -70,7 +71,7 @@ var (
 
 func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max, maxWaiting int, log func(string, ...any)) *engine {
 	return &engine{
-		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log,
+		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log, load: newLoad(e),
 		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, still: func() {},
 	}
 }

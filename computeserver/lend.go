@@ -14,6 +14,8 @@ type session struct {
 	index.Session
 	of Opened
 	by *served // what it may use while it is lent; nil = every key
+
+	counts counts
 }
 
 // wakeAll lets every waiter look again. Called under mu.
@@ -95,6 +97,7 @@ func (g *engine) take(term uint64) *session {
 	s := g.idle[n-1]
 	g.idle = g.idle[:n-1]
 	g.lent++
+	s.counts.lent()
 	return s
 }
 
@@ -124,7 +127,7 @@ func (g *engine) makeSession(ix Opened) (*session, error) {
 	s, err := ix.Session()
 	if err == nil {
 		s.SetLimit(g.limit)
-		return &session{Session: s, of: ix}, nil
+		return &session{Session: s, of: ix, counts: newCounts(g.load, s)}, nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,6 +143,7 @@ func (g *engine) makeSession(ix Opened) (*session, error) {
 // by it, what it read or cached. Whoever borrows asks here, after the last operation and before anything is answered, once for
 // all that the session did.
 func (g *engine) repay(s *session, err error) (lapsed error) {
+	s.counts.repaid()
 	lapsed = s.of.Alive()
 	if lapsed != nil && !kills(err) {
 		err = lapsed

@@ -61,6 +61,13 @@ type Session interface {
 	Close() error
 }
 
+// Fences is a Session of a design that knows the fences of leaves without asking a memory server.
+type Fences interface {
+	// LowFence appends to dst the low fence of the leaf that holds key, the lowest key that may be in it; false and dst as it was if the leaf is not in the cache.
+	// It is not counted as a use of the leaf.
+	LowFence(key, dst []byte) ([]byte, bool)
+}
+
 // Pairs calls yield with pairs in ascending order of keys, each key once, until there are no more, or yield returns false; yield keeps neither slice.
 // An error of the source ends what the pairs are for. yield is called on one goroutine, which is that of the call.
 type Pairs func(yield func(key, value []byte) bool) error

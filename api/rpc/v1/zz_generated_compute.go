@@ -737,6 +737,7 @@ type DescribeComputeReply struct {
 	DataLost      string                 `protobuf:"bytes,12,opt,name=data_lost,json=dataLost,proto3" json:"data_lost,omitempty"` // not empty: which memory server lost its content
 	Owned         bool                   `protobuf:"varint,13,opt,name=owned,proto3" json:"owned,omitempty"`                      // the ranges of this design have owners: the server serves only what it holds
 	Ranges        []*OwnedRange          `protobuf:"bytes,14,rep,name=ranges,proto3" json:"ranges,omitempty"`                     // what it holds or is to hold, in the order of keys; of owned designs
+	Load          *ComputeLoad           `protobuf:"bytes,15,opt,name=load,proto3" json:"load,omitempty"`                         // unset by servers of versions that do not know it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -869,21 +870,167 @@ func (x *DescribeComputeReply) GetRanges() []*OwnedRange {
 	return nil
 }
 
+func (x *DescribeComputeReply) GetLoad() *ComputeLoad {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+// What a server did in the index of late: half of what counts is of the last 10 s.
+type ComputeLoad struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	OperationsPerSecond float64                `protobuf:"fixed64,1,opt,name=operations_per_second,json=operationsPerSecond,proto3" json:"operations_per_second,omitempty"` // point operations, and pieces of scans; those sent on to other servers count there
+	HitRatio            float64                `protobuf:"fixed64,2,opt,name=hit_ratio,json=hitRatio,proto3" json:"hit_ratio,omitempty"`                                    // the share of operations that the cache led straight to their leaf; with DEX, that found it there: 0 to 1
+	ReadsPerOperation   float64                `protobuf:"fixed64,3,opt,name=reads_per_operation,json=readsPerOperation,proto3" json:"reads_per_operation,omitempty"`       // READs from memory servers
+	CacheHits           uint64                 `protobuf:"varint,4,opt,name=cache_hits,json=cacheHits,proto3" json:"cache_hits,omitempty"`                                  // as the index counts them, since it was opened
+	CacheMisses         uint64                 `protobuf:"varint,5,opt,name=cache_misses,json=cacheMisses,proto3" json:"cache_misses,omitempty"`
+	Keys                []*KeyLoad             `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"` // a sample of the keys that were asked for, in their order; together they have all operations
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *ComputeLoad) Reset() {
+	*x = ComputeLoad{}
+	mi := &file_compute_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ComputeLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ComputeLoad) ProtoMessage() {}
+
+func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ComputeLoad.ProtoReflect.Descriptor instead.
+func (*ComputeLoad) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ComputeLoad) GetOperationsPerSecond() float64 {
+	if x != nil {
+		return x.OperationsPerSecond
+	}
+	return 0
+}
+
+func (x *ComputeLoad) GetHitRatio() float64 {
+	if x != nil {
+		return x.HitRatio
+	}
+	return 0
+}
+
+func (x *ComputeLoad) GetReadsPerOperation() float64 {
+	if x != nil {
+		return x.ReadsPerOperation
+	}
+	return 0
+}
+
+func (x *ComputeLoad) GetCacheHits() uint64 {
+	if x != nil {
+		return x.CacheHits
+	}
+	return 0
+}
+
+func (x *ComputeLoad) GetCacheMisses() uint64 {
+	if x != nil {
+		return x.CacheMisses
+	}
+	return 0
+}
+
+func (x *ComputeLoad) GetKeys() []*KeyLoad {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+// A boundary between ranges at key divides no leaf, where the server knows the leaves: it is the low fence of that in which the key lies that was asked for.
+type KeyLoad struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Key                 []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // at most 128 bytes; longer ones are cut off
+	OperationsPerSecond float64                `protobuf:"fixed64,2,opt,name=operations_per_second,json=operationsPerSecond,proto3" json:"operations_per_second,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *KeyLoad) Reset() {
+	*x = KeyLoad{}
+	mi := &file_compute_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyLoad) ProtoMessage() {}
+
+func (x *KeyLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyLoad.ProtoReflect.Descriptor instead.
+func (*KeyLoad) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *KeyLoad) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyLoad) GetOperationsPerSecond() float64 {
+	if x != nil {
+		return x.OperationsPerSecond
+	}
+	return 0
+}
+
 type OwnedRange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
-	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`            // exclusive; empty = the upper end of the key space
-	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`       // 0 while it is acquired
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`        // Acquiring, Taking, Settling, Serving, Closing, Giving, Releasing
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`      // what is waited for, for people
-	Unfenced      uint32                 `protobuf:"varint,6,opt,name=unfenced,proto3" json:"unfenced,omitempty"` // the memory server where a former owner cannot be fenced, if that is the reason
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Start               []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	End                 []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`                                                                // exclusive; empty = the upper end of the key space
+	Epoch               uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                           // 0 while it is acquired
+	State               string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                                                            // Acquiring, Taking, Settling, Serving, Closing, Giving, Releasing
+	Reason              string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`                                                          // what is waited for, for people
+	Unfenced            uint32                 `protobuf:"varint,6,opt,name=unfenced,proto3" json:"unfenced,omitempty"`                                                     // the memory server where a former owner cannot be fenced, if that is the reason
+	OperationsPerSecond float64                `protobuf:"fixed64,7,opt,name=operations_per_second,json=operationsPerSecond,proto3" json:"operations_per_second,omitempty"` // of late, as the sample of the server's load has it
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *OwnedRange) Reset() {
 	*x = OwnedRange{}
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1042,7 @@ func (x *OwnedRange) String() string {
 func (*OwnedRange) ProtoMessage() {}
 
 func (x *OwnedRange) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1055,7 @@ func (x *OwnedRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedRange.ProtoReflect.Descriptor instead.
 func (*OwnedRange) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{11}
+	return file_compute_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OwnedRange) GetStart() []byte {
@@ -953,6 +1100,13 @@ func (x *OwnedRange) GetUnfenced() uint32 {
 	return 0
 }
 
+func (x *OwnedRange) GetOperationsPerSecond() float64 {
+	if x != nil {
+		return x.OperationsPerSecond
+	}
+	return 0
+}
+
 type DrainComputeRequest struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LimitMilliseconds uint32                 `protobuf:"varint,1,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"`
@@ -962,7 +1116,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1128,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1141,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{12}
+	return file_compute_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -1006,7 +1160,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1172,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1185,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{13}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -1050,7 +1204,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1216,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1229,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -1093,7 +1247,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1259,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1272,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{15}
+	return file_compute_proto_rawDescGZIP(), []int{17}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -1188,7 +1342,7 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
-	"\x16DescribeComputeRequest\"\xb1\x03\n" +
+	"\x16DescribeComputeRequest\"\xe2\x03\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -1207,7 +1361,19 @@ const file_compute_proto_rawDesc = "" +
 	"cacheBytes\x12\x1b\n" +
 	"\tdata_lost\x18\f \x01(\tR\bdataLost\x12\x14\n" +
 	"\x05owned\x18\r \x01(\bR\x05owned\x122\n" +
-	"\x06ranges\x18\x0e \x03(\v2\x1a.dmindex.rpc.v1.OwnedRangeR\x06ranges\"\x94\x01\n" +
+	"\x06ranges\x18\x0e \x03(\v2\x1a.dmindex.rpc.v1.OwnedRangeR\x06ranges\x12/\n" +
+	"\x04load\x18\x0f \x01(\v2\x1b.dmindex.rpc.v1.ComputeLoadR\x04load\"\xfd\x01\n" +
+	"\vComputeLoad\x122\n" +
+	"\x15operations_per_second\x18\x01 \x01(\x01R\x13operationsPerSecond\x12\x1b\n" +
+	"\thit_ratio\x18\x02 \x01(\x01R\bhitRatio\x12.\n" +
+	"\x13reads_per_operation\x18\x03 \x01(\x01R\x11readsPerOperation\x12\x1d\n" +
+	"\n" +
+	"cache_hits\x18\x04 \x01(\x04R\tcacheHits\x12!\n" +
+	"\fcache_misses\x18\x05 \x01(\x04R\vcacheMisses\x12+\n" +
+	"\x04keys\x18\x06 \x03(\v2\x17.dmindex.rpc.v1.KeyLoadR\x04keys\"O\n" +
+	"\aKeyLoad\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x122\n" +
+	"\x15operations_per_second\x18\x02 \x01(\x01R\x13operationsPerSecond\"\xc8\x01\n" +
 	"\n" +
 	"OwnedRange\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
@@ -1215,7 +1381,8 @@ const file_compute_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bunfenced\x18\x06 \x01(\rR\bunfenced\"D\n" +
+	"\bunfenced\x18\x06 \x01(\rR\bunfenced\x122\n" +
+	"\x15operations_per_second\x18\a \x01(\x01R\x13operationsPerSecond\"D\n" +
 	"\x13DrainComputeRequest\x12-\n" +
 	"\x12limit_milliseconds\x18\x01 \x01(\rR\x11limitMilliseconds\"3\n" +
 	"\x11DrainComputeReply\x12\x1e\n" +
@@ -1246,7 +1413,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Outcome_Code)(0),              // 1: dmindex.rpc.v1.Outcome.Code
@@ -1261,11 +1428,13 @@ var file_compute_proto_goTypes = []any{
 	(*ComputeMapReply)(nil),        // 10: dmindex.rpc.v1.ComputeMapReply
 	(*DescribeComputeRequest)(nil), // 11: dmindex.rpc.v1.DescribeComputeRequest
 	(*DescribeComputeReply)(nil),   // 12: dmindex.rpc.v1.DescribeComputeReply
-	(*OwnedRange)(nil),             // 13: dmindex.rpc.v1.OwnedRange
-	(*DrainComputeRequest)(nil),    // 14: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 15: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 16: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 17: dmindex.rpc.v1.BlockComputeReply
+	(*ComputeLoad)(nil),            // 13: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                // 14: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),             // 15: dmindex.rpc.v1.OwnedRange
+	(*DrainComputeRequest)(nil),    // 16: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 17: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 18: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 19: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -1274,24 +1443,26 @@ var file_compute_proto_depIdxs = []int32{
 	3,  // 3: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
 	7,  // 4: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
 	3,  // 5: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	13, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	4,  // 7: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	6,  // 8: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	9,  // 9: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	11, // 10: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	14, // 11: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	16, // 12: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	5,  // 13: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	8,  // 14: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	10, // 15: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	12, // 16: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	15, // 17: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	17, // 18: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	13, // [13:19] is the sub-list for method output_type
-	7,  // [7:13] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	15, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	13, // 7: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	14, // 8: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	4,  // 9: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	6,  // 10: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	9,  // 11: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	11, // 12: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	16, // 13: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	18, // 14: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	5,  // 15: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	8,  // 16: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	10, // 17: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	12, // 18: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	17, // 19: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	19, // 20: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -1305,7 +1476,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,8 @@ type dex struct {
 	ranges atomic.Pointer[ranges]
 	dirty  dirty
 
+	fetched atomic.Uint64 // leaves that were read, since the cache did not have them
+
 	writer writer
 	mu     env.Mutex
 	open   int // sessions
@@ -104,6 +106,7 @@ func (x *dex) Log() []byte { return x.ref }
 func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
 	s.CacheBytes += uint64(x.cache.bytes)
+	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
 	return s
 }
 

@@ -221,6 +221,7 @@ func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, mus
 	}
 	ps := s.b.Pool()
 	ps.Read(a, b)
+	s.x.fetched.Add(1)
 	if err := ps.Post(); err != nil {
 		if f != nil {
 			s.x.cache.drop(f)
