@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -12,23 +13,21 @@ import (
 // from addresses to frames. Finding one takes no lock. Its bytes are fixed.
 //
 // A leaf that is on its way has a frame already, which is locked: who else wants it waits (the I/O flag of the paper).
-//
-// What goes is the least used of a few frames taken at random, if that is used less than what comes is looked for; a sketch says how often the leaves that are not kept
-// were (TinyLFU). The paper samples two frames into a cooling map and admits one leaf in ten: that misses 1.24 times as often as the best fixed choice of leaves would,
-// with zipfian keys (0.99) and room for 8 % of the leaves, and this 1.08 times.
 type cache struct {
 	env    env.Env
+	with   techniques
 	shards []shard
 	bytes  int64
 }
 
 type shard struct {
-	mu     env.Mutex
-	frames []frame
-	free   []int32
-	table  []place // ways for each hash, in one line of the processor's cache
-	missed []uint8 // by hash of an address: how often it was looked for in vain
-	seen   int     // misses since counts were halved
+	mu      env.Mutex
+	frames  []frame
+	free    []int32
+	table   []place    // ways for each hash, in one line of the processor's cache
+	missed  lfu.Sketch // how often leaves that are not kept were looked for
+	seen    int        // misses since counts were halved
+	cooling cooling
 }
 
 // place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's address in the upper; 0 = it is free. It is a hint: the frame knows.
@@ -36,41 +35,43 @@ type place struct{ atomic.Uint64 }
 
 func placeOf(a pool.Addr, frame int32) uint64 { return tagOf(a)<<32 | uint64(frame+1) }
 
-func tagOf(a pool.Addr) uint64 { return hashOf(a) & (1<<32 - 1) }
+func tagOf(a pool.Addr) uint64 { return lfu.Hash(a) & (1<<32 - 1) }
 
 const (
 	ways       = 8
 	mostShards = 16
-	samples    = 3
-	mostUsed   = 255
-	halving    = 16 // times as many misses as there are frames come before counts are halved
+
+	uncached = 256 // frames that there are with caching off: of leaves that are being changed
 )
 
-// frameCost is what a frame takes besides its words: itself, four places of the table, four counts, and its bits.
+// frameCost is what a frame takes besides its words: itself, four places of the table, four counts, its bits, and a place in the cooling map.
 func frameCost(words int) int {
 	bitmaps := 3 * 8 * ((words + 63) / 64)
-	return int(unsafe.Sizeof(frame{})) + 4*int(unsafe.Sizeof(place{})) + 4 + bitmaps
+	return int(unsafe.Sizeof(frame{})) + 4*int(unsafe.Sizeof(place{})) + 4 + bitmaps + coolCost
 }
 
 // newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
-func newCache(e env.Env, bytes, nodeBytes int) *cache {
+func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
 	each := nodeBytes + frameCost(words)
 	n := max(8, bytes/each)
+	if with.direct() {
+		n = min(n, uncached)
+	}
 	shards := 1
-	for shards < mostShards && n/shards >= 256 {
+	for shards < mostShards && n/shards >= 256 && (with.frequencies || with.coolingMap) {
 		shards *= 2
 	}
-	c := &cache{env: e, shards: make([]shard, shards)}
+	c := &cache{env: e, with: with, shards: make([]shard, shards)}
 	n /= shards
 	c.bytes = int64(n * shards * each)
 	for i := range c.shards {
-		c.shards[i].start(e, n, words)
+		c.shards[i].start(e, with, n, words)
 	}
 	return c
 }
 
-func (h *shard) start(e env.Env, n, words int) {
+func (h *shard) start(e env.Env, with techniques, n, words int) {
 	bits := (words + 63) / 64
 	h.mu = e.NewMutex()
 	h.frames = make([]frame, n)
@@ -83,17 +84,18 @@ func (h *shard) start(e env.Env, n, words int) {
 		h.free = append(h.free, int32(n-1-i))
 	}
 	h.table = make([]place, ways*max(1, 4*n/ways))
-	h.missed = make([]uint8, 4*n)
+	h.missed = lfu.New(4 * n)
+	if !with.frequencies {
+		h.cooling.start(n, with.coolingMap)
+	}
 }
 
-func hashOf(a pool.Addr) uint64 { return uint64(a) >> 6 * 0x9E3779B97F4A7C15 }
-
 func (c *cache) shard(a pool.Addr) *shard {
-	return &c.shards[hashOf(a)>>60*uint64(len(c.shards))>>4]
+	return &c.shards[lfu.Hash(a)>>60*uint64(len(c.shards))>>4]
 }
 
 func (h *shard) set(a pool.Addr) []place {
-	i := hashOf(a) << 4 >> 32 * uint64(len(h.table)/ways) >> 32 * ways
+	i := lfu.Hash(a) << 4 >> 32 * uint64(len(h.table)/ways) >> 32 * ways
 	return h.table[i : i+ways : i+ways]
 }
 
@@ -112,31 +114,25 @@ func (h *shard) find(a pool.Addr) *frame {
 
 func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
 
-// hit counts that f was found: a plain store. Of two that are counted at once one may be lost.
-func (f *frame) hit() {
-	if u := f.used.Load(); u < mostUsed {
-		f.used.Store(u + 1)
-	}
-}
-
 // reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one already, that is returned, whatever its state. nil: there is no frame to
 // be had, or, unless must, none that is worth less than the leaf. flush writes a frame back whose lock the cache has.
 func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
 	h := c.shard(a)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	worth := h.miss(a)
+	worth := h.miss(c, a)
+	admitted := must || c.lucky()
 	for range 8 {
-		if f := h.find(a); f != nil {
+		if f := h.find(a); f != nil || !admitted {
 			return f, false, nil
 		}
 		p := h.vacancy(a)
-		f := h.take(c.env, a, p == nil)
+		f := h.take(c, a, p == nil)
 		switch {
 		case f == nil:
 			return nil, false, nil
 		case f.addr.Load() == 0:
-		case !must && f.used.Load() >= uint32(worth):
+		case !must && !c.admits(f, worth):
 			f.unlock()
 			return nil, false, nil
 		case f.first.Load() != 0: // it is flushed without the shard's lock, and then looked for anew
@@ -178,12 +174,15 @@ func (h *shard) vacancy(a pool.Addr) *place {
 }
 
 // take locks a frame that is free, or the least used one of a few; of those that take the places for a, if none of these is left. nil: somebody has the lock of what was found.
-func (h *shard) take(e env.Env, a pool.Addr, full bool) *frame {
+func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 	for i := len(h.free) - 1; i >= 0 && !full; i-- {
 		if f := &h.frames[h.free[i]]; f.tryLock() { // else somebody has it who is about to see that it is free
 			h.free = append(h.free[:i], h.free[i+1:]...)
 			return f
 		}
+	}
+	if !full && !c.with.frequencies {
+		return h.cool(c.env)
 	}
 	set := h.set(a)
 	var best *frame
@@ -193,7 +192,7 @@ func (h *shard) take(e env.Env, a pool.Addr, full bool) *frame {
 		case full:
 			f = &h.frames[uint32(set[i].Load())-1]
 		case i < samples:
-			f = &h.frames[e.Uint64()%uint64(len(h.frames))]
+			f = &h.frames[c.env.Uint64()%uint64(len(h.frames))]
 		default:
 			continue
 		}
@@ -214,7 +213,7 @@ func (h *shard) take(e env.Env, a pool.Addr, full bool) *frame {
 // forget takes the place of f away, whose lock the caller has, besides that of the shard.
 func (h *shard) forget(f *frame) {
 	a := f.addr.Load()
-	h.keepCount(pool.Addr(a), uint8(f.used.Load()))
+	h.missed.Raise(pool.Addr(a), uint8(f.used.Load()))
 	set := h.set(pool.Addr(a))
 	for i := range set {
 		if set[i].Load() == placeOf(pool.Addr(a), f.at) {
@@ -234,38 +233,6 @@ func (c *cache) drop(f *frame) {
 	f.first.Store(0)
 	h.free = append(h.free, f.at)
 	f.unlock()
-}
-
-// miss counts that a was looked for in vain and says how often it was, lately.
-func (h *shard) miss(a pool.Addr) uint8 {
-	if h.seen++; h.seen > halving*len(h.frames) {
-		h.seen = 0
-		for i := range h.missed {
-			h.missed[i] /= 2
-		}
-		for i := range h.frames {
-			h.frames[i].used.Store(h.frames[i].used.Load() / 2)
-		}
-	}
-	i, j := h.counts(a)
-	n := min(h.missed[i], h.missed[j])
-	if n < mostUsed {
-		n++
-	}
-	h.keepCount(a, n)
-	return n
-}
-
-// keepCount lets the sketch say at least n of a.
-func (h *shard) keepCount(a pool.Addr, n uint8) {
-	i, j := h.counts(a)
-	h.missed[i], h.missed[j] = max(h.missed[i], n), max(h.missed[j], n)
-}
-
-// counts are the two counts of an address, which it shares with others: the lower one is nearer to the truth.
-func (h *shard) counts(a pool.Addr) (i, j uint64) {
-	x, n := hashOf(a)*0xC2B2AE3D27D4EB4F, uint64(len(h.missed))
-	return x >> 32 * n >> 32, x << 32 >> 32 * n >> 32
 }
 
 // each calls do with every frame. Frames come and go meanwhile.

@@ -19,7 +19,7 @@ import (
 const Name = "dex"
 
 func init() {
-	index.Register(index.Design{Name: Name, Open: Open})
+	index.Register(index.Design{Name: Name, Open: Open, Switches: Switches})
 }
 
 // DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner nodes.
@@ -37,6 +37,7 @@ type dex struct {
 	pool  *pool.Pool
 	env   env.Env
 	lay   *blink.Layout
+	with  techniques
 	cache *cache
 	log   *redo.Log
 	ref   []byte
@@ -55,10 +56,11 @@ type dex struct {
 
 // Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this client may use no key.
 func Open(p *pool.Pool, o index.Options) (index.Index, error) {
-	if err := index.CheckSwitches(Name, nil, o.Switches); err != nil {
+	with, err := techniquesOf(o.Switches)
+	if err != nil {
 		return nil, fmt.Errorf("open a dex index: %w", err)
 	}
-	x := &dex{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex()}
 	x.ranges.Store(&ranges{})
 	bound := o.CacheBytes
 	if bound == 0 {
@@ -66,7 +68,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	o.CacheBytes = bound / innerShare
 	o.InlineBytes = o.MaxValueBytes // its own wish has no meaning: all values lie in their entries
-	var err error
+	o.Switches = nil                // the tree's are Sherman's
 	if x.tree, err = blink.Open(p, o, Name, x); err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		x.low = make([]byte, 8)
 	}
 	p.SetMarks(marks)
-	x.cache = newCache(x.env, bound-bound/innerShare, x.lay.NodeBytes())
+	x.cache = newCache(x.env, with, bound-bound/innerShare, x.lay.NodeBytes())
 	if x.log, err = redo.Create(p, logBytes(p)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", blink.Failure(err, false)), x.tree.Close())
 	}

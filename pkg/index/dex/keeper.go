@@ -13,6 +13,9 @@ func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost b
 	if !x.ranges.Load().whole(low, high, rightmost) {
 		return false, nil
 	}
+	if !x.with.partitioning {
+		return true, nil
+	}
 	log := x.log.Appender()
 	flush := func(f *frame) error { return x.flush(s, log, index.DefaultLimit, f) }
 	f, fresh, err := x.cache.reserve(a, true, flush)
@@ -37,11 +40,15 @@ func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost b
 }
 
 // Release implements blink.Keeper.
-func (x *dex) Release(a pool.Addr) { x.cache.drop(x.cache.find(a)) }
+func (x *dex) Release(a pool.Addr) {
+	if x.with.partitioning {
+		x.cache.drop(x.cache.find(a))
+	}
+}
 
 // Copy implements blink.Keeper.
 func (x *dex) Copy(s *blink.Session, a pool.Addr, b []byte) (bool, error) {
-	for {
+	for !x.with.direct() {
 		f := x.cache.find(a)
 		if f == nil {
 			return false, nil
@@ -63,4 +70,5 @@ func (x *dex) Copy(s *blink.Session, a pool.Addr, b []byte) (bool, error) {
 			return false, err
 		}
 	}
+	return false, nil
 }

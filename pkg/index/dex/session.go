@@ -38,6 +38,9 @@ func (x *dex) Session() (index.Session, error) {
 		return nil, errors.Join(fmt.Errorf("open a session: %w", index.ErrClosed), s.Close())
 	}
 	x.open++
+	if !x.with.partitioning {
+		return shared{&counted{session: s}}, nil
+	}
 	return &counted{session: s}, nil
 }
 
@@ -121,6 +124,9 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 	if s.x.ranges.Load().at(key) < 0 {
 		return dst, index.ErrNotOwner
+	}
+	if s.x.with.direct() {
+		return s.b.Find(key, dst)
 	}
 	p, err := s.b.Descend(key)
 	if err != nil {
@@ -353,8 +359,12 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 		return outcome{st: busy}
 	}
 	defer func() {
-		if !o.dropped {
+		switch {
+		case o.dropped:
+		case s.x.with.caching || f.addr.Load() != uint64(a):
 			f.unlock()
+		default:
+			s.x.cache.drop(f)
 		}
 	}()
 	if f.addr.Load() != uint64(a) {
@@ -397,7 +407,7 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 			}
 		}
 	}
-	lsn, err := s.x.dirty.append(s.log, f, s.record)
+	lsn, err := s.append(f)
 	if errors.Is(err, redo.ErrFull) {
 		return outcome{st: logFull}
 	}
@@ -413,7 +423,19 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	}
 	f.lsn.Store(lsn)
 	o.lsn = lsn
+	if !s.x.with.caching {
+		o.err = s.back(f)
+	}
 	return o
+}
+
+// append appends the record of a change of f. Without caching there is none: the change is written back before it is answered.
+func (s *session) append(f *frame) (uint64, error) {
+	if s.x.with.caching {
+		return s.x.dirty.append(s.log, f, s.record)
+	}
+	f.first.Store(1)
+	return 0, nil
 }
 
 // restructure makes the change in the memory servers, where the leaf is compacted or divided for it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands
@@ -446,6 +468,9 @@ func (s *session) restructure(f *frame, key, value []byte, replaced bool) outcom
 
 // note appends a record and waits until it is durable. After an error there is no record, or this client is given up.
 func (s *session) note(r []byte) error {
+	if !s.x.with.caching {
+		return nil // nothing is replayed: see append
+	}
 	for {
 		lsn, err := s.log.Append(r)
 		if err == nil {

@@ -199,6 +199,18 @@ func (o *owners) in(c *owner, what string, do func() error) (alive bool, err err
 	return true, err
 }
 
+// switched are the options of a client: in every third run some techniques are off, others with each client.
+func (o *owners) switched() index.Options {
+	opts := o.opts
+	if o.seed%3 == 2 {
+		opts.Switches = map[string]bool{}
+		for i, name := range dex.Switches {
+			opts.Switches[name] = (o.seed>>2+uint64(i*o.made))%3 != 0
+		}
+	}
+	return opts
+}
+
 // make makes a client; false: it died.
 func (o *owners) make() bool {
 	o.made++
@@ -209,7 +221,7 @@ func (o *owners) make() bool {
 			return err
 		}
 		c.client = p.Client()
-		x, err := dex.Open(p, o.opts)
+		x, err := dex.Open(p, o.switched())
 		if err != nil {
 			return err
 		}

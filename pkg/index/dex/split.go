@@ -14,6 +14,9 @@ func (s *session) splitAt(key []byte) error {
 	}
 	s.b.Begin()
 	defer s.b.End()
+	if !s.x.with.partitioning {
+		return s.b.Divide(key)
+	}
 	p, err := s.b.Descend(key)
 	if err != nil {
 		return err
@@ -54,7 +57,11 @@ func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
 		st = astray
 	}
 	if st != done {
-		f.unlock()
+		if st == astray && !s.x.with.caching {
+			s.x.cache.drop(f)
+		} else {
+			f.unlock()
+		}
 		return st, nil
 	}
 	if err := s.back(f); err != nil {

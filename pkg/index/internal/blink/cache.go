@@ -1,11 +1,11 @@
 package blink
 
 import (
-	"math"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -20,7 +20,7 @@ type cache struct {
 	bound  int64
 	sets   uint64
 	places []place
-	missed []uint8 // by hash of an address: how often it was looked for in vain, and before that found
+	missed lfu.Sketch // how often what is not kept was looked for in vain, and before that found
 
 	mu     env.Mutex // for changes
 	hand   int       // where victims are looked for next
@@ -36,10 +36,9 @@ type place struct {
 }
 
 const (
-	ways     = 4 // places of an address: one line of the processor's cache
-	mostUsed = 255
-	looks    = 8  // copies of which the least used one goes
-	halving  = 50 // times as many copies come as there are kept, before counts are halved
+	ways    = 4  // places of an address: one line of the processor's cache
+	looks   = 8  // copies of which the least used one goes
+	halving = 50 // times as many copies come as there are kept, before counts are halved
 )
 
 // DefaultCacheBytes bounds the index cache unless Options say otherwise.
@@ -50,33 +49,14 @@ const DefaultCacheBytes = 64 << 20
 func newCache(e env.Env, bound, nodeBytes int) *cache {
 	const placeBytes = int(unsafe.Sizeof(place{}))
 	sets := max(1, bound*3/2/(nodeBytes*2/3+innerBytes)/ways)
-	c := &cache{bound: int64(bound), sets: uint64(sets), places: make([]place, sets*ways), missed: make([]uint8, 6*sets*ways), mu: e.NewMutex()}
-	c.bytes.Store(int64(len(c.places)*placeBytes + len(c.missed)))
+	c := &cache{bound: int64(bound), sets: uint64(sets), places: make([]place, sets*ways), missed: lfu.New(6 * sets * ways), mu: e.NewMutex()}
+	c.bytes.Store(int64(len(c.places)*placeBytes + c.missed.Bytes()))
 	return c
 }
 
-func hashOf(a pool.Addr) uint64 { return uint64(a) >> 6 * 0x9E3779B97F4A7C15 }
-
 func (c *cache) set(a pool.Addr) []place {
-	i := hashOf(a) >> 32 * c.sets >> 32 * ways
+	i := lfu.Hash(a) >> 32 * c.sets >> 32 * ways
 	return c.places[i : i+ways : i+ways]
-}
-
-// misses is what the sketch says of an address; raise lets it say at least n. An address has two counts, which it shares with others, so the lower
-// one is nearer to the truth.
-func (c *cache) misses(a pool.Addr) uint8 {
-	i, j := c.counts(a)
-	return min(c.missed[i], c.missed[j])
-}
-
-func (c *cache) raise(a pool.Addr, n uint8) {
-	i, j := c.counts(a)
-	c.missed[i], c.missed[j] = max(c.missed[i], n), max(c.missed[j], n)
-}
-
-func (c *cache) counts(a pool.Addr) (i, j uint64) {
-	h, n := hashOf(a)*0xC2B2AE3D27D4EB4F, uint64(len(c.missed))
-	return h >> 32 * n >> 32, h & math.MaxUint32 * n >> 32
 }
 
 // get is the copy of the node at a; nil if there is none, or only one from before floor. It is counted as found: a plain store, and none once the
@@ -88,7 +68,7 @@ func (c *cache) get(a pool.Addr, floor uint64) *inner {
 			continue
 		}
 		if n := set[i].node.Load(); n != nil && n.addr == a && n.stamp >= floor {
-			if u := n.used.Load(); u < mostUsed {
+			if u := n.used.Load(); u < lfu.Most {
 				n.used.Store(u + 1)
 			}
 			return n
@@ -119,9 +99,7 @@ func (c *cache) put(n *inner) {
 			break
 		}
 	}
-	missed := min(mostUsed-1, c.misses(n.addr)) + 1
-	c.raise(n.addr, missed)
-	n.used.Store(uint32(missed))
+	n.used.Store(uint32(c.missed.Miss(n.addr)))
 	if free == nil {
 		if free = least(set, n); free == nil {
 			return
@@ -185,9 +163,7 @@ func (n *inner) lessThan(m *inner) bool {
 // halve halves all counts, so that what was looked for long ago counts for less.
 func (c *cache) halve() {
 	c.puts = 0
-	for i := range c.missed {
-		c.missed[i] /= 2
-	}
+	c.missed.Halve()
 	for i := range c.places {
 		if n := c.places[i].node.Load(); n != nil {
 			n.used.Store(n.used.Load() / 2)
@@ -216,7 +192,7 @@ func (c *cache) replace(p *place, n *inner) {
 		c.bytes.Add(-int64(old.size()))
 		c.levels[old.level]--
 		c.kept--
-		c.raise(old.addr, uint8(old.used.Load()))
+		c.missed.Raise(old.addr, uint8(old.used.Load()))
 	}
 	if n == nil {
 		p.addr.Store(0)

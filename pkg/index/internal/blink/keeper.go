@@ -120,6 +120,9 @@ func (l *leaf) Find(key []byte) (value []byte, ok bool) {
 	return value, true
 }
 
+// Find is Lookup as a part of an operation: the leaf is READ.
+func (s *session) Find(key, dst []byte) ([]byte, error) { return s.lookup(key, dst) }
+
 // Put is Upsert as a part of an operation: it changes the leaf in the memory servers, as all of the session's own operations do.
 func (s *session) Put(key, value []byte) error { return s.put(key, value, upsert, "write") }
 
