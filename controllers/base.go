@@ -37,6 +37,7 @@ type base struct {
 	image  string // --server-image
 	now    func() time.Time
 	spare  *spareIDs
+	turns  *turns // to have indexes admitted
 }
 
 // events is what the reconcilers need of an event recorder.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,57 +13,144 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/grant"
 )
 
-// admit frees what earlier incarnations of the index have at the memory servers, and has this one admitted with its quota.
-// Servers that do not answer are left for later.
+// shortage is memory that an index asks for and did not get.
+type shortage struct{ reason, message string }
+
+// admit frees what earlier incarnations of the index have at the memory servers, and has this one admitted with its quota and its share of the
+// lock tables, as package grant decides. Servers that do not answer are left for later.
 func (r *indexes) admit(ctx context.Context, s *indexScope) error {
-	identity := identityOf(s.index)
-	var problems []string
-	reason := ""
-	for _, p := range s.memoryPools {
-		for _, pod := range p.pods {
-			described := p.described[podID(pod)]
-			if described == nil {
-				continue
-			}
-			for _, old := range earlier(described, string(s.index.UID), identity) {
-				err := r.withMemory(pod, p.authority, func(m servers.Memory) error { return m.Evict(ctx, old) })
-				if err != nil {
-					return err
-				}
-			}
-		}
+	verdict, _, err := r.decideGrants(ctx, s)
+	if err != nil {
+		return err
 	}
-	for _, m := range s.verdict.servers {
-		p, pod, described := s.memoryPod(m)
-		if described == nil {
-			continue
-		}
-		want := p.quota(described)
-		if use := useOf(described, identity); use != nil && use.QuotaChunks == want {
-			continue
-		}
-		err := r.withMemory(pod, p.authority, func(c servers.Memory) error { return c.Admit(ctx, identity, want) })
-		switch {
-		case errors.Is(err, servers.ErrNoRoom):
-			free := described.ChunksTotal - min(described.ChunksTotal, described.ChunksGranted)
-			reason = dmv1.ReasonMemoryPending
-			problems = append(problems, fmt.Sprintf("memory server %d (pod %s) has %d chunks of %d bytes left, the index asks for %d: lower quota, free memory of another index, or use another pool",
-				m.id, m.pod, free, described.ChunkBytes, want))
-		case errors.Is(err, servers.ErrInUse):
-			reason = dmv1.ReasonQuotaRefused
-			problems = append(problems, fmt.Sprintf("%v: raise quota again", err))
-		case err != nil:
+	if len(verdict.Steps) > 0 {
+		// One index of a namespace at a time: what was decided must still hold when it is done. Two operators may overlap all the same; then
+		// the servers refuse what is too much.
+		defer r.turns.take(s.index.Namespace)()
+		if verdict, err = r.carryOut(ctx, s); err != nil {
 			return err
 		}
 	}
-	if len(problems) > 0 {
-		if s.index.Annotations[dmv1.AnnotationCreated] != "" {
-			s.waiting = strings.Join(problems, "; ") // what is served goes on being served
-			return nil
+	s.short = s.explainGrants(verdict)
+	switch {
+	case s.short == nil && len(verdict.Absent) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "":
+		return &halt{dmv1.ReasonMemoryUnreachable, "no answer from memory pods " + strings.Join(verdict.Absent, ", "), soon}
+	case s.short == nil, s.index.Annotations[dmv1.AnnotationCreated] != "": // what is served goes on being served
+		return nil
+	}
+	return &halt{s.short.reason, s.short.message, soon * 5}
+}
+
+// carryOut does what is decided about the index until nothing is left to do, and looks at the servers anew before each decision.
+func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict, err error) {
+	const rounds = 4 // evict, admit, see that it is so; one more
+	for range rounds {
+		for i := range s.memoryPools {
+			p := &s.memoryPools[i]
+			p.described = r.describeMemory(ctx, p.pods, p.authority)
 		}
-		return &halt{reason, strings.Join(problems, "; "), soon * 5}
+		var pods map[string]*grantServer
+		if v, pods, err = r.decideGrants(ctx, s); err != nil || len(v.Steps) == 0 {
+			return v, err
+		}
+		for _, step := range v.Steps {
+			at := pods[step.Server]
+			err := r.withMemory(at.pod, at.pool.authority, func(m servers.Memory) error {
+				if step.Evict {
+					return m.Evict(ctx, step.Identity)
+				}
+				return m.Admit(ctx, step.Identity, step.Chunks, step.Locks, step.HostLocks)
+			})
+			switch {
+			case errors.Is(err, servers.ErrNoRoom):
+				return v, &halt{dmv1.ReasonMemoryPending, err.Error(), soon * 5} // locks in one piece, or somebody was faster
+			case errors.Is(err, servers.ErrInUse):
+				return v, &halt{dmv1.ReasonQuotaRefused, fmt.Sprintf("%v: raise quota again", err), soon * 5}
+			case err != nil:
+				return v, err
+			}
+			r.tellGrant(s, at, step)
+		}
+	}
+	return v, nil
+}
+
+// tellGrant makes an event of something that was granted or taken back.
+func (r *indexes) tellGrant(s *indexScope, at *grantServer, step grant.Step) {
+	reason, note := "MemoryGranted", fmt.Sprintf("pod %s grants %d chunks of %d bytes, before %d", step.Server, step.Chunks, at.described.ChunkBytes, step.Had)
+	switch {
+	case step.Evict:
+		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d chunks of %s, which the index was before", step.Server, step.Had, step.Identity)
+	case step.Chunks < step.Had:
+		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d of %d chunks", step.Server, step.Had-step.Chunks, step.Had)
+	}
+	r.events.Eventf(s.index, at.pool.pool, corev1.EventTypeNormal, reason, "Admit", "%s", note)
+}
+
+// explainGrants says what the index asks for and did not get; nil = nothing.
+func (s *indexScope) explainGrants(v grant.Verdict) *shortage {
+	if len(v.Missing)+len(v.Refused) == 0 {
+		return nil
+	}
+	what := &shortage{reason: dmv1.ReasonMemoryPending}
+	var texts []string
+	for _, m := range v.Refused {
+		what.reason = dmv1.ReasonQuotaRefused
+		texts = append(texts, fmt.Sprintf("%s cannot lower the quota to %d chunks: the index uses %d, and keeps its quota of %d: write at least that much, or delete keys first", s.serverName(m.Server), m.Asked, m.Used, m.Has))
+	}
+	for _, m := range v.Missing {
+		texts = append(texts, s.serverName(m.Server)+" "+s.missingText(m))
+	}
+	what.message = strings.Join(texts, "; ")
+	return what
+}
+
+func (s *indexScope) missingText(m grant.Missing) string {
+	things := m.What
+	if m.What == grant.Chunks {
+		if d := s.describedPod(m.Server); d != nil {
+			things = fmt.Sprintf("chunks of %d bytes", d.ChunkBytes)
+		}
+	}
+	switch {
+	case m.Never():
+		return fmt.Sprintf("has %d %s in all, the index asks for %d: lower quota, or use a pool of larger servers", m.Total, things, m.Asked)
+	case m.Draining:
+		return fmt.Sprintf("is draining and gives no %s: use another pool", things)
+	}
+	text := fmt.Sprintf("has %d %s left, the index asks for %d", m.Left, things, m.Asked)
+	if m.Has > 0 {
+		text = fmt.Sprintf("has %d %s left, the index has %d and asks for %d", m.Left, things, m.Has, m.Asked)
+	}
+	text += fmt.Sprintf(": %d are missing", m.Lacks)
+	if m.Kept > 0 {
+		text += fmt.Sprintf(", since %d are kept for older indexes that wait (%s)", m.Kept, strings.Join(m.Older, ", "))
+	}
+	return text + "; lower quota, free memory of another index, or use another pool"
+}
+
+// serverName is a memory server for people.
+func (s *indexScope) serverName(pod string) string {
+	for _, m := range s.verdict.servers {
+		if m.pod == pod {
+			return fmt.Sprintf("memory server %d (pod %s)", m.id, pod)
+		}
+	}
+	return "memory pod " + pod
+}
+
+// describedPod is what the server of a pod of the index's pools said.
+func (s *indexScope) describedPod(name string) *rpcv1.DescribeMemoryReply {
+	for i := range s.memoryPools {
+		p := &s.memoryPools[i]
+		for _, pod := range p.pods {
+			if pod.Name == name {
+				return p.described[podID(pod)]
+			}
+		}
 	}
 	return nil
 }
@@ -82,18 +170,10 @@ func (s *indexScope) memoryPod(m memoryServer) (*memoryPoolOfIndex, *corev1.Pod,
 	return p, nil, nil
 }
 
-// quota is how many chunks of a server the index may use.
-func (p *memoryPoolOfIndex) quota(d *rpcv1.DescribeMemoryReply) uint64 {
-	if p.spec.Quota == nil {
-		return d.ChunksTotal
-	}
-	return uint64(p.spec.Quota.Value()) / max(1, d.ChunkBytes)
-}
-
 // earlier are the identities at a server that belong to the same object, but to what it was before its data was lost.
 func earlier(d *rpcv1.DescribeMemoryReply, uid, identity string) (old []string) {
 	for _, use := range d.Indexes {
-		if (use.Index == uid || strings.HasPrefix(use.Index, uid+"/")) && use.Index != identity {
+		if grant.Of(use.Index, uid) && use.Index != identity {
 			old = append(old, use.Index)
 		}
 	}
@@ -101,10 +181,31 @@ func earlier(d *rpcv1.DescribeMemoryReply, uid, identity string) (old []string) 
 }
 
 func useOf(d *rpcv1.DescribeMemoryReply, identity string) *rpcv1.IndexUse {
-	for _, use := range d.Indexes {
+	for _, use := range d.GetIndexes() {
 		if use.Index == identity {
 			return use
 		}
 	}
 	return nil
+}
+
+// turns lets one at a time act in a namespace.
+type turns struct {
+	mu sync.Mutex
+	of map[string]*sync.Mutex
+}
+
+func newTurns() *turns { return &turns{of: map[string]*sync.Mutex{}} }
+
+// take waits for the turn; what it returns ends it.
+func (t *turns) take(namespace string) (done func()) {
+	t.mu.Lock()
+	m := t.of[namespace]
+	if m == nil {
+		m = &sync.Mutex{}
+		t.of[namespace] = m
+	}
+	t.mu.Unlock()
+	m.Lock()
+	return m.Unlock
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -15,10 +14,7 @@ import (
 )
 
 // indexes reconciles DMIndex.
-type indexes struct {
-	base
-	told told
-}
+type indexes struct{ base }
 
 // step is one step in the life of an index. It is done again at every reconciliation, and does nothing if all is as it should be.
 type step struct {
@@ -48,9 +44,6 @@ var lifecycle = []step{
 func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
 	s := &indexScope{index: &dmv1.DMIndex{}}
 	if err := r.Get(ctx, request.NamespacedName, s.index); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.told.forget(request.NamespacedName)
-		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := s.index.Status.DeepCopy()
@@ -91,7 +84,7 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 		return ctrl.Result{}, err
 	}
 	after, err := result(err)
-	if err == nil && (s.waiting != "" || s.fencePending != "") {
+	if err == nil && (s.waiting != "" || s.fencePending != "" || s.short != nil) {
 		after.RequeueAfter = soon
 	} else if err == nil && s.unfenced != "" {
 		after.RequeueAfter = s.fenceAgain(r.now())
@@ -124,5 +117,9 @@ func (r *indexes) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus) {
 			level = corev1.EventTypeWarning
 		}
 		r.events.Eventf(index, nil, level, is.Reason, "Reconcile", "%s is now %s: %s", kind, is.Status, is.Message)
+	}
+	was, is := find(before.Conditions, dmv1.ConditionProgressing), find(index.Status.Conditions, dmv1.ConditionProgressing)
+	if is != nil && (is.Reason == dmv1.ReasonMemoryPending || is.Reason == dmv1.ReasonQuotaRefused) && (was == nil || was.Reason != is.Reason) {
+		r.events.Eventf(index, nil, corev1.EventTypeWarning, is.Reason, "Admit", "%s", is.Message)
 	}
 }

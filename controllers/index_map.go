@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
@@ -26,7 +28,6 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 			return err
 		}
 		s.observe(r.now())
-		r.tellTakeOvers(s)
 		if reply.Generation > 0 {
 			if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
 				return fmt.Errorf("read the partition map: %w", err)
@@ -148,7 +149,8 @@ func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, 
 	if err != nil {
 		return err
 	}
-	r.tellMap(s, expected, actions)
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "MapChanged", "SwapMap", "partition map %d -> %d: %d servers, %d ranges, %d moves",
+		expected, actions.Swap.Generation, len(actions.Swap.Servers), len(actions.Swap.Ranges), len(actions.Moves))
 	s.view.Map = actions.Swap
 	return nil
 }

@@ -25,8 +25,7 @@ type indexScope struct {
 	compute []computeServer
 	view    partition.View
 	waiting string // for what, while the index is served
-
-	clients map[uint32]string // of the memory servers, to the names of their pods
+	short   *shortage
 
 	unfenced string // clients that are still to be fenced, and where
 

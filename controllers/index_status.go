@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -18,10 +19,10 @@ func (s *indexScope) summarize(err error) {
 	status := &s.index.Status
 	status.Identity, status.Image = identityOf(s.index), imageOf(s.index)
 	status.Endpoint = address(build.ServiceHost(s.index), config.PortRESP)
+	before := status.MemoryServers
 	status.MemoryServers = nil
 	for _, m := range s.verdict.servers {
-		status.MemoryServers = append(status.MemoryServers, dmv1.IndexMemoryServer{
-			ID: int32(m.id), Pod: m.pod, Incarnation: strconv.FormatUint(m.incarnation, 16), State: m.state})
+		status.MemoryServers = append(status.MemoryServers, s.memoryState(m, before))
 	}
 	wanted := len(s.verdict.servers)
 	if !s.verdict.recorded {
@@ -50,6 +51,40 @@ func (s *indexScope) summarize(err error) {
 	if err == nil {
 		status.ObservedGeneration = s.index.Generation
 	}
+}
+
+// memoryState is a memory server as the status shows it.
+func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer) dmv1.IndexMemoryServer {
+	server := dmv1.IndexMemoryServer{ID: int32(m.id), Pod: m.pod, Incarnation: strconv.FormatUint(m.incarnation, 16), State: m.state}
+	p, _, d := s.memoryPod(m)
+	for _, was := range before {
+		if d == nil && was.ID == server.ID && was.Incarnation == server.Incarnation {
+			was.State = server.State
+			return was // it does not answer: what it said last
+		}
+	}
+	if p != nil && p.pool != nil {
+		server.Transport = p.pool.Spec.Transport
+	}
+	for _, t := range d.GetTransports() {
+		server.Device = orElse(server.Device, t.Device)
+	}
+	if use := useOf(d, identityOf(s.index)); use != nil {
+		server.QuotaChunks, server.UsedChunks, server.Locks = int64(use.QuotaChunks), int64(use.UsedChunks), int64(use.Locks)
+		server.LockPlacement = placement(use)
+	}
+	return server
+}
+
+// placement is where the locks of an index lie at a server.
+func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
+	switch {
+	case use.OnChipLocks == 0:
+		return dmv1.LocksInHost
+	case use.OnChipLocks < use.Locks:
+		return dmv1.LocksMixed
+	}
+	return dmv1.LocksOnChip
 }
 
 func (s *indexScope) computeState(c *computeServer) dmv1.IndexComputeServer {
@@ -116,6 +151,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, true, reason, message)
 	case s.fencePending != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencePending, s.fencePending)
+	case s.short != nil:
+		set(dmv1.ConditionProgressing, true, s.short.reason, s.short.message)
 	case s.waiting != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":

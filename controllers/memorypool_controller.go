@@ -31,6 +31,8 @@ type memoryPoolScope struct {
 	authority *pki.Authority
 	pods      []*corev1.Pod
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
+
+	indexNames map[string]string // by UID, of those of the namespace
 }
 
 // Reconcile makes one memory pool true.
@@ -64,6 +66,14 @@ func (r *memoryPools) gather(ctx context.Context, s *memoryPoolScope) (err error
 	}
 	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
 		return err
+	}
+	indexes := &dmv1.DMIndexList{}
+	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
+		return err
+	}
+	s.indexNames = map[string]string{}
+	for i := range indexes.Items {
+		s.indexNames[string(indexes.Items[i].UID)] = indexes.Items[i].Name
 	}
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
 		return err

@@ -2,10 +2,14 @@ package controllers
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
@@ -13,27 +17,8 @@ import (
 func (s *memoryPoolScope) summarize(err error) {
 	status, generation := &s.pool.Status, s.pool.Generation
 	status.Image = s.image
-	status.Servers = nil
-	var answering int
-	var capacity, granted uint64
-	for _, p := range s.pods {
-		if going(p) {
-			continue
-		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName}
-		if d := s.described[podID(p)]; d != nil {
-			answering++
-			state.Ready = true
-			state.Incarnation = strconv.FormatUint(d.Incarnation, 16)
-			state.Chunks, state.ChunksGranted = int64(d.ChunksTotal), int64(d.ChunksGranted)
-			capacity += d.ChunksTotal * d.ChunkBytes
-			granted += d.ChunksGranted * d.ChunkBytes
-		}
-		status.Servers = append(status.Servers, state)
-	}
+	answering := s.account()
 	status.Ready = fmt.Sprintf("%d/%d", answering, s.pool.Spec.Servers)
-	status.Capacity = resource.NewQuantity(int64(capacity), resource.BinarySI).String()
-	status.Granted = resource.NewQuantity(int64(granted), resource.BinarySI).String()
 
 	all := answering >= int(s.pool.Spec.Servers)
 	reason, message := explain(err)
@@ -51,3 +36,72 @@ func (s *memoryPoolScope) summarize(err error) {
 		status.ObservedGeneration = generation
 	}
 }
+
+// account writes down what the servers have, what they granted and to whom, and returns how many answer.
+func (s *memoryPoolScope) account() (answering int) {
+	status := &s.pool.Status
+	status.Servers = nil
+	var capacity, granted, used, chip, chipGranted uint64
+	grants := map[string]*dmv1.MemoryGrant{}
+	for _, p := range s.pods {
+		if going(p) {
+			continue
+		}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName}
+		if d := s.described[podID(p)]; d != nil {
+			answering++
+			s.serverState(&state, d, grants)
+			capacity += d.ChunksTotal * d.ChunkBytes
+			granted += d.ChunksGranted * d.ChunkBytes
+			used += d.ChunksUsed * d.ChunkBytes
+			chip += d.OnChipBytes
+			chipGranted += 2 * uint64(state.OnChipLocksGranted)
+		}
+		status.Servers = append(status.Servers, state)
+	}
+	status.Capacity, status.Granted, status.Used = size(capacity), size(granted), size(used)
+	status.Free = size(capacity - min(capacity, granted))
+	status.OnChip = ""
+	if chip > 0 {
+		status.OnChip = size(chipGranted) + "/" + size(chip)
+	}
+	status.Grants = nil
+	for _, identity := range slices.Sorted(maps.Keys(grants)) {
+		if len(status.Grants) < dmv1.MaxShownGrants {
+			status.Grants = append(status.Grants, *grants[identity])
+		}
+	}
+	return answering
+}
+
+// serverState fills in what a server said, and adds what it granted.
+func (s *memoryPoolScope) serverState(state *dmv1.MemoryServerState, d *rpcv1.DescribeMemoryReply, grants map[string]*dmv1.MemoryGrant) {
+	state.Ready = true
+	state.Incarnation = strconv.FormatUint(d.Incarnation, 16)
+	state.Chunks, state.ChunksGranted, state.ChunksUsed = int64(d.ChunksTotal), int64(d.ChunksGranted), int64(d.ChunksUsed)
+	state.Locks, state.LocksGranted, state.OnChipLocks = int64(d.LocksTotal), int64(d.LocksGranted), int64(d.OnChipBytes/2)
+	for _, t := range d.Transports {
+		state.Device = orElse(state.Device, t.Device)
+	}
+	for _, use := range d.Indexes {
+		g := grants[use.Index]
+		if g == nil {
+			g = &dmv1.MemoryGrant{Index: s.indexNames[objectOf(use.Index)], Identity: use.Index}
+			grants[use.Index] = g
+		}
+		g.Servers++
+		g.Chunks += int64(use.QuotaChunks)
+		g.ChunksUsed += int64(use.UsedChunks)
+		g.Locks += int64(use.Locks)
+		g.OnChipLocks += int64(use.OnChipLocks)
+		state.OnChipLocksGranted += int64(use.OnChipLocks)
+	}
+}
+
+// objectOf is the UID of the object that an identity is of.
+func objectOf(identity string) string {
+	uid, _, _ := strings.Cut(identity, "/")
+	return uid
+}
+
+func size(bytes uint64) string { return resource.NewQuantity(int64(bytes), resource.BinarySI).String() }

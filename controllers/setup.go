@@ -99,7 +99,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		dialer: o.Dialer, image: o.ServerImage, now: o.Now, spare: newSpareIDs(),
+		dialer: o.Dialer, image: o.ServerImage, now: o.Now, spare: newSpareIDs(), turns: newTurns(),
 		events: mgr.GetEventRecorder("dmindex-operator"),
 	}
 	options := func() controller.Options {
@@ -131,7 +131,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
-		Complete(&indexes{base: b})
+		Complete(&indexes{b})
 }
 
 func request(namespace, name string) reconcile.Request {

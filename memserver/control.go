@@ -38,6 +38,7 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 		ChunkBytes:  c.region.chunkBytes,
 		ChunksTotal: uint64(c.region.chunks()),
 		LocksTotal:  c.region.lockBytes / 2,
+		OnChipBytes: 2 * c.onChip(),
 	}
 	for _, p := range c.providers {
 		reply.Transports = append(reply.Transports, &rpcv1.Transport{Provider: p.name, Address: p.address})
@@ -55,7 +56,7 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 		}
 		reply.Indexes = append(reply.Indexes, &rpcv1.IndexUse{
 			Index: i.Identity, QuotaChunks: i.Quota, UsedChunks: i.Used, Locks: i.Locks,
-			Clients: uint32(connections[i.Identity]), MapGeneration: i.Generation,
+			Clients: uint32(connections[i.Identity]), MapGeneration: i.Generation, OnChipLocks: c.onChipOf(&i),
 		})
 	}
 	return reply, nil
@@ -64,15 +65,19 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 // Admit implements rpcv1.MemoryServer.
 func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.AdmitReply, error) {
 	var existed bool
+	var index ledger.Index
 	err := c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
-		existed, err = l.Admit(r.Index, r.QuotaChunks, r.Locks)
+		if existed, err = l.AdmitIn(r.Index, r.QuotaChunks, r.Locks, c.lockParts(r.HostLocks)...); err == nil {
+			index, err = l.Index(r.Index)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.log.Info("admitted index", "index", r.Index, "quota_chunks", r.QuotaChunks, "existed", existed)
-	return &rpcv1.AdmitReply{Incarnation: c.region.incarnation, Existed: existed}, nil
+	reply := &rpcv1.AdmitReply{Incarnation: c.region.incarnation, Existed: existed, Locks: index.Locks, OnChipLocks: c.onChipOf(&index)}
+	c.log.Info("admitted index", "index", r.Index, "quota_chunks", r.QuotaChunks, "locks", reply.Locks, "on_chip_locks", reply.OnChipLocks, "existed", existed)
+	return reply, nil
 }
 
 // Evict implements rpcv1.MemoryServer.

@@ -36,7 +36,7 @@ var (
 	descRegion       = describe("region_bytes", "Size of the memory regions.", "region")
 	descChunkBytes   = describe("chunk_bytes", "Size of a chunk.")
 	descChunks       = describe("chunks", "Chunks by state: total, granted (sum of the quotas), used, dirty (freed, not zeroed yet), adoptable (used, of fenced clients).", "state")
-	descLocks        = describe("locks", "16-bit locks by state: total, granted.", "state")
+	descLocks        = describe("locks", "16-bit locks by state: total, granted, on_chip (of all, in the NIC's memory).", "state")
 	descDraining     = describe("draining", "1 while no index is admitted and no chunk handed out.")
 	descIndexQuota   = describe("index_chunks_quota", "Chunks that an index may own.", "index")
 	descIndexUsed    = describe("index_chunks_used", "Chunks that an index owns.", "index")
@@ -112,6 +112,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(descChunks, float64(adoptable), "adoptable")
 	gauge(descLocks, float64(r.lockBytes/2), "total")
 	gauge(descLocks, float64(totals.LocksGranted), "granted")
+	gauge(descLocks, float64(c.control.onChip()), "on_chip")
 	gauge(descDraining, number(totals.Draining))
 	connections := c.control.connections()
 	for _, i := range indexes {

@@ -89,7 +89,44 @@ type IndexMemoryServer struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=32
 	State ServerState `json:"state"`
+
+	// Transport by which compute servers reach it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Transport Transport `json:"transport,omitempty"`
+
+	// Device of the server: the name of its RDMA HCA on the node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Device string `json:"device,omitempty"`
+
+	// QuotaChunks is how many chunks the index may use.
+	// +optional
+	QuotaChunks int64 `json:"quotaChunks,omitempty"`
+
+	// UsedChunks of these.
+	// +optional
+	UsedChunks int64 `json:"usedChunks,omitempty"`
+
+	// Locks that the index has in the server's lock table.
+	// +optional
+	Locks int64 `json:"locks,omitempty"`
+
+	// LockPlacement is where these lie.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	LockPlacement LockPlacement `json:"lockPlacement,omitempty"`
 }
+
+// LockPlacement is where locks lie.
+type LockPlacement string
+
+// The placements of locks.
+const (
+	LocksOnChip LockPlacement = "OnChip" // in the memory of the server's NIC
+	LocksInHost LockPlacement = "Host"   // in the server's memory
+	LocksMixed  LockPlacement = "Mixed"  // in both: the NIC has less memory than when the index was admitted
+)
 
 // IndexComputeServer is a compute server as the index knows it.
 type IndexComputeServer struct {

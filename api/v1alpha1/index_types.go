@@ -109,6 +109,14 @@ type IndexMemoryPool struct {
 	// +kubebuilder:validation:MaxLength=24
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",message="quota is too small: write at least one chunk, such as 1Gi"
 	Quota *resource.Quantity `json:"quota,omitempty"`
+
+	// Locks is how many 16-bit locks of each server's lock table the index gets; they lie in the NIC's memory if there is room.
+	// Default: an eighth of the largest free part. It holds for servers to which the index is admitted afterwards.
+	// +optional
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=536870912
+	// +kubebuilder:validation:XValidation:rule="self % 4 == 0",message="locks must be a multiple of 4: write 16384, for example"
+	Locks *int32 `json:"locks,omitempty"`
 }
 
 // ComputePoolTemplate is a compute pool that the operator makes for the index.

@@ -94,7 +94,68 @@ type MemoryServerState struct {
 	// ChunksGranted to indexes.
 	// +optional
 	ChunksGranted int64 `json:"chunksGranted,omitempty"`
+
+	// ChunksUsed of these.
+	// +optional
+	ChunksUsed int64 `json:"chunksUsed,omitempty"`
+
+	// Locks of the server's lock table.
+	// +optional
+	Locks int64 `json:"locks,omitempty"`
+
+	// LocksGranted to indexes.
+	// +optional
+	LocksGranted int64 `json:"locksGranted,omitempty"`
+
+	// OnChipLocks of the table lie in the memory of the server's NIC.
+	// +optional
+	OnChipLocks int64 `json:"onChipLocks,omitempty"`
+
+	// OnChipLocksGranted to indexes.
+	// +optional
+	OnChipLocksGranted int64 `json:"onChipLocksGranted,omitempty"`
+
+	// Device of the server: the name of its RDMA HCA on the node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Device string `json:"device,omitempty"`
 }
+
+// MemoryGrant is what an index was granted of a pool, summed over its servers.
+type MemoryGrant struct {
+	// Index is the name of the DMIndex; empty if there is no such object.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Index string `json:"index,omitempty"`
+
+	// Identity under which the servers know the index.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	Identity string `json:"identity"`
+
+	// Servers that it was admitted to.
+	// +required
+	Servers int32 `json:"servers"`
+
+	// Chunks that it may use.
+	// +required
+	Chunks int64 `json:"chunks"`
+
+	// ChunksUsed of these.
+	// +optional
+	ChunksUsed int64 `json:"chunksUsed,omitempty"`
+
+	// Locks that it has.
+	// +optional
+	Locks int64 `json:"locks,omitempty"`
+
+	// OnChipLocks of these lie in memory of NICs, the others in memory of the hosts.
+	// +optional
+	OnChipLocks int64 `json:"onChipLocks,omitempty"`
+}
+
+// MaxShownGrants is how many grants the status shows.
+const MaxShownGrants = 64
 
 // DMMemoryPoolStatus is what was last seen of a memory pool. Nothing is decided by it.
 type DMMemoryPoolStatus struct {
@@ -130,6 +191,28 @@ type DMMemoryPoolStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	Granted string `json:"granted,omitempty"`
 
+	// Used is how much of it indexes do use.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Used string `json:"used,omitempty"`
+
+	// Free is how much of the capacity nobody was granted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Free string `json:"free,omitempty"`
+
+	// OnChip is how much memory of NICs indexes were granted for their locks, of how much: "64Ki/256Ki". Empty: there is none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	OnChip string `json:"onChip,omitempty"`
+
+	// Grants to indexes, by identity.
+	// +optional
+	// +listType=map
+	// +listMapKey=identity
+	// +kubebuilder:validation:MaxItems=64
+	Grants []MemoryGrant `json:"grants,omitempty"`
+
 	// Image that the servers run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
@@ -146,6 +229,8 @@ type DMMemoryPoolStatus struct {
 // +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.status.capacity`
 // +kubebuilder:printcolumn:name="Granted",type=string,JSONPath=`.status.granted`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="PoolReady")].status`
+// +kubebuilder:printcolumn:name="Used",type=string,priority=1,JSONPath=`.status.used`
+// +kubebuilder:printcolumn:name="On-Chip",type=string,priority=1,JSONPath=`.status.onChip`
 // +kubebuilder:printcolumn:name="Transport",type=string,priority=1,JSONPath=`.spec.transport`
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.status.image`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

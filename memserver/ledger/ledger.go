@@ -126,6 +126,14 @@ func (l *Ledger) Shape() Shape { return l.shape }
 // Errors: ErrInvalid, ErrExhausted, ErrInUse (the quota is below what the index owns; other locks), ErrDraining (a new index,
 // or more quota), ErrCleaning.
 func (l *Ledger) Admit(identity string, quota, locks uint64) (existed bool, err error) {
+	return l.AdmitIn(identity, quota, locks, Part{0, l.shape.Locks})
+}
+
+// Part of the lock table: locks First to End - 1.
+type Part struct{ First, End uint64 }
+
+// AdmitIn is Admit with the slice of a new index within one of these parts of the lock table: the first that has room.
+func (l *Ledger) AdmitIn(identity string, quota, locks uint64, parts ...Part) (existed bool, err error) {
 	if identity == "" || len(identity) > MaxIdentity {
 		return false, fmt.Errorf("%w: identity of %d bytes; 1 to %d are possible", ErrInvalid, len(identity), MaxIdentity)
 	}
@@ -158,7 +166,7 @@ func (l *Ledger) Admit(identity string, quota, locks uint64) (existed bool, err 
 	if err != nil {
 		return false, err
 	}
-	first, locks, err := l.freeLocks(locks)
+	first, locks, err := l.freeLocks(locks, parts)
 	if err != nil {
 		return false, err
 	}
@@ -183,40 +191,51 @@ func (l *Ledger) freeSlot() (int, error) {
 	return 0, fmt.Errorf("%w: all %d superblock slots are taken; an index must be evicted or go to another server", ErrExhausted, len(l.places))
 }
 
-// freeLocks finds room for a slice of the lock table: the first that fits; for 0, the default. Lock tables are small and slots
-// few, so nothing is kept in order between calls.
-func (l *Ledger) freeLocks(locks uint64) (first, n uint64, err error) {
-	type extent struct{ first, end uint64 }
-	var taken []extent
-	dirty := false
+// freeLocks finds room for a slice of the lock table in the first of parts that has it: the first that fits; for 0, the default. Lock
+// tables are small and slots few, so nothing is kept in order between calls.
+func (l *Ledger) freeLocks(locks uint64, parts []Part) (first, n uint64, err error) {
+	most := uint64(0)
+	for _, part := range parts {
+		at, largest, dirty := l.freeIn(part, locks)
+		switch {
+		case locks == 0 && largest >= LockAlign:
+			return at, max(LockAlign, largest/8&^(LockAlign-1)), nil
+		case locks != 0 && largest >= locks:
+			return at, locks, nil
+		case dirty:
+			return 0, 0, fmt.Errorf("%w: slices of the lock table", ErrCleaning)
+		}
+		most = max(most, largest)
+	}
+	return 0, 0, fmt.Errorf("%w: %d locks asked, the largest free slice of the lock table has %d of %d; ask for fewer or use another server",
+		ErrExhausted, max(locks, LockAlign), most, l.shape.Locks)
+}
+
+// freeIn finds the first free extent of a part that has so many locks; if there is none, or for 0, the largest. dirty: some of the part
+// waits for zeroing.
+func (l *Ledger) freeIn(part Part, locks uint64) (at, largest uint64, dirty bool) {
+	var taken []Part
 	for i := range l.places {
-		if p := &l.places[i]; p.state != placeFree {
-			taken = append(taken, extent{p.firstLock, p.firstLock + p.locks})
+		p := &l.places[i]
+		t := Part{max(p.firstLock, part.First), min(p.firstLock+p.locks, part.End)}
+		if p.state != placeFree && t.First < t.End {
+			taken = append(taken, t)
 			dirty = dirty || p.state == placeDirty
 		}
 	}
-	slices.SortFunc(taken, func(a, b extent) int { return int(int64(a.first) - int64(b.first)) })
-	taken = append(taken, extent{l.shape.Locks, l.shape.Locks})
-	var largest extent
-	var at uint64
-	for _, e := range taken {
-		if e.first-at > largest.end-largest.first {
-			largest = extent{at, e.first}
+	slices.SortFunc(taken, func(a, b Part) int { return int(int64(a.First) - int64(b.First)) })
+	taken = append(taken, Part{part.End, part.End})
+	next := part.First
+	for _, t := range taken {
+		if free := t.First - min(t.First, next); free > largest {
+			at, largest = next, free
+			if locks != 0 && free >= locks {
+				break
+			}
 		}
-		if locks != 0 && e.first-at >= locks {
-			return at, locks, nil
-		}
-		at = e.end
+		next = max(next, t.End)
 	}
-	free := largest.end - largest.first
-	if locks == 0 && free > 0 {
-		return largest.first, max(LockAlign, free/8&^(LockAlign-1)), nil
-	}
-	if dirty {
-		return 0, 0, fmt.Errorf("%w: slices of the lock table", ErrCleaning)
-	}
-	return 0, 0, fmt.Errorf("%w: %d locks asked, the largest free slice of the lock table has %d of %d; ask for fewer or use another server",
-		ErrExhausted, max(locks, LockAlign), free, l.shape.Locks)
+	return at, largest, dirty
 }
 
 // Evict takes everything from an index and says how many chunks that were. All of it is dirty then. An index that is not

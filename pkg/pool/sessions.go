@@ -43,8 +43,10 @@ func (r *sessions) counters() verbs.Counters {
 	defer r.mu.Unlock()
 	sum := r.ended
 	for _, s := range r.open {
-		c := s.Published()
-		sum.Sum(&c)
+		for _, qp := range s.qps {
+			c := qp.Tally().Published()
+			sum.Sum(&c)
+		}
 	}
 	return sum
 }

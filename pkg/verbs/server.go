@@ -31,9 +31,6 @@ type ServerOptions struct {
 	Incarnation uint64    // of the content; clients that expect another are refused with ErrLostMemory
 	Admission   Admission // required
 
-	Executor    Executor // of calls; nil = connections have none
-	CallThreads int      // how many calls are executed at once; who comes when there are as many is told that all are busy. 0 = DefaultCallThreads
-
 	HandshakeLimit time.Duration // for a client to present its token; 0 = DefaultHandshakeLimit
 	MaxConns       int           // connections at once, those still unadmitted included; 0 = DefaultMaxConns
 }
@@ -42,7 +39,6 @@ type ServerOptions struct {
 const (
 	DefaultHandshakeLimit = 5 * time.Second
 	DefaultMaxConns       = 1024
-	DefaultCallThreads    = 4
 )
 
 // WithDefaults is o with its zero limits filled in.
@@ -52,9 +48,6 @@ func (o ServerOptions) WithDefaults() ServerOptions {
 	}
 	if o.MaxConns == 0 {
 		o.MaxConns = DefaultMaxConns
-	}
-	if o.CallThreads == 0 {
-		o.CallThreads = DefaultCallThreads
 	}
 	return o
 }
@@ -96,4 +89,10 @@ type LocalAtomics interface {
 type LocalReads interface {
 	// ReadLocal is the verb READ on the server's own memory, of whole words.
 	ReadLocal(region RegionID, remote uint64, dst []uint64) error
+}
+
+// OnChip is a Server that can put the lock region into the NIC's own memory.
+type OnChip interface {
+	// OnChip is how many bytes of RegionLocks lie there, from offset 0 on.
+	OnChip() int
 }

@@ -257,6 +257,7 @@ type Transport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"` // "tcp", "shm"
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`   // as the server listens; a client replaces an unspecified host by the one it knows
+	Device        string                 `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`     // of "ibv": the name of the RDMA device
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +306,13 @@ func (x *Transport) GetAddress() string {
 	return ""
 }
 
+func (x *Transport) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
 type IndexUse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
@@ -313,6 +321,7 @@ type IndexUse struct {
 	Locks         uint64                 `protobuf:"varint,4,opt,name=locks,proto3" json:"locks,omitempty"`
 	Clients       uint32                 `protobuf:"varint,5,opt,name=clients,proto3" json:"clients,omitempty"` // connections at this moment
 	MapGeneration uint64                 `protobuf:"varint,6,opt,name=map_generation,json=mapGeneration,proto3" json:"map_generation,omitempty"`
+	OnChipLocks   uint64                 `protobuf:"varint,7,opt,name=on_chip_locks,json=onChipLocks,proto3" json:"on_chip_locks,omitempty"` // of its locks that lie in the NIC's memory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,11 +398,19 @@ func (x *IndexUse) GetMapGeneration() uint64 {
 	return 0
 }
 
+func (x *IndexUse) GetOnChipLocks() uint64 {
+	if x != nil {
+		return x.OnChipLocks
+	}
+	return 0
+}
+
 type AdmitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	QuotaChunks   uint64                 `protobuf:"varint,2,opt,name=quota_chunks,json=quotaChunks,proto3" json:"quota_chunks,omitempty"`
-	Locks         uint64                 `protobuf:"varint,3,opt,name=locks,proto3" json:"locks,omitempty"` // 16-bit locks, a multiple of 4; 0 = the server's default
+	Locks         uint64                 `protobuf:"varint,3,opt,name=locks,proto3" json:"locks,omitempty"`                          // 16-bit locks, a multiple of 4; 0 = the server's default
+	HostLocks     bool                   `protobuf:"varint,4,opt,name=host_locks,json=hostLocks,proto3" json:"host_locks,omitempty"` // they lie in host memory, though there may be room in the NIC's; else in the NIC's if a slice fits there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,10 +466,19 @@ func (x *AdmitRequest) GetLocks() uint64 {
 	return 0
 }
 
+func (x *AdmitRequest) GetHostLocks() bool {
+	if x != nil {
+		return x.HostLocks
+	}
+	return false
+}
+
 type AdmitReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation   uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Existed       bool                   `protobuf:"varint,2,opt,name=existed,proto3" json:"existed,omitempty"` // the index was admitted before
+	Existed       bool                   `protobuf:"varint,2,opt,name=existed,proto3" json:"existed,omitempty"`                              // the index was admitted before
+	Locks         uint64                 `protobuf:"varint,3,opt,name=locks,proto3" json:"locks,omitempty"`                                  // 16-bit locks that it has
+	OnChipLocks   uint64                 `protobuf:"varint,4,opt,name=on_chip_locks,json=onChipLocks,proto3" json:"on_chip_locks,omitempty"` // of these lie in the NIC's memory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -499,6 +525,20 @@ func (x *AdmitReply) GetExisted() bool {
 		return x.Existed
 	}
 	return false
+}
+
+func (x *AdmitReply) GetLocks() uint64 {
+	if x != nil {
+		return x.Locks
+	}
+	return 0
+}
+
+func (x *AdmitReply) GetOnChipLocks() uint64 {
+	if x != nil {
+		return x.OnChipLocks
+	}
+	return 0
 }
 
 type EvictRequest struct {
@@ -2434,10 +2474,11 @@ const file_memory_proto_rawDesc = "" +
 	"\n" +
 	"transports\x18\f \x03(\v2\x19.dmindex.rpc.v1.TransportR\n" +
 	"transports\x122\n" +
-	"\aindexes\x18\r \x03(\v2\x18.dmindex.rpc.v1.IndexUseR\aindexes\"A\n" +
+	"\aindexes\x18\r \x03(\v2\x18.dmindex.rpc.v1.IndexUseR\aindexes\"Y\n" +
 	"\tTransport\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xbb\x01\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06device\x18\x03 \x01(\tR\x06device\"\xdf\x01\n" +
 	"\bIndexUse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12!\n" +
 	"\fquota_chunks\x18\x02 \x01(\x04R\vquotaChunks\x12\x1f\n" +
@@ -2445,15 +2486,20 @@ const file_memory_proto_rawDesc = "" +
 	"usedChunks\x12\x14\n" +
 	"\x05locks\x18\x04 \x01(\x04R\x05locks\x12\x18\n" +
 	"\aclients\x18\x05 \x01(\rR\aclients\x12%\n" +
-	"\x0emap_generation\x18\x06 \x01(\x04R\rmapGeneration\"]\n" +
+	"\x0emap_generation\x18\x06 \x01(\x04R\rmapGeneration\x12\"\n" +
+	"\ron_chip_locks\x18\a \x01(\x04R\vonChipLocks\"|\n" +
 	"\fAdmitRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12!\n" +
 	"\fquota_chunks\x18\x02 \x01(\x04R\vquotaChunks\x12\x14\n" +
-	"\x05locks\x18\x03 \x01(\x04R\x05locks\"H\n" +
+	"\x05locks\x18\x03 \x01(\x04R\x05locks\x12\x1d\n" +
+	"\n" +
+	"host_locks\x18\x04 \x01(\bR\thostLocks\"\x82\x01\n" +
 	"\n" +
 	"AdmitReply\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
-	"\aexisted\x18\x02 \x01(\bR\aexisted\"$\n" +
+	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
+	"\x05locks\x18\x03 \x01(\x04R\x05locks\x12\"\n" +
+	"\ron_chip_locks\x18\x04 \x01(\x04R\vonChipLocks\"$\n" +
 	"\fEvictRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\"/\n" +
 	"\n" +

@@ -119,9 +119,9 @@ func (m *memory) Describe(ctx context.Context) (*rpcv1.DescribeMemoryReply, erro
 	return call(ctx, callLimit, m.pod, "describe memory server", m.client.Describe, &rpcv1.DescribeMemoryRequest{}, nil)
 }
 
-func (m *memory) Admit(ctx context.Context, index string, chunks uint64) error {
+func (m *memory) Admit(ctx context.Context, index string, chunks, locks uint64, hostLocks bool) error {
 	_, err := call(ctx, callLimit, m.pod, "admit the index to memory server", m.client.Admit,
-		&rpcv1.AdmitRequest{Index: index, QuotaChunks: chunks},
+		&rpcv1.AdmitRequest{Index: index, QuotaChunks: chunks, Locks: locks, HostLocks: hostLocks},
 		map[codes.Code]error{codes.ResourceExhausted: ErrNoRoom, codes.FailedPrecondition: ErrInUse})
 	return err
 }

@@ -72,11 +72,11 @@ func TestMemoryServer(t *testing.T) {
 		t.Fatalf("describe: %v, %v", described, err)
 	}
 	const uid = "6f1c7a52-0000-4000-8000-000000000001"
-	if err := m.Admit(ctx, uid, described.ChunksTotal+1); !errors.Is(err, ErrNoRoom) {
+	if err := m.Admit(ctx, uid, described.ChunksTotal+1, 0, false); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("too large a quota: %v", err)
 	}
 	for range 2 { // it can be repeated
-		if err := m.Admit(ctx, uid+"/1", described.ChunksTotal); err != nil {
+		if err := m.Admit(ctx, uid+"/1", described.ChunksTotal, 0, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,8 @@ type Target struct {
 // Memory is a memory server.
 type Memory interface {
 	Describe(context.Context) (*rpcv1.DescribeMemoryReply, error)
-	Admit(ctx context.Context, index string, chunks uint64) error
+	// Admit gives an index a quota of chunks and, if it is new, locks (0 = the server's default), in host memory if so said.
+	Admit(ctx context.Context, index string, chunks, locks uint64, hostLocks bool) error
 	Evict(ctx context.Context, index string) error
 	GetMap(ctx context.Context, index string) (*rpcv1.MapReply, error)
 	SwapMap(ctx context.Context, index string, expected, generation uint64, encoded []byte) error

@@ -27,13 +27,16 @@ type Fleet struct {
 	// Chunks is how many chunks each memory server has.
 	Chunks uint64
 
+	// Locks is how many locks each memory server has; OnChip of them lie in its NIC's memory.
+	Locks, OnChip uint64
+
 	// Calls that change something, in order: "swap 2", "drain demo-compute-1", ...
 	Calls []string
 }
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, Chunks: 64}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -45,6 +48,9 @@ type memory struct {
 
 type admitted struct {
 	quota      uint64
+	used       uint64
+	locks      uint64
+	onChip     uint64 // of these
 	generation uint64
 	encoded    []byte
 	clients    []*rpcv1.ClientUse // of the home: all; elsewhere those that were fenced
@@ -98,6 +104,13 @@ func (f *Fleet) Admitted(uid string) map[string]uint64 {
 		}
 	}
 	return quotas
+}
+
+// Use makes an index use so many chunks of the memory server of a pod.
+func (f *Fleet) Use(uid, index string, chunks uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.memory[uid].indexes[index].used = chunks
 }
 
 // Register makes a client of an index known to its home, the memory server of a pod, and returns its number.
@@ -182,32 +195,48 @@ func (c *memoryClient) with(do func(*memory) error) error {
 func (c *memoryClient) Describe(context.Context) (reply *rpcv1.DescribeMemoryReply, err error) {
 	err = c.with(func(m *memory) error {
 		c.f.looks++
-		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks}
+		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks, LocksTotal: c.f.Locks, OnChipBytes: 2 * c.f.OnChip}
 		for _, index := range slices.Sorted(maps.Keys(m.indexes)) {
 			a := m.indexes[index]
 			reply.ChunksGranted += a.quota
-			reply.Indexes = append(reply.Indexes, &rpcv1.IndexUse{Index: index, QuotaChunks: a.quota, MapGeneration: a.generation})
+			reply.ChunksUsed += a.used
+			reply.LocksGranted += a.locks
+			reply.Indexes = append(reply.Indexes, &rpcv1.IndexUse{
+				Index: index, QuotaChunks: a.quota, UsedChunks: a.used, Locks: a.locks, OnChipLocks: a.onChip, MapGeneration: a.generation,
+			})
 		}
 		return nil
 	})
 	return reply, err
 }
 
-func (c *memoryClient) Admit(_ context.Context, index string, chunks uint64) error {
+func (c *memoryClient) Admit(_ context.Context, index string, chunks, locks uint64, hostLocks bool) error {
 	return c.with(func(m *memory) error {
-		granted := uint64(0)
+		granted, host, chip := uint64(0), c.f.Locks-c.f.OnChip, c.f.OnChip
 		for other, a := range m.indexes {
 			if other != index {
 				granted += a.quota
+				host, chip = host-(a.locks-a.onChip), chip-a.onChip
 			}
 		}
 		if granted+chunks > c.f.Chunks {
 			return servers.ErrNoRoom
 		}
-		if m.indexes[index] == nil {
-			m.indexes[index] = &admitted{}
+		a := m.indexes[index]
+		if a == nil {
+			a = &admitted{locks: max(locks, 4)}
+			switch {
+			case !hostLocks && chip >= a.locks:
+				a.onChip = a.locks
+			case host < a.locks:
+				return servers.ErrNoRoom
+			}
+			m.indexes[index] = a
 		}
-		m.indexes[index].quota = chunks
+		if chunks < a.used {
+			return servers.ErrInUse
+		}
+		a.quota = chunks
 		c.f.Calls = append(c.f.Calls, fmt.Sprintf("admit %s", c.t.Pod))
 		return nil
 	})

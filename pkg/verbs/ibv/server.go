@@ -156,6 +156,14 @@ func (s *server) ReadLocal(region verbs.RegionID, remote uint64, dst []uint64) e
 	return s.loop.read(region, remote, dst)
 }
 
+// OnChip implements verbs.OnChip.
+func (s *server) OnChip() int {
+	if s.dm == nil {
+		return 0
+	}
+	return int(s.regions[verbs.RegionLocks].size)
+}
+
 // Close implements verbs.Server.
 func (s *server) Close() error {
 	s.closing.Do(func() { s.closeErr = errors.Join(s.Server.Close(), s.release()) })

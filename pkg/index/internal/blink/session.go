@@ -30,7 +30,8 @@ type session struct {
 	sep     []byte  // a separator on its way up
 	heap    heapMap // what is in use of node
 	pairs   pairs
-	perLeaf int // how many pairs scans found in a leaf
+	perLeaf int    // how many pairs scans found in a leaf
+	bound   []byte // where the scan under way ends; nil = nowhere
 
 	long    []byte  // values of blocks that are read, or the image of one
 	mark    []byte  // of a dead block

@@ -71,13 +71,12 @@ const (
 	bitOrderedReads
 	bitReleaseByWrite
 	bitMaskedAtomics
-	bitCalls
 )
 
 func capabilityBits(c *verbs.Capabilities) (bits uint32) {
 	for bit, on := range map[uint32]bool{
 		bitCacheLineAtomic: c.CacheLineAtomic, bitOrderedWrite: c.OrderedWrite, bitOrderedReads: c.OrderedReads,
-		bitReleaseByWrite: c.ReleaseByWrite, bitMaskedAtomics: c.MaskedAtomics, bitCalls: c.Calls,
+		bitReleaseByWrite: c.ReleaseByWrite, bitMaskedAtomics: c.MaskedAtomics,
 	} {
 		if on {
 			bits |= bit
@@ -129,7 +128,6 @@ func ReadAnswer(r io.Reader) (*Answer, error) {
 			OrderedReads:    bits&bitOrderedReads != 0,
 			ReleaseByWrite:  bits&bitReleaseByWrite != 0,
 			MaskedAtomics:   bits&bitMaskedAtomics != 0,
-			Calls:           bits&bitCalls != 0,
 			DeviceMemory:    int(binary.LittleEndian.Uint64(b[30:])),
 			WholeWrite:      int(binary.LittleEndian.Uint64(b[38:])),
 		},

@@ -1,0 +1,167 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/pkg/grant"
+)
+
+// grantServer is a memory server that is decided upon.
+type grantServer struct {
+	pool      *memoryPoolOfIndex
+	pod       *corev1.Pod
+	described *rpcv1.DescribeMemoryReply
+}
+
+// decideGrants says what becomes of the index's claim, beside those of all others that were made on servers of its pools. An index joins the queue when
+// its memory servers are chosen.
+func (r *indexes) decideGrants(ctx context.Context, s *indexScope) (grant.Verdict, map[string]*grantServer, error) {
+	list := &dmv1.DMIndexList{}
+	if err := r.List(ctx, list, client.InNamespace(s.index.Namespace)); err != nil {
+		return grant.Verdict{}, nil, err
+	}
+	pools := map[string]*memoryPoolOfIndex{}
+	for i := range s.memoryPools {
+		if p := &s.memoryPools[i]; p.pool != nil {
+			pools[p.pool.Name] = p
+		}
+	}
+	v, pods := decideAmong(s.index, list.Items, pools)
+	kept := false
+	for _, m := range v.Missing {
+		kept = kept || m.Kept > 0
+	}
+	if !kept {
+		return v, pods, nil
+	}
+	// Somebody older goes first. Perhaps it cannot have what it asks for elsewhere.
+	for i := range list.Items {
+		if other := &list.Items[i]; other.UID != s.index.UID && sharesPool(other, pools) {
+			if err := r.gatherPools(ctx, other, pools); err != nil {
+				return grant.Verdict{}, nil, err
+			}
+		}
+	}
+	v, pods = decideAmong(s.index, list.Items, pools)
+	return v, pods, nil
+}
+
+// gatherPools looks at those memory pools of an index that nobody looked at yet.
+func (r *indexes) gatherPools(ctx context.Context, index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) error {
+	for _, spec := range index.Spec.MemoryPools {
+		name := build.MemoryPoolOf(index, spec)
+		if pools[name] != nil {
+			continue
+		}
+		p := &memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{}}
+		err := r.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: name}, p.pool)
+		if err == nil {
+			if p.authority, err = r.readAuthority(ctx, p.pool); err != nil {
+				return err
+			}
+			if p.pods, err = listPods(ctx, r, p.pool, dmv1.ComponentMemory); err != nil {
+				return err
+			}
+			p.described = r.describeMemory(ctx, p.pods, p.authority)
+		} else if !apierrors.IsNotFound(err) {
+			return err
+		}
+		pools[name] = p
+	}
+	return nil
+}
+
+func sharesPool(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) bool {
+	for name := range pools {
+		if usesMemoryPool(index, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// decideAmong is what package grant says of index, where pools are what was looked at.
+func decideAmong(index *dmv1.DMIndex, others []dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) (grant.Verdict, map[string]*grantServer) {
+	pods := map[string]*grantServer{}
+	var all []grant.Server
+	for _, p := range pools {
+		for _, pod := range p.pods {
+			d := p.described[podID(pod)]
+			if d == nil || going(pod) {
+				continue
+			}
+			pods[pod.Name] = &grantServer{p, pod, d}
+			all = append(all, serverOf(pod.Name, d))
+		}
+	}
+	claims := []grant.Claim{claimOf(index, pools, pods)}
+	for i := range others {
+		if o := &others[i]; o.UID != index.UID {
+			claims = append(claims, claimOf(o, pools, pods))
+		}
+	}
+	for _, v := range grant.Decide(all, claims) {
+		if v.Object == string(index.UID) {
+			return v, pods
+		}
+	}
+	return grant.Verdict{}, pods
+}
+
+// serverOf is a memory server as its answer says.
+func serverOf(name string, d *rpcv1.DescribeMemoryReply) grant.Server {
+	s := grant.Server{Name: name, Chunks: d.ChunksTotal, Locks: d.LocksTotal, OnChip: d.OnChipBytes / 2, Draining: d.Draining}
+	for _, use := range d.Indexes {
+		s.Held = append(s.Held, grant.Held{Identity: use.Index, Chunks: use.QuotaChunks, Used: use.UsedChunks, Locks: use.Locks, OnChip: use.OnChipLocks})
+	}
+	return s
+}
+
+// claimOf is what an index asks of the servers of pools that were looked at. Before its servers are chosen it asks for nothing.
+func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[string]*grantServer) grant.Claim {
+	c := grant.Claim{
+		Object: string(index.UID), Identity: identityOf(index), Name: index.Name, Since: index.CreationTimestamp.Unix(),
+		Served: index.Annotations[dmv1.AnnotationCreated] != "", Leaving: !index.DeletionTimestamp.IsZero(), Idle: index.Spec.Paused,
+	}
+	recorded, err := recordedMemory(index)
+	c.Idle = c.Idle || err != nil || recorded == nil
+	for id := range recorded {
+		ordinal, n := build.MemoryServerPod(id)
+		if ordinal >= len(index.Spec.MemoryPools) {
+			continue
+		}
+		spec := index.Spec.MemoryPools[ordinal]
+		pool := build.MemoryPoolOf(index, spec)
+		if pools[pool] == nil {
+			continue
+		}
+		w := grant.Want{Server: build.PodName(pool, n)}
+		if spec.Locks != nil {
+			w.Locks = uint64(*spec.Locks)
+		}
+		if at := pods[w.Server]; at != nil {
+			w.Chunks = quota(spec, at.described)
+		}
+		c.Wants = append(c.Wants, w)
+	}
+	slices.SortFunc(c.Wants, func(a, b grant.Want) int { return strings.Compare(a.Server, b.Server) })
+	return c
+}
+
+// quota is how many chunks of a server an index may use.
+func quota(spec dmv1.IndexMemoryPool, d *rpcv1.DescribeMemoryReply) uint64 {
+	if spec.Quota == nil {
+		return d.ChunksTotal
+	}
+	return uint64(spec.Quota.Value()) / max(1, d.ChunkBytes)
+}
