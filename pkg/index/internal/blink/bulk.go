@@ -41,6 +41,7 @@ type loader struct {
 	filled load
 
 	levels []*rising
+	home   pool.Addr   // on the server where nodes of the subtree lie that is being filled; Nil = on the next one
 	made   []pool.Addr // every node that was allocated
 	blocks []madeBlocks
 }
@@ -166,11 +167,11 @@ func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 // closeLeaf ends the leaf that is being filled at a fence, and begins the next one.
 func (ld *loader) closeLeaf(high []byte) (err error) {
 	if ld.leaf == pool.Nil {
-		if ld.leaf, err = ld.allocate(); err != nil {
+		if ld.leaf, err = ld.allocate(0, nil); err != nil {
 			return err
 		}
 	}
-	next, err := ld.allocate()
+	next, err := ld.allocate(0, nil)
 	if err != nil {
 		return err
 	}
@@ -192,10 +193,14 @@ func (ld *loader) beginLeaf() error {
 	return nil
 }
 
-func (ld *loader) allocate() (pool.Addr, error) {
-	a, err := ld.t.pool.Allocate(ld.t.lay.nodeBytes, pool.Nil)
+// allocate takes a node for a level; children are those that it has, if they are known.
+func (ld *loader) allocate(level int, children []pool.Addr) (pool.Addr, error) {
+	a, err := ld.t.pool.Allocate(ld.t.lay.nodeBytes, ld.place(level, children))
 	if err != nil {
 		return pool.Nil, failure(err, false)
+	}
+	if ld.home == pool.Nil && level < SubtreeLevels {
+		ld.home = a
 	}
 	ld.made = append(ld.made, a)
 	return a, nil
@@ -216,7 +221,8 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 		}
 		size := roundUp(headerFixed+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
 		if len(r.children) > 1 && size > lay.nodeBytes*fill/100 {
-			next, err := ld.allocate()
+			ld.leaveHome(level)
+			next, err := ld.allocate(level, nil)
 			if err != nil {
 				return err
 			}
@@ -244,7 +250,7 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 // themselves it may be too large for one node: then it becomes several.
 func (ld *loader) closeInner(r *rising) (err error) {
 	if r.addr == pool.Nil {
-		if r.addr, err = ld.allocate(); err != nil {
+		if r.addr, err = ld.allocate(int(r.level), r.children); err != nil {
 			return err
 		}
 	}
@@ -257,7 +263,7 @@ func (ld *loader) closeInner(r *rising) (err error) {
 			}
 		}
 		left, right, _ := r.parts(at)
-		next, err := ld.allocate()
+		next, err := ld.allocate(int(r.level), right.children)
 		if err != nil {
 			return err
 		}

@@ -205,7 +205,7 @@ func (s *session) Divide(key []byte) error {
 		left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
 		done := left.used() <= s.lay.room(l.low, key) && right.used() <= s.lay.room(key, l.high)
 		if done {
-			err = s.divide(&l, p, at, key)
+			err = s.divide(&l, p, at, key, s.beside(&l, false))
 		} else { // the fence itself takes too much room
 			err = s.splitLeaf(&l, p, false)
 		}

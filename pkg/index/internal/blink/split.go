@@ -23,15 +23,15 @@ import (
 // pointer; so a failure to put it there is no failure of the operation.
 func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 	at := splitAt(&l.header, p, newLast)
-	return s.divide(l, p, at, s.lay.separator(p.key(at-1), p.key(at)))
+	return s.divide(l, p, at, s.lay.separator(p.key(at-1), p.key(at)), s.beside(l, newLast))
 }
 
-// divide is splitLeaf with the entries from at on to the right of the separator.
-func (s *session) divide(l *leaf, p *pairs, at int, separator []byte) error {
+// divide is splitLeaf with the entries from at on to the right of the separator, in a leaf on the server of near if that is not Nil.
+func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.Addr) error {
 	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
 		return failure(err, false)
 	}
-	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	to, err := s.t.pool.Allocate(s.lay.nodeBytes, near)
 	if err != nil {
 		return failure(err, false)
 	}
@@ -192,12 +192,12 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	d := n.draft()
 	d.insert(i, sep, child)
 	if d.bytes(s.lay) > s.lay.nodeBytes {
-		to, err = s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+		var right *draft
+		right, up = d.split(s.lay, i == len(n.children)-1)
+		to, err = s.t.pool.Allocate(s.lay.nodeBytes, s.t.among(right.level, right.children))
 		if err != nil {
 			return false, nil, 0, s.unlock(failure(err, false))
 		}
-		var right *draft
-		right, up = d.split(s.lay, i == len(n.children)-1)
 		d.sibling = to
 		size := right.build(s.rest, s.lay, to, newVersion(s.t.env))
 		s.ps.Write(to, s.rest[:size])

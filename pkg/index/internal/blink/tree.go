@@ -39,6 +39,7 @@ type tree struct {
 	closed   bool
 	sessions int // ever made
 	merger   *merger
+	ascents  atomic.Uint64 // leaves that were added at the right end, in a design with subtrees
 	merges   atomic.Uint64 // nodes that were merged into their left siblings
 }
 

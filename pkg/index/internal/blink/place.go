@@ -1,0 +1,86 @@
+package blink
+
+import (
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Where nodes lie. Nodes of Sherman's tree are dealt out to the memory servers in turns. In a design with a [Keeper] the nodes of a subtree, one of level 2
+// with its children and their leaves, lie on one memory server, so that it can look for a key among them by itself (DEX, section 3, with M = 3 levels);
+// and subtrees are dealt out in turns.
+//
+//   - A leaf that comes from a split lies with the one that was split. So the leaves that one leaf becomes lie together, and next to each other.
+//   - While the tree has fewer than three levels there is nothing to look for, and leaves are dealt out. They are what later becomes subtrees on all servers.
+//   - Leaves at the right end, which a load in ascending order makes, change the server each time some four subtrees are full.
+//   - An inner node of level 1 or 2 lies where most of its children lie.
+//   - A bulk load changes the server with each node of level 2.
+//
+// It is a matter of speed alone: any node may lie anywhere, as it does where a server is full, and who looks for a key on one server says how far it came.
+
+// SubtreeLevels is how many levels a subtree has.
+const SubtreeLevels = 3
+
+// beside says where the leaf shall lie that the leaf l is split for; Nil = anywhere. newLast: it will hold the largest key of all.
+func (s *session) beside(l *leaf, newLast bool) pool.Addr {
+	t := s.t
+	if t.keep == nil || t.root.Load().level < SubtreeLevels-1 || newLast && l.rightmost && t.ascents.Add(1)%(4*t.lay.leavesOfSubtree()) == 0 {
+		return pool.Nil
+	}
+	return l.addr
+}
+
+// leavesOfSubtree is about how many there are.
+func (l *layout) leavesOfSubtree() uint64 {
+	separator := 8
+	if !l.uint64Keys {
+		separator = min(l.maxKey, 16) + 2
+	}
+	children := uint64(max(2, l.nodeBytes*fill/100/(childBytes+separator)))
+	return children * children
+}
+
+// among says where an inner node of a level with these children shall lie; Nil = anywhere.
+func (t *tree) among(level uint8, children []pool.Addr) pool.Addr {
+	if t.keep == nil || level >= SubtreeLevels {
+		return pool.Nil
+	}
+	most, best := 0, pool.Nil
+	for _, c := range children { // there are few servers: the first child is with the most nearly always
+		n := 0
+		for _, o := range children {
+			if o.Server() == c.Server() {
+				n++
+			}
+		}
+		if n > most {
+			most, best = n, c
+		}
+		if most > len(children)/2 {
+			break
+		}
+	}
+	return best
+}
+
+// place is where the next node that is made on a level shall lie, or one with these children.
+func (ld *loader) place(level int, children []pool.Addr) pool.Addr {
+	if len(children) > 0 {
+		return ld.t.among(uint8(level), children)
+	}
+	if ld.t.keep == nil || level >= SubtreeLevels {
+		return pool.Nil
+	}
+	return ld.home
+}
+
+// leaveHome is called when a node of level 1 ends: if the one of level 2 will be full with it, what comes next lies on another server.
+func (ld *loader) leaveHome(level int) {
+	if level != SubtreeLevels-2 || len(ld.levels) <= level {
+		return
+	}
+	r := ld.levels[level]
+	n, limit := len(r.children), ld.t.lay.nodeBytes*fill/100
+	size := roundUp(headerFixed+2*len(r.low)) + r.bytes
+	if n > 0 && size <= limit && size+r.bytes/n > limit {
+		ld.home = pool.Nil
+	}
+}
