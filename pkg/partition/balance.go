@@ -1,10 +1,8 @@
 package partition
 
 import (
-	"bytes"
 	"math/bits"
 	"slices"
-	"sort"
 )
 
 // A piece is a range on its way through a plan.
@@ -13,18 +11,22 @@ type piece struct {
 	owner      uint32
 	epoch      uint64
 	weight     uint64
+	member     int // position of the owner in the plan; free = it looks for one
 }
 
-// plan is a map that is being rebalanced: pieces that stay, and pieces that look for an owner.
-type plan struct {
-	current *Map
-	members []Server
-	measure measure
-	total   uint64
+const free = -1
 
-	kept []([]piece) // by member, in key order
-	load []uint64    // by member: the weight of what it keeps
-	free []piece     // without an owner
+// plan is a map that is being rebalanced: its pieces, in the order of keys.
+type plan struct {
+	current   *Map
+	members   []Server
+	measure   measure
+	tolerance int // percent of a share
+	total     uint64
+	fine      uint64 // what is too little to be moved
+
+	pieces []piece
+	load   []uint64 // by member: the weight of what it has
 }
 
 // quota is the weight of the first i of n fair shares of total.
@@ -39,92 +41,206 @@ func (p *plan) share(i int) uint64 {
 	return quota(p.total, len(p.members), i+1) - quota(p.total, len(p.members), i)
 }
 
-func newPlan(current *Map, members []Server, measure measure) *plan {
-	p := &plan{
-		current: current, members: members, measure: measure, total: measure.weight(nil, nil),
-		kept: make([][]piece, len(members)), load: make([]uint64, len(members)),
+// over is what the member at position i has above its share; nothing if it is within the tolerance.
+func (p *plan) over(i int) uint64 {
+	share := p.share(i)
+	if p.load[i] <= share || p.load[i]-share <= max(p.fine, share/100*uint64(p.tolerance)) {
+		return 0
+	}
+	return p.load[i] - share
+}
+
+// room is what the member at position i has below its share.
+func (p *plan) room(i int) uint64 {
+	if share := p.share(i); share > p.load[i] && share-p.load[i] > p.fine {
+		return share - p.load[i]
+	}
+	return 0
+}
+
+func newPlan(current *Map, members []Server, o Options) *plan {
+	p := &plan{current: current, members: members, measure: o.measure(len(members)), tolerance: o.Tolerance, load: make([]uint64, len(members))}
+	p.total = p.measure.weight(nil, nil)
+	if _, ok := p.measure.(loaded); ok {
+		p.fine = fineWeight
 	}
 	for i := range current.Ranges {
 		s := current.Span(i)
-		c := piece{s.Start, s.End, s.Owner, s.Epoch, measure.weight(s.Start, s.End)}
+		c := piece{s.Start, s.End, s.Owner, s.Epoch, p.measure.weight(s.Start, s.End), free}
 		at, ok := slices.BinarySearchFunc(members, s.Owner, func(m Server, id uint32) int { return int(int64(m.ID) - int64(id)) })
-		if !ok {
-			p.free = append(p.free, c)
-			continue
+		if ok {
+			c.member = at
+			p.load[at] += c.weight
 		}
-		p.kept[at] = append(p.kept[at], c)
-		p.load[at] += c.weight
+		p.pieces = append(p.pieces, c)
 	}
 	return p
 }
 
-// shed takes from every member what it has above its share, from its highest keys downwards.
+// shed takes from every member what it has above its share: at the ends of its ranges for neighbours that have room, then from its highest keys downwards for
+// whoever has.
 func (p *plan) shed() {
 	for i := range p.members {
-		share, kept := p.share(i), p.kept[i]
-		for at := len(kept) - 1; at >= 0 && p.load[i] > share; at-- {
-			c := kept[at]
-			if c.weight == 0 {
-				continue // moving it would help nobody
+		p.toNeighbours(i)
+	}
+	for i := range p.members {
+		over := p.over(i)
+		for at := len(p.pieces) - 1; at >= 0 && over > p.fine; {
+			if p.pieces[at].member != i || p.pieces[at].weight == 0 {
+				at-- // moving nothing would help nobody
+				continue
 			}
-			if over := p.load[i] - share; c.weight > over {
-				low, high, ok := p.split(c, c.weight-over)
-				if !ok {
-					break
+			high := true
+			part, ok := p.split(at, over, high)
+			if !ok {
+				high = false
+				part, ok = p.split(at, over, high)
+			}
+			if ok && p.pieces[part].weight > 0 {
+				over -= min(over, p.pieces[part].weight)
+				p.hand(part, free)
+			}
+			if part == at { // there is nothing more to cut off; if nothing was, one key has too much
+				at--
+			}
+		}
+	}
+}
+
+// toNeighbours moves what a member has above its share to members whose ranges lie beside its own, the largest part first.
+func (p *plan) toNeighbours(i int) {
+	for over := p.over(i); over > p.fine; {
+		best, to, high, most := -1, 0, false, uint64(0)
+		for at, c := range p.pieces {
+			if c.member != i || c.weight == 0 {
+				continue
+			}
+			for _, up := range []bool{true, false} {
+				if n := p.neighbour(at, up); n >= 0 && n != i {
+					if w := min(over, p.room(n)); w > most && (w >= c.weight || p.measure.cut(c.start, c.end, w, up) != nil) {
+						best, to, high, most = at, n, up, w
+					}
 				}
-				kept[at], c = low, high
-			} else {
-				kept = slices.Delete(kept, at, at+1)
-			}
-			p.load[i] -= c.weight
-			p.free = append(p.free, c)
-		}
-		p.kept[i] = kept
-	}
-	sort.Slice(p.free, func(a, b int) bool { return bytes.Compare(p.free[a].start, p.free[b].start) < 0 })
-}
-
-// split cuts c where w of its weight lies below.
-func (p *plan) split(c piece, w uint64) (low, high piece, ok bool) {
-	key := p.measure.cut(c.start, c.end, w)
-	if key == nil {
-		return c, piece{}, false
-	}
-	low, high = c, c
-	low.end, high.start = key, key
-	low.weight, high.weight = p.measure.weight(c.start, key), p.measure.weight(key, c.end)
-	return low, high, true
-}
-
-// give hands the free pieces, in key order, to members below their shares, filling one after the other. A piece that a member
-// shed goes back to it only if nobody has room.
-func (p *plan) give() {
-	for i := 0; i < len(p.free); i++ {
-		c := p.free[i]
-		to := p.neediest(c.owner)
-		if to < 0 {
-			to = p.lightest()
-		} else if room := p.share(to) - p.load[to]; c.weight > room {
-			if low, high, ok := p.split(c, room); ok {
-				c = low
-				p.free = slices.Insert(p.free, i+1, high)
 			}
 		}
-		if c.owner != p.members[to].ID {
-			c.owner, c.epoch = p.members[to].ID, p.current.Generation+1
+		if best < 0 {
+			return
 		}
-		p.kept[to] = append(p.kept[to], c)
+		at, ok := p.split(best, most, high)
+		if !ok || p.pieces[at].weight == 0 {
+			return
+		}
+		over -= min(over, p.pieces[at].weight)
+		p.hand(at, to)
+	}
+}
+
+// neighbour is the member that has the keys above the piece at a position, or below; free if nobody has.
+func (p *plan) neighbour(at int, above bool) int {
+	if above {
+		at++
+	} else {
+		at--
+	}
+	if at < 0 || at >= len(p.pieces) {
+		return free
+	}
+	return p.pieces[at].member
+}
+
+// hand makes the piece at a position a member's, or nobody's.
+func (p *plan) hand(at, to int) {
+	c := &p.pieces[at]
+	if c.member != free {
+		p.load[c.member] -= c.weight
+	}
+	if c.member = to; to != free {
 		p.load[to] += c.weight
 	}
+}
+
+// split cuts off w of the weight of the piece at a position, at its upper end or at the lower one, and says where the part lies that was cut off: the whole
+// piece, if it has no more than w.
+func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
+	c := p.pieces[at]
+	if c.weight <= w {
+		return at, true
+	}
+	key := p.measure.cut(c.start, c.end, w, high)
+	if key == nil {
+		return at, false
+	}
+	low, up := c, c
+	low.end, up.start = key, key
+	low.weight, up.weight = p.measure.weight(c.start, key), p.measure.weight(key, c.end)
+	p.pieces[at] = low
+	p.pieces = slices.Insert(p.pieces, at+1, up)
+	if high {
+		at++
+	}
+	return at, true
+}
+
+// give hands the free pieces, in key order, to members below their shares: to neighbours if they have room, else filling one after the other. A piece that a
+// member shed goes back to it only if nobody has room.
+func (p *plan) give() {
+	for at := 0; at < len(p.pieces); at++ {
+		for p.pieces[at].member == free {
+			to, high := p.receiver(at)
+			if to < 0 {
+				p.hand(at, p.lightest())
+				continue
+			}
+			room := p.room(to)
+			part, ok := p.split(at, room, high)
+			if !ok { // there is one key that has too much: with it, but no more
+				rest := p.pieces[at].weight - room
+				if part, ok = p.split(at, rest, !high); ok && high {
+					part++
+				} else if ok {
+					part--
+				} else {
+					part = at
+				}
+			}
+			p.hand(part, to)
+		}
+	}
+	for at := range p.pieces {
+		if c := &p.pieces[at]; c.owner != p.members[c.member].ID {
+			c.owner, c.epoch = p.members[c.member].ID, p.current.Generation+1
+		}
+	}
+}
+
+// littleRoom is which part of all is too little to make a piece of it for a neighbour.
+const littleRoom = 64
+
+// receiver is who gets the free piece at a position, or a part of it, at which end; -1 if nobody has room.
+func (p *plan) receiver(at int) (to int, high bool) {
+	c := p.pieces[at]
+	for _, up := range []bool{false, true} {
+		n := p.neighbour(at, up)
+		if n == free || p.members[n].ID == c.owner {
+			continue
+		}
+		if room := p.room(n); room > 0 && (room >= c.weight || room >= p.total/littleRoom) && (to < 0 || room > p.room(to)) {
+			to, high = n, up
+		}
+		if room := p.room(n); room >= c.weight && room > 0 {
+			return n, up
+		}
+	}
+	return p.neediest(c.owner), false
 }
 
 // neediest is the member with most room below its share, the first of equals; -1 if none has any. Two pieces in a row thus go
 // to the same member while it has room, and a cut is needed only at its share.
 func (p *plan) neediest(not uint32) int {
-	best, room := -1, uint64(0)
+	best := -1
 	for i, m := range p.members {
-		if r := p.share(i); m.ID != not && r > p.load[i] && r-p.load[i] > room {
-			best, room = i, r-p.load[i]
+		if r := p.room(i); m.ID != not && r > 0 && (best < 0 || r > p.room(best)) {
+			best = i
 		}
 	}
 	return best
@@ -143,10 +259,8 @@ func (p *plan) lightest() int {
 // result puts the pieces together again. Neighbours of the same owner and epoch become one range; when there would be more
 // than half of MaxRanges, neighbours of the same owner do, under a new epoch.
 func (p *plan) result() *Map {
-	all := slices.Concat(p.kept...)
-	sort.Slice(all, func(a, b int) bool { return bytes.Compare(all[a].start, all[b].start) < 0 })
 	next := &Map{Generation: p.current.Generation + 1, Index: p.current.Index, Servers: p.members}
-	for _, c := range all {
+	for _, c := range p.pieces {
 		if n := len(next.Ranges); n > 0 && next.Ranges[n-1].Owner == c.owner && next.Ranges[n-1].Epoch == c.epoch {
 			continue
 		}

@@ -22,6 +22,9 @@ func Describe(old, new *Map) string {
 		}
 		b.WriteByte('\n')
 	}
+	for _, p := range new.Planned {
+		fmt.Fprintf(&b, "  planned: %s to %s\n", Interval(p.Start, p.End), new.name(p.To))
+	}
 	if old == nil {
 		return b.String()
 	}

@@ -10,17 +10,19 @@ import (
 // An encoded map, integers little-endian:
 //
 //	0   4  "DMPM"
-//	4   2  format version, 1
+//	4   2  format version: 1, or 2 with planned moves
 //	6   8  generation
 //	14     index: 2 bytes of length, text
 //	       2 bytes: number of servers; each: ID (4), name, RPC, RESP (2 bytes of length and text each)
 //	       2 bytes: number of ranges; each: owner (4), epoch (8), start (2 bytes of length and bytes)
+//	       version 2: 2 bytes: number of planned moves, at least 1; each: to (4), start, end (2 bytes of length and bytes each)
 //	-4  4  CRC-32C of all before
 //
 // There is one encoding of a map, so two maps are equal when their bytes are.
 const (
-	magic         = "DMPM"
-	formatVersion = 1
+	magic          = "DMPM"
+	formatVersion  = 1
+	plannedVersion = 2
 )
 
 // ErrFormat is returned by Unmarshal when the bytes are not a map of a version that this program knows.
@@ -35,7 +37,11 @@ func (m *Map) Marshal(dst []byte) ([]byte, error) {
 	}
 	from := len(dst)
 	b := append(dst, magic...)
-	b = binary.LittleEndian.AppendUint16(b, formatVersion)
+	version := uint16(formatVersion)
+	if len(m.Planned) > 0 {
+		version = plannedVersion
+	}
+	b = binary.LittleEndian.AppendUint16(b, version)
 	b = binary.LittleEndian.AppendUint64(b, m.Generation)
 	b = appendText(b, m.Index)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Servers)))
@@ -50,6 +56,13 @@ func (m *Map) Marshal(dst []byte) ([]byte, error) {
 		b = binary.LittleEndian.AppendUint32(b, r.Owner)
 		b = binary.LittleEndian.AppendUint64(b, r.Epoch)
 		b = appendText(b, r.Start)
+	}
+	if version == plannedVersion {
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Planned)))
+		for _, p := range m.Planned {
+			b = binary.LittleEndian.AppendUint32(b, p.To)
+			b = appendText(appendText(b, p.Start), p.End)
+		}
 	}
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
 	if n := len(b) - from; n > MaxBytes {
@@ -71,8 +84,9 @@ func Unmarshal(data []byte) (*Map, error) {
 	if len(data) < len(magic)+2+4 || string(data[:len(magic)]) != magic {
 		return nil, fmt.Errorf("%w: it does not start with %q", ErrFormat, magic)
 	}
-	if v := binary.LittleEndian.Uint16(data[len(magic):]); v != formatVersion {
-		return nil, fmt.Errorf("%w: it has version %d, this program knows %d", ErrFormat, v, formatVersion)
+	version := binary.LittleEndian.Uint16(data[len(magic):])
+	if version != formatVersion && version != plannedVersion {
+		return nil, fmt.Errorf("%w: it has version %d, this program knows %d and %d", ErrFormat, version, formatVersion, plannedVersion)
 	}
 	body, sum := data[:len(data)-4], binary.LittleEndian.Uint32(data[len(data)-4:])
 	if crc32.Checksum(body, castagnoli) != sum {
@@ -87,6 +101,15 @@ func Unmarshal(data []byte) (*Map, error) {
 		r := Range{Owner: d.u32(), Epoch: d.u64()}
 		r.Start = append([]byte(nil), d.text()...)
 		m.Ranges = append(m.Ranges, r)
+	}
+	if version == plannedVersion {
+		n := d.count(MaxRanges)
+		d.short = d.short || n == 0
+		for range n {
+			p := Planned{To: d.u32(), Start: append([]byte(nil), d.text()...)}
+			p.End = append([]byte(nil), d.text()...)
+			m.Planned = append(m.Planned, p)
+		}
 	}
 	if d.short || len(d.rest) != 0 {
 		return nil, fmt.Errorf("%w: its lengths do not fit its size", ErrFormat)

@@ -37,6 +37,16 @@ type Map struct {
 	Index      string   // identity of the index that the map belongs to
 	Servers    []Server // ascending by ID; every owner is among them
 	Ranges     []Range  // ascending by Start; the first starts at the empty key; together they cover all keys
+
+	// Planned are the moves that are still to be made of a change that goes in stages, ascending and disjoint. Servers need not look at them: who owns
+	// what now is in Ranges.
+	Planned []Planned
+}
+
+// Planned is keys that are to go to another owner in a later generation.
+type Planned struct {
+	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
+	To         uint32
 }
 
 // Server is a compute server that can own ranges.
@@ -151,5 +161,68 @@ func (m *Map) Validate() error {
 			return fmt.Errorf("partition map: epoch %d of %v is not within 1 to the generation %d", r.Epoch, m.Span(i), m.Generation)
 		}
 	}
+	return m.validatePlanned()
+}
+
+func (m *Map) validatePlanned() error {
+	if len(m.Planned) > MaxRanges {
+		return fmt.Errorf("partition map: %d moves are planned; at most %d are possible", len(m.Planned), MaxRanges)
+	}
+	for i, p := range m.Planned {
+		if max(len(p.Start), len(p.End)) > MaxKeyBytes || len(p.End) > 0 && bytes.Compare(p.Start, p.End) >= 0 {
+			return fmt.Errorf("partition map: the planned move of %s is no range", Interval(p.Start, p.End))
+		}
+		if i > 0 && (len(m.Planned[i-1].End) == 0 || bytes.Compare(m.Planned[i-1].End, p.Start) > 0) {
+			return fmt.Errorf("partition map: the planned move of %s stands after that of keys from %q on; they must ascend", Interval(p.Start, p.End), m.Planned[i-1].Start)
+		}
+		if _, ok := m.Server(p.To); !ok {
+			return fmt.Errorf("partition map: server %d, to which %s are planned to go, is not among the servers", p.To, Interval(p.Start, p.End))
+		}
+	}
 	return nil
+}
+
+// Final is the map once all planned moves are made, in one generation; m itself if none is planned. m must be valid.
+func (m *Map) Final() *Map {
+	if len(m.Planned) == 0 {
+		return m
+	}
+	next := &Map{Generation: m.Generation + 1, Index: m.Index, Servers: m.Servers}
+	add := func(start []byte, owner uint32, epoch uint64) {
+		if n := len(next.Ranges); n == 0 || next.Ranges[n-1].Owner != owner || next.Ranges[n-1].Epoch != epoch {
+			next.Ranges = append(next.Ranges, Range{Start: start, Owner: owner, Epoch: epoch})
+		}
+	}
+	moves := m.Planned
+	for i := range m.Ranges {
+		s := m.Span(i)
+		at, ended := s.Start, false
+		for _, p := range moves {
+			start, end, ok := overlap(s.Start, s.End, p.Start, p.End)
+			if !ok || p.To == s.Owner {
+				continue
+			}
+			if bytes.Compare(at, start) < 0 {
+				add(at, s.Owner, s.Epoch)
+			}
+			add(start, p.To, next.Generation)
+			at, ended = end, len(end) == 0
+		}
+		if !ended && (len(s.End) == 0 || bytes.Compare(at, s.End) < 0) {
+			add(at, s.Owner, s.Epoch)
+		}
+	}
+	return next
+}
+
+// overlap is what two ranges have in common.
+func overlap(aStart, aEnd, bStart, bEnd []byte) (start, end []byte, ok bool) {
+	start, end = aStart, aEnd
+	if bytes.Compare(bStart, start) > 0 {
+		start = bStart
+	}
+	if len(end) == 0 || len(bEnd) > 0 && bytes.Compare(bEnd, end) < 0 {
+		end = bEnd
+	}
+	return start, end, len(end) == 0 || bytes.Compare(start, end) < 0
 }

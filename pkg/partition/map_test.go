@@ -89,6 +89,9 @@ func TestValidateNamesTheFault(t *testing.T) {
 	f("owner 9", func(m *Map) { m.Ranges[1].Owner = 9 })
 	f("epoch 2", func(m *Map) { m.Ranges[1].Epoch = 2 })
 	f("1025 bytes", func(m *Map) { m.Ranges[1].Start = bytes.Repeat([]byte("x"), 1025) })
+	f("no range", func(m *Map) { m.Planned = []Planned{{Start: []byte("b"), End: []byte("a"), To: 1}} })
+	f("they must ascend", func(m *Map) { m.Planned = []Planned{{To: 1}, {Start: []byte("a"), To: 1}} })
+	f("server 7", func(m *Map) { m.Planned = []Planned{{To: 7}} })
 	f("longer than 255", func(m *Map) { m.Servers[0].RPC = strings.Repeat("x", 256) })
 }
 
@@ -125,6 +128,9 @@ func FuzzUnmarshal(f *testing.F) {
 	for _, ids := range [][]uint32{{1}, {0, 1, 2}, {5, 9}} {
 		m, err := EqualWidth("uid", servers(ids...), Bytes)
 		data, _ := must(f, m, err).Marshal(nil)
+		f.Add(data[:len(data)-4])
+		m.Planned = []Planned{{[]byte("a"), []byte("b"), ids[0]}, {[]byte("b"), nil, ids[0]}}
+		data, _ = must(f, m, err).Marshal(nil)
 		f.Add(data[:len(data)-4])
 	}
 	f.Add([]byte(nil))

@@ -3,6 +3,7 @@ package partition
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"sort"
 )
 
@@ -12,14 +13,17 @@ type measure interface {
 	// weight(a, b) + weight(b, c) = weight(a, c). All keys together weigh less than 1<<63 + 1.
 	weight(start, end []byte) uint64
 
-	// cut is a key strictly within start and end below which there is w of the range's weight, as nearly as the measure can
-	// say; nil if there is no such key.
-	cut(start, end []byte, w uint64) []byte
+	// cut is a key strictly within start and end below which there is w of the range's weight, or above which, with high: that much,
+	// or what is next to it on the side of less; a little more counts as that much. nil if there is no such key.
+	cut(start, end []byte, w uint64, high bool) []byte
 }
 
 // width weighs by the share of the key space: the first 63 bits of a key as a number. Printable keys fill a small part of
 // that space.
-type width struct{ keys KeyType }
+type width struct {
+	keys    KeyType
+	longest int // bytes of a key; 0 = not known
+}
 
 const wholeWidth = 1 << 63
 
@@ -42,57 +46,150 @@ func (w width) weight(start, end []byte) uint64 {
 	return hi - lo
 }
 
-func (w width) cut(start, end []byte, n uint64) []byte {
+func (w width) cut(start, end []byte, n uint64, high bool) []byte {
 	lo, hi := w.ends(start, end)
 	if n == 0 || n >= hi-lo {
 		return nil
 	}
-	key := w.key(lo + n)
+	at := lo + n
+	if high {
+		at = hi - n
+	}
+	return within(start, end, w.key(at))
+}
+
+// key is the least key at a position. Uint64 keys have all 8 bytes; others lose their trailing zeros, and what is beyond the length of a key.
+func (w width) key(position uint64) []byte {
+	key := binary.BigEndian.AppendUint64(nil, position<<1)
+	if w.keys == Uint64 {
+		return key
+	}
+	if w.longest > 0 {
+		key = key[:min(len(key), w.longest)]
+	}
+	return bytes.TrimRight(key, "\x00")
+}
+
+// within is key if it lies strictly within start and end, else nil.
+func within(start, end, key []byte) []byte {
 	if bytes.Compare(start, key) >= 0 || len(end) > 0 && bytes.Compare(key, end) >= 0 {
 		return nil
 	}
 	return key
 }
 
-// key is the least key at a position. Uint64 keys have all 8 bytes; others lose their trailing zeros.
-func (w width) key(position uint64) []byte {
-	key := binary.BigEndian.AppendUint64(nil, position<<1)
-	if w.keys == Uint64 {
-		return key
+// loaded weighs by what was asked of a range, and a little by its width, so that what is never asked for is divided, too, and every server gets something.
+// Where load decides it cuts at the keys of the sample only.
+type loaded struct {
+	width width
+	keys  [][]byte // ascending, each once
+	below []uint64 // of each: the load of all keys less than it; and one more, the load of all
+}
+
+// Weights of loaded: the whole load, the whole width, and what is too little to look for another cut.
+const (
+	wholeLoad  = 1 << 62
+	widthShift = 6
+	fineWeight = wholeLoad >> 8
+)
+
+// newLoaded makes a measure of keys and rates; nil if they come to nothing.
+func newLoaded(w width, load []KeyLoad) measure {
+	load = slices.Clone(load)
+	slices.SortStableFunc(load, func(a, b KeyLoad) int { return bytes.Compare(a.Key, b.Key) })
+	total := 0.0
+	for _, k := range load {
+		total += k.Rate
 	}
-	return bytes.TrimRight(key, "\x00")
+	if !(total > 0) {
+		return nil
+	}
+	l := loaded{width: w}
+	sum := 0.0
+	for _, k := range load {
+		if n := len(l.keys); n == 0 || !bytes.Equal(l.keys[n-1], k.Key) {
+			l.keys, l.below = append(l.keys, k.Key), append(l.below, uint64(sum/total*wholeLoad))
+		}
+		sum += k.Rate
+	}
+	l.below = append(l.below, wholeLoad)
+	for i := range l.below { // however the sums were rounded
+		l.below[i] = min(l.below[i], wholeLoad)
+	}
+	return l
 }
 
-// sampled weighs by how many keys of a sorted sample lie in a range.
-type sampled struct{ keys [][]byte }
-
-// below is how many sample keys are less than key.
-func (s sampled) below(key []byte) int {
-	return sort.Search(len(s.keys), func(i int) bool { return bytes.Compare(s.keys[i], key) >= 0 })
+// before is how many keys of the sample are less than key.
+func (l loaded) before(key []byte) int {
+	return sort.Search(len(l.keys), func(i int) bool { return bytes.Compare(l.keys[i], key) >= 0 })
 }
 
-func (s sampled) ends(start, end []byte) (lo, hi int) {
-	lo, hi = s.below(start), len(s.keys)
+// at is the weight of all keys less than key.
+func (l loaded) at(key []byte) uint64 {
+	return l.below[l.before(key)] + l.width.position(key)>>widthShift
+}
+
+// after is the weight of all keys up to key, and key.
+func (l loaded) after(key []byte) uint64 {
+	i := l.before(key)
+	if i < len(l.keys) && bytes.Equal(l.keys[i], key) {
+		i++
+	}
+	return l.below[i] + l.width.position(key)>>widthShift
+}
+
+func (l loaded) ends(start, end []byte) (lo, hi uint64) {
+	lo, hi = l.at(start), wholeLoad+wholeWidth>>widthShift
 	if len(end) > 0 {
-		hi = s.below(end)
+		hi = l.at(end)
 	}
 	return lo, hi
 }
 
-func (s sampled) weight(start, end []byte) uint64 {
-	lo, hi := s.ends(start, end)
-	return uint64(hi - lo)
+func (l loaded) weight(start, end []byte) uint64 {
+	lo, hi := l.ends(start, end)
+	return hi - lo
 }
 
-func (s sampled) cut(start, end []byte, n uint64) []byte {
-	lo, hi := s.ends(start, end)
-	if n == 0 || n >= uint64(hi-lo) {
+func (l loaded) cut(start, end []byte, w uint64, high bool) []byte {
+	lo, hi := l.ends(start, end)
+	if w == 0 || w >= hi-lo {
 		return nil
 	}
-	// Runs of equal keys cannot be cut: the key itself leaves the whole run above the cut.
-	key := s.keys[lo+int(n)]
-	if bytes.Compare(start, key) >= 0 {
-		return nil
+	target := lo + w
+	if high {
+		target = hi - w
 	}
-	return append([]byte(nil), key...)
+	first, last := l.before(start), len(l.keys)
+	if first < last && bytes.Equal(l.keys[first], start) {
+		first++
+	}
+	if len(end) > 0 {
+		last = l.before(end)
+	}
+	i := first + sort.Search(last-first, func(i int) bool { return l.at(l.keys[first+i]) >= target })
+	prev := start // the sample's keys around the target, where there are any in between
+	var below, above []byte
+	if i > first {
+		below = l.keys[i-1]
+		prev = below
+	}
+	if i < last {
+		above = l.keys[i]
+	}
+	switch {
+	case above != nil && l.at(above)-target <= fineWeight && (below == nil || l.at(above)-target <= target-l.at(below)):
+		return bytes.Clone(above)
+	case below != nil && target-l.at(below) <= fineWeight:
+		return bytes.Clone(below)
+	}
+	if after := l.after(prev); target > after { // between two keys of the sample: nobody asks there
+		if key := within(prev, end, l.width.key(l.width.position(prev)+(target-after)<<widthShift)); key != nil && (above == nil || bytes.Compare(key, above) < 0) {
+			return key
+		}
+	}
+	if high {
+		return bytes.Clone(above)
+	}
+	return bytes.Clone(below)
 }

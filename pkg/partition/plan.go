@@ -9,15 +9,25 @@ import (
 
 // Options of planning.
 type Options struct {
-	Keys KeyType
+	Keys     KeyType
+	KeyBytes int // of the longest key, with Bytes; 0 = not known. No boundary is longer.
 
-	// Sample is sorted keys, drawn from the index or from its requests, each standing for the same load. With at least
-	// SamplePerServer keys a server the boundaries follow it; else all servers get equal widths of the key space.
-	Sample [][]byte
+	// Load is a sample of the keys that are asked for, and how often. If it comes to TrustedRate a server, boundaries follow it and lie at
+	// keys of the sample; else all servers get equal widths of the key space.
+	Load []KeyLoad
+
+	// Tolerance is how much a server may have above its share without being relieved, in percent of it.
+	Tolerance int
 }
 
-// SamplePerServer is how many sample keys a server must come to for a sample to be trusted.
-const SamplePerServer = 16
+// KeyLoad is a key and how many operations a second it stands for.
+type KeyLoad struct {
+	Key  []byte
+	Rate float64
+}
+
+// TrustedRate is how many operations a second a server must come to for a sample of load to be trusted.
+const TrustedRate = 10
 
 // Move is one range that changes its owner.
 type Move struct {
@@ -44,8 +54,8 @@ func New(index string, servers []Server, o Options) (*Map, error) {
 	for i, s := range members {
 		start := []byte(nil)
 		if i > 0 {
-			if start = measure.cut(nil, nil, quota(total, len(members), i)); start == nil {
-				continue // the sample is one run of equal keys; the server gets nothing
+			if start = measure.cut(nil, nil, quota(total, len(members), i), false); start == nil {
+				continue // one key has too much; the server gets nothing
 			}
 			if last := m.Ranges[len(m.Ranges)-1].Start; bytes.Compare(last, start) >= 0 {
 				continue
@@ -58,7 +68,7 @@ func New(index string, servers []Server, o Options) (*Map, error) {
 
 // EqualWidth is the first map of an index, with every server in charge of the same width of the key space. That is a fair
 // share of Uint64 keys that are spread evenly. Printable Bytes keys lie between 0x20 and 0x7e, so most of them go to one or two
-// servers: plan with a Sample, or use ByBoundaries.
+// servers: plan with Load, or use ByBoundaries.
 func EqualWidth(index string, servers []Server, keys KeyType) (*Map, error) {
 	return New(index, servers, Options{Keys: keys})
 }
@@ -92,7 +102,7 @@ func Plan(current *Map, members []Server, o Options) (next *Map, moves []Move, e
 	if err != nil {
 		return nil, nil, err
 	}
-	p := newPlan(current, sorted, o.measure(len(sorted)))
+	p := newPlan(current, sorted, o)
 	p.shed()
 	p.give()
 	next = p.result()
@@ -151,10 +161,20 @@ func eachPiece(old, new *Map, visit func(start, end []byte, was, is Range)) {
 }
 
 func (o Options) measure(servers int) measure {
-	if len(o.Sample) >= servers*SamplePerServer {
-		return sampled{o.Sample}
+	w := width{o.Keys, o.KeyBytes}
+	if total(o.Load) >= float64(servers*TrustedRate) {
+		if l := newLoaded(w, o.Load); l != nil {
+			return l
+		}
 	}
-	return width{o.Keys}
+	return w
+}
+
+func total(load []KeyLoad) (rate float64) {
+	for _, k := range load {
+		rate += k.Rate
+	}
+	return rate
 }
 
 func sortedMembers(servers []Server) ([]Server, error) {

@@ -7,7 +7,8 @@ import (
 
 // With a design whose ranges have owners, keys do not move with the map: the map says who shall own them, the holdings at the home memory
 // server say who does. A new map moves ranges in stages, so that no server hands over or takes over more than one at a time; the next
-// stage waits for its servers to be through with the last one. Ranges of servers that are gone move at once.
+// stage waits for its servers to be through with the last one. Ranges of servers that are gone move at once. What is left of a change stands in
+// the map, so that whoever makes the next stage does not plan anew.
 
 // Holding is a range of keys and which compute server has it for itself, as the home memory server says.
 type Holding struct {
@@ -53,6 +54,9 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 		}
 		next.Ranges = append(next.Ranges, r)
 	})
+	for _, m := range Moves(next, target) {
+		next.Planned = append(next.Planned, Planned{m.Start, m.End, m.To})
+	}
 	next.Servers = slices.Clone(target.Servers)
 	for _, s := range v.Map.Servers {
 		owns := slices.ContainsFunc(next.Ranges, func(r Range) bool { return r.Owner == s.ID })
@@ -61,7 +65,7 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 			next.Servers = slices.Insert(next.Servers, at, s)
 		}
 	}
-	if slices.Equal(next.Servers, v.Map.Servers) && len(chosen) == 0 {
+	if slices.Equal(next.Servers, v.Map.Servers) && len(chosen) == 0 && len(next.Planned) == len(v.Map.Planned) {
 		return v.Map, nil, waits
 	}
 	return next, chosen, waits

@@ -80,6 +80,8 @@ func TestStagesSettle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			v.Memory = a.Memory
+			v.Now += 5 * time.Second
 			if a.Swap != nil {
 				if err := a.Swap.Validate(); err != nil {
 					t.Fatal(err)
@@ -109,8 +111,15 @@ func TestStagesSettle(t *testing.T) {
 				v.Holdings = heldAs(v.Map)
 			}
 		}
+		v.Rebalance = Rebalance{MaxShare: 150, MinInterval: time.Minute}
 		for range rapid.IntRange(1, 30).Draw(t, "events") {
-			switch rapid.IntRange(0, 4).Draw(t, "event") {
+			switch rapid.IntRange(0, 5).Draw(t, "event") {
+			case 5: // load on a few keys
+				for i := range v.Servers {
+					hot := rapid.Byte().Draw(t, "hot")
+					v.Servers[i].Load = &Load{Rate: 1000, Keys: []KeyLoad{{[]byte{hot, 0, 0, 0, 0, 0, 0, 0}, 500}, {[]byte{hot, 1, 0, 0, 0, 0, 0, 0}, 500}}}
+				}
+				v.Now += SkewPatience
 			case 0:
 				v.Servers = append(v.Servers, observed(next))
 				next++
@@ -135,8 +144,9 @@ func TestStagesSettle(t *testing.T) {
 		}
 		v.Servers = append(v.Servers, observed(next))
 		for i := range v.Servers {
-			v.Servers[i].ReadyFor = time.Hour
+			v.Servers[i].ReadyFor, v.Servers[i].Load = time.Hour, nil
 		}
+		v.Memory = Memory{} // another operator
 		for n := 0; ; n++ {
 			follow()
 			if !step() {
@@ -149,7 +159,7 @@ func TestStagesSettle(t *testing.T) {
 		load := map[uint32]uint64{}
 		for i := range v.Map.Ranges {
 			s := v.Map.Span(i)
-			load[s.Owner] += width{Uint64}.weight(s.Start, s.End)
+			load[s.Owner] += width{keys: Uint64}.weight(s.Start, s.End)
 		}
 		for _, s := range v.Servers {
 			if share := wholeWidth / uint64(len(v.Servers)); load[s.ID]+uint64(len(v.Servers)) < share || load[s.ID] > share+uint64(len(v.Servers)) {

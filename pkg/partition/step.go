@@ -37,28 +37,35 @@ type Observed struct {
 	Identity   string // index that it opened
 	Generation uint64 // of the map that it acts on
 	Draining   bool
-	DataLost   bool // it knows that a memory server lost its content
+	DataLost   bool  // it knows that a memory server lost its content
+	Load       *Load // what it did of late; nil = it did not say
 }
 
 // View is what is observed.
 type View struct {
-	Index   string // identity
-	Keys    KeyType
-	Desired int        // compute servers that there shall be
-	Map     *Map       // at the home memory server; nil = there is none yet
-	Servers []Observed // ascending by ID
+	Now      time.Duration // by a clock that never goes back
+	Index    string        // identity
+	Keys     KeyType
+	KeyBytes int        // of the longest key; 0 = not known
+	Desired  int        // compute servers that there shall be
+	Map      *Map       // at the home memory server; nil = there is none yet
+	Servers  []Observed // ascending by ID
 
 	// Owned says that the design's ranges have owners. Then Holdings, in the order of keys, are who holds what, and Servers are known by
 	// their pods' names there.
 	Owned    bool
 	Holdings []Holding
+
+	Rebalance Rebalance
+	Memory    Memory // that the last step gave
 }
 
 // Actions are what to do next, in this order.
 type Actions struct {
 	// Swap is the map to put in the place of View.Map, unless nil. If that fails, nothing else of these actions may be done.
-	Swap  *Map
-	Moves []Move
+	Swap   *Map
+	Moves  []Move
+	Reason string // why, for people
 
 	// Drain are leaving servers to be drained, and deleted once they are.
 	Drain []Observed
@@ -68,11 +75,17 @@ type Actions struct {
 
 	// Waiting says what is waited for, for people; empty if nothing is left to do.
 	Waiting string
+
+	// Watch says that load may soon be a reason to move ranges: the next step should not be long in coming.
+	Watch bool
+
+	// Memory is for the next step, whatever becomes of these actions.
+	Memory Memory
 }
 
 // Step decides the next actions.
 func Step(v View) (Actions, error) {
-	var a Actions
+	a := Actions{Memory: v.Memory.next(v)}
 	members := v.members()
 	next, err := v.next(members, &a)
 	if err != nil {
@@ -118,45 +131,89 @@ func (v View) next(members []Server, a *Actions) (*Map, error) {
 			a.Waiting = "more compute servers are starting; the first partition map waits a moment for them"
 			return nil, nil
 		}
-		first, err := EqualWidth(v.Index, members, v.Keys)
-		a.Swap = first
+		first, err := New(v.Index, members, v.options(nil, 0))
+		a.Swap, a.Reason = first, "the index is new"
 		return first, err
 	}
-	if v.Owned {
-		return v.nextStage(members, a)
-	}
-	if slices.Equal(v.Map.Servers, members) {
-		for _, s := range v.Servers {
-			if _, owns := v.Map.Server(s.ID); owns && !s.Ready {
-				a.Waiting = "compute server " + s.Pod + " is not ready; if it stays away, the others take its ranges over"
-			}
-		}
-		return v.Map, nil
-	}
-	next, moves, err := Plan(v.Map, members, Options{Keys: v.Keys})
+	target, reason, err := v.target(members, a)
 	if err != nil {
 		return nil, err
 	}
-	if next != v.Map {
-		a.Swap, a.Moves = next, moves
+	if v.Owned {
+		return v.nextStage(target, reason, a), nil
 	}
-	return next, nil
+	if target != v.Map {
+		a.Swap, a.Moves, a.Reason = target, Moves(v.Map, target), reason
+		return target, nil
+	}
+	for _, s := range v.Servers {
+		if _, owns := v.Map.Server(s.ID); owns && !s.Ready {
+			a.Waiting = "compute server " + s.Pod + " is not ready; if it stays away, the others take its ranges over"
+		}
+	}
+	return target, nil
+}
+
+// target is the map that is wanted, and why if it is another one than that which is there: one for the servers that there are, the rest of the last change, or one that evens
+// out the load.
+func (v View) target(members []Server, a *Actions) (target *Map, reason string, err error) {
+	final := v.Map.Final()
+	if reason = v.unsuited(final, members); reason != "" {
+		target, _, err = Plan(v.Map, members, v.options(a.Memory.sample(v.Map), 0))
+		if target == v.Map && final != v.Map { // what was planned is not wanted any more
+			target = &Map{Generation: v.Map.Generation + 1, Index: v.Map.Index, Servers: members, Ranges: v.Map.Ranges}
+		}
+		if err != nil || target != v.Map {
+			return target, reason, err
+		}
+	}
+	if target, reason, err = v.level(members, a); target != nil || err != nil {
+		return target, reason, err
+	}
+	if final == v.Map && slices.Equal(members, v.Map.Servers) {
+		return v.Map, "", nil
+	}
+	target = &Map{Generation: v.Map.Generation + 1, Index: v.Map.Index, Servers: members, Ranges: final.Ranges}
+	if final != v.Map {
+		return target, "the next stage of a change", nil
+	}
+	return target, "addresses or members changed", nil
+}
+
+// unsuited says why a map is not one for some members; empty if it is.
+func (v View) unsuited(final *Map, members []Server) string {
+	is := func(id uint32) bool {
+		return slices.ContainsFunc(members, func(s Server) bool { return s.ID == id })
+	}
+	for _, s := range v.Map.Servers {
+		owns := slices.ContainsFunc(final.Ranges, func(r Range) bool { return r.Owner == s.ID })
+		switch {
+		case is(s.ID) || v.Owned && !owns:
+		case v.isGone(s.ID):
+			return "compute server " + v.Map.name(s.ID) + " is gone"
+		default:
+			return "compute server " + v.Map.name(s.ID) + " leaves"
+		}
+	}
+	for _, s := range members {
+		_, known := v.Map.Server(s.ID)
+		if owns := slices.ContainsFunc(final.Ranges, func(r Range) bool { return r.Owner == s.ID }); !known || v.Owned && !owns {
+			return "compute server " + s.Name + " joined"
+		}
+	}
+	return ""
 }
 
 // nextStage is next with a design whose ranges have owners.
-func (v View) nextStage(members []Server, a *Actions) (*Map, error) {
-	target, _, err := Plan(v.Map, members, Options{Keys: v.Keys})
-	if err != nil {
-		return nil, err
-	}
+func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
 	next, moves, waits := v.stage(target, v.isGone)
 	switch {
 	case next == nil:
 		a.Waiting = "ranges move one after the other; next are those of compute server " + waits + ", which is not through with the last one"
-		return v.Map, nil
+		return v.Map
 	case next != v.Map:
-		a.Swap, a.Moves = next, moves
-		return next, nil
+		a.Swap, a.Moves, a.Reason = next, moves, reason
+		return next
 	}
 	busy := v.busy()
 	for _, s := range v.Servers {
@@ -164,7 +221,7 @@ func (v View) nextStage(members []Server, a *Actions) (*Map, error) {
 			a.Waiting = "compute server " + s.Pod + " does not hold yet what the partition map gives it"
 		}
 	}
-	return next, nil
+	return next
 }
 
 // isGone says whether an owner cannot hand anything over: it is not there, or was not for long.

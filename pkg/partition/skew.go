@@ -1,0 +1,70 @@
+package partition
+
+import "fmt"
+
+// skew is how much more than the mean the busiest of some servers has.
+type skew struct {
+	server  uint32
+	percent float64 // of the mean; 100 is even
+}
+
+// skewOf is the skew of a map under a load. ok is false if there is too little of it to say.
+func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
+	sum := total(load)
+	if len(m.Servers) < 2 || sum < float64(len(m.Servers)*TrustedRate) {
+		return s, false
+	}
+	for i, rate := range m.Shares(load) {
+		if percent := 100 * rate / sum * float64(len(m.Servers)); percent > s.percent {
+			s = skew{m.Servers[i].ID, percent}
+		}
+	}
+	return s, true
+}
+
+// level is the map that evens out the load, if that is due: one server has had more than it may for a while, the map has been as it is for long enough, all members
+// say what they do, and the next map is markedly better. Ranges that moved in vain would move again.
+func (v View) level(members []Server, a *Actions) (target *Map, reason string, err error) {
+	m := &a.Memory
+	if v.Rebalance.MaxShare == 0 || len(v.Map.Planned) > 0 || !v.allSay(members) {
+		m.skewed = false
+		return nil, "", nil
+	}
+	load := m.sample(v.Map)
+	is, ok := skewOf(v.Map, load)
+	if !ok || is.percent <= float64(v.Rebalance.MaxShare) {
+		m.skewed = false
+		return nil, "", nil
+	}
+	if !m.skewed {
+		m.skewed, m.skewedSince = true, v.Now
+	}
+	a.Watch = true
+	if v.Now-m.skewedSince < SkewPatience || v.Now-m.since < v.Rebalance.MinInterval || v.Owned && len(v.busy()) > 0 {
+		return nil, "", nil
+	}
+	target, moves, err := Plan(v.Map, members, v.options(load, leveled))
+	if err != nil || len(moves) == 0 {
+		return nil, "", err
+	}
+	will, _ := skewOf(target, load)
+	if is.percent-will.percent < max(leveled, (is.percent-100)/4) {
+		return nil, "", nil // one key has too much: nothing helps
+	}
+	return target, fmt.Sprintf("compute server %s had %.0f%% of the mean load", v.Map.name(is.server), is.percent), nil
+}
+
+// allSay says whether every member answered what it does, so that the load of all is known.
+func (v View) allSay(members []Server) bool {
+	said := 0
+	for _, s := range v.Servers {
+		if s.Load != nil && v.belongs(s) {
+			said++
+		}
+	}
+	return said == len(members)
+}
+
+func (v View) options(load []KeyLoad, tolerance int) Options {
+	return Options{Keys: v.Keys, KeyBytes: v.KeyBytes, Load: load, Tolerance: tolerance}
+}
