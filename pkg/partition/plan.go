@@ -89,7 +89,7 @@ func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, er
 
 // Plan is the map that follows current when the servers are members, and the moves that lead there. Equal input gives equal
 // output. What moves is the ranges of servers that are gone, and from each remaining server only what it has above its share;
-// servers below theirs get it. Ranges that do not move keep their epochs; the others get the new generation as theirs.
+// servers below theirs get it, those first whose ranges lie beside it. Ranges that do not move keep their epochs; the others get the new generation as theirs.
 //
 // Members whose addresses changed make a new generation without moves. When nothing changes at all, next is current.
 //
