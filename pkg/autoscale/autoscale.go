@@ -111,7 +111,7 @@ func (s Spec) want(o Observed, m *Memory) (n int, why measure) {
 			n = o.Replicas
 		}
 	}
-	if s.CacheMisses > 0 && o.Rate >= fewest {
+	if s.CacheMisses > 0 {
 		if c := s.wantCache(o, m); c > n {
 			n, why = c, pressure
 		}
@@ -128,6 +128,8 @@ func (s Spec) wantCache(o Observed, m *Memory) int {
 	ratio := 100 * o.Misses / s.CacheMisses
 	n := o.Replicas
 	switch {
+	case o.Rate < fewest:
+		n = s.Min
 	case !o.Settled || o.Now-m.settled < warm:
 	case ratio > 1+tolerance:
 		n = int(min(math.Ceil(float64(o.Replicas)*ratio), float64(2*o.Replicas)))
