@@ -76,12 +76,14 @@ func Decide(s Spec, o Observed, m Memory) (replicas int, reason string, next Mem
 		return o.Replicas, "", next
 	}
 	if up := next.least(s, o.Now); up > o.Replicas {
+		next.moving = true
 		if why == pressure {
 			next.pressed, next.pressedRate, next.pressedAt = o.Replicas, o.Rate, o.Now
 		}
 		return up, s.explain(o, why), next
 	}
 	if down := next.most(s, o.Now); down < o.Replicas {
+		next.moving = true
 		return down, s.explain(o, why), next
 	}
 	return o.Replicas, "", next
@@ -132,7 +134,7 @@ func (s Spec) wantCache(o Observed, m *Memory) int {
 		n = s.Min
 	case !o.Settled || o.Now-m.settled < warm:
 	case ratio > 1+tolerance:
-		n = int(min(math.Ceil(float64(o.Replicas)*ratio), float64(2*o.Replicas)))
+		n = min(int(math.Ceil(float64(o.Replicas)*ratio)), o.Replicas+max(1, o.Replicas/4)) // what that is good for is seen when it is warm
 	case ratio < 0.5:
 		n--
 	}
