@@ -25,6 +25,7 @@ type core struct {
 	eng     *engine
 	peers   peers
 	holder  atomic.Pointer[holder] // of the open index, with a design whose ranges have owners; else nil
+	taken   takeOvers
 	log     func(format string, args ...any)
 	count   *counters
 

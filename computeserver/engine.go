@@ -171,6 +171,7 @@ func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 		g.still()
 	}
 	if broken {
+		g.log("the index is given up, to be opened anew by another client: %v", why)
 		ix.Condemn(why)
 	}
 	for _, s := range idle {

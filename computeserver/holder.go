@@ -69,6 +69,7 @@ type holder struct {
 	eng    *engine
 	log    func(format string, args ...any)
 	limit  time.Duration // of a request: how long those wait who are in a range that closes
+	taken  *takeOvers
 
 	ix    Owner
 	wake  env.Event
@@ -86,6 +87,7 @@ type holder struct {
 // heldRange is a range that the home gave to this client.
 type heldRange struct {
 	pool.Holding
+	began  time.Duration // when this server was to have it
 	state  RangeState
 	failed int           // steps in a row
 	next   time.Duration // when the next one is tried
@@ -97,6 +99,7 @@ type claims struct {
 	open    []partition.Span // as of the last look
 	blocked []pool.Blocked
 	why     error         // why the last claim failed
+	since   time.Duration // when the map gave them, or this client came to be
 	next    time.Duration // when they are made again
 	pause   time.Duration
 	by      uint64 // the map of which generation they were made by
@@ -113,7 +116,7 @@ const (
 
 func newHolder(c *core, ix Owner) *holder {
 	h := &holder{
-		env: c.env, own: c.own, tables: c.eng.tables, eng: c.eng, log: c.log, limit: c.limit, ix: ix,
+		env: c.env, own: c.own, tables: c.eng.tables, eng: c.eng, log: c.log, limit: c.limit, taken: &c.taken, ix: ix,
 		wake: c.env.NewEvent(), ended: c.env.NewEvent(), mu: c.env.NewMutex(),
 	}
 	h.fence = newFencer(h)
@@ -194,7 +197,7 @@ func (h *holder) round() (pause time.Duration) {
 		wanted := ownSpans(m, h.own.self)
 		if m.Generation != h.known {
 			// A claim by an earlier map that was given up may have been granted; from now on none is.
-			h.known, h.unsure = m.Generation, true
+			h.known, h.unsure, h.claims.since = m.Generation, true, h.env.Now()
 		}
 		if h.unsure {
 			if err := h.recall(); err != nil {
@@ -383,6 +386,7 @@ func (h *holder) step(i int) {
 	case next == RangeServing:
 		p.state, p.Inherits = next, nil
 		h.publish()
+		h.taken.note(r, h.env.Now())
 		h.log("serving keys %s, epoch %d", partition.Interval(r.Start, r.End), r.Epoch)
 	default:
 		p.state = next
@@ -467,7 +471,7 @@ func (h *holder) claim(m *partition.Map) {
 // add notes a range that was granted. Called under mu.
 func (h *holder) add(r pool.Holding) {
 	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
-	h.held = slices.Insert(h.held, at, heldRange{Holding: r, state: RangeTaking})
+	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking})
 	h.log("acquired keys %s, epoch %d, with %d logs to replay", partition.Interval(r.Start, r.End), r.Epoch, len(r.Inherits))
 }
 
@@ -509,7 +513,7 @@ func (c *core) holdRanges() {
 		}
 		return ix, err
 	}
-	c.eng.tables = newTables(c.env)
+	c.eng.tables, c.taken.mu = newTables(c.env), c.env.NewMutex()
 	c.eng.hold = func(ix Opened) (end func(gently bool)) {
 		h := newHolder(c, ix.(Owner))
 		c.holder.Store(h)

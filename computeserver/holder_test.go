@@ -100,7 +100,9 @@ func TestUnfencedIsNamed(t *testing.T) {
 				if away {
 					t.Error("a claim says that client 7 is fenced everywhere")
 				}
-				return granted(c)
+				got, err := granted(c)
+				got.Own[0].Inherits = []pool.Inherited{{Client: 7}}
+				return got, err
 			}
 			return pool.Acquired{Blocked: []pool.Blocked{{Start: c.Start, End: c.End, Client: 7, Why: pool.ToBeFenced}}}, nil
 		}
@@ -121,7 +123,31 @@ func TestUnfencedIsNamed(t *testing.T) {
 		}
 		away = false
 		until(t, e, "the range is served", func() bool { all := c.ranges(); return len(all) == 1 && all[0].State == RangeServing })
+		e.Sleep(time.Second)
+		all := c.taken.describe(e.Now())
+		if len(all) != 1 || len(all[0].Clients) != 1 || all[0].Clients[0] != 7 || all[0].Epoch != 1 {
+			t.Fatalf("take-overs: %v", all)
+		}
+		if took, age := all[0].TookMilliseconds, all[0].AgeMilliseconds; took < 200*37 || took > 10000 || age < 1000 || age > 3000 {
+			t.Errorf("it took %d ms, and was %d ms ago", took, age)
+		}
 	})
+}
+
+// TestTakeOversAreBounded: the last ones are remembered, and none of ranges that nobody left anything in.
+func TestTakeOversAreBounded(t *testing.T) {
+	all := takeOvers{mu: env.Real().NewMutex()}
+	for n := range uint64(3 * takeOversKept) {
+		r := heldRange{Holding: pool.Holding{Epoch: n}}
+		if n%2 == 0 {
+			r.Inherits = []pool.Inherited{{Client: 3}, {Client: 3}, {Client: 4}}
+		}
+		all.note(r, time.Second)
+	}
+	last := all.describe(2 * time.Second)
+	if len(last) != takeOversKept || last[0].Epoch != takeOversKept || len(last[0].Clients) != 2 {
+		t.Errorf("%d, first %v", len(last), last[0])
+	}
 }
 
 // TestLostGrantIsFound: a grant whose answer was lost, and which the next map takes away, is given back.

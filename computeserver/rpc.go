@@ -164,6 +164,9 @@ func (r *rpcServer) Describe(context.Context, *rpcv1.DescribeComputeRequest) (*r
 			OperationsPerSecond: load.within(s.Start, s.End),
 		})
 	}
+	if reply.Owned {
+		reply.TakeOvers = c.taken.describe(c.env.Now())
+	}
 	return reply, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -14,7 +15,10 @@ import (
 )
 
 // indexes reconciles DMIndex.
-type indexes struct{ base }
+type indexes struct {
+	base
+	told told
+}
 
 // step is one step in the life of an index. It is done again at every reconciliation, and does nothing if all is as it should be.
 type step struct {
@@ -44,6 +48,9 @@ var lifecycle = []step{
 func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
 	s := &indexScope{index: &dmv1.DMIndex{}}
 	if err := r.Get(ctx, request.NamespacedName, s.index); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.told.forget(request.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := s.index.Status.DeepCopy()

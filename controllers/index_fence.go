@@ -60,6 +60,10 @@ func (r *indexes) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.Cl
 	if err != nil {
 		return nil, err
 	}
+	s.clients = map[uint32]string{}
+	for _, c := range listed {
+		s.clients[c.Client] = c.Name
+	}
 	there := map[string]bool{}
 	for i := range s.compute {
 		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.now())

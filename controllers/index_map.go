@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
@@ -28,6 +26,7 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 			return err
 		}
 		s.observe(r.now())
+		r.tellTakeOvers(s)
 		if reply.Generation > 0 {
 			if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
 				return fmt.Errorf("read the partition map: %w", err)
@@ -149,8 +148,7 @@ func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, 
 	if err != nil {
 		return err
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "MapChanged", "SwapMap", "partition map %d -> %d: %d servers, %d ranges, %d moves",
-		expected, actions.Swap.Generation, len(actions.Swap.Servers), len(actions.Swap.Ranges), len(actions.Moves))
+	r.tellMap(s, expected, actions)
 	s.view.Map = actions.Swap
 	return nil
 }

@@ -27,6 +27,8 @@ type indexScope struct {
 	waiting string // for what, while the index is served
 	short   *shortage
 
+	clients map[uint32]string // of the memory servers, to the names of their pods
+
 	unfenced string // clients that are still to be fenced, and where
 
 	fencePending string // which keys wait for a fence at which memory server

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // Config says what a memory server is. Zero fields have the default that their comment names.
@@ -40,6 +42,12 @@ type Config struct {
 	// Reserve takes all memory at the start, so that a lack of it is an error then and not the end of the process later.
 	// On a hugetlbfs the kernel reserves in any case.
 	Reserve bool
+
+	// Executor answers two-sided calls of clients of Fabric: what designs let the memory server do beside its memory. nil = there are none. It trusts nobody: a client may ask
+	// for any bytes of the region, as it may READ them.
+	Executor verbs.Executor
+	// CallThreads is how many calls are executed at once; a client that finds as many is told so at once. 0 = verbs.DefaultCallThreads.
+	CallThreads int
 
 	// Control is the host:port of the gRPC service. Required; port 0 = any free one (see Server.Addresses).
 	Control string
@@ -82,6 +90,7 @@ const (
 
 const (
 	maxLockTableBytes = 1 << 30
+	maxCallThreads    = 1024
 	maxMemoryBytes    = 1 << 47 // offsets in global addresses have 48 bits
 )
 
@@ -115,6 +124,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Lease < MinLease || c.Lease > MaxLease || c.Lease%time.Millisecond != 0 {
 		bad("Lease is %v; whole milliseconds from %v to %v are possible", c.Lease, MinLease, MaxLease)
+	}
+	if c.CallThreads < 0 || c.CallThreads > maxCallThreads {
+		bad("CallThreads is %d; 0 to %d are possible", c.CallThreads, maxCallThreads)
 	}
 	if c.LockTableBytes%8 != 0 || c.LockTableBytes > maxLockTableBytes {
 		bad("LockTableBytes is %d; multiples of 8 up to %d are possible", c.LockTableBytes, maxLockTableBytes)

@@ -32,19 +32,21 @@ const stopLimit = 5 * time.Second
 
 // Server is a memory server: its memory, its ledger and its open listeners.
 type Server struct {
-	log       *slog.Logger
-	region    *region
-	control   *service
-	grpc      *grpc.Server
-	health    *health.Server
-	http      *http.Server // nil = no metrics
-	addresses Addresses
-	listeners []net.Listener // control, then one for each provider, then metrics if there are
-	stopping  context.CancelFunc
-	ready     atomic.Bool
-	closeOnce sync.Once
-	closeErr  error
-	release   []func() error // what Close gives back, last first
+	log         *slog.Logger
+	executor    verbs.Executor // of calls; nil = none
+	callThreads int
+	region      *region
+	control     *service
+	grpc        *grpc.Server
+	health      *health.Server
+	http        *http.Server // nil = no metrics
+	addresses   Addresses
+	listeners   []net.Listener // control, then one for each provider, then metrics if there are
+	stopping    context.CancelFunc
+	ready       atomic.Bool
+	closeOnce   sync.Once
+	closeErr    error
+	release     []func() error // what Close gives back, last first
 }
 
 // Addresses are where a server listens; what it does not offer is empty.
@@ -62,7 +64,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: c.Logger}
+	s := &Server{log: c.Logger, executor: c.Executor, callThreads: c.CallThreads}
 	if c.ID != 0 {
 		s.log = s.log.With("server", c.ID)
 	}
@@ -225,6 +227,7 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 	}
 	server, err := build(verbs.ServerOptions{
 		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: admission{s.control.tokens, name},
+		Executor: s.executor, CallThreads: s.callThreads,
 	})
 	if err != nil {
 		return "", err

@@ -71,7 +71,7 @@ func benchCommand() *cobra.Command {
 	flags.Var(&f.key, "key", "uint64, or bytes:N for text keys of N bytes")
 	flags.IntVar(&f.value, "value", 8, "bytes of a value")
 	flags.Var(&f.cacheBytes, "cache-bytes", "index cache of each compute server; 0 = the design's default")
-	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "the same, in percent of the records' keys and values")
+	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "the same, in percent of the bytes of all leaves as they are after the load")
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design, as in onChip=off,combine=on; the others are on")
 	flags.Uint64Var(&f.seed, "seed", 1, "of the operations, and of the simulation")
 	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6 or sherman-table3; takes --records, --ops, --clients and --servers")
@@ -84,7 +84,7 @@ func benchCommand() *cobra.Command {
 func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
 	base = bench.Run{
 		Records: f.records, BulkLoad: f.bulkLoad, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
-		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), Seed: f.seed, Progress: progress,
+		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), CachePercent: f.cachePercent, Seed: f.seed, Progress: progress,
 	}
 	if f.warmup == -1 {
 		base.Warmup = f.ops / 5
@@ -93,7 +93,6 @@ func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
 		if f.cachePercent < 0 || f.cacheBytes != 0 {
 			return base, errors.New("give --cache-percent above 0, or --cache-bytes; not both")
 		}
-		base.CacheBytes = int(f.cachePercent / 100 * float64(f.records) * float64(f.key.bytes+f.value))
 	}
 	if base.MemoryServers, base.ComputeServers, err = twoNumbers(f.servers, "x"); err != nil {
 		return base, fmt.Errorf("--servers %q: write memory servers x compute servers, as in 8x8", f.servers)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 func memserverCommand() *cobra.Command {
@@ -44,6 +45,7 @@ func memserverCommand() *cobra.Command {
 	f.BoolVar(&config.Reserve, "reserve", false, "take all memory at the start")
 	f.StringVar(&config.Control, "control", ":7471", "address of the control service (gRPC)")
 	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")
+	f.IntVar(&config.CallThreads, "call-threads", verbs.DefaultCallThreads, "how many two-sided calls are executed at once")
 	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")
 	f.StringVar(&config.RDMA, "rdma", "", "address at which clients connect their RDMA queue pairs; then no other fabric is offered. Empty = no RDMA")
 	f.StringVar(&config.RDMADevice, "rdma-device", "", "RDMA device for --rdma; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")

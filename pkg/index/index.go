@@ -72,21 +72,29 @@ type Fences interface {
 // An error of the source ends what the pairs are for. yield is called on one goroutine, which is that of the call.
 type Pairs func(yield func(key, value []byte) bool) error
 
+// Surveyor is an index that can say where its leaves begin.
+type Surveyor interface {
+	// Survey calls visit with the lowest key of each leaf's range, in order, and returns the bytes of a node. It looks at the inner nodes only, so it may miss leaves
+	// whose split is under way; nobody should change the structure meanwhile. The slice is valid only during the call. An error of visit ends it.
+	Survey(visit func(low []byte) error) (nodeBytes int, err error)
+}
+
 // DefaultLimit bounds an operation unless the session was told otherwise.
 const DefaultLimit = 10 * time.Second
 
 // Stats says how an index fares, summed over the sessions of one client.
 type Stats struct {
 	Verbs         verbs.Counters
-	Operations    uint64 // point operations and scans
-	Retries       uint64 // times that a torn or stale node was read again
-	LockConflicts uint64 // times that the global lock was held by another client
-	Merges        uint64 // nodes that were merged with a neighbour
-	Reclaimed     uint64 // merged nodes that nobody can look at any more, and that are used again
-	Handovers     uint64 // times that a session passed the global lock on to another one of this client
-	CacheBytes    uint64 // memory of the index cache
-	CacheHits     uint64 // descents that went from the cache straight to the leaf
-	CacheMisses   uint64 // inner nodes that had to be read, and the root's address
+	Log           verbs.Counters // of Verbs, what wrote the redo log, if the design has one
+	Operations    uint64         // point operations and scans
+	Retries       uint64         // times that a torn or stale node was read again
+	LockConflicts uint64         // times that the global lock was held by another client
+	Merges        uint64         // nodes that were merged with a neighbour
+	Reclaimed     uint64         // merged nodes that nobody can look at any more, and that are used again
+	Handovers     uint64         // times that a session passed the global lock on to another one of this client
+	CacheBytes    uint64         // memory of the index cache
+	CacheHits     uint64         // descents that went from the cache straight to the leaf
+	CacheMisses   uint64         // inner nodes that had to be read, and the root's address
 }
 
 // Answers: the operation did what it could, and this is the outcome.

@@ -209,6 +209,15 @@ func (s *Session) Counters() (c verbs.Counters) {
 	return c
 }
 
+// Published is a recent count of the same. Safe for concurrent use. While the session is open it is what the session adds to [Pool.Counters].
+func (s *Session) Published() (c verbs.Counters) {
+	for _, qp := range s.qps {
+		t := qp.Tally().Published()
+		c.Sum(&t)
+	}
+	return c
+}
+
 // Close ends the session. If it still holds a lock, its client is given up.
 func (s *Session) Close() error {
 	if s.lock.held {

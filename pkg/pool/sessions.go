@@ -43,10 +43,8 @@ func (r *sessions) counters() verbs.Counters {
 	defer r.mu.Unlock()
 	sum := r.ended
 	for _, s := range r.open {
-		for _, qp := range s.qps {
-			c := qp.Tally().Published()
-			sum.Sum(&c)
-		}
+		c := s.Published()
+		sum.Sum(&c)
 	}
 	return sum
 }

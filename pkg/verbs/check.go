@@ -9,7 +9,11 @@ func Check(list []Request, a *Arena, c *Capabilities) error {
 		return fmt.Errorf("list of %d requests, 1 to %d allowed: %w", len(list), MaxList, ErrMalformed)
 	}
 	for i := range list {
-		if err := list[i].check(a, c); err != nil {
+		err := list[i].check(a, c)
+		if err == nil && list[i].Op == Call && len(list) > 1 {
+			err = ErrMalformed // it stands alone
+		}
+		if err != nil {
 			return fmt.Errorf("request %d (%v of %d bytes at %d:%#x): %w",
 				i, list[i].Op, len(list[i].Local), list[i].Region, list[i].Remote, err)
 		}
@@ -26,13 +30,15 @@ func CheckOne(r *Request, a *Arena) bool {
 	if r.Op <= Write {
 		return n-1 < MaxTransfer
 	}
-	return r.Op < NumOps && n == 8 && (r.Remote|uint64(off))%8 == 0
+	return r.Op <= MaskedFetchAdd && n == 8 && (r.Remote|uint64(off))%8 == 0
 }
 
 func (r *Request) check(a *Arena, c *Capabilities) error {
 	switch {
 	case r.Op >= NumOps, r.Region > RegionLocks:
 		return ErrMalformed
+	case r.Op == Call:
+		return r.checkCall(a, c)
 	case r.Op.Atomic():
 		if len(r.Local) != 8 || r.Remote%8 != 0 || a.offset(r.Local)%8 != 0 {
 			return ErrMalformed
@@ -51,6 +57,9 @@ func (r *Request) check(a *Arena, c *Capabilities) error {
 
 // InRange says whether the request stays within a region of size bytes.
 func (r *Request) InRange(size uint64) bool {
+	if r.Op == Call {
+		return true
+	}
 	n := uint64(len(r.Local))
 	return n <= size && r.Remote <= size-n
 }

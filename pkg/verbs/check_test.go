@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check of %d requests: %v, want %v", len(list), err, want)
 		}
 	}
-	for op := Read; op < NumOps; op++ {
+	for op := Read; op <= MaskedFetchAdd; op++ {
 		f(nil, all, Request{Op: op, Local: b[:8]})
 		f(nil, all, Request{Op: op, Local: b[8:16], Region: RegionLocks, Remote: 1 << 40})
 		f(ErrNotRegistered, all, Request{Op: op, Local: foreign})
@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 		f(ErrMalformed, all, Request{Op: Read, Local: b[:8]}, Request{Op: op})
 		f(nil, none, Request{Op: min(op, FetchAdd), Local: b[:8]})
 	}
-	for op := CompareSwap; op < NumOps; op++ {
+	for op := CompareSwap; op <= MaskedFetchAdd; op++ {
 		for _, r := range []Request{{Local: b[:4]}, {Local: b[:16]}, {Local: b[1:9]}, {Local: b[:8], Remote: 12}} {
 			r.Op = op
 			f(ErrMalformed, all, r)
@@ -52,6 +52,17 @@ func TestCheck(t *testing.T) {
 	}
 	f(ErrUnsupported, none, Request{Op: MaskedCompareSwap, Local: b[:8]})
 	f(ErrUnsupported, none, Request{Op: MaskedFetchAdd, Local: b[:8]})
+	calls := &Capabilities{Calls: true}
+	call := Request{Op: Call, Local: b[:16], Args: 3}
+	f(nil, calls, call)
+	f(ErrUnsupported, all, call)
+	f(ErrMalformed, calls, call, call)
+	f(ErrMalformed, calls, Request{Op: Read, Local: b[:8]}, call)
+	f(ErrMalformed, calls, Request{Op: Call, Local: b[:7]})
+	f(ErrMalformed, calls, Request{Op: Call, Local: b[:16], Args: 17})
+	f(ErrMalformed, calls, Request{Op: Call, Local: b[:16], Args: -1})
+	f(ErrMalformed, calls, Request{Op: Call, Local: b[:MaxCall+1]})
+	f(ErrNotRegistered, calls, Request{Op: Call, Local: foreign[:8]})
 	f(ErrMalformed, all, Request{Op: NumOps, Local: b[:8]})
 	f(ErrMalformed, all, Request{Op: 255, Local: b[:8]})
 	f(nil, all, Request{Op: Read, Local: b[3:][:MaxTransfer-3]}, Request{Op: Write, Remote: 7, Local: b[:MaxTransfer]})

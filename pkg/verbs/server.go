@@ -31,6 +31,9 @@ type ServerOptions struct {
 	Incarnation uint64    // of the content; clients that expect another are refused with ErrLostMemory
 	Admission   Admission // required
 
+	Executor    Executor // of calls; nil = connections have none
+	CallThreads int      // how many calls are executed at once; who comes when there are as many is told that all are busy. 0 = DefaultCallThreads
+
 	HandshakeLimit time.Duration // for a client to present its token; 0 = DefaultHandshakeLimit
 	MaxConns       int           // connections at once, those still unadmitted included; 0 = DefaultMaxConns
 }
@@ -39,6 +42,7 @@ type ServerOptions struct {
 const (
 	DefaultHandshakeLimit = 5 * time.Second
 	DefaultMaxConns       = 1024
+	DefaultCallThreads    = 4
 )
 
 // WithDefaults is o with its zero limits filled in.
@@ -48,6 +52,9 @@ func (o ServerOptions) WithDefaults() ServerOptions {
 	}
 	if o.MaxConns == 0 {
 		o.MaxConns = DefaultMaxConns
+	}
+	if o.CallThreads == 0 {
+		o.CallThreads = DefaultCallThreads
 	}
 	return o
 }

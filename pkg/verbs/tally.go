@@ -5,7 +5,7 @@ import "sync/atomic"
 // Counters say what crossed the fabric.
 type Counters struct {
 	Requests   [NumOps]uint64 // work requests by kind
-	Bytes      [NumOps]uint64 // payload by kind, both directions; an atomic counts 8
+	Bytes      [NumOps]uint64 // payload by kind, both directions; an atomic counts 8, a call its request and answer
 	Lists      uint64         // posted lists: doorbells
 	RoundTrips uint64         // times that somebody waited for the fabric; lists posted together count once
 }
@@ -33,7 +33,7 @@ func (c Counters) Sub(o *Counters) Counters {
 
 // Atomics is how many atomics of all kinds there were.
 func (c *Counters) Atomics() (n uint64) {
-	for op := CompareSwap; op < NumOps; op++ {
+	for op := CompareSwap; op <= MaskedFetchAdd; op++ {
 		n += c.Requests[op]
 	}
 	return n
@@ -56,7 +56,11 @@ type Tally struct {
 func (t *Tally) Posted(list []Request) {
 	for i := range list {
 		t.live.Requests[list[i].Op]++
-		t.live.Bytes[list[i].Op] += uint64(len(list[i].Local))
+		n := len(list[i].Local)
+		if list[i].Op == Call {
+			n = list[i].Args
+		}
+		t.live.Bytes[list[i].Op] += uint64(n)
 	}
 	t.live.Lists++
 	if t.live.Lists%publishEvery == 0 {
@@ -72,6 +76,15 @@ func (t *Tally) PostedOne(r *Request) {
 	t.live.Lists++
 	if t.live.Lists%publishEvery == 0 {
 		t.Publish()
+	}
+}
+
+// Answered counts the bytes of the answer, if list is a call. Providers call it in Wait, when it has succeeded.
+func (t *Tally) Answered(list []Request) {
+	if r := &list[0]; r.Op == Call {
+		if answer, err := r.Answer(); err == nil {
+			t.live.Bytes[Call] += uint64(len(answer))
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func TestTallyPublishedConcurrently(t *testing.T) {
 func TestPostedOne(t *testing.T) {
 	var one, other Tally
 	for i := range 3 * publishEvery {
-		r := Request{Op: Op(i) % NumOps, Local: make([]byte, 8)}
+		r := Request{Op: Op(i) % Call, Local: make([]byte, 8)}
 		one.PostedOne(&r)
 		other.RoundTrip()
 		other.Posted([]Request{r})

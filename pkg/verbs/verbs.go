@@ -1,7 +1,7 @@
 // Package verbs is the fabric as the indexes see it: lists of one-sided requests against the memory of a memory server.
 //
 // A queue pair ([QP]) executes lists of work requests ([Request]): READ, WRITE, compare-and-swap, fetch-and-add and the
-// masked forms of both. One list is one doorbell and one round trip. Providers live in folders below this one (shm, tcp);
+// masked forms of both; and two-sided calls, where the provider has them. One list is one doorbell and one round trip. Providers live in folders below this one (shm, tcp);
 // package verbstest holds the conformance suite that all of them pass.
 //
 // # What every provider guarantees
@@ -32,10 +32,11 @@ const (
 	FetchAdd
 	MaskedCompareSwap
 	MaskedFetchAdd
+	Call   // two-sided: see call.go
 	NumOps // how many kinds there are; sizes arrays by kind
 )
 
-var opNames = [NumOps]string{"READ", "WRITE", "CAS", "FAA", "MASKED_CAS", "MASKED_FAA"}
+var opNames = [NumOps]string{"READ", "WRITE", "CAS", "FAA", "MASKED_CAS", "MASKED_FAA", "CALL"}
 
 // String is the verb's usual name.
 func (o Op) String() string {
@@ -46,7 +47,7 @@ func (o Op) String() string {
 }
 
 // Atomic says whether o is one of the four atomics.
-func (o Op) Atomic() bool { return o >= CompareSwap && o < NumOps }
+func (o Op) Atomic() bool { return o >= CompareSwap && o <= MaskedFetchAdd }
 
 // RegionID names one of the memory regions of a memory server.
 type RegionID uint8
@@ -85,6 +86,9 @@ type Request struct {
 	// Add is added by FetchAdd, modulo 2^64. MaskedFetchAdd adds fields separately: each bit set in Boundary is the
 	// highest bit of a field, and no carry leaves a field.
 	Add, Boundary uint64
+
+	// Args is how many bytes of Local are the request of a Call. Region and Remote mean nothing there.
+	Args int
 }
 
 // Capabilities are what a connection offers beyond G1 to G3. A design that uses one carries a fallback without it.
@@ -94,6 +98,7 @@ type Capabilities struct {
 	OrderedReads    bool // a READ takes effect before a later READ of the same QP
 	ReleaseByWrite  bool // a WRITE to a word that atomics target is safe for its holder
 	MaskedAtomics   bool // MaskedCompareSwap and MaskedFetchAdd
+	Calls           bool // two-sided calls, which the memory server's processors execute
 	DeviceMemory    int  // bytes of RegionLocks that lie in the NIC's own memory; 0 = all in host memory
 	WholeWrite      int  // bytes of one WRITE of which a dying client applies all or none; at least 8
 }

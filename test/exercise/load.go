@@ -44,13 +44,18 @@ func newLoad(i index, prefix string, writers, keys int, limit time.Duration) *lo
 	for w := range writers {
 		var own []*entry
 		for k := range keys {
-			own = append(own, &entry{key: fmt.Appendf(nil, "%s%02d/%06d", prefix, w, k)})
+			own = append(own, &entry{key: keyOf(prefix, w, k, keys)})
 		}
 		l.writers = append(l.writers, own)
 		l.keys = append(l.keys, own...)
 	}
 	l.begin("start")
 	return l
+}
+
+// keyOf is a key of a writer. Those of each writer lie all over the key space, so that every compute server has some of them.
+func keyOf(prefix string, writer, key, keys int) []byte {
+	return fmt.Appendf([]byte{byte(key * 256 / keys)}, "%s%02d/%06d", prefix, writer, key)
 }
 
 // run writes and reads until ctx ends. Operations under way then are finished. rate is how many operations begin in a second, as far
@@ -117,7 +122,7 @@ func (l *load) read(e *entry) {
 		return err
 	})
 	if ok && got < least {
-		l.now().countStale(fmt.Errorf("%s: value %d, acknowledged before: %d", e.key, got, least))
+		l.now().countStale(fmt.Errorf("%q: value %d, acknowledged before: %d", e.key, got, least))
 	}
 }
 
@@ -130,7 +135,7 @@ func (l *load) value(ctx context.Context, e *entry) (uint64, error) {
 	case err != nil:
 		return 0, err
 	case len(b) != 8:
-		return 0, fmt.Errorf("value of %s has %d bytes", e.key, len(b))
+		return 0, fmt.Errorf("value of %q has %d bytes", e.key, len(b))
 	}
 	return binary.BigEndian.Uint64(b), nil
 }
@@ -195,7 +200,7 @@ func (l *load) rewrite(out io.Writer) (stuck int, slowest time.Duration) {
 				slowest = max(slowest, took)
 				if e.acked.Load() == before {
 					if stuck++; stuck <= maxExamples {
-						fmt.Fprintf(out, "STUCK %s: not written within %v\n", e.key, took.Round(time.Millisecond))
+						fmt.Fprintf(out, "STUCK %q: not written within %v\n", e.key, took.Round(time.Millisecond))
 					}
 				}
 				mu.Unlock()
@@ -240,10 +245,10 @@ func (l *load) check(ctx context.Context, e *entry) (string, error) {
 	defer cancel()
 	got, err := l.value(ctx, e)
 	if err != nil {
-		return "", fmt.Errorf("read back %s: %w", e.key, err)
+		return "", fmt.Errorf("read back %q: %w", e.key, err)
 	}
 	if least := e.acked.Load(); got < least || got > e.tried {
-		return fmt.Sprintf("%s: value %d, acknowledged %d, last tried %d", e.key, got, least, e.tried), nil
+		return fmt.Sprintf("%q: value %d, acknowledged %d, last tried %d", e.key, got, least, e.tried), nil
 	}
 	return "", nil
 }

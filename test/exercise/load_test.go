@@ -78,10 +78,10 @@ func TestVerdict(t *testing.T) {
 	}
 	f(&fake{}, true, "failed requests: 0, stale reads: 0, keys read back: 15, acknowledged writes lost: 0", "start")
 	f(&fake{failAt: 7}, false, "failed requests: 1, stale reads: 0", "lost: 0", "FAILED after", "refused")
-	f(&fake{loseAt: 7}, false, "failed requests: 0, stale reads: 1", "lost: 1", "LOST x/01/000001: value 0, acknowledged 1", "STALE x/01/000001")
+	f(&fake{loseAt: 7}, false, "failed requests: 0, stale reads: 1", "lost: 1", `LOST "3x/01/000001": value 0, acknowledged 1`, `STALE "3x/01/000001"`)
 	f(&fake{forgets: true}, false, "stale reads: 15", "lost: 15")
 	f(&fake{}, true, "keys written again: 15, failed: 0, slowest: ")
-	f(&fake{failAt: 17}, false, "failed requests: 0, stale reads: 0", "keys written again: 15, failed: 1", "STUCK x/", "refused")
+	f(&fake{failAt: 17}, false, "failed requests: 0, stale reads: 0", "keys written again: 15, failed: 1", `STUCK "3x/`, "refused")
 }
 
 // TestFailedWriteMayHaveHappened: a failed write that took effect all the same is not reported as lost.
@@ -89,11 +89,11 @@ func TestFailedWriteMayHaveHappened(t *testing.T) {
 	index := &fake{pairs: map[string][]byte{}, failAt: 1}
 	l := newLoad(index, "x/", 1, 1, time.Second)
 	l.write(l.keys[0])
-	index.pairs["x/00/000000"] = binary.BigEndian.AppendUint64(nil, 1)
+	index.pairs["\x00x/00/000000"] = binary.BigEndian.AppendUint64(nil, 1)
 	if lost, err := l.readBack(t.Context()); len(lost) != 0 || err != nil {
 		t.Errorf("lost %v, %v", lost, err)
 	}
-	index.pairs["x/00/000000"] = binary.BigEndian.AppendUint64(nil, 2)
+	index.pairs["\x00x/00/000000"] = binary.BigEndian.AppendUint64(nil, 2)
 	if lost, err := l.readBack(t.Context()); len(lost) != 1 || err != nil {
 		t.Errorf("a value that nobody wrote: lost %v, %v", lost, err)
 	}

@@ -734,10 +734,11 @@ type DescribeComputeReply struct {
 	Forwarded     uint64                 `protobuf:"varint,9,opt,name=forwarded,proto3" json:"forwarded,omitempty"`   // of them sent on to another server
 	Errors        uint64                 `protobuf:"varint,10,opt,name=errors,proto3" json:"errors,omitempty"`
 	CacheBytes    uint64                 `protobuf:"varint,11,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
-	DataLost      string                 `protobuf:"bytes,12,opt,name=data_lost,json=dataLost,proto3" json:"data_lost,omitempty"` // not empty: which memory server lost its content
-	Owned         bool                   `protobuf:"varint,13,opt,name=owned,proto3" json:"owned,omitempty"`                      // the ranges of this design have owners: the server serves only what it holds
-	Ranges        []*OwnedRange          `protobuf:"bytes,14,rep,name=ranges,proto3" json:"ranges,omitempty"`                     // what it holds or is to hold, in the order of keys; of owned designs
-	Load          *ComputeLoad           `protobuf:"bytes,15,opt,name=load,proto3" json:"load,omitempty"`                         // unset by servers of versions that do not know it
+	DataLost      string                 `protobuf:"bytes,12,opt,name=data_lost,json=dataLost,proto3" json:"data_lost,omitempty"`    // not empty: which memory server lost its content
+	Owned         bool                   `protobuf:"varint,13,opt,name=owned,proto3" json:"owned,omitempty"`                         // the ranges of this design have owners: the server serves only what it holds
+	Ranges        []*OwnedRange          `protobuf:"bytes,14,rep,name=ranges,proto3" json:"ranges,omitempty"`                        // what it holds or is to hold, in the order of keys; of owned designs
+	Load          *ComputeLoad           `protobuf:"bytes,15,opt,name=load,proto3" json:"load,omitempty"`                            // unset by servers of versions that do not know it
+	TakeOvers     []*TakeOver            `protobuf:"bytes,16,rep,name=take_overs,json=takeOvers,proto3" json:"take_overs,omitempty"` // the last ones, at most 16, oldest first; of owned designs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,6 +874,13 @@ func (x *DescribeComputeReply) GetRanges() []*OwnedRange {
 func (x *DescribeComputeReply) GetLoad() *ComputeLoad {
 	if x != nil {
 		return x.Load
+	}
+	return nil
+}
+
+func (x *DescribeComputeReply) GetTakeOvers() []*TakeOver {
+	if x != nil {
+		return x.TakeOvers
 	}
 	return nil
 }
@@ -1107,6 +1115,91 @@ func (x *OwnedRange) GetOperationsPerSecond() float64 {
 	return 0
 }
 
+// TakeOver is that this server serves keys whose former owner had ended without giving them back: it replayed that one's log.
+type TakeOver struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Start            []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	End              []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`                                                    // exclusive; empty = the upper end of the key space
+	Epoch            uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`                                               // of the grant: with start, it names this take-over within the index
+	Clients          []uint32               `protobuf:"varint,4,rep,packed,name=clients,proto3" json:"clients,omitempty"`                                    // whose logs were replayed
+	TookMilliseconds uint64                 `protobuf:"varint,5,opt,name=took_milliseconds,json=tookMilliseconds,proto3" json:"took_milliseconds,omitempty"` // from when this server was to have the keys until it served them: fences, leases, replay
+	AgeMilliseconds  uint64                 `protobuf:"varint,6,opt,name=age_milliseconds,json=ageMilliseconds,proto3" json:"age_milliseconds,omitempty"`    // since it has served them
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *TakeOver) Reset() {
+	*x = TakeOver{}
+	mi := &file_compute_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeOver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeOver) ProtoMessage() {}
+
+func (x *TakeOver) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeOver.ProtoReflect.Descriptor instead.
+func (*TakeOver) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TakeOver) GetStart() []byte {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *TakeOver) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *TakeOver) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *TakeOver) GetClients() []uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+func (x *TakeOver) GetTookMilliseconds() uint64 {
+	if x != nil {
+		return x.TookMilliseconds
+	}
+	return 0
+}
+
+func (x *TakeOver) GetAgeMilliseconds() uint64 {
+	if x != nil {
+		return x.AgeMilliseconds
+	}
+	return 0
+}
+
 type DrainComputeRequest struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LimitMilliseconds uint32                 `protobuf:"varint,1,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"`
@@ -1116,7 +1209,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1221,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1234,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -1160,7 +1253,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1265,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1278,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{15}
+	return file_compute_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -1204,7 +1297,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1309,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1322,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{16}
+	return file_compute_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -1247,7 +1340,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1352,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1365,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{17}
+	return file_compute_proto_rawDescGZIP(), []int{18}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -1342,7 +1435,7 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
-	"\x16DescribeComputeRequest\"\xe2\x03\n" +
+	"\x16DescribeComputeRequest\"\x9b\x04\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -1362,7 +1455,9 @@ const file_compute_proto_rawDesc = "" +
 	"\tdata_lost\x18\f \x01(\tR\bdataLost\x12\x14\n" +
 	"\x05owned\x18\r \x01(\bR\x05owned\x122\n" +
 	"\x06ranges\x18\x0e \x03(\v2\x1a.dmindex.rpc.v1.OwnedRangeR\x06ranges\x12/\n" +
-	"\x04load\x18\x0f \x01(\v2\x1b.dmindex.rpc.v1.ComputeLoadR\x04load\"\xfd\x01\n" +
+	"\x04load\x18\x0f \x01(\v2\x1b.dmindex.rpc.v1.ComputeLoadR\x04load\x127\n" +
+	"\n" +
+	"take_overs\x18\x10 \x03(\v2\x18.dmindex.rpc.v1.TakeOverR\ttakeOvers\"\xfd\x01\n" +
 	"\vComputeLoad\x122\n" +
 	"\x15operations_per_second\x18\x01 \x01(\x01R\x13operationsPerSecond\x12\x1b\n" +
 	"\thit_ratio\x18\x02 \x01(\x01R\bhitRatio\x12.\n" +
@@ -1382,7 +1477,14 @@ const file_compute_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
 	"\bunfenced\x18\x06 \x01(\rR\bunfenced\x122\n" +
-	"\x15operations_per_second\x18\a \x01(\x01R\x13operationsPerSecond\"D\n" +
+	"\x15operations_per_second\x18\a \x01(\x01R\x13operationsPerSecond\"\xba\x01\n" +
+	"\bTakeOver\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\aclients\x18\x04 \x03(\rR\aclients\x12+\n" +
+	"\x11took_milliseconds\x18\x05 \x01(\x04R\x10tookMilliseconds\x12)\n" +
+	"\x10age_milliseconds\x18\x06 \x01(\x04R\x0fageMilliseconds\"D\n" +
 	"\x13DrainComputeRequest\x12-\n" +
 	"\x12limit_milliseconds\x18\x01 \x01(\rR\x11limitMilliseconds\"3\n" +
 	"\x11DrainComputeReply\x12\x1e\n" +
@@ -1413,7 +1515,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Outcome_Code)(0),              // 1: dmindex.rpc.v1.Outcome.Code
@@ -1431,10 +1533,11 @@ var file_compute_proto_goTypes = []any{
 	(*ComputeLoad)(nil),            // 13: dmindex.rpc.v1.ComputeLoad
 	(*KeyLoad)(nil),                // 14: dmindex.rpc.v1.KeyLoad
 	(*OwnedRange)(nil),             // 15: dmindex.rpc.v1.OwnedRange
-	(*DrainComputeRequest)(nil),    // 16: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 17: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 18: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 19: dmindex.rpc.v1.BlockComputeReply
+	(*TakeOver)(nil),               // 16: dmindex.rpc.v1.TakeOver
+	(*DrainComputeRequest)(nil),    // 17: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 18: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 19: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 20: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -1445,24 +1548,25 @@ var file_compute_proto_depIdxs = []int32{
 	3,  // 5: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
 	15, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
 	13, // 7: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	14, // 8: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	4,  // 9: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	6,  // 10: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	9,  // 11: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	11, // 12: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	16, // 13: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	18, // 14: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	5,  // 15: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	8,  // 16: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	10, // 17: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	12, // 18: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	17, // 19: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	19, // 20: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	15, // [15:21] is the sub-list for method output_type
-	9,  // [9:15] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	16, // 8: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	14, // 9: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	4,  // 10: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	6,  // 11: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	9,  // 12: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	11, // 13: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	17, // 14: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	19, // 15: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	5,  // 16: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	8,  // 17: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	10, // 18: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	12, // 19: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	18, // 20: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	20, // 21: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -1476,7 +1580,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

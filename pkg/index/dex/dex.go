@@ -109,6 +109,7 @@ func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
 	s.CacheBytes += uint64(x.cache.bytes)
 	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
+	s.Log = x.log.Posted()
 	return s
 }
 
@@ -134,6 +135,9 @@ func (x *dex) Check() (index.Structure, error) {
 	}
 	return x.tree.Check()
 }
+
+// Survey implements index.Surveyor.
+func (x *dex) Survey(visit func(low []byte) error) (int, error) { return x.tree.Survey(visit) }
 
 // Verifies implements index.Checker.
 func (x *dex) Verifies(a pool.Addr, node []byte) bool {

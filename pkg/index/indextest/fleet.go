@@ -271,10 +271,14 @@ func (s *routed) scanParts(start []byte, limit int, reverse bool, visit func(key
 			}
 		}
 		low, high := s.f.bounds[i].start, s.f.end(i)
+		var stray error
 		own, err := s.of(s.f.bounds[i].owner)
 		if err == nil {
 			err = own.Scan(cursor, limit, reverse, func(key, value []byte) bool {
 				if !reverse && len(high) > 0 && bytes.Compare(key, high) >= 0 || reverse && bytes.Compare(key, low) < 0 {
+					if stray = s.f.connected(i, s.f.at(key)); stray != nil {
+						stray = fmt.Errorf("scan shows %x: %w", key, stray)
+					}
 					return false // of the next range of the same owner
 				}
 				limit--
@@ -288,8 +292,18 @@ func (s *routed) scanParts(start []byte, limit int, reverse bool, visit func(key
 			more, cursor = more && len(high) > 0, bytes.Clone(high)
 		}
 		s.f.mu.RUnlock()
-		if err != nil {
+		if err = errors.Join(err, stray); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// connected is nil if all ranges between two have the same owner.
+func (f *fleet) connected(i, k int) error {
+	for r := min(i, k); r < max(i, k); r++ {
+		if f.bounds[r].owner != f.bounds[r+1].owner {
+			return fmt.Errorf("between it and the keys from %x on lie some of another owner", f.bounds[i].start)
 		}
 	}
 	return nil

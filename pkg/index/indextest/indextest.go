@@ -5,6 +5,7 @@
 package indextest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -154,7 +155,29 @@ func check(t testing.TB, x index.Index) index.Structure {
 	if err != nil {
 		t.Errorf("check of the structure: %v", err)
 	}
+	if v, ok := x.(index.Surveyor); ok {
+		survey(t, v, &found)
+	}
 	return found
+}
+
+// survey compares where leaves begin with what the checker found.
+func survey(t testing.TB, x index.Surveyor, found *index.Structure) {
+	t.Helper()
+	var last []byte
+	leaves := 0
+	size, err := x.Survey(func(low []byte) error {
+		if leaves > 0 && bytes.Compare(low, last) <= 0 {
+			return fmt.Errorf("a leaf begins at %x behind one that begins at %x", low, last)
+		}
+		last = append(last[:0], low...)
+		leaves++
+		return nil
+	})
+	inner := found.Nodes - leaves - found.Unlinked
+	if err != nil || leaves == 0 || inner < found.Levels-1 || uint64(size)*uint64(found.Nodes) != found.NodeBytes {
+		t.Errorf("a survey finds %d leaves of %d bytes: %v; the checker %+v", leaves, size, err, *found)
+	}
 }
 
 // number is a uint64 key.

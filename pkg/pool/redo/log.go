@@ -24,6 +24,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // ErrFull is returned by Append when the ring has no room: something has to be truncated first. Nothing was appended.
@@ -50,6 +51,7 @@ type Log struct {
 	wanted   uint64      // that the tail becomes with the next batch; what lies before may be written over by then
 	marks    []uint64    // positions of some batches from tail on, ascending
 	counts   Counts
+	ended    bool
 }
 
 // Counts says what a log did.
@@ -123,6 +125,16 @@ func (l *Log) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts
+}
+
+// Posted is what was posted to write the log: a part of what the pool counts, and as recent. Nothing once the log is closed.
+func (l *Log) Posted() verbs.Counters {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return verbs.Counters{}
+	}
+	return l.writer.Published()
 }
 
 // end is the position behind the last record. Called under mu.
@@ -316,6 +328,9 @@ func (l *Log) wake() {
 // Nobody may use it any more.
 func (l *Log) Close(discard bool) error {
 	var err error
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
 	if discard && l.failed == nil {
 		err = Discard(l.writer, l.ref)
 	}

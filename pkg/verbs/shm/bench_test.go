@@ -211,7 +211,7 @@ func allocLists(t *testing.T) (verbs.QP, [][]verbs.Request) {
 		t.Fatal(err)
 	}
 	var lists [][]verbs.Request
-	for op := verbs.Read; op < verbs.NumOps; op++ {
+	for op := verbs.Read; op <= verbs.MaskedFetchAdd; op++ {
 		local, err := a.Alloc(8)
 		if err != nil {
 			t.Fatal(err)

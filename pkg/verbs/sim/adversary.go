@@ -15,6 +15,7 @@ import (
 //   - G1 decides which requests of a list must be through before another one begins (flight.mayBegin).
 //   - G2 decides what a part is: aligned words, or lines with CacheLineAtomic; in any order, or by address with OrderedWrite. Atomics exclude each
 //     other on a word, and nothing else on it (flight.atomic).
+//   - A call is executed by a goroutine of the server, which reads the memory as READs do, each word at a moment of its own.
 //   - G3 decides when a wait ends: some time after the last part. After the end of a queue pair whatever was under way goes on, and stops
 //     anywhere, down to WholeWrite, until the connection is closed or cut or the client has connected anew (flight.abandon).
 type adversary struct {

@@ -93,6 +93,7 @@ func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 		}
 	}
 	c := &conn{device: d, server: s, peer: peer, caps: f.caps, incarnation: s.o.Incarnation}
+	c.caps.Calls = (f.caps.Calls || f.enemy == nil) && s.o.Executor != nil
 	s.conns = append(s.conns, c)
 	d.conns = append(d.conns, c)
 	if s.door == nil {

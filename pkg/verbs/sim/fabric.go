@@ -22,7 +22,8 @@ type Options struct {
 	Model Model // zero = Paper()
 	Plan  *Plan // nil = no adversary; its WholeWrite of 0 means 8
 
-	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0 means an MTU.
+	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0 means an MTU. Calls there are wherever the server has an
+	// executor, unless a plan has none.
 	Capabilities verbs.Capabilities
 }
 

@@ -58,6 +58,9 @@ func (e *adversary) launch(q *qp, list []verbs.Request) *flight {
 		case verbs.Read:
 			n = e.units(&p.r)
 			scribble(p.r.Local)
+		case verbs.Call:
+			p.data = append([]byte(nil), p.r.Local[:p.r.Args]...)
+			scribble(p.r.Local)
 		}
 		p.at = make([]uint8, n)
 		p.moments = e.tear(n, p.r.Op == verbs.Write && e.plan.Capabilities.OrderedWrite, p.at)
@@ -121,6 +124,10 @@ func (p *part) serve() {
 	f := p.flight
 	w := f.enemy.fabric.world
 	w.Note(p.r.Remote<<8 | uint64(p.next))
+	if p.r.Op == verbs.Call {
+		p.call()
+		return
+	}
 	if p.r.Op.Atomic() {
 		if !p.atomic() {
 			return
@@ -134,6 +141,11 @@ func (p *part) serve() {
 			p.in(f.enemy.gap())
 		}
 	}
+	f.count()
+}
+
+// count counts a part that was served.
+func (f *flight) count() {
 	if f.budget > 0 {
 		f.budget--
 	}

@@ -82,7 +82,7 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 	p := &Plan{
 		Capabilities: verbs.Capabilities{
 			MaskedAtomics: coin(2), OrderedReads: coin(4), CacheLineAtomic: coin(4), OrderedWrite: coin(4), ReleaseByWrite: coin(4),
-			WholeWrite: []int{8, 8, 64, 1024, mtu}[r.IntN(5)],
+			WholeWrite: []int{8, 8, 64, 1024, mtu}[r.IntN(5)], Calls: true,
 		},
 		Tear:         []int{1, 2, 3, 5, 8}[r.IntN(5)],
 		Reorder:      !coin(4),
@@ -148,6 +148,7 @@ func Shrink(p *Plan, fails func(*Plan) bool) *Plan {
 			func(n *Plan) { n.Stall, n.StallFor = 0, 0 },
 			func(n *Plan) { n.Delay = min(n.Delay, 100) },
 			func(n *Plan) { n.Gap = min(n.Gap, 100) },
+			func(n *Plan) { n.Capabilities.Calls = false },
 			func(n *Plan) { n.Capabilities.WholeWrite = mtu },
 			func(n *Plan) { n.Capabilities.OrderedReads = true },
 			func(n *Plan) { n.Capabilities.OrderedWrite = true },

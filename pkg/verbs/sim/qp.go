@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -20,7 +21,7 @@ type qp struct {
 	waiter  *simenv.Task
 
 	// Without an adversary: the list under way, which takes effect when the timer fires, and when its owner knows.
-	list   []verbs.Request
+	list   []verbs.Request // also with an adversary
 	effect simenv.Timer
 	done   time.Duration
 
@@ -60,11 +61,16 @@ func (q *qp) Start(list []verbs.Request) error {
 	q.started = true
 	q.tally.Posted(list)
 	f := c.server.fabric
+	q.list = list
 	if f.enemy != nil {
 		q.flight = f.enemy.launch(q, list)
 		return nil
 	}
-	q.list = list
+	if list[0].Op == verbs.Call {
+		q.done = env.Forever
+		f.world.Schedule(&q.effect, f.routeCall(&c.device.nic, c.server, &list[0]), nil)
+		return nil
+	}
 	effect, done := f.route(&c.device.nic, c.server, list)
 	q.done = max(done, effect+1)
 	f.world.Schedule(&q.effect, effect, nil)
@@ -75,6 +81,10 @@ func (q *qp) Start(list []verbs.Request) error {
 func (q *qp) takeEffect() {
 	s := q.conn.server
 	s.fabric.world.Note(uint64(len(q.list)))
+	if q.list[0].Op == verbs.Call {
+		q.arrive()
+		return
+	}
 	for i := range q.list {
 		s.apply(&q.list[i], q.list[i].Local)
 	}
@@ -139,6 +149,9 @@ func (q *qp) Wait() error {
 		}
 	}
 	q.started = false
+	if q.err == nil {
+		q.tally.Answered(q.list)
+	}
 	return q.err
 }
 

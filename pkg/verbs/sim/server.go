@@ -15,6 +15,7 @@ import (
 // Server is a simulated memory server. It implements verbs.Server.
 type Server struct {
 	fabric   *Fabric
+	process  *simenv.Process // that calls run in
 	address  string
 	o        verbs.ServerOptions
 	regions  [verbs.RegionLocks + 1][]byte
@@ -52,7 +53,7 @@ func (f *Fabric) NewServer(o verbs.ServerOptions) (*Server, string, error) {
 
 func (f *Fabric) newServer(p *simenv.Process, address string, o verbs.ServerOptions) (*Server, error) {
 	s := &Server{
-		fabric: f, address: address, o: o.WithDefaults(),
+		fabric: f, process: p, address: address, o: o.WithDefaults(),
 		cores: make(cores, max(1, f.model.Cores)), busy: map[word]*part{}, closed: p.NewEvent(),
 	}
 	for _, m := range o.Memory {

@@ -175,6 +175,9 @@ func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 
 // take copies the answer of one frame: the next h.count requests of the list.
 func (q *qp) take(h *header, frame []byte) error {
+	if q.list[0].Op == verbs.Call {
+		return q.takeCall(h, frame)
+	}
 	n := int(h.count)
 	if n == 0 || n > len(q.list)-q.answered {
 		return fmt.Errorf("answer to %d requests of %d: %w", n, len(q.list)-q.answered, errFrame)

@@ -11,8 +11,8 @@ import (
 // errFrame is returned for bytes that are no frame of this protocol.
 var errFrame = errors.New("malformed frame")
 
-// request is a decoded work request. Local is the payload of a WRITE, within the frame, and nil for others; length is the
-// number of bytes that the request reads or writes.
+// request is a decoded work request. Local is the payload of a WRITE or the request of a call, within the frame, and nil for others; length is the
+// number of bytes that the request reads or writes, and of a call what there is room for.
 type request struct {
 	verbs.Request
 	length int
@@ -54,9 +54,14 @@ func decodeList(h *header, frame []byte, reqs *[verbs.MaxList]request) (list []r
 		}
 		rest = rest[n:]
 		answer += answerBytes(r.Op, r.length)
-		if r.Op == verbs.Write {
+		switch r.Op {
+		case verbs.Write:
 			written += r.length
-		} else {
+		case verbs.Call:
+			if h.count > 1 {
+				return nil, 0, fmt.Errorf("a call among %d requests: %w", h.count, errFrame)
+			}
+		default:
 			read += r.length
 		}
 	}
@@ -86,16 +91,24 @@ func decodeRequest(b []byte, r *request) (n int, ok bool) {
 	if op.Atomic() && (length != 8 || remote%8 != 0) {
 		return 0, false
 	}
-	n = requestBytes(op, length)
+	carried := length
+	if op == verbs.Call {
+		if carried, ok = argsOf(b, first, remote); !ok {
+			return 0, false
+		}
+	}
+	n = requestBytes(op, carried)
 	if len(b) < n {
 		return 0, false
 	}
 	r.Op, r.Region, r.Fence, r.Remote, r.length = op, region, flags == flagFence, remote, length
-	r.Local = nil
+	r.Local, r.Args = nil, 0
 	operand := func(i int) uint64 { return binary.LittleEndian.Uint64(b[requestSize+8*i:]) }
 	switch op {
 	case verbs.Write:
 		r.Local = b[requestSize : requestSize+length]
+	case verbs.Call:
+		r.Local, r.Args = b[requestSize+8:requestSize+8+carried], carried
 	case verbs.CompareSwap:
 		r.Compare, r.Swap = operand(0), operand(1)
 	case verbs.FetchAdd:
@@ -106,4 +119,14 @@ func decodeRequest(b []byte, r *request) (n int, ok bool) {
 		r.Add, r.Boundary = operand(0), operand(1)
 	}
 	return n, true
+}
+
+// argsOf is how long the request of a call is that b starts with; false if b breaks a rule of calls.
+func argsOf(b []byte, first, remote uint64) (int, bool) {
+	length := first >> 32
+	if len(b) < requestSize+8 || first>>8&0xffffff != 0 || remote != 0 || length < 8 || length > verbs.MaxCall {
+		return 0, false
+	}
+	args := binary.LittleEndian.Uint64(b[requestSize:])
+	return int(args), args <= length
 }

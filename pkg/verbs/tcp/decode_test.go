@@ -25,11 +25,15 @@ func encodeList(list []verbs.Request, qp uint16, seq uint32) []byte {
 }
 
 func drawList(t *rapid.T) []verbs.Request {
+	if rapid.IntRange(0, 7).Draw(t, "call") == 0 {
+		b := rapid.SliceOfN(rapid.Byte(), 8, 100).Draw(t, "room")
+		return []verbs.Request{{Op: verbs.Call, Local: b, Args: rapid.IntRange(0, len(b)).Draw(t, "args")}}
+	}
 	list := make([]verbs.Request, rapid.IntRange(1, verbs.MaxList).Draw(t, "requests"))
 	for i := range list {
 		r := &list[i]
 		*r = verbs.Request{
-			Op:     verbs.Op(rapid.IntRange(0, int(verbs.NumOps)-1).Draw(t, "op")),
+			Op:     verbs.Op(rapid.IntRange(0, int(verbs.MaskedFetchAdd)).Draw(t, "op")),
 			Region: verbs.RegionID(rapid.IntRange(0, 1).Draw(t, "region")),
 			Fence:  rapid.Bool().Draw(t, "fence"),
 			Remote: rapid.Uint64().Draw(t, "remote") &^ 7,
@@ -57,6 +61,9 @@ func drawList(t *rapid.T) []verbs.Request {
 func same(a *verbs.Request, b *request) bool {
 	x, y := *a, b.Request
 	bytesEqual := x.Op != verbs.Write || bytes.Equal(x.Local, y.Local)
+	if x.Op == verbs.Call {
+		bytesEqual = x.Args == y.Args && bytes.Equal(x.Local[:x.Args], y.Local)
+	}
 	length := len(x.Local)
 	x.Local, y.Local = nil, nil
 	return bytesEqual && length == b.length && x.Op == y.Op && x.Region == y.Region && x.Fence == y.Fence && x.Remote == y.Remote &&
@@ -103,10 +110,16 @@ func TestListRoundTrip(t *testing.T) {
 // TestLargestFrames: what the client may put into one frame, and what the answer may be, is within what the inbox takes.
 func TestLargestFrames(t *testing.T) {
 	local := make([]byte, verbs.MaxTransfer)
-	for _, op := range []verbs.Op{verbs.Read, verbs.Write} {
+	for _, op := range []verbs.Op{verbs.Read, verbs.Write, verbs.Call} {
 		list := []verbs.Request{{Op: op, Local: local}}
+		if op == verbs.Call {
+			list[0] = verbs.Request{Op: op, Local: local[:verbs.MaxCall], Args: verbs.MaxCall}
+		}
 		if _, size := partOf(list); size > maxFrame {
 			t.Errorf("a %v of %d bytes takes a frame of %d, %d allowed", op, len(local), size, maxFrame)
+		}
+		if op == verbs.Call {
+			continue
 		}
 		list = nil
 		for range verbs.MaxList - 1 {
@@ -139,7 +152,8 @@ func seeds() [][]byte {
 	long := bytes.Clone(whole)
 	long[0] = 0xff
 	bye := (&header{size: headerSize, kind: frameBye}).append(nil)
-	return [][]byte{whole, two, odd, long, bye, whole[:20], whole[:7], {}}
+	call := encodeList([]verbs.Request{{Op: verbs.Call, Local: b, Args: 5}}, 3, 5)
+	return [][]byte{whole, two, odd, long, bye, call, whole[:20], whole[:7], {}}
 }
 
 // FuzzDecodeFrame: whatever arrives is taken as frames within bounds or refused; what is taken for a list is sound, and encodes
@@ -189,12 +203,15 @@ func checkDecoded(t *testing.T, h *header, list []request, answer int) {
 	for i := range list {
 		r := &list[i]
 		if r.Op >= verbs.NumOps || r.Region > verbs.RegionLocks || r.length < 1 || r.length > verbs.MaxTransfer ||
-			r.Op.Atomic() && (r.length != 8 || r.Remote%8 != 0) || r.Op == verbs.Write != (r.Local != nil) {
+			r.Op.Atomic() && (r.length != 8 || r.Remote%8 != 0) || (r.Op == verbs.Write || r.Op == verbs.Call) != (r.Local != nil) ||
+			r.Op == verbs.Call && (len(list) != 1 || r.Args != len(r.Local) || r.Args > r.length || r.length < 8 || r.length > verbs.MaxCall) {
 			t.Fatalf("request %d: %+v", i, r)
 		}
 		plain[i] = r.Request
 		if r.Local == nil {
 			plain[i].Local = make([]byte, r.length)
+		} else if r.Op == verbs.Call {
+			plain[i].Local = append(bytes.Clone(r.Local), make([]byte, r.length-r.Args)...)
 		}
 	}
 	var reqs [verbs.MaxList]request

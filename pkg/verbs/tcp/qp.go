@@ -138,6 +138,7 @@ func (q *qp) Wait() error {
 			return q.reason
 		case s&pending == 0:
 			q.staged = false // somebody has sent it
+			q.tally.Answered(q.list)
 			return nil
 		case q.staged:
 			q.Flush()

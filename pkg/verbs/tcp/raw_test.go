@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 func rawServer(t testing.TB) (s verbs.Server, address string, tokens *verbstest.Tokens) {
 	t.Helper()
 	tokens = new(verbstest.Tokens)
-	s, err := NewServer(verbs.ServerOptions{Memory: verbstest.Memory(t, 4<<20, 4096), Admission: tokens})
+	s, err := NewServer(verbs.ServerOptions{Memory: verbstest.Memory(t, 4<<20, 4096), Admission: tokens, Executor: new(echo)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +29,15 @@ func rawServer(t testing.TB) (s verbs.Server, address string, tokens *verbstest.
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return s, l.Addr().String(), tokens
+}
+
+// echo answers calls with their requests and counts them.
+type echo struct{ calls atomic.Int64 }
+
+// Call implements verbs.Executor.
+func (e *echo) Call(_ verbs.Peer, _ verbs.Near, request, answer []byte) (int, error) {
+	e.calls.Add(1)
+	return copy(answer, request), nil
 }
 
 func rawConn(t testing.TB, address string, tokens *verbstest.Tokens) net.Conn {
@@ -115,6 +126,19 @@ func TestBadFrames(t *testing.T) {
 	f("an unknown flag", codeMalformed, mangle(18, 2))
 	f("an atomic of 16 bytes", codeMalformed, mangle(20, 16))
 	f("an atomic at an odd place", codeMalformed, mangle(24, 4))
+	call := func(at int, v byte) []byte {
+		b := encodeList([]verbs.Request{{Op: verbs.Call, Local: make([]byte, 16), Args: 9}}, 0, 6)
+		b[at] = v
+		return b
+	}
+	f("a call longer than its buffer", codeMalformed, call(32, 17))
+	f("a call of 2^56 bytes and more", codeMalformed, call(39, 1))
+	f("a call without room for its header", codeMalformed, call(20, 0))
+	f("a call with room for too much", codeMalformed, call(22, 2))
+	f("a call of a region", codeMalformed, call(17, 1))
+	f("a call at a place", codeMalformed, call(24, 8))
+	f("a call with a fence", codeMalformed, call(18, 1))
+	f("two calls", codeMalformed, encodeList(slices.Repeat([]verbs.Request{{Op: verbs.Call, Local: make([]byte, 16), Args: 9}}, 2), 0, 6))
 
 	c := rawConn(t, address, tokens)
 	if _, err := c.Write(encodeList([]verbs.Request{{Op: verbs.Read, Local: make([]byte, 8)}}, 0, 0)); err != nil {

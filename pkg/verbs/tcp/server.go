@@ -22,7 +22,7 @@ const (
 	writeLimit = 30 * time.Second // for a client to take what was answered; twice that at most
 )
 
-// Capabilities are those of every connection of this provider. The server executes a list in order, so READs are ordered, and
+// Capabilities are those of every connection of this provider, besides Calls, which is the server's choice. The server executes a list in order, so READs are ordered, and
 // it executes a frame only once it has all of it, so a WRITE is applied whole or not at all, whatever becomes of the client.
 func Capabilities() verbs.Capabilities {
 	return verbs.Capabilities{OrderedReads: true, MaskedAtomics: true, WholeWrite: verbs.MaxTransfer}
@@ -37,12 +37,14 @@ func NewServer(o verbs.ServerOptions) (verbs.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tcp server: %w", err)
 	}
+	callers, caps := verbs.NewCallers(o), Capabilities()
+	caps.Calls = callers.Any()
 	return serve.New(o, serve.Provider{
-		Capabilities: Capabilities(),
+		Capabilities: caps,
 		MaxQPs:       MaxQPs,
 		Regions:      space.Regions(),
 		Answer:       sendAnswer,
-		Run:          func(s *serve.Session) { newSession(s.Conn, space).run() },
+		Run:          func(s *serve.Session) { newSession(s, space, callers).run() },
 		Cut:          func(s *serve.Session) { s.Conn.Close() },
 	})
 }
@@ -67,8 +69,10 @@ func keepAlive(c net.Conn) {
 // is in order, and when run returns nothing of the session takes effect any more. A client that does not take its answers
 // stops being read, so what it can make the server hold is bounded by the two buffers.
 type session struct {
-	conn  net.Conn
-	space *mapped.Space
+	conn    net.Conn
+	peer    verbs.Peer
+	space   *mapped.Space
+	callers *verbs.Callers
 
 	in       inbox
 	out      []byte // answers not yet sent
@@ -76,8 +80,8 @@ type session struct {
 	deadline time.Time // for writes, as last set
 }
 
-func newSession(c net.Conn, space *mapped.Space) *session {
-	return &session{conn: newStream(c), space: space, in: newInbox(readBuffer), out: make([]byte, 0, readBuffer)}
+func newSession(c *serve.Session, space *mapped.Space, callers *verbs.Callers) *session {
+	return &session{conn: newStream(c.Conn), peer: c.Peer, space: space, callers: callers, in: newInbox(readBuffer), out: make([]byte, 0, readBuffer)}
 }
 
 // errBye ends a session whose client said farewell.
@@ -135,6 +139,13 @@ func (s *session) list(h *header, frame []byte) error {
 	list, answer, err := decodeList(h, frame, &s.reqs)
 	if err != nil {
 		return s.fail(h, codeMalformed, err)
+	}
+	if list[0].Op == verbs.Call {
+		if !s.callers.Any() {
+			return s.fail(h, codeMalformed, verbs.ErrUnsupported)
+		}
+		s.call(h, &list[0])
+		return nil
 	}
 	at := len(s.out)
 	s.out = slices.Grow(s.out, answer)[:at+answer]

@@ -18,11 +18,12 @@ import (
 //	                               16   operands
 //
 // Operands are 8 bytes each: compare, swap (CompareSwap); add (FetchAdd); compare, swap, compare mask, swap mask
-// (MaskedCompareSwap); add, boundary (MaskedFetchAdd). A WRITE is followed by its bytes.
+// (MaskedCompareSwap); add, boundary (MaskedFetchAdd); bytes of the request (Call). A WRITE is followed by its bytes, a call by its request.
 //
 // A list frame carries n requests of one list. A list goes in one frame if its bytes, to write or to read, are at most
 // MaxTransfer, else in several, in order, each with at least one request. Each is answered by a frame of the same queue pair,
-// sequence and n, that carries for each request in turn the bytes read, or the 8 bytes of the old value, or nothing.
+// sequence and n, that carries for each request in turn the bytes read, or the 8 bytes of the old value, or nothing. A call's answer carries status (4), length (4) and
+// so many bytes; the length in its request is what there is room for, those 8 included. Region and remote are zero.
 // The sequence of a queue pair grows by one a frame; a late answer to a list that was given up is known by it.
 //
 // A bye frame asks for a bye frame in return, after everything before it was executed and answered. An error frame is the
@@ -57,17 +58,19 @@ func pad(n int) int { return (n + 7) &^ 7 }
 // operands is how many 8-byte operands a request of kind op has.
 var operands = [verbs.NumOps]int{
 	verbs.CompareSwap: 2, verbs.FetchAdd: 1, verbs.MaskedCompareSwap: 4, verbs.MaskedFetchAdd: 2,
+	verbs.Call: 1,
 }
 
-// requestBytes is how long a request of kind op with n local bytes is on the wire.
+// requestBytes is how long a request of kind op with n local bytes is on the wire. Of a call n is the length of its request.
 func requestBytes(op verbs.Op, n int) int {
-	if op == verbs.Write {
-		return requestSize + pad(n)
+	size := requestSize + 8*operands[op]
+	if op == verbs.Write || op == verbs.Call {
+		size += pad(n)
 	}
-	return requestSize + 8*operands[op]
+	return size
 }
 
-// answerBytes is how long its answer is.
+// answerBytes is how long its answer is, at most if it is a call.
 func answerBytes(op verbs.Op, n int) int {
 	if op == verbs.Write {
 		return 0
@@ -107,6 +110,9 @@ var zeros [8]byte
 
 // appendRequest encodes r with its payload. The buffer of r is read here and not again.
 func appendRequest(dst []byte, r *verbs.Request) []byte {
+	if r.Op == verbs.Call {
+		return appendCall(dst, r)
+	}
 	var flags uint64
 	if r.Fence {
 		flags = flagFence
@@ -134,15 +140,26 @@ func appendRequest(dst []byte, r *verbs.Request) []byte {
 	return dst
 }
 
+func appendCall(dst []byte, r *verbs.Request) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Op)|uint64(len(r.Local))<<32)
+	dst = append(dst, zeros[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Args))
+	dst = append(dst, r.Local[:r.Args]...)
+	return append(dst, zeros[:pad(r.Args)-r.Args]...)
+}
+
 // partOf is how many requests at the start of list go into one frame, and how long that is on the wire.
 func partOf(list []verbs.Request) (n, size int) {
 	size = headerSize
 	written, read := 0, 0
 	for n = range list {
 		op, local := list[n].Op, len(list[n].Local)
-		if op == verbs.Write {
+		switch op {
+		case verbs.Write:
 			written += local
-		} else {
+		case verbs.Call: // alone
+			local = list[n].Args
+		default:
 			read += local
 		}
 		if n > 0 && (written > maxPayload || read > maxPayload) {

@@ -67,7 +67,7 @@ func Run(t *testing.T, h Harness) {
 		tests []test
 	}{
 		{"Order", orderTests}, {"Atomicity", atomicityTests}, {"Model", modelTests}, {"Tally", tallyTests},
-		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Fence", fenceTests}, {"Many", manyTests},
+		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Fence", fenceTests}, {"Many", manyTests}, {"Call", callTests},
 	}
 	if h.Processes {
 		groups = append(groups, struct {
@@ -95,16 +95,17 @@ type test struct {
 // fixture is a memory server with its clients.
 type fixture struct {
 	*testing.T
-	h       Harness
-	env     env.Env
-	rand    *rand.Rand // of the test's own goroutine
-	tokens  *Tokens
-	memory  []verbs.Memory // of the server
-	address string
-	server  verbs.Server
-	device  verbs.Device
-	arena   *verbs.Arena
-	scratch []byte // of the test's own goroutine, for word
+	h        Harness
+	env      env.Env
+	rand     *rand.Rand // of the test's own goroutine
+	tokens   *Tokens
+	memory   []verbs.Memory // of the server
+	address  string
+	server   verbs.Server
+	executor *executor // of the server's calls
+	device   verbs.Device
+	arena    *verbs.Arena
+	scratch  []byte // of the test's own goroutine, for word
 }
 
 // seedVariable replays a run: it sets the seed of every test.
@@ -120,7 +121,8 @@ func newFixture(t *testing.T, h Harness, e env.Env) *fixture {
 		}
 	}
 	t.Logf("seed %d; replay with %s=%d", seed, seedVariable, seed)
-	f := &fixture{T: t, h: h, env: e, rand: rand.New(rand.NewPCG(seed, 0)), tokens: new(Tokens), device: h.Device()}
+	f := &fixture{T: t, h: h, env: e, rand: rand.New(rand.NewPCG(seed, 0)), tokens: new(Tokens), device: h.Device(),
+		executor: &executor{release: e.NewEvent()}}
 	f.serve(verbs.ServerOptions{})
 	var err error
 	if f.arena, err = f.device.NewArena(arenaSize); err != nil {
@@ -141,6 +143,12 @@ func (f *fixture) repeats() int { return min(f.h.Rounds, 5000) }
 func (f *fixture) serve(o verbs.ServerOptions) {
 	f.Helper()
 	o.Memory, o.Incarnation, o.Admission = Memory(f, dataSize, locksSize), incarnation, f.tokens
+	if o.Executor == nil {
+		o.Executor = f.executor
+	}
+	if o.Executor == nobody {
+		o.Executor = nil
+	}
 	address, s, err := f.h.Start(f.TempDir(), o)
 	if err != nil {
 		f.Fatalf("start a server: %v", err)

@@ -138,11 +138,11 @@ func (p *panel) throughput(b *strings.Builder) {
 
 // verbBars shows what each result posted for an operation, by kind.
 func verbBars(results []*Result) *bars {
-	d := &bars{label: "requests per operation", parts: []string{"READ", "WRITE", "atomic", "RPC"}}
+	d := &bars{label: "requests per operation", parts: []string{"READ", "WRITE", "atomic", "RPC", "log"}}
 	for _, r := range results {
 		s := r.Summary()
 		d.rows = append(d.rows, bar{fmt.Sprintf("%s, %s, %s, %d clients", r.name(), s.Transport, s.Workload, s.Clients),
-			[]float64{s.Verbs.Read, s.Verbs.Write, s.Verbs.Atomic, s.Verbs.RPC}})
+			[]float64{s.Verbs.Read, s.Verbs.Write, s.Verbs.Atomic, s.Verbs.RPC, s.Verbs.Log}})
 	}
 	return d
 }

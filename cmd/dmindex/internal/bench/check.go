@@ -15,9 +15,10 @@ const pageLength = 4096
 const pointChecks = 20_000
 
 // check compares the content with what the stream wrote: a scan of everything is sorted and has every item that was loaded or inserted, no
-// other, each with a value that one of its writers gave it; lookups on all compute servers find the same. It returns the memory of an item.
+// other, each with a value that one of its writers gave it; lookups on all compute servers find the same. Then the first compute server takes what has owners, and checks the structure.
+// It returns the memory of an item.
 func (b *bencher) check() (itemBytes float64, err error) {
-	s, err := b.members[0].Session()
+	s, err := b.session(0)
 	if err != nil {
 		return 0, err
 	}
@@ -28,6 +29,9 @@ func (b *bencher) check() (itemBytes float64, err error) {
 		return 0, fmt.Errorf("content: %w", err)
 	}
 	if err := b.checkPoints(); err != nil {
+		return 0, fmt.Errorf("content: %w", err)
+	}
+	if err := errors.Join(b.release(), b.monopolize()); err != nil {
 		return 0, fmt.Errorf("content: %w", err)
 	}
 	return b.memoryOf(n)
@@ -121,8 +125,8 @@ func (b *bencher) checkPoints() error {
 			s.Close() // the check is over, and nothing of it is written
 		}
 	}()
-	for _, m := range b.members {
-		s, err := m.Session()
+	for i := range b.members {
+		s, err := b.session(i)
 		if err != nil {
 			return err
 		}
@@ -158,5 +162,5 @@ func (b *bencher) memoryOf(n uint64) (float64, error) {
 		return float64(found.NodeBytes+found.BlockBytes) / float64(n), nil
 	}
 	chunks, err := b.cluster.chunks()
-	return float64(chunks*chunkBytes) / float64(n), err
+	return float64(chunks*uint64(b.run.chunkBytes())) / float64(n), err
 }

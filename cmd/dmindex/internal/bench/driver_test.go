@@ -31,16 +31,16 @@ var _ index.Session = (*nullSession)(nil)
 func nullClient(t testing.TB, workload string) (*client, *phase) {
 	r := smallRun(t, workload, "shm")
 	b := fakeBencher(t, r, &fakeCluster{began: time.Now()})
-	p := &phase{b: b, name: "test", ops: b.stream.ops, length: uint64(len(b.stream.ops))}
+	p := newPhase(b, "test", b.stream.ops, 0, uint64(len(b.stream.ops)))
 	p.report = newProgress(r.Progress, "test", false, 0, p.length)
-	return newClient(p, &nullSession{bytes: r.ValueBytes}), p
+	return newClient(p, &nullSession{bytes: r.ValueBytes}, 0), p
 }
 
 // TestDriverAllocatesNothing: whole phases, of every workload.
 func TestDriverAllocatesNothing(t *testing.T) {
 	for _, w := range workloads {
 		c, p := nullClient(t, w.Name)
-		if n := testing.AllocsPerRun(3, func() { p.next.Store(0); c.work() }); n > 0 {
+		if n := testing.AllocsPerRun(3, func() { p.queues[0].next.Store(0); c.work() }); n > 0 {
 			t.Errorf("%s: %.0f allocations in %d operations", w.Name, n, p.length)
 		}
 		if c.err != nil {
@@ -56,7 +56,7 @@ func BenchmarkDriver(b *testing.B) {
 			c, p := nullClient(b, workload)
 			b.ReportAllocs()
 			for n := 0; n < b.N; n += int(p.length) {
-				p.next.Store(p.length - min(p.length, uint64(b.N-n)))
+				p.queues[0].next.Store(p.length - min(p.length, uint64(b.N-n)))
 				c.work()
 			}
 		})

@@ -19,13 +19,16 @@ type fakeCluster struct {
 	mu      sync.Mutex
 	content btree.Map[string, string]
 	changes int
-	fault   func(f *fakeCluster, key, value string) (done bool) // of every change; done: it is not made any more
-	began   time.Time
+
+	sessions int                                                 // that were made
+	fault    func(f *fakeCluster, key, value string) (done bool) // of every change; done: it is not made any more
+	began    time.Time
 }
 
 func (f *fakeCluster) run(do func() error) error { f.began = time.Now(); return do() }
 func (f *fakeCluster) env(int) env.Env           { return env.Real() }
 func (f *fakeCluster) now() time.Duration        { return time.Since(f.began) }
+func (f *fakeCluster) step() time.Duration       { return 0 }
 func (f *fakeCluster) chunks() (uint64, error)   { return 1, nil }
 func (f *fakeCluster) close() error              { return nil }
 
@@ -36,17 +39,29 @@ func (f *fakeCluster) open(int, index.Options) (member, error) {
 type fakeIndex struct {
 	index.Index // what bench does not use
 	f           *fakeCluster
+
+	takes     bool // keys from low up to high
+	low, high string
 }
 
-func (x *fakeIndex) Session() (index.Session, error) { return &fakeSession{f: x.f}, nil }
-func (x *fakeIndex) Stats() index.Stats              { return index.Stats{} }
-func (x *fakeIndex) Close() error                    { return nil }
+func (x *fakeIndex) Session() (index.Session, error) {
+	x.f.sessions++
+	return &fakeSession{f: x.f, x: x}, nil
+}
+func (x *fakeIndex) Stats() index.Stats { return index.Stats{} }
+func (x *fakeIndex) Close() error       { return nil }
 
-type fakeSession struct{ f *fakeCluster }
+type fakeSession struct {
+	f *fakeCluster
+	x *fakeIndex
+}
 
 func (s *fakeSession) Lookup(key, dst []byte) ([]byte, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if !s.x.has(string(key)) {
+		return dst, index.ErrNotOwner
+	}
 	v, ok := s.f.content.Get(string(key))
 	if !ok {
 		return dst, index.ErrNotFound
@@ -59,6 +74,9 @@ func (s *fakeSession) change(key, value []byte, must func(there bool) error) err
 	f := s.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !s.x.has(string(key)) {
+		return index.ErrNotOwner
+	}
 	_, there := f.content.Get(string(key))
 	if err := must(there); err != nil {
 		return err
@@ -97,7 +115,13 @@ func (s *fakeSession) Delete([]byte) error { panic("bench deletes nothing") }
 func (s *fakeSession) Scan(start []byte, limit int, _ bool, visit func(key, value []byte) bool) error {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if !s.x.has(string(start)) {
+		return index.ErrNotOwner
+	}
 	s.f.content.Ascend(string(start), func(key, value string) bool {
+		if !s.x.has(key) {
+			return false
+		}
 		limit--
 		return visit([]byte(key), []byte(value)) && limit > 0
 	})

@@ -60,8 +60,10 @@ func newKeys(bytes int) (keys, error) {
 }
 
 // append adds the key of item to dst.
-func (k *keys) append(dst []byte, item uint64) []byte {
-	x := scramble(item)
+func (k *keys) append(dst []byte, item uint64) []byte { return k.scrambled(dst, scramble(item)) }
+
+// scrambled adds the key of the item whose scrambled number is x. Keys compare as these numbers do.
+func (k *keys) scrambled(dst []byte, x uint64) []byte {
 	if k.bytes < digits {
 		dst = binary.BigEndian.AppendUint64(dst, x)
 		for range k.bytes - 8 {
@@ -80,6 +82,15 @@ var errNoKey = errors.New("the key is no item's")
 
 // item is the inverse of append.
 func (k *keys) item(key []byte) (uint64, error) {
+	x, err := k.number(key)
+	if err != nil {
+		return 0, err
+	}
+	return unscramble(x), nil
+}
+
+// number is the inverse of scrambled.
+func (k *keys) number(key []byte) (uint64, error) {
 	if len(key) != k.bytes {
 		return 0, errNoKey
 	}
@@ -89,13 +100,13 @@ func (k *keys) item(key []byte) (uint64, error) {
 				return 0, errNoKey
 			}
 		}
-		return unscramble(binary.BigEndian.Uint64(key)), nil
+		return binary.BigEndian.Uint64(key), nil
 	}
 	x, err := strconv.ParseUint(string(key[len(k.prefix):]), 16, 64)
 	if err != nil || string(key[:len(k.prefix)]) != k.prefix {
 		return 0, errNoKey
 	}
-	return unscramble(x), nil
+	return x, nil
 }
 
 // A value says who wrote it: a word of 40 bits for the operation (0 = the load, else its place in the stream plus one) and 24 that follow from

@@ -18,10 +18,11 @@ type phase struct {
 	ops    []operation // of the stream; nil = the load
 	first  uint64      // place of ops[0] in the stream
 	length uint64
+	queues []*queue
 
-	next   atomic.Uint64 // place in the phase of the operation that is nobody's yet
 	failed atomic.Bool
-	ended  atomic.Int64 // when the first client found nothing left to do; 0 = not yet
+	left   atomic.Int64 // queues in which there is something left
+	ended  atomic.Int64 // when the first client found nothing left to do, in the queue that took longest; 0 = not yet
 	began  time.Duration
 	report *progress
 
@@ -32,7 +33,38 @@ type phase struct {
 	took    time.Duration // until it ended
 }
 
-// throughput is that of the time in which every client had work.
+// newPhase makes a phase of some operations of the stream, from place first on, or with nil of the load.
+func newPhase(b *bencher, name string, ops []operation, first, length uint64) *phase {
+	p := &phase{b: b, name: name, ops: ops, first: first, length: length}
+	p.queues = b.queues(length, func(i uint64) uint64 {
+		if ops == nil {
+			return b.stream.record(i)
+		}
+		return ops[i].item()
+	})
+	p.left.Store(int64(len(p.queues)))
+	return p
+}
+
+// begun is how many operations were begun.
+func (p *phase) begun() (n uint64) {
+	for _, q := range p.queues {
+		n += q.begun()
+	}
+	return n
+}
+
+// apart is what the compute servers did in a second, each while it had something left: as if each had a stream of its own.
+func (p *phase) apart() (sum float64) {
+	for _, q := range p.queues {
+		if took := time.Duration(q.ended.Load()) - p.began; took > 0 {
+			sum += float64(q.done) / took.Seconds()
+		}
+	}
+	return sum
+}
+
+// throughput is that of the time in which every client had work, of those for the queue that took longest.
 func (p *phase) throughput() float64 {
 	if p.took <= 0 {
 		return 0
@@ -45,7 +77,7 @@ func (b *bencher) load() error {
 	if b.run.BulkLoad {
 		return b.bulkLoad()
 	}
-	return (&phase{b: b, name: "load", length: b.run.Records}).run()
+	return newPhase(b, "load", nil, 0, b.run.Records).run()
 }
 
 // bulkLoad loads all records at once. The keys of items compare as their scrambled numbers do.
@@ -84,7 +116,7 @@ func (b *bencher) bulkLoad() (err error) {
 
 // part is a phase that does the operations of the stream from one place up to another.
 func (b *bencher) part(name string, from, to int) (*phase, error) {
-	p := &phase{b: b, name: name, ops: b.stream.ops[from:to], first: uint64(from), length: uint64(to - from)}
+	p := newPhase(b, name, b.stream.ops[from:to], uint64(from), uint64(to-from))
 	return p, p.run()
 }
 
@@ -97,12 +129,12 @@ func (p *phase) run() error {
 	clients := make([]*client, b.run.Clients)
 	groups := make([]*env.WaitGroup, b.run.ComputeServers)
 	for i := range clients {
-		s, err := b.members[i%len(groups)].Session()
+		s, err := b.session(i % len(groups))
 		if err != nil {
 			return fmt.Errorf("session %d: %w", i+1, err)
 		}
 		s.SetLimit(operationLimit)
-		clients[i] = newClient(p, s)
+		clients[i] = newClient(p, s, i%len(groups))
 	}
 	p.began = b.cluster.now()
 	p.report = newProgress(b.run.Progress, fmt.Sprintf("%s %s: %s", b.run.Design, b.run.Workload.Name, p.name), b.run.Transport == "sim", p.began, p.length)
@@ -120,6 +152,7 @@ func (p *phase) run() error {
 		errs = append(errs, c.err, c.session.Close())
 		p.latency.add(&c.latency)
 		p.done += c.done
+		c.queue.done += c.own
 		p.missed += c.missed
 	}
 	p.took = time.Duration(p.ended.Load()) - p.began
@@ -137,6 +170,8 @@ const operationLimit = time.Minute
 type client struct {
 	p       *phase
 	b       *bencher
+	queue   *queue
+	env     env.Env
 	session index.Session
 	err     error
 
@@ -147,13 +182,15 @@ type client struct {
 
 	latency histogram
 	done    uint64
+	own     uint64 // of them, those that were over before its queue was empty
 	missed  uint64
 	changed bool // the operation under way gave its item a value
 }
 
-func newClient(p *phase, s index.Session) *client {
+// newClient makes a client on a compute server.
+func newClient(p *phase, s index.Session, server int) *client {
 	r := p.b.run
-	c := &client{p: p, b: p.b, session: s, key: make([]byte, 0, r.KeyBytes), value: make([]byte, 0, r.ValueBytes+8),
+	c := &client{p: p, b: p.b, queue: p.queues[server%len(p.queues)], env: p.b.cluster.env(server), session: s, key: make([]byte, 0, r.KeyBytes), value: make([]byte, 0, r.ValueBytes+8),
 		dst: make([]byte, 0, r.ValueBytes), previous: make([]byte, 0, r.KeyBytes)}
 	c.visit = c.order
 	return c
@@ -161,29 +198,37 @@ func newClient(p *phase, s index.Session) *client {
 
 // work takes operations until there are none.
 func (c *client) work() {
-	p, now := c.p, c.b.cluster.now
+	p, q, now, step := c.p, c.queue, c.b.cluster.now, c.b.cluster.step()
 	last := now()
 	for {
-		i := p.next.Add(1) - 1
-		if i >= p.length {
-			p.ended.CompareAndSwap(0, int64(now()))
+		n := q.next.Add(1) - 1
+		if n >= q.length {
+			c.empty()
 			return
 		}
+		i := q.place(n)
 		if err := c.step(i); err != nil {
 			c.fail(err)
 			return
 		}
 		if p.ops != nil && c.changed {
-			c.b.behind[p.first+i] = uint32(min(p.next.Load(), p.length) - i)
+			c.b.behind[p.first+i] = uint32(q.place(q.begun()-1) - i + 1)
 		}
 		at := now()
+		if at == last && step > 0 {
+			c.env.Sleep(step)
+			at = now()
+		}
 		c.latency.record(at - last)
 		last = at
+		if q.ended.Load() == 0 {
+			c.own++
+		}
 		if p.ended.Load() == 0 {
 			c.done++
 		}
 		if i&progressMask == 0 {
-			p.report.at(at, i)
+			p.report.at(at, p.begun())
 			if err := c.b.ctx.Err(); err != nil {
 				c.fail(err)
 				return
@@ -192,12 +237,22 @@ func (c *client) work() {
 	}
 }
 
+// empty notes that nothing is left in the queue.
+func (c *client) empty() {
+	at := int64(c.b.cluster.now())
+	if c.queue.ended.CompareAndSwap(0, at) && c.p.left.Add(-1) == 0 {
+		c.p.ended.Store(at)
+	}
+}
+
 // fail ends the phase. Only the first error of a phase counts: those after it may come of it.
 func (c *client) fail(err error) {
 	if !c.p.failed.Swap(true) {
 		c.err = err
 	}
-	c.p.next.Store(c.p.length)
+	for _, q := range c.p.queues {
+		q.next.Store(q.length)
+	}
 	c.p.ended.CompareAndSwap(0, int64(c.b.cluster.now()))
 }
 

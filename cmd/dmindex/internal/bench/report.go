@@ -24,8 +24,11 @@ type Summary struct {
 	P999               float64         `json:"p999_us"`
 	Verbs              VerbsPerOp      `json:"verbs_per_op"`
 	RoundTripsPerOp    float64         `json:"round_trips_per_op"`
-	BytesPerOp         float64         `json:"bytes_per_op"`
-	CacheBytes         uint64          `json:"cache_bytes"` // of all compute servers together
+	BytesPerOp         float64         `json:"bytes_per_op"`     // without those of the log
+	LogBytesPerOp      float64         `json:"log_bytes_per_op"` // of the redo log
+	Skew               float64         `json:"skew"`             // operations of the busiest compute server over the mean; 1 = every one does everything
+	Apart              float64         `json:"apart_ops"`        // operations a second of all compute servers, each while it had work
+	CacheBytes         uint64          `json:"cache_bytes"`      // of all compute servers together
 	CacheHitRate       float64         `json:"cache_hit_rate"`
 	MemoryBytesPerItem float64         `json:"memory_bytes_per_item"`
 }
@@ -36,21 +39,23 @@ type VerbsPerOp struct {
 	Write  float64 `json:"write"`
 	Atomic float64 `json:"atomic"`
 	RPC    float64 `json:"rpc"`
+	Log    float64 `json:"log_write"` // WRITEs of the redo log, which are not in Write
 }
 
 // Summary of a result.
 func (r *Result) Summary() Summary {
-	v, ops := &r.Stats.Verbs, float64(r.Ops)
+	v, log, ops := r.Stats.Verbs.Sub(&r.Stats.Log), &r.Stats.Log, float64(r.Ops)
 	s := Summary{
 		Design: r.Run.Design, Transport: r.Run.Transport, Workload: r.Run.Workload.Name, Distribution: r.Run.Distribution.String(),
 		Switches: map[string]bool{}, Clients: r.Run.Clients, Records: r.Run.Records, Ops: r.Ops, Throughput: r.Throughput,
 		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999),
 		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
-			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls) / ops},
-		RoundTripsPerOp: float64(v.RoundTrips) / ops, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,
+			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls) / ops, Log: float64(log.Requests[verbs.Write]) / ops},
+		RoundTripsPerOp: float64(r.Stats.Verbs.RoundTrips) / ops, Skew: r.Skew, Apart: r.Apart, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,
 	}
-	for _, n := range v.Bytes {
-		s.BytesPerOp += float64(n) / ops
+	for i := range v.Bytes {
+		s.BytesPerOp += float64(v.Bytes[i]) / ops
+		s.LogBytesPerOp += float64(log.Bytes[i]) / ops
 	}
 	if descents := r.Stats.CacheHits + r.Stats.CacheMisses; descents > 0 {
 		s.CacheHitRate = float64(r.Stats.CacheHits) / float64(descents)

@@ -40,9 +40,11 @@ type Run struct {
 	ValueBytes int
 	ScanFrom   int // shortest and longest scan
 	ScanTo     int
-	CacheBytes int // of each compute server; 0 = the design's default
-	Switches   map[string]bool
-	Seed       uint64
+	CacheBytes int // of each compute server; 0 = the design's default, or by CachePercent
+	// CachePercent is the cache of each compute server in percent of the bytes of all leaves, as they are after the load; 0 = by CacheBytes.
+	CachePercent float64
+	Switches     map[string]bool
+	Seed         uint64
 
 	Progress io.Writer // lines of what goes on
 }
@@ -59,6 +61,8 @@ type Result struct {
 	CPU        time.Duration // of this process, while it measured: clients, and memory servers or the simulator
 	Calls      uint64        // two-sided calls: chunks
 	ItemBytes  float64       // memory of nodes for each item that is there in the end
+	Skew       float64       // operations of the busiest compute server over the mean, where ranges have owners; else 1
+	Apart      float64       // operations a second of all compute servers, each while it had work
 }
 
 // Do does the run. ctx ends it early.
@@ -72,6 +76,9 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	b := newBencher(ctx, r, k)
+	if !design.SharesAll {
+		b.owners = &owners{keys: k, n: r.ComputeServers}
+	}
 	if r.Transport == "sim" {
 		b.cluster, err = newSimulated(r, design)
 	} else {
@@ -94,9 +101,9 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 	return result, nil
 }
 
-// options of the index.
-func (r *Run) options() index.Options {
-	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: r.CacheBytes, Switches: r.Switches}
+// options of the index, with so many bytes of cache.
+func (r *Run) options(cache int) index.Options {
+	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: cache, Switches: r.Switches}
 }
 
 // bencher is a run under way.
@@ -112,6 +119,7 @@ type bencher struct {
 	last    []uint64 // by item, for the check; see findLast
 	cluster cluster
 	members []member
+	owners  *owners // nil = every compute server serves every key
 }
 
 func newBencher(ctx context.Context, r *Run, k keys) *bencher {
@@ -121,19 +129,8 @@ func newBencher(ctx context.Context, r *Run, k keys) *bencher {
 
 // all is what happens in the cluster's world.
 func (b *bencher) all() (_ *Result, err error) {
-	defer func() {
-		for _, m := range b.members {
-			err = errors.Join(err, m.close())
-		}
-	}()
-	for i := range b.run.ComputeServers {
-		m, err := b.cluster.open(i, b.run.options())
-		if err != nil {
-			return nil, fmt.Errorf("compute server %d: %w", i+1, err)
-		}
-		b.members = append(b.members, m)
-	}
-	if err := b.load(); err != nil {
+	defer func() { err = errors.Join(err, b.closeMembers()) }()
+	if err := b.prepare(); err != nil {
 		return nil, err
 	}
 	if _, err := b.part("warm up", 0, b.run.Warmup); err != nil {
@@ -160,7 +157,7 @@ func (b *bencher) all() (_ *Result, err error) {
 		return nil, err
 	}
 	res := &Result{Run: b.run, Throughput: p.throughput(), Took: p.took, Ops: uint64(b.run.Ops), Missed: p.missed,
-		Stats: less(after, before), CPU: cpuAfter - cpu, Calls: chunksAfter - chunks}
+		Stats: less(after, before), CPU: cpuAfter - cpu, Calls: chunksAfter - chunks, Skew: skew(p.queues), Apart: p.apart()}
 	res.Latency = p.latency
 	res.ItemBytes, err = b.check()
 	return res, err
@@ -171,6 +168,7 @@ func (b *bencher) stats() (sum index.Stats, chunks uint64, err error) {
 	for _, m := range b.members {
 		s := m.Stats()
 		sum.Verbs.Sum(&s.Verbs)
+		sum.Log.Sum(&s.Log)
 		sum.Operations += s.Operations
 		sum.Retries += s.Retries
 		sum.LockConflicts += s.LockConflicts
@@ -186,6 +184,7 @@ func (b *bencher) stats() (sum index.Stats, chunks uint64, err error) {
 // less is what was added between two stats. The size of the cache is the last one.
 func less(after, before index.Stats) index.Stats {
 	after.Verbs = after.Verbs.Sub(&before.Verbs)
+	after.Log = after.Log.Sub(&before.Log)
 	after.Operations -= before.Operations
 	after.Retries -= before.Retries
 	after.LockConflicts -= before.LockConflicts

@@ -103,7 +103,7 @@ func TestCorruptedIndexIsCaught(t *testing.T) {
 		if _, err := b.all(); err != nil {
 			return err
 		}
-		m, err := s.open(0, r.options())
+		m, err := s.open(0, r.options(0))
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func TestBadRuns(t *testing.T) {
 		{func(r *Run) { r.Records = 0 }, "give --records 1 or more"},
 		{func(r *Run) { r.Ops = 0 }, "give --ops 1 or more"},
 		{func(r *Run) { r.Design = "btree" }, `unknown design "btree": there are [`},
-		{func(r *Run) { r.Design = "dex" }, "dmindex local --design dex"},
+		{func(r *Run) { r.Design, r.Records = "dex", 1<<33 }, "with owners of ranges at most 4294967295"},
 		{func(r *Run) { r.Transport = "udp" }, `unknown transport "udp": there are sim, shm, tcp, ibv`},
 		{func(r *Run) { r.Clients = 1 }, "each needs one at least"},
 		{func(r *Run) { r.ValueBytes = 4 }, "at least 8 are needed"},
@@ -218,13 +218,13 @@ func TestJSONShape(t *testing.T) {
 		t.Fatalf("%d members, %d runs", len(file), len(file["runs"]))
 	}
 	run := file["runs"][1]
-	want := strings.Fields("bytes_per_op cache_bytes cache_hit_rate clients design distribution memory_bytes_per_item ops p50_us p999_us p99_us " +
-		"records round_trips_per_op switches throughput_ops transport verbs_per_op workload")
+	want := strings.Fields("apart_ops bytes_per_op cache_bytes cache_hit_rate clients design distribution log_bytes_per_op memory_bytes_per_item ops p50_us p999_us p99_us " +
+		"records round_trips_per_op skew switches throughput_ops transport verbs_per_op workload")
 	if have := slices.Sorted(maps.Keys(run)); !slices.Equal(have, want) {
 		t.Errorf("members %v, want %v", have, want)
 	}
 	kinds := run["verbs_per_op"].(map[string]any)
-	if have := slices.Sorted(maps.Keys(kinds)); !slices.Equal(have, []string{"atomic", "read", "rpc", "write"}) {
+	if have := slices.Sorted(maps.Keys(kinds)); !slices.Equal(have, []string{"atomic", "log_write", "read", "rpc", "write"}) {
 		t.Errorf("kinds of verbs %v", have)
 	}
 	if kinds["read"] != 1.5 || kinds["rpc"] != 0.002 || run["cache_hit_rate"] != 0.75 || run["bytes_per_op"] != 1536.0 || run["round_trips_per_op"] != 1.6 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // memoryNeeded is an upper estimate of what one memory server has to hold: nodes that are half full, and the chunks that each client has begun.
@@ -19,14 +21,36 @@ func (r *Run) memoryNeeded() uint64 {
 	if r.ValueBytes > 256 { // blocks of long values: what was replaced in the last second or so
 		nodes += entry * min(uint64(r.Ops+r.Warmup), 200_000)
 	}
-	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + chunkBytes*uint64(2*r.ComputeServers+2) + 16<<20
+	clients := uint64(r.ComputeServers)
+	if r.partitioned() { // each with a chunk for its log, and another client of each that loads before
+		clients *= 3
+	}
+	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + uint64(r.chunkBytes())*(2*clients+2) + 16<<20
+}
+
+// partitioned says whether the design's ranges have owners.
+func (r *Run) partitioned() bool {
+	d, err := index.Lookup(r.Design)
+	return err == nil && !d.SharesAll
+}
+
+// chunkBytes of the memory servers.
+func (r *Run) chunkBytes() int {
+	if r.partitioned() {
+		return largeChunk
+	}
+	return smallChunk
 }
 
 // hostNeeded is what this process will take: stream, check, histograms, local lock tables and the memory servers.
 func (r *Run) hostNeeded() uint64 {
 	perClient := uint64(2 * 4 * buckets)
 	lockTables := uint64(r.MemoryServers*r.ComputeServers) * tableLocks * 24
-	return lockTables + r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*20 + r.Records*17 + perClient*uint64(r.Clients)
+	caches := uint64(r.CacheBytes)
+	if r.CachePercent > 0 { // of leaves that are 2/3 full
+		caches = uint64(r.CachePercent / 100 * 1.5 * float64(r.Records) * float64(uint64(r.KeyBytes+r.ValueBytes)&^7+32))
+	}
+	return caches*uint64(r.ComputeServers) + lockTables + r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.Ops+r.Warmup)*24 + r.Records*17 + perClient*uint64(r.Clients)
 }
 
 // checkMemory refuses runs that do not fit this machine.

@@ -22,8 +22,6 @@ func (r *Run) check() (index.Design, error) {
 		return design, err
 	}
 	switch {
-	case !design.SharesAll:
-		err = fmt.Errorf("%s: bench does not know designs whose ranges have owners yet; try it with dmindex local --design %s", r.Design, r.Design)
 	case !slices.Contains(Transports, r.Transport):
 		err = fmt.Errorf("unknown transport %q: there are %s", r.Transport, strings.Join(Transports, ", "))
 	case r.Records < 1:
@@ -41,6 +39,8 @@ func (r *Run) check() (index.Design, error) {
 		err = fmt.Errorf("scans of %d to %d pairs: 1 to %d are possible, the shortest first", r.ScanFrom, r.ScanTo, maxScan)
 	case r.ValueBytes < 8:
 		err = fmt.Errorf("values of %d bytes: at least 8 are needed, which say who wrote them", r.ValueBytes)
+	case !design.SharesAll && max(r.Records, uint64(r.Ops)+uint64(r.Warmup)) > 1<<32-1:
+		err = fmt.Errorf("%d records and %d operations: with owners of ranges at most %d of each are possible", r.Records, r.Ops+r.Warmup, uint64(1<<32-1))
 	case uint64(r.Ops)+uint64(r.Warmup) > maxWriter:
 		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
 	}

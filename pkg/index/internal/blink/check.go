@@ -51,6 +51,58 @@ func (t *tree) Verifies(a pool.Addr, node []byte) bool {
 	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.long && verifyBlock(a, node)
 }
 
+// Survey implements index.Surveyor: it walks the level above the leaves along its sibling pointers.
+func (t *tree) Survey(visit func(low []byte) error) (nodeBytes int, err error) {
+	s, err := t.newSession()
+	if err != nil {
+		return 0, err
+	}
+	return t.lay.nodeBytes, errors.Join(s.survey(visit), s.Close())
+}
+
+func (s *session) survey(visit func(low []byte) error) error {
+	s.begin()
+	a, err := s.ps.Root()
+	if err == nil {
+		err = s.learnRoot(a)
+	}
+	if err != nil {
+		return err
+	}
+	root := s.t.root.Load()
+	if root.level == 0 {
+		return visit(s.lay.bottom)
+	}
+	a = root.addr
+	for level := root.level; level > 1; level-- {
+		n, err := s.readInner(a, level)
+		if err != nil {
+			return err
+		}
+		a = n.children[0]
+	}
+	for {
+		s.begin()
+		n, err := s.readInner(a, 1)
+		if err != nil {
+			return err
+		}
+		for i := range n.children {
+			low := n.low
+			if i > 0 {
+				low = n.separator(i - 1)
+			}
+			if err := visit(low); err != nil {
+				return err
+			}
+		}
+		if n.rightmost {
+			return nil
+		}
+		a = n.sibling
+	}
+}
+
 func (c *checker) fault(format string, args ...any) {
 	if len(c.errs) < maxFaults {
 		c.errs = append(c.errs, fmt.Errorf(format, args...))

@@ -31,11 +31,11 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	return s.ScanUpTo(nil, start, limit, reverse, visit)
 }
 
-// ScanUpTo is Scan, but ends where the keys from bound on begin, or, if reverse, those below bound; nil = nowhere.
+// ScanUpTo is Scan, but ends where the keys from bound on begin, or, if reverse, those below bound; an empty bound is nowhere. No leaf may have keys on both sides of
+// bound: those beyond it belong to somebody whose changes are not seen here.
 func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.begin()
 	defer s.end()
-	s.bound = bound
 	if len(start) > 0 || !s.lay.uint64Keys {
 		if err := s.lay.checkKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)
@@ -59,10 +59,10 @@ func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit f
 			return fmt.Errorf("scan: %w", err)
 		}
 		if reverse {
-			more = more && !bytes.Equal(l.low, s.lay.bottom)
+			more = more && !bytes.Equal(l.low, s.lay.bottom) && (len(bound) == 0 || below(bound, l.low))
 			s.sep = append(s.sep[:0], l.low...)
 		} else {
-			more = more && !l.rightmost
+			more = more && !l.rightmost && (len(bound) == 0 || below(l.high, bound))
 			s.sep = append(s.sep[:0], l.high...)
 		}
 		if !more {

@@ -30,8 +30,7 @@ type session struct {
 	sep     []byte  // a separator on its way up
 	heap    heapMap // what is in use of node
 	pairs   pairs
-	perLeaf int    // how many pairs scans found in a leaf
-	bound   []byte // where the scan under way ends; nil = nowhere
+	perLeaf int // how many pairs scans found in a leaf
 
 	long    []byte  // values of blocks that are read, or the image of one
 	mark    []byte  // of a dead block

@@ -71,12 +71,13 @@ const (
 	bitOrderedReads
 	bitReleaseByWrite
 	bitMaskedAtomics
+	bitCalls
 )
 
 func capabilityBits(c *verbs.Capabilities) (bits uint32) {
 	for bit, on := range map[uint32]bool{
 		bitCacheLineAtomic: c.CacheLineAtomic, bitOrderedWrite: c.OrderedWrite, bitOrderedReads: c.OrderedReads,
-		bitReleaseByWrite: c.ReleaseByWrite, bitMaskedAtomics: c.MaskedAtomics,
+		bitReleaseByWrite: c.ReleaseByWrite, bitMaskedAtomics: c.MaskedAtomics, bitCalls: c.Calls,
 	} {
 		if on {
 			bits |= bit
@@ -128,6 +129,7 @@ func ReadAnswer(r io.Reader) (*Answer, error) {
 			OrderedReads:    bits&bitOrderedReads != 0,
 			ReleaseByWrite:  bits&bitReleaseByWrite != 0,
 			MaskedAtomics:   bits&bitMaskedAtomics != 0,
+			Calls:           bits&bitCalls != 0,
 			DeviceMemory:    int(binary.LittleEndian.Uint64(b[30:])),
 			WholeWrite:      int(binary.LittleEndian.Uint64(b[38:])),
 		},

@@ -73,6 +73,24 @@ func (s *Space) Apply(r *verbs.Request, pending bool) (old uint64, nowPending bo
 	return old, weakOrder
 }
 
+// Read implements verbs.Near.
+func (s *Space) Read(id verbs.RegionID, remote uint64, dst []byte) error {
+	if id > verbs.RegionLocks {
+		return verbs.ErrOutOfRange
+	}
+	r := &s.regions[id]
+	if n := uint64(len(dst)); n > r.size || remote > r.size-n {
+		return verbs.ErrOutOfRange
+	}
+	if weakOrder {
+		Barrier()
+	}
+	if len(dst) > 0 {
+		Load(dst, unsafe.Add(r.base, uintptr(remote)))
+	}
+	return nil
+}
+
 // Expect says that r will be applied soon, behind others: a READ's first lines are asked for, so that their misses overlap with those of the others. No
 // request is performed by that, nor moved before another one. r must be InRange.
 func (s *Space) Expect(r *verbs.Request) {

@@ -44,7 +44,7 @@ func TestPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for op := verbs.Read; op < verbs.NumOps; op++ {
+	for op := verbs.Read; op <= verbs.MaskedFetchAdd; op++ {
 		for _, before := range []bool{false, true} {
 			_, pending := s.Apply(&verbs.Request{Op: op, Local: words(8)}, before)
 			if want := weakOrder || op == verbs.Write; pending != want {

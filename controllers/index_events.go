@@ -1,0 +1,160 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// Events about keys that change hands. There is one for each step of the partition map, with all of its moves, and one for each server and look at it
+// that took over what dead servers left: however many ranges there are, events stay few.
+
+// Reasons of these events.
+const (
+	eventHandover   = "Handover"   // the map gives keys to other servers
+	eventTakeOver   = "TakeOver"   // a server serves keys whose former owner had died
+	eventMapChanged = "MapChanged" // any other change of the map
+)
+
+// mostInNote bounds what an event lists, in bytes: the API server takes notes of 1 KiB.
+const mostInNote = 800
+
+// tellMap makes the event of a change of the map that was made. Where all servers share everything, nothing is handed over.
+func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
+	next := actions.Swap
+	if !s.view.Owned || len(actions.Moves) == 0 {
+		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, "SwapMap", "partition map %d -> %d: %d servers, %d ranges, %d moves",
+			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves))
+		return
+	}
+	var moves []string
+	for _, m := range actions.Moves {
+		from, to := serverName(s.view.Map, m.From), serverName(next, m.To)
+		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s, since %s", short(m.Start, m.End), from, to, s.whyMoves(m, from, to)))
+	}
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, "SwapMap", "partition map %d -> %d: %s", expected, next.Generation, some(moves))
+}
+
+// whyMoves says why keys move, from what was observed when that was decided.
+func (s *indexScope) whyMoves(m partition.Move, from, to string) string {
+	for _, o := range s.view.Servers {
+		switch {
+		case o.ID != m.From:
+		case o.Gone, o.Answered && o.Identity != s.view.Index:
+			return from + " is gone"
+		case o.Leaving:
+			return from + " leaves"
+		case !o.Ready && !o.Answered:
+			return from + " does not answer"
+		default:
+			if _, was := s.view.Map.Server(m.To); !was {
+				return to + " joined"
+			}
+			return "shares are to be equal"
+		}
+	}
+	return from + " is gone"
+}
+
+func serverName(m *partition.Map, id uint32) string {
+	if s, ok := m.Server(id); ok && s.Name != "" {
+		return s.Name
+	}
+	return fmt.Sprintf("server %d", id)
+}
+
+// short is a range of keys for a note: long keys are cut.
+func short(start, end []byte) string {
+	const longest = 24
+	return partition.Interval(start[:min(len(start), longest)], end[:min(len(end), longest)])
+}
+
+// some joins what an event has room for.
+func some(all []string) string {
+	text := all[0]
+	for i, next := range all[1:] {
+		if len(text)+len(next) > mostInNote {
+			return fmt.Sprintf("%s; and %d more", text, len(all)-1-i)
+		}
+		text += "; " + next
+	}
+	return text
+}
+
+// told remembers of which take-overs there were events. An operator that starts anew tells those of the last minute once more.
+type told struct {
+	mu   sync.Mutex
+	seen map[types.NamespacedName]map[string]bool // what the servers of an index report
+}
+
+// toldAnew is how long ago a take-over may have been that is told of when nothing is remembered.
+const toldAnew = time.Minute
+
+// news are those of an index that were not told of, by their servers' position. What is not reported any more is forgotten.
+func (t *told) news(index types.NamespacedName, identity string, reported [][]*rpcv1.TakeOver) (news [][]*rpcv1.TakeOver) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.seen[index]
+	now := map[string]bool{}
+	news = make([][]*rpcv1.TakeOver, len(reported))
+	for i, of := range reported {
+		for _, o := range of {
+			id := fmt.Sprintf("%s %d %x", identity, o.Epoch, o.Start)
+			now[id] = true
+			if !before[id] && (known || time.Duration(o.AgeMilliseconds)*time.Millisecond < toldAnew) {
+				news[i] = append(news[i], o)
+			}
+		}
+	}
+	if t.seen == nil {
+		t.seen = map[types.NamespacedName]map[string]bool{}
+	}
+	t.seen[index] = now
+	return news
+}
+
+// forget is for an index that is not there any more.
+func (t *told) forget(index types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.seen, index)
+}
+
+// tellTakeOvers makes events of what compute servers took over from such as had died.
+func (r *indexes) tellTakeOvers(s *indexScope) {
+	reported := make([][]*rpcv1.TakeOver, len(s.compute))
+	for i := range s.compute {
+		reported[i] = s.compute[i].described.GetTakeOvers()
+	}
+	key := types.NamespacedName{Namespace: s.index.Namespace, Name: s.index.Name}
+	for i, news := range r.told.news(key, identityOf(s.index), reported) {
+		var all []string
+		for _, o := range news {
+			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", short(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
+		}
+		if len(all) > 0 {
+			r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventTakeOver, "TakeOver", "%s replayed the log of who had died, and serves: %s",
+				s.compute[i].pod.Name, some(all))
+		}
+	}
+}
+
+// formerOwners are clients of memory servers by the names of their pods, as far as these are known.
+func (s *indexScope) formerOwners(clients []uint32) string {
+	var names []string
+	for _, id := range clients {
+		name := fmt.Sprintf("client %d", id)
+		if pod := s.clients[id]; pod != "" {
+			name = fmt.Sprintf("%s (client %d)", pod, id)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}

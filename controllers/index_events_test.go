@@ -1,0 +1,127 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// recorded are events as a test sees them.
+type recorded []string
+
+func (r *recorded) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	*r = append(*r, reason+": "+fmt.Sprintf(note, args...))
+}
+
+func computeServers(ids ...uint32) (servers []partition.Server, observed []partition.Observed) {
+	for _, id := range ids {
+		name := fmt.Sprint("c-", id)
+		servers = append(servers, partition.Server{ID: id, Name: name, RPC: name + ":1", RESP: name + ":2"})
+		observed = append(observed, partition.Observed{ID: id, Pod: name, Ready: true, Answered: true, Identity: "uid"})
+	}
+	return servers, observed
+}
+
+// TestHandoverEvents: each step of the map is one event, which says what goes where and why.
+func TestHandoverEvents(t *testing.T) {
+	two, _ := computeServers(0, 1)
+	before, err := partition.EqualWidth("uid", two, partition.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(members []uint32, change func(o *partition.Observed), want string) {
+		t.Helper()
+		var events recorded
+		r := &indexes{base: base{events: &events}}
+		_, observed := computeServers(0, 1, 2)
+		change(&observed[1])
+		s := &indexScope{index: &dmv1.DMIndex{}}
+		s.view = partition.View{Index: "uid", Map: before, Servers: observed, Owned: true}
+		servers, _ := computeServers(members...)
+		next, moves, err := partition.Plan(before, servers, partition.Options{Keys: partition.Bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.tellMap(s, before.Generation, partition.Actions{Swap: next, Moves: moves})
+		if len(events) != 1 || !strings.HasPrefix(events[0], "Handover: partition map 1 -> 2: keys ") || !strings.Contains(events[0], want) {
+			t.Errorf("%q; want %q", events, want)
+		}
+	}
+	same := func(*partition.Observed) {}
+	f([]uint32{0, 1, 2}, same, "go from c-0 to c-2, since c-2 joined; keys ")
+	f([]uint32{0}, func(o *partition.Observed) { o.Leaving = true }, `keys ["\x80", end) go from c-1 to c-0, since c-1 leaves`)
+	f([]uint32{0}, func(o *partition.Observed) { o.Gone = true }, "since c-1 is gone")
+	f([]uint32{0}, func(o *partition.Observed) { o.ID = 9 }, "since c-1 is gone")
+	f([]uint32{0}, func(o *partition.Observed) { o.Identity = "uid/1" }, "since c-1 is gone")
+	f([]uint32{0}, func(o *partition.Observed) { o.Ready, o.Answered = false, false }, "since c-1 does not answer")
+}
+
+// TestEventsAreShort: many ranges are one event, which the API server takes; designs that share everything hand nothing over.
+func TestEventsAreShort(t *testing.T) {
+	servers, observed := computeServers(0, 1)
+	servers[0].Name, servers[1].Name = strings.Repeat("f", 63), strings.Repeat("t", 63)
+	m, err := partition.EqualWidth("uid", servers, partition.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	actions := partition.Actions{Swap: m}
+	long := []byte(strings.Repeat("\xff", 1024))
+	for range 300 {
+		actions.Moves = append(actions.Moves, partition.Move{Start: long, End: long, From: 0, To: 1})
+	}
+	var events recorded
+	r := &indexes{base: base{events: &events}}
+	s := &indexScope{index: &dmv1.DMIndex{}, view: partition.View{Index: "uid", Map: m, Servers: observed, Owned: true}}
+	r.tellMap(s, 1, actions)
+	if len(events) != 1 || !strings.HasSuffix(events[0], "; and 298 more") {
+		t.Errorf("%d events: %q", len(events), events)
+	}
+	note := strings.TrimPrefix(events[0], "Handover: ")
+	if len(note) >= 1024 {
+		t.Errorf("a note of %d bytes", len(note))
+	}
+	s.view.Owned = false
+	if r.tellMap(s, 1, actions); len(events) != 2 || !strings.HasPrefix(events[1], "MapChanged: ") {
+		t.Errorf("%q", events[1:])
+	}
+}
+
+// TestTakeOverEvents: each take-over is told once, all of a server at a time, with the names of those who died.
+func TestTakeOverEvents(t *testing.T) {
+	var events recorded
+	r := &indexes{base: base{events: &events}}
+	look := func(overs ...*rpcv1.TakeOver) {
+		s := &indexScope{index: &dmv1.DMIndex{}, clients: map[uint32]string{3: "x-compute-1"}}
+		s.index.Name, s.index.UID = "x", "uid"
+		pod := &corev1.Pod{}
+		pod.Name = "x-compute-0"
+		s.compute = []computeServer{{pod: pod, described: &rpcv1.DescribeComputeReply{TakeOvers: overs}}, {pod: &corev1.Pod{}}}
+		r.tellTakeOvers(s)
+	}
+	old := &rpcv1.TakeOver{Start: []byte("a"), Epoch: 4, Clients: []uint32{1}, AgeMilliseconds: 61_000}
+	first := &rpcv1.TakeOver{Start: []byte("a"), End: []byte("m"), Epoch: 7, Clients: []uint32{3, 4}, TookMilliseconds: 1240, AgeMilliseconds: 59_000}
+	second := &rpcv1.TakeOver{Start: []byte("m"), Epoch: 7, Clients: []uint32{3}, TookMilliseconds: 10_600}
+	third := &rpcv1.TakeOver{Start: []byte("m"), Epoch: 9, Clients: []uint32{5}, AgeMilliseconds: 100_000}
+	look(old, first, second)
+	look(old, first, second)
+	look(first, second, third)
+	want := recorded{
+		`TakeOver: x-compute-0 replayed the log of who had died, and serves: keys ["a", "m") of x-compute-1 (client 3), client 4 after 1.2 s; keys ["m", end) of x-compute-1 (client 3) after 10.6 s`,
+		`TakeOver: x-compute-0 replayed the log of who had died, and serves: keys ["m", end) of client 5 after 0.0 s`,
+	}
+	if fmt.Sprint(events) != fmt.Sprint(want) {
+		t.Errorf("got  %q\nwant %q", events, want)
+	}
+	r.told.forget(types.NamespacedName{Name: "x"})
+	if look(first, third); len(events) != 3 {
+		t.Errorf("an operator that starts anew tells %q", events[2:])
+	}
+}

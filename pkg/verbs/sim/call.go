@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// queuedCalls is how many calls may wait for each core of a server; who comes then is told that all are busy.
+const queuedCalls = 8
+
+// call executes r, whose request is data, in a goroutine of the server, and then calls answered there with the answer, unless over says meanwhile that nobody
+// is to see anything of it.
+func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() bool, answered func(verbs.CallStatus, []byte)) {
+	f := s.fabric
+	now := f.world.Now()
+	if s.cores.wait(now) > queuedCalls*f.model.CallCost {
+		answered(verbs.CallBusy, nil)
+		return
+	}
+	wait := s.cores.take(now, f.model.CallCost) - now
+	s.process.Go("call of "+from.device.process.Name(), func() {
+		s.process.Sleep(wait)
+		if over() {
+			return
+		}
+		answer := make([]byte, len(r.AnswerRoom()))
+		status, n := verbs.Execute(s.o.Executor, from.peer, &near{server: s, over: over}, data, answer)
+		if !over() {
+			answered(status, answer[:n])
+		}
+	})
+}
+
+// wait is how long what comes now waits for a core.
+func (c cores) wait(now time.Duration) time.Duration {
+	first := c[0]
+	for _, free := range c[1:] {
+		first = min(first, free)
+	}
+	return max(0, first-now)
+}
+
+// setAnswer is what a call leaves in its buffer.
+func setAnswer(r *verbs.Request, status verbs.CallStatus, answer []byte) {
+	copy(r.AnswerRoom(), answer)
+	r.SetAnswer(status, len(answer))
+}
+
+// near is a server's memory as a call of it sees it: with an adversary each word at a moment of its own.
+type near struct {
+	server *Server
+	over   func() bool
+	at     []uint8
+}
+
+// Read implements verbs.Near.
+func (n *near) Read(id verbs.RegionID, remote uint64, dst []byte) error {
+	s := n.server
+	r := verbs.Request{Op: verbs.Read, Region: id, Remote: remote, Local: dst}
+	if id > verbs.RegionLocks || !r.InRange(uint64(len(s.regions[id]))) {
+		return fmt.Errorf("sim: call reads %d bytes at %d:%#x: %w", len(dst), id, remote, verbs.ErrOutOfRange)
+	}
+	e := s.fabric.enemy
+	if e == nil || len(dst) == 0 {
+		copy(dst, s.regions[id][remote:])
+		return nil
+	}
+	units := e.units(&r)
+	if len(n.at) < units {
+		n.at = make([]uint8, units)
+	}
+	moments := e.tear(units, false, n.at)
+	for m := range moments {
+		if m > 0 {
+			s.process.Sleep(e.gap())
+		}
+		if n.over() {
+			return verbs.ErrClosed
+		}
+		for i := range units {
+			if int(n.at[i]) == m {
+				from, to := e.bounds(&r, i)
+				copy(dst[from:to], s.regions[id][remote+uint64(from):])
+			}
+		}
+	}
+	s.process.Sleep(e.gap())
+	return nil
+}
+
+// arrive executes the call of q without an adversary: it has passed the server's NIC now.
+func (q *qp) arrive() {
+	c := q.conn
+	s, f, r := c.server, c.server.fabric, &q.list[0]
+	ended := func() bool { return q.err != nil }
+	s.call(c, r, append([]byte(nil), r.Local[:r.Args]...), ended, func(status verbs.CallStatus, answer []byte) {
+		setAnswer(r, status, answer)
+		back := s.nic.out.take(f.world.Now(), f.model.message(f.model.ServerMessage, len(answer)))
+		q.done = max(c.device.nic.in.take(back+f.model.BaseRTT/2, 0), f.world.Now()+1)
+		if q.waiter != nil {
+			q.waiter.Wake(q.done)
+		}
+	})
+}
+
+// routeCall is when the call r, posted now, has passed the server's NIC.
+func (f *Fabric) routeCall(c *nic, s *Server, r *verbs.Request) time.Duration {
+	m := &f.model
+	at := f.world.Now() + m.ClientStep + m.Doorbell
+	if r.Args > m.Inline {
+		at += m.Fetch
+	}
+	sent := c.out.take(at, m.message(m.ClientMessage, r.Args))
+	return s.nic.in.take(sent+m.BaseRTT/2, m.message(m.ServerMessage, r.Args))
+}
+
+// call is the moment at which p, a call, reaches the server.
+func (p *part) call() {
+	f := p.flight
+	s := f.qp.conn.server
+	s.call(f.qp.conn, &p.r, p.data, func() bool { return f.stopped }, func(status verbs.CallStatus, answer []byte) {
+		setAnswer(&p.r, status, answer)
+		p.end()
+		f.count()
+	})
+}
