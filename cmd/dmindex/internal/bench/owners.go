@@ -80,25 +80,24 @@ func (b *bencher) inServer(server int, name string, do func() error) (err error)
 }
 
 // spread gives every compute server its own keys.
-func (b *bencher) spread() error {
-	if b.owners == nil {
-		return nil
-	}
-	for i := range b.members {
-		if err := b.inServer(i, "take", func() error { return b.members[i].owner().Take(b.owners.holding(i, i)) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (b *bencher) spread() error { return b.eachOwn("take", index.Partitioned.Take) }
 
 // release lets every compute server give back what it has, of its own keys: all is written back then.
 func (b *bencher) release() error {
-	if b.owners == nil {
+	return b.eachOwn("give", func(x index.Partitioned, h pool.Holding) error { return x.Give(h.Start, h.End) })
+}
+
+// eachOwn calls do on every compute server, one after the other, with its own keys, if there is such a thing.
+func (b *bencher) eachOwn(name string, do func(index.Partitioned, pool.Holding) error) error {
+	if b.owners == nil && !b.everyone {
 		return nil
 	}
 	for i := range b.members {
-		if err := b.inServer(i, "give", func() error { return b.members[i].owner().Give(b.owners.low(i), b.owners.high(i)) }); err != nil {
+		h := pool.Holding{Epoch: uint64(i) + 1}
+		if b.owners != nil {
+			h = b.owners.holding(i, i)
+		}
+		if err := b.inServer(i, name, func() error { return do(b.members[i].owner(), h) }); err != nil {
 			return err
 		}
 	}
@@ -107,10 +106,13 @@ func (b *bencher) release() error {
 
 // monopolize lets the first compute server take everything, which nobody has.
 func (b *bencher) monopolize() error {
-	if b.owners == nil {
-		return nil
+	switch {
+	case b.owners != nil:
+		return b.inServer(0, "take", func() error { return b.members[0].owner().Take(b.owners.holding(0, b.owners.n-1)) })
+	case b.everyone:
+		return b.spread()
 	}
-	return b.inServer(0, "take", func() error { return b.members[0].owner().Take(b.owners.holding(0, b.owners.n-1)) })
+	return nil
 }
 
 // owner is the member as an index whose ranges have owners.

@@ -13,7 +13,8 @@ func (b *bencher) prepare() error {
 	if err := b.open(b.run.CacheBytes); err != nil {
 		return err
 	}
-	if b.owners == nil && b.run.CachePercent == 0 {
+	b.cache = b.run.CacheBytes
+	if b.owners == nil && !b.everyone && b.run.CachePercent == 0 {
 		return b.load()
 	}
 	take := b.spread
@@ -26,18 +27,17 @@ func (b *bencher) prepare() error {
 	if err := b.load(); err != nil {
 		return err
 	}
-	cache := b.run.CacheBytes
 	if b.run.CachePercent > 0 {
 		leaves, bytes, err := b.leaves()
 		if err != nil {
 			return err
 		}
-		cache = int(b.run.CachePercent / 100 * float64(leaves) * float64(bytes))
+		b.cache = int(b.run.CachePercent / 100 * float64(leaves) * float64(bytes))
 	}
 	if err := errors.Join(b.release(), b.closeMembers()); err != nil {
 		return err
 	}
-	if err := b.open(cache); err != nil {
+	if err := b.open(b.cache); err != nil {
 		return err
 	}
 	return b.spread()

@@ -24,11 +24,13 @@ type Summary struct {
 	P999               float64         `json:"p999_us"`
 	Verbs              VerbsPerOp      `json:"verbs_per_op"`
 	RoundTripsPerOp    float64         `json:"round_trips_per_op"`
-	BytesPerOp         float64         `json:"bytes_per_op"`     // without those of the log
-	LogBytesPerOp      float64         `json:"log_bytes_per_op"` // of the redo log
-	Skew               float64         `json:"skew"`             // operations of the busiest compute server over the mean; 1 = every one does everything
-	Apart              float64         `json:"apart_ops"`        // operations a second of all compute servers, each while it had work
-	CacheBytes         uint64          `json:"cache_bytes"`      // of all compute servers together
+	BytesPerOp         float64         `json:"bytes_per_op"`         // without those of the log
+	LogBytesPerOp      float64         `json:"log_bytes_per_op"`     // of the redo log
+	OptimumReads       float64         `json:"optimum_reads_per_op"` // of a perfect static cache; 0 = none, or the design has no cache of leaves
+	ReadsOverOptimum   float64         `json:"reads_over_optimum"`
+	Skew               float64         `json:"skew"`        // operations of the busiest compute server over the mean; 1 = every one does everything
+	Apart              float64         `json:"apart_ops"`   // operations a second of all compute servers, each while it had work
+	CacheBytes         uint64          `json:"cache_bytes"` // of all compute servers together
 	CacheHitRate       float64         `json:"cache_hit_rate"`
 	MemoryBytesPerItem float64         `json:"memory_bytes_per_item"`
 }
@@ -52,6 +54,9 @@ func (r *Result) Summary() Summary {
 		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
 			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls) / ops, Log: float64(log.Requests[verbs.Write]) / ops},
 		RoundTripsPerOp: float64(r.Stats.Verbs.RoundTrips) / ops, Skew: r.Skew, Apart: r.Apart, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,
+	}
+	if s.OptimumReads = r.Optimum; r.Optimum > 0 {
+		s.ReadsOverOptimum = s.Verbs.Read / r.Optimum
 	}
 	for i := range v.Bytes {
 		s.BytesPerOp += float64(v.Bytes[i]) / ops

@@ -62,6 +62,7 @@ type Result struct {
 	Calls      uint64        // two-sided calls: chunks
 	ItemBytes  float64       // memory of nodes for each item that is there in the end
 	Skew       float64       // operations of the busiest compute server over the mean, where ranges have owners; else 1
+	Optimum    float64       // READs of an operation with a perfect static cache; 0 = none are needed, or it makes no sense. See optimum
 	Apart      float64       // operations a second of all compute servers, each while it had work
 }
 
@@ -76,7 +77,7 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	b := newBencher(ctx, r, k)
-	if !design.SharesAll {
+	if b.everyone = r.everyone(); !design.SharesAll && !b.everyone {
 		b.owners = &owners{keys: k, n: r.ComputeServers}
 	}
 	if r.Transport == "sim" {
@@ -119,7 +120,10 @@ type bencher struct {
 	last    []uint64 // by item, for the check; see findLast
 	cluster cluster
 	members []member
+	cache   int     // bytes of each compute server's, once it is loaded; 0 = the design's default
 	owners  *owners // nil = every compute server serves every key
+	// everyone: the design's ranges have owners, but with what is off of it each compute server may take all of them.
+	everyone bool
 }
 
 func newBencher(ctx context.Context, r *Run, k keys) *bencher {
@@ -159,6 +163,9 @@ func (b *bencher) all() (_ *Result, err error) {
 	res := &Result{Run: b.run, Throughput: p.throughput(), Took: p.took, Ops: uint64(b.run.Ops), Missed: p.missed,
 		Stats: less(after, before), CPU: cpuAfter - cpu, Calls: chunksAfter - chunks, Skew: skew(p.queues), Apart: p.apart()}
 	res.Latency = p.latency
+	if res.Optimum, err = b.optimum(); err != nil {
+		return nil, err
+	}
 	res.ItemBytes, err = b.check()
 	return res, err
 }

@@ -34,6 +34,12 @@ func (r *Run) partitioned() bool {
 	return err == nil && !d.SharesAll
 }
 
+// everyone says whether every compute server takes all keys of a design whose ranges have owners: DEX can do without its logical partitions (its section 8.3).
+func (r *Run) everyone() bool {
+	on, given := r.Switches["partitioning"]
+	return given && !on && r.partitioned()
+}
+
 // chunkBytes of the memory servers.
 func (r *Run) chunkBytes() int {
 	if r.partitioned() {

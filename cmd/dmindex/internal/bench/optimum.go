@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"sort"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// The optimum is the READs of a perfect static cache: each compute server has, from the first measured operation on, those of its leaves which its measured operations use
+// most, as many as the bytes of its cache hold, and all inner nodes besides. No cache that has to learn what is used does with fewer, unless what is popular changes: it knows what will
+// come, and its inner nodes cost it nothing.
+
+// optimum is those READs for an operation, with leaves as they are now; 0 where nobody has leaves for himself.
+func (b *bencher) optimum() (float64, error) {
+	s, ok := b.members[0].Index.(index.Surveyor)
+	if on, given := b.run.Switches["caching"]; !ok || b.owners == nil || given && !on {
+		return 0, nil
+	}
+	var begin []uint64 // of each leaf, the lowest scrambled number that it can have
+	size := 0
+	err := b.inServer(0, "survey", func() (err error) {
+		size, err = s.Survey(func(low []byte) error {
+			begin = append(begin, b.keys.floor(low))
+			return b.ctx.Err()
+		})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	var items []uint64
+	if b.run.Workload.share[scan] > 0 {
+		items = b.itemsInOrder()
+	}
+	ops := b.stream.ops[b.run.Warmup:]
+	uses := usesOf(begin, ops, items)
+	misses := uint64(0)
+	for server := range b.members {
+		from, _ := slices.BinarySearch(begin, b.owners.first(server))
+		to := len(begin)
+		if server+1 < b.owners.n {
+			to, _ = slices.BinarySearch(begin, b.owners.first(server+1))
+		}
+		misses += beyond(uses[from:to], b.cacheOf(server)/size)
+	}
+	return float64(misses) / float64(len(ops)), nil
+}
+
+// cacheOf is the bytes of the cache of a compute server.
+func (b *bencher) cacheOf(server int) int {
+	if b.cache > 0 {
+		return b.cache
+	}
+	return int(b.members[server].Stats().CacheBytes)
+}
+
+// itemsInOrder are the scrambled numbers of all items that there are.
+func (b *bencher) itemsInOrder() []uint64 {
+	var list []uint64
+	for item := range b.stream.items {
+		if b.isPresent(item) {
+			list = append(list, scramble(item))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// usesOf is how often operations use each leaf. A scan uses every leaf that has one of its pairs, of the items that there are; a lookup with the update that comes of it uses its leaf once.
+func usesOf(begin []uint64, ops []operation, items []uint64) []uint32 {
+	uses := make([]uint32, len(begin))
+	for _, o := range ops {
+		x := scramble(o.item())
+		leaf := leafOf(begin, x)
+		uses[leaf]++
+		if o.kind() != scan {
+			continue
+		}
+		at, _ := slices.BinarySearch(items, x)
+		if last := min(at+o.length(), len(items)) - 1; last > at {
+			for l := leafOf(begin, items[last]); l > leaf; l-- {
+				uses[l]++
+			}
+		}
+	}
+	return uses
+}
+
+// leafOf is the leaf that holds a scrambled number: the last that begins there or before.
+func leafOf(begin []uint64, x uint64) int {
+	i, found := slices.BinarySearch(begin, x)
+	if !found {
+		i--
+	}
+	return max(i, 0)
+}
+
+// beyond is the sum of all uses but the greatest ones, kept of them. It sorts uses.
+func beyond(uses []uint32, kept int) (sum uint64) {
+	slices.Sort(uses)
+	for i := range len(uses) - min(kept, len(uses)) {
+		sum += uint64(uses[i])
+	}
+	return sum
+}
+
+// floor is the lowest scrambled number whose key is not below a given one, which may be no item's; the highest if there is none.
+func (k *keys) floor(key []byte) uint64 {
+	if k.bytes == 8 && len(key) == 8 {
+		return binary.BigEndian.Uint64(key)
+	}
+	b := make([]byte, 0, k.bytes)
+	// The upper half first, then the lower: numbers of 64 bits are too many for sort.Search.
+	high := uint64(sort.Search(1<<32-1, func(i int) bool {
+		b = k.scrambled(b[:0], uint64(i)<<32|(1<<32-1))
+		return bytes.Compare(b, key) >= 0
+	})) << 32
+	low := sort.Search(1<<32-1, func(i int) bool {
+		b = k.scrambled(b[:0], high|uint64(i))
+		return bytes.Compare(b, key) >= 0
+	})
+	return high | uint64(low)
+}

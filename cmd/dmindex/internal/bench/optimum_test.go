@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"bytes"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestOptimumIsTheLeast compares it with every choice of leaves, where there are few, whose uses are found one by one.
+func TestOptimumIsTheLeast(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		leaves, items := 1+r.IntN(9), make([]uint64, 1+r.IntN(40))
+		for i := range items {
+			items[i] = scramble(uint64(i))
+		}
+		slices.Sort(items)
+		begin := []uint64{0}
+		for range leaves - 1 {
+			begin = append(begin, r.Uint64())
+		}
+		slices.Sort(begin)
+		var ops []operation
+		var used []map[int]bool // by operation
+		for range 60 {
+			o := newOperation([]kind{lookup, upsert, modify, scan}[r.IntN(4)], r.Uint64N(uint64(len(items))), 1+r.IntN(20))
+			ops = append(ops, o)
+			set, at := map[int]bool{}, slices.Index(items, scramble(o.item()))
+			most := 1
+			if o.kind() == scan {
+				most = o.length()
+			}
+			for k := at; k < min(at+most, len(items)); k++ {
+				for l := range leaves {
+					if begin[l] <= items[k] && (l+1 == leaves || items[k] < begin[l+1]) {
+						set[l] = true
+					}
+				}
+			}
+			if o.kind() == scan { // leaves between that are empty are read, too
+				for l := slices.Min(keysOf(set)); l <= slices.Max(keysOf(set)); l++ {
+					set[l] = true
+				}
+			}
+			used = append(used, set)
+		}
+		kept := r.IntN(leaves + 2)
+		least := uint64(1 << 62)
+		for choice := range 1 << leaves {
+			if bits.OnesCount(uint(choice)) > kept {
+				continue
+			}
+			misses := uint64(0)
+			for _, set := range used {
+				for l := range set {
+					if choice>>l&1 == 0 {
+						misses++
+					}
+				}
+			}
+			least = min(least, misses)
+		}
+		if have := beyond(usesOf(begin, ops, items), kept); have != least {
+			t.Fatalf("%d leaves, %d of them kept: %d misses, the best choice has %d", leaves, kept, have, least)
+		}
+	}
+}
+
+func keysOf(m map[int]bool) (list []int) {
+	for k := range m {
+		list = append(list, k)
+	}
+	return list
+}
+
+// TestFloor finds the number of every key, and of keys between.
+func TestFloor(t *testing.T) {
+	for _, length := range []int{8, 12, 16, 33} {
+		k, err := newKeys(length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for item := range uint64(50) {
+			x := scramble(item)
+			key := k.scrambled(nil, x)
+			if have := k.floor(key); have != x {
+				t.Errorf("keys of %d bytes: %x is the key of %x, not of %x", length, key, x, have)
+			}
+			// Fences may be as short as still tells neighbours apart, or longer.
+			for _, fence := range [][]byte{key[:length-1], append(bytes.Clone(key), 0)} {
+				have := k.floor(fence)
+				if bytes.Compare(k.scrambled(nil, have), fence) < 0 || have > 0 && bytes.Compare(k.scrambled(nil, have-1), fence) >= 0 {
+					t.Errorf("keys of %d bytes: %x is not the first key from %x on", length, k.scrambled(nil, have), fence)
+				}
+			}
+		}
+		if k.floor(nil) != 0 {
+			t.Error("the lowest fence is not that of the lowest key")
+		}
+	}
+}
+
+// TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is nearly as good as can be.
+func TestReadsAreNearTheOptimum(t *testing.T) {
+	for _, w := range []string{"C", "B"} {
+		for _, keys := range []int{8, 24} {
+			r := smallRun(t, w, "shm")
+			r.Design, r.BulkLoad, r.Records, r.Ops, r.Warmup, r.CachePercent = "dex", true, 20_000, 40_000, 40_000, 12
+			r.Uint64, r.KeyBytes = keys == 8, keys
+			s := do(t, r).Summary()
+			if s.OptimumReads < 0.2 || s.OptimumReads > 0.6 || s.ReadsOverOptimum < 0.98 || s.ReadsOverOptimum > 1.6 {
+				t.Errorf("%s, keys of %d bytes: %.3f READs, the optimum is %.3f", w, keys, s.Verbs.Read, s.OptimumReads)
+			}
+		}
+	}
+	r := smallRun(t, "C", "shm")
+	r.Design = "dex" // and all leaves fit
+	if s := do(t, r).Summary(); s.OptimumReads != 0 || s.ReadsOverOptimum != 0 {
+		t.Errorf("the optimum is %.3f, and READs are %.3f times as many", s.OptimumReads, s.ReadsOverOptimum)
+	}
+}
+
+// TestWithoutPartitioning: every server takes every key then, and there is one stream for all.
+func TestWithoutPartitioning(t *testing.T) {
+	for _, off := range []string{"partitioning", "caching"} {
+		r := smallRun(t, "A", "sim")
+		r.Design, r.Switches, r.CacheBytes = "dex", map[string]bool{off: false}, 1<<20
+		s := do(t, r).Summary()
+		if s.Verbs.Log != 0 || s.Verbs.Read < 0.9 || s.OptimumReads != 0 || (s.Verbs.Atomic > 0.4) != (off == "partitioning") {
+			t.Errorf("without %s: %+v", off, s)
+		}
+	}
+}
