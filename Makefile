@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/dmindex/dmindex/cmd/dmindex/internal/version.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/dmindex/dmindex/cmd/dmindex/internal/version.version=$(VERSION) -X main.version=$(VERSION)
 IMAGE ?= localhost/dmindex:dev
 
 .PHONY: help

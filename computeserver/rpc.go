@@ -144,30 +144,7 @@ func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1
 
 // Describe says what this server is and how it fares.
 func (r *rpcServer) Describe(context.Context, *rpcv1.DescribeComputeRequest) (*rpcv1.DescribeComputeReply, error) {
-	c := r.core
-	stats := c.eng.stats()
-	reply := &rpcv1.DescribeComputeReply{
-		Id: c.self, Version: c.version, Index: c.index.Identity, Design: c.index.Design,
-		MapGeneration: c.own.generation(), Draining: c.draining.Load(),
-		Connections: uint64(max(0, c.count.connections.Load())), Operations: c.count.operations.Load(),
-		Forwarded: c.count.forwarded.Load(), Errors: c.count.errors.Load(), CacheBytes: stats.CacheBytes,
-	}
-	if lost := c.eng.lost.Load(); lost != nil {
-		reply.DataLost = *lost
-	}
-	load := c.eng.load.report(stats)
-	reply.Load = load.encode(stats)
-	reply.Owned = c.eng.tables != nil
-	for _, s := range c.ranges() {
-		reply.Ranges = append(reply.Ranges, &rpcv1.OwnedRange{
-			Start: s.Start, End: s.End, Epoch: s.Epoch, State: string(s.State), Reason: s.Reason, Unfenced: uint32(s.Unfenced),
-			OperationsPerSecond: load.within(s.Start, s.End),
-		})
-	}
-	if reply.Owned {
-		reply.TakeOvers = c.taken.describe(c.env.Now())
-	}
-	return reply, nil
+	return r.core.describe(), nil
 }
 
 // Drain finishes what is under way and refuses what comes after.

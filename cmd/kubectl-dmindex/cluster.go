@@ -1,0 +1,204 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// options are the flags that kubectl has, too.
+type options struct {
+	kubeconfig, context, namespace, as string
+}
+
+func (o *options) flags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig file; default: as kubectl has it")
+	f.StringVar(&o.context, "context", "", "context of the kubeconfig; default: the current one")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace; default: that of the context")
+	f.StringVar(&o.as, "as", "", "user to impersonate")
+}
+
+// cluster is the namespace of a cluster.
+type cluster struct {
+	namespace string
+	objects   client.Client
+	pods      kubernetes.Interface
+}
+
+func (o *options) connect() (*cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	c, err := loaded.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	namespace := o.namespace
+	if namespace == "" {
+		if namespace, _, err = loaded.Namespace(); err != nil {
+			return nil, err
+		}
+	}
+	c.Impersonate = rest.ImpersonationConfig{UserName: o.as}
+	c.QPS, c.Burst = 100, 100
+	return connect(c, namespace)
+}
+
+func connect(c *rest.Config, namespace string) (*cluster, error) {
+	scheme := runtime.NewScheme()
+	if err := dmv1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	objects, err := client.New(c, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := kubernetes.NewForConfig(c)
+	return &cluster{namespace: namespace, objects: objects, pods: pods}, err
+}
+
+// view is what there is to see of an index.
+type view struct {
+	index  *dmv1.DMIndex
+	memory []*dmv1.DMMemoryPool // its pools, as far as they are there
+	asked  []asked              // its compute servers, as in its status
+	events []corev1.Event       // the last ones about it, oldest first
+	notes  []string             // what could not be seen
+}
+
+// asked is what a compute server said; without keys, of which it gives digests.
+type asked struct {
+	dmv1.IndexComputeServer
+	said *rpcv1.DescribeComputeReply // nil = it did not answer
+	err  error                       // why not
+}
+
+// Bounds.
+const (
+	answerLimit  = 5 * time.Second // for a compute server
+	askedAtOnce  = 16
+	eventsShown  = 8
+	eventsListed = 500
+)
+
+// gather looks at an index.
+func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
+	v := &view{index: &dmv1.DMIndex{}}
+	if err := c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: name}, v.index); err != nil {
+		return nil, err
+	}
+	for _, p := range v.index.Spec.MemoryPools {
+		pool, poolName := &dmv1.DMMemoryPool{}, v.index.Name+"-"+p.Name
+		if p.Ref != nil {
+			poolName = p.Ref.Name
+		}
+		switch err := c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: poolName}, pool); {
+		case err == nil:
+			v.memory = append(v.memory, pool)
+		case !apierrors.IsNotFound(err):
+			v.notes = append(v.notes, err.Error())
+		}
+	}
+	c.ask(ctx, v)
+	if err := c.listEvents(ctx, v); err != nil {
+		v.notes = append(v.notes, err.Error())
+	}
+	return v, nil
+}
+
+// gatherAll looks at the indexes of these names, or at all of the namespace.
+func (c *cluster) gatherAll(ctx context.Context, names []string) (views []*view, err error) {
+	list := &dmv1.DMIndexList{}
+	if len(names) == 0 {
+		err = c.objects.List(ctx, list, client.InNamespace(c.namespace))
+	}
+	for _, name := range names {
+		index := dmv1.DMIndex{}
+		if err = c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: name}, &index); err != nil {
+			break
+		}
+		list.Items = append(list.Items, index)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		v := &view{index: &list.Items[i]}
+		c.ask(ctx, v)
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// ask asks all compute servers of an index, some at once.
+func (c *cluster) ask(ctx context.Context, v *view) {
+	v.asked = make([]asked, len(v.index.Status.ComputeServers))
+	slots := make(chan struct{}, askedAtOnce)
+	var wg sync.WaitGroup
+	for i, server := range v.index.Status.ComputeServers {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			v.asked[i].IndexComputeServer = server
+			v.asked[i].said, v.asked[i].err = c.describe(ctx, server.Pod)
+		})
+	}
+	wg.Wait()
+}
+
+// describe asks one compute server, through the API server.
+func (c *cluster) describe(ctx context.Context, pod string) (*rpcv1.DescribeComputeReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	text, err := c.pods.CoreV1().Pods(c.namespace).ProxyGet("http", pod, fmt.Sprint(config.PortMetrics), "describe", nil).DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	said := &rpcv1.DescribeComputeReply{}
+	return said, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, said)
+}
+
+func (c *cluster) listEvents(ctx context.Context, v *view) error {
+	list, err := c.pods.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=DMIndex,involvedObject.name=" + v.index.Name, Limit: eventsListed,
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return cmp.Compare(when(&a).UnixNano(), when(&b).UnixNano()) })
+	v.events = list.Items[max(0, len(list.Items)-eventsShown):]
+	return nil
+}
+
+// when an event was seen last.
+func when(e *corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.CreationTimestamp.Time
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// status draws the index.
+func (v *view) status(now time.Time) string {
+	var b strings.Builder
+	spec := v.index.Spec
+	keys := "Uint64 keys"
+	if spec.Key.MaxLength != nil && spec.Key.Type == dmv1.KeyBytes {
+		keys = fmt.Sprintf("keys of up to %d bytes", *spec.Key.MaxLength)
+	}
+	fmt.Fprintf(&b, "%s  %s, %s, values of up to %d, durability %s\n", v.index.Name, spec.Design, keys, spec.Value.MaxLength, spec.Durability)
+	for _, c := range v.index.Status.Conditions {
+		if c.Type == dmv1.ConditionAvailable || c.Status == "True" {
+			fmt.Fprintf(&b, "  %s=%s for %s  %s: %s\n", c.Type, c.Status, duration.HumanDuration(now.Sub(c.LastTransitionTime.Time)), c.Reason, orDash(c.Message))
+		}
+	}
+	b.WriteByte('\n')
+	v.drawMemory(&b)
+	b.WriteByte('\n')
+	v.drawCompute(&b)
+	b.WriteByte('\n')
+	v.drawRanges(&b)
+	v.drawGoingOn(&b)
+	v.drawEvents(&b, now)
+	return b.String()
+}
+
+// table writes lines of columns, of which the first has all.
+func table(b *strings.Builder, write func(line func(columns ...any))) {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	width := 0
+	write(func(columns ...any) {
+		width = max(width, len(columns))
+		for i := range width {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			if i < len(columns) {
+				fmt.Fprint(w, columns[i])
+			}
+		}
+		fmt.Fprintln(w)
+	})
+	_ = w.Flush() // a builder takes everything
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(b, strings.TrimRight(line, " \n"))
+	}
+}
+
+// bar draws a share of 1 in ten places, and in figures.
+func bar(share float64) string {
+	const places = 10
+	n := min(places, max(0, int(share*places+0.5)))
+	return strings.Repeat("█", n) + strings.Repeat("·", places-n) + fmt.Sprintf(" %3.0f %%", 100*share)
+}
+
+func (v *view) drawMemory(b *strings.Builder) {
+	servers := map[string]dmv1.MemoryServerState{}
+	for _, p := range v.memory {
+		for _, s := range p.Status.Servers {
+			servers[s.Pod] = s
+		}
+	}
+	table(b, func(line func(...any)) {
+		line("MEMORY SERVER", "ID", "STATE", "NODE", "CHUNKS", "GRANTED")
+		for _, m := range v.index.Status.MemoryServers {
+			s, granted := servers[m.Pod], "-"
+			if s.Chunks > 0 {
+				granted = bar(float64(s.ChunksGranted) / float64(s.Chunks))
+			}
+			line(m.Pod, m.ID, m.State, orDash(s.Node), s.Chunks, granted)
+		}
+	})
+}
+
+// total is how many operations a second all servers do together.
+func (v *view) total() (sum float64) {
+	for _, a := range v.asked {
+		sum += a.said.GetLoad().GetOperationsPerSecond()
+	}
+	return sum
+}
+
+func share(part, all float64) string {
+	if all <= 0 {
+		return "-"
+	}
+	return bar(part / all)
+}
+
+func (v *view) drawCompute(b *strings.Builder) {
+	total := v.total()
+	table(b, func(line func(...any)) {
+		line("COMPUTE SERVER", "ID", "STATE", "RANGES", "OPS/S", "SHARE OF LOAD", "CACHE HITS", "READS/OP", "CACHE")
+		for _, a := range v.asked {
+			if a.said == nil {
+				line(a.Pod, a.ID, a.State, a.Ranges, "no answer")
+				continue
+			}
+			load := a.said.GetLoad()
+			line(a.Pod, a.ID, a.State, a.Ranges, rate(load.GetOperationsPerSecond()), share(load.GetOperationsPerSecond(), total),
+				hits(load), reads(load), size(a.said.CacheBytes))
+		}
+	})
+}
+
+func rate(v float64) string { return fmt.Sprintf("%.0f", v) }
+
+// hits and reads mean nothing without operations.
+func hits(l *rpcv1.ComputeLoad) string {
+	if l.GetOperationsPerSecond() < 0.5 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*l.GetHitRatio())
+}
+
+func reads(l *rpcv1.ComputeLoad) string {
+	if l.GetOperationsPerSecond() < 0.5 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", l.GetReadsPerOperation())
+}
+
+func size(bytes uint64) string {
+	const mi = 1 << 20
+	if bytes < 10*mi {
+		return fmt.Sprintf("%.1fMi", float64(bytes)/mi)
+	}
+	return fmt.Sprintf("%dMi", bytes/mi)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// digest is what servers show of a key.
+func digest(key []byte) []byte {
+	if len(key) == 0 {
+		return nil
+	}
+	sum := sha256.Sum256(key)
+	return sum[:8]
+}
+
+// bound is a key as it is drawn.
+func bound(key []byte, end bool) string {
+	switch {
+	case len(key) == 0 && end:
+		return "end"
+	case len(key) == 0:
+		return `""`
+	}
+	return fmt.Sprintf("%q", key)
+}
+
+func (v *view) drawRanges(b *strings.Builder) {
+	m := v.index.Status.Map
+	if m == nil {
+		b.WriteString("there is no partition map yet\n")
+		return
+	}
+	fmt.Fprintf(b, "partition map %d: %d ranges", m.Generation, m.RangeCount)
+	if int(m.RangeCount) > len(m.Ranges) {
+		fmt.Fprintf(b, ", the first %d of them:", len(m.Ranges))
+	}
+	b.WriteByte('\n')
+	starts := make([][]byte, len(m.Ranges)+1)
+	for i, r := range m.Ranges {
+		starts[i], _ = base64.StdEncoding.DecodeString(r.Start) // a mirror that cannot be read shows as the first key
+	}
+	total := v.total()
+	table(b, func(line func(...any)) {
+		line("FROM", "UP TO", "OWNER", "EPOCH", "OPS/S", "SHARE OF LOAD", "HELD")
+		for i, r := range m.Ranges {
+			ops, part, state := v.held(r.Owner, digest(starts[i]), total)
+			line(bound(starts[i], false), bound(starts[i+1], true), r.Owner, r.Epoch, ops, part, state)
+		}
+	})
+}
+
+// held says how the range that begins at a key fares: with designs whose ranges have owners, it is held by its owner, or on its way there. Neighbours of
+// one owner may be held as one range, which shows at the first of them.
+func (v *view) held(owner string, start []byte, total float64) (ops, part, state string) {
+	ops, part, state = "-", "-", "-"
+	for _, a := range v.asked {
+		for _, r := range a.said.GetRanges() {
+			if !bytes.Equal(r.Start, start) {
+				continue
+			}
+			switch {
+			case a.Pod == owner && (state == "-" || r.State != "Acquiring"):
+				ops, part, state = rate(r.OperationsPerSecond), share(r.OperationsPerSecond, total), r.State
+			case a.Pod != owner:
+				state = r.State + " at " + a.Pod
+			}
+		}
+	}
+	return ops, part, state
+}
+
+// drawGoingOn says what is not as it should be, or on its way.
+func (v *view) drawGoingOn(b *strings.Builder) {
+	var lines []string
+	for _, a := range v.asked {
+		if a.err != nil {
+			lines = append(lines, fmt.Sprintf("%s does not answer: %v", a.Pod, a.err))
+			continue
+		}
+		if a.said.Draining {
+			lines = append(lines, a.Pod+" drains")
+		}
+		if a.said.DataLost != "" {
+			lines = append(lines, a.Pod+" answers nothing: "+a.said.DataLost)
+		}
+		for i, r := range a.said.Ranges {
+			if r.State == "Serving" {
+				continue
+			}
+			text := fmt.Sprintf("%s, range %d of %d: %s", a.Pod, i+1, len(a.said.Ranges), r.State)
+			if r.Reason != "" {
+				text += ", waits: " + r.Reason
+			}
+			lines = append(lines, text)
+		}
+		if m := v.index.Status.Map; m != nil && a.said.MapGeneration != uint64(m.Generation) {
+			lines = append(lines, fmt.Sprintf("%s acts on partition map %d", a.Pod, a.said.MapGeneration))
+		}
+	}
+	for _, n := range v.notes {
+		lines = append(lines, "not seen: "+n)
+	}
+	b.WriteString("\ngoing on:\n")
+	if len(lines) == 0 {
+		b.WriteString("  nothing\n")
+	}
+	for _, l := range lines {
+		fmt.Fprintf(b, "  %s\n", l)
+	}
+}
+
+func (v *view) drawEvents(b *strings.Builder, now time.Time) {
+	if len(v.events) == 0 {
+		return
+	}
+	b.WriteString("\nlast events:\n")
+	for i := range v.events {
+		e := &v.events[i]
+		fmt.Fprintf(b, "  %s ago  %s  %s\n", duration.HumanDuration(now.Sub(when(e))), e.Reason, e.Message)
+	}
+}
+
+// top is what the compute servers of some indexes do.
+func top(views []*view) string {
+	var b strings.Builder
+	table(&b, func(line func(...any)) {
+		line("INDEX", "COMPUTE SERVER", "STATE", "OPS/S", "SHARE OF LOAD", "CACHE HITS", "READS/OP", "CACHE", "CONNECTIONS", "FORWARDED", "ERRORS")
+		for _, v := range views {
+			total := v.total()
+			for _, a := range v.asked {
+				if a.said == nil {
+					line(v.index.Name, a.Pod, a.State, "no answer")
+					continue
+				}
+				load := a.said.GetLoad()
+				line(v.index.Name, a.Pod, a.State, rate(load.GetOperationsPerSecond()), share(load.GetOperationsPerSecond(), total), hits(load), reads(load),
+					size(a.said.CacheBytes), a.said.Connections, a.said.Forwarded, a.said.Errors)
+			}
+		}
+	})
+	return b.String()
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// drawn is an index in the midst of a change: one range is on its way, one server does not answer.
+func drawn() *view {
+	mid, last := []byte("m"), []byte("t\x80")
+	text := base64.StdEncoding.EncodeToString
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
+	index.Spec = dmv1.DMIndexSpec{Design: dmv1.DesignDEX, Durability: dmv1.DurabilityMemory,
+		Key: dmv1.KeySpec{Type: dmv1.KeyBytes, MaxLength: ptr.To[int32](64)}, Value: dmv1.ValueSpec{MaxLength: 128}}
+	index.Status = dmv1.DMIndexStatus{
+		Conditions: []metav1.Condition{
+			{Type: dmv1.ConditionAvailable, Status: "True", Reason: dmv1.ReasonServing, Message: "3 compute servers answer", LastTransitionTime: metav1.NewTime(now.Add(-4 * time.Minute))},
+			{Type: dmv1.ConditionDegraded, Status: "True", Reason: dmv1.ReasonFencePending, Message: "keys wait for memory server 2", LastTransitionTime: metav1.NewTime(now.Add(-3 * time.Second))},
+			{Type: dmv1.ConditionDataLost, Status: "False", Reason: dmv1.ReasonIntact},
+		},
+		MemoryServers: []dmv1.IndexMemoryServer{{ID: 1, Pod: "demo-memory-0", State: dmv1.ServerReady}, {ID: 2, Pod: "demo-memory-1", State: dmv1.ServerUnreachable}},
+		Map: &dmv1.PartitionMap{Generation: 5, RangeCount: 3, Ranges: []dmv1.PartitionRange{
+			{Owner: "demo-compute-0", Epoch: 1}, {Start: text(mid), Owner: "demo-compute-2", Epoch: 5}, {Start: text(last), Owner: "demo-compute-1", Epoch: 2},
+		}},
+	}
+	v := &view{index: index}
+	pool := &dmv1.DMMemoryPool{}
+	pool.Status.Servers = []dmv1.MemoryServerState{{Pod: "demo-memory-0", Node: "node1", Ready: true, Chunks: 64, ChunksGranted: 16}}
+	v.memory = []*dmv1.DMMemoryPool{pool}
+	v.asked = []asked{
+		{IndexComputeServer: dmv1.IndexComputeServer{ID: 1, Pod: "demo-compute-0", State: dmv1.ServerReady, Ranges: 1}, said: &rpcv1.DescribeComputeReply{
+			MapGeneration: 5, CacheBytes: 64 << 20, Connections: 3, Forwarded: 17, Errors: 1,
+			Load: &rpcv1.ComputeLoad{OperationsPerSecond: 750, HitRatio: 0.987, ReadsPerOperation: 0.0131},
+			Ranges: []*rpcv1.OwnedRange{{End: digest(mid), State: "Serving", Epoch: 1, OperationsPerSecond: 700},
+				{Start: digest(mid), End: digest(last), State: "Giving", Epoch: 1, Reason: "memory server 2 does not answer", OperationsPerSecond: 50}},
+		}},
+		{IndexComputeServer: dmv1.IndexComputeServer{ID: 2, Pod: "demo-compute-1", State: dmv1.ServerUnreachable, Ranges: 1}, err: errors.New("dial tcp: timed out")},
+		{IndexComputeServer: dmv1.IndexComputeServer{ID: 3, Pod: "demo-compute-2", State: dmv1.ServerReady, Ranges: 1}, said: &rpcv1.DescribeComputeReply{
+			MapGeneration: 4, CacheBytes: 1 << 20, Load: &rpcv1.ComputeLoad{OperationsPerSecond: 250, HitRatio: 1}, Draining: true,
+			Ranges: []*rpcv1.OwnedRange{{Start: digest(mid), End: digest(last), State: "Acquiring", Reason: "client 1: held"}},
+		}},
+	}
+	v.events = []corev1.Event{{Reason: "Handover", Message: "partition map 4 -> 5: keys go", EventTime: metav1.NewMicroTime(now.Add(-12 * time.Second))}}
+	v.notes = []string{"events is forbidden"}
+	return v
+}
+
+func TestStatus(t *testing.T) {
+	got := drawn().status(now)
+	for _, want := range []string{
+		"demo  DEX, keys of up to 64 bytes, values of up to 128, durability Memory\n",
+		"  Available=True for 4m  Serving: 3 compute servers answer\n",
+		"  Degraded=True for 3s  FencePending: keys wait for memory server 2\n",
+		"demo-memory-0  1   Ready        node1  64      ███······· ",
+		"demo-memory-1  2   Unreachable  -      0       -\n",
+		"demo-compute-0  1   Ready        1       750        ████████··  75 %  98.7 %      0.01      64Mi\n",
+		"demo-compute-1  2   Unreachable  1       no answer\n",
+		"partition map 5: 3 ranges\n",
+		`""       "m"      demo-compute-0  1      700    ███████···  70 %  Serving` + "\n",
+		`"m"      "t\x80"  demo-compute-2  5      -      -                 Giving at demo-compute-0` + "\n",
+		`"t\x80"  end      demo-compute-1  2      -      -                 -` + "\n",
+		"  demo-compute-0, range 2 of 2: Giving, waits: memory server 2 does not answer\n",
+		"  demo-compute-1 does not answer: dial tcp: timed out\n",
+		"  demo-compute-2 drains\n",
+		"  demo-compute-2, range 1 of 1: Acquiring, waits: client 1: held\n",
+		"  demo-compute-2 acts on partition map 4\n",
+		"  not seen: events is forbidden\n",
+		"  12s ago  Handover  partition map 4 -> 5: keys go\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q", want)
+		}
+	}
+	if strings.Contains(got, "DataLost") {
+		t.Error("shows a condition that is as it should be")
+	}
+	if t.Failed() {
+		t.Log("\n" + got)
+	}
+}
+
+// TestNothingToDraw: an index that was just made can be drawn, too.
+func TestNothingToDraw(t *testing.T) {
+	v := &view{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "new"}}}
+	if got := v.status(now); !strings.Contains(got, "there is no partition map yet\n") || !strings.Contains(got, "going on:\n  nothing\n") {
+		t.Error(got)
+	}
+	v.asked = []asked{{said: &rpcv1.DescribeComputeReply{}}} // a server that says nothing of its load
+	if got := top([]*view{v}); strings.Contains(got, "NaN") || !strings.Contains(got, "  -  ") {
+		t.Error(got)
+	}
+}
+
+func TestTop(t *testing.T) {
+	got := top([]*view{drawn()})
+	for _, want := range []string{
+		"INDEX  COMPUTE SERVER",
+		"demo   demo-compute-0  Ready        750        ████████··  75 %  98.7 %      0.01      64Mi   3            17         1\n",
+		"demo   demo-compute-1  Unreachable  no answer\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package computeserver
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// TestDescribeWithoutKeys: what /describe shows has no keys, but tells ranges apart.
+func TestDescribeWithoutKeys(t *testing.T) {
+	key := []byte("a customer's name")
+	shown := withoutKeys(&rpcv1.DescribeComputeReply{
+		Id:        7,
+		Ranges:    []*rpcv1.OwnedRange{{End: key, State: "Serving", OperationsPerSecond: 3}, {Start: key, State: "Taking"}},
+		TakeOvers: []*rpcv1.TakeOver{{Start: key, End: key, Epoch: 3}},
+		Load:      &rpcv1.ComputeLoad{HitRatio: 0.5, Keys: []*rpcv1.KeyLoad{{Key: key, OperationsPerSecond: 1}}},
+	})
+	text, err := protojson.Marshal(shown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), base64.StdEncoding.EncodeToString(key)) {
+		t.Errorf("a key is shown: %s", text)
+	}
+	sum := sha256.Sum256(key)
+	r := shown.Ranges
+	if len(r[0].Start) != 0 || !bytes.Equal(r[0].End, sum[:8]) || !bytes.Equal(r[1].Start, sum[:8]) || len(r[1].End) != 0 {
+		t.Errorf("ranges cannot be told apart: %s", text)
+	}
+	if shown.Id != 7 || shown.Load.HitRatio != 0.5 || r[0].State != "Serving" || r[0].OperationsPerSecond != 3 {
+		t.Errorf("more than keys is gone: %s", text)
+	}
+}
+
+// TestDescribePage: the port of the metrics has the description as JSON.
+func TestDescribePage(t *testing.T) {
+	c := newCluster(t, config.RoutingAny, nil, 1)
+	c.split([]uint32{1})
+	code, body := c.servers[1].get(t, "/describe")
+	reply := &rpcv1.DescribeComputeReply{}
+	if err := protojson.Unmarshal([]byte(body), reply); code != 200 || err != nil || reply.Id != 1 || reply.Index != testIndex {
+		t.Errorf("%d %v: %s", code, err, body)
+	}
+}
