@@ -5,7 +5,9 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -17,10 +19,14 @@ type cache struct {
 	env    env.Env
 	with   techniques
 	shards []shard
+	frames []frame  // of all shards
+	images []uint64 // theirs, one after the other
+	words  int      // of an image
 	bytes  int64
 }
 
 type shard struct {
+	first   int32 // number of its first frame in the cache
 	mu      env.Mutex
 	frames  []frame
 	free    []int32
@@ -62,33 +68,47 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	for shards < mostShards && n/shards >= 256 && (with.frequencies || with.coolingMap) {
 		shards *= 2
 	}
-	c := &cache{env: e, with: with, shards: make([]shard, shards)}
+	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words}
 	n /= shards
 	c.bytes = int64(n * shards * each)
+	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*words)
+	memory.Huge(c.frames)
+	memory.Huge(c.images)
 	for i := range c.shards {
-		c.shards[i].start(e, with, n, words)
+		c.shards[i].start(c, i*n, n)
 	}
 	return c
 }
 
-func (h *shard) start(e env.Env, with techniques, n, words int) {
-	bits := (words + 63) / 64
-	h.mu = e.NewMutex()
-	h.frames = make([]frame, n)
-	image, maps := make([]uint64, n*words), make([]uint64, 3*n*bits)
+// start gives a shard n frames from first on.
+func (h *shard) start(c *cache, first, n int) {
+	bits := (c.words + 63) / 64
+	h.mu, h.first = c.env.NewMutex(), int32(first)
+	h.frames = c.frames[first : first+n : first+n]
+	maps := make([]uint64, 3*n*bits)
 	for i := range h.frames {
 		f := &h.frames[i]
-		f.at = int32(i)
-		f.words, image = image[:words:words], image[words:]
+		f.id = int32(first + i)
+		f.words = c.image(f.id)
 		f.maps, maps = maps[:3*bits:3*bits], maps[3*bits:]
 		h.free = append(h.free, int32(n-1-i))
 	}
 	h.table = make([]place, ways*max(1, 4*n/ways))
+	memory.Huge(h.table)
 	h.missed = lfu.New(4 * n)
-	if !with.frequencies {
-		h.cooling.start(n, with.coolingMap)
+	if !c.with.frequencies {
+		h.cooling.start(n, c.with.coolingMap)
 	}
 }
+
+// image is the words of frame id.
+func (c *cache) image(id int32) []uint64 {
+	at := int(id) * c.words
+	return c.images[at : at+c.words : at+c.words]
+}
+
+// at is the number of f in the shard.
+func (h *shard) at(f *frame) int32 { return f.id - h.first }
 
 func (c *cache) shard(a pool.Addr) *shard {
 	return &c.shards[lfu.Hash(a)>>60*uint64(len(c.shards))>>4]
@@ -113,6 +133,23 @@ func (h *shard) find(a pool.Addr) *frame {
 }
 
 func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
+
+// locate is find for the leaf where p leads. The copy that led there has a hint which frame that is, from the last time (pointer swizzling, section 5.1): the frame knows whether it
+// still is. Then the table is not looked at. What is about to be read of the leaf is asked for at once: its header, and most of its slots.
+func (c *cache) locate(p *blink.Path) *frame {
+	if h := p.Hint(); h != 0 {
+		id := int32(h - 1)
+		memory.Lines(unsafe.Pointer(&c.images[int(id)*c.words]))
+		if f := &c.frames[id]; f.addr.Load() == uint64(p.Addr()) {
+			return f
+		}
+	}
+	f := c.find(p.Addr())
+	if f != nil {
+		p.SetHint(uint32(f.id) + 1)
+	}
+	return f
+}
 
 // reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one already, that is returned, whatever its state. nil: there is no frame to
 // be had, or, unless must, none that is worth less than the leaf. flush writes a frame back whose lock the cache has.
@@ -141,7 +178,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 			h.mu.Lock()
 			if err == nil {
 				h.forget(f)
-				h.free = append(h.free, f.at)
+				h.free = append(h.free, h.at(f))
 			}
 			f.unlock()
 			if err != nil {
@@ -156,7 +193,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		}
 		f.addr.Store(uint64(a))
 		f.used.Store(uint32(worth))
-		p.Store(placeOf(a, f.at))
+		p.Store(placeOf(a, h.at(f)))
 		return f, true, nil
 	}
 	return nil, false, nil
@@ -216,7 +253,7 @@ func (h *shard) forget(f *frame) {
 	h.missed.Raise(pool.Addr(a), uint8(f.used.Load()))
 	set := h.set(pool.Addr(a))
 	for i := range set {
-		if set[i].Load() == placeOf(pool.Addr(a), f.at) {
+		if set[i].Load() == placeOf(pool.Addr(a), h.at(f)) {
 			set[i].Store(0)
 			break
 		}
@@ -231,7 +268,7 @@ func (c *cache) drop(f *frame) {
 	defer h.mu.Unlock()
 	h.forget(f)
 	f.first.Store(0)
-	h.free = append(h.free, f.at)
+	h.free = append(h.free, h.at(f))
 	f.unlock()
 }
 

@@ -24,7 +24,7 @@ type frame struct {
 	lsn     atomic.Uint64 // where the record of the last change ends in the log
 	first   atomic.Uint64 // where that of the first change since the last flush ends; 0 = clean
 	used    atomic.Uint32 // how often it was found; halved now and then
-	at      int32         // in the shard
+	id      int32         // in the cache
 	words   []uint64
 
 	// Of who has the lock.

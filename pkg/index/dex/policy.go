@@ -43,13 +43,13 @@ func (c *cooling) start(n int, buckets bool) {
 const coolCost = 3
 
 // push puts f in the bucket of its leaf and takes the oldest one out, if that is full; -1: nothing came out.
-func (c *cooling) push(f *frame) int32 {
+func (c *cooling) push(f *frame, at int32) int32 {
 	b := &c.buckets[lfu.Hash(pool.Addr(f.addr.Load()))>>32*uint64(len(c.buckets))>>32]
 	out := int32(-1)
 	if len(*b) == c.size {
 		out = c.pop(b)
 	}
-	*b = append(*b, f.at)
+	*b = append(*b, at)
 	return out
 }
 
@@ -82,7 +82,7 @@ func (h *shard) cool(e env.Env) *frame {
 			f := &h.frames[e.Uint64()%uint64(len(h.frames))]
 			if f.addr.Load() != 0 && f.version.Load()&1 == 0 && f.used.Load() > 0 && out < 0 {
 				f.used.Store(0)
-				out = h.cooling.push(f)
+				out = h.cooling.push(f, h.at(f))
 			}
 		}
 		if out < 0 {

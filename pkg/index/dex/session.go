@@ -134,7 +134,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 	fp := s.x.lay.Fingerprint(key)
 	for hops := 0; ; {
-		f := s.x.cache.find(p.Addr())
+		f := s.x.cache.locate(&p)
 		if f == nil {
 			var l blink.Leaf
 			kept, here, err := s.fetch(&p, &l, key, &hops, false)
@@ -306,7 +306,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	}
 	fp := s.x.lay.Fingerprint(key)
 	for hops := 0; ; {
-		f := s.x.cache.find(p.Addr())
+		f := s.x.cache.locate(&p)
 		if f == nil {
 			var l blink.Leaf
 			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {

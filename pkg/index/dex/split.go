@@ -22,7 +22,7 @@ func (s *session) splitAt(key []byte) error {
 		return err
 	}
 	for hops := 0; ; {
-		f := s.x.cache.find(p.Addr())
+		f := s.x.cache.locate(&p)
 		if f == nil {
 			var l blink.Leaf
 			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {

@@ -59,8 +59,7 @@ func (c *cache) set(a pool.Addr) []place {
 	return c.places[i : i+ways : i+ways]
 }
 
-// get is the copy of the node at a; nil if there is none, or only one from before floor. It is counted as found: a plain store, and none once the
-// count is at its most. Of two that are counted at once one may be lost.
+// get is the copy of the node at a; nil if there is none, or only one from before floor. It is counted as found.
 func (c *cache) get(a pool.Addr, floor uint64) *inner {
 	set := c.set(a)
 	for i := range set {
@@ -68,9 +67,7 @@ func (c *cache) get(a pool.Addr, floor uint64) *inner {
 			continue
 		}
 		if n := set[i].node.Load(); n != nil && n.addr == a && n.stamp >= floor {
-			if u := n.used.Load(); u < lfu.Most {
-				n.used.Store(u + 1)
-			}
+			n.found()
 			return n
 		}
 	}
@@ -193,6 +190,8 @@ func (c *cache) replace(p *place, n *inner) {
 		c.levels[old.level]--
 		c.kept--
 		c.missed.Raise(old.addr, uint8(old.used.Load()))
+		old.kept.Store(false)
+		old.unlink()
 	}
 	if n == nil {
 		p.addr.Store(0)
@@ -202,6 +201,7 @@ func (c *cache) replace(p *place, n *inner) {
 	c.bytes.Add(int64(n.size()))
 	c.levels[n.level]++
 	c.kept++
+	n.kept.Store(true)
 	p.node.Store(n)
 	p.addr.Store(uint64(n.addr))
 }

@@ -215,9 +215,10 @@ func TestCacheVersions(t *testing.T) {
 
 // TestCacheBytesAreReal compares what the cache says with what the heap says.
 func TestCacheBytesAreReal(t *testing.T) {
-	for _, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 100, MaxValueBytes: 8}} {
+	for i, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 100, MaxValueBytes: 8}, {Uint64: true, MaxValueBytes: 8}} {
 		l := testLayout(t, o)
-		d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 1, children: []pool.Addr{0}}
+		l.hints = i == 0
+		d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: uint8(1 + i/2), children: []pool.Addr{0}}
 		for i := 1; ; i++ {
 			sep := fmt.Appendf(nil, "%08d", i)
 			if d.insert(i-1, sep, pool.Addr(i)); d.bytes(l) > l.nodeBytes*7/10 {

@@ -102,7 +102,7 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 	var from *inner // the copy that p.addr is from
 	hops := 0
 	for l := root.level; l > level; {
-		n, cached, err := s.inner(p.addr, l)
+		n, cached, err := s.inner(&p, l)
 		if err == errDead {
 			s.t.cache.drop(from)
 			err = s.again(p.addr)
@@ -204,13 +204,24 @@ func (s *session) lost(p *path, key []byte) error {
 	return err
 }
 
-// inner is the inner node at a: from the cache, or read.
-func (s *session) inner(a pool.Addr, level uint8) (n *inner, cached bool, err error) {
-	if n := s.t.cache.get(a, s.floor); n != nil && n.level == level {
+// inner is the inner node where p leads: from the cache, or read.
+func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error) {
+	if p.parent != nil {
+		if n := p.parent.kid(p.child, p.addr, level, s.floor); n != nil {
+			if level == 1 {
+				n.ask()
+			}
+			return n, true, nil
+		}
+	}
+	if n := s.t.cache.get(p.addr, s.floor); n != nil && n.level == level {
+		if p.parent != nil {
+			s.t.cache.link(p.parent, p.child, n)
+		}
 		return n, true, nil
 	}
 	s.count.misses++
-	n, err = s.readInner(a, level)
+	n, err = s.readInner(p.addr, level)
 	return n, false, err
 }
 

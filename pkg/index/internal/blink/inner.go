@@ -26,14 +26,18 @@ import (
 // An inner is a decoded copy. What a descent needs of uint64 keys comes first, in one cache line or two.
 type inner struct {
 	addr      pool.Addr
-	top       uint64   // Uint64: the high fence
-	numbers   []uint64 // Uint64: the separators
-	children  []pool.Addr
+	stamp     uint64        // see pool.Session.Stamp
+	top       uint64        // Uint64: the high fence
 	used      atomic.Uint32 // the cache's mark
+	kept      atomic.Bool   // by the cache
 	version   uint32
 	level     uint8
 	rightmost bool
-	stamp     uint64 // see pool.Session.Stamp
+	numbers   []uint64 // Uint64: the separators
+	children  []pool.Addr
+	hints     []uint32                // of level 1, with a keeper: see swizzle.go
+	kids      []atomic.Pointer[inner] // of other levels: the cache's copies of the children
+	place     *atomic.Pointer[inner]  // where the parent points here; nil = nowhere. Guarded by the cache's lock
 	sibling   pool.Addr
 	low, high []byte
 	memory    int // bytes that the copy takes
@@ -87,6 +91,11 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	n.children = room[pool.Addr](n, h.count)
 	for i := range n.children {
 		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.end+childBytes*i:]))
+	}
+	if n.level > 1 {
+		n.kids = room[atomic.Pointer[inner]](n, h.count)
+	} else if l.hints {
+		n.hints = room[uint32](n, h.count)
 	}
 	if l.uint64Keys {
 		n.top = binary.BigEndian.Uint64(n.high)
@@ -195,8 +204,8 @@ func (n *inner) search(key []byte, most int) int {
 // above says whether key lies above the node's range.
 func (n *inner) above(key []byte) bool { return n.beyond(key, holding) }
 
-// innerBytes is what the allocator takes for an inner without its slices: sizes up to 256 are in steps of 16.
-const innerBytes = (int(unsafe.Sizeof(inner{})) + 15) &^ 15
+// innerBytes is what the allocator takes for an inner without its slices: sizes from 256 to 384 are in steps of 32.
+const innerBytes = (int(unsafe.Sizeof(inner{})) + 31) &^ 31
 
 // room makes a slice of count elements for n and counts what the allocator really takes for it: append makes use of all of that.
 func room[T any](n *inner, count int) []T {

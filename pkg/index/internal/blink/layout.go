@@ -36,6 +36,7 @@ type layout struct {
 	inline     int    // longest value that lies in its entry
 	long       bool   // there can be longer ones
 	bottom     []byte // the lowest key; not to be changed
+	hints      bool   // copies of inner nodes have room for a keeper's hints
 }
 
 // newLayout checks options and fills in defaults.

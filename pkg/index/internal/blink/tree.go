@@ -78,6 +78,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	if err = errors.Join(err, ps.Close()); err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, failure(err, false))
 	}
+	t.lay.hints = keep != nil
 	t.cache = newCache(t.env, bound, t.lay.nodeBytes)
 	s, err := t.newSession()
 	if err != nil {

@@ -1,0 +1,103 @@
+package blink
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Pointer swizzling (DEX section 5.1). A copy of an inner node has, beside the addresses of its children, where these are in this client's memory: of inner nodes the copies, of
+// leaves a number that a keeper gives them. Nothing of it is ever written to a memory server.
+//
+// A copy that the cache has dropped must not be found by way of its parent: it was dropped since it is old, or its bytes are to be somebody else's. So every copy knows the one
+// place that points to it, and the cache empties that place when it drops the copy, and the places in a copy with the copy; both under the cache's lock. A session that has loaded the
+// pointer before goes on with a copy that was dropped at that moment, as it may with what it got from the table. What it follows has the
+// child's address, and a stamp that is not below the floor: all that the table checks, too.
+//
+// A keeper's numbers are hints, which it checks.
+
+// kid is the cached copy of the node at a as child i of n; nil if n does not know of one.
+func (n *inner) kid(i int, a pool.Addr, level uint8, floor uint64) *inner {
+	if i >= len(n.kids) {
+		return nil
+	}
+	k := n.kids[i].Load()
+	if k == nil || k.addr != a || k.level != level || k.stamp < floor {
+		return nil
+	}
+	k.found()
+	return k
+}
+
+// found counts that a copy was looked for and found: a plain store, and none once the count is at its most. Of two that are counted at once one may be lost.
+func (n *inner) found() {
+	if u := n.used.Load(); u < lfu.Most {
+		n.used.Store(u + 1)
+	}
+}
+
+// link lets parent know where the copy n of its child i is.
+func (c *cache) link(parent *inner, i int, n *inner) {
+	if i >= len(parent.kids) || parent.children[i] != n.addr || !parent.kept.Load() || !n.kept.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !parent.kept.Load() || !n.kept.Load() {
+		return
+	}
+	n.unswizzle() // of a copy of the parent that had the child before
+	n.place = &parent.kids[i]
+	n.place.Store(n)
+}
+
+// unswizzle empties the place that points to n. Under the cache's lock.
+func (n *inner) unswizzle() {
+	if n.place != nil {
+		n.place.Store(nil)
+		n.place = nil
+	}
+}
+
+// unlink empties all places that point to n, or that n has. Under the cache's lock.
+func (n *inner) unlink() {
+	n.unswizzle()
+	for i := range n.kids {
+		if k := n.kids[i].Load(); k != nil {
+			k.unswizzle()
+		}
+	}
+}
+
+// ask asks for what a search of n is about to look at.
+func (n *inner) ask() {
+	if len(n.numbers) > 0 {
+		memory.Lines(unsafe.Pointer(&n.numbers[0]))
+	}
+}
+
+// Hint is what a keeper noted of the leaf where the path leads; 0 if nothing.
+func (p *path) Hint() uint32 {
+	if h := p.hint(); h != nil {
+		return atomic.LoadUint32(h)
+	}
+	return 0
+}
+
+// SetHint notes h.
+func (p *path) SetHint(h uint32) {
+	if at := p.hint(); at != nil {
+		atomic.StoreUint32(at, h)
+	}
+}
+
+// hint is where that is noted; nil if nowhere.
+func (p *path) hint() *uint32 {
+	if n := p.parent; n != nil && p.child < len(n.hints) && n.children[p.child] == p.addr {
+		return &n.hints[p.child]
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package memory
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// HugePage is the size of one.
+const HugePage = 2 << 20
+
+// Huge asks the kernel for huge pages under s, which is large and lives long, where whole ones of them lie in it. A hint: where the kernel does not give them, nothing changes.
+func Huge[T any](s []T) {
+	if len(s) == 0 {
+		return
+	}
+	begin := uintptr(unsafe.Pointer(&s[0]))
+	end := begin + uintptr(len(s))*unsafe.Sizeof(s[0])
+	from, to := (begin+HugePage-1)&^(HugePage-1), end&^(HugePage-1)
+	if from >= to {
+		return
+	}
+	unix.Madvise(unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&s[0]), from-begin)), to-from), unix.MADV_HUGEPAGE) // refused where there are none
+}
