@@ -12,6 +12,8 @@ func codeOf(err error) rpcv1.Outcome_Code {
 	switch {
 	case err == nil:
 		return rpcv1.Outcome_OK
+	case errors.Is(err, index.ErrUnknown): // whatever else it is
+		return rpcv1.Outcome_UNKNOWN
 	case errors.Is(err, index.ErrNotFound):
 		return rpcv1.Outcome_NOT_FOUND
 	case errors.Is(err, index.ErrExists):
@@ -24,8 +26,6 @@ func codeOf(err error) rpcv1.Outcome_Code {
 		return rpcv1.Outcome_NOT_OWNER
 	case errors.Is(err, index.ErrDataLost):
 		return rpcv1.Outcome_DATA_LOST
-	case errors.Is(err, index.ErrUnknown):
-		return rpcv1.Outcome_UNKNOWN
 	case errors.Is(err, index.ErrTimeout):
 		return rpcv1.Outcome_TIMED_OUT
 	}

@@ -59,11 +59,11 @@ func (w *ownWorld) runPod(d *pod) {
 	p.Go("main", func() {
 		k := &path{w: w, p: p, name: d.name, pod: d.id}
 		c := &core{
-			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: 8}, self: d.id, version: "sim",
+			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, self: d.id, version: "sim",
 			limit: ownLimit, log: func(string, ...any) {}, count: &counters{}, stop: p.NewEvent(),
 		}
 		c.own = newOwnership(p, d.id, false)
-		c.eng = newEngine(p, func() (Opened, error) { return w.openToy(p, k, c.eng) }, ownLimit, 3, 64, c.log)
+		c.eng = newEngine(p, func() (Opened, error) { return w.openIndex(p, k, c.eng) }, ownLimit, 3, 64, c.log)
 		c.peers = &simPeers{w, p}
 		c.holdRanges()
 		d.core = c
@@ -219,7 +219,7 @@ type history struct {
 type asked struct {
 	key   int
 	write bool
-	value uint32
+	value uint32 // 0 = it is deleted
 }
 
 type answered struct {
@@ -232,7 +232,7 @@ func (h *history) tick() int64 { h.clock++; return h.clock }
 // registers is the model: each key is a register, 0 to begin with.
 var registers = porcupine.Model{
 	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
-		parts := make([][]porcupine.Operation, toyKeys)
+		parts := make([][]porcupine.Operation, dexKeys)
 		for _, o := range ops {
 			k := o.Input.(asked).key
 			parts[k] = append(parts[k], o)
@@ -252,9 +252,12 @@ var registers = porcupine.Model{
 
 // request asks for one key and notes what came of it; nil if it was done.
 func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, limit time.Duration) error {
-	op := &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: toyKey(in.key)}
-	if in.write {
-		op.Kind, op.Value = rpcv1.Operation_UPSERT, binary.LittleEndian.AppendUint32(nil, in.value)
+	op := &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: w.key(in.key)}
+	switch {
+	case in.write && in.value == 0:
+		op.Kind = rpcv1.Operation_DELETE
+	case in.write:
+		op.Kind, op.Value = rpcv1.Operation_UPSERT, w.value(in.value)
 	}
 	h := w.log
 	at := len(h.ops)
@@ -299,7 +302,11 @@ func (w *ownWorld) program(n int) {
 			if d.gone && w.kinds > 1 {
 				write = w.oneIn(12) // its cache may do for lookups
 			}
-			_ = w.request(p, n, d, asked{w.random.IntN(toyKeys), write, value}, 2*ownLimit)
+			in := asked{w.random.IntN(w.keys()), write, value}
+			if w.dex != nil && w.oneIn(4) {
+				in.value = 0
+			}
+			_ = w.request(p, n, d, in, 2*ownLimit)
 		}
 	})
 }

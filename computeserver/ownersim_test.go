@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ const (
 type ownRun struct {
 	seed  uint64
 	wrong mistake
+	dex   bool // the index is no toy
 }
 
 // ownReport is what became of it.
@@ -52,9 +54,12 @@ func (r ownRun) do() ownReport {
 		World: world, fabric: sim.New(world, sim.Options{Plan: plan}), random: random, wrong: r.wrong, calm: r.seed%8 == 7,
 		log: &history{}, granted: map[uint64]bool{}, desired: 1 + random.IntN(4), kinds: kinds,
 	}
+	if r.dex {
+		w.dex = newDexShape(random)
+	}
 	for id := range 1 + random.IntN(3) {
 		w.memory = append(w.memory, &memoryServer{id: uint16(id + 1), memory: []verbs.Memory{
-			{ID: verbs.RegionData, Bytes: make([]byte, ownLogsAt+8*ownLogWords*ownClients)},
+			{ID: verbs.RegionData, Bytes: make([]byte, w.dataBytes())},
 			{ID: verbs.RegionLocks, Bytes: make([]byte, 4096)},
 		}})
 	}
@@ -75,7 +80,9 @@ func (r ownRun) do() ownReport {
 			w.program(n)
 		}
 		p.Go("scale", w.scale)
-		p.Go("watch", w.watch)
+		if w.dex == nil {
+			p.Go("watch", w.watch)
+		}
 		if !w.calm {
 			p.Go("trouble", w.trouble)
 		}
@@ -86,6 +93,9 @@ func (r ownRun) do() ownReport {
 			w.report("%d requests failed though there was no trouble: %s", w.log.failed-failed, w.log.reason)
 		}
 		w.settle("the end of all trouble")
+		if w.dex != nil {
+			w.checkTree()
+		}
 		w.over = true
 		w.judge()
 	})
@@ -111,7 +121,7 @@ func (w *ownWorld) settle(after string) {
 			continue
 		}
 		why = nil
-		for n := range toyKeys {
+		for n := range w.keys() {
 			d := all[w.random.IntN(len(all))]
 			if why == nil {
 				why = w.request(w.main, 100, d, asked{key: n}, 3*ownLimit)
@@ -310,7 +320,7 @@ func simNumber(t testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestSeeds: whatever happens to compute servers, memory servers and operators, no acknowledged write is lost, nobody reads anything else,
+// TestSeeds (even seeds with DEX, the others with the toy): whatever happens to compute servers, memory servers and operators, no acknowledged write is lost, nobody reads anything else,
 // and when the trouble is over every key is served again.
 func TestSeeds(t *testing.T) {
 	n := simNumber(t, seedsVariable, 200)
@@ -326,7 +336,7 @@ func TestSeeds(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < n && failed.Load() < 3; i = next.Add(1) - 1 {
-				rep := ownRun{seed: first + i}.do()
+				rep := ownRun{seed: first + i, dex: (first+i)%2 == 0}.do()
 				if rep.err != nil {
 					failed.Add(1)
 					replay := "hack/sim 1 ownership"
@@ -359,6 +369,9 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// inDex are the mistakes that are made with DEX, too.
+var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere}
+
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 600
@@ -367,22 +380,32 @@ func TestSeedsCatchMistakes(t *testing.T) {
 		mistakes = append(mistakes, leaseTooLong, fencedHere, giveAtOnce, anyGeneration)
 	}
 	for _, wrong := range mistakes {
-		t.Run(string(wrong), func(t *testing.T) {
-			for seed := range uint64(within) {
-				if rep := (ownRun{seed: seed, wrong: wrong}).do(); rep.err != nil {
-					t.Logf("caught by seed %d: %.300v", seed, rep.err)
-					return
-				}
+		for _, real := range []bool{false, true} {
+			name := string(wrong)
+			if real {
+				name += ", with DEX"
 			}
-			t.Errorf("not caught by %d seeds", within)
-		})
+			if real && !slices.Contains(inDex, wrong) {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				for seed := range uint64(within) {
+					if rep := (ownRun{seed: seed, wrong: wrong, dex: real}).do(); rep.err != nil {
+						t.Logf("caught by seed %d: %.300v", seed, rep.err)
+						return
+					}
+				}
+				t.Errorf("not caught by %d seeds", within)
+			})
+		}
 	}
 }
 
 // TestSeedsReplay: a run is a function of its seed.
 func TestSeedsReplay(t *testing.T) {
 	for seed := range uint64(5) {
-		first, second := ownRun{seed: seed}.do(), ownRun{seed: seed}.do()
+		run := ownRun{seed: seed, dex: seed%2 == 0}
+		first, second := run.do(), run.do()
 		if first.hash != second.hash || first.acks != second.acks {
 			t.Errorf("seed %d: two runs differ", seed)
 		}

@@ -18,14 +18,16 @@ import (
 
 // ownWorld is an index of a design whose ranges have owners, in a simulated world: memory servers, compute servers, programs that ask them,
 // two operators, and trouble. Real are the ledger, leases and fences of the memory servers, the pool, the core of the compute servers with
-// ownership, engine and forwarding, and the operator's step; the index is a toy (ownersim_toy_test.go), Kubernetes is a list of pods.
+// ownership, engine and forwarding, and the operator's step. The index is DEX (ownersim_dex_test.go) or a toy (ownersim_toy_test.go), which is fast and
+// shows on its pages who wrote them. Kubernetes is a list of pods.
 type ownWorld struct {
 	*simenv.World
 	fabric *sim.Fabric
 	random *rand.Rand
 	wrong  mistake
 	main   *simenv.Process
-	calm   bool // there is no trouble but scaling
+	calm   bool      // there is no trouble but scaling
+	dex    *dexShape // nil: the index is the toy
 
 	memory  []*memoryServer
 	pods    []*pod // in the order of their ids
@@ -148,7 +150,8 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 	var bare *memserver.Bare
 	err := again(func() (err error) {
 		bare, err = memserver.NewBare(p, memserver.BareOptions{
-			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2},
+			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2},
+			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
 			Stored: append([]byte(nil), m.disk...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
 			Random: func() (t verbs.Token) {
 				binary.NativeEndian.PutUint64(t[:], p.Uint64())
@@ -158,7 +161,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 		return err
 	})
 	if err == nil {
-		err = again(func() error { return bare.Admit(ownIndex, 4, ownLocks) })
+		err = again(func() error { return bare.Admit(ownIndex, uint64(w.chunks()), ownLocks) })
 	}
 	if err != nil {
 		return err
@@ -287,7 +290,7 @@ func (k *path) Connect(id, client uint16, limit time.Duration) (g pool.Grant, er
 		token, lease, epoch, err := b.Connect(ownIndex, client, "sim")
 		g = pool.Grant{
 			Provider: "sim", Target: verbs.Target{Address: k.w.memory[id-1].address(), Token: token, Incarnation: 1},
-			Repair: ownRepairAt, Locks: ownLocks, ChunkBytes: 1 << 20, Lease: k.believed(lease), Epoch: epoch,
+			Repair: ownRepairAt, Locks: ownLocks, ChunkBytes: k.w.chunkBytes(), Lease: k.believed(lease), Epoch: epoch,
 		}
 		return err
 	})
@@ -307,11 +310,21 @@ func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	return k.call(id, limit, func(b *memserver.Bare) error { return b.Fence(ownIndex, clients, limit*4/5) })
 }
 
-func (k *path) AllocateChunk(uint16, uint16, int, bool, time.Duration) (uint64, error) {
-	return 0, pool.ErrPoolFull
+func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
+	err = k.call(id, limit, func(b *memserver.Bare) error {
+		number, err := b.Allocate(ownIndex, client, nodeBytes, adopt)
+		offset = k.w.chunkAt(number)
+		return err
+	})
+	if errors.Is(err, ledger.ErrExhausted) || errors.Is(err, ledger.ErrCleaning) {
+		err = fmt.Errorf("%w: %w", pool.ErrPoolFull, err)
+	}
+	return offset, err
 }
 
-func (k *path) FreeChunk(uint16, uint16, uint64, time.Duration) error { return pool.ErrNotHeld }
+func (k *path) FreeChunk(id, client uint16, offset uint64, limit time.Duration) error {
+	return k.call(id, limit, func(b *memserver.Bare) error { return b.Free(ownIndex, client, k.w.chunkNumber(offset)) })
+}
 
 func (k *path) Acquire(c pool.Claim, limit time.Duration) (got pool.Acquired, err error) {
 	err = k.call(1, limit, func(b *memserver.Bare) error {

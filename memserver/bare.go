@@ -12,7 +12,10 @@ import (
 
 // Bare is a memory server without listeners, files and gRPC: the ledger, tokens, leases, fences and holdings of a [Server], as they are. It is
 // for simulations of what stands above it. It belongs to one process of its env; its methods are what the control service calls.
-type Bare struct{ core *core }
+type Bare struct {
+	core *core
+	zero func(chunk uint32)
+}
 
 // BareOptions of a Bare.
 type BareOptions struct {
@@ -23,6 +26,8 @@ type BareOptions struct {
 	Random func() verbs.Token   // makes tokens
 	Lease  time.Duration        // that is granted
 	Log    *slog.Logger
+
+	Zero func(chunk uint32) // clears the memory of a chunk; nil where none is handed out
 }
 
 // NewBare makes one. Offer a provider, then Start it, then let Run run.
@@ -37,7 +42,7 @@ func NewBare(e env.Env, o BareOptions) (*Bare, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bare{newCore(e, a, newTokens(e, o.Random), o.Locks, o.Lease, o.Log)}, nil
+	return &Bare{newCore(e, a, newTokens(e, o.Random), o.Locks, o.Lease, o.Log), o.Zero}, nil
 }
 
 type saver func(b []byte) error
@@ -88,6 +93,35 @@ func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error 
 func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
 	b.core.accounts.read(func(l *ledger.Ledger) { all, err = l.Clients(index, name) })
 	return all, err
+}
+
+// Allocate gives a client a chunk for nodes of so many bytes, from the quota or, with adopt, one that a fenced client left; its number, from 1 on. Chunks that were
+// given back are zeroed before.
+func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) (number uint32, err error) {
+	if adopt {
+		return b.core.adopt(index, client, uint32(nodeBytes))
+	}
+	b.clean()
+	err = b.core.accounts.change(func(l *ledger.Ledger) (err error) {
+		number, err = l.Allocate(index, client, uint32(nodeBytes))
+		return err
+	})
+	return number, err
+}
+
+// Free takes a chunk back from a client.
+func (b *Bare) Free(index string, client uint16, number uint32) error {
+	return b.core.accounts.change(func(l *ledger.Ledger) error { return l.Free(index, client, number) })
+}
+
+// clean zeroes what was given back.
+func (b *Bare) clean() {
+	b.core.accounts.note(func(l *ledger.Ledger) {
+		for number, ok := l.DirtyChunk(); ok; number, ok = l.DirtyChunk() {
+			b.zero(number)
+			l.CleanedChunk(number)
+		}
+	})
 }
 
 // Acquire gives a client what it claims, as far as nobody stands in the way.

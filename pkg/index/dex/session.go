@@ -460,7 +460,7 @@ func (s *session) restructure(f *frame, key, value []byte, replaced bool) outcom
 		if errors.Is(err, index.ErrUnknown) { // whoever replays the log makes it
 			err = s.x.giveUp(err)
 		} else if e := s.note(undo); e != nil {
-			err = errors.Join(err, s.x.giveUp(e))
+			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e)) // nothing but unknown: not what the first error was
 		}
 	}
 	return outcome{err: err, dropped: true}

@@ -107,12 +107,16 @@ func (s *Server) Close() error {
 // CompareSwap implements verbs.LocalAtomics. It waits for an atomic that is at work on the word, so a goroutine of the world calls it.
 func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
 	at := word{region, remote}
-	for s.busy[at] != nil {
+	for try := 0; s.busy[at] != nil; try++ {
 		p := s.fabric.world.Current().Process()
 		if p.Dead() {
 			return 0, fmt.Errorf("sim: compare-and-swap on %s: %w", s.address, verbs.ErrClosed)
 		}
-		p.Yield()
+		if try < 100 {
+			p.Yield()
+		} else {
+			p.Sleep(10 * time.Microsecond) // whose atomic it is stands still
+		}
 	}
 	mem := s.regions[region][remote:]
 	if old = binary.NativeEndian.Uint64(mem); old == compare {

@@ -3,6 +3,7 @@ package blink
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -46,15 +47,26 @@ func (s *session) Begin() { s.begin() }
 // End ends an operation.
 func (s *session) End() { s.end() }
 
-// Again is called before something is tried again; it lets others run, and ends the operation with an error when its limit is over.
+// Again is called before something is tried again; it lets others run, and ends the operation with an error when its limit is over. Who has what is waited for may itself
+// wait for a memory server: so an operation that comes often sleeps in between, ever longer.
 func (s *session) Again() error {
 	s.count.retries++
 	if late := s.ps.Overdue(); late != nil {
 		return late
 	}
-	s.t.env.Yield()
+	if s.waits++; s.waits <= againSpins {
+		s.t.env.Yield()
+		return nil
+	}
+	s.t.env.Sleep(min(againSleeps, time.Microsecond<<min(s.waits-againSpins, 20)))
 	return nil
 }
+
+// How often Again only lets others run, and how long it sleeps at most.
+const (
+	againSpins  = 64
+	againSleeps = 500 * time.Microsecond
+)
 
 // Descend finds where the leaf for key is, as far as copies of inner nodes say.
 func (s *session) Descend(key []byte) (Path, error) {

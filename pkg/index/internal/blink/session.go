@@ -40,6 +40,7 @@ type session struct {
 
 	floor    uint64    // of stamps in the cache
 	retried  int       // how often the operation under way read a node again
+	waits    int       // how often it waited for something within this client (Again)
 	unlinked pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
 
 	count  tallies
@@ -147,7 +148,7 @@ func (s *session) Close() error {
 func (s *session) begin() {
 	s.ps.Begin()
 	s.floor = s.t.pool.Floor()
-	s.unlinked, s.retried = pool.Nil, 0
+	s.unlinked, s.retried, s.waits = pool.Nil, 0, 0
 	s.fresh, s.gone = pointer{}, pointer{}
 	s.count.operations++
 	if s.count.operations%showEvery == 0 {
@@ -240,16 +241,16 @@ func (s *session) publish() error {
 }
 
 // failure gives an error of the pool or the fabric its name in package index. changing says that requests which change the
-// index were under way.
+// index were under way: whatever else is known of it, as that its client was given up since a server could not be reached, the outcome is not.
 func failure(err error, changing bool) error {
 	switch {
-	case err == nil, errors.Is(err, index.ErrUnknown), errors.Is(err, index.ErrDataLost), errors.Is(err, index.ErrUnreachable):
+	case err == nil, errors.Is(err, index.ErrUnknown), errors.Is(err, index.ErrDataLost):
 		return err
 	case errors.Is(err, verbs.ErrLostMemory):
 		return fmt.Errorf("%w: %w", index.ErrDataLost, err)
 	case changing:
 		return fmt.Errorf("%w: %w", index.ErrUnknown, err)
-	case errors.Is(err, index.ErrFenced):
+	case errors.Is(err, index.ErrFenced), errors.Is(err, index.ErrUnreachable):
 		return err
 	case errors.Is(err, verbs.ErrClosed):
 		return fmt.Errorf("%w: %w", index.ErrClosed, err)

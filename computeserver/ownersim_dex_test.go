@@ -1,0 +1,269 @@
+package computeserver
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// dexShape is what the index of a run looks like when it is no toy.
+type dexShape struct {
+	chunkBytes uint64
+	node       int
+	cache      int
+	serving    []*dexOwner // whatever took keys and did not give them back
+}
+
+const (
+	dexKeys     = 40 // of which there are at most as many in the toy
+	dexChunks   = 400
+	ownMaxValue = 24
+)
+
+// Of the data region when the index is DEX: superblock and repair records as above, then chunks.
+const dexChunksAt = 16 << 10
+
+func newDexShape(r *rand.Rand) *dexShape {
+	return &dexShape{chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2))}
+}
+
+func (w *ownWorld) chunkBytes() uint64 {
+	if w.dex == nil {
+		return 1 << 20
+	}
+	return w.dex.chunkBytes
+}
+
+func (w *ownWorld) chunks() int {
+	if w.dex == nil {
+		return 4
+	}
+	return dexChunks
+}
+
+func (w *ownWorld) dataBytes() uint64 {
+	if w.dex == nil {
+		return ownLogsAt + 8*ownLogWords*ownClients
+	}
+	return w.chunkAt(dexChunks + 1)
+}
+
+func (w *ownWorld) chunkAt(number uint32) uint64 {
+	return dexChunksAt + uint64(max(number, 1)-1)*w.chunkBytes()
+}
+
+func (w *ownWorld) chunkNumber(offset uint64) uint32 {
+	return uint32((offset-dexChunksAt)/w.chunkBytes()) + 1
+}
+
+// keys is how many there are.
+func (w *ownWorld) keys() int {
+	if w.dex == nil {
+		return toyKeys
+	}
+	return dexKeys
+}
+
+// key is one of them; those of DEX are of several lengths.
+func (w *ownWorld) key(n int) []byte {
+	if w.dex == nil {
+		return toyKey(n)
+	}
+	return append([]byte{byte(n * 256 / dexKeys)}, "longer"[:n%7]...)
+}
+
+// value is what is written for a number: those of DEX are of several lengths.
+func (w *ownWorld) value(n uint32) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, n)
+	if w.dex != nil {
+		b = append(b, "and twenty bytes more"[:n%(ownMaxValue-3)]...)
+	}
+	return b
+}
+
+func (w *ownWorld) openIndex(p *simenv.Process, k *path, eng *engine) (Opened, error) {
+	if w.dex == nil {
+		return w.openToy(p, k, eng)
+	}
+	opened, err := w.openPool(p, k)
+	if err != nil {
+		return nil, err
+	}
+	x, err := dex.Open(opened, w.dexOptions())
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return &dexOwner{Pool: opened, w: w, p: p, x: x.(index.Partitioned)}, nil
+}
+
+func (w *ownWorld) openPool(p *simenv.Process, k *path) (*pool.Pool, error) {
+	return pool.Open(pool.Config{Env: p, Control: k, Devices: []verbs.Device{w.fabric.Device(p)}, Identity: ownIndex, Limit: ownLimit, RenewEvery: ownLease / 4})
+}
+
+func (w *ownWorld) dexOptions() index.Options {
+	return index.Options{MaxKeyBytes: 8, MaxValueBytes: ownMaxValue, NodeBytes: w.dex.node, CacheBytes: w.dex.cache}
+}
+
+// dexOwner is an open DEX index with its pool. It watches that nobody takes keys which somebody serves who is not fenced everywhere.
+type dexOwner struct {
+	*pool.Pool
+	w     *ownWorld
+	p     *simenv.Process
+	x     index.Partitioned
+	taken []partition.Span
+}
+
+// falter lets the process stand still or die within what it does next, now and then, and a memory server with it.
+func (o *dexOwner) falter(oneIn int, within time.Duration) {
+	w := o.w
+	switch {
+	case w.quiet || w.calm || !w.oneIn(oneIn):
+	case w.oneIn(3):
+		w.After(w.upTo(within), nil, o.p.Kill)
+	default:
+		w.After(w.upTo(within), nil, func() {
+			w.freeze(o.p, w.upTo(4*ownLease))
+			if m := w.memory[w.random.IntN(len(w.memory))]; w.oneIn(4) {
+				m.process.Kill()
+			}
+		})
+	}
+}
+
+// Session implements index.Index.
+func (o *dexOwner) Session() (index.Session, error) {
+	s, err := o.x.Session()
+	return &dexSession{s, o}, err
+}
+
+// dexSession is a session whose process may stand still or die within a write.
+type dexSession struct {
+	index.Session
+	o *dexOwner
+}
+
+// Upsert implements index.Session.
+func (s *dexSession) Upsert(key, value []byte) error {
+	s.o.falter(60, 20*time.Microsecond)
+	return s.Session.Upsert(key, value)
+}
+
+// Delete implements index.Session.
+func (s *dexSession) Delete(key []byte) error {
+	s.o.falter(60, 20*time.Microsecond)
+	return s.Session.Delete(key)
+}
+
+// Take implements index.Partitioned.
+func (o *dexOwner) Take(r pool.Holding) error {
+	for _, other := range o.w.dex.serving {
+		for _, s := range other.taken {
+			if _, _, ok := overlap(s.Start, s.End, r.Start, r.End); ok && other != o {
+				o.w.mustBeFenced(other.Client(), o.Client(), r)
+			}
+		}
+	}
+	if o.w.wrong == settleFirst {
+		if err := o.Settle(r.Start, r.End, r.Epoch); err != nil {
+			return err
+		}
+	}
+	o.w.counts.replays += len(r.Inherits)
+	o.falter(12, time.Millisecond)
+	err := o.x.Take(r)
+	if err == nil {
+		o.taken = append(o.taken, partition.Span{Start: r.Start, End: r.End})
+		if !slices.Contains(o.w.dex.serving, o) {
+			o.w.dex.serving = append(o.w.dex.serving, o)
+		}
+	}
+	return err
+}
+
+// mustBeFenced complains unless a client that had the keys of r is fenced at all memory servers.
+func (w *ownWorld) mustBeFenced(client, by uint16, r pool.Holding) {
+	for _, m := range w.memory {
+		stored, err := ledger.Decode(m.disk)
+		if err != nil {
+			w.report("the ledger of memory server %d: %v", m.id, err)
+			return
+		}
+		if err := stored.Live(ownIndex, client); !errors.Is(err, ledger.ErrFenced) {
+			w.report("client %d takes keys %s, which client %d serves, who is not fenced at memory server %d (%v)", by, partition.Interval(r.Start, r.End), client, m.id, err)
+		}
+	}
+}
+
+// Give implements index.Partitioned.
+func (o *dexOwner) Give(start, end []byte) error {
+	o.w.counts.gives++
+	o.falter(12, 100*time.Microsecond)
+	err := o.x.Give(start, end)
+	if err == nil {
+		var kept []partition.Span
+		for _, s := range o.taken {
+			if _, to, ok := overlap(s.Start, s.End, nil, start); ok && len(start) > 0 {
+				kept = append(kept, partition.Span{Start: s.Start, End: to})
+			}
+			if from, to, ok := overlap(s.Start, s.End, end, nil); ok && len(end) > 0 {
+				kept = append(kept, partition.Span{Start: from, End: to})
+			}
+		}
+		o.taken = kept
+	}
+	return err
+}
+
+func (o *dexOwner) Log() []byte { return o.x.Log() }
+func (o *dexOwner) BulkLoad(pairs index.Pairs, parallel int) error {
+	return o.x.BulkLoad(pairs, parallel)
+}
+func (o *dexOwner) Stats() index.Stats { return o.x.Stats() }
+
+// Close implements index.Index.
+func (o *dexOwner) Close() error { return errors.Join(o.x.Close(), o.Pool.Close()) }
+
+// checkTree looks at the structure of the tree in the memory servers, with a client of its own that owns nothing.
+func (w *ownWorld) checkTree() {
+	p := w.NewProcess("checker")
+	over := w.main.NewEvent()
+	p.Go("check", func() {
+		defer over.Set()
+		if err := w.check(p); err != nil {
+			w.report("the tree at the end: %v", err)
+		}
+	})
+	if !over.Wait(settleBound) {
+		w.report("the check of the tree does not end")
+	}
+}
+
+func (w *ownWorld) check(p *simenv.Process) error {
+	opened, err := w.openPool(p, &path{w: w, p: p, name: p.Name()})
+	if err != nil {
+		return err
+	}
+	x, err := dex.Open(opened, w.dexOptions())
+	if err != nil {
+		return errors.Join(err, opened.Close())
+	}
+	for begun := p.Now(); ; p.Sleep(time.Second) {
+		_, err = x.(index.Checker).Check()
+		if err == nil || p.Now()-begun > settleBound/2 {
+			break
+		} // else a range may be on its way still, and nodes be divided or merged while they are looked at
+	}
+	return errors.Join(err, x.Close(), opened.Close())
+}
+
+var _ Owner = (*dexOwner)(nil)
