@@ -59,7 +59,7 @@ func benchCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.designs, "design", []string{"sherman"}, "designs, one after the other")
 	flags.StringSliceVar(&f.transports, "transport", []string{"sim"}, "fabrics: "+strings.Join(bench.Transports, ", "))
-	flags.StringSliceVar(&f.workloads, "workload", []string{"C"}, "workloads: YCSB's A to F and LOAD, Sherman's write-only, write-intensive, read-intensive, range-only, range-write")
+	flags.StringSliceVar(&f.workloads, "workload", []string{"C"}, "workloads: YCSB's A to F and LOAD, DEX's insert-intensive, Sherman's write-only, write-intensive, read-intensive, range-only, range-write")
 	flags.IntSliceVar(&f.clients, "clients", []int{4}, "sessions, of all compute servers together; several numbers make a curve")
 	flags.Uint64Var(&f.records, "records", 100_000, "items that are loaded before")
 	flags.BoolVar(&f.bulkLoad, "bulk-load", false, "load them sorted and all at once, into nodes that are 80 % full, as in Sherman's paper; else with inserts in random order")
@@ -74,7 +74,7 @@ func benchCommand() *cobra.Command {
 	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "the same, in percent of the bytes of all leaves as they are after the load")
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design, as in onChip=off,combine=on; the others are on")
 	flags.Uint64Var(&f.seed, "seed", 1, "of the operations, and of the simulation")
-	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6 or sherman-table3; takes --records, --ops, --clients and --servers")
+	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9 or dex-11; takes --records, --ops, --clients and --servers")
 	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")
 	flags.StringVar(&f.html, "html", "", "file for a page with plots")
 	return cmd
@@ -152,21 +152,8 @@ func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
-	if !f.given("servers") {
-		base.MemoryServers, base.ComputeServers = bench.FigureServers, bench.FigureServers
-	}
-	if base.Clients = f.clients[0]; !f.given("clients") {
-		base.Clients = bench.FigureClients
-	}
-	if !f.given("records") {
-		base.Records = bench.FigureRecords
-	}
-	if !f.given("ops") {
-		base.Ops = bench.FigureOps
-	}
-	if !f.given("warmup") {
-		base.Warmup = base.Ops / 5
-	}
+	base.Clients = f.clients[0]
+	figure.Defaults(&base, f.given)
 	results, err := figure.Do(ctx, base, out)
 	if err != nil {
 		return err

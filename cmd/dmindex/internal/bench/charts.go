@@ -45,20 +45,27 @@ func find[T any](list *[]T, key string, of func(*T) string, make func(string) T)
 
 const throughputLabel = "throughput (million operations/s)"
 
-// throughputPlot shows throughput against clients.
+// throughputPlot shows throughput against clients, or against the size of caches, if that is what differs.
 func (p *panel) throughputPlot() *plot {
 	d := &plot{title: p.title}
-	var clients, most float64
+	byCache := p.oneNumber(func(r *Run) float64 { return float64(r.Clients) })
+	var widest, most float64
 	for _, l := range p.lines {
 		s := series{name: l.name, dots: true}
 		for _, r := range l.results {
 			x, y := float64(r.Run.Clients), r.Throughput/1e6
+			if byCache {
+				x = r.Run.CachePercent
+			}
 			s.points = append(s.points, [2]float64{x, y})
-			clients, most = math.Max(clients, x), math.Max(most, y)
+			widest, most = math.Max(widest, x), math.Max(most, y)
 		}
 		d.series = append(d.series, s)
 	}
-	d.x, d.y = linear("clients", clients), linear(throughputLabel, most)
+	d.x, d.y = linear("clients", widest), linear(throughputLabel, most)
+	if byCache {
+		d.x.label = "cache of each compute server (% of all leaves)"
+	}
 	return d
 }
 
@@ -77,7 +84,7 @@ func (p *panel) latencyPlot() *plot {
 			}
 		}
 		name := l.name
-		if !p.oneNumber() {
+		if !p.onePoint() {
 			name = fmt.Sprintf("%s, %d clients", l.name, r.Run.Clients)
 		}
 		s := series{name: name, points: r.Latency.tail(), steps: true}
@@ -113,19 +120,31 @@ func (h *histogram) tail() (points [][2]float64) {
 	return append(points, [2]float64{points[len(points)-1][0], math.Max(1/float64(h.total), rarest)})
 }
 
-// oneNumber says whether all results of the panel are of one number of clients.
-func (p *panel) oneNumber() bool {
+// oneNumber says whether something is the same in all results of the panel.
+func (p *panel) oneNumber(of func(r *Run) float64) bool {
 	for _, l := range p.lines {
-		if len(l.results) > 1 || l.results[0].Run.Clients != p.lines[0].results[0].Run.Clients {
-			return false
+		for _, r := range l.results {
+			if of(r.Run) != of(p.lines[0].results[0].Run) {
+				return false
+			}
 		}
 	}
 	return true
 }
 
-// throughput draws throughput against clients, or bars if there is one number of them.
+// onePoint says whether nothing grows: each line is one result, with as many clients and as much cache.
+func (p *panel) onePoint() bool {
+	for _, l := range p.lines {
+		if len(l.results) > 1 {
+			return false
+		}
+	}
+	return p.oneNumber(func(r *Run) float64 { return float64(r.Clients) }) && p.oneNumber(func(r *Run) float64 { return r.CachePercent })
+}
+
+// throughput draws throughput against what grows, or bars if nothing does.
 func (p *panel) throughput(b *strings.Builder) {
-	if !p.oneNumber() {
+	if !p.onePoint() {
 		p.throughputPlot().svg(b)
 		return
 	}

@@ -91,8 +91,16 @@ var figures = []Figure{
 	},
 }
 
-// LookupFigure finds a figure by name; the error lists those that there are.
-func LookupFigure(name string) (*Figure, error) {
+// Experiment is what --figure names.
+type Experiment interface {
+	// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the experiment does not.
+	Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error)
+	// Defaults changes what base has by the defaults of flags: given says of which this is not so.
+	Defaults(base *Run, given func(flag string) bool)
+}
+
+// LookupFigure finds an experiment by name; the error lists those that there are.
+func LookupFigure(name string) (Experiment, error) {
 	var names []string
 	for i := range figures {
 		if figures[i].Name == name {
@@ -100,16 +108,38 @@ func LookupFigure(name string) (*Figure, error) {
 		}
 		names = append(names, figures[i].Name)
 	}
+	for i := range sweeps {
+		if sweeps[i].Name == name {
+			return &sweeps[i], nil
+		}
+		names = append(names, sweeps[i].Name)
+	}
 	return nil, fmt.Errorf("unknown figure %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// What the papers' clusters have, and how much of an experiment is done again.
-const (
-	FigureServers = 8   // of memory, and of compute
-	FigureClients = 176 // 22 on each compute server
-	FigureRecords = 1_000_000
-	FigureOps     = 300_000
-)
+// Defaults implements Experiment: 22 clients on each compute server, as in Sherman's paper.
+func (f *Figure) Defaults(base *Run, given func(flag string) bool) {
+	defaults(base, given, 8, 176, 1_000_000, 300_000)
+	if !given("warmup") {
+		base.Warmup = base.Ops / 5
+	}
+}
+
+// defaults are how many servers of each kind, clients, records and operations an experiment has.
+func defaults(base *Run, given func(flag string) bool, servers, clients int, records uint64, ops int) {
+	if !given("servers") {
+		base.MemoryServers, base.ComputeServers = servers, servers
+	}
+	if !given("clients") {
+		base.Clients = clients
+	}
+	if !given("records") {
+		base.Records = records
+	}
+	if !given("ops") {
+		base.Ops = ops
+	}
+}
 
 // techniques are all switches of the figure.
 func (f *Figure) techniques() (names []string) {

@@ -168,7 +168,7 @@ func TestBadRuns(t *testing.T) {
 			t.Errorf("Check says %v", checked)
 		}
 	}
-	if _, err := LookupWorkload("G"); err == nil || !strings.Contains(err.Error(), "there are A, B, C, D, E, F, LOAD, write-only") {
+	if _, err := LookupWorkload("G"); err == nil || !strings.Contains(err.Error(), "there are A, B, C, D, E, F, LOAD, insert-intensive, write-only") {
 		t.Error(err)
 	}
 	for _, text := range []string{"gauss", "zipfian:-1", "zipfian:x", "uniform:2", "latest:9", "zipfian:0.99/x", "zipfian:0.99/0", "latest:0.99/1e9"} {
@@ -289,7 +289,7 @@ func TestTinyFigures(t *testing.T) {
 			}
 		}
 	}
-	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3") {
+	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3, dex-6, dex-7") {
 		t.Error(err)
 	}
 }
@@ -321,5 +321,64 @@ func TestFigureSwitches(t *testing.T) {
 	off, can := three.switches(0, names)
 	if on, _ := three.switches(1, names); !can || off["combine"] || !on["combine"] || !on["twoLevelVersions"] {
 		t.Errorf("table 3: %v, %v", off, on)
+	}
+}
+
+// TestTinySweeps does each of them with next to nothing.
+func TestTinySweeps(t *testing.T) {
+	for i := range sweeps {
+		f := &sweeps[i]
+		base := smallRun(t, "C", "sim")
+		f.Defaults(base, func(flag string) bool { return flag != "warmup" })
+		base.Records, base.Ops, base.Warmup, base.Clients = 500, 150, 20, 4
+		var out bytes.Buffer
+		results, err := f.Do(t.Context(), *base, &out)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		usable, missing, err := f.usable()
+		if err != nil || len(results) != len(f.parts)*len(usable)*len(f.pointsOf(base)) {
+			t.Errorf("%s: %d results, %v", f.Name, len(results), err)
+		}
+		for v := range f.variants {
+			label := f.variants[v].label
+			if slices.Contains(usable, v) && strings.Count(out.String(), label+"  ") < len(f.parts) || !slices.Contains(usable, v) && !strings.Contains(out.String(), label+" is left out") {
+				t.Errorf("%s: no %s in\n%s", f.Name, label, &out)
+			}
+		}
+		for _, p := range panels(results) {
+			if d := p.throughputPlot(); !p.onePoint() && strings.HasPrefix(d.x.label, "cache") != (f.over == overCache) {
+				t.Errorf("%s: a plot against %s", f.Name, d.x.label)
+			}
+		}
+		if len(missing)+len(usable) != len(f.variants) {
+			t.Errorf("%s: %d variants run, %d do not", f.Name, len(usable), len(missing))
+		}
+		for _, p := range f.parts {
+			if len(p.claims) > len(f.variants) {
+				t.Errorf("%s: %s has claims of %d variants", f.Name, p.name, len(p.claims))
+			}
+		}
+	}
+}
+
+// TestSweepPoints: compute servers come one by one, when those that there are have their clients.
+func TestSweepPoints(t *testing.T) {
+	base := &Run{Clients: 144, ComputeServers: 4}
+	var have [][2]int
+	for _, p := range (&Sweep{points: byClients}).pointsOf(base) {
+		have = append(have, [2]int{p.clients, p.servers})
+	}
+	if want := [][2]int{{2, 1}, {18, 1}, {36, 1}, {72, 2}, {108, 3}, {144, 4}}; !slices.Equal(have, want) {
+		t.Errorf("clients and compute servers %v, want %v", have, want)
+	}
+	base = &Run{Clients: 4, ComputeServers: 2}
+	if list := (&Sweep{points: byClients}).pointsOf(base); len(list) != 3 || list[0].clients != 1 || list[2].clients != 4 || list[2].servers != 2 {
+		t.Errorf("%+v", list)
+	}
+	for k, p := range (&Sweep{over: overCache, points: []float64{1, 32}}).pointsOf(base) {
+		if p.clients != 4 || p.servers != 2 || p.percent != []float64{1, 32}[k] {
+			t.Errorf("%+v", p)
+		}
 	}
 }

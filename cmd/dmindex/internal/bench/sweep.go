@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Sweep is an experiment of a paper that compares variants of designs, for several workloads, over a number that grows.
+type Sweep struct {
+	Name, title string
+	over        over
+	points      []float64 // of what grows; of clients as shares of those of one compute server
+	variants    []variant
+	parts       []sweepPart
+	cache       float64 // of each compute server in percent of the leaves, unless it is that which grows
+	against     int     // the variant that others are compared with
+	notes       []string
+}
+
+// over says what grows.
+type over uint8
+
+const (
+	overClients over = iota // and compute servers with them, when those that there are have their share
+	overCache               // of each compute server, in percent
+)
+
+// variant is a design with some techniques off.
+type variant struct {
+	label, design string
+	off           []string
+}
+
+// sweepPart is one workload of a sweep.
+type sweepPart struct {
+	name         string // in the paper
+	workload     string
+	distribution string
+	scan         int       // pairs of each; 0 = there are no scans
+	claims       []float64 // of the paper, by variant: its throughput over that of the variant that others are compared with, at the last point; 0 = it does not say
+}
+
+// Defaults implements Experiment: servers and clients are those of DEX's paper, items fewer than its 200 million. Caches need some time to find what is popular.
+func (f *Sweep) Defaults(base *Run, given func(flag string) bool) {
+	defaults(base, given, 4, 144, 500_000, 200_000)
+	if !given("warmup") {
+		base.Warmup = 2 * base.Ops
+	}
+}
+
+// point is one run's place in a sweep.
+type point struct {
+	label            string
+	clients, servers int
+	percent          float64
+}
+
+// pointsOf are the points of a sweep, with the clients and compute servers of base as the most.
+func (f *Sweep) pointsOf(base *Run) (list []point) {
+	each := max(1, base.Clients/base.ComputeServers)
+	for _, v := range f.points {
+		p := point{clients: base.Clients, servers: base.ComputeServers, percent: f.cache}
+		if f.over == overCache {
+			p.percent = v
+			p.label = fmt.Sprintf("%g%%", v)
+		} else {
+			p.clients = max(1, min(base.Clients, int(v*float64(each))))
+			p.servers = min(base.ComputeServers, (p.clients+each-1)/each)
+			p.label = strconv.Itoa(p.clients)
+		}
+		if len(list) == 0 || list[len(list)-1] != p {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// usable are the variants whose switches their designs know, and what the others miss.
+func (f *Sweep) usable() (list []int, missing []string, err error) {
+	for i, v := range f.variants {
+		d, err := index.Lookup(v.design)
+		if err != nil {
+			return nil, nil, err
+		}
+		unknown := slices.DeleteFunc(slices.Clone(v.off), func(s string) bool { return slices.Contains(d.Switches, s) })
+		if len(unknown) == 0 {
+			list = append(list, i)
+		} else {
+			missing = append(missing, fmt.Sprintf("%s is left out: design %s has no switch %s.", v.label, v.design, strings.Join(unknown, ", ")))
+		}
+	}
+	return list, missing, nil
+}
+
+// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the sweep does not.
+func (f *Sweep) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error) {
+	usable, missing, err := f.usable()
+	if err != nil {
+		return nil, err
+	}
+	points := f.pointsOf(&base)
+	var all []*Result
+	grid := map[[3]int]*Result{} // by part, variant and point
+	for i := range f.parts {
+		for _, v := range usable {
+			for k, p := range points {
+				r, err := f.run(base, i, v, p)
+				if err != nil {
+					return nil, err
+				}
+				res, err := r.Do(ctx)
+				if err != nil {
+					return nil, err
+				}
+				grid[[3]int{i, v, k}] = res
+				all = append(all, res)
+			}
+		}
+	}
+	f.write(out, &base, points, usable, grid)
+	for _, text := range append(slices.Clone(f.notes), missing...) {
+		fmt.Fprintln(out, text)
+	}
+	return all, nil
+}
+
+// run is the run of a part, with a variant, at a point.
+func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
+	p, r := &f.parts[part], base
+	r.Label, r.Design, r.Transport, r.BulkLoad = f.variants[v].label, f.variants[v].design, "sim", true
+	r.Clients, r.ComputeServers, r.CachePercent, r.CacheBytes = at.clients, at.servers, at.percent, 0
+	r.Switches = nil
+	for _, name := range f.variants[v].off {
+		if r.Switches == nil {
+			r.Switches = map[string]bool{}
+		}
+		r.Switches[name] = false
+	}
+	if p.scan > 0 {
+		r.ScanFrom, r.ScanTo = p.scan, p.scan
+	}
+	var err error
+	if r.Workload, err = LookupWorkload(p.workload); err == nil {
+		r.Distribution, err = ParseDistribution(p.distribution)
+	}
+	return &r, err
+}
+
+// write writes a table for each workload: throughput by point, then ratios and requests of the last point.
+func (f *Sweep) write(out io.Writer, base *Run, points []point, usable []int, grid map[[3]int]*Result) {
+	fmt.Fprintf(out, "%s\n%d memory servers, %d compute servers, %d clients, %d records, %d operations after %d to warm up; simulated\n",
+		f.title, base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup)
+	what := "million operations a second by clients"
+	if f.over == overCache {
+		what = "million operations a second by cache of each compute server, in percent of all leaves"
+	}
+	last := len(points) - 1
+	for i, p := range f.parts {
+		fmt.Fprintf(out, "\n%s, %s: %s\n", p.name, p.distribution, what)
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+		head := []string{""}
+		for _, at := range points {
+			head = append(head, at.label)
+		}
+		reference := grid[[3]int{i, f.against, last}]
+		head = append(head, "x "+f.variants[f.against].label, "paper", "READ", "x best", "WRITE", "log", "atomic", "bytes", "p50 µs", "p99 µs")
+		fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
+		for _, v := range usable {
+			cells := []string{f.variants[v].label}
+			for k := range points {
+				cells = append(cells, fmt.Sprintf("%.4g", grid[[3]int{i, v, k}].Throughput/1e6))
+			}
+			r := grid[[3]int{i, v, last}]
+			s, ratio := r.Summary(), "-"
+			if reference != nil {
+				ratio = given(r.Throughput / reference.Throughput)
+			}
+			claim := 0.0
+			if v < len(p.claims) {
+				claim = p.claims[v]
+			}
+			cells = append(cells, ratio, given(claim), fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), fmt.Sprintf("%.2f", s.Verbs.Write),
+				fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.P50), digits3(s.P99))
+			fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
+		}
+		w.Flush() // out is checked by who reads it
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,81 @@
+package bench
+
+// Variants of the sweeps. What DEX is without its cache is nearest to what its paper calls P-Sherman: leaves belong to compute servers, which READ them each time and change them
+// without locks.
+var (
+	shermanVariant = variant{label: "Sherman", design: "sherman"}
+	dexVariant     = variant{label: "DEX", design: "dex"}
+	uncached       = variant{label: "DEX -caching", design: "dex", off: []string{"caching"}}
+)
+
+// byClients are shares of the clients of one compute server: in DEX's figures compute servers are added one by one, each with 36 threads.
+var byClients = []float64{1.0 / 18, 0.5, 1, 2, 3, 4}
+
+// sweeps are those of DEX (PVLDB 17(10), 2024), section 8. Only its text is used: what stands in diagrams alone is not read off.
+var sweeps = []Sweep{
+	{
+		Name: "dex-6", title: "DEX, figure 6: throughput under skewed workloads", points: byClients, cache: 8,
+		variants: []variant{shermanVariant, uncached, dexVariant},
+		parts: []sweepPart{
+			{name: "read-only", workload: "C", distribution: "zipfian:0.99", claims: []float64{1, 3.6 / 2.5, 3.6}},
+			{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 3.4 / 2.5, 3.4}},
+			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99", claims: []float64{1, 0, 9.6}},
+			{name: "insert-intensive", workload: "insert-intensive", distribution: "zipfian:0.99"},
+			{name: "scan-intensive", workload: "E", distribution: "zipfian:0.99", scan: 100, claims: []float64{1, 2.8 / 1.6, 2.8}},
+		},
+		notes: []string{
+			"The paper's ratios are those of its text, to Sherman; for DEX -caching those of P-Sherman. Its Sherman READs 3.02 times for a lookup (versions before and after, inner nodes that its cache lacks), ours once.",
+		},
+	},
+	{
+		Name: "dex-7", title: "DEX, figure 7: throughput under uniform workloads", points: byClients, cache: 8,
+		variants: []variant{shermanVariant, uncached, dexVariant},
+		parts: []sweepPart{
+			{name: "read-only", workload: "C", distribution: "uniform"},
+			{name: "read-intensive", workload: "B", distribution: "uniform"},
+			{name: "write-intensive", workload: "A", distribution: "uniform"},
+			{name: "insert-intensive", workload: "insert-intensive", distribution: "uniform"},
+			{name: "scan-intensive", workload: "E", distribution: "uniform", scan: 100},
+		},
+		notes: []string{"The paper says that DEX outperforms Sherman in all of them and does about as well as P-Sherman; numbers stand in its diagrams only."},
+	},
+	{
+		Name: "dex-8", title: "DEX, figure 8: effect of each technique, cache of 1%", points: byClients, cache: 1,
+		variants: []variant{
+			{"baseline", "dex", []string{"partitioning", "caching"}}, {"+Partitioning", "dex", []string{"caching", "offloading"}},
+			{"+Caching", "dex", []string{"offloading"}}, {"+Offloading", "dex", nil},
+		},
+		parts: []sweepPart{
+			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99"},
+			{name: "write-intensive", workload: "A", distribution: "uniform"},
+		},
+		notes: []string{
+			"The paper: with 2 threads partitioning gives 2.4 times the baseline's throughput; caching then 21.2 (skewed) and 6.9 times (uniform); offloading 1.55 and 1.34 times.",
+		},
+	},
+	{
+		Name: "dex-9", title: "DEX, figure 9: effect of cache design choices, read-intensive, skewed", over: overCache, points: []float64{2, 8},
+		variants: []variant{
+			{"one queue, all admitted", "dex", []string{"coolingMap", "leafAdmission", "frequencies", "offloading"}},
+			{"+Cooling map", "dex", []string{"leafAdmission", "frequencies", "offloading"}},
+			{"+Leaf admission", "dex", []string{"frequencies", "offloading"}},
+			{"+Frequencies (ours)", "dex", []string{"offloading"}},
+		},
+		parts: []sweepPart{{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 10, 10 * 1.21}}},
+		notes: []string{
+			"The paper's 64 MB and 256 MB are 2% and 8%. With 64 MB its cooling map gives 12 times the throughput of one queue, leaf admission 1.25 times more; with 256 MB 10 and 1.21 times.",
+			"What the cooling map saves is waiting for a lock between cores, which takes no simulated time.",
+		},
+	},
+	{
+		Name: "dex-11", title: "DEX, figure 11: throughput under different cache sizes, skewed", over: overCache, points: []float64{1, 2, 4, 8, 16, 32},
+		variants: []variant{shermanVariant, dexVariant},
+		parts: []sweepPart{
+			{name: "read-intensive", workload: "B", distribution: "zipfian:0.99"},
+			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99"},
+		},
+		notes: []string{
+			"The paper: DEX gains with the cache, Sherman does not, as it keeps no leaves. When half the operations write, DEX gains from 1% to 8%, and loses with more: cores meet at the locks of popular leaves.",
+		},
+	},
+}
