@@ -327,7 +327,8 @@ func TestFigureSwitches(t *testing.T) {
 // TestTinySweeps does each of them with next to nothing.
 func TestTinySweeps(t *testing.T) {
 	for i := range sweeps {
-		f := &sweeps[i]
+		f := sweeps[i]
+		f.points = f.points[len(f.points)-2:]
 		base := smallRun(t, "C", "sim")
 		f.Defaults(base, func(flag string) bool { return flag != "warmup" })
 		base.Records, base.Ops, base.Warmup, base.Clients = 500, 150, 20, 4
