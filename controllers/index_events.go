@@ -47,7 +47,9 @@ func (s *indexScope) whyMoves(m partition.Move, from, to string) string {
 	for _, o := range s.view.Servers {
 		switch {
 		case o.ID != m.From:
-		case o.Gone, o.Answered && o.Identity != s.view.Index:
+		case o.Gone:
+			return from + " ends"
+		case o.Answered && o.Identity != s.view.Index:
 			return from + " is gone"
 		case o.Leaving:
 			return from + " leaves"

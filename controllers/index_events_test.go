@@ -58,7 +58,7 @@ func TestHandoverEvents(t *testing.T) {
 	same := func(*partition.Observed) {}
 	f([]uint32{0, 1, 2}, same, "go from c-0 to c-2, since c-2 joined; keys ")
 	f([]uint32{0}, func(o *partition.Observed) { o.Leaving = true }, `keys ["\x80", end) go from c-1 to c-0, since c-1 leaves`)
-	f([]uint32{0}, func(o *partition.Observed) { o.Gone = true }, "since c-1 is gone")
+	f([]uint32{0}, func(o *partition.Observed) { o.Gone = true }, "since c-1 ends")
 	f([]uint32{0}, func(o *partition.Observed) { o.ID = 9 }, "since c-1 is gone")
 	f([]uint32{0}, func(o *partition.Observed) { o.Identity = "uid/1" }, "since c-1 is gone")
 	f([]uint32{0}, func(o *partition.Observed) { o.Ready, o.Answered = false, false }, "since c-1 does not answer")

@@ -11,6 +11,7 @@ import (
 // target is the cluster that test/e2e/run made ready.
 var target struct {
 	kubectl, helm string
+	plugin        string // kubectl-dmindex
 	system        string // namespace of the operator
 	image         string // that the operator runs, and its servers
 	nextImage     string // another name of the same program
@@ -20,7 +21,7 @@ var target struct {
 
 func TestMain(m *testing.M) {
 	for name, value := range map[string]*string{
-		"KUBECTL": &target.kubectl, "HELM": &target.helm, "SYSTEM": &target.system, "IMAGE": &target.image,
+		"KUBECTL": &target.kubectl, "HELM": &target.helm, "PLUGIN": &target.plugin, "SYSTEM": &target.system, "IMAGE": &target.image,
 		"NEXT_IMAGE": &target.nextImage, "TOOLS_IMAGE": &target.toolsImage, "ARTIFACTS": &target.artifacts,
 	} {
 		if *value = os.Getenv(name); *value == "" {

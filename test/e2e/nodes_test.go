@@ -38,9 +38,9 @@ func (s *space) killed(pod string) {
 	})
 }
 
-// TestKill kills compute and memory servers with kill -9. No acknowledged write is lost: the SDK tries again elsewhere, and a memory
-// server's content is there when it is back. Requests may fail while a server is away; but nothing stays locked by the dead, so in the end
-// every key can be written at once.
+// TestKill kills compute and memory servers with kill -9, and deletes a compute pod without grace. No acknowledged write is lost: what an owner had not
+// written back is replayed from its log, and a memory server's content is there when it is back. Requests may fail while a server is away; but nothing
+// stays locked by the dead, so in the end every key can be written at once.
 func TestKill(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -53,9 +53,23 @@ func TestKill(t *testing.T) {
 		s.settled("2/2", "2/2")
 		e.phase("after " + pod)
 	}
+	e.begin("delete pod at once")
+	s.replaced(s.computePods()[0], "2/2", func(pod string) { s.kubectl("delete", "pod", pod, "--force", "--grace-period=0") })
+	e.phase("replaced")
 	s.is(s.incarnations(), incarnations)
 	s.filled()
 	t.Logf("%s requests failed", e.finishWithFailures())
+	s.toldOfTakeOvers(3)
+}
+
+// toldOfTakeOvers: there was an event for each owner that died, by whoever replayed its log.
+func (s *space) toldOfTakeOvers(deaths int) {
+	s.Helper()
+	s.eventually(long, "an event for each take-over", func() (bool, string) {
+		all := s.eventsOf("TakeOver")
+		return len(all) >= deaths && strings.Contains(all[0], "replayed the log of who had died, and serves: keys"), strings.Join(all, "\n")
+	})
+	s.Logf("events:\n%s", strings.Join(s.eventsOf("TakeOver"), "\n"))
 }
 
 // TestFreeze stops the process of a compute server for longer than its leases, and lets it go on: it answers nothing from before, finds
@@ -86,7 +100,10 @@ func TestFreeze(t *testing.T) {
 			return strings.Contains(log, leaseOver), tail(log, 3)
 		})
 	}
-	s.is(s.redisAt(other, "set", "asked-late", "new"), "OK")
+	s.eventually(long, "another server is in charge of the frozen one's keys", func() (bool, string) {
+		out := s.redisAt(other, "set", "asked-late", "new")
+		return out == "OK", out
+	})
 	e.phase("without it")
 	s.signal(pods[0], "SIGCONT")
 	e.phase("thawed")

@@ -4,24 +4,116 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
-// TestScale scales the compute pool up and down and deletes one of its pods under load: no request fails, nothing is lost.
+// TestScale scales the compute pool up and down and deletes one of its pods under load: no request fails, nothing is lost, and the plugin and events
+// tell of it.
 func TestScale(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	e := s.startExercise(2000)
 	e.phase("two")
-	for _, n := range []int{3, 1, 2} {
+	s.viewer()
+	e.begin("to 3")
+	s.scale(3)
+	e.phase("3")
+	s.watched(3)
+	s.scaleAndDelete(e, 2)
+	e.finish()
+	s.toldOfHandovers()
+}
+
+// scaleAndDelete scales to some sizes, then deletes a pod.
+func (s *space) scaleAndDelete(e *exercise, sizes ...int) {
+	s.Helper()
+	for _, n := range sizes {
 		e.begin(fmt.Sprintf("to %d", n))
 		s.scale(n)
 		e.phase(fmt.Sprint(n))
 	}
 	e.begin("delete pod")
-	s.replaced(s.computePods()[0], "2/2", func(pod string) { s.kubectl("delete", "pod", pod, "--wait=false") })
+	last := sizes[len(sizes)-1]
+	s.replaced(s.computePods()[0], fmt.Sprintf("%d/%d", last, last), func(pod string) { s.kubectl("delete", "pod", pod, "--wait=false") })
 	e.phase("replaced")
-	e.finish()
+}
+
+// viewer makes a user that may do what the plugin needs, and nothing else.
+func (s *space) viewer() {
+	s.Helper()
+	s.apply(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: viewer}
+rules:
+- {apiGroups: [dmindex.io], resources: [dmindexes], verbs: [get, list]}
+- {apiGroups: [dmindex.io], resources: [dmmemorypools], verbs: [get]}
+- {apiGroups: [""], resources: [events], verbs: [list]}
+- {apiGroups: [""], resources: [pods/proxy], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: viewer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: viewer}
+subjects:
+- {kind: User, name: viewer}
+`)
+}
+
+// plugin runs kubectl dmindex as the viewer.
+func (s *space) plugin(args ...string) string {
+	s.Helper()
+	out, err := execute(s.Context(), "", target.plugin, append([]string{"--namespace", s.namespace, "--as", "viewer"}, args...)...)
+	if err != nil {
+		s.Fatalf("kubectl dmindex %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// watched looks at an index under load with the plugin.
+func (s *space) watched(servers int) {
+	s.Helper()
+	var status string
+	s.eventually(short, "the plugin shows every server with load and a range", func() (bool, string) {
+		status = s.plugin("status", "x")
+		return strings.Count(status, "  Serving\n") == servers && strings.Count(status, " %  ") >= 2*servers, status
+	})
+	s.Log(status)
+	s.contains(status, "x  DEX, keys of up to 64 bytes")
+	s.contains(status, "going on:\n  nothing")
+	s.contains(status, "Handover  partition map")
+	top := s.plugin("top")
+	s.Log(top)
+	for _, pod := range s.computePods() {
+		s.contains(status, pod)
+		s.contains(top, pod)
+	}
+	if strings.Contains(top, "no answer") {
+		s.Errorf("a server does not answer:\n%s", top)
+	}
+}
+
+// eventsOf are the messages of an index's events of a reason, and how often each came.
+func (s *space) eventsOf(reason string) (events []string) {
+	lines := s.jsonpath("events", `{range .items[?(@.reason=="`+reason+`")]}{.series.count} {.message}{"\n"}{end}`)
+	return strings.Split(strings.TrimSpace(lines), "\n")
+}
+
+// toldOfHandovers: there is an event for each step of the map, and not more.
+func (s *space) toldOfHandovers() {
+	s.Helper()
+	all := s.eventsOf("Handover")
+	s.Logf("events:\n%s", strings.Join(all, "\n"))
+	text := strings.Join(all, "\n")
+	for _, want := range []string{"go from x-compute-0 to x-compute-2", "joined", "leaves", "ends"} {
+		s.contains(text, want)
+	}
+	var generation int
+	fmt.Sscan(s.jsonpath("dmi/x", "{.status.map.generation}"), &generation)
+	if len(all) >= generation {
+		s.Errorf("%d events for %d steps of the map", len(all), generation-1)
+	}
 }
 
 // scale scales the compute pool and waits until every server has a share of the keys, and no other has one.

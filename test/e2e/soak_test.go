@@ -76,14 +76,34 @@ const (
 	backOffForgets = 12 * time.Minute
 )
 
-// TestKinds brings up an index of every kind of key and routing and asks it.
+// TestSherman scales and deletes under load, with the design in which all servers share everything.
+func TestSherman(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(strings.Replace(indexManifest, "design: DEX", "design: Sherman", 1), "2/2", "2/2")
+	s.fill()
+	e := s.startExercise(2000)
+	s.scaleAndDelete(e, 3, 1, 2)
+	for _, pod := range s.memoryPods() {
+		e.begin("restart " + pod)
+		s.endContainer(pod)
+		s.settled("2/2", "2/2")
+		e.phase("after " + pod)
+	}
+	s.filled()
+	e.finish()
+}
+
+// TestKinds brings up an index of every kind of key and routing and asks it. With DEX requests always go to the owner.
 func TestKinds(t *testing.T) {
-	for _, routing := range []string{"Any", "Owner"} {
+	for _, routing := range []string{"DEX", "Any", "Owner"} {
 		for name, key := range map[string]string{"uint64": "{type: Uint64}", "bytes16": "{type: Bytes, maxLength: 16}", "bytes1024": "{type: Bytes, maxLength: 1024}"} {
 			t.Run(routing+"-"+name, func(t *testing.T) {
 				s := newSpace(t)
 				manifest := strings.Replace(indexManifest, "{type: Bytes, maxLength: 64}", key, 1)
-				s.newIndex(strings.Replace(manifest, "spec:\n", "spec:\n  partitioning: {routing: "+routing+"}\n", 1), "2/2", "2/2")
+				if routing != "DEX" {
+					manifest = strings.Replace(manifest, "design: DEX\n", "design: Sherman\n  partitioning: {routing: "+routing+"}\n", 1)
+				}
+				s.newIndex(manifest, "2/2", "2/2")
 				for i := range 20 {
 					s.is(s.redis("set", fmt.Sprintf("key-%04d", i), fmt.Sprint(i)), "OK") // 8 bytes fit all of them
 				}

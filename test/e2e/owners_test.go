@@ -1,0 +1,141 @@
+//go:build e2e && ownnodes
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kubectlSystem runs kubectl in the operator's namespace.
+func (s *space) kubectlSystem(args ...string) string {
+	s.Helper()
+	return s.kubectl(append([]string{"--namespace", target.system}, args...)...)
+}
+
+func (s *space) operatorPods() []string {
+	return strings.Fields(s.kubectlSystem("get", "pods", "--selector="+operatorSelector, "--output=jsonpath={.items[*].metadata.name}"))
+}
+
+// killOperators ends the operator without a warning, wherever it is.
+func (s *space) killOperators() {
+	s.Helper()
+	s.kubectlSystem("delete", "pod", "--selector="+operatorSelector, "--force", "--grace-period=0")
+}
+
+// TestOperatorKilled kills the operator again and again while ranges change hands, at other moments each time: each new one goes on where the last
+// one ended. No request fails, no acknowledged write is lost, and in the end every server has its share.
+func TestOperatorKilled(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	e := s.startExercise(1000)
+	for i, n := range []int{3, 2, 4, 2} {
+		e.begin(fmt.Sprintf("to %d", n))
+		generation := s.generation()
+		s.kubectl("scale", "dmcp", "x-compute", fmt.Sprintf("--replicas=%d", n))
+		// Before anything was done, when the pods are there, in the midst of the moves.
+		if i > 0 {
+			s.eventually(long, "the map changes", func() (bool, string) { return s.generation() != generation, s.indexLine() })
+		}
+		s.killOperators()
+		s.scale(n)
+		e.phase(fmt.Sprint(n))
+	}
+	e.finish()
+}
+
+func (s *space) generation() string { return s.jsonpath("dmi/x", "{.status.map.generation}") }
+
+// TestTwoOperators lets two operators act at the same time, as if both took themselves for the leader: no request fails, nothing is lost, and the map
+// comes to rest.
+func TestTwoOperators(t *testing.T) {
+	s := newSpace(t)
+	deployment := s.kubectlSystem("get", "deployments", "--selector="+operatorSelector, "--output=name")
+	args := s.kubectlSystem("get", deployment, "--output=jsonpath={.spec.template.spec.containers[0].args}")
+	if !strings.HasPrefix(args, `["operator","--leader-elect"`) {
+		t.Fatalf("the operator's arguments are %s", args)
+	}
+	patch := func(replicas int, args string) {
+		t.Helper()
+		s.kubectlSystem("patch", deployment, "--type=json", fmt.Sprintf(`--patch=[{"op":"replace","path":"/spec/replicas","value":%d},`+
+			`{"op":"replace","path":"/spec/template/spec/containers/0/args","value":%s}]`, replicas, args))
+		s.kubectlSystem("rollout", "status", deployment, "--timeout=80s")
+	}
+	t.Cleanup(func() { patch(1, args) })
+	patch(2, strings.Replace(args, `,"--leader-elect"`, "", 1))
+	if pods := s.operatorPods(); len(pods) < 2 {
+		t.Fatalf("operators: %v", pods)
+	}
+	s.newIndex(indexManifest, "2/2", "2/2")
+	e := s.startExercise(1000)
+	for _, n := range []int{3, 2} {
+		e.begin(fmt.Sprintf("to %d", n))
+		s.scale(n)
+		e.phase(fmt.Sprint(n))
+	}
+	e.finish()
+	generation := s.generation()
+	s.stays(10*time.Second, "the map of two operators", s.generation)
+	t.Logf("the map came to generation %s", generation)
+}
+
+// TestAPIServerAway stops the API server: the index goes on serving. An owner that dies meanwhile comes back with its own keys, without anybody's help.
+// What was asked for meanwhile happens afterwards.
+func TestAPIServerAway(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	e := s.startExercise(1000)
+	e.phase("before")
+	pod := s.computePods()[0]
+	number := strings.TrimPrefix(s.jsonpath("pod/"+pod, "{.spec.nodeName}"), "node")
+	container := strings.TrimPrefix(s.jsonpath("pod/"+pod, "{.status.containerStatuses[0].containerID}"), "containerd://")
+	restarts, generation := s.restarts(pod), s.generation()
+	exercised := s.exercised()
+
+	e.begin("without the API server")
+	s.component("freeze", "apiserver")
+	thawed := false
+	thaw := func() {
+		if !thawed {
+			s.component("thaw", "apiserver")
+			thawed = true
+		}
+	}
+	t.Cleanup(thaw)
+	exercised("await", "10000")
+	s.node("exec", number, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", container)
+	exercised("phase", "killed without the API server")
+	exercised("await", "15000")
+	thaw()
+	s.eventually(long, "the API server tells of the restart", func() (bool, string) { return s.restarts(pod) != restarts, s.restarts(pod) })
+	s.settled("2/2", "2/2")
+	s.is(s.generation(), generation)
+	e.begin("to 3")
+	s.scale(3)
+	e.phase("after")
+	t.Logf("%s requests failed", e.finishWithFailures())
+	s.toldOfTakeOvers(1)
+}
+
+// exercised makes a function that speaks to the exercise where it runs, without the API server.
+func (s *space) exercised() func(args ...string) {
+	number := strings.TrimPrefix(s.jsonpath("pod/exercise", "{.spec.nodeName}"), "node")
+	container := strings.TrimPrefix(s.jsonpath("pod/exercise", "{.status.containerStatuses[0].containerID}"), "containerd://")
+	n := 0
+	return func(args ...string) {
+		s.Helper()
+		n++
+		s.node(append([]string{"exec", number, "ctr", "--namespace", "k8s.io", "task", "exec", "--exec-id", fmt.Sprint("ask-", n), container, "exercise"}, args...)...)
+	}
+}
+
+// component runs hack/cluster/component.
+func (s *space) component(args ...string) {
+	s.Helper()
+	if out, err := execute(context.Background(), "", "../../hack/cluster/component", args...); err != nil {
+		s.Fatalf("hack/cluster/component %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
