@@ -9,12 +9,16 @@ limit=180     # seconds, for anything that is waited for
 
 k() { "$KUBECTL" --namespace "$namespace" "$@"; }
 
+# plugin ARGS... : kubectl dmindex, as one has it who put bin/kubectl-dmindex into their PATH
+plugin() { bin/kubectl-dmindex --namespace "$namespace" "$@"; }
+
 # show COMMAND... : prints the command as a user would write it (to the demo's own output), and runs it. $as: other words for it.
 show() {
 	local words=${as:-$*}
 	words=${words/#refused /}
 	words=${words/#in_tools /k exec tools -- }
 	words=${words/#k /kubectl -n $namespace }
+	words=${words/#plugin /kubectl dmindex -n $namespace }
 	printf '$ %s\n' "${words/ k exec/ kubectl -n $namespace exec}" >&3
 	"$@"
 }

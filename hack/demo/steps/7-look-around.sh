@@ -6,6 +6,7 @@ look_around() {
 	cat <<END
 
   $kubectl describe dmi $index
+  bin/kubectl-dmindex -n $namespace status $index        # or kubectl dmindex ..., with bin/ in your PATH
   $kubectl exec -it tools -- dmindex scan --secret /conn --prefix archive/zip/ --limit 10
   $kubectl exec -it tools -- dmindex status --secret /conn
   $kubectl scale dmcp $index-compute --replicas=2
