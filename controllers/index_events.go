@@ -36,33 +36,10 @@ func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Acti
 	}
 	var moves []string
 	for _, m := range actions.Moves {
-		from, to := serverName(s.view.Map, m.From), serverName(next, m.To)
-		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s, since %s", short(m.Start, m.End), from, to, s.whyMoves(m, from, to)))
+		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", short(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, "SwapMap", "partition map %d -> %d: %s", expected, next.Generation, some(moves))
-}
-
-// whyMoves says why keys move, from what was observed when that was decided.
-func (s *indexScope) whyMoves(m partition.Move, from, to string) string {
-	for _, o := range s.view.Servers {
-		switch {
-		case o.ID != m.From:
-		case o.Gone:
-			return from + " ends"
-		case o.Answered && o.Identity != s.view.Index:
-			return from + " is gone"
-		case o.Leaving:
-			return from + " leaves"
-		case !o.Ready && !o.Answered:
-			return from + " does not answer"
-		default:
-			if _, was := s.view.Map.Server(m.To); !was {
-				return to + " joined"
-			}
-			return "shares are to be equal"
-		}
-	}
-	return from + " is gone"
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, "SwapMap", "partition map %d -> %d, since %s: %s", expected, next.Generation,
+		orElse(actions.Reason, "the plan is another one"), some(moves))
 }
 
 func serverName(m *partition.Map, id uint32) string {

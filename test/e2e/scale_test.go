@@ -106,7 +106,7 @@ func (s *space) toldOfHandovers() {
 	all := s.eventsOf("Handover")
 	s.Logf("events:\n%s", strings.Join(all, "\n"))
 	text := strings.Join(all, "\n")
-	for _, want := range []string{"go from x-compute-0 to x-compute-2", "joined", "leaves", "ends"} {
+	for _, want := range []string{"go from x-compute-0 to x-compute-2", "joined", "leaves", "is gone"} {
 		s.contains(text, want)
 	}
 	var generation int
