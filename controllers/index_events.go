@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -69,8 +70,38 @@ func some(all []string) string {
 
 // told remembers of which take-overs there were events. An operator that starts anew tells those of the last minute once more.
 type told struct {
-	mu   sync.Mutex
-	seen map[types.NamespacedName]map[string]bool // what the servers of an index report
+	mu      sync.Mutex
+	seen    map[types.NamespacedName]map[string]bool // what the servers of an index report
+	clients map[types.NamespacedName]known
+}
+
+// known are names of clients of an index.
+type known struct {
+	identity string
+	names    map[uint32]string
+}
+
+// mostNames bounds the clients of an index that are known by name.
+const mostNames = 1024
+
+// names are the pods of an index's clients of memory servers: of those that are listed, and of such as were, since the dead lose their names there.
+func (t *told) names(index types.NamespacedName, identity string, listed []*rpcv1.ClientUse) map[uint32]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.clients == nil {
+		t.clients = map[types.NamespacedName]known{}
+	}
+	k := t.clients[index]
+	if k.identity != identity || len(k.names) > mostNames {
+		k = known{identity, map[uint32]string{}}
+		t.clients[index] = k
+	}
+	for _, c := range listed {
+		if c.Name != "" {
+			k.names[c.Client] = c.Name
+		}
+	}
+	return maps.Clone(k.names)
 }
 
 // toldAnew is how long ago a take-over may have been that is told of when nothing is remembered.
@@ -80,14 +111,14 @@ const toldAnew = time.Minute
 func (t *told) news(index types.NamespacedName, identity string, reported [][]*rpcv1.TakeOver) (news [][]*rpcv1.TakeOver) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before, known := t.seen[index]
+	before, again := t.seen[index]
 	now := map[string]bool{}
 	news = make([][]*rpcv1.TakeOver, len(reported))
 	for i, of := range reported {
 		for _, o := range of {
 			id := fmt.Sprintf("%s %d %x", identity, o.Epoch, o.Start)
 			now[id] = true
-			if !before[id] && (known || time.Duration(o.AgeMilliseconds)*time.Millisecond < toldAnew) {
+			if !before[id] && (again || time.Duration(o.AgeMilliseconds)*time.Millisecond < toldAnew) {
 				news[i] = append(news[i], o)
 			}
 		}
@@ -104,6 +135,7 @@ func (t *told) forget(index types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.seen, index)
+	delete(t.clients, index)
 }
 
 // tellTakeOvers makes events of what compute servers took over from such as had died.

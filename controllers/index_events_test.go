@@ -121,3 +121,16 @@ func TestTakeOverEvents(t *testing.T) {
 		t.Errorf("an operator that starts anew tells %q", events[2:])
 	}
 }
+
+// TestNamesOfTheDead: clients keep the names that they had while they lived; those of an index that was made anew are others.
+func TestNamesOfTheDead(t *testing.T) {
+	var all told
+	index := types.NamespacedName{Name: "x"}
+	all.names(index, "uid", []*rpcv1.ClientUse{{Client: 1, Name: "c-0"}, {Client: 2, Name: "c-1"}})
+	if got := all.names(index, "uid", []*rpcv1.ClientUse{{Client: 1, Fenced: true}, {Client: 3, Name: "c-0"}}); fmt.Sprint(got) != "map[1:c-0 2:c-1 3:c-0]" {
+		t.Error(got)
+	}
+	if got := all.names(index, "uid/1", []*rpcv1.ClientUse{{Client: 2, Name: "c-2"}}); fmt.Sprint(got) != "map[2:c-2]" {
+		t.Error(got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -60,10 +61,7 @@ func (r *indexes) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.Cl
 	if err != nil {
 		return nil, err
 	}
-	s.clients = map[uint32]string{}
-	for _, c := range listed {
-		s.clients[c.Client] = c.Name
-	}
+	s.clients = r.told.names(client.ObjectKeyFromObject(s.index), identityOf(s.index), listed)
 	there := map[string]bool{}
 	for i := range s.compute {
 		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.now())
