@@ -134,13 +134,18 @@ func (h *shard) find(a pool.Addr) *frame {
 
 func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
 
+// hinted is the frame of a hint. What is about to be read of its leaf is asked for at once: its header, and most of its slots.
+func (c *cache) hinted(hint uint32) *frame {
+	id := int(hint - 1)
+	memory.Lines(unsafe.Pointer(&c.images[id*c.words]))
+	return &c.frames[id]
+}
+
 // locate is find for the leaf where p leads. The copy that led there has a hint which frame that is, from the last time (pointer swizzling, section 5.1): the frame knows whether it
-// still is. Then the table is not looked at. What is about to be read of the leaf is asked for at once: its header, and most of its slots.
+// still is. Then the table is not looked at.
 func (c *cache) locate(p *blink.Path) *frame {
 	if h := p.Hint(); h != 0 {
-		id := int32(h - 1)
-		memory.Lines(unsafe.Pointer(&c.images[int(id)*c.words]))
-		if f := &c.frames[id]; f.addr.Load() == uint64(p.Addr()) {
+		if f := c.hinted(h); f.addr.Load() == uint64(p.Addr()) {
 			return f
 		}
 	}

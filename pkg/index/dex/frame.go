@@ -74,10 +74,21 @@ func (f *frame) open(v *view) bool {
 	return v.heap <= len(f.words)
 }
 
+// below says whether key lies below the leaf's range.
+func (f *frame) below(v *view, key []byte, numbers bool) bool {
+	if numbers {
+		return binary.BigEndian.Uint64(key) < bits.ReverseBytes64(f.word(fenceWord))
+	}
+	return f.compare(8*fenceWord, v.lowLen, key) > 0
+}
+
 // above says whether key lies above the leaf's range.
-func (f *frame) above(v *view, key []byte) bool {
-	if v.rightmost {
+func (f *frame) above(v *view, key []byte, numbers bool) bool {
+	switch {
+	case v.rightmost:
 		return false
+	case numbers:
+		return binary.BigEndian.Uint64(key) >= bits.ReverseBytes64(f.word(fenceWord+1))
 	}
 	return f.compare(8*fenceWord+v.lowLen, v.highLen, key) <= 0
 }
@@ -88,8 +99,9 @@ func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w ui
 	if numbers {
 		number = binary.LittleEndian.Uint64(key)
 	}
-	for i := range v.count {
-		w := f.word(v.dir + i)
+	dir := f.words[v.dir:v.heap]
+	for i := range dir {
+		w := atomic.LoadUint64(&dir[i])
 		if byte(w>>24) != fp || w&0xfff == 0 {
 			continue
 		}

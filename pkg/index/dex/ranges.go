@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
@@ -25,11 +24,18 @@ type span struct {
 
 // at is the number of the span that holds key; -1 if none does.
 func (r *ranges) at(key []byte) int {
-	i := sort.Search(len(r.spans), func(i int) bool { return bytes.Compare(r.spans[i].start, key) > 0 }) - 1
-	if i < 0 || !r.spans[i].reaches(key) {
+	from, to := 0, len(r.spans) // the first span that starts above key
+	for from < to {
+		if mid := (from + to) / 2; bytes.Compare(r.spans[mid].start, key) > 0 {
+			to = mid
+		} else {
+			from = mid + 1
+		}
+	}
+	if from == 0 || !r.spans[from-1].reaches(key) {
 		return -1
 	}
-	return i
+	return from - 1
 }
 
 func (s *span) reaches(key []byte) bool { return len(s.end) == 0 || bytes.Compare(key, s.end) < 0 }

@@ -109,6 +109,12 @@ const (
 
 // Lookup implements index.Session. When the leaf is in the cache, and all records are durable, nothing is posted.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
+	if value, found, sure := s.glance(key, dst); sure {
+		if !found {
+			return dst, index.ErrNotFound
+		}
+		return value, nil
+	}
 	s.b.Begin()
 	defer s.b.End()
 	value, err := s.lookup(key, dst)
@@ -149,7 +155,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			}
 			continue
 		}
-		lsn, st := s.look(f, p.Addr(), key, fp)
+		value, lsn, st := s.look(f, p.Addr(), key, dst, fp)
 		switch st {
 		case done, absentee:
 			f.hit()
@@ -159,7 +165,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			if st == absentee {
 				return dst, index.ErrNotFound
 			}
-			return append(dst, s.value...), nil
+			return value, nil
 		default:
 			if err := s.resolve(st, &p, key, &hops); err != nil {
 				return dst, err
@@ -168,30 +174,51 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 }
 
-// look looks for key in the leaf at a, in f, without its lock. done: s.value has the value. What it shows is durable once the log is up to lsn.
-func (s *session) look(f *frame, a pool.Addr, key []byte, fp byte) (lsn uint64, st state) {
+// glance is a lookup of which all is in this client's memory, and durable. It is sure then: it found the key, or it is not there.
+func (s *session) glance(key, dst []byte) (value []byte, found, sure bool) {
+	x := s.x
+	if x.with.direct() || x.lay.CheckKey(key) != nil || x.ranges.Load().at(key) < 0 {
+		return dst, false, false
+	}
+	a, hint := s.b.Glance(key)
+	if hint == 0 {
+		return dst, false, false
+	}
+	f := x.cache.hinted(hint)
+	value, lsn, st := s.look(f, a, key, dst, x.lay.Fingerprint(key))
+	if st != done && st != absentee || lsn > x.log.Durable() {
+		return dst, false, false
+	}
+	f.hit()
+	s.b.Glanced()
+	return value, st == done, true
+}
+
+// look looks for key in the leaf at a, in f, without its lock, and appends its value to dst. What it shows is durable once the log is up to lsn.
+func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
 	version := f.version.Load()
 	if version&1 != 0 {
-		return 0, busy
+		return dst, 0, busy
 	}
 	if f.addr.Load() != uint64(a) {
-		return 0, gone
+		return dst, 0, gone
 	}
 	var v view
-	st = absentee
-	if !f.open(&v) {
+	value, st = dst, absentee
+	numbers := s.x.lay.Uint64Keys()
+	if !f.open(&v) || f.below(&v, key, numbers) {
 		st = busy
-	} else if f.above(&v, key) {
+	} else if f.above(&v, key, numbers) {
 		st = astray
-	} else if i, w := f.find(&v, key, fp, s.x.lay.Uint64Keys()); i >= 0 {
-		s.value = f.value(w, key, s.x.lay.Uint64Keys(), s.value[:0])
+	} else if i, w := f.find(&v, key, fp, numbers); i >= 0 {
+		value = f.value(w, key, numbers, dst)
 		st = done
 	}
 	lsn = f.lsn.Load()
 	if f.version.Load() != version {
-		return 0, busy
+		return dst, 0, busy
 	}
-	return lsn, st
+	return value, lsn, st
 }
 
 // resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried again.
@@ -374,7 +401,7 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	if !f.open(&v) {
 		return outcome{err: fmt.Errorf("what is kept of leaf %v is no leaf: %w", a, index.ErrFormat)}
 	}
-	if f.above(&v, key) {
+	if f.above(&v, key, s.x.lay.Uint64Keys()) {
 		return outcome{st: astray}
 	}
 	i, word := f.find(&v, key, fp, s.x.lay.Uint64Keys())

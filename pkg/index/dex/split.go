@@ -53,7 +53,7 @@ func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
 	case !f.open(&v):
 		f.unlock()
 		return done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
-	case f.above(&v, key):
+	case f.above(&v, key, s.x.lay.Uint64Keys()):
 		st = astray
 	}
 	if st != done {

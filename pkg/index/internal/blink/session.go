@@ -150,8 +150,12 @@ func (s *session) begin() {
 	s.floor = s.t.pool.Floor()
 	s.unlinked, s.retried, s.waits = pool.Nil, 0, 0
 	s.fresh, s.gone = pointer{}, pointer{}
-	s.count.operations++
-	if s.count.operations%showEvery == 0 {
+	s.counted()
+}
+
+// counted counts an operation.
+func (s *session) counted() {
+	if s.count.operations++; s.count.operations%showEvery == 0 {
 		s.shown.store(s.count)
 	}
 }

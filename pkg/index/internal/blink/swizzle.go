@@ -101,3 +101,33 @@ func (p *path) hint() *uint32 {
 	}
 	return nil
 }
+
+// Glance is a descent for key that follows nothing but places, and is no part of an operation: no epoch waits for it, and copies may be older than the floor. a is where the leaf
+// was, and hint what the keeper noted of it; 0 if that is not known. Whoever uses it asks the leaf that it finds in this client's memory for its address, and whether its range holds key. Then that
+// is the leaf, however old the way to it was.
+func (s *session) Glance(key []byte) (a pool.Addr, hint uint32) {
+	root := s.t.root.Load()
+	n := s.t.cache.get(root.addr, 0)
+	for n != nil && !n.beyond(key, holding) {
+		i := n.child(s.lay, key)
+		if n.level == 1 {
+			if i < len(n.hints) {
+				return n.children[i], atomic.LoadUint32(&n.hints[i])
+			}
+			return pool.Nil, 0
+		}
+		if n = n.kids[i].Load(); n != nil {
+			n.found()
+			if n.level == 1 {
+				n.ask()
+			}
+		}
+	}
+	return pool.Nil, 0
+}
+
+// Glanced counts an operation that was no more than a glance.
+func (s *session) Glanced() {
+	s.count.hits++
+	s.counted()
+}
