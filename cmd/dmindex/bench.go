@@ -29,6 +29,7 @@ type benchFlags struct {
 	switches                       []string
 	seed                           uint64
 	figure, json, html             string
+	repartition                    []string
 	given                          func(flag string) bool
 }
 
@@ -45,6 +46,9 @@ func benchCommand() *cobra.Command {
 				if err := writable(name); err != nil {
 					return err
 				}
+			}
+			if len(f.repartition) > 0 {
+				return f.doRepartition(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			if f.figure != "" {
 				return f.doFigure(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -75,6 +79,8 @@ func benchCommand() *cobra.Command {
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design, as in onChip=off,combine=on; the others are on")
 	flags.Uint64Var(&f.seed, "seed", 1, "of the operations, and of the simulation")
 	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9 or dex-11; takes --records, --ops, --clients and --servers")
+	flags.StringSliceVar(&f.repartition, "repartition", nil, "let a compute server come while clients read and write, in real time; sizes of the caches, 256Mi,512Mi,1Gi unless given")
+	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")
 	flags.StringVar(&f.html, "html", "", "file for a page with plots")
 	return cmd
@@ -140,7 +146,7 @@ func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"design", "transport", "workload", "distribution", "scan", "switch"} {
+	for _, name := range []string{"design", "transport", "workload", "distribution", "scan", "switch", "cache-bytes", "cache-percent", "bulk-load"} {
 		if f.given(name) {
 			return fmt.Errorf("--%s: figure %s says itself what it measures; leave it out", name, f.figure)
 		}
@@ -158,7 +164,7 @@ func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return f.toFiles(results)
+	return toFiles(f, results, bench.WriteJSON, bench.WriteHTML)
 }
 
 // twoNumbers reads "AxB"; "A" is "AxA" where one number may stand for both.
@@ -202,18 +208,18 @@ func (f *benchFlags) do(ctx context.Context, out io.Writer, runs []*bench.Run) e
 	if err := bench.WriteTable(out, results); err != nil {
 		return err
 	}
-	return f.toFiles(results)
+	return toFiles(f, results, bench.WriteJSON, bench.WriteHTML)
 }
 
 // toFiles writes the files that were asked for.
-func (f *benchFlags) toFiles(results []*bench.Result) error {
+func toFiles[R any](f *benchFlags, results []R, asJSON, asHTML func(io.Writer, []R) error) error {
 	if f.json != "" {
-		if err := toFile(f.json, results, bench.WriteJSON); err != nil {
+		if err := toFile(f.json, results, asJSON); err != nil {
 			return err
 		}
 	}
 	if f.html != "" {
-		return toFile(f.html, results, bench.WriteHTML)
+		return toFile(f.html, results, asHTML)
 	}
 	return nil
 }
@@ -230,7 +236,7 @@ func writable(name string) error {
 	return file.Close()
 }
 
-func toFile(name string, results []*bench.Result, write func(io.Writer, []*bench.Result) error) error {
+func toFile[R any](name string, results []R, write func(io.Writer, []R) error) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err

@@ -73,6 +73,11 @@ func TestBenchRefuses(t *testing.T) {
 		{"--figure sherman-9", "there are sherman-5"},
 		{"--figure sherman-5 --workload C", "--workload: figure sherman-5 says itself what it measures"},
 		{"--figure sherman-5 --clients 1,2", "a figure takes one number"},
+		{"--figure dex-9 --cache-percent 3", "--cache-percent: figure dex-9 says itself what it measures"},
+		{"--repartition --figure dex-9", "--figure: --repartition says itself"},
+		{"--repartition=64Mi --transport sim", "in real time"},
+		{"--repartition=64Mi --servers 3", "write memory servers x compute servers before the change"},
+		{"--repartition=many", "--repartition: "},
 	} {
 		if out, _, err := runBench(t, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bench %s: %v, want %q\n%s", c.args, err, c.want, out)

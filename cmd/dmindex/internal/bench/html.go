@@ -24,12 +24,7 @@ th,td{padding:3px 9px;text-align:right;border-bottom:1px solid var(--grid);white
 // WriteHTML writes a page that needs nothing else: the table, and plots of throughput, latency and requests.
 func WriteHTML(out io.Writer, results []*Result) error {
 	var b strings.Builder
-	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width\"/>\n")
-	b.WriteString("<title>dmindex bench</title>\n<style>\n" + style)
-	for i := range colours {
-		fmt.Fprintf(&b, "path.s%d{stroke:var(--s%d)}circle.s%d,rect.s%d{fill:var(--s%d)}\n", i, i, i, i, i)
-	}
-	b.WriteString("</style>\n</head>\n<body>\n<h1>dmindex bench</h1>\n")
+	pageHead(&b)
 	fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(results[0].Run.setting()))
 	list := panels(results)
 	section(&b, "Throughput", "Operations of all clients together in a second, over simulated time where the transport is sim.")
@@ -49,6 +44,16 @@ func WriteHTML(out io.Writer, results []*Result) error {
 	b.WriteString("</table></div>\n</body>\n</html>\n")
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// pageHead begins a page.
+func pageHead(b *strings.Builder) {
+	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width\"/>\n")
+	b.WriteString("<title>dmindex bench</title>\n<style>\n" + style)
+	for i := range colours {
+		fmt.Fprintf(b, "path.s%d{stroke:var(--s%d)}circle.s%d,rect.s%d{fill:var(--s%d)}\n", i, i, i, i, i)
+	}
+	b.WriteString("</style>\n</head>\n<body>\n<h1>dmindex bench</h1>\n")
 }
 
 func section(b *strings.Builder, title, text string) {

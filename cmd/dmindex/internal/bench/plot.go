@@ -12,6 +12,7 @@ type plot struct {
 	title  string
 	x, y   axis
 	series []series
+	marks  []float64 // places on the x axis with a dashed line upwards
 }
 
 // axis maps values to pixels.
@@ -135,6 +136,10 @@ func (p *plot) axes(b *strings.Builder) {
 		x, _ := p.at(t.at, p.y.from)
 		fmt.Fprintf(b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
 			x, plotTop, x, plotTop+plotInnerHeight, x, plotTop+plotInnerHeight+16, html.EscapeString(t.text))
+	}
+	for _, v := range p.marks {
+		x, _ := p.at(v, p.y.from)
+		fmt.Fprintf(b, `<path class="axis dashed" d="M%.1f %dV%d"/>`+"\n", x, plotTop, plotTop+plotInnerHeight)
 	}
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`+"\n", plotLeft, plotTop, plotTop+plotInnerHeight, plotWidth-plotRight)
 	fmt.Fprintf(b, `<text class="label" x="%d" y="%d" text-anchor="middle">%s</text>`+"\n",

@@ -5,7 +5,7 @@ package bench
 var (
 	shermanVariant = variant{label: "Sherman", design: "sherman"}
 	dexVariant     = variant{label: "DEX", design: "dex"}
-	uncached       = variant{label: "DEX -caching", design: "dex", off: []string{"caching"}}
+	uncached       = variant{label: "DEX -caching", design: "dex", off: []string{"caching", "offloading"}}
 )
 
 // byClients are shares of the clients of one compute server: in DEX's figures compute servers are added one by one, each with 36 threads.
@@ -42,8 +42,10 @@ var sweeps = []Sweep{
 	{
 		Name: "dex-8", title: "DEX, figure 8: effect of each technique, cache of 1%", points: byClients, cache: 1,
 		variants: []variant{
-			{"baseline", "dex", []string{"partitioning", "caching"}}, {"+Partitioning", "dex", []string{"caching", "offloading"}},
-			{"+Caching", "dex", []string{"offloading"}}, {"+Offloading", "dex", nil},
+			{label: "baseline", design: "dex", off: []string{"partitioning", "caching", "offloading"}},
+			{label: "+Partitioning", design: "dex", off: []string{"caching", "offloading"}},
+			{label: "+Caching", design: "dex", off: []string{"offloading"}},
+			{label: "+Offloading", design: "dex", needs: "offloading"},
 		},
 		parts: []sweepPart{
 			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99"},
@@ -56,10 +58,10 @@ var sweeps = []Sweep{
 	{
 		Name: "dex-9", title: "DEX, figure 9: effect of cache design choices, read-intensive, skewed", over: overCache, points: []float64{2, 8},
 		variants: []variant{
-			{"one queue, all admitted", "dex", []string{"coolingMap", "leafAdmission", "frequencies", "offloading"}},
-			{"+Cooling map", "dex", []string{"leafAdmission", "frequencies", "offloading"}},
-			{"+Leaf admission", "dex", []string{"frequencies", "offloading"}},
-			{"+Frequencies (ours)", "dex", []string{"offloading"}},
+			{label: "one queue, all admitted", design: "dex", off: []string{"coolingMap", "leafAdmission", "frequencies", "offloading"}},
+			{label: "+Cooling map", design: "dex", off: []string{"leafAdmission", "frequencies", "offloading"}},
+			{label: "+Leaf admission", design: "dex", off: []string{"frequencies", "offloading"}},
+			{label: "+Frequencies (ours)", design: "dex", off: []string{"offloading"}},
 		},
 		parts: []sweepPart{{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 10, 10 * 1.21}}},
 		notes: []string{

@@ -28,6 +28,8 @@ type Config struct {
 	Design         string
 	MemoryServers  int
 	ComputeServers int
+	Owners         int    // compute servers that the first partition map names, the first ones; 0 = all
+	CacheBytes     int    // of each compute server; 0 = the design's default
 	MemoryBytes    uint64 // of each memory server
 	KeyType        string // config.KeyUint64 or config.KeyBytes
 	MaxKeyBytes    int
@@ -36,6 +38,9 @@ type Config struct {
 	PasswordFile   string // empty = everybody may
 	Version        string
 	Logger         *slog.Logger
+
+	// Fill is called, unless nil, when the memory servers serve and before the compute servers do, to put something into the index; it opens the index by itself.
+	Fill func(ctx context.Context, ix *config.Index) error
 }
 
 // identity and name of the index.
@@ -53,6 +58,7 @@ type Local struct {
 	members   []partition.Server
 	opened    []chan error // of each compute server: how its first try to open the index ended
 	config    Config
+	index     *config.Index
 }
 
 // Start starts the servers' listeners and makes the index; Run serves until its context ends.
@@ -66,6 +72,9 @@ func Start(c Config) (*Local, error) {
 
 func (l *Local) start() error {
 	c := &l.config
+	if c.Owners < 0 || c.Owners > c.ComputeServers {
+		return fmt.Errorf("%d of %d compute servers in the first partition map", c.Owners, c.ComputeServers)
+	}
 	if c.MemoryServers < 1 || c.MemoryServers > 64 || c.ComputeServers < 1 || c.ComputeServers > 64 {
 		return fmt.Errorf("%d memory servers and %d compute servers: 1 to 64 of each are possible", c.MemoryServers, c.ComputeServers)
 	}
@@ -87,6 +96,7 @@ func (l *Local) start() error {
 	if err := ix.Validate(); err != nil {
 		return err
 	}
+	l.index = ix
 	return l.startCompute(ix, design)
 }
 
@@ -113,7 +123,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		s, err := computeserver.New(computeserver.Config{
 			ID: id, Version: l.config.Version, Index: ix, SharesAll: design.SharesAll, Maps: m.Maps(),
 			Open: func() (computeserver.Opened, error) {
-				o, err := m.Open(0, openLimit)
+				o, err := m.Open(l.config.CacheBytes, openLimit)
 				select {
 				case opened <- err:
 				default:
@@ -138,13 +148,22 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 }
 
 // operate does the operator's part: it gives the index all there is on every memory server, and the home its partition map.
-func (l *Local) operate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openLimit)
+func (l *Local) operate(whole context.Context) error {
+	ctx, cancel := context.WithTimeout(whole, openLimit)
 	defer cancel()
 	if err := l.memory.Admit(ctx, identity); err != nil {
 		return fmt.Errorf("admit the index: %w", err)
 	}
-	m, err := partition.EqualWidth(identity, l.members, partition.KeyType(l.config.KeyType))
+	if l.config.Fill != nil {
+		if err := l.config.Fill(whole, l.index); err != nil {
+			return fmt.Errorf("fill the index: %w", err)
+		}
+	}
+	members := l.members
+	if l.config.Owners > 0 {
+		members = members[:l.config.Owners]
+	}
+	m, err := partition.EqualWidth(identity, members, partition.KeyType(l.config.KeyType))
 	if err != nil {
 		return err
 	}

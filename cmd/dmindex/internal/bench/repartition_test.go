@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+func smallRepartition() *Repartition {
+	return &Repartition{
+		Design: "dex", Transport: "shm", MemoryServers: 1, From: 2, Records: 5000, Distribution: Distribution{theta: 0.99}, CacheBytes: 1 << 20, Clients: 3, Batch: 10, Seed: 1,
+		Progress: io.Discard, Settle: 20 * time.Millisecond, Before: 200 * time.Millisecond, After: 200 * time.Millisecond,
+	}
+}
+
+// TestRepartition: ranges move while clients read and write, none of which fails, and nothing is lost.
+func TestRepartition(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	res, err := smallRepartition().Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each of two servers gives a third of what it has to the one that comes, which takes one range after the other.
+	if res.Failed != 0 || res.FirstErr != nil || movesOf(&res.Scaled) != 2 || len(res.Scaled.Stages) != 2 || res.Scaled.Took <= 0 || res.Checked == 0 || res.Batches == 0 ||
+		res.CacheUsed == 0 || res.At < 200*time.Millisecond || len(res.Slices) < 8 {
+		t.Errorf("%+v", res)
+	}
+	for _, stage := range res.Scaled.Stages {
+		for _, m := range stage.Moves {
+			if m.To != 3 {
+				t.Errorf("%v moved", m)
+			}
+		}
+	}
+}
+
+func TestBadRepartitions(t *testing.T) {
+	for want, change := range map[string]func(r *Repartition){
+		"have no owners": func(r *Repartition) { r.Design = "sherman" },
+		"unknown design": func(r *Repartition) { r.Design = "btree" },
+		"in real time":   func(r *Repartition) { r.Transport = "sim" },
+		"1000 to":        func(r *Repartition) { r.Records = 10 },
+		"1 to 63":        func(r *Repartition) { r.From = 64 },
+		"batches of 0":   func(r *Repartition) { r.Batch = 0 },
+		"give fewer":     func(r *Repartition) { r.CacheBytes = 1 << 50 },
+	} {
+		r := smallRepartition()
+		change(r)
+		if _, err := r.Do(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestDriveJudges: what was answered must be there, or something later that failed.
+func TestDriveJudges(t *testing.T) {
+	r := smallRepartition()
+	d := newDrive(r, nil)
+	for item := range r.Records {
+		for w := range r.Clients {
+			if own := d.own(item, w); own >= r.Records || own%uint64(r.Clients) != uint64(w) {
+				t.Fatalf("item %d of client %d beside item %d", own, w, item)
+			}
+		}
+	}
+	d.written[7] = 20
+	d.written[8] = 20
+	d.unsure.set(8)
+	for _, c := range []struct {
+		item, writer uint64
+		want         error
+	}{{7, 20, nil}, {7, 18, errLost}, {7, 22, errLost}, {8, 20, nil}, {8, 22, nil}, {8, 18, errLost}, {9, 0, nil}, {9, 2, errLost}} {
+		if err := d.judge(c.item, appendValue(nil, 8, c.item, c.writer)); !errors.Is(err, c.want) {
+			t.Errorf("item %d with the value of batch %d: %v, want %v", c.item, c.writer, err, c.want)
+		}
+	}
+	if err := d.judge(7, appendValue(nil, 8, 6, 20)); !errors.Is(err, errForeign) {
+		t.Errorf("another item's value: %v", err)
+	}
+	d.count(time.Now(), 10, errLost)
+	if d.failed.Load() != 1 || !errors.Is(d.firstErr, errLost) {
+		t.Error("a batch that failed before the measurement is not counted")
+	}
+}
+
+// madeRepartition is one that nobody measured: 2 s with 100 operations a slice, then half a second of 10, then 80, then 95.
+func madeRepartition() *Repartitioned {
+	r := &Repartitioned{Run: smallRepartition(), At: 2 * time.Second, Batches: 100, Longest: time.Second}
+	r.Scaled = local.Scaled{Took: 500 * time.Millisecond, Stages: []local.Stage{{Moves: make([]partition.Move, 2)}, {Moves: make([]partition.Move, 1)}}}
+	for i := range 100 {
+		n := uint64(95)
+		switch {
+		case i < 40:
+			n = 100
+		case i < 50:
+			n = 10
+		case i < 60:
+			n = 80
+		}
+		r.Slices = append(r.Slices, n)
+	}
+	r.Recovered = r.recovery()
+	return r
+}
+
+func TestRepartitionReports(t *testing.T) {
+	r := madeRepartition()
+	if r.before() != 2000 || r.lowest() != 200 || r.after() != 1900 || r.Recovered < 900*time.Millisecond || r.Recovered > time.Second || movesOf(&r.Scaled) != 3 {
+		t.Errorf("before %.0f, lowest %.0f, after %.0f, back after %v", r.before(), r.lowest(), r.after(), r.Recovered)
+	}
+	never := madeRepartition()
+	for i := 40; i < 100; i++ {
+		never.Slices[i] = 50
+	}
+	if back := never.recovery(); back != 0 {
+		t.Errorf("back after %v", back)
+	}
+	var text, page, file bytes.Buffer
+	list := []*Repartitioned{r, never}
+	if err := errors.Join(WriteRepartitions(&text, list), WriteRepartitionsHTML(&page, list), WriteRepartitionsJSON(&file, list)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "from 2 to 3 compute servers") || strings.Count(text.String(), "1 MiB") != 2 {
+		t.Errorf("table:\n%s", &text)
+	}
+	if n := strings.Count(page.String(), "axis dashed"); n != 4 || !strings.Contains(page.String(), "thousand operations/s") || strings.Contains(page.String(), "NaN") {
+		t.Errorf("%d marks in the page", n)
+	}
+	var have struct{ Repartitions []map[string]any }
+	if err := json.Unmarshal(file.Bytes(), &have); err != nil || len(have.Repartitions) != 2 {
+		t.Fatal(err, len(have.Repartitions))
+	}
+	if j := have.Repartitions[0]; j["repartition_seconds"] != 0.5 || j["failed_batches"] != 0.0 || j["throughput_lowest_ops"] != 200.0 || len(j["throughput_ops"].([]any)) != 100 {
+		t.Errorf("%v", j)
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
+)
+
+// doRepartition does figure 10 of DEX's paper, with each size of the caches. What was not given is the paper's, or as much of it as takes a few minutes.
+func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer) error {
+	for _, name := range []string{"figure", "workload", "scan", "switch", "cache-bytes", "cache-percent", "bulk-load", "key", "value", "ops", "warmup"} {
+		if f.given(name) {
+			return fmt.Errorf("--%s: --repartition says itself what it measures; leave it out", name)
+		}
+	}
+	base := bench.Repartition{
+		Design: "dex", Transport: "shm", MemoryServers: 2, From: 3, Records: 10_000_000, Clients: 8, Batch: 64, Seed: f.seed, Progress: progress,
+		Settle: 4 * time.Second, Before: 2 * time.Second, After: 6 * time.Second,
+	}
+	if f.given("design") {
+		base.Design = f.designs[0]
+	}
+	if f.given("transport") {
+		base.Transport = f.transports[0]
+	}
+	if f.given("clients") {
+		base.Clients = f.clients[0]
+	}
+	if f.given("records") {
+		base.Records = f.records
+	}
+	if len(f.designs) != 1 || len(f.transports) != 1 || len(f.clients) != 1 {
+		return fmt.Errorf("--repartition takes one design, one transport and one number of clients")
+	}
+	var err error
+	if f.given("servers") {
+		if base.MemoryServers, base.From, err = twoNumbers(f.servers, "x"); err != nil {
+			return fmt.Errorf("--servers %q: write memory servers x compute servers before the change, as in 2x3", f.servers)
+		}
+	}
+	if base.Distribution, err = bench.ParseDistribution(orZipfian(f.distribution)); err != nil {
+		return err
+	}
+	var runs []*bench.Repartition
+	for _, text := range f.repartition {
+		r := base
+		var cache sizeFlag
+		if err := cache.Set(text); err != nil {
+			return fmt.Errorf("--repartition: %w", err)
+		}
+		r.CacheBytes = int(cache)
+		if err := r.Check(); err != nil {
+			return err
+		}
+		runs = append(runs, &r)
+	}
+	var results []*bench.Repartitioned
+	for _, r := range runs {
+		res, err := r.Do(ctx)
+		if err != nil {
+			return err
+		}
+		results = append(results, res)
+	}
+	if err := bench.WriteRepartitions(out, results); err != nil {
+		return err
+	}
+	return toFiles(f, results, bench.WriteRepartitionsJSON, bench.WriteRepartitionsHTML)
+}
+
+func orZipfian(text string) string {
+	if text == "" {
+		return "zipfian:0.99"
+	}
+	return text
+}
