@@ -3,6 +3,7 @@ package build
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,32 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s is now:\n%s\nif that is right, run the test with DMINDEX_REWRITE=1", file, got)
 		}
 	}
+}
+
+// TestCache: the size of the cache reaches the server, and the pod asks for memory for it unless it is told how much to ask for.
+func TestCache(t *testing.T) {
+	index := testIndex()
+	pool := ComputePool(index, index.Spec.ComputePools[0], "i")
+	f := func(cache, requests, wantArg, wantMemory string) {
+		t.Helper()
+		pool.Spec.Cache, pool.Spec.Pod.Resources = nil, dmv1.Resources{}
+		if cache != "" {
+			pool.Spec.Cache = ptr.To(resource.MustParse(cache))
+		}
+		if requests != "" {
+			pool.Spec.Pod.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(requests)}
+		}
+		c := ComputePod(pool, 0, 0, "uid", "i", "h").Spec.Containers[0]
+		if got := c.Resources.Requests[corev1.ResourceMemory]; !got.Equal(resource.MustParse(wantMemory)) {
+			t.Errorf("cache %q: the pod requests %s", cache, got.String())
+		}
+		if is := slices.Contains(c.Args, wantArg); is != (wantArg != "") {
+			t.Errorf("cache %q: %v", cache, c.Args)
+		}
+	}
+	f("", "", "", "256Mi")
+	f("1Gi", "", "--cache=1073741824", "2304Mi")
+	f("1Gi", "3Gi", "--cache=1073741824", "3Gi")
 }
 
 // TestRestricted: pods comply with the restricted Pod Security level, and carry no token.
