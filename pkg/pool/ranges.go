@@ -108,6 +108,12 @@ var (
 	ErrNotHeld = errors.New("keys are not held like this")
 )
 
+// KnowsOwners says whether the memory servers decide who holds which range.
+func (p *Pool) KnowsOwners() bool {
+	_, ok := p.control.(Ranges)
+	return ok
+}
+
 // Acquire claims keys for this client; see [Ranges]. Claim.Client is filled in.
 func (p *Pool) Acquire(c Claim) (Acquired, error) {
 	c.Client = p.client

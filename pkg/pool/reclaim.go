@@ -396,6 +396,26 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	return k != nil && k.isIdle(k.index(addr, size))
 }
 
+// InUse are the nodes of size bytes in this client's chunks, those that it adopted among them, which are neither free nor retired nor places for images.
+func (p *Pool) InUse(size int) (nodes []Addr) {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.class(roundNode(size))
+	for _, k := range c.chunks {
+		cut := k.nodes
+		if i, _ := p.serverOf(k.first); k.open {
+			cut = k.index(NewAddr(k.first.Server(), c.chunk[i].next), c.size)
+		}
+		for n := range cut {
+			if !k.isIdle(n) {
+				nodes = append(nodes, k.first+Addr(n*c.size))
+			}
+		}
+	}
+	return nodes
+}
+
 // adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is none.
 func (a *allocator) adopt(c *class, i int) error {
 	p, srv := a.pool, a.pool.servers[i]

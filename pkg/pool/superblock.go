@@ -150,10 +150,15 @@ func (s *Session) SwapRoot(from, to Addr) (won bool, old Addr, err error) {
 	if err := s.postOthers(0); err != nil {
 		return false, Nil, err
 	}
-	s.queue(a, verbs.Request{Op: verbs.CompareSwap, Remote: a.Offset(), Local: s.word, Compare: uint64(from), Swap: uint64(to)})
+	found, err := s.SwapWord(a, uint64(from), uint64(to))
+	return err == nil && Addr(found) == from, Addr(found), err
+}
+
+// SwapWord changes the word at a, a multiple of 8, from one value to another, in one round trip with what is queued. It returns what it found.
+func (s *Session) SwapWord(a Addr, from, to uint64) (found uint64, err error) {
+	s.queue(a, verbs.Request{Op: verbs.CompareSwap, Remote: a.Offset(), Local: s.word, Compare: from, Swap: to})
 	if err := s.Post(); err != nil {
-		return false, Nil, err
+		return 0, err
 	}
-	old = Addr(binary.NativeEndian.Uint64(s.word))
-	return old == from, old, nil
+	return binary.NativeEndian.Uint64(s.word), nil
 }

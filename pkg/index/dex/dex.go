@@ -48,10 +48,11 @@ type dex struct {
 
 	fetched atomic.Uint64 // leaves that were read, since the cache did not have them
 
-	writer writer
-	mu     env.Mutex
-	open   int // sessions
-	closed bool
+	writer    writer
+	collector collector
+	mu        env.Mutex
+	open      int // sessions
+	closed    bool
 }
 
 // Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this client may use no key.
@@ -78,14 +79,15 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	p.SetMarks(marks)
 	x.cache = newCache(x.env, with, bound-bound/innerShare, x.lay.NodeBytes())
-	if x.log, err = redo.Create(p, logBytes(p)); err != nil {
-		return nil, errors.Join(fmt.Errorf("open a dex index: %w", blink.Failure(err, false)), x.tree.Close())
+	if x.log, err = createLog(p); err != nil {
+		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}
 	x.ref = x.log.Ref().Encode(nil)
 	x.dirty.start(x)
 	if err := x.writer.start(x); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.log.Close(true), x.tree.Close())
 	}
+	x.collector.start(x)
 	return x, nil
 }
 
@@ -145,7 +147,8 @@ func (x *dex) Verifies(a pool.Addr, node []byte) bool {
 }
 
 // Close implements index.Index. What is not written back is, if that can be. The log is given back, unless this client holds ranges still: whoever takes them then
-// replays what is left in it, so it is no error if something could not be written.
+// replays what is left in it, so it is no error if something could not be written. Where the memory servers know owners it stays as well: a call that is late may yet name it, and
+// whoever adopts its chunk gives it back (logs.go).
 func (x *dex) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -156,10 +159,10 @@ func (x *dex) Close() error {
 		return nil
 	}
 	x.closed = true
-	err := x.writer.stop()
+	err := errors.Join(x.writer.stop(), x.collector.end())
 	holds := len(x.ranges.Load().spans) > 0
 	if flushed := x.flushAll(true); !holds {
 		err = errors.Join(err, flushed)
 	}
-	return errors.Join(err, x.log.Close(!holds && err == nil), x.tree.Close())
+	return errors.Join(err, x.log.Close(!holds && err == nil && !x.pool.KnowsOwners()), x.tree.Close())
 }

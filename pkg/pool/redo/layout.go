@@ -12,11 +12,13 @@ import (
 // A log is one node of a pool: its head, then the ring. All integers are little-endian.
 //
 //	offset  size  field
-//	0       8     magic; that of a log which was given back is another one
-//	8       8     nonce: a random number that no other log has
+//	0       8     magic
+//	8       8     nonce: a random number that no other log has; 0 = the log was given back
 //	16      4     bytes of the ring
-//	20      4     CRC-32C of bytes 0 to 20
-//	24      8     zero
+//	20      2     client whose log it is
+//	22      2     zero
+//	24      4     CRC-32C of bytes 0 to 24
+//	28      4     zero
 //	32      8     tail: the position where a replay begins
 //	40      24    zero
 //	64      ...   the ring
@@ -32,11 +34,12 @@ import (
 //
 // So neither the rest of an earlier round, nor that of an earlier log in the same memory, nor a batch that was written in part verifies.
 const (
-	magic     = 0x31304f4445524d44 // "DMREDO01"
-	deadMagic = 0x44414544_45524d44
+	magic = 0x32304f4445524d44 // "DMREDO02"
 
-	headBytes  = 64
-	tailOffset = 32
+	headBytes   = 64
+	nonceOffset = 8
+	summedBytes = 24 // of the head
+	tailOffset  = 32
 	batchHead  = 16
 	recordHead = 4
 )
@@ -116,12 +119,13 @@ func checkBytes(n int) error {
 // NodeBytes is the size of the pool's node for a ring of n bytes.
 func NodeBytes(n int) int { return headBytes + n }
 
-func encodeHead(b []byte, r Ref) {
+func encodeHead(b []byte, r Ref, client uint16) {
 	clear(b[:headBytes])
 	binary.LittleEndian.PutUint64(b[0:], magic)
-	binary.LittleEndian.PutUint64(b[8:], r.Nonce)
+	binary.LittleEndian.PutUint64(b[nonceOffset:], r.Nonce)
 	binary.LittleEndian.PutUint32(b[16:], r.Bytes)
-	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(b[:20], castagnoli))
+	binary.LittleEndian.PutUint16(b[20:], client)
+	binary.LittleEndian.PutUint32(b[summedBytes:], crc32.Checksum(b[:summedBytes], castagnoli))
 	binary.LittleEndian.PutUint64(b[tailOffset:], uint64(r.Bytes))
 }
 
@@ -130,8 +134,7 @@ var errNotALog = errors.New("this is not the head of that redo log")
 
 // decodeHead checks that b is the head of r's log and returns its tail.
 func decodeHead(b []byte, r Ref) (tail uint64, err error) {
-	if binary.LittleEndian.Uint64(b) != magic || binary.LittleEndian.Uint64(b[8:]) != r.Nonce ||
-		binary.LittleEndian.Uint32(b[16:]) != r.Bytes || binary.LittleEndian.Uint32(b[20:]) != crc32.Checksum(b[:20], castagnoli) {
+	if found, _, ok := RefOf(r.Addr, b); !ok || found != r {
 		return 0, fmt.Errorf("replay the log at %v: %w: %w", r.Addr, errNotALog, pool.ErrFormat)
 	}
 	tail = binary.LittleEndian.Uint64(b[tailOffset:])
@@ -141,8 +144,19 @@ func decodeHead(b []byte, r Ref) (tail uint64, err error) {
 	return tail, nil
 }
 
+// RefOf is the log in use whose head, or the first pool.HeadBytes of it, was read at a, and whose client's it is. ok is false if there is none.
+func RefOf(a pool.Addr, head []byte) (r Ref, client uint16, ok bool) {
+	r = Ref{Addr: a, Bytes: binary.LittleEndian.Uint32(head[16:]), Nonce: binary.LittleEndian.Uint64(head[nonceOffset:])}
+	ok = IsHead(head) && binary.LittleEndian.Uint32(head[summedBytes:]) == crc32.Checksum(head[:summedBytes], castagnoli)
+	return r, binary.LittleEndian.Uint16(head[20:]), ok
+}
+
 // IsHead says whether node begins like a log that is in use.
-func IsHead(node []byte) bool { return binary.LittleEndian.Uint64(node) == magic }
+func IsHead(node []byte) bool {
+	return binary.LittleEndian.Uint64(node) == magic && binary.LittleEndian.Uint64(node[nonceOffset:]) != 0
+}
 
 // Dead says whether head, the first pool.HeadBytes of a node, is that of a log that was given back: for the pool's Marks.
-func Dead(head []byte) bool { return binary.LittleEndian.Uint64(head) == deadMagic }
+func Dead(head []byte) bool {
+	return binary.LittleEndian.Uint64(head) == magic && binary.LittleEndian.Uint64(head[nonceOffset:]) == 0
+}

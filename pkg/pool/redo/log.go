@@ -93,16 +93,18 @@ func (l *Log) begin(bytes int) (err error) {
 			return err
 		}
 	}
+	l.writer.Begin() // until the head is there, the node may look like one that was given back
+	defer l.writer.End()
 	at, err := l.pool.Allocate(NodeBytes(bytes), pool.Nil)
 	if err != nil {
 		return err
 	}
-	l.ref = Ref{at, uint32(bytes), l.env.Uint64()}
+	l.ref = Ref{at, uint32(bytes), max(1, l.env.Uint64())}
 	l.batch = l.batch[:batchHead]
 	l.start = uint64(bytes)
 	l.tail, l.wanted = l.start, l.start
 	l.durable.Store(l.start)
-	encodeHead(head, l.ref)
+	encodeHead(head, l.ref, l.pool.Client())
 	l.writer.Write(at, head)
 	return l.writer.Post()
 }

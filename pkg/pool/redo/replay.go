@@ -99,18 +99,16 @@ func records(position uint64, batch []byte, visit func(uint64, []byte) error) er
 }
 
 // Discard gives the memory of r's log back, when nobody needs to replay it any more: its owner closes it, or all that it says is settled. It is used
-// again by who owns its chunk. Doing it twice is harmless as long as the node is not in use again.
+// again by who owns its chunk. Several may do it, at any time, however late: it is a compare-and-swap of the nonce, which no later log at that place has.
 func Discard(s *pool.Session, r Ref) error {
-	b, err := s.Buffer(8)
-	if err != nil {
-		return err
-	}
-	binary.LittleEndian.PutUint64(b, deadMagic)
 	s.Begin()
 	defer s.End()
-	s.Write(r.Addr, b)
-	if err := s.Post(); err != nil {
+	found, err := s.SwapWord(r.Addr+nonceOffset, r.Nonce, 0)
+	if err != nil {
 		return fmt.Errorf("give back the redo log at %v: %w", r.Addr, err)
+	}
+	if found != r.Nonce {
+		return nil // somebody did it before
 	}
 	s.Pool().Retire(r.Addr, NodeBytes(int(r.Bytes)))
 	return nil

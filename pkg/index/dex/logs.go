@@ -1,0 +1,155 @@
+package dex
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+)
+
+// The logs of dead clients. Whoever adopts a chunk of a dead client has its log, and is the one who can use its memory: so that is who gives it back, when nobody needs to
+// replay it any more. That is so when
+//
+//  1. its client is fenced at the home server, where this one fences it if need be: it is fenced where the chunk is, or the chunk could not have been adopted, so it is given up in
+//     any case. From then on it acquires nothing, by no call however late;
+//  2. after that, no holding has the log's name, be it as the holder's own or as an inherited one. Only holdings that have it can hand it on, so it stays so.
+//
+// Then its nonce is swapped away (redo.Discard), which a late one of two who do it cannot do to the next log there. Who dies in between has done nothing, or all of it: whoever adopts the chunk
+// from him looks again. The same holds for a log whose client ended in order: it may still be named, by a call of its own that is late.
+
+// collectEvery is how often a client looks whether logs in its chunks are needed still.
+const collectEvery = time.Second
+
+// collector is the goroutine that does it.
+type collector struct {
+	x           *dex
+	stop, ended env.Event
+}
+
+func (c *collector) start(x *dex) {
+	c.x, c.stop, c.ended = x, x.env.NewEvent(), x.env.NewEvent()
+	x.env.Go("give logs back", c.run)
+}
+
+func (c *collector) run() {
+	defer c.ended.Set()
+	for pause := collectEvery; !c.stop.Wait(pause); {
+		given, left, err := collectLogs(c.x.pool, c.x.log.Ref().Addr)
+		pause = collectEvery
+		if err != nil || given == 0 && left > 0 {
+			pause = 5 * collectEvery // somebody is not there, or will take long
+		}
+		if c.x.pool.Alive() != nil {
+			return
+		}
+	}
+}
+
+func (c *collector) end() error {
+	c.stop.Set()
+	if !c.ended.Wait(stopWaits) {
+		return fmt.Errorf("the goroutine that gives logs back did not end within %v", stopWaits)
+	}
+	return nil
+}
+
+// collectLogs gives back the logs in this client's chunks that nobody needs, but for its own at own. left is how many are needed still.
+func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
+	var found []pool.Addr
+	for _, a := range p.InUse(redo.NodeBytes(logBytes(p))) {
+		if a != own {
+			found = append(found, a)
+		}
+	}
+	if len(found) == 0 {
+		return 0, 0, nil
+	}
+	s, err := p.NewSession(64)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	logs, clients, err := readLogs(s, found)
+	if err != nil || len(logs) == 0 {
+		return 0, 0, err
+	}
+	if _, err := p.Holdings(); err != nil {
+		return 0, len(logs), err // there are no owners here, or nobody to ask
+	}
+	if err := p.FenceOthers(p.Servers()[0], clients); err != nil {
+		return 0, len(logs), err
+	}
+	held, err := p.Holdings()
+	if err != nil {
+		return 0, len(logs), err
+	}
+	for _, r := range logs {
+		if isNamed(held, r.Encode(nil)) {
+			left++
+			continue
+		}
+		if err := redo.Discard(s, r); err != nil {
+			return given, left, err
+		}
+		given++
+	}
+	return given, left, nil
+}
+
+// readLogs finds the logs of other clients that are in use among nodes.
+func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []uint16, err error) {
+	head, err := s.Buffer(pool.HeadBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, a := range nodes {
+		s.Begin()
+		s.Read(a, head)
+		err := s.Post()
+		s.End()
+		if err != nil {
+			return nil, nil, err
+		}
+		r, client, ok := redo.RefOf(a, head)
+		if !ok || client == s.Pool().Client() {
+			continue
+		}
+		logs = append(logs, r)
+		if !slices.Contains(clients, client) {
+			clients = append(clients, client)
+		}
+	}
+	return logs, clients, nil
+}
+
+// isNamed says whether a log may have to be replayed by somebody.
+func isNamed(held []pool.Held, log []byte) bool {
+	return slices.ContainsFunc(held, func(h pool.Held) bool {
+		return bytes.Equal(h.Log, log) || slices.ContainsFunc(h.Inherits, func(in pool.Inherited) bool { return bytes.Equal(in.Log, log) })
+	})
+}
+
+// createLog makes this client's log. If the pool is full of logs that nobody needs any more, it waits for their memory.
+func createLog(p *pool.Pool) (l *redo.Log, err error) {
+	for deadline := env.Deadline(p.Env(), logWaits); ; p.Env().Sleep(logLooks) {
+		l, err = redo.Create(p, logBytes(p))
+		if !errors.Is(err, pool.ErrPoolFull) || env.Remaining(p.Env(), deadline) == 0 || p.Alive() != nil {
+			return l, blink.Failure(err, false)
+		}
+		if given, _, e := collectLogs(p, pool.Nil); e != nil || given == 0 && !p.Reclaiming() {
+			return nil, blink.Failure(err, false)
+		}
+	}
+}
+
+// How long Open waits for memory for its log, and how often it looks.
+const (
+	logWaits = 10 * time.Second
+	logLooks = 50 * time.Millisecond
+)
