@@ -22,6 +22,13 @@ type dexShape struct {
 	node       int
 	cache      int
 	serving    []*dexOwner // whatever took keys and did not give them back
+	owner      map[chunkName]uint16
+	returned   int // logs of dead clients whose memory came back, as of the end
+}
+
+type chunkName struct {
+	server uint16
+	number uint32
 }
 
 const (
@@ -34,7 +41,7 @@ const (
 const dexChunksAt = 16 << 10
 
 func newDexShape(r *rand.Rand) *dexShape {
-	return &dexShape{chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2))}
+	return &dexShape{chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
 }
 
 func (w *ownWorld) chunkBytes() uint64 {

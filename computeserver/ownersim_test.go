@@ -82,6 +82,8 @@ func (r ownRun) do() ownReport {
 		p.Go("scale", w.scale)
 		if w.dex == nil {
 			p.Go("watch", w.watch)
+		} else {
+			p.Go("watch", w.watchLogs)
 		}
 		if !w.calm {
 			p.Go("trouble", w.trouble)
@@ -95,6 +97,7 @@ func (r ownRun) do() ownReport {
 		w.settle("the end of all trouble")
 		if w.dex != nil {
 			w.checkTree()
+			w.awaitLogs()
 		}
 		w.over = true
 		w.judge()

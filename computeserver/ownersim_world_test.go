@@ -314,6 +314,9 @@ func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit
 	err = k.call(id, limit, func(b *memserver.Bare) error {
 		number, err := b.Allocate(ownIndex, client, nodeBytes, adopt)
 		offset = k.w.chunkAt(number)
+		if err == nil && k.w.dex != nil {
+			k.w.dex.owner[chunkName{id, number}] = client
+		}
 		return err
 	})
 	if errors.Is(err, ledger.ErrExhausted) || errors.Is(err, ledger.ErrCleaning) {
