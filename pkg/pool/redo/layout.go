@@ -40,8 +40,8 @@ const (
 	nonceOffset = 8
 	summedBytes = 24 // of the head
 	tailOffset  = 32
-	batchHead  = 16
-	recordHead = 4
+	batchHead   = 16
+	recordHead  = 4
 )
 
 // Bounds of a log.
