@@ -32,12 +32,13 @@ const (
 // base is what all reconcilers have.
 type base struct {
 	kube.Writer
-	dialer servers.Dialer
-	events events
-	image  string // --server-image
-	now    func() time.Time
-	spare  *spareIDs
-	turns  *turns // to have indexes admitted
+	dialer    servers.Dialer
+	events    events
+	image     string // --server-image
+	imageRDMA string // --server-image-rdma; empty = none
+	now       func() time.Time
+	spare     *spareIDs
+	turns     *turns // to have indexes admitted
 }
 
 // events is what the reconcilers need of an event recorder.

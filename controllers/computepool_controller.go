@@ -78,10 +78,21 @@ func (r *computePools) gather(ctx context.Context, s *computePoolScope) (err err
 	}
 	s.image = s.pool.Spec.Image
 	if s.image == "" {
-		s.image = imageOf(index)
+		if s.image = imageFor(index, s.pool.Spec.Transport); s.image == "" && s.pool.Spec.Transport == dmv1.TransportRDMA {
+			return noRDMAImage("the pool")
+		}
 	}
-	s.template, err = kube.Hash(map[string]any{"pod": s.pool.Spec.Pod, "image": s.image})
+	s.template, err = kube.Hash(templateOf(s.pool, s.image))
 	return err
+}
+
+// templateOf is what pods are made of. What is said of TCP pools must stay as it was, or an upgrade would replace their pods.
+func templateOf(pool *dmv1.DMComputePool, image string) map[string]any {
+	t := map[string]any{"pod": pool.Spec.Pod, "image": image}
+	if pool.Spec.Transport == dmv1.TransportRDMA {
+		t["transport"], t["rdma"] = pool.Spec.Transport, pool.Spec.RDMA
+	}
+	return t
 }
 
 func (r *computePools) reconcile(ctx context.Context, s *computePoolScope) error {
@@ -142,13 +153,13 @@ func (r *computePools) security(ctx context.Context, s *computePoolScope) (strin
 
 // act does what decideComputePool says.
 func (r *computePools) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
-	actions := decideComputePool(s.view())
+	actions := decideComputePool(s.view(r.now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before making more.
 		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
 			return err
 		}
-		actions = decideComputePool(s.view())
+		actions = decideComputePool(s.view(r.now()))
 	}
 	for _, p := range s.pods {
 		switch id := podID(p); {
@@ -163,6 +174,9 @@ func (r *computePools) act(ctx context.Context, s *computePoolScope, tls string)
 			}
 		}
 	}
+	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
+		return wait
+	}
 	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, s.image, s.template)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
@@ -170,11 +184,11 @@ func (r *computePools) act(ctx context.Context, s *computePoolScope, tls string)
 	})
 }
 
-func (s *computePoolScope) view() computePoolView {
-	v := computePoolView{replicas: int(s.pool.Spec.Replicas), identity: s.identity, template: s.template}
+func (s *computePoolScope) view(now time.Time) computePoolView {
+	v := computePoolView{replicas: int(s.pool.Spec.Replicas), identity: s.identity, template: s.template, now: now}
 	for _, p := range s.pods {
 		is, _ := ready(p)
-		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), ready: is,
+		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), ready: is, attempt: attempt(p),
 			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate]})
 	}
 	return v

@@ -1,12 +1,16 @@
 package controllers
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // computePoolView is what is decided upon about the pods of a compute pool.
 type computePoolView struct {
 	replicas int    // that there shall be
 	identity string // of the index that they shall serve
 	template string // that they shall be made of
+	now      time.Time
 	pods     []computePodView
 }
 
@@ -16,15 +20,17 @@ type computePodView struct {
 	ended    bool // will never run again
 	leaving  bool // was told to leave
 	ready    bool
+	attempt  podAttempt
 	identity string
 	template string
 }
 
 // computePoolActions is what to do next.
 type computePoolActions struct {
-	create int   // pods to be made
-	leave  []int // pods to be told to leave: they hand over their ranges first
-	remove []int // pods that serve nothing any more
+	create int       // pods to be made
+	leave  []int     // pods to be told to leave: they hand over their ranges first
+	remove []int     // pods that serve nothing any more
+	next   time.Time // when the next pod may be made, since kubelets refused the last ones
 }
 
 // decideComputePool keeps as many servers as asked for. When the template changes, one more is made, and one of the old leaves as
@@ -32,9 +38,11 @@ type computePoolActions struct {
 func decideComputePool(v computePoolView) (a computePoolActions) {
 	var staying, outdated []int
 	ready, leaving := 0, 0
+	var attempts []podAttempt
 	for _, p := range v.pods {
+		attempts = append(attempts, p.attempt)
 		switch {
-		case p.going:
+		case p.going, p.attempt.refused:
 			continue
 		case p.ended, p.identity != v.identity:
 			a.remove = append(a.remove, p.id)
@@ -60,6 +68,7 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 	}
 	count := len(staying) + len(outdated)
 	a.create = max(0, target-count)
+	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
 
 	surplus := max(0, count-target)
 	if len(outdated) > 0 && surplus == 0 && count > v.replicas && ready > v.replicas && leaving == 0 {

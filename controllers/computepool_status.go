@@ -39,6 +39,9 @@ func (s *computePoolScope) summarize(err error) {
 	default:
 		reason = dmv1.ReasonServersStarting
 		message = fmt.Sprintf("%d of %d compute servers are ready", status.ReadyReplicas, s.pool.Spec.Replicas)
+		if why := unschedulable(s.pods); why != "" {
+			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
+		}
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
 	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)

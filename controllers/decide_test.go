@@ -31,6 +31,8 @@ func TestDecideMemoryPool(t *testing.T) {
 	f("deleted", 2, "a", "create 1 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.going = true }))
 	f("evicted by a node", 2, "a", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true; p.ready = false }))
 	f("image", 2, "b", "create 0 remove [] restart 0", pod(0), pod(1))
+	f("image, one is unfit", 2, "b", "create 0 remove [] restart 1", with(pod(0), func(p *memoryPodView) { p.image = "b" }),
+		with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
 	f("image, one is away", 2, "b", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready = false }))
 	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = noon.Add(-10 * time.Second) }
 	f("image, the first is not back", 2, "b", "create 0 remove [] restart -1", with(pod(0), restarting), pod(1))

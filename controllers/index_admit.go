@@ -50,7 +50,7 @@ func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict,
 	for range rounds {
 		for i := range s.memoryPools {
 			p := &s.memoryPools[i]
-			p.described = r.describeMemory(ctx, p.pods, p.authority)
+			p.described, p.problems = r.describeMemory(ctx, p.pods, p.authority)
 		}
 		var pods map[string]*grantServer
 		if v, pods, err = r.decideGrants(ctx, s); err != nil || len(v.Steps) == 0 {

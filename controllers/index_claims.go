@@ -72,7 +72,7 @@ func (r *indexes) gatherPools(ctx context.Context, index *dmv1.DMIndex, pools ma
 			if p.pods, err = listPods(ctx, r, p.pool, dmv1.ComponentMemory); err != nil {
 				return err
 			}
-			p.described = r.describeMemory(ctx, p.pods, p.authority)
+			p.described, p.problems = r.describeMemory(ctx, p.pods, p.authority)
 		} else if !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -36,6 +36,7 @@ var lifecycle = []step{
 	{"make the Service", (*indexes).ensureService},
 	{"look at the memory servers", (*indexes).gatherMemory},
 	{"look at the compute servers", (*indexes).gatherCompute},
+	{"compare the pools' transports", (*indexes).checkTransports},
 	{"stop if data was lost", (*indexes).checkDataLoss},
 	{"choose memory servers", (*indexes).chooseMemory},
 	{"have the index admitted", (*indexes).admit},

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
 // gatherMemory looks at the memory pools and their servers, and judges.
@@ -44,7 +46,7 @@ func (r *indexes) gatherMemory(ctx context.Context, s *indexScope) error {
 		if p.pods, err = listPods(ctx, r, pool, dmv1.ComponentMemory); err != nil {
 			return err
 		}
-		p.described = r.describeMemory(ctx, p.pods, p.authority)
+		p.described, p.problems = r.describeMemory(ctx, p.pods, p.authority)
 		for _, pod := range p.pods {
 			o := memoryObserved{id: build.MemoryServerID(ordinal, podID(pod)), pod: pod.Name, gone: going(pod) || ended(pod)}
 			if d := p.described[podID(pod)]; d != nil {
@@ -99,10 +101,31 @@ func (s *indexScope) missingMemory() string {
 			}
 		}
 		if answering < int(p.pool.Spec.Servers) {
-			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name))
+			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name)+unfitPods(p.pods, p.problems))
 		}
 	}
 	return strings.Join(missing, ", ")
+}
+
+// unfitPods says what keeps servers from starting, behind a sentence.
+func unfitPods(pods []*corev1.Pod, problems map[int]string) (text string) {
+	for _, p := range pods {
+		if why := problems[podID(p)]; why != "" {
+			text += fmt.Sprintf("; pod %s on node %s: %s", p.Name, p.Spec.NodeName, why)
+		}
+	}
+	return text
+}
+
+// unfitCompute says which compute servers cannot start on their nodes, and why.
+func (s *indexScope) unfitCompute() string {
+	var list []string
+	for i := range s.compute {
+		if c := &s.compute[i]; c.problem != "" && !going(c.pod) {
+			list = append(list, fmt.Sprintf("compute pod %s on node %s: %s", c.pod.Name, c.pod.Spec.NodeName, c.problem))
+		}
+	}
+	return strings.Join(list, "; ")
 }
 
 // gatherCompute looks at the compute pods and asks their servers.
@@ -119,6 +142,7 @@ func (r *indexes) gatherCompute(ctx context.Context, s *indexScope) error {
 		case pool.Spec.IndexName != s.index.Name:
 			return &halt{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0}
 		}
+		s.computePools = append(s.computePools, pool)
 		s.view.Desired += int(pool.Spec.Replicas)
 		pods, err := listPods(ctx, r, pool, dmv1.ComponentCompute)
 		if err != nil {
@@ -138,7 +162,10 @@ func (r *indexes) gatherCompute(ctx context.Context, s *indexScope) error {
 			return
 		}
 		defer client.Close()
-		c.described, _ = client.Describe(ctx)
+		c.described, err = client.Describe(ctx)
+		if unfit := (*servers.Unfit)(nil); errors.As(err, &unfit) {
+			c.problem = unfit.Why
+		}
 	})
 	return nil
 }

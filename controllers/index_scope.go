@@ -22,10 +22,11 @@ type indexScope struct {
 	memoryPools []memoryPoolOfIndex
 	verdict     memoryVerdict
 
-	compute []computeServer
-	view    partition.View
-	waiting string // for what, while the index is served
-	short   *shortage
+	computePools []*dmv1.DMComputePool
+	compute      []computeServer
+	view         partition.View
+	waiting      string // for what, while the index is served
+	short        *shortage
 
 	clients map[uint32]string // of the memory servers, to the names of their pods
 
@@ -41,6 +42,7 @@ type memoryPoolOfIndex struct {
 	authority *pki.Authority     // nil = not yet
 	pods      []*corev1.Pod
 	described map[int]*rpcv1.DescribeMemoryReply
+	problems  map[int]string // of servers that cannot start
 }
 
 // computeServer is a compute pod and what it said.
@@ -49,6 +51,7 @@ type computeServer struct {
 	pool      string
 	ordinal   int
 	described *rpcv1.DescribeComputeReply // nil = it did not answer
+	problem   string                      // it cannot start on its node
 }
 
 func (c *computeServer) id() uint32 { return build.ComputeServerID(c.ordinal, podID(c.pod)) }
@@ -68,6 +71,14 @@ func nextIncarnation(index *dmv1.DMIndex) string {
 		n = 0
 	}
 	return strconv.Itoa(n + 1)
+}
+
+// imageFor is the image of the index's servers in pools of a transport; empty before one was pinned.
+func imageFor(index *dmv1.DMIndex, t dmv1.Transport) string {
+	if t == dmv1.TransportRDMA && index.Spec.Image == "" {
+		return index.Annotations[dmv1.AnnotationImageRDMA]
+	}
+	return imageOf(index)
 }
 
 // imageOf is the image that an index's servers run; empty before one was pinned.

@@ -139,6 +139,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away)+"; requests that need it wait or fail")
 	case err != nil && (!created || computeReady == 0):
 		set(dmv1.ConditionAvailable, false, reason, message)
+	case computeReady == 0 && s.unfitCompute() != "":
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonNodeUnfit, s.unfitCompute())
 	case computeReady == 0 || s.index.Status.Map == nil:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonWaitingForCompute, orElse(s.waiting, "no compute server is ready"))
 	default:
@@ -151,6 +153,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, true, reason, message)
 	case s.fencePending != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencePending, s.fencePending)
+	case s.unfitCompute() != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonNodeUnfit, s.unfitCompute())
 	case s.short != nil:
 		set(dmv1.ConditionProgressing, true, s.short.reason, s.short.message)
 	case s.waiting != "":

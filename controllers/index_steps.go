@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,10 +21,50 @@ import (
 
 // pinImage remembers the image of the operator that first saw the index: later operators do not change it.
 func (r *indexes) pinImage(ctx context.Context, s *indexScope) error {
-	if imageOf(s.index) != "" {
+	if imageOf(s.index) == "" {
+		pinned := map[string]string{dmv1.AnnotationImage: r.image}
+		if r.imageRDMA != "" {
+			pinned[dmv1.AnnotationImageRDMA] = r.imageRDMA
+		}
+		return r.Annotate(ctx, s.index, pinned)
+	}
+	if !hasRDMATemplate(s.index) || imageFor(s.index, dmv1.TransportRDMA) != "" {
 		return nil
 	}
-	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationImage: r.image})
+	if r.imageRDMA == "" {
+		return noRDMAImage("index " + s.index.Name)
+	}
+	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationImageRDMA: r.imageRDMA})
+}
+
+func hasRDMATemplate(index *dmv1.DMIndex) bool {
+	return slices.ContainsFunc(index.Spec.MemoryPools, func(p dmv1.IndexMemoryPool) bool {
+		return p.Template != nil && p.Template.Transport == dmv1.TransportRDMA
+	}) || slices.ContainsFunc(index.Spec.ComputePools, func(p dmv1.IndexComputePool) bool {
+		return p.Template != nil && p.Template.Transport == dmv1.TransportRDMA
+	})
+}
+
+// noRDMAImage halts what needs an image with RDMA that nobody named.
+func noRDMAImage(what string) error {
+	return &halt{dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of " + what +
+		" to one (make image-rdma writes it), or start the operator with --server-image-rdma (chart: serverImageRDMA)", 0}
+}
+
+// checkTransports halts an index whose compute servers could not reach its memory.
+func (r *indexes) checkTransports(_ context.Context, s *indexScope) error {
+	for _, m := range s.memoryPools {
+		if m.pool == nil || m.pool.Spec.Transport != dmv1.TransportRDMA {
+			continue
+		}
+		for _, c := range s.computePools {
+			if c.Spec.Transport != dmv1.TransportRDMA {
+				return &halt{dmv1.ReasonTransportMismatch, fmt.Sprintf("memory pool %s has transport RDMA, compute pool %s has TCP and cannot reach it: "+
+					"set transport: RDMA of the compute pool", m.pool.Name, c.Name), 0}
+			}
+		}
+	}
+	return nil
 }
 
 // issueSecrets makes the index's certificate authority and the Secret with which programs connect. The password is made once.
@@ -54,19 +95,21 @@ func (r *indexes) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 // ensurePools makes the pools of templates. The replicas of a compute pool are written once, when it is made: afterwards they
 // belong to whoever scales it.
 func (r *indexes) ensurePools(ctx context.Context, s *indexScope) error {
-	image := imageOf(s.index)
 	for _, p := range s.index.Spec.MemoryPools {
-		if pool := build.MemoryPool(s.index, p, image); pool != nil {
+		if p.Template == nil {
+			continue
+		}
+		if pool := build.MemoryPool(s.index, p, imageFor(s.index, p.Template.Transport)); pool != nil {
 			if err := r.Apply(ctx, s.index, pool); err != nil {
 				return err
 			}
 		}
 	}
 	for _, p := range s.index.Spec.ComputePools {
-		pool := build.ComputePool(s.index, p, image)
-		if pool == nil {
+		if p.Template == nil {
 			continue
 		}
+		pool := build.ComputePool(s.index, p, imageFor(s.index, p.Template.Transport))
 		if err := r.Find(ctx, pool, &dmv1.DMComputePool{}); apierrors.IsNotFound(err) {
 			if err := r.makeComputePool(ctx, s.index, pool); err != nil {
 				return err
@@ -167,6 +210,11 @@ func (r *indexes) chooseMemory(ctx context.Context, s *indexScope) error {
 		return nil
 	}
 	if message := s.missingMemory(); message != "" {
+		for _, p := range s.memoryPools {
+			if len(p.problems) > 0 {
+				return &halt{dmv1.ReasonNodeUnfit, message, soon}
+			}
+		}
 		return &halt{dmv1.ReasonWaitingForMemory, message, soon}
 	}
 	recorded := map[uint16]uint64{}
@@ -184,17 +232,33 @@ func (r *indexes) chooseMemory(ctx context.Context, s *indexScope) error {
 	return nil
 }
 
+// transports are those of the memory pools as servers call them. Where all have TCP nothing need be said.
+func (s *indexScope) transports() []string {
+	names, any := make([]string, len(s.memoryPools)), false
+	for i, p := range s.memoryPools {
+		names[i] = config.TransportTCP
+		if p.pool != nil && p.pool.Spec.Transport == dmv1.TransportRDMA {
+			names[i], any = config.TransportIBV, true
+		}
+	}
+	if !any {
+		clear(names)
+	}
+	return names
+}
+
 // configure writes what compute servers must know of the index. From then on they can answer requests, so from then on lost memory
 // is lost data.
 func (r *indexes) configure(ctx context.Context, s *indexScope) error {
 	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationCreated: "true"}); err != nil {
 		return err
 	}
+	transports := s.transports()
 	var servers []config.MemoryServer
 	for _, m := range s.verdict.servers {
 		ordinal, _ := build.MemoryServerPod(m.id)
 		pool := build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal])
-		servers = append(servers, config.MemoryServer{ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: build.Control(m.pod, pool, s.index.Namespace)})
+		servers = append(servers, config.MemoryServer{Transport: transports[ordinal], ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: build.Control(m.pod, pool, s.index.Namespace)})
 	}
 	configMap, err := build.ConfigMap(s.index, build.IndexConfig(s.index, identityOf(s.index), servers))
 	if err != nil {

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,23 +24,27 @@ func target(p *corev1.Pod, port int, a *pki.Authority) servers.Target {
 	}
 }
 
-// describeMemory asks the servers of all pods at once. Those that do not answer are not in the result.
-func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Authority) map[int]*rpcv1.DescribeMemoryReply {
-	replies := make([]*rpcv1.DescribeMemoryReply, len(pods))
+// describeMemory asks the servers of all pods at once. Those that do not answer are in neither result; those
+// that cannot start on their nodes say why.
+func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Authority) (_ map[int]*rpcv1.DescribeMemoryReply, problems map[int]string) {
+	replies, errs := make([]*rpcv1.DescribeMemoryReply, len(pods)), make([]error, len(pods))
 	each(len(pods), func(i int) {
-		b.withMemory(pods[i], a, func(m servers.Memory) error {
+		errs[i] = b.withMemory(pods[i], a, func(m servers.Memory) error {
 			reply, err := m.Describe(ctx)
 			replies[i] = reply
 			return err
 		})
 	})
-	byID := map[int]*rpcv1.DescribeMemoryReply{}
+	byID, problems := map[int]*rpcv1.DescribeMemoryReply{}, map[int]string{}
 	for i, reply := range replies {
 		if reply != nil {
 			byID[podID(pods[i])] = reply
 		}
+		if unfit := (*servers.Unfit)(nil); errors.As(errs[i], &unfit) {
+			problems[podID(pods[i])] = unfit.Why
+		}
 	}
-	return byID
+	return byID, problems
 }
 
 // withMemory runs f with a connection to a pod's server, if the pod can have one.

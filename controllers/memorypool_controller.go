@@ -31,6 +31,7 @@ type memoryPoolScope struct {
 	authority *pki.Authority
 	pods      []*corev1.Pod
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
+	problems  map[int]string                     // of servers that cannot start
 
 	indexNames map[string]string // by UID, of those of the namespace
 }
@@ -78,13 +79,17 @@ func (r *memoryPools) gather(ctx context.Context, s *memoryPoolScope) (err error
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
 		return err
 	}
-	s.described = r.describeMemory(ctx, s.pods, s.authority)
+	s.described, s.problems = r.describeMemory(ctx, s.pods, s.authority)
 	return nil
 }
 
 func (r *memoryPools) reconcile(ctx context.Context, s *memoryPoolScope) error {
 	if s.image == "" {
-		s.image = r.image
+		if s.image = r.image; s.pool.Spec.Transport == dmv1.TransportRDMA {
+			if s.image = r.imageRDMA; s.image == "" {
+				return noRDMAImage("the pool")
+			}
+		}
 		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationImage: s.image}); err != nil {
 			return err
 		}
@@ -148,7 +153,11 @@ func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (
 	}
 	for _, p := range s.pods {
 		for _, id := range actions.remove {
-			if podID(p) == id {
+			if podID(p) == id && refusedByKubelet(p) {
+				if err := r.DeletePrecisely(ctx, p); err != nil {
+					return err
+				}
+			} else if podID(p) == id {
 				r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one, its content is lost", p.Name, p.Status.Reason)
 				if err := r.DeletePrecisely(ctx, p); err != nil {
 					return err
@@ -160,6 +169,9 @@ func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (
 				return err
 			}
 		}
+	}
+	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
+		return wait
 	}
 	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
 		if id > build.MaxMemoryPodID {
@@ -189,7 +201,7 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
 		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: since,
-			image: p.Spec.Containers[0].Image, restarted: restarted})
+			image: p.Spec.Containers[0].Image, restarted: restarted, attempt: attempt(p), unfit: s.problems[podID(p)] != ""})
 	}
 	return v
 }

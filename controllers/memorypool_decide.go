@@ -14,6 +14,8 @@ type memoryPodView struct {
 	id         int
 	going      bool // is being deleted
 	ended      bool // will never run again
+	attempt    podAttempt
+	unfit      bool // its server cannot start on its node, or with its image
 	ready      bool
 	readySince time.Time
 	image      string
@@ -25,9 +27,10 @@ const restartLimit = 5 * time.Minute
 
 // memoryPoolActions is what to do next.
 type memoryPoolActions struct {
-	create  int   // pods to be made
-	remove  []int // pods that ended
-	restart int   // pod whose image is to be changed in place; -1 = none
+	create  int       // pods to be made
+	remove  []int     // pods that ended
+	restart int       // pod whose image is to be changed in place; -1 = none
+	next    time.Time // when the next pod may be made, since kubelets refused the last ones
 }
 
 // decideMemoryPool replaces what is lost and changes images one server after the other. It never takes a server away: it holds
@@ -35,8 +38,10 @@ type memoryPoolActions struct {
 func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 	a := memoryPoolActions{restart: -1}
 	there, quiet, outdated := 0, true, -1
+	var attempts []podAttempt
 	for _, p := range v.pods {
-		if p.ended && !p.going {
+		attempts = append(attempts, p.attempt)
+		if p.ended && !p.going && !p.attempt.refused {
 			a.remove = append(a.remove, p.id)
 		}
 		if p.ended || p.going {
@@ -52,8 +57,14 @@ func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 		}
 	}
 	a.create = max(0, v.servers-there)
+	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
 	if quiet && a.create == 0 {
 		a.restart = outdated
+	}
+	for _, p := range v.pods {
+		if p.unfit && p.image != v.image && !p.ended && !p.going && a.restart < 0 {
+			a.restart = p.id // it serves nothing: perhaps the image was the reason
+		}
 	}
 	return a
 }

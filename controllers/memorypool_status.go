@@ -29,6 +29,11 @@ func (s *memoryPoolScope) summarize(err error) {
 	default:
 		reason = dmv1.ReasonServersStarting
 		message = fmt.Sprintf("%d of %d memory servers answer", answering, s.pool.Spec.Servers)
+		if len(s.problems) > 0 {
+			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, s.problems)
+		} else if why := unschedulable(s.pods); why != "" {
+			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
+		}
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
 	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
@@ -47,7 +52,7 @@ func (s *memoryPoolScope) account() (answering int) {
 		if going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[podID(p)], 1024)}
 		if d := s.described[podID(p)]; d != nil {
 			answering++
 			s.serverState(&state, d, grants)
@@ -103,5 +108,8 @@ func objectOf(identity string) string {
 	uid, _, _ := strings.Cut(identity, "/")
 	return uid
 }
+
+// cut is the beginning of a text.
+func cut(text string, longest int) string { return text[:min(len(text), longest)] }
 
 func size(bytes uint64) string { return resource.NewQuantity(int64(bytes), resource.BinarySI).String() }

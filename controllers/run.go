@@ -21,16 +21,18 @@ import (
 
 // RunOptions are the flags of the operator.
 type RunOptions struct {
-	ServerImage string
-	MetricsAddr string
-	HealthAddr  string
-	LeaderElect bool
-	Namespaces  []string // watched; none = all
+	ServerImage     string
+	ServerImageRDMA string
+	MetricsAddr     string
+	HealthAddr      string
+	LeaderElect     bool
+	Namespaces      []string // watched; none = all
 }
 
 // AddFlags defines the flags.
 func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of the servers of indexes and pools that name none (or DMINDEX_SERVER_IMAGE)")
+	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "the same for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); none = such pools must name one")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "let only one of several operators act")
@@ -76,7 +78,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage}); err != nil {
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

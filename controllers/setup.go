@@ -52,6 +52,9 @@ type Options struct {
 	// ServerImage is the image of servers whose index and pool name none. Required.
 	ServerImage string
 
+	// ServerImageRDMA is the image of servers of pools with transport RDMA whose index and pool name none. Empty = there is none.
+	ServerImageRDMA string
+
 	// Dialer reaches servers. Default: gRPC over mutual TLS.
 	Dialer servers.Dialer
 
@@ -99,7 +102,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		dialer: o.Dialer, image: o.ServerImage, now: o.Now, spare: newSpareIDs(), turns: newTurns(),
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, now: o.Now, spare: newSpareIDs(), turns: newTurns(),
 		events: mgr.GetEventRecorder("dmindex-operator"),
 	}
 	options := func() controller.Options {

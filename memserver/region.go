@@ -16,9 +16,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
+// RegionFile is the name of the data region in a data directory.
+const RegionFile = "dmindex.region"
+
 // Files of a data directory, and of a state directory.
 const (
-	dataFile   = "dmindex.region" // the data region
+	dataFile   = RegionFile       // the data region
 	locksFile  = "dmindex.locks"  // the lock region
 	guardFile  = "dmindex.guard"  // locked (flock) by the process that uses the directory
 	ledgerFile = "dmindex.ledger" // the ledger, in the state directory

@@ -12,7 +12,7 @@ import (
 // Ports of the pods.
 const (
 	PortControl = 7471 // memory server: gRPC, rpc.Memory
-	PortFabric  = 7470 // memory server: the tcp provider
+	PortFabric  = 7470 // memory server: the tcp provider, or the ibv provider's bootstrap connections
 	PortRPC     = 7480 // compute server: gRPC, rpc.Compute
 	PortRESP    = 6379 // compute server: RESP
 	PortMetrics = 9090 // every server: /metrics, /healthz, /readyz
@@ -21,6 +21,7 @@ const (
 // Paths in the pods.
 const (
 	DataDir      = "/var/lib/dmindex"              // memory server: emptyDir of memory or huge pages
+	StateDir     = "/var/lib/dmindex-state"        // memory server: emptyDir of memory, if the other one is of huge pages
 	TLSDir       = "/etc/dmindex/tls"              // tls.crt, tls.key, ca.crt; reloaded when they change
 	IndexFile    = "/etc/dmindex/index/index.json" // compute server: an Index
 	PasswordFile = "/etc/dmindex/auth/password"    // compute server: what AUTH and SDK clients must show
@@ -64,7 +65,16 @@ type MemoryServer struct {
 	Control     string `json:"control"`     // host:port of rpc.Memory; also the name in its certificate
 	Incarnation uint64 `json:"incarnation"` // of its region when the index was admitted
 	Pod         string `json:"pod"`         // for people
+
+	// Transport by which it is reached: TransportTCP or TransportIBV. Empty = what the client's --transport says.
+	Transport string `json:"transport,omitempty"`
 }
+
+// Transports of memory servers.
+const (
+	TransportTCP = "tcp"
+	TransportIBV = "ibv" // RDMA
+)
 
 // Validate says what is wrong with i.
 func (i *Index) Validate() error {
@@ -104,6 +114,9 @@ func (i *Index) Validate() error {
 		}
 		if m.Control == "" {
 			bad("memory server %d has no control address", m.ID)
+		}
+		if m.Transport != "" && m.Transport != TransportTCP && m.Transport != TransportIBV {
+			bad("memory server %d has transport %q; write %s or %s", m.ID, m.Transport, TransportTCP, TransportIBV)
 		}
 		seen[m.ID] = true
 	}

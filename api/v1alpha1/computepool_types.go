@@ -8,6 +8,7 @@ import (
 // ComputeServers describes the servers of a compute pool.
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",message="replicas is below minReplicas: write at least minReplicas, or lower minReplicas first"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",message="replicas is above maxReplicas: write at most maxReplicas, or raise maxReplicas first"
+// +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
 type ComputeServers struct {
 	// Replicas is how many compute servers there are. In a template it holds for the creation of the pool only; afterwards scale
 	// the pool: kubectl scale dmcp NAME --replicas=N.
@@ -36,6 +37,16 @@ type ComputeServers struct {
 	// +kubebuilder:validation:MaxLength=24
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('4Ti')) <= 0",message="cache must be within 1Mi and 4Ti: write how much memory of each server caches the index, such as 1Gi"
 	Cache *resource.Quantity `json:"cache,omitempty"`
+
+	// Transport that the servers can speak. With RDMA they reach memory servers of RDMA pools by it, and those of TCP pools by TCP; with TCP only
+	// the latter. A change replaces the pods, one after the other.
+	// +optional
+	// +default="TCP"
+	Transport Transport `json:"transport,omitempty"`
+
+	// RDMA says how the pods of a pool with transport RDMA get their device. A change replaces the pods, one after the other.
+	// +optional
+	RDMA *RDMASpec `json:"rdma,omitempty"`
 
 	// Pod says where and how the servers' pods run. A change replaces the pods, one after the other.
 	// +optional

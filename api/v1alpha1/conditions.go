@@ -92,6 +92,21 @@ const (
 	// ReasonServersStarting: servers of a pool are not ready yet.
 	ReasonServersStarting = "ServersStarting"
 
+	// ReasonNodeUnfit: a server cannot use RDMA on its node; the message says what to change there.
+	ReasonNodeUnfit = "NodeUnfit"
+
+	// ReasonPodRefused: the kubelet refused pods of a pool; the message has its words, and when the next attempt follows.
+	ReasonPodRefused = "PodRefused"
+
+	// ReasonUnschedulable: no node has what pods of a pool ask for; the message has the scheduler's words.
+	ReasonUnschedulable = "Unschedulable"
+
+	// ReasonTransportMismatch: a memory pool has transport RDMA, a compute pool of the index has not.
+	ReasonTransportMismatch = "TransportMismatch"
+
+	// ReasonNoRDMAImage: a pool has transport RDMA, and nobody said which image has RDMA.
+	ReasonNoRDMAImage = "NoRDMAImage"
+
 	// ReasonIDsExhausted: a memory pool replaced so many servers that no id is left.
 	ReasonIDsExhausted = "IDsExhausted"
 

@@ -5,18 +5,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Transport is how compute servers reach memory servers.
-// +kubebuilder:validation:Enum=TCP
-type Transport string
-
-// TransportTCP works in any cluster.
-const TransportTCP Transport = "TCP"
-
 // MemoryServers describes the servers of a memory pool.
 // +kubebuilder:validation:XValidation:rule="self.servers >= oldSelf.servers",message="servers can only be raised: memory servers hold data. Make a new index on fewer servers and restore a dump into it"
 // +kubebuilder:validation:XValidation:rule="quantity(string(self.memory)).compareTo(quantity(string(oldSelf.memory))) == 0",message="memory cannot be changed: a server's region has one size for life. Raise servers, or make a new pool"
 // +kubebuilder:validation:XValidation:rule="quantity(string(self.chunkSize)).compareTo(quantity(string(oldSelf.chunkSize))) == 0",message="chunkSize cannot be changed: make a new pool"
 // +kubebuilder:validation:XValidation:rule="quantity(string(self.memory)).compareTo(quantity(string(self.chunkSize)).add(quantity(string(self.chunkSize)))) >= 0",message="memory is too small: write at least two times chunkSize"
+// +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
+// +kubebuilder:validation:XValidation:rule="!has(self.rdma) || !has(self.rdma.hugePages) || quantity(string(self.memory)).asInteger() % quantity(self.rdma.hugePages).asInteger() == 0",message="memory must be whole huge pages: write a multiple of rdma.hugePages"
 type MemoryServers struct {
 	// Servers is how many memory servers the pool has. It can be raised; new servers serve indexes that are made afterwards.
 	// +required
@@ -45,13 +40,17 @@ type MemoryServers struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport cannot be changed: make a new pool"
 	Transport Transport `json:"transport,omitempty"`
 
+	// RDMA says how the pods of a pool with transport RDMA get their device. Changes concern pods that are made afterwards.
+	// +optional
+	RDMA *RDMASpec `json:"rdma,omitempty"`
+
 	// Pod says where and how the servers' pods run. Changes concern pods that are made afterwards.
 	// +optional
 	Pod PodTemplate `json:"pod,omitzero"`
 }
 
 // DMMemoryPoolSpec is what a memory pool shall be.
-// +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || has(self.rdma) && has(self.rdma.hugePages) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
@@ -119,6 +118,11 @@ type MemoryServerState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Device string `json:"device,omitempty"`
+
+	// Problem says what keeps the server from serving, and what to change on its node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Problem string `json:"problem,omitempty"`
 }
 
 // MemoryGrant is what an index was granted of a pool, summed over its servers.

@@ -25,6 +25,9 @@ const (
 	// AnnotationImage of an index or a pool is the image that an operator pinned because spec.image is empty.
 	AnnotationImage = "dmindex.io/image"
 
+	// AnnotationImageRDMA of an index is the same for its pools with transport RDMA.
+	AnnotationImageRDMA = "dmindex.io/image-rdma"
+
 	// AnnotationMemory of an index is its memory servers: JSON, server id to incarnation.
 	AnnotationMemory = "dmindex.io/memory"
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/attach"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/preflight"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/computeserver"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -17,6 +18,9 @@ import (
 
 // openLimit bounds each attempt of a compute server to open its index.
 const openLimit = 10 * time.Second
+
+// buffers is what a compute server registers with its RDMA device at least, for its sessions.
+const buffers = 16 << 20
 
 func computeserverCommand() *cobra.Command {
 	c := computeserver.Config{Version: version.String()}
@@ -49,12 +53,19 @@ func computeserverCommand() *cobra.Command {
 			if fabric.RDMADevice == "" {
 				fabric.RDMADevice = givenDevice()
 			}
-			memory, err := attach.New(ix, name, fabric, c.TLS)
+			log := logger().With("server", c.ID)
+			attached := func() (*attach.Memory, error) { return attach.New(ix, name, fabric, c.TLS) }
+			needs := preflight.Needs{Device: fabric.RDMADevice, LockBytes: buffers}
+			check := needs.Check
+			if !fabric.RDMA(ix) {
+				check = func() error { return nil }
+			}
+			ports := preflight.Ports{GRPC: c.ListenRPC, Metrics: c.ListenMetrics, TLS: c.TLS}
+			memory, err := preflight.Start(cmd.Context(), check, attached, ports, preflight.Again, log)
 			if err != nil {
-				return err
+				return ended(cmd.Context(), err)
 			}
 			defer memory.Close()
-			log := logger().With("server", c.ID)
 			c.Index, c.SharesAll, c.Maps = ix, design.SharesAll, memory.Maps()
 			c.Open = func() (computeserver.Opened, error) {
 				o, err := memory.Open(int(cache), openLimit)
@@ -75,7 +86,7 @@ func computeserverCommand() *cobra.Command {
 	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
 	f.StringVar(&name, "name", "", "name of this server, for people")
 	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")
-	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric to the memory servers: tcp, ibv (RDMA), or shm on one host")
+	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric to the memory servers whose configuration names none: tcp, ibv (RDMA), or shm on one host")
 	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")
 	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"path/filepath"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/preflight"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -27,9 +33,9 @@ func memserverCommand() *cobra.Command {
 			if config.RDMA != "" && config.RDMADevice == "" {
 				config.RDMADevice = givenDevice()
 			}
-			server, err := memserver.New(config)
+			server, err := startMemserver(cmd.Context(), config)
 			if err != nil {
-				return err
+				return ended(cmd.Context(), err)
 			}
 			return server.Run(cmd.Context())
 		},
@@ -53,6 +59,34 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
 	f.BoolVar(&config.Insecure, "insecure", false, "serve without TLS, on loopback addresses only")
 	return cmd
+}
+
+// startMemserver makes the server. One with RDMA waits for its node to be fit, and says meanwhile what is wrong with it.
+func startMemserver(ctx context.Context, c memserver.Config) (*memserver.Server, error) {
+	start := func() (*memserver.Server, error) { return memserver.New(c) }
+	if c.RDMA == "" {
+		return start()
+	}
+	ports := preflight.Ports{GRPC: c.Control, Metrics: c.Metrics}
+	if !c.Insecure {
+		var err error
+		if ports.TLS, err = identity.Open(c.TLSDir); err != nil {
+			return nil, err
+		}
+	}
+	needs := preflight.Needs{Device: c.RDMADevice, LockBytes: c.MemoryBytes + c.LockTableBytes}
+	if c.StateDir != "" { // the data directory may be on huge pages
+		needs.HugeDir, needs.HugeBytes, needs.Found = c.DataDir, c.MemoryBytes, filepath.Join(c.DataDir, memserver.RegionFile)
+	}
+	return preflight.Start(ctx, needs.Check, start, ports, preflight.Again, c.Logger)
+}
+
+// ended is nil if err only says that the program was asked to end.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
 }
 
 // sizeFlag is a number of bytes in Kubernetes' notation.

@@ -102,7 +102,7 @@ func (c *cluster) start(limit int64) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", Dialer: c.fleet, SharedProcess: true})
+	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func (c *cluster) kubelet(ctx context.Context) {
 					c.fleet.Follow(string(p.UID), uint64(index.Status.Map.Generation))
 				}
 			}
-			if p.Status.PodIP != "" || p.DeletionTimestamp != nil || !c.startable.Load() {
+			if p.Status.PodIP != "" || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil || !c.startable.Load() {
 				continue
 			}
 			if p.Labels[dmv1.LabelComponent] == dmv1.ComponentCompute {

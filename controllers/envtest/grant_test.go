@@ -44,6 +44,7 @@ func (c *cluster) grants(pool string) string {
 // TestGrants: indexes share a pool of two servers with 64 chunks each, 1024 locks and 512 of them on the chip. The oldest that waits goes
 // first; what waits says what is missing and for whom it is kept; quotas are raised, and lowered as far as possible, while indexes are served.
 func TestGrants(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.fleet.OnChip = 512
 	c.start(0)

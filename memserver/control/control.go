@@ -26,7 +26,7 @@ type Config struct {
 	Name string
 	// Servers of the index, the home first. At least one.
 	Servers []Server
-	// Provider that Connect asks for: "tcp", "shm" or "ibv".
+	// Provider that Connect asks for, of servers that name none: "tcp", "shm" or "ibv".
 	Provider string
 	// TLS shows this client's certificate and trusts its CA bundle. Nil = without TLS, for servers on this machine.
 	TLS *identity.Files
@@ -37,6 +37,7 @@ type Server struct {
 	ID          uint16
 	Control     string // host:port; the host is what its certificate names
 	Incarnation uint64 // that the index knows; 0 = whichever is there
+	Provider    string // as Config.Provider; empty = that one
 }
 
 // Client calls the memory servers of one index. It implements pool.Control. Safe for concurrent use. Nothing is dialled before
@@ -68,6 +69,9 @@ func New(c Config) (*Client, error) {
 	}
 	client := &Client{config: c, conns: map[uint16]*serverConn{}}
 	for _, s := range c.Servers {
+		if s.Provider == "" {
+			s.Provider = c.Provider
+		}
 		if s.ID == 0 || s.ID > pool.MaxServer || client.conns[s.ID] != nil {
 			return nil, errors.Join(fmt.Errorf("memory server id %d is used twice or not within 1 to %d", s.ID, pool.MaxServer), client.Close())
 		}
@@ -180,11 +184,11 @@ func (c *Client) Fence(server uint16, clients []uint16, limit time.Duration) err
 // Connect implements pool.Control. A server with another incarnation than the configured one is verbs.ErrLostMemory.
 func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool.Grant, err error) {
 	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: uint32(client), Provider: c.config.Provider})
+		s := c.conns[server]
+		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: uint32(client), Provider: s.Provider})
 		if err != nil {
 			return fenced(err)
 		}
-		s := c.conns[server]
 		if s.Incarnation != 0 && s.Incarnation != reply.Incarnation {
 			return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", verbs.ErrLostMemory, reply.Incarnation, s.Incarnation)
 		}
@@ -192,9 +196,9 @@ func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool
 			return fmt.Errorf("the server answers a token of %d bytes", len(reply.Token))
 		}
 		grant = pool.Grant{
-			Provider: c.config.Provider,
+			Provider: s.Provider,
 			Target: verbs.Target{
-				Address: reachable(c.config.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
+				Address: reachable(s.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
 			},
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
 			Repair: reply.RepairOffset, Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,

@@ -39,7 +39,7 @@ type Pool struct {
 	client   uint16
 	limit    time.Duration
 	every    time.Duration // Config.RenewEvery
-	device   verbs.Device  // of all servers; arenas come from it
+	device   verbs.Device  // arenas come from it; the queue pairs of all servers take them
 	servers  []*server
 	dense    []int16 // by server id: its place in servers, or -1
 	alloc    *allocator
@@ -116,10 +116,11 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("it offers %q, which this client does not speak", grant.Provider)
 	}
-	if p.device == nil {
+	switch {
+	case p.device == nil || p.device != dev && takesAnyArena(p.device):
 		p.device = dev
-	} else if p.device != dev {
-		return nil, fmt.Errorf("it offers %q, the others %q: one client speaks one transport", grant.Provider, p.device.Provider())
+	case p.device != dev && !takesAnyArena(dev):
+		return nil, fmt.Errorf("it offers %q, others %q: a client has arenas of one of them", grant.Provider, p.device.Provider())
 	}
 	conn, err := dev.Connect(grant.Target, p.limit)
 	if err != nil {
@@ -134,6 +135,12 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 		s.lease.renew(asked, grant.Lease)
 	}
 	return s, nil
+}
+
+// takesAnyArena says whether queue pairs of a device take arenas of every other one.
+func takesAnyArena(d verbs.Device) bool {
+	_, any := d.(verbs.AnyArena)
+	return any
 }
 
 func deviceFor(provider string, devices []verbs.Device) verbs.Device {

@@ -137,6 +137,13 @@ type Device interface {
 	Close() error
 }
 
+// AnyArena is a Device whose queue pairs take arenas of every other device too, since it needs no registration: so a session can have one arena
+// for servers of several providers.
+type AnyArena interface {
+	// TakesAnyArena does nothing.
+	TakesAnyArena()
+}
+
 // Conn is an admitted association of one client with one memory server. Safe for concurrent use.
 type Conn interface {
 	// NewQP makes a queue pair whose local buffers are in a.

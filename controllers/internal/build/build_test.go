@@ -1,6 +1,7 @@
 package build
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,20 +46,23 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rdmaMemory, rdmaCompute := testRDMA(memory, compute)
 	for name, object := range map[string]any{
-		"memory_pool":     memory,
-		"compute_pool":    compute,
-		"memory_pod":      MemoryPod(memory, 3, "server:1"),
-		"compute_pod":     ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
-		"headless":        Headless("demo-memory", "ns", dmv1.ComponentMemory),
-		"client_service":  ClientService(index),
-		"budget":          Budget("demo-memory", "ns", dmv1.ComponentMemory, 2),
-		"config_map":      configMap,
-		"connection":      ConnectionSecret(index, []byte("secret"), []byte("ca")),
-		"tls":             TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []byte("ca")),
-		"authority":       AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
-		"leaf_of_memory":  MemoryLeaf(memory),
-		"leaf_of_compute": ComputeLeaf(compute, "uid/1").DNS,
+		"rdma_memory_pod":  MemoryPod(rdmaMemory, 3, "rdma:1"),
+		"rdma_compute_pod": ComputePod(rdmaCompute, 1, 3, "uid/1", "rdma:1", "hash"),
+		"memory_pool":      memory,
+		"compute_pool":     compute,
+		"memory_pod":       MemoryPod(memory, 3, "server:1"),
+		"compute_pod":      ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
+		"headless":         Headless("demo-memory", "ns", dmv1.ComponentMemory),
+		"client_service":   ClientService(index),
+		"budget":           Budget("demo-memory", "ns", dmv1.ComponentMemory, 2),
+		"config_map":       configMap,
+		"connection":       ConnectionSecret(index, []byte("secret"), []byte("ca")),
+		"tls":              TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []byte("ca")),
+		"authority":        AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
+		"leaf_of_memory":   MemoryLeaf(memory),
+		"leaf_of_compute":  ComputeLeaf(compute, "uid/1").DNS,
 	} {
 		got, err := yaml.Marshal(object)
 		if err != nil {
@@ -104,6 +108,65 @@ func TestCache(t *testing.T) {
 	f("", "", "", "256Mi")
 	f("1Gi", "", "--cache=1073741824", "2304Mi")
 	f("1Gi", "3Gi", "--cache=1073741824", "3Gi")
+}
+
+// testRDMA are pools as these, with RDMA: the memory pool with huge pages, of our plugin, the compute pool by DRA.
+func testRDMA(memory *dmv1.DMMemoryPool, compute *dmv1.DMComputePool) (*dmv1.DMMemoryPool, *dmv1.DMComputePool) {
+	memory, compute = memory.DeepCopy(), compute.DeepCopy()
+	memory.Spec.Transport, compute.Spec.Transport = dmv1.TransportRDMA, dmv1.TransportRDMA
+	memory.Spec.RDMA = &dmv1.RDMASpec{HugePages: "2Mi", Networks: "fabric"}
+	compute.Spec.RDMA = &dmv1.RDMASpec{ResourceClaimTemplateName: "hca", Device: "mlx5_1"}
+	return memory, compute
+}
+
+// TestRDMAPods: they are of Guaranteed QoS whatever the template says, get their device once, have no capability but IPC_LOCK, and keep what
+// else the restricted level asks for.
+func TestRDMAPods(t *testing.T) {
+	index := testIndex()
+	memory, compute := testRDMA(MemoryPool(index, index.Spec.MemoryPools[0], "i"), ComputePool(index, index.Spec.ComputePools[0], "i"))
+	f := func(p *corev1.Pod, device string, huge string) {
+		t.Helper()
+		c := p.Spec.Containers[0]
+		s := c.SecurityContext
+		if *p.Spec.SecurityContext.RunAsUser != 0 || fmt.Sprint(s.Capabilities.Drop, s.Capabilities.Add) != "[ALL] [IPC_LOCK]" || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || s.Privileged != nil {
+			t.Errorf("%s: %+v", p.Name, s)
+		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if _, ok := c.Resources.Limits[name]; !ok {
+				t.Errorf("%s has no limit of %s: it is not of Guaranteed QoS", p.Name, name)
+			}
+		}
+		got, pages := "", ""
+		for name, limit := range c.Resources.Limits {
+			if request := c.Resources.Requests[name]; request.Cmp(limit) != 0 {
+				t.Errorf("%s requests %v and is limited to %v of %s", p.Name, &request, &limit, name)
+			}
+			if strings.Contains(string(name), "/") {
+				got += string(name)
+			}
+			if strings.HasPrefix(string(name), "hugepages-") {
+				pages += string(name) + "=" + limit.String()
+			}
+		}
+		for _, claim := range c.Resources.Claims {
+			if r := p.Spec.ResourceClaims[0]; r.Name == claim.Name {
+				got += *r.ResourceClaimTemplateName
+			}
+		}
+		if got != device || pages != huge {
+			t.Errorf("%s gets %s and %s, want %s and %s", p.Name, got, pages, device, huge)
+		}
+	}
+	f(MemoryPod(memory, 0, "i"), "dmindex.io/rdma", "hugepages-2Mi=514Mi")
+	f(ComputePod(compute, 0, 0, "uid", "i", "h"), "hca", "")
+	memory.Spec.RDMA, compute.Spec.RDMA = nil, &dmv1.RDMASpec{Resource: "rdma/hca_shared_devices_a", HugePages: "1Gi"}
+	f(MemoryPod(memory, 0, "i"), "dmindex.io/rdma", "")
+	f(ComputePod(compute, 0, 0, "uid", "i", "h"), "rdma/hca_shared_devices_a", "hugepages-1Gi=1Gi")
+	memory.Spec.Pod.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}
+	f(MemoryPod(memory, 0, "i"), "dmindex.io/rdma", "")
+	if cpu := MemoryPod(memory, 0, "i").Spec.Containers[0].Resources.Limits[corev1.ResourceCPU]; cpu.String() != "3" {
+		t.Errorf("cpu is %v", &cpu)
+	}
 }
 
 // TestRestricted: pods comply with the restricted Pod Security level, and carry no token.

@@ -34,13 +34,16 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		corev1.ContainerPort{Name: "resp", ContainerPort: config.PortRESP},
 		corev1.ContainerPort{Name: "rpc", ContainerPort: config.PortRPC})
 	memory := resource.MustParse("256Mi")
+	if spec.Transport == dmv1.TransportRDMA {
+		memory = resource.MustParse("1Gi") // it is the limit, too
+	}
 	if spec.Cache != nil {
 		c.Args = append(c.Args, fmt.Sprintf("--cache=%d", spec.Cache.Value()))
 		memory.Add(*spec.Cache)
 		memory.Add(*spec.Cache) // the garbage collector lets the heap grow to twice what lives
 	}
 	c.Resources = resources(corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: memory,
+		corev1.ResourceCPU: defaultCPU(spec.Transport), corev1.ResourceMemory: memory,
 	}, nil, spec.Pod.Resources)
 	c.VolumeMounts = append(c.VolumeMounts,
 		corev1.VolumeMount{Name: "index", MountPath: path.Dir(config.IndexFile), ReadOnly: true},
@@ -50,5 +53,16 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 			LocalObjectReference: corev1.LocalObjectReference{Name: ConfigMapName(pool.Spec.IndexName)},
 		}}},
 		secretVolume("auth", ConnectionName(pool.Spec.IndexName), corev1.KeyToPath{Key: KeyPassword, Path: path.Base(config.PasswordFile)}))
+	if spec.Transport == dmv1.TransportRDMA {
+		c.Args = append(c.Args, "--transport="+config.TransportIBV)
+		if hugePageBytes(spec.RDMA) > 0 {
+			name, _ := hugePages(spec.RDMA.HugePages)
+			demand(c, name, *resource.NewQuantity(max(bufferBytes, hugePageBytes(spec.RDMA)), resource.BinarySI))
+		}
+		rdma(p, spec.RDMA)
+	}
 	return p
 }
+
+// bufferBytes is what a compute server has of huge pages, for the buffers of its sessions; ordinary ones do for the rest.
+const bufferBytes = 64 << 20

@@ -21,31 +21,68 @@ const (
 func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	spec := pool.Spec.MemoryServers
 	memory := spec.Memory.Value()
-	p := pod(pool.Name, pool.Namespace, dmv1.ComponentMemory, id, spec.Pod, image, []string{
+	args := []string{
 		"memserver",
 		fmt.Sprintf("--id=%d", id+1),
 		"--data-dir=" + config.DataDir,
 		fmt.Sprintf("--memory=%d", memory),
 		fmt.Sprintf("--chunk-size=%d", ChunkSize(pool)),
 		fmt.Sprintf("--control=:%d", config.PortControl),
-		fmt.Sprintf("--fabric=:%d", config.PortFabric),
+		fmt.Sprintf("--%s=:%d", fabricFlag(spec.Transport), config.PortFabric),
 		fmt.Sprintf("--metrics=:%d", config.PortMetrics),
 		"--tls-dir=" + config.TLSDir,
-	})
-	volume := resource.NewQuantity(memory+volumeHeadroom, resource.BinarySI)
-	all := *resource.NewQuantity(memory+volumeHeadroom+processHeadroom, resource.BinarySI)
+	}
+	p := pod(pool.Name, pool.Namespace, dmv1.ComponentMemory, id, spec.Pod, image, args)
 	c := &p.Spec.Containers[0]
 	c.Ports = append(c.Ports,
 		corev1.ContainerPort{Name: "control", ContainerPort: config.PortControl},
 		corev1.ContainerPort{Name: "fabric", ContainerPort: config.PortFabric})
+	ordinary := memory + volumeHeadroom // bytes of ordinary memory in volumes
+	if page := hugePageBytes(spec.RDMA); page > 0 {
+		ordinary = volumeHeadroom
+		c.Args = append(c.Args, "--state-dir="+config.StateDir)
+		name, medium := hugePages(spec.RDMA.HugePages)
+		// The lock table is a file of its own: whole pages, too.
+		size := resource.NewQuantity((memory+page-1)/page*page+(lockTableBytes+page-1)/page*page, resource.BinarySI)
+		demand(c, name, *size)
+		mount(p, "data", config.DataDir, medium, size)
+		mount(p, "state", config.StateDir, corev1.StorageMediumMemory, resource.NewQuantity(ordinary, resource.BinarySI))
+	} else {
+		mount(p, "data", config.DataDir, corev1.StorageMediumMemory, resource.NewQuantity(ordinary, resource.BinarySI))
+	}
+	all := *resource.NewQuantity(ordinary+processHeadroom, resource.BinarySI)
+	demanded := c.Resources
 	c.Resources = resources(
-		corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: all},
+		corev1.ResourceList{corev1.ResourceCPU: defaultCPU(spec.Transport), corev1.ResourceMemory: all},
 		corev1.ResourceList{corev1.ResourceMemory: all}, spec.Pod.Resources)
-	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: config.DataDir})
-	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: volume},
-	}})
+	for name, n := range demanded.Limits {
+		demand(c, name, n)
+	}
+	if spec.Transport == dmv1.TransportRDMA {
+		c.Args = append(c.Args, "--reserve") // a NIC pins all pages at once
+		rdma(p, spec.RDMA)
+	}
 	return p
+}
+
+// lockTableBytes is the size of a memory server's lock table.
+const lockTableBytes = 256 << 10
+
+// fabricFlag is the flag with the address at which clients reach the memory.
+func fabricFlag(t dmv1.Transport) string {
+	if t == dmv1.TransportRDMA {
+		return "rdma"
+	}
+	return "fabric"
+}
+
+// mount gives the container an empty directory in memory.
+func mount(p *corev1.Pod, name, path string, medium corev1.StorageMedium, size *resource.Quantity) {
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path})
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium, SizeLimit: size},
+	}})
 }
 
 // ChunkSize of a pool in bytes.

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -92,6 +93,13 @@ func (g *GRPC) Compute(t Target) (Compute, error) {
 	return &compute{rpcv1.NewComputeClient(conn), conn, t.Pod}, nil
 }
 
+// errUnfit stands for Unfit among what calls know. A server that waits for its node answers every call so, and Describe has no other use for the
+// code.
+var (
+	errUnfit = errors.New("unfit")
+	unfit    = map[codes.Code]error{codes.FailedPrecondition: errUnfit}
+)
+
 type memory struct {
 	client rpcv1.MemoryClient
 	conn   *grpc.ClientConn
@@ -109,14 +117,17 @@ func call[Q, R any](ctx context.Context, limit time.Duration, pod, what string, 
 		return r, nil
 	}
 	s := status.Convert(err)
-	if k := known[s.Code()]; k != nil {
+	switch k := known[s.Code()]; {
+	case k == errUnfit:
+		return nil, fmt.Errorf("%s %s: %w", what, pod, &Unfit{s.Message()})
+	case k != nil:
 		return nil, fmt.Errorf("%s %s: %w: %s", what, pod, k, s.Message())
 	}
 	return nil, fmt.Errorf("%s %s: %s: %s", what, pod, s.Code(), s.Message())
 }
 
 func (m *memory) Describe(ctx context.Context) (*rpcv1.DescribeMemoryReply, error) {
-	return call(ctx, callLimit, m.pod, "describe memory server", m.client.Describe, &rpcv1.DescribeMemoryRequest{}, nil)
+	return call(ctx, callLimit, m.pod, "describe memory server", m.client.Describe, &rpcv1.DescribeMemoryRequest{}, unfit)
 }
 
 func (m *memory) Admit(ctx context.Context, index string, chunks, locks uint64, hostLocks bool) error {
@@ -168,7 +179,7 @@ type compute struct {
 func (c *compute) Close() { c.conn.Close() }
 
 func (c *compute) Describe(ctx context.Context) (*rpcv1.DescribeComputeReply, error) {
-	return call(ctx, callLimit, c.pod, "describe compute server", c.client.Describe, &rpcv1.DescribeComputeRequest{}, nil)
+	return call(ctx, callLimit, c.pod, "describe compute server", c.client.Describe, &rpcv1.DescribeComputeRequest{}, unfit)
 }
 
 func (c *compute) Drain(ctx context.Context) (uint64, error) {

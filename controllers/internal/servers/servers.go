@@ -24,6 +24,13 @@ var (
 	ErrOtherMap = errors.New("partition map was changed by somebody else")
 )
 
+// Unfit is returned by a server that cannot start on its node, and waits for the node to be changed.
+type Unfit struct {
+	Why string // and what to change
+}
+
+func (u *Unfit) Error() string { return "it cannot start on its node: " + u.Why }
+
 // Target is a server to speak to.
 type Target struct {
 	Namespace string

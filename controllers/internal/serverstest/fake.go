@@ -20,7 +20,8 @@ type Fleet struct {
 	next    uint64
 	memory  map[string]*memory
 	compute map[string]*compute
-	away    map[string]bool // by namespace/pod: does not answer
+	away    map[string]bool   // by namespace/pod: does not answer
+	problem map[string]string // by namespace/pod: why it cannot start on its node
 
 	looks int // how often a server was asked what it is
 
@@ -36,7 +37,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -68,6 +69,21 @@ func (f *Fleet) SetAway(namespace, pod string, away bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.away[namespace+"/"+pod] = away
+}
+
+// SetProblem makes the server of a pod answer that it cannot start on its node; "" = it can.
+func (f *Fleet) SetProblem(namespace, pod, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problem[namespace+"/"+pod] = why
+}
+
+// unfit is what the server of a pod answers that cannot start.
+func (f *Fleet) unfit(t servers.Target) error {
+	if why := f.problem[t.Namespace+"/"+t.Pod]; why != "" {
+		return &servers.Unfit{Why: why}
+	}
+	return nil
 }
 
 // Forget makes the memory server of a pod lose its content.
@@ -182,6 +198,9 @@ func (c *memoryClient) with(do func(*memory) error) error {
 	defer c.f.mu.Unlock()
 	if c.f.away[c.t.Namespace+"/"+c.t.Pod] {
 		return fmt.Errorf("memory server %s %w", c.t.Pod, errAway)
+	}
+	if err := c.f.unfit(c.t); err != nil {
+		return err
 	}
 	m := c.f.memory[c.t.UID]
 	if m == nil {
@@ -333,6 +352,9 @@ func (c *computeClient) Close() {}
 func (c *computeClient) with(do func(*compute) error) error {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
+	if err := c.f.unfit(c.t); err != nil {
+		return err
+	}
 	s := c.f.compute[c.t.UID]
 	if s == nil || c.f.away[c.t.Namespace+"/"+c.t.Pod] {
 		return fmt.Errorf("compute server %s %w", c.t.Pod, errAway)

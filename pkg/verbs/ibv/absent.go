@@ -9,3 +9,6 @@ func NewDevice(Options) (verbs.Device, error) { return nil, ErrNotBuilt }
 
 // NewServer returns ErrNotBuilt.
 func NewServer(Options, verbs.ServerOptions) (verbs.Server, error) { return nil, ErrNotBuilt }
+
+// Preflight returns ErrNotBuilt.
+func Preflight(Options, uint64) error { return ErrNotBuilt }

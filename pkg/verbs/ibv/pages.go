@@ -21,7 +21,10 @@ func mapPages(size int) ([]byte, error) {
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	if huge := hugePageSize(); huge > 0 && size >= hugeWorth {
 		if b, err := unix.Mmap(-1, 0, (size+huge-1)/huge*huge, prot, flags|unix.MAP_HUGETLB); err == nil {
-			return b, nil
+			if populated(b) {
+				return b, nil
+			}
+			unix.Munmap(b)
 		}
 	}
 	b, err := unix.Mmap(-1, 0, size, prot, flags)
@@ -29,6 +32,13 @@ func mapPages(size int) ([]byte, error) {
 		return nil, fmt.Errorf("map an arena of %d bytes: %w", size, err)
 	}
 	return b, nil
+}
+
+// populated takes all pages of a mapping. A container whose limit of huge pages is too low may map them all the same, and would end by the first
+// access.
+func populated(b []byte) bool {
+	err := unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+	return err == nil || err == unix.EINVAL // before Linux 5.14
 }
 
 // hugePageSize is the size of the host's default huge pages; 0 = none is free.

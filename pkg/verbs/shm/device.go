@@ -24,6 +24,9 @@ func (device) Provider() string                        { return "shm" }
 func (device) NewArena(size int) (*verbs.Arena, error) { return verbs.MapArena(size) }
 func (device) Close() error                            { return nil }
 
+// TakesAnyArena implements verbs.AnyArena.
+func (device) TakesAnyArena() {}
+
 // Connect implements verbs.Device.
 func (device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
 	c, err := connect(t, limit)

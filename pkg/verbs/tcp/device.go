@@ -49,6 +49,9 @@ func (*device) Provider() string                        { return "tcp" }
 func (*device) NewArena(size int) (*verbs.Arena, error) { return verbs.MapArena(size) }
 func (*device) Close() error                            { return nil }
 
+// TakesAnyArena implements verbs.AnyArena.
+func (*device) TakesAnyArena() {}
+
 // Connect implements verbs.Device.
 func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
 	c, err := d.connect(t, limit)

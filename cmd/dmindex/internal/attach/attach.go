@@ -25,12 +25,22 @@ var Providers = []string{"shm", "tcp", "ibv"}
 
 // Fabric says how to reach memory servers.
 type Fabric struct {
-	Provider   string // one of Providers
+	Provider   string // one of Providers: of memory servers whose configuration names none
 	RDMADevice string // for "ibv"; empty = the first with an active port
 }
 
-func (f Fabric) device() (verbs.Device, error) {
-	switch f.Provider {
+// RDMA says whether an index is reached by RDMA, all or a part of it.
+func (f Fabric) RDMA(c *config.Index) bool {
+	for _, s := range c.MemoryServers {
+		if s.Transport == config.TransportIBV || s.Transport == "" && f.Provider == "ibv" {
+			return true
+		}
+	}
+	return false
+}
+
+func (f Fabric) device(provider string) (verbs.Device, error) {
+	switch provider {
 	case "shm":
 		return shm.NewDevice(), nil
 	case "tcp":
@@ -38,7 +48,7 @@ func (f Fabric) device() (verbs.Device, error) {
 	case "ibv":
 		return ibv.NewDevice(ibv.Options{Device: f.RDMADevice})
 	}
-	return nil, fmt.Errorf("transport %q: there are %v", f.Provider, Providers)
+	return nil, fmt.Errorf("transport %q: there are %v", provider, Providers)
 }
 
 // Memory is the memory servers of an index, as one client reaches them.
@@ -46,29 +56,54 @@ type Memory struct {
 	Control *control.Client
 	maps    *control.Client // apart, so that a long poll can be cut short
 	config  *config.Index
-	device  verbs.Device
+	devices []verbs.Device // one for each provider
 }
 
 // New makes a client of the memory servers in c; nothing is dialled yet. name is this process alone: an earlier client of the name has ended,
 // and is fenced when the index is opened. files = nil is without TLS.
 func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*Memory, error) {
 	m := &Memory{config: c}
-	var err error
-	if m.device, err = fabric.device(); err != nil {
-		return nil, err
-	}
 	servers := make([]control.Server, len(c.MemoryServers))
 	for i, s := range c.MemoryServers {
-		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation}
+		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation, Provider: s.Transport}
+		if servers[i].Provider == "" {
+			servers[i].Provider = fabric.Provider
+		}
+		if err := m.addDevice(fabric, servers[i].Provider); err != nil {
+			return nil, errors.Join(err, m.closeDevices())
+		}
 	}
-	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, Provider: fabric.Provider, TLS: files}
+	var err error
+	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, TLS: files}
 	if m.Control, err = control.New(cc); err != nil {
-		return nil, errors.Join(err, m.device.Close())
+		return nil, errors.Join(err, m.closeDevices())
 	}
 	if m.maps, err = control.New(cc); err != nil {
-		return nil, errors.Join(err, m.Control.Close(), m.device.Close())
+		return nil, errors.Join(err, m.Control.Close(), m.closeDevices())
 	}
 	return m, nil
+}
+
+// addDevice opens the device of a provider, unless it is there.
+func (m *Memory) addDevice(fabric Fabric, provider string) error {
+	for _, d := range m.devices {
+		if d.Provider() == provider {
+			return nil
+		}
+	}
+	d, err := fabric.device(provider)
+	if err == nil {
+		m.devices = append(m.devices, d)
+	}
+	return err
+}
+
+func (m *Memory) closeDevices() error {
+	var errs []error
+	for _, d := range m.devices {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Open connects to all memory servers and opens the index, or makes it if it is new, with a cache of so many bytes; 0 = the design's default. The error wraps index.ErrDataLost if a memory
@@ -90,7 +125,7 @@ func (m *Memory) OpenWith(o index.Options, limit time.Duration) (*Index, error) 
 		return nil, err
 	}
 	p, err := pool.Open(pool.Config{
-		Env: env.Real(), Control: m.Control, Devices: []verbs.Device{m.device}, Identity: m.config.Identity, Limit: limit,
+		Env: env.Real(), Control: m.Control, Devices: m.devices, Identity: m.config.Identity, Limit: limit,
 	})
 	if err != nil {
 		if errors.Is(err, verbs.ErrLostMemory) {
@@ -105,10 +140,10 @@ func (m *Memory) OpenWith(o index.Options, limit time.Duration) (*Index, error) 
 	return &Index{i, p}, nil
 }
 
-// Close ends the control path and the device. Indexes must be closed before.
+// Close ends the control path and the devices. Indexes must be closed before.
 func (m *Memory) Close() error {
 	m.Maps().Close()
-	return errors.Join(m.Control.Close(), m.device.Close())
+	return errors.Join(m.Control.Close(), m.closeDevices())
 }
 
 // Index is an open index and the pool that is its client's: it implements computeserver.Opened.

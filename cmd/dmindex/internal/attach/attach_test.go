@@ -1,0 +1,82 @@
+package attach
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
+)
+
+// TestMixed: an index on memory servers of two fabrics, each reached by its own, with nodes and chunks on both.
+func TestMixed(t *testing.T) {
+	const identity, limit, keys = "mixed", 10 * time.Second, 20_000
+	c := &config.Index{Identity: identity, Design: "sherman", KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 64, Routing: config.RoutingAny}
+	var used []*memory.Servers
+	for i, transport := range []string{"tcp", "shm"} {
+		m, err := memory.Start(memory.Config{Servers: 1, Bytes: 32 << 20, ChunkBytes: 1 << 20, Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		m.Run(func(err error) { t.Error(err) })
+		if err := m.Admit(t.Context(), identity); err != nil {
+			t.Fatal(err)
+		}
+		member := m.Members()[0]
+		member.ID = uint16(i + 1)
+		if transport == "tcp" {
+			member.Transport = config.TransportTCP
+		}
+		c.MemoryServers = append(c.MemoryServers, member)
+		used = append(used, m)
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(c, "test", Fabric{Provider: "shm"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	x, err := m.Open(0, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	key := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)*0x9E3779B97F4A7C15) }
+	for n := range keys {
+		if err := s.Upsert(key(n), fmt.Appendf(nil, "value %d", n)); err != nil {
+			t.Fatalf("key %d: %v", n, err)
+		}
+	}
+	for n := range keys {
+		if v, err := s.Lookup(key(n), nil); err != nil || string(v) != fmt.Sprintf("value %d", n) {
+			t.Fatalf("key %d: %q, %v", n, v, err)
+		}
+	}
+	for i, m := range used {
+		if n, err := m.UsedChunks(t.Context()); err != nil || n == 0 {
+			t.Errorf("memory server %d has %d chunks in use, %v: the index does not lie on both", i+1, n, err)
+		}
+	}
+}
+
+// TestUnknownTransport: a provider that there is not is named.
+func TestUnknownTransport(t *testing.T) {
+	c := &config.Index{Identity: "x", MemoryServers: []config.MemoryServer{{ID: 1, Control: "127.0.0.1:1", Transport: "carrier pigeon"}}}
+	if m, err := New(c, "test", Fabric{Provider: "tcp"}, nil); err == nil || m != nil {
+		t.Errorf("%v, %v", m, err)
+	}
+}
