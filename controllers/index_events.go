@@ -3,6 +3,7 @@ package controllers
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,9 @@ import (
 
 // Events about keys that change hands. There is one for each step of the partition map, with all of its moves, and one for each server and look at it
 // that took over what dead servers left: however many ranges there are, events stay few.
+
+// Of events that differ in nothing but their notes the recorder keeps the first and counts the others. So their actions name the generation of the map, or the epoch
+// of the grant.
 
 // Reasons of these events.
 const (
@@ -31,7 +35,7 @@ const mostInNote = 800
 func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
-		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, "SwapMap", "partition map %d -> %d: %d servers, %d ranges, %d moves",
+		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves",
 			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves))
 		return
 	}
@@ -39,9 +43,11 @@ func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Acti
 	for _, m := range actions.Moves {
 		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", short(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, "SwapMap", "partition map %d -> %d, since %s: %s", expected, next.Generation,
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, action("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
 		orElse(actions.Reason, "the plan is another one"), some(moves))
 }
+
+func action(what string, number uint64) string { return what + strconv.FormatUint(number, 10) }
 
 func serverName(m *partition.Map, id uint32) string {
 	if s, ok := m.Server(id); ok && s.Name != "" {
@@ -151,7 +157,7 @@ func (r *indexes) tellTakeOvers(s *indexScope) {
 			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", short(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
 		}
 		if len(all) > 0 {
-			r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventTakeOver, "TakeOver", "%s replayed the log of who had died, and serves: %s",
+			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, action("ReplayForEpoch", news[0].Epoch), "%s replayed the log of who had died, and serves: %s",
 				s.compute[i].pod.Name, some(all))
 		}
 	}

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,11 +15,19 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// recorded are events as a test sees them.
-type recorded []string
+// recorder has events as people see them: one that differs from an earlier one in its note only is folded into that, as client-go does it.
+type recorder struct {
+	notes []string
+	keys  []string
+}
 
-func (r *recorded) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
-	*r = append(*r, reason+": "+fmt.Sprintf(note, args...))
+func (r *recorder) Eventf(_, related runtime.Object, _, reason, action, note string, args ...any) {
+	key := fmt.Sprintf("%s %s %v", reason, action, related)
+	if slices.Contains(r.keys, key) {
+		return
+	}
+	r.keys = append(r.keys, key)
+	r.notes = append(r.notes, reason+": "+fmt.Sprintf(note, args...))
 }
 
 func computeServers(ids ...uint32) (servers []partition.Server, observed []partition.Observed) {
@@ -39,7 +48,7 @@ func TestHandoverEvents(t *testing.T) {
 	}
 	f := func(ids []uint32, change func(o *partition.Observed), want string) {
 		t.Helper()
-		var events recorded
+		var events recorder
 		r := &indexes{base: base{events: &events}}
 		_, observed := computeServers(ids...)
 		change(&observed[1])
@@ -51,8 +60,8 @@ func TestHandoverEvents(t *testing.T) {
 			t.Fatalf("%+v, %v", actions, err)
 		}
 		r.tellMap(s, before.Generation, actions)
-		if len(events) != 1 || !strings.HasPrefix(events[0], "Handover: partition map 1 -> 2, since compute server "+want) {
-			t.Errorf("%q; want %q", events, want)
+		if len(events.notes) != 1 || !strings.HasPrefix(events.notes[0], "Handover: partition map 1 -> 2, since compute server "+want) {
+			t.Errorf("%q; want %q", events.notes, want)
 		}
 	}
 	f([]uint32{0, 1, 2}, func(*partition.Observed) {}, "c-2 joined: keys [")
@@ -73,26 +82,30 @@ func TestEventsAreShort(t *testing.T) {
 	for range 300 {
 		actions.Moves = append(actions.Moves, partition.Move{Start: long, End: long, From: 0, To: 1})
 	}
-	var events recorded
+	var events recorder
 	r := &indexes{base: base{events: &events}}
 	s := &indexScope{index: &dmv1.DMIndex{}, view: partition.View{Index: "uid", Map: m, Servers: observed, Owned: true}}
 	r.tellMap(s, 1, actions)
-	if len(events) != 1 || !strings.HasSuffix(events[0], "; and 298 more") {
-		t.Errorf("%d events: %q", len(events), events)
+	if len(events.notes) != 1 || !strings.HasSuffix(events.notes[0], "; and 298 more") {
+		t.Errorf("%d events: %q", len(events.notes), events.notes)
 	}
-	note := strings.TrimPrefix(events[0], "Handover: ")
+	note := strings.TrimPrefix(events.notes[0], "Handover: ")
 	if len(note) >= 1024 {
 		t.Errorf("a note of %d bytes", len(note))
 	}
+	m.Generation++
+	if r.tellMap(s, 1, actions); len(events.notes) != 2 {
+		t.Errorf("the next step is not told: %q", events.keys)
+	}
 	s.view.Owned = false
-	if r.tellMap(s, 1, actions); len(events) != 2 || !strings.HasPrefix(events[1], "MapChanged: ") {
-		t.Errorf("%q", events[1:])
+	if r.tellMap(s, 1, actions); len(events.notes) != 3 || !strings.HasPrefix(events.notes[2], "MapChanged: ") {
+		t.Errorf("%q", events.notes[1:])
 	}
 }
 
 // TestTakeOverEvents: each take-over is told once, all of a server at a time, with the names of those who died.
 func TestTakeOverEvents(t *testing.T) {
-	var events recorded
+	var events recorder
 	r := &indexes{base: base{events: &events}}
 	look := func(overs ...*rpcv1.TakeOver) {
 		s := &indexScope{index: &dmv1.DMIndex{}, clients: map[uint32]string{3: "x-compute-1"}}
@@ -109,16 +122,17 @@ func TestTakeOverEvents(t *testing.T) {
 	look(old, first, second)
 	look(old, first, second)
 	look(first, second, third)
-	want := recorded{
+	want := []string{
 		`TakeOver: x-compute-0 replayed the log of who had died, and serves: keys ["a", "m") of x-compute-1 (client 3), client 4 after 1.2 s; keys ["m", end) of x-compute-1 (client 3) after 10.6 s`,
 		`TakeOver: x-compute-0 replayed the log of who had died, and serves: keys ["m", end) of client 5 after 0.0 s`,
 	}
-	if fmt.Sprint(events) != fmt.Sprint(want) {
-		t.Errorf("got  %q\nwant %q", events, want)
+	if fmt.Sprint(events.notes) != fmt.Sprint(want) {
+		t.Errorf("got  %q\nwant %q", events.notes, want)
 	}
+	events.keys = nil // those of another operator are told apart
 	r.told.forget(types.NamespacedName{Name: "x"})
-	if look(first, third); len(events) != 3 {
-		t.Errorf("an operator that starts anew tells %q", events[2:])
+	if look(first, third); len(events.notes) != 3 {
+		t.Errorf("an operator that starts anew tells %q", events.notes[2:])
 	}
 }
 
