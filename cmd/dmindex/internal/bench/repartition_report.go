@@ -99,6 +99,7 @@ type repartitionJSON struct {
 	Batch       int       `json:"batch"`
 	Ranges      int       `json:"ranges_moved"`
 	Took        float64   `json:"repartition_seconds"`
+	Stages      []float64 `json:"stages_begin_seconds"` // one new map each, since the first
 	Recovered   float64   `json:"recovered_seconds"` // 0 = throughput was not back in time
 	At          float64   `json:"begins_at_seconds"`
 	Before      float64   `json:"throughput_before_ops"`
@@ -120,6 +121,9 @@ func WriteRepartitionsJSON(out io.Writer, results []*Repartitioned) error {
 			Design: r.Run.Design, Transport: r.Run.Transport, From: r.Run.From, Records: r.Run.Records, CacheBytes: r.Run.CacheBytes, Clients: r.Run.Clients, Batch: r.Run.Batch,
 			Ranges: movesOf(&r.Scaled), Took: r.Scaled.Took.Seconds(), Recovered: r.Recovered.Seconds(), At: r.At.Seconds(), Before: r.before(), Lowest: r.lowest(), After: r.after(),
 			Batches: r.Batches, Failed: r.Failed, Longest: r.Longest.Seconds(), Checked: r.Checked, SliceLength: SliceLength.Seconds(), Slices: []float64{},
+		}
+		for _, stage := range r.Scaled.Stages {
+			j.Stages = append(j.Stages, stage.At.Seconds())
 		}
 		for _, n := range r.Slices {
 			j.Slices = append(j.Slices, rate(n))

@@ -32,6 +32,7 @@ func TestRepartition(t *testing.T) {
 		res.CacheUsed == 0 || res.At < 200*time.Millisecond || len(res.Slices) < 8 {
 		t.Errorf("%+v", res)
 	}
+	t.Logf("%v: %+v", res.Scaled.Took, res.Scaled.Stages)
 	for _, stage := range res.Scaled.Stages {
 		for _, m := range stage.Moves {
 			if m.To != 3 {
