@@ -90,13 +90,7 @@ func (d *drive) send(k *keys, items []uint64, batch uint32, write bool) error {
 			pairs[i] = sdk.Pair{Key: k.append(nil, item), Value: appendValue(nil, 8, item, uint64(batch))}
 		}
 		err := d.c.PutMany(context.Background(), pairs)
-		for _, item := range items {
-			if err == nil {
-				d.written[item] = batch
-			} else {
-				d.unsure.set(item)
-			}
-		}
+		d.wrote(items, batch, err)
 		return err
 	}
 	list := make([][]byte, len(items))
@@ -113,6 +107,17 @@ func (d *drive) send(k *keys, items []uint64, batch uint32, write bool) error {
 		}
 	}
 	return nil
+}
+
+// wrote notes how a batch ended that wrote items.
+func (d *drive) wrote(items []uint64, batch uint32, err error) {
+	for _, item := range items {
+		if err == nil {
+			d.written[item] = batch
+		} else {
+			d.unsure.set(item)
+		}
+	}
 }
 
 // count adds a batch to what is measured.

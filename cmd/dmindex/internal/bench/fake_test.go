@@ -20,7 +20,8 @@ type fakeCluster struct {
 	content btree.Map[string, string]
 	changes int
 
-	sessions int                                                 // that were made
+	sessions int // that were made
+	takers   []*fakeIndex
 	fault    func(f *fakeCluster, key, value string) (done bool) // of every change; done: it is not made any more
 	began    time.Time
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -84,6 +85,21 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+// TestPhaseEndsWithItsLastQueue: as long as one server has something left, it counts.
+func TestPhaseEndsWithItsLastQueue(t *testing.T) {
+	b := ownersOf(t, smallRun(t, "A", "shm"), &fakeCluster{began: time.Now()})
+	p := newPhase(b, "test", b.stream.ops, 0, uint64(len(b.stream.ops)))
+	one, two := newClient(p, nil, 0), newClient(p, nil, 1)
+	one.empty()
+	one.empty() // another client of the same server
+	if p.ended.Load() != 0 || p.queues[0].ended.Load() == 0 {
+		t.Error("the phase ended with the first queue")
+	}
+	if two.empty(); p.ended.Load() == 0 || p.ended.Load() < p.queues[0].ended.Load() {
+		t.Error("the phase did not end with the last queue")
+	}
+}
+
 // TestRoutedScan: scans go on at the next owner, and end where they should.
 func TestRoutedScan(t *testing.T) {
 	r := smallRun(t, "C", "shm")
@@ -131,7 +147,11 @@ func TestRoutesAreKept(t *testing.T) {
 			t.Errorf("%s: %v", w, err)
 		}
 	}
-	lost := &fakeCluster{fault: func(f *fakeCluster, _, _ string) bool { return f.changes > 1300 }}
+	changes := map[string]int{}
+	lost := &fakeCluster{fault: func(_ *fakeCluster, key, _ string) bool { // of each item the load and one change are done, no more
+		changes[key]++
+		return changes[key] > 2
+	}}
 	if _, err := ownersOf(t, smallRun(t, "A", "shm"), lost).all(); !errors.Is(err, errLost) {
 		t.Errorf("%v, want %v", err, errLost)
 	}
@@ -195,6 +215,12 @@ func (x *fakeIndex) Take(h pool.Holding) error {
 	if x.takes {
 		return errors.New("taken twice")
 	}
+	for _, o := range x.f.takers {
+		if o.takes && (o.high == "" || string(h.Start) < o.high) && (len(h.End) == 0 || o.low < string(h.End)) {
+			return errors.New("taken by another one")
+		}
+	}
+	x.f.takers = append(x.f.takers, x)
 	x.takes, x.low, x.high = true, string(h.Start), string(h.End)
 	return nil
 }

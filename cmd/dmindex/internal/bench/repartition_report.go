@@ -100,7 +100,7 @@ type repartitionJSON struct {
 	Ranges      int       `json:"ranges_moved"`
 	Took        float64   `json:"repartition_seconds"`
 	Stages      []float64 `json:"stages_begin_seconds"` // one new map each, since the first
-	Recovered   float64   `json:"recovered_seconds"` // 0 = throughput was not back in time
+	Recovered   float64   `json:"recovered_seconds"`    // 0 = throughput was not back in time
 	At          float64   `json:"begins_at_seconds"`
 	Before      float64   `json:"throughput_before_ops"`
 	Lowest      float64   `json:"throughput_lowest_ops"`

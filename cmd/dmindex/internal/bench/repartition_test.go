@@ -71,9 +71,8 @@ func TestDriveJudges(t *testing.T) {
 			}
 		}
 	}
-	d.written[7] = 20
-	d.written[8] = 20
-	d.unsure.set(8)
+	d.wrote([]uint64{7, 8}, 20, nil)
+	d.wrote([]uint64{8}, 22, errLost)
 	for _, c := range []struct {
 		item, writer uint64
 		want         error
@@ -115,6 +114,13 @@ func TestRepartitionReports(t *testing.T) {
 	r := madeRepartition()
 	if r.before() != 2000 || r.lowest() != 200 || r.after() != 1900 || r.Recovered < 900*time.Millisecond || r.Recovered > time.Second || movesOf(&r.Scaled) != 3 {
 		t.Errorf("before %.0f, lowest %.0f, after %.0f, back after %v", r.before(), r.lowest(), r.after(), r.Recovered)
+	}
+	smooth := madeRepartition()
+	for i := range smooth.Slices {
+		smooth.Slices[i] = 100
+	}
+	if back := smooth.recovery(); back != smooth.Scaled.Took {
+		t.Errorf("back after %v, before the last range had moved", back)
 	}
 	never := madeRepartition()
 	for i := 40; i < 100; i++ {
