@@ -13,11 +13,12 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 func memserverCommand() *cobra.Command {
-	config := memserver.Config{Version: version.String()}
+	config := memserver.Config{Version: version.String(), Executor: index.Executor()}
 	var memory, chunk, locks sizeFlag
 	cmd := &cobra.Command{
 		Use:     "memserver",

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // Options of an index. All but the cache's and the switches are fixed at its creation and kept in its superblock.
@@ -30,6 +31,9 @@ type Design struct {
 	// Switches are the names of the techniques that Options.Switches can turn off, in the order in which its paper adds them up.
 	Switches []string
 
+	// Executor is what memory servers do for clients of the design that ask them to; nil = nothing. It knows nothing of an index but what a request says, so one serves all indexes of a server.
+	Executor verbs.Executor
+
 	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps ErrFormat when the superblock
 	// holds another design or other options.
 	Open func(p *pool.Pool, o Options) (Index, error)
@@ -52,6 +56,18 @@ func Lookup(name string) (Design, error) {
 		return Design{}, fmt.Errorf("unknown design %q: there are %v", name, Names())
 	}
 	return d, nil
+}
+
+// Executor is that of the registered designs: of one at most, as requests do not say for which they are. nil: none has any.
+func Executor() (e verbs.Executor) {
+	for _, name := range Names() {
+		if d := designs[name]; d.Executor != nil && e != nil {
+			panic("index: two designs have an executor")
+		} else if d.Executor != nil {
+			e = d.Executor
+		}
+	}
+	return e
 }
 
 // CheckSwitches refuses a switch that is not among those known to a design; the error lists these.

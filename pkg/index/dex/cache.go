@@ -23,6 +23,8 @@ type cache struct {
 	images []uint64 // theirs, one after the other
 	words  int      // of an image
 	bytes  int64
+
+	departed departed
 }
 
 type shard struct {
@@ -34,6 +36,8 @@ type shard struct {
 	missed  lfu.Sketch // how often leaves that are not kept were looked for
 	seen    int        // misses since counts were halved
 	cooling cooling
+
+	departed *departed
 }
 
 // place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's address in the upper; 0 = it is free. It is a hint: the frame knows.
@@ -50,10 +54,10 @@ const (
 	uncached = 256 // frames that there are with caching off: of leaves that are being changed
 )
 
-// frameCost is what a frame takes besides its words: itself, four places of the table, four counts, its bits, and a place in the cooling map.
+// frameCost is what a frame takes besides its words: itself, four places of the table, four counts, its bits, a place in the cooling map, and a time.
 func frameCost(words int) int {
 	bitmaps := 3 * 8 * ((words + 63) / 64)
-	return int(unsafe.Sizeof(frame{})) + 4*int(unsafe.Sizeof(place{})) + 4 + bitmaps + coolCost
+	return int(unsafe.Sizeof(frame{})) + 4*int(unsafe.Sizeof(place{})) + 4 + bitmaps + coolCost + 8
 }
 
 // newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
@@ -74,7 +78,9 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*words)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
+	c.departed.last = make([]atomic.Uint64, n*shards)
 	for i := range c.shards {
+		c.shards[i].departed = &c.departed
 		c.shards[i].start(c, i*n, n)
 	}
 	return c
@@ -255,6 +261,7 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 // forget takes the place of f away, whose lock the caller has, besides that of the shard.
 func (h *shard) forget(f *frame) {
 	a := f.addr.Load()
+	h.departed.note(pool.Addr(a)) // before nobody finds it any more
 	h.missed.Raise(pool.Addr(a), uint8(f.used.Load()))
 	set := h.set(pool.Addr(a))
 	for i := range set {

@@ -48,7 +48,7 @@ func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) 
 	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "client-1", Part: part}}}
 	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1, Executor: executor, Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
 		return false, err
 	}
 	return ended, o.w.Run(func(p *simenv.Process) {

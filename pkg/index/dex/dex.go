@@ -19,7 +19,7 @@ import (
 const Name = "dex"
 
 func init() {
-	index.Register(index.Design{Name: Name, Open: Open, Switches: Switches})
+	index.Register(index.Design{Name: Name, Open: Open, Switches: Switches, Executor: new(blink.Executor)})
 }
 
 // DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner nodes.
@@ -62,6 +62,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		return nil, fmt.Errorf("open a dex index: %w", err)
 	}
 	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex()}
+	x.with.offloading = with.offloading && p.Calls()
 	x.ranges.Store(&ranges{})
 	bound := o.CacheBytes
 	if bound == 0 {

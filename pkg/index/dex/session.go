@@ -18,7 +18,10 @@ type session struct {
 	x      *dex
 	b      *blink.Session
 	log    *redo.Appender
-	back   func(*frame) error // flush, made once
+	back   func(*frame) error   // flush, made once
+	stop   func(blink.Way) bool // deserves, made once
+	costs  map[uint16]*costs    // by memory server
+	sought sought
 	limit  time.Duration
 	value  []byte // on its way out of a frame
 	entry  []byte // on its way into one
@@ -65,6 +68,10 @@ func (x *dex) newSession() (*session, error) {
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
 		entry: make([]byte, blink.MaxEntryBytes), record: make([]byte, 0, recordFixed+blink.MaxEntryBytes)}
+	s.stop, s.costs = s.deserves, map[uint16]*costs{}
+	for _, id := range x.pool.Servers() {
+		s.costs[id] = new(costs)
+	}
 	s.back = func(f *frame) error { return x.flush(s.b, s.log, s.limit, f) }
 	return s, nil
 }
@@ -134,7 +141,20 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	if s.x.with.direct() {
 		return s.b.Find(key, dst)
 	}
-	p, err := s.b.Descend(key)
+	var p blink.Path
+	var err error
+	if s.x.with.offloading {
+		q := &s.sought
+		if err = s.seek(q, key, false); err == nil && q.holds(s.x) {
+			if q.found.Entry == nil {
+				return dst, index.ErrNotFound
+			}
+			return append(dst, s.x.lay.ValueOf(q.found.Entry)...), nil
+		}
+		p = q.path
+	} else {
+		p, err = s.b.Descend(key)
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -255,12 +275,14 @@ func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, mus
 	ps := s.b.Pool()
 	ps.Read(a, b)
 	s.x.fetched.Add(1)
+	began := s.clock(a)
 	if err := ps.Post(); err != nil {
 		if f != nil {
 			s.x.cache.drop(f)
 		}
 		return false, false, blink.Failure(err, false)
 	}
+	s.measured(a, began)
 	if f != nil {
 		if l.Is(s.x.tree, a, b, key) && s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
 			f.fill(b)
@@ -327,7 +349,17 @@ func (s *session) change(key, value []byte, m mode) error {
 		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
 	}
 	s.record = appendRecord(s.record[:0], op, r.spans[in].epoch, key, value)
-	p, err := s.b.Descend(key)
+	var p blink.Path
+	var err error
+	if s.x.with.offloading {
+		q := &s.sought
+		if err = s.seek(q, key, true); err == nil && q.near {
+			err = s.admit(q, key)
+		}
+		p = q.path
+	} else {
+		p, err = s.b.Descend(key)
+	}
 	if err != nil {
 		return err
 	}

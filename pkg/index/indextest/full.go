@@ -26,7 +26,7 @@ func (r *runner) full(t *testing.T) {
 func (r *runner) fullOn(t *testing.T, o index.Options) {
 	random := seeded(t)
 	r.fleet = &fleet{}
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: 1, ChunkBytes: 64 << 10})
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: 1, ChunkBytes: 64 << 10})
 	x := r.open(t, c.Open(t), o)
 	s := session(t, x)
 	value := func(k uint64, n int) []byte { return append(number(k), make([]byte, n)...)[:min(n, 8)] }
@@ -74,7 +74,7 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 // memory that others have given up.
 func (r *runner) longFull(t *testing.T) {
 	random := seeded(t)
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Servers: 1, Chunks: 8, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: 1, Chunks: 8, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	x := r.open(t, c.Open(t), index.Options{Uint64: true, MaxValueBytes: 2000, InlineBytes: 100})
 	s := session(t, x)
 	value := func(k uint64) []byte { return bytes.Repeat(number(k), []int{40, 240}[k%2]) }

@@ -109,7 +109,7 @@ func seeded(t testing.TB) *rand.Rand {
 func (r *runner) cluster(t testing.TB, chunks int) *pooltest.Cluster {
 	t.Helper()
 	r.fleet = &fleet{}
-	return pooltest.New(t, pooltest.Options{Provider: r.provider, Chunks: chunks})
+	return pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: chunks})
 }
 
 // open opens the index in p.

@@ -54,7 +54,7 @@ func (r *runner) spaceBack(t *testing.T) {
 	const servers, limit = 2, 30 * time.Second
 	n := scale(10000)
 	r.fleet = &fleet{}
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Servers: servers, Chunks: 64, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 64, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	most, nodes := 2*servers, 8
 	if !r.Design.SharesAll {
 		most = 3*servers + 3    // each client has an open chunk on each server, and a redo log
@@ -91,7 +91,7 @@ func (r *runner) spaceBack(t *testing.T) {
 func (r *runner) longSpaceBack(t *testing.T) {
 	const servers, limit, sizes = 2, 30 * time.Second, 2
 	n := scale(6000)
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	o := index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 50}
 	x := r.open(t, c.Open(t), o)
 	loader, changer, deleter := session(t, x), session(t, r.open(t, c.Open(t), o)), session(t, r.open(t, c.Open(t), o))

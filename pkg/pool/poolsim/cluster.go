@@ -24,13 +24,14 @@ func (c *Cluster) chunksFrom() int { return repairFrom + (32*c.Options.Locks+409
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
-	Servers    int           // 2
-	Chunks     int           // of each server; 8
-	ChunkBytes int           // 1 MiB
-	Locks      int           // of each server's table; 4096
-	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
-	RenewEvery time.Duration // see pool.Config
-	HostLocks  bool          // lock tables lie in host memory, also where Fabric has device memory: what a design's switch onChip, off, asks for
+	Servers    int            // 2
+	Chunks     int            // of each server; 8
+	ChunkBytes int            // 1 MiB
+	Locks      int            // of each server's table; 4096
+	Lease      time.Duration  // of clients; 0 = there are none, and who is gone is never fenced
+	RenewEvery time.Duration  // see pool.Config
+	HostLocks  bool           // lock tables lie in host memory, also where Fabric has device memory: what a design's switch onChip, off, asks for
+	Executor   verbs.Executor // of two-sided calls
 	Fabric     sim.Options
 }
 
@@ -95,7 +96,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 		}
 		var err error
 		s.half, _, err = c.Fabric.NewServer(verbs.ServerOptions{
-			Memory: s.regions, Incarnation: uint64(1000 + i), Admission: s, MaxConns: 1 << 15,
+			Memory: s.regions, Incarnation: uint64(1000 + i), Admission: s, MaxConns: 1 << 15, Executor: o.Executor,
 		})
 		if err != nil {
 			return nil, err

@@ -38,6 +38,8 @@ type Options struct {
 	FirstID    uint16 // of the servers; 1
 
 	RenewEvery time.Duration // see pool.Config
+
+	Executor verbs.Executor // of two-sided calls, where the provider has them
 }
 
 func (o Options) withDefaults() Options {
@@ -126,7 +128,7 @@ func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 		}
 		s.memory = append(s.memory, m)
 	}
-	options := verbs.ServerOptions{Memory: s.memory, Incarnation: uint64(id) + 1000, Admission: s}
+	options := verbs.ServerOptions{Memory: s.memory, Incarnation: uint64(id) + 1000, Admission: s, Executor: o.Executor}
 	p, err := find(o.Provider)
 	if err != nil {
 		return nil, err

@@ -15,11 +15,11 @@ const queuedCalls = 8
 func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() bool, answered func(verbs.CallStatus, []byte)) {
 	f := s.fabric
 	now := f.world.Now()
-	if s.cores.wait(now) > queuedCalls*f.model.CallCost {
+	if s.cores.wait(now) > queuedCalls*f.model.LookCost {
 		answered(verbs.CallBusy, nil)
 		return
 	}
-	wait := s.cores.take(now, f.model.CallCost) - now
+	wait := s.cores.take(now, f.model.LookCost) - now
 	s.process.Go("call of "+from.device.process.Name(), func() {
 		s.process.Sleep(wait)
 		if over() {

@@ -28,11 +28,12 @@ type Model struct {
 	ClientStep time.Duration // what a client and its driver spend on one round trip, beside the network
 
 	Cores    int           // of a memory server, for two-sided calls
-	CallCost time.Duration // of one of them
+	CallCost time.Duration // of one of them that is for the control service
+	LookCost time.Duration // of one that an executor answers: two or three nodes
 }
 
 // Paper is what the papers' machines have: 100 Gbps NICs of the ConnectX-5 kind and 2 us of round trip; 110 million atomics a second
-// on on-chip memory (Sherman, section 4.3); memory servers with few slow cores. ClientStep is such that 176 clients which READ 1 KiB nodes in
+// on on-chip memory (Sherman, section 4.3); memory servers with four cores for calls (DEX, section 8.1); what a call costs them is an assumption of ours. ClientStep is such that 176 clients which READ 1 KiB nodes in
 // a loop reach the 32 million a second that Sherman's table 1 reports of them.
 func Paper() Model {
 	return Model{
@@ -46,8 +47,9 @@ func Paper() Model {
 		AtomicPCIe:    300 * time.Nanosecond,
 		AtomicOnChip:  9 * time.Nanosecond,
 		ClientStep:    3 * time.Microsecond,
-		Cores:         2,
+		Cores:         4,
 		CallCost:      2 * time.Microsecond,
+		LookCost:      time.Microsecond,
 	}
 }
 

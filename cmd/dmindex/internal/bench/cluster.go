@@ -70,7 +70,8 @@ func newSimulated(r *Run, design index.Design) (*simulated, error) {
 	w := simenv.New(simenv.Options{Seed: r.Seed, Ordered: true, MaxEvents: 1 << 62})
 	m, err := poolsim.New(w, poolsim.Options{
 		Servers: r.MemoryServers, ChunkBytes: r.chunkBytes(), Chunks: int(r.memoryNeeded()/uint64(r.chunkBytes())) + 1, Locks: tableLocks,
-		Fabric: sim.Options{Capabilities: caps},
+		Executor: design.Executor,
+		Fabric:   sim.Options{Capabilities: caps},
 	})
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // Config of the servers.
@@ -57,7 +58,7 @@ func Start(c Config) (*Servers, error) {
 func (s *Servers) start(id uint16) error {
 	c := memserver.Config{
 		ID: id, MemoryBytes: s.config.Bytes, ChunkBytes: s.config.ChunkBytes, Control: "127.0.0.1:0", Insecure: true,
-		Version: s.config.Version, Logger: s.config.Logger,
+		Version: s.config.Version, Logger: s.config.Logger, Executor: index.Executor(),
 	}
 	switch s.config.Transport {
 	case "shm":

@@ -113,6 +113,27 @@ func (c *cache) put(n *inner) {
 	c.replace(free, n)
 }
 
+// keeps says whether put would keep a node of that many bytes, as far as can be said before. If not, that it was looked for is counted here.
+func (c *cache) keeps(a pool.Addr, level uint8, size int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := inner{addr: a, level: level}
+	n.used.Store(uint32(min(lfu.Most-1, c.missed.Count(a))) + 1)
+	set := c.set(a)
+	full := true
+	for i := range set {
+		full = full && set[i].node.Load() != nil
+	}
+	if full && least(set, &n) != nil || !full && (c.bytes.Load()+int64(size) <= c.bound || c.victim(&n) != nil) {
+		return true
+	}
+	if c.puts++; c.puts > halving*(c.kept+ways) {
+		c.halve()
+	}
+	c.missed.Miss(a)
+	return false
+}
+
 // least is the place in a full set that n may take: that of the least used copy of the lowest level; nil if each is worth more.
 func least(set []place, n *inner) *place {
 	v := &set[0]

@@ -204,7 +204,7 @@ func (s *session) lost(p *path, key []byte) error {
 	return err
 }
 
-// inner is the inner node where p leads: from the cache, or read.
+// inner is the inner node where p leads: from the cache, or read. errStopped: see DescendUntil.
 func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error) {
 	if p.parent != nil {
 		if n := p.parent.kid(p.child, p.addr, level, s.floor); n != nil {
@@ -219,6 +219,13 @@ func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error)
 			s.t.cache.link(p.parent, p.child, n)
 		}
 		return n, true, nil
+	}
+	if s.stop != nil && level < SubtreeLevels {
+		if w := (Way{p.addr, level}); s.stop(w) {
+			s.way = w
+			s.count.misses++
+			return nil, false, errStopped
+		}
 	}
 	s.count.misses++
 	n, err = s.readInner(p.addr, level)

@@ -23,8 +23,11 @@ type session struct {
 
 	locked pool.Addr // the node whose lock was taken last
 
-	ring    [][]byte // leaves that a scan reads at once
-	staging []byte   // of a design that keeps leaves
+	ring    [][]byte       // leaves that a scan reads at once
+	staging []byte         // of a design that keeps leaves
+	call    []byte         // of calls, in a design that makes any
+	stop    func(Way) bool // see DescendUntil
+	way     Way            // where it stopped
 
 	scratch []byte  // an entry on its way into a leaf
 	sep     []byte  // a separator on its way up
@@ -80,7 +83,8 @@ const ringBytes = 16 << 10
 func (t *tree) newSession() (*session, error) {
 	n := t.lay.nodeBytes
 	ring := min(maxRing, max(2, ringBytes/n))
-	ps, err := t.pool.NewSession((4+ring)*n + t.lay.longBytes() + 4*maxEntryBytes)
+	call := verbs.CallBytes(answerFixed + max(n, requestFixed+t.lay.maxKey))
+	ps, err := t.pool.NewSession((4+ring)*n + call + t.lay.longBytes() + 4*maxEntryBytes)
 	if err != nil {
 		return nil, failure(err, false)
 	}
@@ -88,6 +92,11 @@ func (t *tree) newSession() (*session, error) {
 	s := &session{t: t, ps: ps, lay: &t.lay, perLeaf: 16}
 	for _, b := range []*[]byte{&s.node, &s.left, &s.rest, &s.staging} {
 		if *b, err = ps.Buffer(n); err != nil {
+			return nil, errors.Join(err, ps.Close())
+		}
+	}
+	if t.keep != nil {
+		if s.call, err = ps.Buffer(call); err != nil {
 			return nil, errors.Join(err, ps.Close())
 		}
 	}

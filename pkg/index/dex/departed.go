@@ -1,0 +1,38 @@
+package dex
+
+import (
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// departed remembers when leaves left the cache, by a clock that counts departures. What a memory server says of a leaf is what the client would say of it only if the leaf was not in
+// the cache meanwhile: else changes may have been there that were not written back. The address is known only afterwards, so:
+//
+//	the reader               who evicts, with the frame's lock
+//	1  looks at the clock    a  has written back, and that is confirmed
+//	2  calls                 b  counts the clock up and notes the time of the leaf
+//	3  finds no frame        c  takes the place away by which the frame is found
+//	4  finds no time of the leaf after 1
+//
+// Let a frame have been there at some moment from 1 to 3. It was gone at 3, so c came before 3, and b before 4. If b came after 1 the reader sees that at 4. If b came before 1 then a
+// came before 2: the call sees all that was written back (G3), and after b nobody changes the leaf in that frame, whose lock is held. So where 3 and 4 find nothing, what the call read was the leaf at that moment.
+//
+// Leaves share times, by a hash: then a reader may look again for nothing.
+type departed struct {
+	clock atomic.Uint64
+	last  []atomic.Uint64
+}
+
+// note is step b.
+func (d *departed) note(a pool.Addr) {
+	d.of(a).Store(d.clock.Add(1))
+}
+
+// after says whether the leaf at a may have left the cache after the clock showed t.
+func (d *departed) after(a pool.Addr, t uint64) bool { return d.of(a).Load() > t }
+
+func (d *departed) of(a pool.Addr) *atomic.Uint64 {
+	return &d.last[lfu.Hash(a)*0xC2B2AE3D27D4EB4F>>32*uint64(len(d.last))>>32]
+}

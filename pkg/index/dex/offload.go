@@ -1,0 +1,93 @@
+package dex
+
+import (
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// sought is where a search for a leaf has come.
+type sought struct {
+	path  blink.Path
+	near  bool        // a memory server has found the leaf, and
+	found blink.Found // this is what it says,
+	since uint64      // of a moment after the clock of departed showed this
+}
+
+// seek finds the leaf for key as far as inner nodes lead. Where one of level 1 or 2 is not in the cache, is not to be kept, and a call is worth it, the memory server goes on: for the entry, or
+// for the whole leaf. What it could not do is done by READs.
+func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
+	q.near = false
+	var w blink.Way
+	if q.path, w, err = s.b.DescendUntil(key, s.stop); err != nil || w.Level == 0 {
+		return err
+	}
+	q.since = s.x.cache.departed.clock.Load()
+	c, level, began := s.costs[w.Addr.Server()], w.Level, s.x.env.Now()
+	if leaf {
+		q.found, q.near, err = s.b.AskLeaf(&w, key)
+	} else {
+		q.found, q.near, err = s.b.AskEntry(&w, key)
+	}
+	if err != nil {
+		return err
+	}
+	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
+	if q.near {
+		q.path = blink.At(q.found.Leaf)
+		return nil
+	}
+	q.path, err = s.b.GoOn(w, key)
+	return err
+}
+
+// deserves says whether the memory server shall go on from a node that is not in the cache. Nodes that will be kept are READ: that is how hot paths come into the cache.
+func (s *session) deserves(w blink.Way) bool {
+	if !s.b.Offloads(w.Addr) {
+		return false
+	}
+	if s.x.with.costAware && !s.costs[w.Addr.Server()].worth(w.Level, s.x.env.Uint64()) {
+		return false
+	}
+	return !s.b.Keeps(w)
+}
+
+// clock is when a READ of the leaf at a begins, if that is to be measured; else 0.
+func (s *session) clock(a pool.Addr) time.Duration {
+	if !s.x.with.offloading || !s.x.with.costAware {
+		return 0
+	}
+	return s.x.env.Now()
+}
+
+// measured notes how long it took.
+func (s *session) measured(a pool.Addr, began time.Duration) {
+	if began > 0 {
+		s.costs[a.Server()].read.add(s.x.env.Now() - began)
+	}
+}
+
+// holds says whether what a memory server said of a key is right, and all: the leaf was not in the cache since before the call, and the value lies in it.
+func (q *sought) holds(x *dex) bool {
+	c := x.cache
+	return q.near && (q.found.Entry == nil || !x.lay.LongValue(q.found.Entry)) && c.find(q.found.Leaf) == nil && !c.departed.after(q.found.Leaf, q.since)
+}
+
+// admit puts the leaf that a memory server has sent into the cache, if that is still right and there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it in
+// between.
+func (s *session) admit(q *sought, key []byte) error {
+	f, fresh, err := s.x.cache.reserve(q.found.Leaf, true, s.back)
+	if err != nil || !fresh {
+		return err
+	}
+	var l blink.Leaf
+	if s.x.cache.departed.after(q.found.Leaf, q.since) || !l.Is(s.x.tree, q.found.Leaf, q.found.Image, key) ||
+		!s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
+		s.x.cache.drop(f)
+		return nil
+	}
+	f.fill(q.found.Image)
+	f.unlock()
+	return nil
+}

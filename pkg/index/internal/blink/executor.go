@@ -1,0 +1,263 @@
+package blink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Executor looks for keys in a memory server, on behalf of clients who would need a round trip for each node (DEX, section 6). It reads nodes as
+// a client without a lock does, and believes as little of what it reads: docs/design/sherman.md says why that is right. It changes nothing, and knows nothing of an index but what a request
+// says.
+//
+//	request                                      answer
+//	0   1  version of this format                0   1  outcome
+//	1   1  what is asked for                     1   1  level, where the way goes on
+//	2   1  flags: 1 = uint64 keys, 2 = long      2   6  zero
+//	3   1  level of the node to begin at         8   8  address: of the leaf, or where the way goes on
+//	4   4  size of nodes                         16 ... the entry, or the leaf
+//	8   8  address of that node
+//	16  2  longest key
+//	18  2  length of the key
+//	20  4  zero
+//	24 ... the key
+//
+// The room for the answer is that of its fixed part and a node, whatever it will be: nodes are read there.
+type Executor struct {
+	idle [8]atomic.Pointer[walk] // so that calls allocate nothing
+}
+
+const (
+	requestVersion = 1
+
+	atAsked      = 1
+	atLayout     = 2
+	atBegin      = 3
+	atNodeBytes  = 4
+	atNode       = 8
+	atMaxKey     = 16
+	atKeyLength  = 18
+	requestFixed = 24
+
+	layoutUint64 = 1 << 0
+	layoutLong   = 1 << 1
+
+	atOutcome   = 0
+	atWayLevel  = 1
+	atWay       = 8
+	answerFixed = 16
+)
+
+// What is asked for.
+const (
+	askEntry = 1 // of the key
+	askLeaf  = 2 // that holds the key
+)
+
+// Outcomes of a call.
+const (
+	foundEntry = 1 // the entry follows
+	foundNone  = 2 // the key is not there
+	foundLeaf  = 3 // the leaf follows, verified
+	elsewhere  = 4 // the way goes on at a node, on another server
+	noWay      = 5 // nodes are being changed, or dead
+)
+
+// Bounds of what one call does.
+const (
+	mostNodes = 12 // read, siblings and torn ones included
+)
+
+// errRequest is returned for bytes that are no request of this version.
+var errRequest = errors.New("no request of this version")
+
+// Call implements verbs.Executor.
+func (x *Executor) Call(_ verbs.Peer, near verbs.Near, request, answer []byte) (int, error) {
+	w := x.take()
+	defer x.put(w)
+	if err := w.decode(request, answer); err != nil {
+		return 0, err
+	}
+	return w.run(near)
+}
+
+func (x *Executor) take() *walk {
+	for i := range x.idle {
+		if w := x.idle[i].Swap(nil); w != nil {
+			return w
+		}
+	}
+	return new(walk)
+}
+
+func (x *Executor) put(w *walk) {
+	*w = walk{}
+	for i := range x.idle {
+		if x.idle[i].CompareAndSwap(nil, w) {
+			return
+		}
+	}
+}
+
+// walk is a call under way.
+type walk struct {
+	lay   layout
+	asked byte
+	at    pool.Addr
+	level uint8
+	key   []byte
+	out   []byte // the answer
+	node  []byte // the room behind its fixed part
+}
+
+func (w *walk) decode(b, answer []byte) error {
+	if len(b) < requestFixed || b[0] != requestVersion {
+		return errRequest
+	}
+	size, key := int(binary.LittleEndian.Uint32(b[atNodeBytes:])), int(binary.LittleEndian.Uint16(b[atKeyLength:]))
+	w.lay = layout{uint64Keys: b[atLayout]&layoutUint64 != 0, long: b[atLayout]&layoutLong != 0, nodeBytes: size,
+		maxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:]))}
+	w.asked, w.level, w.at = b[atAsked], b[atBegin], pool.Addr(binary.LittleEndian.Uint64(b[atNode:]))
+	switch {
+	case w.asked != askEntry && w.asked != askLeaf,
+		w.level >= SubtreeLevels,
+		size < minNodeBytes || size > maxNodeBytes || size%unit != 0,
+		len(answer) < answerFixed+size,
+		key > w.lay.maxKey || len(b) != requestFixed+key || w.lay.uint64Keys && key != 8,
+		w.at.Swizzled() || w.at.Server() == 0:
+		return errRequest
+	}
+	w.key, w.out, w.node = b[requestFixed:], answer, answer[answerFixed:answerFixed+size]
+	clear(answer[:answerFixed])
+	return nil
+}
+
+// run goes down from the node to begin at, as long as the way stays on this server.
+func (w *walk) run(near verbs.Near) (int, error) {
+	server := w.at.Server()
+	for range mostNodes {
+		if w.at.Server() != server || w.at.Swizzled() {
+			return w.answer(elsewhere, nil), nil
+		}
+		if err := near.Read(verbs.RegionData, w.at.Offset(), w.node); err != nil {
+			return 0, err
+		}
+		if w.level > 0 {
+			if !w.inner() && isDead(w.at, w.node) {
+				break
+			}
+			continue
+		}
+		if n := w.leaf(); n > 0 {
+			return n, nil
+		} else if isDead(w.at, w.node) {
+			break
+		}
+	}
+	return w.answer(noWay, nil), nil
+}
+
+// answer puts together an answer and says how long it is. content is a part of the node, or nil.
+func (w *walk) answer(o byte, content []byte) int {
+	w.out[atOutcome], w.out[atWayLevel] = o, w.level
+	binary.LittleEndian.PutUint64(w.out[atWay:], uint64(w.at))
+	return answerFixed + copy(w.node, content)
+}
+
+// inner goes on from an inner node, to its child or its sibling; false: the node does not verify.
+func (w *walk) inner() bool {
+	var h header
+	if !h.decode(w.node, &w.lay) || h.level != w.level || h.count == 0 {
+		return false
+	}
+	end := unitEnd(&w.lay, &h, w.node)
+	if end == h.end || !verifyUnit(w.node, end, w.at, h.version) {
+		return false
+	}
+	if h.above(w.key) {
+		w.at = h.sibling
+		return true
+	}
+	i, ok := childIn(&w.lay, &h, w.node[:end], w.key)
+	if !ok {
+		return false
+	}
+	w.at = pool.Addr(binary.LittleEndian.Uint64(w.node[h.end+childBytes*i:]))
+	w.level--
+	return true
+}
+
+// leaf ends the walk in a leaf: how long the answer is, or 0 if the leaf does not verify, or the way goes on at its sibling.
+func (w *walk) leaf() int {
+	var l leaf
+	if !l.open(&w.lay, w.at, w.node) {
+		return 0
+	}
+	if l.above(w.key) {
+		w.at = l.sibling
+		return 0
+	}
+	if w.asked == askLeaf {
+		if !l.verifyAll() {
+			return 0
+		}
+		return w.answer(foundLeaf, w.node)
+	}
+	switch _, e, o := l.find(w.key, w.lay.fingerprint(w.key)); o {
+	case present:
+		return w.answer(foundEntry, e)
+	case absent:
+		return w.answer(foundNone, nil)
+	}
+	return 0
+}
+
+// childIn is inner.child without a copy of the node: of b, the unit of an inner node that verified. false: its separators make no sense.
+func childIn(l *layout, h *header, b, key []byte) (int, bool) {
+	ends := h.end + childBytes*h.count
+	lo, hi := 0, h.count-1
+	if l.uint64Keys {
+		k := binary.BigEndian.Uint64(key)
+		for lo < hi {
+			mid := int(uint(lo+hi) >> 1)
+			if binary.BigEndian.Uint64(b[ends+8*mid:]) <= k {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		return lo, true
+	}
+	skip := 0
+	if !h.rightmost {
+		skip = commonPrefix(h.low, h.high)
+	}
+	if len(key) < skip {
+		return 0, true
+	}
+	key = key[skip:]
+	seps := b[ends+2*(h.count-1):]
+	endOf := func(i int) int {
+		if i < 0 {
+			return 0
+		}
+		return int(binary.LittleEndian.Uint16(b[ends+2*i:]))
+	}
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		from, to := endOf(mid-1), endOf(mid)
+		if from > to || to > len(seps) {
+			return 0, false
+		}
+		if bytes.Compare(seps[from:to], key) <= 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, true
+}

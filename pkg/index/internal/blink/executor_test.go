@@ -1,0 +1,266 @@
+package blink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// TestExecutorFindsWhatAClientFinds asks memory servers for keys that are there and keys that are not, from every level that they may begin at.
+func TestExecutorFindsWhatAClientFinds(t *testing.T) {
+	for _, o := range []index.Options{
+		{Uint64: true, MaxValueBytes: 8, NodeBytes: 256},
+		{MaxKeyBytes: 24, MaxValueBytes: 12, NodeBytes: 512},
+	} {
+		c := pooltest.New(t, pooltest.Options{Provider: "tcp", Servers: 2, Chunks: 40, Executor: new(Executor)})
+		x, err := Open(c.Open(t), o, "test", keepsNothing{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := x.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(3, 4))
+		key := func() []byte {
+			if o.Uint64 {
+				return number(r.Uint64N(1<<20) << 40)
+			}
+			k := bytes.Repeat([]byte("prefix"), r.IntN(3))
+			for range 1 + r.IntN(3) {
+				k = append(k, byte(r.Uint32()))
+			}
+			return k
+		}
+		var keys [][]byte
+		for range 6000 {
+			keys = append(keys, key())
+			if err := s.Upsert(keys[len(keys)-1], keys[len(keys)-1][:1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked, found, far := 0, 0, 0
+		for i := range 2000 {
+			k := keys[r.IntN(len(keys))]
+			if i%3 == 0 {
+				k = key()
+			}
+			want, wantErr := s.Lookup(k, nil)
+			s.Begin()
+			for level := uint8(1); level < SubtreeLevels; level++ {
+				p, err := s.descend(k, holding, level)
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked++
+				w := Way{p.addr, level}
+				f, ok, err := s.AskEntry(&w, k)
+				switch {
+				case err != nil:
+					t.Fatal(err)
+				case !ok && w.Level == level && w.Addr == p.addr:
+					t.Fatalf("key %x, from %v: nothing found, and no way", k, w)
+				case !ok:
+					far++
+					continue
+				case f.Entry == nil && !errors.Is(wantErr, index.ErrNotFound), f.Entry != nil && (wantErr != nil || !bytes.Equal(s.lay.ValueOf(f.Entry), want)):
+					t.Fatalf("key %x, from level %d: entry %x; a client finds %x, %v", k, level, f.Entry, want, wantErr)
+				}
+				found++
+				var l Leaf
+				g, ok, err := s.AskLeaf(&w, k)
+				if err != nil || !ok || g.Leaf != f.Leaf || !l.Is(x, g.Leaf, g.Image, k) || below(k, l.low) {
+					t.Fatalf("key %x, from level %d: leaf %v, %v, %v", k, level, g.Leaf, ok, err)
+				}
+			}
+			s.End()
+		}
+		t.Logf("%d asked, %d found, %d on another server", asked, found, far)
+		if found < asked/3 || far == 0 {
+			t.Errorf("%d of %d keys were found, %d are on another server", found, asked, far)
+		}
+		if err := errors.Join(s.Close(), x.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// bytesNear is a memory of one node after the other, the first at testAddr.
+type bytesNear struct {
+	b     []byte
+	reads int
+	torn  bool // each READ meets a WRITE
+}
+
+func (m *bytesNear) Read(id verbs.RegionID, remote uint64, dst []byte) error {
+	m.reads++
+	at := int64(remote) - int64(testAddr.Offset())
+	if id != verbs.RegionData || at < 0 || at+int64(len(dst)) > int64(len(m.b)) {
+		return verbs.ErrOutOfRange
+	}
+	copy(dst, m.b[at:])
+	if m.torn {
+		dst[len(dst)/8] ^= 0xff
+		dst[atSibling] ^= 1
+	}
+	return nil
+}
+
+// twoLevels is an inner node with two leaves behind it: keys 0 to 99, and from 100 on; of all keys below 200 with a last digit of 0 there are pairs.
+func twoLevels(t testing.TB, l *layout) *bytesNear {
+	t.Helper()
+	n := pool.Addr(l.nodeBytes)
+	left, right := testAddr+n, testAddr+2*n
+	b := make([]byte, 3*n)
+	d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 1, children: []pool.Addr{left, right}, seps: [][]byte{number(100)}}
+	d.build(b, l, testAddr, 5)
+	for i, a := range []pool.Addr{left, right} {
+		p := &pairs{lay: l}
+		for k := range uint64(10) {
+			e := l.putEntry(make([]byte, 64), number(100*uint64(i)+10*k), number(k))
+			off := roundUp(len(p.image) + unit)
+			p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
+			p.list = append(p.list, item{prefixOf(e), uint16(off), uint16(len(e))})
+		}
+		h := header{version: 7, low: l.bottom, high: number(100), sibling: right}
+		if i == 1 {
+			h = header{version: 8, low: number(100), high: l.noHigh(), rightmost: true}
+		}
+		buildLeaf(b[a-testAddr:], l, a, &h, p, 0, len(p.list))
+	}
+	return &bytesNear{b: b}
+}
+
+func requestOf(l *layout, what byte, w Way, key []byte) []byte {
+	b := make([]byte, requestFixed)
+	b[0], b[atAsked], b[atLayout], b[atBegin] = requestVersion, what, layoutUint64, w.Level
+	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(l.nodeBytes))
+	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
+	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(l.maxKey))
+	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
+	return append(b, key...)
+}
+
+func TestExecutor(t *testing.T) {
+	l := mustLayout(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
+	m, root := twoLevels(t, l), Way{testAddr, 1}
+	left, right := testAddr+512, testAddr+1024
+	answer := make([]byte, answerFixed+512)
+	f := func(what string, m *bytesNear, request []byte, outcome byte, at pool.Addr, reads int) []byte {
+		t.Helper()
+		m.reads = 0
+		n, err := new(Executor).Call(verbs.Peer{}, m, request, answer)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			return nil
+		}
+		if got := pool.Addr(binary.LittleEndian.Uint64(answer[atWay:])); answer[atOutcome] != outcome || got != at || m.reads != reads {
+			t.Errorf("%s: outcome %d at %v with %d READs; want %d, %v, %d", what, answer[atOutcome], got, m.reads, outcome, at, reads)
+		}
+		return answer[answerFixed:n]
+	}
+	e := f("a key", m, requestOf(l, askEntry, root, number(30)), foundEntry, left, 2)
+	if !bytes.Equal(e, append(number(30), number(3)...)) {
+		t.Errorf("entry %x", e)
+	}
+	f("a key on the right", m, requestOf(l, askEntry, root, number(100)), foundEntry, right, 2)
+	f("a key that is not there", m, requestOf(l, askEntry, root, number(31)), foundNone, left, 2)
+	f("a key behind the leaf to begin at", m, requestOf(l, askEntry, Way{left, 0}, number(120)), foundEntry, right, 2)
+	if image := f("a leaf", m, requestOf(l, askLeaf, root, number(30)), foundLeaf, left, 2); !bytes.Equal(image, m.b[512:1024]) {
+		t.Error("it is another one")
+	}
+	f("nodes that are being changed", &bytesNear{b: m.b, torn: true}, requestOf(l, askEntry, root, number(30)), noWay, testAddr, mostNodes)
+
+	dead := &bytesNear{b: bytes.Clone(m.b)}
+	buildDead(dead.b[512:], left, 0, 8)
+	f("a dead leaf", dead, requestOf(l, askEntry, root, number(30)), noWay, left, 2)
+	f("a dead leaf, asked for", dead, requestOf(l, askLeaf, root, number(30)), noWay, left, 2)
+	buildDead(dead.b, testAddr, 1, 8)
+	f("a dead inner node", dead, requestOf(l, askEntry, root, number(30)), noWay, testAddr, 1)
+
+	far := &bytesNear{b: bytes.Clone(m.b)}
+	there := pool.NewAddr(9, 4096)
+	(&draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 1, children: []pool.Addr{there, right}, seps: [][]byte{number(100)}}).build(far.b, l, testAddr, 6)
+	f("a leaf on another server", far, requestOf(l, askEntry, root, number(30)), elsewhere, there, 1)
+	torn := &bytesNear{b: bytes.Clone(m.b)}
+	torn.b[600] ^= 1 // in a slot
+	f("a leaf with a torn slot", torn, requestOf(l, askLeaf, root, number(30)), noWay, left, mostNodes)
+	wrong := &bytesNear{b: bytes.Clone(m.b)}
+	copy(wrong.b, wrong.b[512:1024])
+	f("a leaf where an inner node is expected", wrong, requestOf(l, askEntry, root, number(30)), noWay, testAddr, mostNodes)
+
+	request := requestOf(l, askEntry, root, number(30))
+	x := new(Executor)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := x.Call(verbs.Peer{}, m, request, answer); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations a call", n)
+	}
+}
+
+// TestExecutorRefuses what is no request.
+func TestExecutorRefuses(t *testing.T) {
+	l := mustLayout(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
+	m := twoLevels(t, l)
+	good := requestOf(l, askEntry, Way{testAddr, 1}, number(30))
+	answer := make([]byte, answerFixed+512)
+	if _, err := new(Executor).Call(verbs.Peer{}, m, good, answer); err != nil {
+		t.Fatal(err)
+	}
+	change := func(at int, v byte) []byte {
+		b := bytes.Clone(good)
+		b[at] = v
+		return b
+	}
+	for what, b := range map[string][]byte{
+		"nothing": nil, "a part": good[:10], "less than a key": good[:requestFixed+7], "more than a key": append(bytes.Clone(good), 0),
+		"another version": change(0, 2), "another question": change(atAsked, 3), "a level above the subtree": change(atBegin, SubtreeLevels),
+		"nodes that are too small": change(atNodeBytes+1, 0), "nodes that are too large": change(atNodeBytes+2, 1), "nodes of odd size": change(atNodeBytes, 4),
+		"a key that is too long": change(atMaxKey, 7), "a short key": change(atKeyLength, 7), "no server": append(append(bytes.Clone(good[:atNode]), make([]byte, 8)...), good[atMaxKey:]...),
+		"a swizzled address": change(atNode+7, 0x80), "a place outside": change(atNode+5, 0x7f),
+	} {
+		if _, err := new(Executor).Call(verbs.Peer{}, m, b, answer); err == nil {
+			t.Errorf("%s is taken for a request", what)
+		}
+	}
+	if _, err := new(Executor).Call(verbs.Peer{}, m, good, answer[:len(answer)-1]); err == nil {
+		t.Error("an answer without room for a node")
+	}
+}
+
+// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its answer has room.
+func FuzzExecutor(f *testing.F) {
+	l := mustLayout(f, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
+	m := twoLevels(f, l)
+	f.Add(requestOf(l, askEntry, Way{testAddr, 1}, number(30)), m.b, true)
+	f.Add(requestOf(l, askLeaf, Way{testAddr, 1}, number(130)), m.b, false)
+	f.Fuzz(func(t *testing.T, request, memory []byte, seal bool) {
+		b := make([]byte, 4096)
+		copy(b, memory)
+		if seal {
+			for end := headerFixed; end < 128; end += 8 { // some of these may verify
+				sealUnit(b, end, testAddr, binary.LittleEndian.Uint32(b))
+				run(t, request, b)
+			}
+		}
+		run(t, request, b)
+	})
+}
+
+func run(t *testing.T, request, memory []byte) {
+	t.Helper()
+	m, answer := &bytesNear{b: memory}, make([]byte, answerFixed+1024)
+	n, err := new(Executor).Call(verbs.Peer{}, m, request, answer)
+	if n < 0 || n > len(answer) || m.reads > mostNodes || err == nil && n < answerFixed {
+		t.Fatalf("%d bytes after %d READs, %v", n, m.reads, err)
+	}
+}

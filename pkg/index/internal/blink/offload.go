@@ -1,0 +1,148 @@
+package blink
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Way is where a descent stopped: at a node that is not in the cache.
+type Way struct {
+	Addr  pool.Addr
+	Level uint8 // 0 = it did not stop, and the path leads to the leaf
+}
+
+// Found is what a memory server said of a key.
+type Found struct {
+	Leaf pool.Addr // that holds it
+	// Entry is that of the key; nil = it is not there. Only if it was asked for.
+	Entry []byte
+	// Image is the leaf, verified. Only if it was asked for.
+	Image []byte
+}
+
+// Offloads says whether the memory server of a answers calls.
+func (s *session) Offloads(a pool.Addr) bool { return s.call != nil && s.ps.Calls(a) }
+
+// DescendUntil is Descend, but where a node of level 1 or 2 is not in the cache it asks stop; if that says so, it ends there.
+func (s *session) DescendUntil(key []byte, stop func(Way) bool) (Path, Way, error) {
+	s.stop, s.way = stop, Way{}
+	p, err := s.descend(key, holding, 0)
+	s.stop = nil
+	switch {
+	case err == errStopped:
+		return p, s.way, nil
+	case err == nil:
+		s.hit(&p)
+	}
+	return p, Way{}, err
+}
+
+// errStopped is returned where stop said so.
+var errStopped = errors.New("the descent was stopped")
+
+// Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss if not: else it will be when it is read.
+func (s *session) Keeps(w Way) bool {
+	return s.t.cache.keeps(w.Addr, w.Level, s.lay.nodeBytes+innerBytes)
+}
+
+// AskEntry has the memory server of w look for key, from w down. ok is false where it did not find the leaf; then w says how far it came, or is as it was, and err is nil
+// unless the session did not survive.
+func (s *session) AskEntry(w *Way, key []byte) (f Found, ok bool, err error) {
+	return s.ask(w, key, askEntry)
+}
+
+// AskLeaf is AskEntry, and brings the leaf.
+func (s *session) AskLeaf(w *Way, key []byte) (f Found, ok bool, err error) {
+	return s.ask(w, key, askLeaf)
+}
+
+func (s *session) ask(w *Way, key []byte, what byte) (f Found, ok bool, err error) {
+	b := s.call
+	clear(b[:requestFixed])
+	b[0], b[atAsked], b[atBegin] = requestVersion, what, w.Level
+	if s.lay.uint64Keys {
+		b[atLayout] |= layoutUint64
+	}
+	if s.lay.long {
+		b[atLayout] |= layoutLong
+	}
+	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(s.lay.nodeBytes))
+	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
+	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.lay.maxKey))
+	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
+	n := requestFixed + copy(b[requestFixed:], key)
+	answer, err := s.ps.Call(w.Addr, b, n)
+	switch {
+	case errors.Is(err, verbs.ErrBusy), errors.Is(err, verbs.ErrCall):
+		return f, false, nil
+	case err != nil:
+		return f, false, failure(err, false)
+	}
+	return s.found(w, answer)
+}
+
+// found reads an answer.
+func (s *session) found(w *Way, b []byte) (f Found, ok bool, err error) {
+	if len(b) < answerFixed {
+		return f, false, fmt.Errorf("answer of %d bytes from memory server %d: %w", len(b), w.Addr.Server(), index.ErrFormat)
+	}
+	at, rest := pool.Addr(binary.LittleEndian.Uint64(b[atWay:])), b[answerFixed:]
+	f.Leaf = at
+	switch b[atOutcome] {
+	case foundEntry:
+		f.Entry = rest
+		_, _, ok = s.lay.pair(rest)
+	case foundNone:
+		ok = true
+	case foundLeaf:
+		f.Image, ok = rest, len(rest) == s.lay.nodeBytes
+	case elsewhere:
+		if b[atWayLevel] <= w.Level && at != pool.Nil {
+			*w = Way{at, b[atWayLevel]}
+		}
+		return f, false, nil
+	case noWay:
+		return f, false, nil
+	}
+	if !ok {
+		return f, false, fmt.Errorf("answer %d with %d bytes from memory server %d: %w", b[atOutcome], len(rest), at.Server(), index.ErrFormat)
+	}
+	return f, true, nil
+}
+
+// At is a path to a leaf that a memory server has found.
+func At(a pool.Addr) Path { return path{addr: a, cached: true} }
+
+// GoOn descends from w, by READs. Where the way is lost it begins at the root.
+func (s *session) GoOn(w Way, key []byte) (Path, error) {
+	p := path{addr: w.Addr, cached: true}
+	for l := w.Level; l > 0; l-- {
+		n, _, err := s.inner(&p, l)
+		if err == nil && n.beyond(key, holding) {
+			err = errDead
+		}
+		if err == errDead {
+			return s.Descend(key)
+		}
+		if err != nil {
+			return p, err
+		}
+		p = path{parent: n, child: n.pick(s.lay, key, holding)}
+		p.addr = n.children[p.child]
+	}
+	return p, nil
+}
+
+// LongValue says whether the value of an entry that a memory server has found lies in a block.
+func (l *layout) LongValue(e []byte) bool { return l.isLong(e) }
+
+// ValueOf is the value in an entry that a memory server has found.
+func (l *layout) ValueOf(e []byte) []byte {
+	_, value, _ := l.pair(e)
+	return value
+}
