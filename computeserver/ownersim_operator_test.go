@@ -19,12 +19,14 @@ func (w *ownWorld) operator(n int) {
 		}
 	})
 	k := &path{w: w, p: p, name: p.Name()}
+	memory := &operatorMemory{}
 	p.Go("main", func() {
 		for !w.over {
 			p.Sleep(w.upTo(500 * time.Millisecond))
 			w.fenceGone(p, k)
 			if v, ok := w.observe(p, k); ok {
-				w.act(p, k, v)
+				v.Now, v.Memory, v.Rebalance = ownHaste*p.Now(), memory.maps, ownRebalance
+				w.act(p, k, v, memory)
 			}
 		}
 	})
@@ -61,20 +63,22 @@ func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok boo
 			continue
 		}
 		s := partition.Observed{
-			ID: d.id, Pod: d.name, RPC: d.name, RESP: d.name, Ready: d.ready, ReadyFor: 10 * (w.Now() - d.since), Gone: d.gone,
+			ID: d.id, Pod: d.name, RPC: d.name, RESP: d.name, Ready: d.ready, ReadyFor: ownHaste * (w.Now() - d.since), Gone: d.gone,
 			Leaving: d.leaving, LeftFor: w.Now() - d.leftAt,
 		}
 		p.Sleep(w.upTo(2 * time.Millisecond))
 		if c := d.core; c != nil && !d.process.Frozen() {
 			s.Answered, s.Identity, s.Generation, s.Draining = true, ownIndex, c.own.generation(), c.draining.Load()
+			s.Load = d.load
 		}
 		v.Servers = append(v.Servers, s)
 	}
 	return v, true
 }
 
-func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View) {
+func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *operatorMemory) {
 	a, err := partition.Step(v)
+	memory.maps = a.Memory
 	if err != nil {
 		w.report("the operator's step: %v", err)
 		return
@@ -94,7 +98,9 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View) {
 			return
 		}
 		w.counts.swaps++
+		w.swappedTo(a)
 	}
+	w.autoscale(p, v, a, memory)
 	for _, s := range append(slices.Clone(a.Drain), a.Delete...) {
 		w.mayDie(p)
 		w.endPod(w.podOf(s.ID), w.oneIn(2))

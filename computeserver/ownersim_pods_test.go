@@ -31,6 +31,7 @@ type pod struct {
 	stood   bool // since then it stood still once, in the midst of a write
 	ready   bool
 	since   time.Duration // of ready, as the world's time
+	load    *partition.Load
 }
 
 // newPod starts one more.
@@ -45,7 +46,7 @@ func (w *ownWorld) runPod(d *pod) {
 	p := w.newProcess(d.name)
 	d.process = p
 	p.AtKill(func() {
-		d.core = nil
+		d.core, d.load = nil, nil
 		w.setReady(d, false)
 		if !d.gone {
 			w.counts.deaths++
@@ -71,6 +72,7 @@ func (w *ownWorld) runPod(d *pod) {
 		p.Go("follow", func() { c.follow(k) })
 		for !w.over {
 			w.setReady(d, c.ready() == nil)
+			d.measure()
 			p.Sleep(200 * time.Millisecond)
 		}
 	})
@@ -292,17 +294,17 @@ func (w *ownWorld) program(n int) {
 	p := w.NewProcess(fmt.Sprint("program-", n))
 	p.Go("main", func() {
 		for value := uint32(n + 1); !w.quiet; value += 16 {
-			p.Sleep(w.upTo(100 * time.Millisecond))
+			p.Sleep(w.pause())
 			all := w.running()
 			if len(all) == 0 {
 				continue
 			}
 			d := all[w.random.IntN(len(all))]
-			write := w.oneIn(2)
+			write := w.writes()
 			if d.gone && w.kinds > 1 {
 				write = w.oneIn(12) // its cache may do for lookups
 			}
-			in := asked{w.random.IntN(w.keys()), write, value}
+			in := asked{w.someKey(), write, value}
 			if w.dex != nil && w.oneIn(4) {
 				in.value = 0
 			}

@@ -40,6 +40,7 @@ type ownReport struct {
 	err                                                                 error
 	hash                                                                uint64
 	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths int
+	leveled, scaled                                                     int
 }
 
 func (r ownRun) do() ownReport {
@@ -57,6 +58,7 @@ func (r ownRun) do() ownReport {
 	if r.dex {
 		w.dex = newDexShape(random)
 	}
+	w.newLoadWorld()
 	for id := range 1 + random.IntN(3) {
 		w.memory = append(w.memory, &memoryServer{id: uint16(id + 1), memory: []verbs.Memory{
 			{ID: verbs.RegionData, Bytes: make([]byte, w.dataBytes())},
@@ -88,7 +90,12 @@ func (r ownRun) do() ownReport {
 		if !w.calm {
 			p.Go("trouble", w.trouble)
 		}
-		p.Sleep(8*time.Second + w.upTo(12*time.Second))
+		p.Sleep(4*time.Second + w.upTo(6*time.Second))
+		if w.load.hot >= 0 {
+			p.Sleep(8 * time.Second)
+		}
+		w.load.slowly = w.load.auto
+		p.Sleep(4*time.Second + w.upTo(6*time.Second))
 		w.quiet = true
 		w.heal()
 		if w.calm && w.log.failed != failed {
@@ -103,7 +110,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths}
+	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, w.load.leveled, w.load.scaled}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}
@@ -164,8 +171,8 @@ func (w *ownWorld) settle(after string) {
 // scale changes how many pods there shall be, and makes and removes them.
 func (w *ownWorld) scale() {
 	for !w.over {
-		w.main.Sleep(w.upTo(min(time.Duration(w.kinds), 2) * time.Second))
-		if !w.quiet {
+		w.main.Sleep(w.rare(w.upTo(min(time.Duration(w.kinds), 2) * time.Second)))
+		if !w.quiet && !w.load.auto {
 			w.desired = 1 + w.random.IntN(4)
 		}
 		var stay []*pod
@@ -188,7 +195,7 @@ func (w *ownWorld) scale() {
 // trouble is what goes wrong.
 func (w *ownWorld) trouble() {
 	for !w.quiet {
-		w.main.Sleep(w.upTo(1500 * time.Millisecond))
+		w.main.Sleep(w.rare(w.upTo(1500 * time.Millisecond)))
 		if w.quiet {
 			return
 		}
@@ -358,6 +365,8 @@ func TestSeeds(t *testing.T) {
 				sum.swaps += rep.swaps
 				sum.thaws += rep.thaws
 				sum.deaths += rep.deaths
+				sum.leveled += rep.leveled
+				sum.scaled += rep.scaled
 				mu.Unlock()
 			}
 		})
@@ -365,9 +374,9 @@ func TestSeeds(t *testing.T) {
 	group.Wait()
 	done := min(next.Load(), n)
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
-		"%d logs replayed, %d ranges given; %d deaths, %d processes that stood still",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.thaws)
-	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0) {
+		"%d logs replayed, %d ranges given; %d deaths, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.thaws, sum.leveled, sum.scaled)
+	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.leveled == 0 || sum.scaled == 0) {
 		t.Error("the adversary is tame")
 	}
 }

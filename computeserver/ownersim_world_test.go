@@ -35,6 +35,8 @@ type ownWorld struct {
 	desired int
 	cuts    []cut2 // connections that do not work
 
+	load loadWorld
+
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	quiet   bool // trouble is over
 	over    bool

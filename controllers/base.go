@@ -39,6 +39,8 @@ type base struct {
 	now       func() time.Time
 	spare     *spareIDs
 	turns     *turns // to have indexes admitted
+
+	remembered *remembered
 }
 
 // events is what the reconcilers need of an event recorder.

@@ -43,6 +43,7 @@ var lifecycle = []step{
 	{"tell compute servers of the index", (*indexes).configure},
 	{"fence the clients of pods that are gone", (*indexes).fenceGone},
 	{"divide the keys", (*indexes).divideKeys},
+	{"scale the compute pools", (*indexes).scaleCompute},
 }
 
 // Reconcile makes one index true.
@@ -58,6 +59,7 @@ func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.R
 	switch {
 	case !s.index.DeletionTimestamp.IsZero():
 		if err = r.finalize(ctx, s); err == nil {
+			r.remembered.forget(s.index.UID)
 			return ctrl.Result{}, nil
 		}
 		return r.finish(ctx, s, before, err)
@@ -96,6 +98,9 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 		after.RequeueAfter = soon
 	} else if err == nil && s.unfenced != "" {
 		after.RequeueAfter = s.fenceAgain(r.now())
+	}
+	if err == nil && s.watch {
+		after.RequeueAfter = min(after.RequeueAfter, watched)
 	}
 	return after, err
 }

@@ -35,10 +35,15 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 		if err := s.observeHoldings(ctx, home); err != nil {
 			return err
 		}
+		remembered := r.remembered.get(s.index.UID)
+		s.view.Now, s.view.Memory = r.remembered.at(r.now()), remembered.maps
 		actions, err := partition.Step(s.view)
 		if err != nil {
 			return err
 		}
+		remembered.maps = actions.Memory
+		r.remembered.put(s.index.UID, remembered)
+		s.watch = actions.Watch
 		return r.move(ctx, s, home, actions)
 	})
 }
@@ -46,6 +51,10 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 // observe makes the view of what was gathered.
 func (s *indexScope) observe(now time.Time) {
 	s.view.Index, s.view.Keys, s.view.Servers = identityOf(s.index), keyType(s.index), nil
+	s.view.Rebalance = rebalanceOf(s.index.Spec.Partitioning.Rebalance)
+	if longest := s.index.Spec.Key.MaxLength; longest != nil {
+		s.view.KeyBytes = int(*longest)
+	}
 	for i := range s.compute {
 		c := &s.compute[i]
 		is, since := ready(c.pod)
@@ -64,6 +73,9 @@ func (s *indexScope) observe(now time.Time) {
 			server.Answered = true
 			server.Identity, server.Generation, server.Draining = d.Index, d.MapGeneration, d.Draining
 			server.DataLost = d.DataLost != ""
+			if d.Index == s.view.Index {
+				server.Load = loadOf(d)
+			}
 		}
 		s.view.Servers = append(s.view.Servers, server)
 	}

@@ -26,6 +26,7 @@ type indexScope struct {
 	compute      []computeServer
 	view         partition.View
 	waiting      string // for what, while the index is served
+	watch        bool   // the load is to be looked at again soon
 	short        *shortage
 
 	clients map[uint32]string // of the memory servers, to the names of their pods

@@ -186,7 +186,7 @@ func mirror(m *partition.Map) *dmv1.PartitionMap {
 	if m == nil {
 		return nil
 	}
-	shown := &dmv1.PartitionMap{Generation: int64(m.Generation), RangeCount: int32(len(m.Ranges))}
+	shown := &dmv1.PartitionMap{Generation: int64(m.Generation), RangeCount: int32(len(m.Ranges)), Moving: int32(len(m.Planned))}
 	for i, r := range m.Ranges {
 		if i == dmv1.MaxMirroredRanges {
 			break

@@ -102,7 +102,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, now: o.Now, spare: newSpareIDs(), turns: newTurns(),
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: mgr.GetEventRecorder("dmindex-operator"),
 	}
 	options := func() controller.Options {

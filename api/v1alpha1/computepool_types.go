@@ -5,7 +5,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// ScalingWindow says how patient autoscaling is in one direction.
+type ScalingWindow struct {
+	// StabilizationWindowSeconds is for how long another number of servers must have been right before there is one. Default: 0 for scaling
+	// up, 300 for scaling down.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	StabilizationWindowSeconds *int32 `json:"stabilizationWindowSeconds,omitempty"`
+}
+
+// ComputeAutoscaling makes the operator choose how many compute servers a pool has, by what they say of their load. If both targets are set, the
+// one that asks for more servers counts.
+// +kubebuilder:validation:XValidation:rule="has(self.operationsPerSecond) || has(self.cacheMissPercent)",message="autoscaling needs a target: write operationsPerSecond, cacheMissPercent, or both"
+type ComputeAutoscaling struct {
+	// OperationsPerSecond is how many operations a server shall do, on average.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
+	OperationsPerSecond *int64 `json:"operationsPerSecond,omitempty"`
+
+	// CacheMissPercent is of how many percent of its operations a server may not have all in its cache, on average: more servers have
+	// more cache.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=99
+	CacheMissPercent *int32 `json:"cacheMissPercent,omitempty"`
+
+	// ScaleUp says how patient the operator is before there are more servers.
+	// +optional
+	ScaleUp ScalingWindow `json:"scaleUp,omitzero"`
+
+	// ScaleDown says how patient the operator is before there are fewer.
+	// +optional
+	ScaleDown ScalingWindow `json:"scaleDown,omitzero"`
+}
+
 // ComputeServers describes the servers of a compute pool.
+// +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || has(self.maxReplicas)",message="autoscaling needs maxReplicas: write how many servers there may be"
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",message="replicas is below minReplicas: write at least minReplicas, or lower minReplicas first"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",message="replicas is above maxReplicas: write at most maxReplicas, or raise maxReplicas first"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
@@ -29,6 +66,11 @@ type ComputeServers struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=256
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// Autoscaling makes the operator set replicas, within minReplicas (1 unless set) and maxReplicas. Without it replicas are yours, or
+	// those of a HorizontalPodAutoscaler.
+	// +optional
+	Autoscaling *ComputeAutoscaling `json:"autoscaling,omitempty"`
 
 	// Cache is how much memory of each server caches the index. Default 64Mi. What the pods request follows from it, unless
 	// pod.resources says otherwise. A change replaces the pods, one after the other.

@@ -22,6 +22,12 @@ const (
 	ConditionPoolReady = "PoolReady"
 )
 
+// Reasons of events.
+const (
+	// ReasonAutoscaled: spec.autoscaling of a compute pool made its replicas another number.
+	ReasonAutoscaled = "Autoscaled"
+)
+
 // Reasons of conditions.
 const (
 	// ReasonServing: the index answers requests.

@@ -159,6 +159,10 @@ type PartitionMap struct {
 	// +required
 	RangeCount int32 `json:"rangeCount"`
 
+	// Moving is how many ranges are still to move, one after the other, of a change that has begun.
+	// +optional
+	Moving int32 `json:"moving,omitempty"`
+
 	// Ranges by start key, the first 256 of them.
 	// +optional
 	// +listType=atomic

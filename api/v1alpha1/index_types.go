@@ -143,6 +143,38 @@ type IndexComputePool struct {
 	Ref *LocalReference `json:"ref,omitempty"`
 }
 
+// RebalancePolicy is whether load is a reason to move ranges of keys.
+// +kubebuilder:validation:Enum=OnSkew;Never
+type RebalancePolicy string
+
+// The policies.
+const (
+	RebalanceOnSkew RebalancePolicy = "OnSkew" // when one compute server has much more load than the others
+	RebalanceNever  RebalancePolicy = "Never"  // only when compute servers come and go
+)
+
+// RebalanceSpec says when load is a reason to move ranges of keys between compute servers.
+type RebalanceSpec struct {
+	// Policy is whether it is.
+	// +optional
+	// +default="OnSkew"
+	Policy RebalancePolicy `json:"policy,omitempty"`
+
+	// MaxLoadPercent is how much load a compute server may have, in percent of the mean of all. Above it ranges move.
+	// +optional
+	// +default=150
+	// +kubebuilder:validation:Minimum=120
+	// +kubebuilder:validation:Maximum=1000
+	MaxLoadPercent int32 `json:"maxLoadPercent,omitempty"`
+
+	// MinIntervalSeconds is how long the partition map stays as it is, at least, before ranges move because of load.
+	// +optional
+	// +default=60
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=86400
+	MinIntervalSeconds int32 `json:"minIntervalSeconds,omitempty"`
+}
+
 // PartitioningSpec says how keys are divided between compute servers.
 type PartitioningSpec struct {
 	// Routing of requests in designs in which every compute server can serve every key; with DEX they always go to the owner.
@@ -150,6 +182,11 @@ type PartitioningSpec struct {
 	// +default="Any"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.routing cannot be changed: make a new DMIndex"
 	Routing Routing `json:"routing,omitempty"`
+
+	// Rebalance says when load is a reason to move ranges.
+	// +optional
+	// +default={}
+	Rebalance RebalanceSpec `json:"rebalance,omitzero"`
 }
 
 // RecoverySpec says what happens when something is lost.

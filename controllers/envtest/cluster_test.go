@@ -33,6 +33,7 @@ type cluster struct {
 	fleet     *serverstest.Fleet
 	startable atomic.Bool // new pods become ready
 	operator  *operator
+	now       func() time.Time // of operators that are started; nil = the real time
 }
 
 // operator is one run of the operator.
@@ -102,7 +103,7 @@ func (c *cluster) start(limit int64) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true})
+	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -23,6 +23,8 @@ type Fleet struct {
 	away    map[string]bool   // by namespace/pod: does not answer
 	problem map[string]string // by namespace/pod: why it cannot start on its node
 
+	loads map[string]*rpcv1.ComputeLoad // by namespace/pod
+
 	looks int // how often a server was asked what it is
 
 	// Chunks is how many chunks each memory server has.
@@ -37,7 +39,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -84,6 +86,13 @@ func (f *Fleet) unfit(t servers.Target) error {
 		return &servers.Unfit{Why: why}
 	}
 	return nil
+}
+
+// SetLoad makes the compute server of a pod say such a load.
+func (f *Fleet) SetLoad(namespace, pod string, load *rpcv1.ComputeLoad) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.loads[namespace+"/"+pod] = load
 }
 
 // Forget makes the memory server of a pod lose its content.
@@ -364,7 +373,7 @@ func (c *computeClient) with(do func(*compute) error) error {
 
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
-		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost}
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod]}
 		return nil
 	})
 	return reply, err
