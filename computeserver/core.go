@@ -27,7 +27,9 @@ type core struct {
 	holder  atomic.Pointer[holder] // of the open index, with a design whose ranges have owners; else nil
 	taken   takeOvers
 	log     func(format string, args ...any)
-	count   *counters
+
+	heldMost int // holdings of the client before it joins some; 0 = the default
+	count    *counters
 
 	draining atomic.Bool
 	stopped  atomic.Bool

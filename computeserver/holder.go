@@ -82,6 +82,8 @@ type holder struct {
 	unsure  bool        // something may have been granted without our hearing of it
 	known   uint64      // generation of the map that is acted on
 	claims  claims
+	joined  time.Duration // when holdings were joined last
+	most    int           // holdings before some are joined
 }
 
 // heldRange is a range that the home gave to this client.
@@ -117,7 +119,7 @@ const (
 func newHolder(c *core, ix Owner) *holder {
 	h := &holder{
 		env: c.env, own: c.own, tables: c.eng.tables, eng: c.eng, log: c.log, limit: c.limit, taken: &c.taken, ix: ix,
-		wake: c.env.NewEvent(), ended: c.env.NewEvent(), mu: c.env.NewMutex(),
+		wake: c.env.NewEvent(), ended: c.env.NewEvent(), mu: c.env.NewMutex(), most: or(c.heldMost, heldMost),
 	}
 	h.fence = newFencer(h)
 	h.tables.replace(ix, nil)
@@ -214,6 +216,9 @@ func (h *holder) round() (pause time.Duration) {
 		now := h.env.Now()
 		if len(h.claims.open) > 0 && (now >= h.claims.next || h.claims.by != m.Generation || h.fence.news()) {
 			h.claim(m)
+			continue
+		}
+		if h.join() {
 			continue
 		}
 		pause = holdIdle

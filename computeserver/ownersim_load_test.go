@@ -34,10 +34,11 @@ type operatorMemory struct {
 type loadWorld struct {
 	hot    int  // from this key on hotKeys are asked for most of the time; negative: all alike
 	auto   bool // operators choose how many pods there are
+	held   int  // holdings that a server has before it joins some
 	slowly bool // programs take their time
 
-	swapped         time.Duration // when the map changed last
-	leveled, scaled int
+	swapped                 time.Duration // when the map changed last
+	leveled, scaled, joined int
 }
 
 func (w *ownWorld) newLoadWorld() {
@@ -46,6 +47,14 @@ func (w *ownWorld) newLoadWorld() {
 		w.load.hot = w.random.IntN(toyKeys - hotKeys + 1)
 	}
 	w.load.auto = w.oneIn(4)
+	w.load.held = 1 + w.random.IntN(3)
+}
+
+// noteLog hears what compute servers log.
+func (w *ownWorld) noteLog(format string, _ ...any) {
+	if strings.HasPrefix(format, "joins ") {
+		w.load.joined++
+	}
 }
 
 // rare makes trouble rarer in runs in which something follows from load, which takes a while.

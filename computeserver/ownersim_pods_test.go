@@ -61,8 +61,9 @@ func (w *ownWorld) runPod(d *pod) {
 		k := &path{w: w, p: p, name: d.name, pod: d.id}
 		c := &core{
 			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, self: d.id, version: "sim",
-			limit: ownLimit, log: func(string, ...any) {}, count: &counters{}, stop: p.NewEvent(),
+			limit: ownLimit, log: w.noteLog, count: &counters{}, stop: p.NewEvent(),
 		}
+		c.heldMost = w.load.held
 		c.own = newOwnership(p, d.id, false)
 		c.eng = newEngine(p, func() (Opened, error) { return w.openIndex(p, k, c.eng) }, ownLimit, 3, 64, c.log)
 		c.peers = &simPeers{w, p}
