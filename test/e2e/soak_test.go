@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// TestSoak scales, deletes, restarts and pauses at random under load, for E2E_SOAK (default 10m). The seed is printed; E2E_SEED=N
-// draws the same again.
-func TestSoak(t *testing.T) {
-	length := 10 * time.Minute
+// soak is for how long a soak goes on, E2E_SOAK (default 10m), and what it draws from. The seed is printed; E2E_SEED=N draws the same again.
+func soak(t *testing.T) (length time.Duration, random *rand.Rand) {
+	t.Helper()
+	length = 10 * time.Minute
 	if text := os.Getenv("E2E_SOAK"); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
@@ -32,8 +32,12 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	t.Logf("E2E_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	return length, rand.New(rand.NewPCG(seed, 0))
+}
 
+// TestSoak scales, deletes, restarts and pauses at random under load.
+func TestSoak(t *testing.T) {
+	length, random := soak(t)
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()

@@ -1,0 +1,54 @@
+//go:build e2e && e2efull && ownnodes
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDeaths kills owners with kill -9 and by deleting their pods at once, kills the operator, and scales, at random under load. No acknowledged write is
+// lost, and there is an event for each owner that died. Requests may fail: who dies twice in a row is away for longer than they wait.
+func TestDeaths(t *testing.T) {
+	length, random := soak(t)
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	s.fill()
+	e := s.startExercise(1000)
+	size, deaths := 2, 0
+	killed := map[string]int{}
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		ready := fmt.Sprintf("%d/%d", size, size)
+		pods := slices.Sorted(maps.Keys(s.owners()))
+		pod := pods[random.IntN(len(pods))]
+		what := random.IntN(5)
+		if what < 2 && killed[pod] == promptRestarts { // its kubelet would wait before it starts it again
+			what = 2
+		}
+		switch what {
+		case 0, 1:
+			e.begin("kill -9 " + pod)
+			killed[pod]++
+			deaths++
+			s.killed(pod)
+			s.settled("2/2", ready)
+		case 2:
+			e.begin("delete at once " + pod)
+			deaths++
+			s.replaced(pod, ready, func(pod string) { s.kubectl("delete", "pod", pod, "--force", "--grace-period=0") })
+		case 3:
+			e.begin("kill the operator")
+			s.killOperators()
+		case 4:
+			size = 1 + random.IntN(4)
+			e.begin(fmt.Sprintf("to %d", size))
+			s.scale(size)
+		}
+		e.phase("calm")
+	}
+	s.filled()
+	t.Logf("%d deaths, %s requests failed", deaths, e.finishWithFailures())
+}
