@@ -78,7 +78,7 @@ func benchCommand() *cobra.Command {
 	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "the same, in percent of the bytes of all leaves as they are after the load")
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design, as in onChip=off,combine=on; the others are on")
 	flags.Uint64Var(&f.seed, "seed", 1, "of the operations, and of the simulation")
-	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9 or dex-11; takes --records, --ops, --clients and --servers")
+	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9, dex-11 or dex-12; takes --records, --ops, --clients and --servers")
 	flags.StringSliceVar(&f.repartition, "repartition", nil, "let a compute server come while clients read and write, in real time; sizes of the caches, 256Mi,512Mi,1Gi unless given")
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")

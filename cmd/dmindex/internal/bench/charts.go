@@ -45,27 +45,27 @@ func find[T any](list *[]T, key string, of func(*T) string, make func(string) T)
 
 const throughputLabel = "throughput (million operations/s)"
 
-// throughputPlot shows throughput against clients, or against the size of caches, if that is what differs.
+// throughputPlot shows throughput against clients, or if these are the same, against the size of caches or the threads of memory servers.
 func (p *panel) throughputPlot() *plot {
 	d := &plot{title: p.title}
-	byCache := p.oneNumber(func(r *Run) float64 { return float64(r.Clients) })
+	of, label := func(r *Run) float64 { return float64(r.Clients) }, "clients"
+	if p.oneNumber(of) {
+		of, label = func(r *Run) float64 { return r.CachePercent }, "cache of each compute server (% of all leaves)"
+	}
+	if p.oneNumber(of) {
+		of, label = func(r *Run) float64 { return float64(r.MemoryThreads) }, "threads of each memory server"
+	}
 	var widest, most float64
 	for _, l := range p.lines {
 		s := series{name: l.name, dots: true}
 		for _, r := range l.results {
-			x, y := float64(r.Run.Clients), r.Throughput/1e6
-			if byCache {
-				x = r.Run.CachePercent
-			}
+			x, y := of(r.Run), r.Throughput/1e6
 			s.points = append(s.points, [2]float64{x, y})
 			widest, most = math.Max(widest, x), math.Max(most, y)
 		}
 		d.series = append(d.series, s)
 	}
-	d.x, d.y = linear("clients", widest), linear(throughputLabel, most)
-	if byCache {
-		d.x.label = "cache of each compute server (% of all leaves)"
-	}
+	d.x, d.y = linear(label, widest), linear(throughputLabel, most)
 	return d
 }
 

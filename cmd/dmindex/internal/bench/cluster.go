@@ -68,10 +68,14 @@ func newSimulated(r *Run, design index.Design) (*simulated, error) {
 		caps.DeviceMemory = 0 // where locks lie is the memory servers' part of that technique
 	}
 	w := simenv.New(simenv.Options{Seed: r.Seed, Ordered: true, MaxEvents: 1 << 62})
+	model := sim.Paper()
+	if r.MemoryThreads > 0 {
+		model.Cores = r.MemoryThreads
+	}
 	m, err := poolsim.New(w, poolsim.Options{
 		Servers: r.MemoryServers, ChunkBytes: r.chunkBytes(), Chunks: int(r.memoryNeeded()/uint64(r.chunkBytes())) + 1, Locks: tableLocks,
 		Executor: design.Executor,
-		Fabric:   sim.Options{Capabilities: caps},
+		Fabric:   sim.Options{Capabilities: caps, Model: model},
 	})
 	if err != nil {
 		return nil, err

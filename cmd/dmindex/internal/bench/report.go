@@ -52,7 +52,7 @@ func (r *Result) Summary() Summary {
 		Switches: map[string]bool{}, Clients: r.Run.Clients, Records: r.Run.Records, Ops: r.Ops, Throughput: r.Throughput,
 		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999),
 		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
-			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls) / ops, Log: float64(log.Requests[verbs.Write]) / ops},
+			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls+v.Requests[verbs.Call]) / ops, Log: float64(log.Requests[verbs.Write]) / ops},
 		RoundTripsPerOp: float64(r.Stats.Verbs.RoundTrips) / ops, Skew: r.Skew, Apart: r.Apart, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,
 	}
 	if s.OptimumReads = r.Optimum; r.Optimum > 0 {

@@ -35,6 +35,8 @@ type Run struct {
 
 	MemoryServers, ComputeServers int
 
+	MemoryThreads int // of each simulated memory server, for calls; 0 = as many as the papers' have
+
 	Uint64     bool // keys; else byte strings of KeyBytes
 	KeyBytes   int
 	ValueBytes int

@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // Sweep is an experiment of a paper that compares variants of designs, for several workloads, over a number that grows.
@@ -30,17 +27,14 @@ type over uint8
 const (
 	overClients over = iota // and compute servers with them, when those that there are have their share
 	overCache               // of each compute server, in percent
+	overThreads             // of each memory server, for calls
 )
 
-// variant is a design with some techniques off. Those that it needs to be there are no less built than those that are off, but for the ones in unbuilt, which are off anyway until then.
+// variant is a design with some techniques off.
 type variant struct {
 	label, design string
 	off           []string
-	needs         string // a switch that its design must know; "" = none
 }
-
-// unbuilt are switches that a design may come to know.
-var unbuilt = []string{"offloading"}
 
 // sweepPart is one workload of a sweep.
 type sweepPart struct {
@@ -64,6 +58,7 @@ type point struct {
 	label            string
 	clients, servers int
 	percent          float64
+	threads          int
 }
 
 // pointsOf are the points of a sweep, with the clients and compute servers of base as the most.
@@ -71,10 +66,12 @@ func (f *Sweep) pointsOf(base *Run) (list []point) {
 	each := max(1, base.Clients/base.ComputeServers)
 	for _, v := range f.points {
 		p := point{clients: base.Clients, servers: base.ComputeServers, percent: f.cache}
-		if f.over == overCache {
-			p.percent = v
-			p.label = fmt.Sprintf("%g%%", v)
-		} else {
+		switch f.over {
+		case overCache:
+			p.percent, p.label = v, fmt.Sprintf("%g%%", v)
+		case overThreads:
+			p.threads, p.label = int(v), fmt.Sprint(v)
+		default:
 			p.clients = max(1, min(base.Clients, int(v*float64(each))))
 			p.servers = min(base.ComputeServers, (p.clients+each-1)/each)
 			p.label = strconv.Itoa(p.clients)
@@ -86,37 +83,13 @@ func (f *Sweep) pointsOf(base *Run) (list []point) {
 	return list
 }
 
-// usable are the variants whose switches their designs know, and what the others miss.
-func (f *Sweep) usable() (list []int, missing []string, err error) {
-	for i, v := range f.variants {
-		d, err := index.Lookup(v.design)
-		if err != nil {
-			return nil, nil, err
-		}
-		unknown := slices.DeleteFunc(slices.Clone(v.off), func(s string) bool { return slices.Contains(d.Switches, s) || slices.Contains(unbuilt, s) })
-		if v.needs != "" && !slices.Contains(d.Switches, v.needs) {
-			unknown = append(unknown, v.needs)
-		}
-		if len(unknown) == 0 {
-			list = append(list, i)
-		} else {
-			missing = append(missing, fmt.Sprintf("%s is left out: design %s has no switch %s.", v.label, v.design, strings.Join(unknown, ", ")))
-		}
-	}
-	return list, missing, nil
-}
-
 // Do does the experiment again and writes our figures beside the paper's. base says all of a run that the sweep does not.
 func (f *Sweep) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error) {
-	usable, missing, err := f.usable()
-	if err != nil {
-		return nil, err
-	}
 	points := f.pointsOf(&base)
 	var all []*Result
 	grid := map[[3]int]*Result{} // by part, variant and point
 	for i := range f.parts {
-		for _, v := range usable {
+		for v := range f.variants {
 			for k, p := range points {
 				r, err := f.run(base, i, v, p)
 				if err != nil {
@@ -131,8 +104,8 @@ func (f *Sweep) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, err
 			}
 		}
 	}
-	f.write(out, &base, points, usable, grid)
-	for _, text := range append(slices.Clone(f.notes), missing...) {
+	f.write(out, &base, points, grid)
+	for _, text := range f.notes {
 		fmt.Fprintln(out, text)
 	}
 	return all, nil
@@ -143,15 +116,8 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 	p, r := &f.parts[part], base
 	r.Label, r.Design, r.Transport, r.BulkLoad = f.variants[v].label, f.variants[v].design, "sim", true
 	r.Clients, r.ComputeServers, r.CachePercent, r.CacheBytes = at.clients, at.servers, at.percent, 0
-	r.Switches = nil
-	design, err := index.Lookup(r.Design)
-	if err != nil {
-		return nil, err
-	}
+	r.MemoryThreads, r.Switches = at.threads, nil
 	for _, name := range f.variants[v].off {
-		if !slices.Contains(design.Switches, name) {
-			continue
-		}
 		if r.Switches == nil {
 			r.Switches = map[string]bool{}
 		}
@@ -160,6 +126,7 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 	if p.scan > 0 {
 		r.ScanFrom, r.ScanTo = p.scan, p.scan
 	}
+	var err error
 	if r.Workload, err = LookupWorkload(p.workload); err == nil {
 		r.Distribution, err = ParseDistribution(p.distribution)
 	}
@@ -167,13 +134,10 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 }
 
 // write writes a table for each workload: throughput by point, then ratios and requests of the last point.
-func (f *Sweep) write(out io.Writer, base *Run, points []point, usable []int, grid map[[3]int]*Result) {
+func (f *Sweep) write(out io.Writer, base *Run, points []point, grid map[[3]int]*Result) {
 	fmt.Fprintf(out, "%s\n%d memory servers, %d compute servers, %d clients, %d records, %d operations after %d to warm up; simulated\n",
 		f.title, base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup)
-	what := "million operations a second by clients"
-	if f.over == overCache {
-		what = "million operations a second by cache of each compute server, in percent of all leaves"
-	}
+	what := "million operations a second by " + [...]string{"clients", "cache of each compute server, in percent of all leaves", "threads of each memory server"}[f.over]
 	last := len(points) - 1
 	for i, p := range f.parts {
 		fmt.Fprintf(out, "\n%s, %s: %s\n", p.name, p.distribution, what)
@@ -183,10 +147,10 @@ func (f *Sweep) write(out io.Writer, base *Run, points []point, usable []int, gr
 			head = append(head, at.label)
 		}
 		reference := grid[[3]int{i, f.against, last}]
-		head = append(head, "x "+f.variants[f.against].label, "paper", "READ", "x best", "WRITE", "log", "atomic", "bytes", "p50 µs", "p99 µs")
+		head = append(head, "x "+f.variants[f.against].label, "paper", "READ", "x best", "WRITE", "log", "atomic", "rpc", "bytes", "p50 µs", "p99 µs")
 		fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
-		for _, v := range usable {
-			cells := []string{f.variants[v].label}
+		for v, variant := range f.variants {
+			cells := []string{variant.label}
 			for k := range points {
 				cells = append(cells, fmt.Sprintf("%.4g", grid[[3]int{i, v, k}].Throughput/1e6))
 			}
@@ -200,7 +164,7 @@ func (f *Sweep) write(out io.Writer, base *Run, points []point, usable []int, gr
 				claim = p.claims[v]
 			}
 			cells = append(cells, ratio, given(claim), fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), fmt.Sprintf("%.2f", s.Verbs.Write),
-				fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.P50), digits3(s.P99))
+				fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.2f", s.Verbs.RPC), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.P50), digits3(s.P99))
 			fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
 		}
 		w.Flush() // out is checked by who reads it
