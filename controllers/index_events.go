@@ -35,8 +35,8 @@ const mostInNote = 800
 func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
-		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves",
-			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves))
+		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
+			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), orElse(actions.Reason, "the plan is another one"))
 		return
 	}
 	var moves []string
