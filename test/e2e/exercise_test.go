@@ -15,9 +15,9 @@ type exercise struct {
 }
 
 // startExercise starts the pod "exercise" and returns when it has begun.
-func (s *space) startExercise(operations int) *exercise {
+func (s *space) startExercise(operations int, options ...string) *exercise {
 	s.Helper()
-	s.apply(toolsPod("exercise", "exercise", "run", "--secret", "/conn", "--for", "30m", "--rate", "1500"))
+	s.apply(toolsPod("exercise", append([]string{"exercise", "run", "--secret", "/conn", "--for", "30m", "--rate", "1500"}, options...)...))
 	e := &exercise{s, strconv.Itoa(operations)}
 	s.eventually(long, "the exercise runs", func() (bool, string) {
 		out, err := s.try("exec", "exercise", "--", "exercise", "await", "100")

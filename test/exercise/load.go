@@ -39,12 +39,12 @@ type entry struct {
 	tried uint64        // the highest value that was sent; the writer's own
 }
 
-func newLoad(i index, prefix string, writers, keys int, limit time.Duration) *load {
+func newLoad(i index, prefix string, writers, keys, spread int, limit time.Duration) *load {
 	l := &load{index: i, limit: limit}
 	for w := range writers {
 		var own []*entry
 		for k := range keys {
-			own = append(own, &entry{key: keyOf(prefix, w, k, keys)})
+			own = append(own, &entry{key: keyOf(prefix, w, k, keys, spread)})
 		}
 		l.writers = append(l.writers, own)
 		l.keys = append(l.keys, own...)
@@ -53,9 +53,9 @@ func newLoad(i index, prefix string, writers, keys int, limit time.Duration) *lo
 	return l
 }
 
-// keyOf is a key of a writer. Those of each writer lie all over the key space, so that every compute server has some of them.
-func keyOf(prefix string, writer, key, keys int) []byte {
-	return fmt.Appendf([]byte{byte(key * 256 / keys)}, "%s%02d/%06d", prefix, writer, key)
+// keyOf is a key of a writer. Those of each writer lie all over the lowest spread 256ths of the key space: with all of it, every compute server has some of them.
+func keyOf(prefix string, writer, key, keys, spread int) []byte {
+	return fmt.Appendf([]byte{byte(key * spread / keys)}, "%s%02d/%06d", prefix, writer, key)
 }
 
 // run writes and reads until ctx ends. Operations under way then are finished. rate is how many operations begin in a second, as far

@@ -53,7 +53,7 @@ func (f *fake) Put(_ context.Context, key, value []byte) error {
 // exerciseWith writes every key once, reads it, and returns what is printed in the end.
 func exerciseWith(f *fake) (string, error) {
 	f.pairs = map[string][]byte{}
-	l := newLoad(f, "x/", 3, 5, time.Second)
+	l := newLoad(f, "x/", 3, 5, 256, time.Second)
 	for _, e := range l.keys {
 		l.write(e)
 		l.read(e)
@@ -87,7 +87,7 @@ func TestVerdict(t *testing.T) {
 // TestFailedWriteMayHaveHappened: a failed write that took effect all the same is not reported as lost.
 func TestFailedWriteMayHaveHappened(t *testing.T) {
 	index := &fake{pairs: map[string][]byte{}, failAt: 1}
-	l := newLoad(index, "x/", 1, 1, time.Second)
+	l := newLoad(index, "x/", 1, 1, 256, time.Second)
 	l.write(l.keys[0])
 	index.pairs["\x00x/00/000000"] = binary.BigEndian.AppendUint64(nil, 1)
 	if lost, err := l.readBack(t.Context()); len(lost) != 0 || err != nil {
@@ -102,7 +102,7 @@ func TestFailedWriteMayHaveHappened(t *testing.T) {
 // TestControl runs a load with phases, at a pace and without, and ends it from outside.
 func TestControl(t *testing.T) {
 	for _, rate := range []int{0, 20000} {
-		l := newLoad(&fake{pairs: map[string][]byte{}}, "x/", 2, 100, time.Second)
+		l := newLoad(&fake{pairs: map[string][]byte{}}, "x/", 2, 100, 256, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		server := httptest.NewServer(l.control(cancel))

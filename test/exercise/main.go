@@ -85,14 +85,15 @@ func exercise(ctx context.Context, args []string) error {
 	writers := flags.Int("writers", 4, "goroutines that write")
 	readers := flags.Int("readers", 4, "goroutines that read")
 	keys := flags.Int("keys", 2000, "keys of each writer")
+	spread := flags.Int("spread", 256, "the keys lie in so many 256ths of the key space, the lowest")
 	rate := flags.Int("rate", 0, "operations per second of all together; 0 = as fast as they come")
 	prefix := flags.String("prefix", "exercise/", "what the keys begin with")
 	wait := flags.Duration("limit", 20*time.Second, "of one operation, retries included")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *writers < 1 || *readers < 0 || *keys < 1 || *rate < 0 {
-		return errors.New("--writers and --keys must be 1 or more, --readers and --rate 0 or more")
+	if *writers < 1 || *readers < 0 || *keys < 1 || *rate < 0 || *spread < 1 || *spread > 256 {
+		return errors.New("--writers and --keys must be 1 or more, --readers and --rate 0 or more, --spread 1 to 256")
 	}
 	o, err := client.FromSecret(*secret)
 	if err != nil {
@@ -104,7 +105,7 @@ func exercise(ctx context.Context, args []string) error {
 	}
 	defer c.Close()
 
-	l := newLoad(c, *prefix, *writers, *keys, *wait)
+	l := newLoad(c, *prefix, *writers, *keys, *spread, *wait)
 	running, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
 	server := &http.Server{Addr: controlAddress, Handler: l.control(cancel), ReadHeaderTimeout: 5 * time.Second}
