@@ -41,7 +41,7 @@ func TestCrashAnywhere(t *testing.T) {
 const fewKeys = 30
 
 func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
-	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512}}
+	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256 << (seed % 2)}}
 	for n := range uint64(fewKeys) {
 		o.model[string(simKey(n))] = &known{}
 	}
@@ -121,17 +121,23 @@ func (o *owners) churn(c *owner, g *owned) error {
 	return c.x.Give(g.start, g.end)
 }
 
-// peekAll reads all keys of g, again and again until it is over.
+// peekAll reads all keys of g, again and again until it is over, and of two that which is being changed, if one is: what it sees must outlive the client.
 func (o *owners) peekAll(c *owner, g *owned, over *bool) error {
 	s, err := c.x.Session()
 	if err != nil {
 		return err
 	}
 	for n := g.low; !*over; n = (n + 1) % g.high {
-		if err := o.peek(s, simKey(n)); err != nil {
+		key := simKey(n)
+		for i := g.low; i < g.high && n%2 == 0; i++ {
+			if o.model[string(simKey(i))].open {
+				key = simKey(i)
+			}
+		}
+		if err := o.peek(s, key); err != nil {
 			return err
 		}
-		c.p.Yield()
+		c.p.Sleep(20 * time.Nanosecond) // less than a request takes
 	}
 	return s.Close()
 }

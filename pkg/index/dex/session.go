@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -224,6 +225,7 @@ func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value [
 		return dst, 0, gone
 	}
 	var v view
+	s.x.pause()
 	value, st = dst, absentee
 	numbers := s.x.lay.Uint64Keys()
 	if !f.open(&v) || f.below(&v, key, numbers) {
@@ -231,14 +233,23 @@ func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value [
 	} else if f.above(&v, key, numbers) {
 		st = astray
 	} else if i, w := f.find(&v, key, fp, numbers); i >= 0 {
+		s.x.pause()
 		value = f.value(w, key, numbers, dst)
 		st = done
 	}
+	s.x.pause()
 	lsn = f.lsn.Load()
 	if f.version.Load() != version {
 		return dst, 0, busy
 	}
 	return value, lsn, st
+}
+
+// pause gives others a chance between two steps of an optimistic reader, in builds with invariants.
+func (x *dex) pause() {
+	if invariants.Enabled && x.env.Uint64()%16 == 0 {
+		x.env.Yield()
+	}
 }
 
 // resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried again.
