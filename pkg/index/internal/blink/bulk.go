@@ -40,10 +40,11 @@ type loader struct {
 	from   int
 	filled load
 
-	levels []*rising
-	home   pool.Addr   // on the server where nodes of the subtree lie that is being filled; Nil = on the next one
-	made   []pool.Addr // every node that was allocated
-	blocks []madeBlocks
+	levels            []*rising
+	servers, subtrees int         // of memory; nodes of level 2 that were filled
+	home              pool.Addr   // on the server where nodes of the subtree lie that is being filled; Nil = on the next one
+	made              []pool.Addr // every node that was allocated
+	blocks            []madeBlocks
 }
 
 // madeBlocks are the blocks of one size that were allocated.
@@ -414,7 +415,7 @@ func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
 
 // newLoader makes a loader with its sessions at work.
 func (t *tree) newLoader(parallel int) (*loader, error) {
-	ld := &loader{t: t, entry: make([]byte, maxEntryBytes), low: bytes.Clone(t.lay.bottom)}
+	ld := &loader{t: t, servers: len(t.pool.Servers()), entry: make([]byte, maxEntryBytes), low: bytes.Clone(t.lay.bottom)}
 	var err error
 	if ld.s, err = t.newSession(); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 //   - While the tree has fewer than three levels there is nothing to look for, and leaves are dealt out. They are what later becomes subtrees on all servers.
 //   - Leaves at the right end, which a load in ascending order makes, change the server each time some four subtrees are full.
 //   - An inner node of level 1 or 2 lies where most of its children lie.
-//   - A bulk load changes the server with each node of level 2.
+//   - A bulk load changes the server with each node of level 2; below the first few of these with each of level 1, since an index may have no more than those.
 //
 // It is a matter of speed alone: any node may lie anywhere, as it does where a server is full, and who looks for a key on one server says how far it came.
 
@@ -72,15 +72,26 @@ func (ld *loader) place(level int, children []pool.Addr) pool.Addr {
 	return ld.home
 }
 
+// scattered is below how many nodes of level 2, for each server, a bulk load changes the server with each node of level 1.
+const scattered = 2
+
 // leaveHome is called when a node of level 1 ends: if the one of level 2 will be full with it, what comes next lies on another server.
 func (ld *loader) leaveHome(level int) {
-	if level != SubtreeLevels-2 || len(ld.levels) <= level {
+	if level != SubtreeLevels-2 {
+		return
+	}
+	if len(ld.levels) <= level {
+		ld.home = pool.Nil
 		return
 	}
 	r := ld.levels[level]
 	n, limit := len(r.children), ld.t.lay.nodeBytes*fill/100
 	size := roundUp(headerFixed+2*len(r.low)) + r.bytes
-	if n > 0 && size <= limit && size+r.bytes/n > limit {
+	last := n > 0 && size <= limit && size+r.bytes/n > limit
+	if last {
+		ld.subtrees++
+	}
+	if last || ld.subtrees < scattered*ld.servers {
 		ld.home = pool.Nil
 	}
 }

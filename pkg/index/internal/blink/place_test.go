@@ -98,7 +98,7 @@ func TestSubtreesLieTogether(t *testing.T) {
 				}
 				return nil
 			}, 2)
-		}, 0.95},
+		}, 0.85},
 		{"ascending keys", put(func(i int) uint64 { return uint64(i) }), 0.7},
 		{"keys in no order", put(func(int) uint64 { return keys.Uint64() }), 0.7},
 	} {
@@ -118,6 +118,27 @@ func TestSubtreesLieTogether(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSmallLoadsAreSpread: an index with two nodes of level 2 has leaves everywhere, each with its parent.
+func TestSmallLoadsAreSpread(t *testing.T) {
+	x, s := placed(t, keepsNothing{})
+	if err := x.BulkLoad(func(yield func(key, value []byte) bool) error {
+		for i := range uint64(1500) {
+			if !yield(number(i), number(1)) {
+				break
+			}
+		}
+		return nil
+	}, 1); err != nil {
+		t.Fatal(err)
+	}
+	leaves, _, on := where(t, s)
+	for id := range uint16(3) {
+		if on[id+1] < leaves/4 {
+			t.Errorf("server %d has %d of %d leaves", id+1, on[id+1], leaves)
+		}
 	}
 }
 
