@@ -42,6 +42,12 @@ func (c cores) wait(now time.Duration) time.Duration {
 	return max(0, first-now)
 }
 
+// between serves what comes at now among what was posted before and comes later: queues are taken in the order of posting (route), and what a call will bring is not known then.
+func (l *line) between(now, cost time.Duration) time.Duration {
+	l.free = max(l.free, now) + cost
+	return now + cost
+}
+
 // setAnswer is what a call leaves in its buffer.
 func setAnswer(r *verbs.Request, status verbs.CallStatus, answer []byte) {
 	copy(r.AnswerRoom(), answer)
@@ -97,8 +103,8 @@ func (q *qp) arrive() {
 	ended := func() bool { return q.err != nil }
 	s.call(c, r, append([]byte(nil), r.Local[:r.Args]...), ended, func(status verbs.CallStatus, answer []byte) {
 		setAnswer(r, status, answer)
-		back := s.nic.out.take(f.world.Now(), f.model.message(f.model.ServerMessage, len(answer)))
-		q.done = max(c.device.nic.in.take(back+f.model.BaseRTT/2, 0), f.world.Now()+1)
+		back := s.nic.out.between(f.world.Now(), f.model.message(f.model.ServerMessage, len(answer)))
+		q.done = max(back+f.model.BaseRTT/2, f.world.Now()+1)
 		if q.waiter != nil {
 			q.waiter.Wake(q.done)
 		}
