@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"testing"
@@ -88,6 +89,13 @@ func TestStatus(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log("\n" + got)
+	}
+}
+
+// TestDigest: the plugin knows bounds by the digests that servers show, 8 bytes of SHA-256.
+func TestDigest(t *testing.T) {
+	if got := hex.EncodeToString(digest([]byte("m"))); got != "62c66a7a5dd70c31" || digest(nil) != nil {
+		t.Error(got)
 	}
 }
 

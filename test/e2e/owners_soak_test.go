@@ -11,7 +11,7 @@ import (
 )
 
 // TestDeaths kills owners with kill -9 and by deleting their pods at once, kills the operator, and scales, at random under load. No acknowledged write is
-// lost, and there is an event for each owner that died. Requests may fail: who dies twice in a row is away for longer than they wait.
+// lost. Requests may fail: who dies twice in a row is away for longer than they wait.
 func TestDeaths(t *testing.T) {
 	length, random := soak(t)
 	s := newSpace(t)
