@@ -33,31 +33,48 @@ func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, 
 	if err := log.Wait(f.lsn.Load(), limit); err != nil {
 		return blink.Failure(err, false)
 	}
-	ps, b := by.Pool(), by.Staging()
+	ps, queued := by.Pool(), 0
+	err := f.queue(ps, by.Staging(), &queued)
+	if err == nil {
+		err = ps.Post()
+	}
+	if err != nil {
+		return x.giveUp(err)
+	}
+	f.clean()
+	return nil
+}
+
+// queue queues what writes f back, from b, which is as large as its leaf. What has no room in a list with the rest is posted before.
+func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 	var v view
 	f.open(&v)
 	a := pool.Addr(f.addr.Load())
-	queued := 0
-	write := func(from, to int) {
+	write := func(from, to int) error {
+		if *queued == verbs.MaxList {
+			*queued = 0
+			if err := ps.Post(); err != nil {
+				return err
+			}
+		}
 		for i := from; i < to; i++ {
 			binary.LittleEndian.PutUint64(b[8*i:], f.word(i))
 		}
 		ps.Write(a+pool.Addr(8*from), b[8*from:8*to])
-		queued++
+		*queued++
+		return nil
 	}
 	if f.high > 0 {
-		write(int(f.low), int(f.high))
+		if err := write(int(f.low), int(f.high)); err != nil {
+			return err
+		}
 	}
 	sets, clears, first, last := f.sets(), f.clears(), -1, -1
 	for i := range v.count {
 		if clears[i/64]>>(i%64)&1 != 0 {
-			if queued == verbs.MaxList-1 {
-				if err := ps.Post(); err != nil {
-					return x.giveUp(err)
-				}
-				queued = 0
+			if err := write(v.dir+i, v.dir+i+1); err != nil {
+				return err
 			}
-			write(v.dir+i, v.dir+i+1)
 		}
 		if sets[i/64]>>(i%64)&1 != 0 {
 			if last = i; first < 0 {
@@ -65,14 +82,10 @@ func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, 
 			}
 		}
 	}
-	if first >= 0 {
-		write(v.dir+first, v.dir+last+1)
+	if first < 0 {
+		return nil
 	}
-	if err := ps.Post(); err != nil {
-		return x.giveUp(err)
-	}
-	f.clean()
-	return nil
+	return write(v.dir+first, v.dir+last+1)
 }
 
 // giveUp condemns this client.

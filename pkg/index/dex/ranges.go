@@ -2,15 +2,12 @@ package dex
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
 // ranges are the keys that this client has taken: sorted, disjoint. A value; a change is a new one.
@@ -139,14 +136,7 @@ func (x *dex) take(s *blink.Session, r pool.Holding) error {
 			return err
 		}
 	}
-	logs := slices.Clone(r.Inherits)
-	slices.SortFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
-	for _, l := range logs {
-		if err := x.replay(s, &l); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.replay(s, &r)
 }
 
 // fence is key as the fence of a leaf; nil if nothing has to be divided there.
@@ -158,47 +148,6 @@ func (x *dex) fence(key []byte) []byte {
 		return append(bytes.Clone(key), make([]byte, 8-len(key))...)
 	}
 	return key
-}
-
-// replay writes what the log of l says last of each of its keys.
-func (x *dex) replay(s *blink.Session, l *pool.Inherited) error {
-	ref, err := redo.DecodeRef(l.Log)
-	if err != nil {
-		return err
-	}
-	mine := ranges{[]span{{l.Start, l.End, l.Epoch}}}
-	last := map[string]record{} // bounded by the ring
-	err = redo.Replay(x.pool, ref, func(_ uint64, b []byte) error {
-		var r record
-		if err := r.decode(b); err != nil {
-			return err
-		}
-		if r.epoch == l.Epoch && mine.at(r.key) >= 0 {
-			r.value = bytes.Clone(r.value)
-			last[string(r.key)] = r
-		}
-		return nil
-	})
-	if err != nil {
-		return blink.Failure(err, false)
-	}
-	keys := make([]string, 0, len(last))
-	for k := range last { //env:real sorted below
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		r := last[k]
-		if r.op == recordPut {
-			err = s.Upsert([]byte(k), r.value)
-		} else if err = s.Delete([]byte(k)); errors.Is(err, index.ErrNotFound) {
-			err = nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Give implements index.Partitioned: the leaves are divided at both ends, then those in between are written back and forgotten.

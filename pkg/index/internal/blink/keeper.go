@@ -80,6 +80,14 @@ func (s *session) Descend(key []byte) (Path, error) {
 // Addr is where the path leads.
 func (p *path) Addr() pool.Addr { return p.addr }
 
+// Next is the i-th leaf to the right of where the path leads that has the same parent, and the lowest key of its range, as the copy of the parent has them. ok is false if it has none.
+func (p *path) Next(i int) (a pool.Addr, low []byte, ok bool) {
+	if p.parent == nil || p.child+i >= len(p.parent.children) {
+		return pool.Nil, nil, false
+	}
+	return p.parent.children[p.child+i], p.parent.separator(p.child + i - 1), true
+}
+
 // Judge looks at b, what was read of the leaf where p leads. true: l is that leaf, verified as a whole, and its range holds key. Else p leads elsewhere now, or to
 // the same one again; read again. hops is of one operation.
 func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error) {

@@ -1,0 +1,117 @@
+package dex_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestCrashInReplay kills who takes a dead client's range after every part of every request of that. The next one finds every acknowledged change, and a tree in order.
+func TestCrashInReplay(t *testing.T) {
+	seeds, step := uint64(6), 3
+	if testing.Short() {
+		seeds, step = 2, 101
+	}
+	crashes := 0
+	for seed := range seeds {
+		for part := 1 + int(seed)%step; ; part += step {
+			ended, err := crashInReplay(t, seed, part)
+			if err != nil {
+				t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
+			}
+			if ended {
+				break
+			}
+			crashes++
+		}
+	}
+	t.Logf("%d crashes", crashes)
+}
+
+const replayedKeys = 120
+
+func crashInReplay(t *testing.T, seed uint64, part int) (ended bool, err error) {
+	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256}}
+	for n := range uint64(replayedKeys) {
+		o.model[string(simKey(n))] = &known{}
+	}
+	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: "client-2", Part: part}}}
+	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(seed%2), Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+		return false, err
+	}
+	return ended, o.w.Run(func(p *simenv.Process) {
+		o.main = p
+		if err := o.leaveAndTake(&ended); err != nil {
+			o.w.Fail(err)
+		}
+	})
+}
+
+// leaveAndTake lets client 1 die with changes in its log, client 2 take its range, and others if that one dies.
+func (o *owners) leaveAndTake(ended *bool) error {
+	g := &owned{low: 0, high: replayedKeys, start: simKey(0)}
+	o.ranges = []*owned{g}
+	o.make()
+	first := o.living[0]
+	if err := o.moveTo(g, first); err != nil {
+		return err
+	}
+	if _, err := o.in(first, "serve", func() error { return o.scribble(first) }); err != nil {
+		return err
+	}
+	first.p.Kill()
+	o.died(first)
+	for len(o.living) == 0 {
+		o.make()
+	}
+	second := o.living[0]
+	if err := o.moveTo(g, second); err != nil {
+		return err
+	}
+	*ended = o.made == 2 && !second.p.Dead()
+	return o.last()
+}
+
+// scribble changes keys, fewer and fewer of them, so that leaves fill and have changes that were written back and others that were not.
+func (o *owners) scribble(c *owner) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(o.seed, 10))
+	for n := range 400 {
+		key := simKey(r.Uint64N(uint64(replayedKeys - n/5)))
+		m := o.model[string(key)]
+		if r.IntN(4) == 0 {
+			m.begin("")
+			if err := s.Delete(key); err != nil && !errors.Is(err, index.ErrNotFound) {
+				return err
+			}
+		} else {
+			v := make([]byte, 1+r.IntN(24))
+			for i := range v {
+				v[i] = byte('a' + r.IntN(26))
+			}
+			m.begin(string(v))
+			if err := s.Upsert(key, v); err != nil {
+				return err
+			}
+		}
+		m.ack()
+		if n == 100+50*int(o.seed%3) {
+			if _, err := c.x.(index.Checker).Check(); err != nil { // which writes back
+				return err
+			}
+		}
+	}
+	return s.Close()
+}

@@ -1,0 +1,259 @@
+package dex
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+)
+
+// A replay writes what logs say last of each key, in the order of keys, so leaf by leaf: several leaves that one inner node knows are read at once, changed here, and written back at once, each by the
+// requests of a flush, in the same order. Nobody else changes these leaves: their owner is fenced, what it left half done is repaired, and they were divided where the
+// range ends. So a client that dies in between leaves leaves in order, some with what the logs say; the next one writes all of it again.
+//
+// Where a leaf has no room, or is not where the inner node says, the key is written by the tree's own operation, and what follows is looked for anew.
+
+// replayLeaves is how many leaves are read at once.
+const replayLeaves = 16
+
+// change is what logs say last of a key.
+type change struct {
+	key string
+	record
+}
+
+// replay writes what logs have of the keys of r.
+func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
+	changes, err := x.changes(r.Inherits)
+	if err != nil || len(changes) == 0 {
+		return err
+	}
+	p := player{x: x, s: s, taken: ranges{[]span{{r.Start, r.End, r.Epoch}}}}
+	if err := p.start(); err != nil {
+		return blink.Failure(err, false)
+	}
+	return errors.Join(p.all(changes), p.ps.Close())
+}
+
+func (p *player) all(changes []change) error {
+	for i := 0; i < len(changes); {
+		p.s.Begin()
+		p.ps.Begin()
+		n, err := p.some(changes[i:])
+		p.ps.End()
+		p.s.End()
+		if err != nil {
+			return err
+		}
+		if i += n; n > 0 {
+			continue
+		}
+		if err := p.one(&changes[i]); err != nil {
+			return err
+		}
+		i++
+	}
+	return nil
+}
+
+// changes reads the logs, the lower epoch first, and returns what they say last of each key, in the order of keys.
+func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
+	logs = slices.Clone(logs)
+	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	last := map[string]record{} // bounded by the rings
+	for i := range logs {
+		l := &logs[i]
+		ref, err := redo.DecodeRef(l.Log)
+		if err != nil {
+			return nil, err
+		}
+		mine := ranges{[]span{{l.Start, l.End, l.Epoch}}}
+		err = redo.Replay(x.pool, ref, func(_ uint64, b []byte) error {
+			var r record
+			if err := r.decode(b); err != nil {
+				return err
+			}
+			if r.epoch == l.Epoch && mine.at(r.key) >= 0 {
+				r.value = bytes.Clone(r.value)
+				last[string(r.key)] = r
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, blink.Failure(err, false)
+		}
+	}
+	all := make([]change, 0, len(last))
+	for k, r := range last { //env:real sorted below
+		r.key = []byte(k)
+		all = append(all, change{k, r})
+	}
+	slices.SortFunc(all, func(a, b change) int { return strings.Compare(a.key, b.key) })
+	return all, nil
+}
+
+// player writes changes to leaves.
+type player struct {
+	x     *dex
+	s     *blink.Session
+	ps    *pool.Session // has the seats' buffers
+	taken ranges
+	seats [replayLeaves]seat
+	entry []byte
+	value []byte
+}
+
+// seat is a leaf on its way through a player.
+type seat struct {
+	f        frame // its lock and its place in the cache are not used
+	b        []byte
+	addr     pool.Addr
+	from, to int // the changes that are for it
+}
+
+func (p *player) start() (err error) {
+	words := p.x.lay.NodeBytes() / 8
+	if p.ps, err = p.x.pool.NewSession(replayLeaves * (8*words + 64)); err != nil {
+		return err
+	}
+	p.entry = make([]byte, blink.MaxEntryBytes)
+	for i := range p.seats {
+		e := &p.seats[i]
+		e.f.words, e.f.maps = make([]uint64, words), make([]uint64, 3*((words+63)/64))
+		if e.b, err = p.ps.Buffer(8 * words); err != nil {
+			return errors.Join(err, p.ps.Close())
+		}
+	}
+	return nil
+}
+
+// one writes one change by the tree's own operation.
+func (p *player) one(c *change) error {
+	if c.op == recordPut {
+		return p.s.Upsert(c.record.key, c.value)
+	}
+	if err := p.s.Delete(c.record.key); !errors.Is(err, index.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// some writes the first few of changes and says how many; 0: the first one cannot be done like this.
+func (p *player) some(changes []change) (n int, err error) {
+	path, err := p.s.Descend(changes[0].record.key)
+	if err != nil {
+		return 0, err
+	}
+	ps, seats := p.ps, p.choose(&path, changes)
+	for i := range seats {
+		ps.Read(seats[i].addr, seats[i].b)
+	}
+	if err := ps.Post(); err != nil {
+		return 0, blink.Failure(err, false)
+	}
+	queued := 0
+	for i := range seats {
+		e := &seats[i]
+		n, err = p.apply(e, changes)
+		if err == nil {
+			err = e.f.queue(ps, e.b, &queued)
+		}
+		if err != nil {
+			return 0, p.x.giveUp(err)
+		}
+		if n < e.to {
+			break
+		}
+	}
+	if err := ps.Post(); err != nil {
+		return 0, p.x.giveUp(err)
+	}
+	return n, nil
+}
+
+// choose finds the leaves of the first changes, as far as the inner node that led to the first one knows.
+func (p *player) choose(path *blink.Path, changes []change) []seat {
+	n, at := 0, 0
+	addr := path.Addr()
+	for i := 1; n < len(p.seats) && at < len(changes); i++ {
+		next, low, more := path.Next(i)
+		to := len(changes)
+		if more {
+			to = at
+			for to < len(changes) && bytes.Compare(changes[to].record.key, low) < 0 {
+				to++
+			}
+		}
+		if to > at {
+			e := &p.seats[n]
+			e.addr, e.from, e.to = addr, at, to
+			n++
+		}
+		if at = to; !more {
+			break
+		}
+		addr = next
+	}
+	return p.seats[:n]
+}
+
+// apply makes the changes of e in the image of its leaf that was read, and says up to which one: less than e.to if one of them belongs elsewhere, or has no room. An error says that the leaf is not what it must be.
+func (p *player) apply(e *seat, changes []change) (done int, err error) {
+	var l blink.Leaf
+	e.f.addr.Store(uint64(e.addr))
+	first := changes[e.from].record.key
+	if !l.Is(p.x.tree, e.addr, e.b, first) || bytes.Compare(first, l.Low()) < 0 {
+		clear(e.f.maps)
+		e.f.low, e.f.high = 0, 0
+		e.f.words[1] = 0 // no slots
+		return e.from, nil
+	}
+	if !p.taken.whole(l.Low(), l.High(), l.Rightmost()) {
+		return e.from, fmt.Errorf("leaf %v of %x to %x goes beyond the range that is taken: %w", e.addr, l.Low(), l.High(), index.ErrFormat)
+	}
+	e.f.fill(e.b)
+	var v view
+	e.f.open(&v)
+	for done = e.from; done < e.to; done++ {
+		c := &changes[done]
+		if !l.Rightmost() && bytes.Compare(c.record.key, l.High()) >= 0 || !p.change(&e.f, &v, c) {
+			break
+		}
+	}
+	return done, nil
+}
+
+// change makes one change in f. false: there is no room.
+func (p *player) change(f *frame, v *view, c *change) bool {
+	lay := p.x.lay
+	fp := lay.Fingerprint(c.record.key)
+	i, word := f.find(v, c.record.key, fp, lay.Uint64Keys())
+	if c.op == recordDelete {
+		if i >= 0 {
+			f.remove(lay, v, i)
+		}
+		return true
+	}
+	if i >= 0 {
+		if p.value = f.value(word, c.record.key, lay.Uint64Keys(), p.value[:0]); bytes.Equal(p.value, c.value) {
+			return true // it was written back
+		}
+	}
+	entry := lay.PutEntry(p.entry[:cap(p.entry)], c.record.key, c.value)
+	if i < 0 {
+		i = f.vacant(v)
+	}
+	at := f.place(v, len(entry))
+	if i < 0 || at == 0 {
+		return false
+	}
+	f.put(lay, v, i, at, fp, entry)
+	return true
+}
