@@ -94,7 +94,7 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 		return ctrl.Result{}, err
 	}
 	after, err := result(err)
-	if err == nil && (s.waiting != "" || s.fencePending != "" || s.short != nil) {
+	if err == nil && (s.waiting != "" || s.fencePending != "" || s.short != nil || s.unfitCompute() != "") {
 		after.RequeueAfter = soon
 	} else if err == nil && s.unfenced != "" {
 		after.RequeueAfter = s.fenceAgain(r.now())

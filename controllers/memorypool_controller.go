@@ -57,7 +57,11 @@ func (r *memoryPools) Reconcile(ctx context.Context, request ctrl.Request) (_ ct
 	if err := kube.ApplyStatus(ctx, &r.Writer, s.pool, before, &s.pool.Status); err != nil {
 		return ctrl.Result{}, err
 	}
-	return result(err)
+	after, err := result(err)
+	if err == nil && len(s.problems) > 0 {
+		after.RequeueAfter = soon // nobody tells when a node was mended
+	}
+	return after, err
 }
 
 func (r *memoryPools) gather(ctx context.Context, s *memoryPoolScope) (err error) {

@@ -15,6 +15,7 @@ type broom struct {
 	accounts *accounts
 	waits    *waits
 	region   *region
+	locks    *lockTable // of the core, which gets its provider later
 	log      *slog.Logger
 	wake     chan struct{} // of one element
 }
@@ -22,8 +23,8 @@ type broom struct {
 // progressEvery is how often the log says how far zeroing is.
 const progressEvery = 10 * time.Second
 
-func newBroom(a *accounts, w *waits, r *region, log *slog.Logger) *broom {
-	b := &broom{accounts: a, waits: w, region: r, log: log, wake: make(chan struct{}, 1)}
+func newBroom(a *accounts, w *waits, r *region, locks *lockTable, log *slog.Logger) *broom {
+	b := &broom{accounts: a, waits: w, region: r, locks: locks, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
 }
@@ -90,6 +91,11 @@ func (b *broom) step() bool {
 	switch {
 	case isPlace:
 		b.region.zeroPlace(slot, first, locks)
+		if err := b.locks.zero(first, locks); err != nil { // in the NIC, too
+			b.log.Warn("locks that were given back cannot be freed yet", "err", err)
+			time.AfterFunc(time.Second, b.nudge)
+			return false
+		}
 	case isChunk:
 		b.region.zeroChunk(number)
 	default:

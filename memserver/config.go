@@ -60,6 +60,8 @@ type Config struct {
 	RDMA string
 	// RDMADevice names the RDMA device for RDMA. Empty = the first one with an active port.
 	RDMADevice string
+	// OnChip puts the lock region into the RDMA device's own memory, if that has as much; else it stays in host memory.
+	OnChip bool
 	// Metrics is the host:port of /metrics, /healthz and /readyz over plain HTTP. Empty = not served.
 	Metrics string
 
@@ -145,6 +147,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.RDMADevice != "" && c.RDMA == "" {
 		bad("RDMADevice is set without RDMA: write host:port of the listener too")
+	}
+	if c.OnChip && c.RDMA == "" {
+		bad("OnChip is set without RDMA: only an RDMA device has memory of its own")
 	}
 	switch {
 	case c.Insecure && c.TLSDir != "":

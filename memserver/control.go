@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // maxMapWait is how long a GetMap may wait.
@@ -41,7 +42,11 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 		OnChipBytes: 2 * c.onChip(),
 	}
 	for _, p := range c.providers {
-		reply.Transports = append(reply.Transports, &rpcv1.Transport{Provider: p.name, Address: p.address})
+		t := &rpcv1.Transport{Provider: p.name, Address: p.address}
+		if s, ok := p.server.(verbs.OfDevice); ok {
+			t.Device = s.DeviceName()
+		}
+		reply.Transports = append(reply.Transports, t)
 	}
 	var indexes []ledger.Index
 	c.accounts.read(func(l *ledger.Ledger) {

@@ -53,6 +53,31 @@ func (t *lockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err
 	return turned, nil
 }
 
+// zero frees all locks of a slice that is nobody's. Only where the processor's stores do not reach the locks it is done by atomics.
+func (t *lockTable) zero(first, locks uint64) error {
+	var block [512]uint64
+	for at, end := 2*first, 2*(first+locks); at < end; {
+		words := block[:min(uint64(len(block)), (end-at+7)/8)]
+		if err := t.load(at, words); err != nil {
+			return fmt.Errorf("read locks to be freed: %w", err)
+		}
+		for _, old := range words {
+			for old != 0 {
+				found, err := t.compareSwap(at, old, 0)
+				if err != nil {
+					return fmt.Errorf("free locks: %w", err)
+				}
+				if found == old {
+					break
+				}
+				old = found
+			}
+			at += 8
+		}
+	}
+	return nil
+}
+
 func (t *lockTable) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&t.bytes[at])) }
 
 // load reads the words from at on. Where the locks lie in the NIC, the mapping does not show them.

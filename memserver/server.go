@@ -19,6 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -46,6 +47,8 @@ type Server struct {
 	ready       atomic.Bool
 	closeOnce   sync.Once
 	closeErr    error
+	mark        chipMark
+	onChip      bool           // the lock region lies in a NIC
 	release     []func() error // what Close gives back, last first
 }
 
@@ -79,6 +82,9 @@ func (s *Server) open(c *Config) error {
 	if err != nil {
 		return err
 	}
+	if err := s.recoverLocks(c, accounts); err != nil {
+		return err
+	}
 	var files *identity.Files
 	if !c.Insecure {
 		if files, err = identity.Open(c.TLSDir); err != nil {
@@ -88,9 +94,10 @@ func (s *Server) open(c *Config) error {
 	stopping, cancel := context.WithCancel(context.Background())
 	s.stopping = cancel
 	waits, e := newWaits(), env.Real()
+	core := newCore(e, accounts, newTokens(e, newToken), s.region.locks.bytes, c.Lease, s.log)
 	s.control = &service{
-		core:    newCore(e, accounts, newTokens(e, newToken), s.region.locks.bytes, c.Lease, s.log),
-		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, s.log), stopping: stopping,
+		core:    core,
+		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
 	}
 	accounts.undone = s.control.broom.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
@@ -108,9 +115,9 @@ func (s *Server) open(c *Config) error {
 	}
 	if c.RDMA != "" {
 		build := func(o verbs.ServerOptions) (verbs.Server, error) {
-			return ibv.NewServer(ibv.Options{Device: c.RDMADevice}, o)
+			return ibv.NewServer(ibv.Options{Device: c.RDMADevice, DeviceMemory: c.OnChip}, o)
 		}
-		if s.addresses.RDMA, err = s.offer("ibv", "tcp", c.RDMA, build); err != nil {
+		if s.addresses.RDMA, err = s.offerOnChip("ibv", "tcp", c.RDMA, c.OnChip, build); err != nil {
 			return err
 		}
 	}
@@ -236,6 +243,35 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 	return actual, nil
 }
 
+// recoverLocks repairs what a process left that died with the locks in its NIC.
+func (s *Server) recoverLocks(c *Config, a *accounts) (err error) {
+	s.mark = markIn(c.DataDir)
+	if c.StateDir != "" {
+		s.mark = markIn(c.StateDir)
+	}
+	var turned uint64
+	a.read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.locks.bytes, l) })
+	if turned > 0 {
+		s.log.Warn("an earlier process died with the locks in its NIC; whoever takes one repairs first what it guards", "locks", turned)
+	}
+	return err
+}
+
+// offerOnChip is offer of a provider that may put the lock region into its NIC.
+func (s *Server) offerOnChip(name, network, address string, onChip bool, build func(verbs.ServerOptions) (verbs.Server, error)) (actual string, err error) {
+	if onChip {
+		if err := s.mark.set(); err != nil {
+			return "", err
+		}
+	}
+	actual, err = s.offer(name, network, address, build)
+	if s.onChip = s.control.onChip() > 0; s.onChip {
+		s.log.Info("the lock table lies in the NIC", "locks", s.control.onChip())
+		return actual, err
+	}
+	return actual, errors.Join(err, s.mark.clear())
+}
+
 // Addresses are where the server listens, with the ports that it got.
 func (s *Server) Addresses() Addresses { return s.addresses }
 
@@ -308,9 +344,14 @@ func (s *Server) Close() error {
 			s.stopping()
 		}
 		if s.control != nil {
+			var closed error
 			for _, p := range s.control.providers {
-				errs = append(errs, p.server.Close())
+				closed = errors.Join(closed, p.server.Close())
 			}
+			if s.onChip && closed == nil { // the locks are in their file again
+				closed = s.mark.clear()
+			}
+			errs = append(errs, closed)
 		}
 		for _, l := range s.listeners {
 			if err := l.Close(); !errors.Is(err, net.ErrClosed) {

@@ -78,15 +78,35 @@ func (v *view) drawMemory(b *strings.Builder) {
 		}
 	}
 	table(b, func(line func(...any)) {
-		line("MEMORY SERVER", "ID", "STATE", "NODE", "CHUNKS", "GRANTED")
+		line("MEMORY SERVER", "ID", "STATE", "NODE", "PATH", "CHUNKS", "GRANTED", "QUOTA", "USED", "LOCKS")
 		for _, m := range v.index.Status.MemoryServers {
 			s, granted := servers[m.Pod], "-"
 			if s.Chunks > 0 {
 				granted = bar(float64(s.ChunksGranted) / float64(s.Chunks))
 			}
-			line(m.Pod, m.ID, m.State, orDash(s.Node), s.Chunks, granted)
+			used := "-"
+			if m.QuotaChunks > 0 {
+				used = bar(float64(m.UsedChunks) / float64(m.QuotaChunks))
+			}
+			line(m.Pod, m.ID, m.State, orDash(s.Node), path(m), s.Chunks, granted, m.QuotaChunks, used, locks(m))
 		}
 	})
+}
+
+// path is how compute servers reach a memory server, and by which device of its node.
+func path(m dmv1.IndexMemoryServer) string {
+	if m.Device != "" {
+		return string(m.Transport) + " " + m.Device
+	}
+	return orDash(string(m.Transport))
+}
+
+// locks is how many locks of a memory server the index has, and where they lie.
+func locks(m dmv1.IndexMemoryServer) string {
+	if m.Locks == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d %s", m.Locks, m.LockPlacement)
 }
 
 // total is how many operations a second all servers do together.

@@ -98,6 +98,12 @@ type LocalReads interface {
 	ReadLocal(region RegionID, remote uint64, dst []uint64) error
 }
 
+// OfDevice is a Server that serves by an RDMA device.
+type OfDevice interface {
+	// DeviceName is its name, as in /sys/class/infiniband.
+	DeviceName() string
+}
+
 // OnChip is a Server that can put the lock region into the NIC's own memory.
 type OnChip interface {
 	// OnChip is how many bytes of RegionLocks lie there, from offset 0 on.

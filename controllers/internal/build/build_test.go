@@ -110,6 +110,30 @@ func TestCache(t *testing.T) {
 	f("1Gi", "3Gi", "--cache=1073741824", "3Gi")
 }
 
+// TestMachineArgs: `make rdma` starts servers with the arguments of pods, which it takes from testdata. DMINDEX_REWRITE=1 writes them anew.
+func TestMachineArgs(t *testing.T) {
+	memory := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "demo-memory", Namespace: "ns"}}
+	memory.Spec.MemoryServers = dmv1.MemoryServers{Servers: 1, Memory: resource.MustParse("64Mi"), ChunkSize: ptr.To(resource.MustParse("1Mi")),
+		Transport: dmv1.TransportRDMA, RDMA: &dmv1.RDMASpec{HugePages: "2Mi"}}
+	slow := memory.DeepCopy()
+	slow.Spec.Transport, slow.Spec.RDMA = dmv1.TransportTCP, nil
+	compute := &dmv1.DMComputePool{ObjectMeta: metav1.ObjectMeta{Name: "demo-compute", Namespace: "ns"}}
+	compute.Spec.ComputeServers = dmv1.ComputeServers{Replicas: 1, Transport: dmv1.TransportRDMA}
+	for name, p := range map[string]*corev1.Pod{
+		"memory": MemoryPod(memory, 0, "i"), "slow": MemoryPod(slow, 0, "i"), "compute": ComputePod(compute, 0, 0, "uid", "i", "h"),
+	} {
+		got, file := strings.Join(p.Spec.Containers[0].Args, "\n")+"\n", filepath.Join("testdata", "machine_"+name+".args")
+		if os.Getenv("DMINDEX_REWRITE") != "" {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(file); err != nil || string(want) != got {
+			t.Errorf("%s should be:\n%s%v; if that is right, run the test with DMINDEX_REWRITE=1", file, got, err)
+		}
+	}
+}
+
 // testRDMA are pools as these, with RDMA: the memory pool with huge pages, of our plugin, the compute pool by DRA.
 func testRDMA(memory *dmv1.DMMemoryPool, compute *dmv1.DMComputePool) (*dmv1.DMMemoryPool, *dmv1.DMComputePool) {
 	memory, compute = memory.DeepCopy(), compute.DeepCopy()

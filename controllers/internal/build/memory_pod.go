@@ -59,7 +59,7 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 		demand(c, name, n)
 	}
 	if spec.Transport == dmv1.TransportRDMA {
-		c.Args = append(c.Args, "--reserve") // a NIC pins all pages at once
+		c.Args = append(c.Args, "--on-chip", "--reserve") // a NIC pins all pages at once
 		rdma(p, spec.RDMA)
 	}
 	return p

@@ -156,6 +156,9 @@ func (s *server) ReadLocal(region verbs.RegionID, remote uint64, dst []uint64) e
 	return s.loop.read(region, remote, dst)
 }
 
+// DeviceName implements verbs.OfDevice.
+func (s *server) DeviceName() string { return s.hca.name }
+
 // OnChip implements verbs.OnChip.
 func (s *server) OnChip() int {
 	if s.dm == nil {
