@@ -90,6 +90,32 @@ func TestLoadFollowsWhatIsAsked(t *testing.T) {
 	}
 }
 
+// TestSamplesWeigh: a key stands for the operations that were skipped for it, half as much every 10 s, and a session that was used at a high rate samples soon at a low one.
+func TestSamplesWeigh(t *testing.T) {
+	c := &clock{Env: env.Real()}
+	l := newLoad(c)
+	l.done.Add(1000)
+	for range 10 {
+		l.sample([]byte("old"), 4, 0)
+	}
+	c.now.Add(int64(2 * loadHalf))
+	for range 10 {
+		l.sample([]byte("heavy"), 3, 0)
+		l.sample([]byte("light"), 1, 0)
+	}
+	r := l.report(index.Stats{})
+	for key, want := range map[string]float64{"old": 0.2, "heavy": 0.6, "light": 0.2} {
+		if got := r.within([]byte(key), []byte(key+"\x00")) / r.Rate; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s has %.3f of all, not %.1f", key, got, want)
+		}
+	}
+	counts := newCounts(l, still{})
+	counts.left = 1 << 20
+	if counts.lent(); counts.left > 2*l.skip.Load() {
+		t.Errorf("the next of %d operations is sampled; of all sessions it is one of %d", counts.left, l.skip.Load())
+	}
+}
+
 // TestSamplingIsRare: the lock of the sample is taken a few times a second, whatever the rate, from the first second on.
 func TestSamplingIsRare(t *testing.T) {
 	c := &clock{Env: env.Real()}

@@ -194,6 +194,14 @@ func TestSkewNeeds(t *testing.T) {
 		}
 	})
 	f("a server is busy with the last change", false, func(w *asked) { w.Holdings = w.Holdings[1:] })
+	f("the busiest server has one key, and another one is not busy enough to move for", false, func(w *asked) {
+		w.Servers[0].Load = &Load{Rate: 520, Keys: []KeyLoad{{uint64Key(5), 520}}}
+		w.Servers[1].Load = &Load{Rate: 430}
+		for i := range uint64(10) {
+			w.Servers[1].Load.Keys = append(w.Servers[1].Load.Keys, KeyLoad{uint64Key(6<<60 + i<<50), 43})
+		}
+		w.Servers[2].Load = &Load{Rate: 50, Keys: []KeyLoad{{uint64Key(12 << 60), 50}}}
+	})
 	f("one key is all", false, func(w *asked) {
 		for i := range w.Servers {
 			for n := range w.Servers[i].Load.Keys {
