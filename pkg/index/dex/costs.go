@@ -8,6 +8,8 @@ const (
 	lately     = 50                    // of how many the averages are
 	searchTime = 150 * time.Nanosecond // l_s
 	upkeep     = 1.2                   // c
+	steady     = 8                     // samples make an average
+	outlier    = 4                     // times the average is the most that a sample counts
 	explore    = 100                   // one decision in so many is turned round, so that the averages stay true
 )
 
@@ -18,7 +20,11 @@ type average struct {
 	sum  time.Duration
 }
 
+// add takes a sample. One that is far above the average counts as a multiple of it: a goroutine that had to wait for its processor says nothing about a server, and many such samples still raise the average soon.
 func (a *average) add(d time.Duration) {
+	if a.n >= steady {
+		d = min(d, outlier*max(a.mean(), time.Microsecond))
+	}
 	at := &a.last[a.n%lately]
 	a.sum += d - *at
 	*at = d

@@ -31,6 +31,26 @@ func TestAverageIsOfTheLastFew(t *testing.T) {
 	}
 }
 
+// TestOutliersCountLittle: a single wait of milliseconds does not turn the rule round; a server that became slow does, within a few samples.
+func TestOutliersCountLittle(t *testing.T) {
+	var c costs
+	for range lately {
+		c.read.add(20 * us)
+		c.call.add(25 * us)
+	}
+	c.call.add(20 * time.Millisecond)
+	if !c.worth(1, 1) {
+		t.Error("one call that waited long makes calls not worth it")
+	}
+	n := 0
+	for ; c.worth(1, 1); n++ {
+		c.call.add(20 * time.Millisecond)
+	}
+	if n > lately/2 {
+		t.Errorf("a server that became slow is found out after %d calls", n)
+	}
+}
+
 func TestWorth(t *testing.T) {
 	f := func(read, call time.Duration, level uint8, want bool) {
 		t.Helper()
