@@ -116,11 +116,8 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("it offers %q, which this client does not speak", grant.Provider)
 	}
-	switch {
-	case p.device == nil || p.device != dev && takesAnyArena(p.device):
-		p.device = dev
-	case p.device != dev && !takesAnyArena(dev):
-		return nil, fmt.Errorf("it offers %q, others %q: a client has arenas of one of them", grant.Provider, p.device.Provider())
+	if p.device, err = arenasOf(p.device, dev); err != nil {
+		return nil, err
 	}
 	conn, err := dev.Connect(grant.Target, p.limit)
 	if err != nil {
@@ -135,6 +132,17 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 		s.lease.renew(asked, grant.Lease)
 	}
 	return s, nil
+}
+
+// arenasOf is the device whose arenas the queue pairs of both take: what was so far, nil at first, and that of one more server.
+func arenasOf(before, dev verbs.Device) (verbs.Device, error) {
+	switch {
+	case before == nil, before == dev, takesAnyArena(before):
+		return dev, nil
+	case takesAnyArena(dev):
+		return before, nil
+	}
+	return nil, fmt.Errorf("it offers %q, others %q: a client has arenas of one of them", dev.Provider(), before.Provider())
 }
 
 // takesAnyArena says whether queue pairs of a device take arenas of every other one.
