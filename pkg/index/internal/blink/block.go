@@ -34,7 +34,7 @@ import (
 const (
 	atLength     = 12
 	atValueCheck = 16
-	blockFixed   = headerFixed
+	blockFixed   = HeaderBytes
 	blockLevel   = 255
 	blockUnit    = 64
 	pointerBytes = 16
@@ -75,7 +75,7 @@ func (l *layout) pointerOf(e []byte) (p pointer, ok bool) {
 }
 
 // valueCheck is the check of a value in the block at a.
-func valueCheck(a pool.Addr, value []byte) uint32 { return sum(seedOf(a, uint32(len(value))), value) }
+func valueCheck(a pool.Addr, value []byte) uint32 { return sum(SeedOf(a, uint32(len(value))), value) }
 
 // holds says whether value is what the pointer stands for.
 func (p *pointer) holds(value []byte) bool { return p.check == valueCheck(p.addr, value) }
@@ -125,8 +125,8 @@ func verifyBlock(a pool.Addr, b []byte) bool {
 	return n <= len(b)-blockFixed && binary.LittleEndian.Uint32(b[atValueCheck:]) == valueCheck(a, b[blockFixed:blockFixed+n])
 }
 
-// marks implements pool.Marks. A block is marked behind the word that forgot it; what made a node dead may have to be repaired.
-func marks(a pool.Addr, head []byte) pool.Mark {
+// Marks implements pool.Marks. A block is marked behind the word that forgot it; what made a node dead may have to be repaired.
+func Marks(a pool.Addr, head []byte) pool.Mark {
 	switch {
 	case !isDead(a, head):
 		return pool.Used
@@ -156,7 +156,7 @@ func (t *tree) allocateBlock(n int, near pool.Addr) (a pool.Addr, size int, err 
 // behind it, since PostUnlock posts and awaits what is for other servers before the list of the leaf's. ErrPoolFull: there is no memory for the block, and nothing is queued.
 func (s *session) entry(key, value []byte, near pool.Addr) (e []byte, err error) {
 	if len(value) <= s.lay.inline {
-		return s.lay.putEntry(s.scratch, key, value), nil
+		return s.lay.PutEntry(s.scratch, key, value), nil
 	}
 	a, size, err := s.t.allocateBlock(len(value), near)
 	if err != nil {

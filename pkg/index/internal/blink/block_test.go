@@ -36,17 +36,17 @@ func TestBlockRoundTrip(t *testing.T) {
 			if k, _, ok := l.pair(e); !ok || !long || got != p || !bytes.Equal(k, key) || len(e) > l.longestEntry() {
 				t.Fatalf("%+v became %+v, %v", p, got, long)
 			}
-			if _, long := l.pointerOf(l.putEntry(make([]byte, maxEntryBytes), key, value[:l.inline])); long {
+			if _, long := l.pointerOf(l.PutEntry(make([]byte, maxEntryBytes), key, value[:l.inline])); long {
 				t.Fatal("a short value has a pointer")
 			}
-			if !verifyBlock(a, b) || verifyBlock(a+64, b) || !p.holds(b[blockFixed:blockFixed+len(value)]) || marks(a, b[:pool.HeadBytes]) != pool.Used {
+			if !verifyBlock(a, b) || verifyBlock(a+64, b) || !p.holds(b[blockFixed:blockFixed+len(value)]) || Marks(a, b[:pool.HeadBytes]) != pool.Used {
 				t.Fatalf("a block of %d bytes does not verify", size)
 			}
 			if h := (leaf{}); h.open(l, a, b) || decodeInner(l, a, b) != nil {
 				t.Fatal("a block is taken for a node")
 			}
 			buildDead(b, a, blockLevel, r.Uint32())
-			if verifyBlock(a, b) || !p.holds(b[blockFixed:blockFixed+len(value)]) || marks(a, b[:pool.HeadBytes]) != pool.Over {
+			if verifyBlock(a, b) || !p.holds(b[blockFixed:blockFixed+len(value)]) || Marks(a, b[:pool.HeadBytes]) != pool.Over {
 				t.Fatal("a dead block is not what it should be")
 			}
 			b[blockFixed+r.IntN(len(value))] ^= 1 << r.IntN(8)

@@ -114,7 +114,7 @@ func (ld *loader) run(source index.Pairs) error {
 // add takes the next pair.
 func (ld *loader) add(key, value []byte) error {
 	lay := &ld.t.lay
-	if err := lay.checkPair(key, value); err != nil {
+	if err := lay.CheckPair(key, value); err != nil {
 		return err
 	}
 	if ld.pairs > 0 && !below(ld.last, key) {
@@ -127,7 +127,7 @@ func (ld *loader) add(key, value []byte) error {
 	grown := ld.filled
 	grown.add(len(e))
 	// The high fence is not known yet, but how long it can be.
-	room := lay.nodeBytes - roundUp(headerFixed+len(ld.low)+lay.maxKey)
+	room := lay.nodeBytes - roundUp(HeaderBytes+len(ld.low)+lay.maxKey)
 	if ld.filled.count > 0 && grown.used() > room*fill/100 {
 		if err := ld.closeLeaf(lay.separator(ld.last, key)); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (ld *loader) add(key, value []byte) error {
 func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 	lay := &ld.t.lay
 	if len(value) <= lay.inline {
-		return lay.putEntry(ld.entry, key, value), nil
+		return lay.PutEntry(ld.entry, key, value), nil
 	}
 	a, size, err := ld.t.allocateBlock(len(value), ld.leaf)
 	if err != nil {
@@ -220,7 +220,7 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 		if !lay.uint64Keys {
 			skip = commonPrefix(r.low, low)
 		}
-		size := roundUp(headerFixed+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
+		size := roundUp(HeaderBytes+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
 		if len(r.children) > 1 && size > lay.nodeBytes*fill/100 {
 			ld.leaveHome(level)
 			next, err := ld.allocate(level, nil)

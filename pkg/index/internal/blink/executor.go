@@ -207,7 +207,7 @@ func (w *walk) leaf() int {
 		}
 		return w.answer(foundLeaf, w.node)
 	}
-	switch _, e, o := l.find(w.key, w.lay.fingerprint(w.key)); o {
+	switch _, e, o := l.find(w.key, w.lay.Fingerprint(w.key)); o {
 	case present:
 		return w.answer(foundEntry, e)
 	case absent:

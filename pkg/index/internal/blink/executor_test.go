@@ -124,7 +124,7 @@ func twoLevels(t testing.TB, l *layout) *bytesNear {
 	for i, a := range []pool.Addr{left, right} {
 		p := &pairs{lay: l}
 		for k := range uint64(10) {
-			e := l.putEntry(make([]byte, 64), number(100*uint64(i)+10*k), number(k))
+			e := l.PutEntry(make([]byte, 64), number(100*uint64(i)+10*k), number(k))
 			off := roundUp(len(p.image) + unit)
 			p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
 			p.list = append(p.list, item{prefixOf(e), uint16(off), uint16(len(e))})
@@ -247,7 +247,7 @@ func FuzzExecutor(f *testing.F) {
 		b := make([]byte, 4096)
 		copy(b, memory)
 		if seal {
-			for end := headerFixed; end < 128; end += 8 { // some of these may verify
+			for end := HeaderBytes; end < 128; end += 8 { // some of these may verify
 				sealUnit(b, end, testAddr, binary.LittleEndian.Uint32(b))
 				run(t, request, b)
 			}

@@ -33,7 +33,8 @@ const (
 	atHighLen = 14
 	atSibling = 16
 
-	headerFixed = 24
+	// HeaderBytes is where the fences of a node begin.
+	HeaderBytes = 24
 
 	flagRightmost = 1 << 0
 	flagDead      = 1 << 1
@@ -65,10 +66,10 @@ func (h *header) decode(b []byte, l *layout) bool {
 	h.level = b[atLevel]
 	h.rightmost = flags&flagRightmost != 0
 	h.count = int(binary.LittleEndian.Uint16(b[atCount:]))
-	h.low = b[headerFixed : headerFixed+low]
-	h.high = b[headerFixed+low : headerFixed+low+high]
+	h.low = b[HeaderBytes : HeaderBytes+low]
+	h.high = b[HeaderBytes+low : HeaderBytes+low+high]
 	h.sibling = pool.Addr(binary.LittleEndian.Uint64(b[atSibling:]))
-	h.end = roundUp(headerFixed + low + high)
+	h.end = roundUp(HeaderBytes + low + high)
 	return h.end <= len(b)
 }
 
@@ -84,7 +85,7 @@ func (h *header) encode(b []byte) {
 	binary.LittleEndian.PutUint16(b[atLowLen:], uint16(len(h.low)))
 	binary.LittleEndian.PutUint16(b[atHighLen:], uint16(len(h.high)))
 	binary.LittleEndian.PutUint64(b[atSibling:], uint64(h.sibling))
-	n := headerFixed
+	n := HeaderBytes
 	n += copy(b[n:], h.low)
 	n += copy(b[n:], h.high)
 	h.end = roundUp(n)
@@ -93,25 +94,25 @@ func (h *header) encode(b []byte) {
 
 // isDead says whether b is what a merge left of the node at a.
 func isDead(a pool.Addr, b []byte) bool {
-	return b[atFlags] == flagNode|flagDead && verifyUnit(b, headerFixed, a, binary.LittleEndian.Uint32(b))
+	return b[atFlags] == flagNode|flagDead && verifyUnit(b, HeaderBytes, a, binary.LittleEndian.Uint32(b))
 }
 
 // buildDead makes the image of a dead node in b and returns how long it is.
 func buildDead(b []byte, a pool.Addr, level uint8, version uint32) int {
-	clear(b[:headerFixed])
+	clear(b[:HeaderBytes])
 	binary.LittleEndian.PutUint32(b, version)
 	b[atLevel], b[atFlags] = level, flagNode|flagDead
-	sealUnit(b, headerFixed, a, version)
-	return headerFixed
+	sealUnit(b, HeaderBytes, a, version)
+	return HeaderBytes
 }
 
 // sealUnit writes the CRC of the unit that ends at end; verifyUnit checks it.
 func sealUnit(b []byte, end int, a pool.Addr, version uint32) {
-	binary.LittleEndian.PutUint32(b[atCheck:], sum(seedOf(a, version), b[atLevel:end]))
+	binary.LittleEndian.PutUint32(b[atCheck:], sum(SeedOf(a, version), b[atLevel:end]))
 }
 
 func verifyUnit(b []byte, end int, a pool.Addr, version uint32) bool {
-	return binary.LittleEndian.Uint32(b[atCheck:]) == sum(seedOf(a, version), b[atLevel:end])
+	return binary.LittleEndian.Uint32(b[atCheck:]) == sum(SeedOf(a, version), b[atLevel:end])
 }
 
 // above says whether key lies above the node's range: its right sibling knows more.

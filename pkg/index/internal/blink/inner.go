@@ -269,7 +269,7 @@ func (d *draft) prefix() int {
 
 // bytes is how large the node will be.
 func (d *draft) bytes(l *layout) int {
-	n := roundUp(headerFixed+len(d.low)+len(d.high)) + childBytes*len(d.children)
+	n := roundUp(HeaderBytes+len(d.low)+len(d.high)) + childBytes*len(d.children)
 	if l.uint64Keys {
 		return n + 8*len(d.seps)
 	}
@@ -329,7 +329,7 @@ func (d *draft) split(l *layout, newLast bool) (right *draft, separator []byte) 
 	if newLast {
 		target = target * 9 / 5
 	}
-	at, used := 1, headerFixed
+	at, used := 1, HeaderBytes
 	for ; at < len(d.children)-1 && used < target; at++ {
 		used += childBytes + len(d.seps[at-1])
 		if !l.uint64Keys {

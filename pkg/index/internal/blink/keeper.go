@@ -122,9 +122,6 @@ func (l *leaf) Is(t *Tree, a pool.Addr, b, key []byte) bool {
 // RepairAll is that of the pool.
 func (s *session) RepairAll() error { return failure(s.ps.RepairAll(s.staging, s.rest), false) }
 
-// Marks is what a tree's dead nodes look like.
-func Marks(a pool.Addr, head []byte) pool.Mark { return marks(a, head) }
-
 // Low, High and Rightmost are the fences of a leaf.
 func (l *leaf) Low() []byte     { return l.low }
 func (l *leaf) High() []byte    { return l.high }
@@ -132,7 +129,7 @@ func (l *leaf) Rightmost() bool { return l.rightmost }
 
 // Find is the value of key in a leaf that is verified as a whole.
 func (l *leaf) Find(key []byte) (value []byte, ok bool) {
-	_, e, o := l.find(key, l.lay.fingerprint(key))
+	_, e, o := l.find(key, l.lay.Fingerprint(key))
 	if o != present {
 		return nil, false
 	}
@@ -169,7 +166,7 @@ func (s *session) MergeAt(key []byte) error {
 }
 
 func (s *session) mergeAt(key []byte) error {
-	if err := s.lay.checkKey(key); err != nil {
+	if err := s.lay.CheckKey(key); err != nil {
 		return err
 	}
 	p, err := s.descend(key, holding, 0)
@@ -201,7 +198,7 @@ func (s *session) SplitAt(key []byte) error {
 
 // Divide is SplitAt as a part of an operation.
 func (s *session) Divide(key []byte) error {
-	if err := s.lay.checkKey(key); err != nil {
+	if err := s.lay.CheckKey(key); err != nil {
 		return fmt.Errorf("split at a key: %w", err)
 	}
 	for !bytes.Equal(key, s.lay.bottom) {
@@ -268,9 +265,6 @@ func (s *session) kept(a pool.Addr, b []byte) (bool, error) {
 	return s.t.keep.Copy(s, a, b)
 }
 
-// HeaderBytes is where the fences of a node begin.
-const HeaderBytes = headerFixed
-
 // SlotOf makes a slot word for entry e at offset off, for slot i of a leaf with that seed. An empty entry makes that of an empty slot.
 func (l *layout) SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
 	if len(e) == 0 {
@@ -282,16 +276,9 @@ func (l *layout) SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
 // Slot takes a slot word apart.
 func Slot(w uint64) (fp byte, off, length int) { return slotFP(w), slotOffset(w), slotLength(w) }
 
-// SeedOf is the seed of the leaf at a at a version.
-func SeedOf(a pool.Addr, version uint32) uint32 { return seedOf(a, version) }
-
-// Uint64Keys, NodeBytes, Fingerprint, PutEntry, Entry, CheckKey and CheckPair are those of the layout.
-func (l *layout) Uint64Keys() bool                       { return l.uint64Keys }
-func (l *layout) NodeBytes() int                         { return l.nodeBytes }
-func (l *layout) Fingerprint(key []byte) byte            { return l.fingerprint(key) }
-func (l *layout) PutEntry(dst, key, value []byte) []byte { return l.putEntry(dst, key, value) }
-func (l *layout) CheckKey(key []byte) error              { return l.checkKey(key) }
-func (l *layout) CheckPair(key, value []byte) error      { return l.checkPair(key, value) }
+// Uint64Keys and NodeBytes are what the index was created with.
+func (l *layout) Uint64Keys() bool { return l.uint64Keys }
+func (l *layout) NodeBytes() int   { return l.nodeBytes }
 
 // MaxEntryBytes is the size of the largest entry.
 const MaxEntryBytes = maxEntryBytes

@@ -116,7 +116,7 @@ func (l *layout) longestEntry() int {
 // fit beside two fences: node >= 2m + 4K + what is fixed. An inner node of that size has room for more than four children.
 func (l *layout) leastNode() int {
 	m := roundUp(l.longestEntry()) + slotBytes
-	return max(minNodeBytes, 2*m+4*roundUp(l.maxKey)+2*headerFixed)
+	return max(minNodeBytes, 2*m+4*roundUp(l.maxKey)+2*HeaderBytes)
 }
 
 // An entry is, with Uint64 keys, the key, a byte that says where the value is (if the index has long values), the value; with Bytes keys, the length of
@@ -155,11 +155,11 @@ func (l *layout) isLong(e []byte) bool {
 	return binary.LittleEndian.Uint16(e)&flagLong != 0
 }
 
-// putPointer is putEntry for a value in a block.
+// putPointer is PutEntry for a value in a block.
 func (l *layout) putPointer(dst, key []byte, p *pointer) []byte {
 	var b [pointerBytes]byte
 	p.encode(b[:])
-	e := l.putEntry(dst, key, b[:])
+	e := l.PutEntry(dst, key, b[:])
 	if l.uint64Keys {
 		e[8] = inBlock
 	} else {
@@ -168,8 +168,8 @@ func (l *layout) putPointer(dst, key []byte, p *pointer) []byte {
 	return e
 }
 
-// putEntry encodes a pair into dst and returns it.
-func (l *layout) putEntry(dst, key, value []byte) []byte {
+// PutEntry encodes a pair into dst and returns it.
+func (l *layout) PutEntry(dst, key, value []byte) []byte {
 	e := dst[:l.entryBytes(len(key), len(value))]
 	if !l.uint64Keys {
 		binary.LittleEndian.PutUint16(e, uint16(len(key)))
@@ -210,23 +210,24 @@ func (l *layout) keyOf(e []byte) []byte {
 	return key
 }
 
-// fingerprint is 8 bits of a key, by which a lookup passes over most other slots.
-func (l *layout) fingerprint(key []byte) byte {
+// Fingerprint is 8 bits of a key, by which a lookup passes over most other slots.
+func (l *layout) Fingerprint(key []byte) byte {
 	if l.uint64Keys {
 		return byte(binary.LittleEndian.Uint64(key) * 0x9E3779B97F4A7C15 >> 56)
 	}
 	return byte(sum(uint32(len(key)), key) >> 24)
 }
 
-// checkPair refuses keys and values that do not fit.
-func (l *layout) checkPair(key, value []byte) error {
+// CheckPair refuses keys and values that do not fit.
+func (l *layout) CheckPair(key, value []byte) error {
 	if len(value) > l.maxValue {
 		return fmt.Errorf("value of %d bytes, at most %d: %w", len(value), l.maxValue, index.ErrValueTooLong)
 	}
-	return l.checkKey(key)
+	return l.CheckKey(key)
 }
 
-func (l *layout) checkKey(key []byte) error {
+// CheckKey refuses keys whose length does not fit.
+func (l *layout) CheckKey(key []byte) error {
 	if l.uint64Keys {
 		if len(key) != 8 {
 			return fmt.Errorf("key of %d bytes, uint64 keys have 8: %w", len(key), index.ErrKeyTooLong)

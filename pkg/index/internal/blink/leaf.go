@@ -67,7 +67,7 @@ func (l *leaf) open(lay *layout, addr pool.Addr, b []byte) bool {
 	if l.heap > len(b) {
 		return false
 	}
-	l.seed = seedOf(addr, l.version)
+	l.seed = SeedOf(addr, l.version)
 	return binary.LittleEndian.Uint32(b[atCheck:]) == sum(l.seed, b[atLevel:l.end])
 }
 

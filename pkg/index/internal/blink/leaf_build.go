@@ -43,7 +43,7 @@ func (d *load) spare() int { return roundUp(d.bytes / max(1, d.count)) }
 
 // room is what a leaf with these fences has for slots and heap.
 func (l *layout) room(low, high []byte) int {
-	return l.nodeBytes - roundUp(headerFixed+len(low)+len(high))
+	return l.nodeBytes - roundUp(HeaderBytes+len(low)+len(high))
 }
 
 // slots is how many slots a leaf with room bytes gets, so that slots and heap are used up together if entries of the same size
@@ -73,13 +73,13 @@ func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, p *pairs, from, t
 	h.level, h.count = 0, d.slots(l.room(h.low, h.high), l.typical())
 	h.encode(b)
 	sealUnit(b, h.end, addr, h.version)
-	seed := seedOf(addr, h.version)
+	seed := SeedOf(addr, h.version)
 	at := h.end + slotBytes*h.count
 	for i := range h.count {
 		w := slotWord(slotSeed(seed, i), 0, 0, 0)
 		if from+i < to {
 			e := p.entry(from + i)
-			w = slotWord(sum(slotSeed(seed, i), e), l.fingerprint(l.keyOf(e)), at, len(e))
+			w = slotWord(sum(slotSeed(seed, i), e), l.Fingerprint(l.keyOf(e)), at, len(e))
 			n := at + copy(b[at:], e)
 			at = roundUp(n)
 			clear(b[n:at])

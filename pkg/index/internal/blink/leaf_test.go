@@ -56,7 +56,7 @@ func randomPairs(l *layout, r *rand.Rand, n int) *pairs {
 		}
 		seen[string(key)] = true
 		value := bytes.Repeat([]byte{byte(r.Uint32())}, r.IntN(l.inline+1))
-		e := l.putEntry(make([]byte, maxEntryBytes), key, value)
+		e := l.PutEntry(make([]byte, maxEntryBytes), key, value)
 		off := roundUp(len(p.image) + unit)
 		p.image = append(p.image, make([]byte, off-len(p.image))...)
 		p.image = append(p.image, e...)
@@ -85,7 +85,7 @@ func TestLeafRoundTrip(t *testing.T) {
 			}
 			for i := range p.list {
 				key, value := p.pair(i)
-				_, e, o := leaf.find(key, l.fingerprint(key))
+				_, e, o := leaf.find(key, l.Fingerprint(key))
 				if _, v, _ := l.pair(e); o != present || !bytes.Equal(v, value) {
 					t.Fatalf("%+v: key %x: %v %x", l, key, o, v)
 				}
@@ -110,8 +110,8 @@ func changeLeaf(t *testing.T, l *leaf, r *rand.Rand, p *pairs) {
 		if len(p.list) > 0 && r.IntN(2) == 0 {
 			key = p.key(r.IntN(len(p.list)))
 		}
-		e := l.lay.putEntry(make([]byte, maxEntryBytes), key, value)
-		i, _, o := l.find(key, l.lay.fingerprint(key))
+		e := l.lay.PutEntry(make([]byte, maxEntryBytes), key, value)
+		i, _, o := l.find(key, l.lay.Fingerprint(key))
 		if _, there := want[string(key)]; there != (o == present) {
 			t.Fatalf("key %x: %v, there %v", key, o, there)
 		}
@@ -127,7 +127,7 @@ func changeLeaf(t *testing.T, l *leaf, r *rand.Rand, p *pairs) {
 		if i < 0 || off == 0 {
 			continue
 		}
-		l.put(i, l.lay.fingerprint(key), off, e)
+		l.put(i, l.lay.Fingerprint(key), off, e)
 		want[string(key)] = string(value)
 	}
 	got := &pairs{}
@@ -149,7 +149,7 @@ func TestMixedLeafNeverVerifies(t *testing.T) {
 	build := func(version uint32, keys []uint64, value byte) []byte {
 		p := &pairs{lay: l, image: make([]byte, unit)}
 		for _, k := range keys {
-			e := l.putEntry(make([]byte, 16), binary.BigEndian.AppendUint64(nil, k), bytes.Repeat([]byte{value}, 8))
+			e := l.PutEntry(make([]byte, 16), binary.BigEndian.AppendUint64(nil, k), bytes.Repeat([]byte{value}, 8))
 			p.list = append(p.list, item{k, uint16(len(p.image)), 16})
 			p.image = append(p.image, e...)
 		}
@@ -180,7 +180,7 @@ func TestMixedLeafNeverVerifies(t *testing.T) {
 		}
 		for k := range uint64(6) {
 			key := binary.BigEndian.AppendUint64(nil, k+1)
-			_, e, o := leaf.find(key, l.fingerprint(key))
+			_, e, o := leaf.find(key, l.Fingerprint(key))
 			if o == absent || o == present && e[8] != want {
 				t.Fatalf("key %d in a mixture of two versions: %v %q, header is of %q", k+1, o, e, want)
 			}
@@ -210,7 +210,7 @@ func TestSplitFits(t *testing.T) {
 				if r.IntN(3) == 0 {
 					size = r.IntN(l.inline + 1)
 				}
-				e := l.putEntry(make([]byte, maxEntryBytes), key, make([]byte, size))
+				e := l.PutEntry(make([]byte, maxEntryBytes), key, make([]byte, size))
 				p.list = append(p.list, item{prefixOf(key), uint16(len(p.image)), uint16(len(e))})
 				p.image = append(p.image, e...)
 				p.image = append(p.image, make([]byte, roundUp(len(p.image))-len(p.image))...)
@@ -254,7 +254,7 @@ func FuzzLeaf(f *testing.F) {
 		if l.uint64Keys {
 			key = append(key, make([]byte, 8)...)[:8]
 		}
-		if _, e, o := leaf.find(key, l.fingerprint(key)); o == present {
+		if _, e, o := leaf.find(key, l.Fingerprint(key)); o == present {
 			if k, _, ok := l.pair(e); !ok || !bytes.Equal(k, key) {
 				t.Fatalf("found %x for key %x", e, key)
 			}
@@ -286,7 +286,7 @@ func FuzzInner(f *testing.F) {
 		b := make([]byte, l.nodeBytes)
 		copy(b, data)
 		n := decodeInner(l, testAddr, b)
-		for end := headerFixed; n == nil && end <= min(len(b), 256); end += 2 { // past the CRC
+		for end := HeaderBytes; n == nil && end <= min(len(b), 256); end += 2 { // past the CRC
 			sealUnit(b, end, testAddr, binary.LittleEndian.Uint32(b))
 			n = decodeInner(l, testAddr, b)
 		}

@@ -24,7 +24,7 @@ func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 
 // lookup is Lookup as a part of an operation.
 func (s *session) lookup(key, dst []byte) ([]byte, error) {
-	if err := s.lay.checkKey(key); err != nil {
+	if err := s.lay.CheckKey(key); err != nil {
 		return dst, err
 	}
 	p, err := s.descend(key, holding, 0)
@@ -32,7 +32,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		return dst, s.explain("look up", err)
 	}
 	s.hit(&p)
-	fp := s.lay.fingerprint(key)
+	fp := s.lay.Fingerprint(key)
 	for hops := 0; ; {
 		if err := s.read(p.addr, s.node); err != nil {
 			return dst, s.explain("look up", err)

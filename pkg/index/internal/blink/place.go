@@ -86,7 +86,7 @@ func (ld *loader) leaveHome(level int) {
 	}
 	r := ld.levels[level]
 	n, limit := len(r.children), ld.t.lay.nodeBytes*fill/100
-	size := roundUp(headerFixed+2*len(r.low)) + r.bytes
+	size := roundUp(HeaderBytes+2*len(r.low)) + r.bytes
 	last := n > 0 && size <= limit && size+r.bytes/n > limit
 	if last {
 		ld.subtrees++

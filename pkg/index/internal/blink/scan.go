@@ -37,7 +37,7 @@ func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit f
 	s.begin()
 	defer s.end()
 	if len(start) > 0 || !s.lay.uint64Keys {
-		if err := s.lay.checkKey(start); err != nil {
+		if err := s.lay.CheckKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 func sum(start uint32, content []byte) uint32 { return crc.Sum(start, content) }
 
-// seedOf is the start value of unit 0 of a node at a version.
-func seedOf(a pool.Addr, version uint32) uint32 {
+// SeedOf is the start value of unit 0 of a node at a version.
+func SeedOf(a pool.Addr, version uint32) uint32 {
 	h := uint64(a) * 0x9E3779B97F4A7C15
 	return uint32(h>>32) ^ uint32(h) + version*0x85EBCA6B
 }

@@ -109,7 +109,7 @@ func (t *tree) newSession() (*session, error) {
 	}
 	if t.lay.long {
 		if s.long, err = ps.Buffer(t.lay.longBytes()); err == nil {
-			s.mark, err = ps.Buffer(headerFixed)
+			s.mark, err = ps.Buffer(HeaderBytes)
 		}
 		if err != nil {
 			return nil, errors.Join(err, ps.Close())

@@ -68,7 +68,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	t := &tree{name: design, keep: keep, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
-	p.SetMarks(marks)
+	p.SetMarks(Marks)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, failure(err, false))

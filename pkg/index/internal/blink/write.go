@@ -39,7 +39,7 @@ func (s *session) write(key, value []byte, m mode, what string) error {
 
 // put is write as a part of an operation.
 func (s *session) put(key, value []byte, m mode, what string) error {
-	if err := s.lay.checkPair(key, value); err != nil {
+	if err := s.lay.CheckPair(key, value); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for {
@@ -69,7 +69,7 @@ const fullPause = 5 * time.Millisecond
 
 // writeOnce is write, but does not wait for memory.
 func (s *session) writeOnce(key, value []byte, m mode, what string) error {
-	fp := s.lay.fingerprint(key)
+	fp := s.lay.Fingerprint(key)
 	var l leaf
 	if err := s.lockLeaf(&l, key); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -165,7 +165,7 @@ func (s *session) writeEntry(l *leaf, i int, fp byte, off int, e []byte) error {
 func (s *session) Delete(key []byte) error {
 	s.begin()
 	defer s.end()
-	if err := s.lay.checkKey(key); err != nil {
+	if err := s.lay.CheckKey(key); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
 	var l leaf
@@ -173,7 +173,7 @@ func (s *session) Delete(key []byte) error {
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	i, old, o := l.find(key, s.lay.fingerprint(key))
+	i, old, o := l.find(key, s.lay.Fingerprint(key))
 	switch o {
 	case torn:
 		return s.unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HugePage is the size of one.
-const HugePage = 2 << 20
+// hugePage is the size of a huge page.
+const hugePage = 2 << 20
 
 // Huge asks the kernel for huge pages under s, which is large and lives long, where whole ones of them lie in it. A hint: where the kernel does not give them, nothing changes.
 func Huge[T any](s []T) {
@@ -16,7 +16,7 @@ func Huge[T any](s []T) {
 	}
 	begin := uintptr(unsafe.Pointer(&s[0]))
 	end := begin + uintptr(len(s))*unsafe.Sizeof(s[0])
-	from, to := (begin+HugePage-1)&^(HugePage-1), end&^(HugePage-1)
+	from, to := (begin+hugePage-1)&^(hugePage-1), end&^(hugePage-1)
 	if from >= to {
 		return
 	}

@@ -2,5 +2,7 @@
 
 package memory
 
+const hugePage = 2 << 20
+
 // Huge asks for nothing here.
 func Huge[T any]([]T) {}
