@@ -103,12 +103,11 @@ func (s *space) eventsOf(reason string) (events []string) {
 // toldOfHandovers: there is one event for each step of the map.
 func (s *space) toldOfHandovers() {
 	s.Helper()
-	var generation int
-	fmt.Sscan(s.jsonpath("dmi/x", "{.status.map.generation}"), &generation)
 	var all []string
-	s.eventually(short, fmt.Sprintf("an event for each of %d steps of the map", generation), func() (bool, string) {
+	s.eventually(short, "an event for each step of the map", func() (bool, string) {
+		generation := s.jsonpath("dmi/x", "{.status.map.generation}")
 		all = append(s.eventsOf("Handover"), s.eventsOf("MapChanged")...)
-		return len(all) == generation, strings.Join(all, "\n")
+		return fmt.Sprint(len(all)) == generation, "generation " + generation + "\n" + strings.Join(all, "\n")
 	})
 	text := strings.Join(all, "\n")
 	s.Logf("events:\n%s", text)
