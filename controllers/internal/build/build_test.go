@@ -110,7 +110,7 @@ func TestCache(t *testing.T) {
 	f("1Gi", "3Gi", "--cache=1073741824", "3Gi")
 }
 
-// TestMachineArgs: `make rdma` starts servers with the arguments of pods, which it takes from testdata. DMINDEX_REWRITE=1 writes them anew.
+// TestMachineArgs: the arguments of small pods with RDMA, for machines without Kubernetes, stand in testdata. DMINDEX_REWRITE=1 writes them anew.
 func TestMachineArgs(t *testing.T) {
 	memory := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "demo-memory", Namespace: "ns"}}
 	memory.Spec.MemoryServers = dmv1.MemoryServers{Servers: 1, Memory: resource.MustParse("64Mi"), ChunkSize: ptr.To(resource.MustParse("1Mi")),
