@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // The logs of dead clients. Whoever adopts a chunk of a dead client has its log, and is the one who can use its memory: so that is who gives it back, when nobody needs to
@@ -26,6 +27,9 @@ import (
 // collectEvery is how often a client looks whether logs in its chunks are needed still.
 const collectEvery = time.Second
 
+// collectTries is how often it meets a memory server whose connection is gone before the client is given up: nobody else may need that server for long.
+const collectTries = 3
+
 // collector is the goroutine that does it.
 type collector struct {
 	x           *dex
@@ -39,9 +43,16 @@ func (c *collector) start(x *dex) {
 
 func (c *collector) run() {
 	defer c.ended.Set()
+	failed := 0
 	for pause := collectEvery; !c.stop.Wait(pause); {
 		given, left, err := collectLogs(c.x.pool, c.x.log.Ref().Addr)
 		pause = collectEvery
+		if failed++; !errors.Is(err, verbs.ErrDisconnected) {
+			failed = 0
+		}
+		if failed == collectTries { // as who serves requests does when no session can be made
+			c.x.pool.Condemn(fmt.Errorf("give logs back: %w", err))
+		}
 		if err != nil || given == 0 && left > 0 {
 			pause = 5 * collectEvery // somebody is not there, or will take long
 		}
