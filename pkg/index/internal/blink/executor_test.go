@@ -192,6 +192,7 @@ func TestExecutor(t *testing.T) {
 	torn := &bytesNear{b: bytes.Clone(m.b)}
 	torn.b[600] ^= 1 // in a slot
 	f("a leaf with a torn slot", torn, requestOf(l, askLeaf, root, number(30)), noWay, left, mostNodes)
+	f("a key that is not there, in a leaf with a torn slot", torn, requestOf(l, askEntry, root, number(31)), noWay, left, mostNodes)
 	wrong := &bytesNear{b: bytes.Clone(m.b)}
 	copy(wrong.b, wrong.b[512:1024])
 	f("a leaf where an inner node is expected", wrong, requestOf(l, askEntry, root, number(30)), noWay, testAddr, mostNodes)
