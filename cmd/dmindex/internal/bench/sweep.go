@@ -45,11 +45,12 @@ type sweepPart struct {
 	claims       []float64 // of the paper, by variant: its throughput over that of the variant that others are compared with, at the last point; 0 = it does not say
 }
 
-// Defaults implements Experiment: servers and clients are those of DEX's paper, items fewer than its 200 million. Caches need some time to find what is popular.
+// Defaults implements Experiment: servers and clients are those of DEX's paper, items fewer than its 200 million. With many fewer than a million there are not enough subtrees for all memory servers, each of
+// which has subtrees as a whole. Caches need some time to find what is popular.
 func (f *Sweep) Defaults(base *Run, given func(flag string) bool) {
-	defaults(base, given, 4, 144, 200_000, 100_000)
+	defaults(base, given, 4, 144, 1_000_000, 60_000)
 	if !given("warmup") {
-		base.Warmup = 2 * base.Ops
+		base.Warmup = 4 * base.Ops
 	}
 }
 

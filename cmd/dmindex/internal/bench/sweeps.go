@@ -9,7 +9,7 @@ var (
 )
 
 // byClients are shares of the clients of one compute server: in DEX's figures compute servers are added one by one, each with 36 threads.
-var byClients = []float64{1.0 / 18, 0.5, 1, 2, 3, 4}
+var byClients = []float64{1.0 / 18, 1, 2, 4}
 
 // sweeps are those of DEX (PVLDB 17(10), 2024), section 8. Only its text is used: what stands in diagrams alone is not read off.
 var sweeps = []Sweep{
