@@ -1,0 +1,111 @@
+package dex_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestRecordsComeFirst looks at the memory servers all the time: no leaf, nor an image of one, has a value that the log does not have. So whenever its client dies, what anybody can have read of it is in the log:
+// also what a split puts into a leaf that can be found at once, and what is written back.
+func TestRecordsComeFirst(t *testing.T) {
+	splits := 0
+	for i := range uint64(8) {
+		seed := 3 * i // these clients have all techniques: there is a log
+		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 1 << 10}}
+		plan := &sim.Plan{Tear: 1, Reorder: true, Delay: time.Duration(1 + 400*(i%3)), Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: true}}
+		o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
+		var err error
+		if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 2, Chunks: 20, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: plan}}); err != nil {
+			t.Fatal(err)
+		}
+		err = o.w.Run(func(p *simenv.Process) {
+			o.main = p
+			n, err := o.writeWatched()
+			if err != nil {
+				o.w.Fail(err)
+			}
+			splits += n
+		})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+	t.Logf("%d leaves", splits)
+	if splits < 100 {
+		t.Errorf("only %d leaves: nothing was split", splits)
+	}
+}
+
+const watchedKeys = 60
+
+// writeWatched writes keys in a random order, each value another one, while the memory is watched.
+func (o *owners) writeWatched() (leaves int, err error) {
+	g := &owned{low: 0, high: watchedKeys, start: simKey(0)}
+	o.ranges = []*owned{g}
+	o.make()
+	c := o.living[0]
+	if err := o.moveTo(g, c); err != nil {
+		return 0, err
+	}
+	var value []byte
+	over, ended := false, o.main.NewEvent()
+	o.main.Go("watch", func() {
+		defer ended.Set()
+		for ; !over; o.main.Yield() {
+			if leaf, log := o.where(value); leaf && !log {
+				o.w.Fail(fmt.Errorf("value %s is in a leaf and not in the log", value))
+				return
+			}
+		}
+	})
+	_, err = o.in(c, "write", func() error {
+		s, err := c.x.Session()
+		if err != nil {
+			return err
+		}
+		r := rand.New(rand.NewPCG(o.seed, 11))
+		for n, k := range append(r.Perm(watchedKeys), r.Perm(watchedKeys)...) {
+			value = fmt.Appendf(nil, "value %017d", n)
+			if err := s.Upsert(simKey(uint64(k)), value); err != nil {
+				return err
+			}
+		}
+		found, err := c.x.(index.Checker).Check()
+		leaves = found.Nodes
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	over = true
+	ended.Wait(env.Forever)
+	return leaves, err
+}
+
+// where says whether the memory of leaves and that of the log have a value.
+func (o *owners) where(value []byte) (leaf, log bool) {
+	if value == nil {
+		return false, false
+	}
+	for _, k := range o.c.Chunks() {
+		if !bytes.Contains(k.Memory, value) {
+			continue
+		}
+		if k.NodeBytes == o.opts.NodeBytes {
+			leaf = true
+		} else {
+			log = true
+		}
+	}
+	return leaf, log
+}
