@@ -86,11 +86,14 @@ func (r *computePools) gather(ctx context.Context, s *computePoolScope) (err err
 	return err
 }
 
-// templateOf is what pods are made of. What is said of TCP pools must stay as it was, or an upgrade would replace their pods.
+// templateOf is what pods are made of. What is said of pools that use nothing new must stay as it was, or an upgrade would replace their pods.
 func templateOf(pool *dmv1.DMComputePool, image string) map[string]any {
 	t := map[string]any{"pod": pool.Spec.Pod, "image": image}
 	if pool.Spec.Transport == dmv1.TransportRDMA {
 		t["transport"], t["rdma"] = pool.Spec.Transport, pool.Spec.RDMA
+	}
+	if cache := pool.Spec.Cache; cache != nil {
+		t["cache"] = cache.Value()
 	}
 	return t
 }

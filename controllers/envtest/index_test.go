@@ -9,6 +9,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -148,6 +149,13 @@ func TestNewTemplate(t *testing.T) {
 	if c.pod("demo-memory-0").UID != uid {
 		t.Error("a memory pod was replaced")
 	}
+	c.available("demo")
+	cache := resource.MustParse("128Mi")
+	c.patch("demo", index, func() { index.Spec.ComputePools[0].Template.Cache = &cache })
+	c.equal("compute pods", "[demo-compute-4 demo-compute-5]", func() any { return c.pods("demo-compute") })
+	c.equal("cache of compute pods", true, func() any {
+		return slices.Contains(c.pod("demo-compute-4").Spec.Containers[0].Args, "--cache=134217728")
+	})
 	c.available("demo")
 }
 
