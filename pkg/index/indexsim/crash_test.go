@@ -187,7 +187,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	d := design(t)
 	seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}
 	if testing.Short() {
-		seeds = []uint64{0, 1, withoutSwitches}
+		seeds = []uint64{0} // one goroutine runs at a time here: the race detector has little to see
 	}
 	k := crashKey(17)
 	const long = "a value that needs a block"
