@@ -39,12 +39,15 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, t
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
 		m := c.own.current()
 		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline), term)
-		// With hardly any time left, the reason of this failure says more than "too late".
+		// With hardly any time left, the reason of this failure says more than "too late"; and with none, as the pause may have taken longer.
 		if left := env.Remaining(c.env, deadline); left <= 2*pause || c.stopped.Load() {
 			break
 		}
 		if todo = again; len(todo) > 0 {
 			c.own.awaitOther(m, pause)
+			if env.Remaining(c.env, deadline) == 0 {
+				break
+			}
 		}
 	}
 	return out

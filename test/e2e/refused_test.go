@@ -28,7 +28,7 @@ func TestRefused(t *testing.T) {
 	f("name: x", "name: 1x", "first a letter")
 	f("memory: 128Mi", "memory: 1Mi", "memory must be within 16Mi and 16Ti: write how much")
 	f("memory: 128Mi", "memory: 128Mi, chunkSize: 3Mi", "chunkSize must be a power of two")
-	f("memory: 128Mi", "memory: 128Mi, transport: RDMA", `supported values: "TCP"`)
+	f("memory: 128Mi", "memory: 128Mi, transport: UDP", `supported values: "TCP", "RDMA"`)
 	f("template: {servers: 2, memory: 128Mi}", "ref: {name: shared}", "a pool by ref needs quota: write how much memory")
 	f(", template: {replicas: 2, minReplicas: 1, maxReplicas: 4}", "", "write exactly one of template")
 	f("minReplicas: 1", "minReplicas: 3", "replicas is below minReplicas")
