@@ -4,13 +4,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
-	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestCrashInReplay kills who takes a dead client's range after every part of every request of that. The next one finds every acknowledged change, and a tree in order.
@@ -19,33 +16,14 @@ func TestCrashInReplay(t *testing.T) {
 	if testing.Short() {
 		seeds, step = 2, 101
 	}
-	crashes := 0
-	for seed := range seeds {
-		for part := 1 + int(seed)%step; ; part += step {
-			ended, err := crashInReplay(t, seed, part)
-			if err != nil {
-				t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
-			}
-			if ended {
-				break
-			}
-			crashes++
-		}
-	}
-	t.Logf("%d crashes", crashes)
+	afterEachPart(t, seeds, step, crashInReplay)
 }
 
 const replayedKeys = 120
 
 func crashInReplay(t *testing.T, seed uint64, part int) (ended bool, err error) {
-	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256}}
-	for n := range uint64(replayedKeys) {
-		o.model[string(simKey(n))] = &known{}
-	}
-	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
-		Faults: []sim.Fault{{Kind: sim.Crash, Process: "client-2", Part: part}}}
-	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(seed%2), Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	o, err := dying(t, seed, "client-2", part, replayedKeys, 256, poolsim.Options{Servers: 1 + int(seed%2)})
+	if err != nil {
 		return false, err
 	}
 	return ended, o.w.Run(func(p *simenv.Process) {

@@ -22,10 +22,16 @@ func TestCrashAnywhere(t *testing.T) {
 	if testing.Short() {
 		seeds, step = 2, 61
 	}
+	afterEachPart(t, seeds, step, crashAnywhere)
+}
+
+// afterEachPart does runs in which a client dies after a part of its requests, every step-th one, until it gets to its end alive.
+func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, seed uint64, part int) (ended bool, err error)) {
+	t.Helper()
 	crashes := 0
 	for seed := range seeds {
 		for part := 1 + int(seed)%step; ; part += step {
-			ended, err := crashAnywhere(t, seed, part)
+			ended, err := run(t, seed, part)
 			if err != nil {
 				t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
 			}
@@ -38,17 +44,25 @@ func TestCrashAnywhere(t *testing.T) {
 	t.Logf("%d crashes", crashes)
 }
 
-const fewKeys = 30
-
-func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
-	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256 << (seed % 2)}}
-	for n := range uint64(fewKeys) {
+// dying is a world for few keys whose client of this name dies after a part of its requests.
+func dying(t *testing.T, seed uint64, client string, part int, keys uint64, nodeBytes int, pool poolsim.Options) (o *owners, err error) {
+	o = &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: nodeBytes}}
+	for n := range keys {
 		o.model[string(simKey(n))] = &known{}
 	}
 	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
-		Faults: []sim.Fault{{Kind: sim.Crash, Process: "client-1", Part: part}}}
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: client, Part: part}}}
 	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1, Executor: executor, Chunks: 40, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	pool.Chunks, pool.ChunkBytes, pool.Locks, pool.Lease, pool.Fabric = 40, 32<<10, 64, 100*time.Millisecond, sim.Options{Plan: o.plan}
+	o.c, err = poolsim.New(o.w, pool)
+	return o, err
+}
+
+const fewKeys = 30
+
+func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
+	o, err := dying(t, seed, "client-1", part, fewKeys, 256<<(seed%2), poolsim.Options{Servers: 1, Executor: executor})
+	if err != nil {
 		return false, err
 	}
 	return ended, o.w.Run(func(p *simenv.Process) {
