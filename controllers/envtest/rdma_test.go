@@ -3,7 +3,6 @@ package envtest
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,23 +28,6 @@ spec:
   computePools:
   - {name: compute, template: {replicas: 1}}
 `
-
-// memoryPoolReady waits until PoolReady of a memory pool has a reason and a message.
-func (c *cluster) memoryPoolReady(name, reason, message string) {
-	c.t.Helper()
-	c.eventually(fmt.Sprintf("PoolReady of %s: %s %q", name, reason, message), func() string {
-		pool := &dmv1.DMMemoryPool{}
-		if err := c.get(name, pool); err != nil {
-			return err.Error()
-		}
-		for _, cond := range pool.Status.Conditions {
-			if cond.Type == dmv1.ConditionPoolReady && cond.Reason == reason && strings.Contains(cond.Message, message) {
-				return ""
-			}
-		}
-		return fmt.Sprint(pool.Status.Conditions)
-	})
-}
 
 // TestMixedTransports: compute servers that cannot reach the memory are said so; servers that cannot start on their nodes say what to change
 // there, memory and compute; then compute servers are told by what to reach each memory server, and the status says it.

@@ -16,17 +16,36 @@ import (
 // poolReady waits until PoolReady of a compute pool has a reason and a message.
 func (c *cluster) poolReady(name, reason, message string) {
 	c.t.Helper()
-	c.eventually(fmt.Sprintf("PoolReady of %s: %s %q", name, reason, message), func() string {
+	c.isReady(name, reason, message, func() ([]metav1.Condition, error) {
 		pool := &dmv1.DMComputePool{}
-		if err := c.get(name, pool); err != nil {
+		err := c.get(name, pool)
+		return pool.Status.Conditions, err
+	})
+}
+
+// memoryPoolReady is the same of a memory pool.
+func (c *cluster) memoryPoolReady(name, reason, message string) {
+	c.t.Helper()
+	c.isReady(name, reason, message, func() ([]metav1.Condition, error) {
+		pool := &dmv1.DMMemoryPool{}
+		err := c.get(name, pool)
+		return pool.Status.Conditions, err
+	})
+}
+
+func (c *cluster) isReady(name, reason, message string, get func() ([]metav1.Condition, error)) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("PoolReady of %s: %s %q", name, reason, message), func() string {
+		conditions, err := get()
+		if err != nil {
 			return err.Error()
 		}
-		for _, cond := range pool.Status.Conditions {
+		for _, cond := range conditions {
 			if cond.Type == dmv1.ConditionPoolReady && cond.Reason == reason && strings.Contains(cond.Message, message) {
 				return ""
 			}
 		}
-		return fmt.Sprint(pool.Status.Conditions)
+		return fmt.Sprint(conditions)
 	})
 }
 
