@@ -20,12 +20,12 @@ func (s *space) versions() string {
 	}), "\n")
 }
 
-// TestSettled: a settled index is written by nobody.
+// TestSettled: a settled index is written by nobody, once the operator has looked at how much of the memory is in use, which it does every 20 s.
 func TestSettled(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
-	s.stays(20*time.Second, "a settled index", s.versions)
+	s.rests(25*time.Second, 2*time.Minute, "a settled index", s.versions)
 }
 
 // TestOperatorUpgrade: an operator that starts anew, also with another image, restarts no data pod.

@@ -150,6 +150,22 @@ func (s *space) stays(window time.Duration, what string, f func() string) {
 	}
 }
 
+// rests waits for at most limit until f says the same throughout window.
+func (s *space) rests(window, limit time.Duration, what string, f func() string) {
+	s.Helper()
+	last, since := f(), time.Now()
+	err := wait.PollUntilContextTimeout(context.Background(), time.Second, limit, false, func(context.Context) (bool, error) {
+		if now := f(); now != last {
+			s.Logf("%s: was\n%s\nis\n%s", what, last, now)
+			last, since = now, time.Now()
+		}
+		return time.Since(since) >= window, nil
+	})
+	if err != nil {
+		s.Errorf("%s does not stay the same for %v within %v: %v", what, window, limit, err)
+	}
+}
+
 // gather writes what one wants to see of a failed test to the artifacts, and prints the essentials.
 func (s *space) gather() {
 	dir := filepath.Join(target.artifacts, s.namespace)
