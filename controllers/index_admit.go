@@ -189,23 +189,37 @@ func useOf(d *rpcv1.DescribeMemoryReply, identity string) *rpcv1.IndexUse {
 	return nil
 }
 
-// turns lets one at a time act in a namespace.
+// turns lets one at a time act in a namespace. Namespaces in which nobody acts take no memory.
 type turns struct {
 	mu sync.Mutex
-	of map[string]*sync.Mutex
+	of map[string]*turn
 }
 
-func newTurns() *turns { return &turns{of: map[string]*sync.Mutex{}} }
+// turn is of a namespace.
+type turn struct {
+	sync.Mutex
+	users int // who have it, or wait for it; under turns.mu
+}
+
+func newTurns() *turns { return &turns{of: map[string]*turn{}} }
 
 // take waits for the turn; what it returns ends it.
 func (t *turns) take(namespace string) (done func()) {
 	t.mu.Lock()
 	m := t.of[namespace]
 	if m == nil {
-		m = &sync.Mutex{}
+		m = &turn{}
 		t.of[namespace] = m
 	}
+	m.users++
 	t.mu.Unlock()
 	m.Lock()
-	return m.Unlock
+	return func() {
+		m.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if m.users--; m.users == 0 {
+			delete(t.of, namespace)
+		}
+	}
 }
