@@ -67,7 +67,7 @@ func withHolder(t *testing.T, f func(e env.Env, c *core, s *scripted)) {
 
 // mapFor is the map of a generation, by which a server owns everything.
 func mapFor(t *testing.T, generation uint64, owner uint32) *partition.Map {
-	m, err := partition.EqualWidth(testIndex, []partition.Server{{ID: owner, Name: "pod"}}, partition.Bytes)
+	m, err := partition.EqualWidth(testIndex, []partition.Server{{ID: owner, Name: "pod"}}, partition.Bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func computeServers(ids ...uint32) (servers []partition.Server, observed []parti
 // TestHandoverEvents: each step of the map is one event, which says what goes where and why.
 func TestHandoverEvents(t *testing.T) {
 	two, _ := computeServers(0, 1)
-	before, err := partition.EqualWidth("uid", two, partition.Bytes)
+	before, err := partition.EqualWidth("uid", two, partition.Bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestHandoverEvents(t *testing.T) {
 func TestEventsAreShort(t *testing.T) {
 	servers, observed := computeServers(0, 1)
 	servers[0].Name, servers[1].Name = strings.Repeat("f", 63), strings.Repeat("t", 63)
-	m, err := partition.EqualWidth("uid", servers, partition.Bytes)
+	m, err := partition.EqualWidth("uid", servers, partition.Bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,6 @@ func TestRefusedAtCreation(t *testing.T) {
 		}
 	}
 	f(index, "design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman"`)
-	f(index, "maxLength: 64", "maxLength: 7", "DEX divides Bytes keys at bounds of 8 bytes: write a key.maxLength of 8 or more, or design: Sherman")
 	f(index, "maxLength: 128", "maxLength: 4030", "with DEX a key and its value have at most 4093 bytes together")
 	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "{type: Uint64}\n  value: {maxLength: 4088}", "a value beside a Uint64 key 4087")
 	f(index, "maxLength: 128", "maxLength: 287", "nodeSize is too small for what DEX keeps in a node: leave it out, or write at least")
@@ -145,7 +144,7 @@ func TestLimitsOfDEX(t *testing.T) {
 	}
 	keyAndValue := "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 1024\n"
 	f("  design: DEX\n", "")
-	f("maxLength: 64", "maxLength: 8")
+	f("maxLength: 64", "maxLength: 1")
 	f("maxLength: 128", "maxLength: 286")
 	f(keyAndValue, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 4029}\n")
 	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 4087}\n")

@@ -24,13 +24,13 @@ func must(t testing.TB, m *Map, err error) *Map {
 }
 
 func TestEqualWidth(t *testing.T) {
-	f := func(keys KeyType, n int, want ...string) {
+	f := func(keys KeyType, bytes, n int, want ...string) {
 		t.Helper()
 		var ids []uint32
 		for i := range n {
 			ids = append(ids, uint32(i+1))
 		}
-		m, err := EqualWidth("uid", servers(ids...), keys)
+		m, err := EqualWidth("uid", servers(ids...), keys, bytes)
 		must(t, m, err)
 		var got []string
 		for _, r := range m.Ranges {
@@ -40,11 +40,14 @@ func TestEqualWidth(t *testing.T) {
 			t.Errorf("%s, %d servers: starts %q, want %q", keys, n, got, want)
 		}
 	}
-	f(Bytes, 1, "")
-	f(Bytes, 2, "", "80")
-	f(Bytes, 3, "", "5555555555555554", "aaaaaaaaaaaaaaaa")
-	f(Bytes, 4, "", "40", "80", "c0")
-	f(Uint64, 2, "", "8000000000000000")
+	f(Bytes, 0, 1, "")
+	f(Bytes, 0, 2, "", "80")
+	f(Bytes, 0, 3, "", "5555555555555554", "aaaaaaaaaaaaaaaa")
+	f(Bytes, 0, 4, "", "40", "80", "c0")
+	f(Bytes, 9, 3, "", "5555555555555554", "aaaaaaaaaaaaaaaa")
+	f(Bytes, 4, 3, "", "55555555", "aaaaaaaa")
+	f(Bytes, 1, 3, "", "55", "aa")
+	f(Uint64, 8, 2, "", "8000000000000000")
 }
 
 func TestOwnerAtTheBoundaries(t *testing.T) {
@@ -111,7 +114,7 @@ func TestMarshalIsBounded(t *testing.T) {
 }
 
 func TestUnmarshalNamesTheVersion(t *testing.T) {
-	m, err := EqualWidth("uid", servers(1), Bytes)
+	m, err := EqualWidth("uid", servers(1), Bytes, 0)
 	data, _ := must(t, m, err).Marshal(nil)
 	data[4] = 9
 	if _, err := Unmarshal(data); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "version 9") {
@@ -126,7 +129,7 @@ func TestUnmarshalNamesTheVersion(t *testing.T) {
 
 func FuzzUnmarshal(f *testing.F) {
 	for _, ids := range [][]uint32{{1}, {0, 1, 2}, {5, 9}} {
-		m, err := EqualWidth("uid", servers(ids...), Bytes)
+		m, err := EqualWidth("uid", servers(ids...), Bytes, 0)
 		data, _ := must(f, m, err).Marshal(nil)
 		f.Add(data[:len(data)-4])
 		m.Planned = []Planned{{[]byte("a"), []byte("b"), ids[0]}, {[]byte("b"), nil, ids[0]}}

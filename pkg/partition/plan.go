@@ -68,9 +68,9 @@ func New(index string, servers []Server, o Options) (*Map, error) {
 
 // EqualWidth is the first map of an index, with every server in charge of the same width of the key space. That is a fair
 // share of Uint64 keys that are spread evenly. Printable Bytes keys lie between 0x20 and 0x7e, so most of them go to one or two
-// servers: plan with Load, or use ByBoundaries.
-func EqualWidth(index string, servers []Server, keys KeyType) (*Map, error) {
-	return New(index, servers, Options{Keys: keys})
+// servers: plan with Load, or use ByBoundaries. keyBytes is the length of the longest key, if keys are Bytes; 0 = not known.
+func EqualWidth(index string, servers []Server, keys KeyType, keyBytes int) (*Map, error) {
+	return New(index, servers, Options{Keys: keys, KeyBytes: keyBytes})
 }
 
 // ByBoundaries is the first map of an index with given boundaries, ascending: the ranges between them go to the servers in the

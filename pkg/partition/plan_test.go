@@ -75,7 +75,12 @@ func loads(m *Map, by measure) map[uint32]uint64 {
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		current, members := drawMap(t), drawServers(t, "members")
-		o := Options{Keys: Bytes, Load: drawLoad(t)}
+		o := Options{Keys: Bytes, Load: drawLoad(t), KeyBytes: rapid.SampledFrom([]int{0, 4, 5, 7, 8, 9}).Draw(t, "key bytes")}
+		for i := range o.Load {
+			if k := &o.Load[i].Key; o.KeyBytes > 0 {
+				*k = (*k)[:min(len(*k), o.KeyBytes)]
+			}
+		}
 		next, moves, err := Plan(current, members, o)
 		if err != nil {
 			t.Fatal(err)
@@ -101,6 +106,14 @@ func TestPlanProperties(t *testing.T) {
 			}
 		})
 
+		if o.KeyBytes > 0 {
+			for _, r := range next.Ranges {
+				if len(r.Start) > o.KeyBytes {
+					t.Fatalf("keys have at most %d bytes, and a boundary is at %x", o.KeyBytes, r.Start)
+				}
+			}
+		}
+
 		by := o.measure(len(members))
 		total, n := by.weight(nil, nil), uint64(len(members))
 		before, after := loads(current, by), loads(next, by)
@@ -117,6 +130,9 @@ func TestPlanProperties(t *testing.T) {
 			moved += by.weight(m.Start, m.End)
 		}
 		rough := n + 2*fineWeight // of each cut
+		if o.KeyBytes > 0 && o.KeyBytes < 8 {
+			rough += 1 << (63 - 8*o.KeyBytes) // nothing is between two keys
+		}
 		if moved > necessary+uint64(len(before))*rough {
 			t.Fatalf("moved %d of %d, necessary were %d\n%s", moved, total, necessary, Describe(current, next))
 		}
@@ -251,7 +267,7 @@ func TestMovesLeadFromOneMapToTheOther(t *testing.T) {
 }
 
 func TestEndlessChurnStaysWithinBounds(t *testing.T) {
-	m, err := EqualWidth("uid", servers(0, 1, 2, 3), Bytes)
+	m, err := EqualWidth("uid", servers(0, 1, 2, 3), Bytes, 0)
 	must(t, m, err)
 	for i := range uint32(5000) {
 		m, _, err = Plan(m, servers(i+1, i+2, i+3, i+5+i%3, i+9), Options{Keys: Bytes})
@@ -277,7 +293,7 @@ func TestOneKeyHasAllLoad(t *testing.T) {
 }
 
 func BenchmarkOwner(b *testing.B) {
-	m, _ := EqualWidth("uid", servers(1, 2, 3, 4, 5, 6, 7, 8), Bytes)
+	m, _ := EqualWidth("uid", servers(1, 2, 3, 4, 5, 6, 7, 8), Bytes, 0)
 	key := []byte("src/runtime/proc.go")
 	b.ReportAllocs()
 	for b.Loop() {

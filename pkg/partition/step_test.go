@@ -20,7 +20,7 @@ func mapOf(t testing.TB, ids ...uint32) *Map {
 		s := observed(id)
 		members = append(members, Server{ID: id, Name: s.Pod, RPC: s.RPC, RESP: s.RESP})
 	}
-	m, err := EqualWidth("uid", members, Uint64)
+	m, err := EqualWidth("uid", members, Uint64, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

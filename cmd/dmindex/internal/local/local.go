@@ -163,7 +163,7 @@ func (l *Local) operate(whole context.Context) error {
 	if l.config.Owners > 0 {
 		members = members[:l.config.Owners]
 	}
-	m, err := partition.EqualWidth(identity, members, partition.KeyType(l.config.KeyType))
+	m, err := partition.EqualWidth(identity, members, partition.KeyType(l.config.KeyType), l.config.MaxKeyBytes)
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,34 @@ func TestLocalServes(t *testing.T) {
 	}
 }
 
+// TestLocalDividesShortKeys: keys that are shorter than the 8 bytes that widths are counted in are divided among three owners.
+func TestLocalDividesShortKeys(t *testing.T) {
+	for _, longest := range []int{1, 4} {
+		t.Run(fmt.Sprint(longest), func(t *testing.T) {
+			c := small("shm")
+			c.Design, c.Routing, c.ComputeServers, c.MaxKeyBytes = "dex", config.RoutingOwner, 3, longest
+			clients, ctx := serve(t, c, ""), context.Background()
+			const n = 250
+			for i := range n {
+				key := string([]byte{byte(i), 'k', byte(i >> 4), 'y'}[:longest])
+				if err := clients[i%3].Set(ctx, key, i, 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range n {
+				key := string([]byte{byte(i), 'k', byte(i >> 4), 'y'}[:longest])
+				if got, err := clients[(i+1)%3].Get(ctx, key).Int(); err != nil || got != i {
+					t.Fatalf("%q is %d, %v", key, got, err)
+				}
+			}
+			pairs, err := clients[0].Do(ctx, "RANGE", "", "", "LIMIT", 2*n).StringSlice()
+			if err != nil || len(pairs) != 2*n {
+				t.Fatalf("range of all has %d elements, %v", len(pairs), err)
+			}
+		})
+	}
+}
+
 // serves writes at one server and reads at the other.
 func serves(t *testing.T, clients []*redis.Client) {
 	ctx := context.Background()
