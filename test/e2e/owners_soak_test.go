@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -51,4 +52,24 @@ func TestDeaths(t *testing.T) {
 	}
 	s.filled()
 	t.Logf("%d deaths, %s requests failed", deaths, e.finishWithFailures())
+}
+
+// TestFencePending stops the process of a memory server, then ends a compute server: its keys wait, since the dead one may not be fenced there yet, and a condition names the
+// memory server. When that goes on, so do they.
+func TestFencePending(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	s.fill()
+	stopped := s.memoryPods()[1] // the first one keeps the holdings
+	s.signal(stopped, "SIGSTOP")
+	s.kubectl("delete", "pod", s.computePods()[0], "--force", "--grace-period=0")
+	s.eventually(long, "keys wait for the memory server that stands still", func() (bool, string) {
+		message := s.jsonpath("dmi/x", `{.status.conditions[?(@.reason=="FencePending")].message}`)
+		return strings.Contains(message, stopped), message + "\n" + s.jsonpath("dmi/x", "{.status.conditions}")
+	})
+	t.Log(s.jsonpath("dmi/x", `{.status.conditions[?(@.reason=="FencePending")].message}`))
+	s.signal(stopped, "SIGCONT")
+	s.settled("2/2", "2/2")
+	s.filled()
+	s.is(s.redis("set", "after", "1"), "OK")
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestScale scales the compute pool up and down and deletes one of its pods under load: no request fails, nothing is lost, and the plugin and events
-// tell of it.
+// TestScale scales the compute pool up, as a HorizontalPodAutoscaler, and down, as an administrator, and deletes one of its pods under load: no request fails, nothing
+// is lost, and the plugin and events tell of it.
 func TestScale(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -17,7 +17,7 @@ func TestScale(t *testing.T) {
 	e.phase("two")
 	s.viewer()
 	e.begin("to 3")
-	s.scale(3)
+	s.autoscaled(3)
 	e.phase("3")
 	s.watched(3)
 	s.scaleAndDelete(e, 2)
@@ -116,10 +116,37 @@ func (s *space) toldOfHandovers() {
 	}
 }
 
-// scale scales the compute pool and waits until every server has a share of the keys, and no other has one.
+// autoscaled lets a HorizontalPodAutoscaler scale the compute pool. It asks for a least number of servers, so it scales without measuring anything: what is tested is that it finds the
+// pool's scale and its pods, and that nobody changes back what it set.
+func (s *space) autoscaled(n int) {
+	s.Helper()
+	s.apply(fmt.Sprintf(`
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: x}
+spec:
+  scaleTargetRef: {apiVersion: dmindex.io/v1alpha1, kind: DMComputePool, name: x-compute}
+  minReplicas: %d
+  maxReplicas: %d
+`, n, n))
+	s.eventually(long, "the HorizontalPodAutoscaler has scaled", func() (bool, string) {
+		status := s.jsonpath("hpa/x", "{.status}")
+		return s.jsonpath("hpa/x", "{.status.desiredReplicas}") == fmt.Sprint(n) && s.jsonpath("dmcp/x-compute", "{.spec.replicas}") == fmt.Sprint(n), status
+	})
+	s.shared(n)
+	s.kubectl("delete", "hpa", "x")
+}
+
+// scale scales the compute pool as an administrator does.
 func (s *space) scale(n int) {
 	s.Helper()
 	s.kubectl("scale", "dmcp", "x-compute", fmt.Sprintf("--replicas=%d", n))
+	s.shared(n)
+}
+
+// shared waits until every one of n servers has a share of the keys, and no other has one.
+func (s *space) shared(n int) {
+	s.Helper()
 	ready := fmt.Sprintf("%d/%d", n, n)
 	s.settled("2/2", ready)
 	s.eventually(long, "every server has its share", func() (bool, string) {
