@@ -52,7 +52,7 @@ type Reply struct {
 // Options of a stream.
 type Options struct {
 	Forwarded bool          // the caller is a compute server: the server may not forward again
-	Limit     time.Duration // of each operation at the server; 0 = the server's default
+	Limit     time.Duration // of each operation at the server, if its caller waits for that long; 0 = the server's default
 }
 
 // Stream is a Do stream that is opened when it is first needed and again after it broke. Safe for concurrent use.
@@ -70,7 +70,8 @@ type Stream struct {
 // call is one Do.
 type call struct {
 	ops   []*rpcv1.Operation
-	sent  bool // under Stream.mu
+	until time.Time // when its caller stops waiting; zero: never
+	sent  bool      // under Stream.mu
 	done  chan struct{}
 	reply Reply
 	err   error
@@ -79,10 +80,11 @@ type call struct {
 // New makes a stream to the server behind client.
 func New(client rpcv1.ComputeClient, o Options) *Stream { return &Stream{client: client, o: o} }
 
-// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The operations and what they point to
-// belong to the stream from then on, even after an error. Every error is an *Error.
+// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The server goes on with them no longer than that, or than others wait with which
+// they travel. The operations and what they point to belong to the stream from then on, even after an error. Every error is an *Error.
 func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) {
 	c := &call{ops: ops, done: make(chan struct{})}
+	c.until, _ = ctx.Deadline()
 	if err := s.enqueue(c); err != nil {
 		return Reply{}, &Error{Err: err}
 	}

@@ -198,3 +198,47 @@ func TestAnswerAfterClose(t *testing.T) {
 		t.Errorf("the call ended with %v", c.err)
 	}
 }
+
+// TestLimit: the server has no more time than the caller who waits longest, and never more than the stream's limit.
+func TestLimit(t *testing.T) {
+	now := time.Now()
+	in := func(d time.Duration) *call { return &call{until: now.Add(d)} }
+	for _, c := range []struct {
+		calls []*call
+		most  time.Duration
+		want  uint32
+	}{
+		{[]*call{{}}, 0, 0},
+		{[]*call{{}}, 5 * time.Second, 5000},
+		{[]*call{in(time.Second), {}}, 5 * time.Second, 5000},
+		{[]*call{in(time.Second)}, 5 * time.Second, 1000},
+		{[]*call{in(time.Second)}, 0, 1000},
+		{[]*call{in(30 * time.Millisecond), in(200 * time.Millisecond), in(-time.Second)}, 5 * time.Second, 200},
+		{[]*call{in(time.Minute)}, 5 * time.Second, 5000},
+		{[]*call{in(10 * time.Microsecond)}, 5 * time.Second, 1},
+		{[]*call{in(-time.Second)}, 5 * time.Second, 1},
+	} {
+		if got := (&batch{calls: c.calls}).limit(c.most, now); got != c.want {
+			t.Errorf("%d calls, at most %v: %d ms, want %d", len(c.calls), c.most, got, c.want)
+		}
+	}
+}
+
+// TestDeadlineTravels: the server learns for how long the caller waits.
+func TestDeadlineTravels(t *testing.T) {
+	asked := make(chan uint32, 1)
+	s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		asked <- req.LimitMilliseconds
+		return stream.Send(echo(req))
+	})
+	if _, err := s.Do(within(t), get("k")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got == 0 || got > 30_000 {
+		t.Errorf("the server has %d ms, and the caller waits for 30 s", got)
+	}
+}

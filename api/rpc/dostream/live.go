@@ -32,6 +32,22 @@ type batch struct {
 	count int
 }
 
+// limit is how many milliseconds the server has for the batch: until nobody waits for any of it any more, and the stream's limit at most (0 = none). One limit is for all of
+// it, so who waits longest decides.
+func (b *batch) limit(most time.Duration, now time.Time) uint32 {
+	var longest time.Duration
+	for _, c := range b.calls {
+		if c.until.IsZero() {
+			return uint32(most / time.Millisecond)
+		}
+		longest = max(longest, c.until.Sub(now))
+	}
+	if most > 0 {
+		longest = min(longest, most)
+	}
+	return uint32(max((longest+time.Millisecond-1)/time.Millisecond, 1)) // 0 would be the server's default
+}
+
 func (l *live) poke() {
 	select {
 	case l.wake <- struct{}{}:
@@ -66,7 +82,7 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 				return
 			}
 		}
-		req := &rpcv1.DoRequest{Id: b.id, Forwarded: s.o.Forwarded, LimitMilliseconds: uint32(s.o.Limit / time.Millisecond)}
+		req := &rpcv1.DoRequest{Id: b.id, Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit(s.o.Limit, time.Now())}
 		for _, c := range b.calls {
 			req.Operations = append(req.Operations, c.ops...)
 		}
