@@ -26,6 +26,8 @@ type Config struct {
 	SharesAll bool
 	// Maps is where the partition map comes from.
 	Maps MapSource
+	// Paths are those to the memory servers, for people.
+	Paths []MemoryPath
 
 	// Addresses to listen on, "host:port"; port 0 picks one ([Server.Addresses]). An empty one turns that front end off.
 	ListenRESP, ListenRPC, ListenMetrics string
@@ -60,6 +62,13 @@ type Config struct {
 	Log func(format string, args ...any)
 	// Env is the world to run in. Default: the real one.
 	Env env.Env
+}
+
+// MemoryPath is by what a memory server is reached.
+type MemoryPath struct {
+	Server   uint16 // the memory server
+	Provider string // of the fabric
+	Device   string // RDMA device of this side; empty = none
 }
 
 func or[T comparable](v, byDefault T) T {

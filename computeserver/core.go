@@ -20,6 +20,7 @@ type core struct {
 	index   *config.Index
 	self    uint32
 	version string
+	paths   []MemoryPath
 	limit   time.Duration // of each request
 	own     *ownership
 	eng     *engine

@@ -27,6 +27,9 @@ func (c *core) describe() *rpcv1.DescribeComputeReply {
 			OperationsPerSecond: load.within(s.Start, s.End),
 		})
 	}
+	for _, p := range c.paths {
+		reply.Paths = append(reply.Paths, &rpcv1.MemoryPath{Server: uint32(p.Server), Provider: p.Provider, Device: p.Device})
+	}
 	if reply.Owned {
 		reply.TakeOvers = c.taken.describe(c.env.Now())
 	}

@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	e := cfg.Env
-	c := &core{env: e, index: cfg.Index, self: cfg.ID, version: cfg.Version, limit: cfg.Limit, log: cfg.Log, count: &counters{}, stop: e.NewEvent()}
+	c := &core{env: e, index: cfg.Index, self: cfg.ID, version: cfg.Version, paths: cfg.Paths, limit: cfg.Limit, log: cfg.Log, count: &counters{}, stop: e.NewEvent()}
 	c.own = newOwnership(e, cfg.ID, cfg.SharesAll && cfg.Index.Routing == config.RoutingAny)
 	c.eng = newEngine(e, cfg.Open, cfg.Limit, cfg.MaxSessions, cfg.MaxWaiting, cfg.Log)
 	if !cfg.SharesAll {

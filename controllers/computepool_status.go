@@ -39,7 +39,9 @@ func (s *computePoolScope) summarize(err error) {
 	default:
 		reason = dmv1.ReasonServersStarting
 		message = fmt.Sprintf("%d of %d compute servers are ready", status.ReadyReplicas, s.pool.Spec.Replicas)
-		if why := unschedulable(s.pods); why != "" {
+		if problems := s.problems(); len(problems) > 0 {
+			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, problems)
+		} else if why := unschedulable(s.pods); why != "" {
 			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
 		}
 	}

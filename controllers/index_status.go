@@ -37,10 +37,11 @@ func (s *indexScope) summarize(err error) {
 	if s.view.Map != nil || err == nil {
 		status.Map = mirror(s.view.Map)
 	}
+	shown := status.ComputeServers
 	status.ComputeServers = nil
 	readyCount := 0
 	for i := range s.compute {
-		server := s.computeState(&s.compute[i])
+		server := s.computeState(&s.compute[i], shown)
 		if server.State == dmv1.ServerReady {
 			readyCount++
 		}
@@ -87,8 +88,8 @@ func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
 	return dmv1.LocksOnChip
 }
 
-func (s *indexScope) computeState(c *computeServer) dmv1.IndexComputeServer {
-	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting}
+func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeServer) dmv1.IndexComputeServer {
+	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: cut(c.problem, 1024)}
 	is, _ := ready(c.pod)
 	switch {
 	case going(c.pod), ended(c.pod), leaving(c.pod):

@@ -147,7 +147,47 @@ type IndexComputeServer struct {
 	// Ranges that the server owns.
 	// +optional
 	Ranges int32 `json:"ranges,omitempty"`
+
+	// Paths by which the server reaches the memory servers.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Paths []MemoryPath `json:"paths,omitempty"`
+
+	// Problem says what to change on the node of a server that cannot start there.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Problem string `json:"problem,omitempty"`
 }
+
+// MemoryPath is a way from a compute server to memory servers.
+type MemoryPath struct {
+	// Transport of the path.
+	// +required
+	// +kubebuilder:validation:MaxLength=32
+	Transport Transport `json:"transport"`
+
+	// Device of the compute server: the name of its RDMA HCA on the node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Device string `json:"device,omitempty"`
+
+	// Count of the memory servers that are reached by it.
+	// +required
+	Count int32 `json:"count"`
+
+	// MemoryServers that are reached by it: the ids of the first 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	MemoryServers []int32 `json:"memoryServers,omitempty"`
+}
+
+// MaxShownPaths and MaxShownOnPath bound what the status shows of a compute server's paths.
+const (
+	MaxShownPaths  = 8
+	MaxShownOnPath = 16
+)
 
 // PartitionMap is a mirror of the partition map.
 type PartitionMap struct {

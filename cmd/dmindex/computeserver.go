@@ -66,7 +66,7 @@ func computeserverCommand() *cobra.Command {
 				return ended(cmd.Context(), err)
 			}
 			defer memory.Close()
-			c.Index, c.SharesAll, c.Maps = ix, design.SharesAll, memory.Maps()
+			c.Index, c.SharesAll, c.Maps, c.Paths = ix, design.SharesAll, memory.Maps(), memory.Paths()
 			c.Open = func() (computeserver.Opened, error) {
 				o, err := memory.Open(int(cache), openLimit)
 				if err != nil {

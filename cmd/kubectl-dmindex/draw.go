@@ -109,6 +109,25 @@ func locks(m dmv1.IndexMemoryServer) string {
 	return fmt.Sprintf("%d %s", m.Locks, m.LockPlacement)
 }
 
+// paths are by what a compute server reaches the memory servers; where there are several, with their ids.
+func paths(list []dmv1.MemoryPath) string {
+	var texts []string
+	for _, p := range list {
+		text := string(p.Transport)
+		if p.Device != "" {
+			text += " " + p.Device
+		}
+		if len(list) > 1 {
+			text += " to " + strings.Trim(fmt.Sprint(p.MemoryServers), "[]")
+			if more := int(p.Count) - len(p.MemoryServers); more > 0 {
+				text += fmt.Sprintf(" and %d more", more)
+			}
+		}
+		texts = append(texts, text)
+	}
+	return orDash(strings.Join(texts, ", "))
+}
+
 // total is how many operations a second all servers do together.
 func (v *view) total() (sum float64) {
 	for _, a := range v.asked {
@@ -127,7 +146,7 @@ func share(part, all float64) string {
 func (v *view) drawCompute(b *strings.Builder) {
 	total := v.total()
 	table(b, func(line func(...any)) {
-		line("COMPUTE SERVER", "ID", "STATE", "RANGES", "OPS/S", "SHARE OF LOAD", "CACHE HITS", "READS/OP", "CACHE")
+		line("COMPUTE SERVER", "ID", "STATE", "RANGES", "OPS/S", "SHARE OF LOAD", "CACHE HITS", "READS/OP", "CACHE", "PATHS")
 		for _, a := range v.asked {
 			if a.said == nil {
 				line(a.Pod, a.ID, a.State, a.Ranges, "no answer")
@@ -135,7 +154,7 @@ func (v *view) drawCompute(b *strings.Builder) {
 			}
 			load := a.said.GetLoad()
 			line(a.Pod, a.ID, a.State, a.Ranges, rate(load.GetOperationsPerSecond()), share(load.GetOperationsPerSecond(), total),
-				hits(load), reads(load), size(a.said.CacheBytes))
+				hits(load), reads(load), size(a.said.CacheBytes), paths(a.Paths))
 		}
 	})
 }

@@ -41,14 +41,14 @@ func drawn() *view {
 	pool.Status.Servers = []dmv1.MemoryServerState{{Pod: "demo-memory-0", Node: "node1", Ready: true, Chunks: 64, ChunksGranted: 16}}
 	v.memory = []*dmv1.DMMemoryPool{pool}
 	v.asked = []asked{
-		{IndexComputeServer: dmv1.IndexComputeServer{ID: 1, Pod: "demo-compute-0", State: dmv1.ServerReady, Ranges: 1}, said: &rpcv1.DescribeComputeReply{
+		{IndexComputeServer: dmv1.IndexComputeServer{ID: 1, Pod: "demo-compute-0", State: dmv1.ServerReady, Ranges: 1, Paths: []dmv1.MemoryPath{{Transport: dmv1.TransportRDMA, Device: "mlx5_1", Count: 20, MemoryServers: []int32{1, 2}}, {Transport: dmv1.TransportTCP, Count: 1, MemoryServers: []int32{1025}}}}, said: &rpcv1.DescribeComputeReply{
 			MapGeneration: 5, CacheBytes: 64 << 20, Connections: 3, Forwarded: 17, Errors: 1,
 			Load: &rpcv1.ComputeLoad{OperationsPerSecond: 750, HitRatio: 0.987, ReadsPerOperation: 0.0131},
 			Ranges: []*rpcv1.OwnedRange{{End: digest(mid), State: "Serving", Epoch: 1, OperationsPerSecond: 700},
 				{Start: digest(mid), End: digest(last), State: "Giving", Epoch: 1, Reason: "memory server 2 does not answer", OperationsPerSecond: 50}},
 		}},
 		{IndexComputeServer: dmv1.IndexComputeServer{ID: 2, Pod: "demo-compute-1", State: dmv1.ServerUnreachable, Ranges: 1}, err: errors.New("dial tcp: timed out")},
-		{IndexComputeServer: dmv1.IndexComputeServer{ID: 3, Pod: "demo-compute-2", State: dmv1.ServerReady, Ranges: 1}, said: &rpcv1.DescribeComputeReply{
+		{IndexComputeServer: dmv1.IndexComputeServer{ID: 3, Pod: "demo-compute-2", State: dmv1.ServerReady, Ranges: 1, Paths: []dmv1.MemoryPath{{Transport: dmv1.TransportRDMA, Device: "mlx5_0", Count: 2, MemoryServers: []int32{1, 2}}}}, said: &rpcv1.DescribeComputeReply{
 			MapGeneration: 4, CacheBytes: 1 << 20, Load: &rpcv1.ComputeLoad{OperationsPerSecond: 250, HitRatio: 1}, Draining: true,
 			Ranges: []*rpcv1.OwnedRange{{Start: digest(mid), End: digest(last), State: "Acquiring", Reason: "client 1: held"}},
 		}},
@@ -66,7 +66,8 @@ func TestStatus(t *testing.T) {
 		"  Degraded=True for 3s  FencePending: keys wait for memory server 2\n",
 		"demo-memory-0  1   Ready        node1  RDMA mlx5_0  64      ███·······  25 %  16     ███·······  25 %  16384 OnChip\n",
 		"demo-memory-1  2   Unreachable  -      -            0       -                 0      -                 -\n",
-		"demo-compute-0  1   Ready        1       750        ████████··  75 %  98.7 %      0.01      64Mi\n",
+		"demo-compute-0  1   Ready        1       750        ████████··  75 %  98.7 %      0.01      64Mi   RDMA mlx5_1 to 1 2 and 18 more, TCP to 1025\n",
+		" 1.0Mi  RDMA mlx5_0\n",
 		"demo-compute-1  2   Unreachable  1       no answer\n",
 		"partition map 5: 3 ranges\n",
 		`""       "m"      demo-compute-0  1      700    ███████···  70 %  Serving` + "\n",

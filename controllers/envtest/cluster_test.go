@@ -129,7 +129,7 @@ func (c *cluster) stop() {
 	c.operator = nil
 }
 
-// kubelet makes new pods ready, and compute servers follow the newest map in the index's status.
+// kubelet makes new pods ready, unless their servers cannot start, and compute servers follow the newest map in the index's status.
 func (c *cluster) kubelet(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -154,7 +154,11 @@ func (c *cluster) kubelet(ctx context.Context) {
 					c.fleet.Follow(string(p.UID), uint64(index.Status.Map.Generation))
 				}
 			}
-			if p.Status.PodIP != "" || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil || !c.startable.Load() {
+			is := corev1.ConditionTrue
+			if c.fleet.Problem(c.namespace, p.Name) != "" {
+				is = corev1.ConditionFalse
+			}
+			if p.Status.PodIP != "" && p.Status.Conditions[0].Status == is || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil || !c.startable.Load() {
 				continue
 			}
 			if p.Labels[dmv1.LabelComponent] == dmv1.ComponentCompute {
@@ -163,7 +167,7 @@ func (c *cluster) kubelet(ctx context.Context) {
 			p.Status.Phase = corev1.PodRunning
 			p.Status.PodIP = fmt.Sprintf("10.0.%d.%d", n/250%250, n%250+1)
 			p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: metav1.Now()}}
 			_ = api.Status().Update(ctx, p) // a conflict is tried again at the next tick
 		}
 	}

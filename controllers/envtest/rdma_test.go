@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	serverconfig "github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
@@ -46,6 +47,8 @@ func TestMixedTransports(t *testing.T) {
 	c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonNodeUnfit, why)
 	c.fleet.SetProblem(c.namespace, "demo-fast-0", "")
 	c.condition("demo", dmv1.ConditionProgressing, metav1.ConditionTrue, dmv1.ReasonNodeUnfit, "compute pod demo-compute-0 on node : not enough memory may be locked")
+	c.computePoolReady("demo-compute", dmv1.ReasonNodeUnfit, "0 of 1 compute servers are ready; pod demo-compute-0 on node : not enough memory may be locked")
+	c.fleet.SetPaths(c.namespace, "demo-compute-0", &rpcv1.MemoryPath{Server: 1, Provider: "ibv", Device: "mlx5_1"}, &rpcv1.MemoryPath{Server: 1025, Provider: "tcp"})
 	c.fleet.SetProblem(c.namespace, "demo-compute-0", "")
 	c.available("demo")
 	c.equal("transports", "[RDMA TCP]", func() any {
@@ -55,6 +58,10 @@ func TestMixedTransports(t *testing.T) {
 		}
 		return fmt.Sprint(seen)
 	})
+	c.equal("the paths of the compute server", "[{RDMA mlx5_1 1 [1]} {TCP  1 [1025]}]", func() any {
+		return fmt.Sprint(c.index("demo").Status.ComputeServers[0].Paths)
+	})
+	c.equal("its problem", "", func() any { return c.index("demo").Status.ComputeServers[0].Problem })
 	images := fmt.Sprint(c.pod("demo-fast-0").Spec.Containers[0].Image, " ", c.pod("demo-slow-0").Spec.Containers[0].Image, " ", c.pod("demo-compute-0").Spec.Containers[0].Image)
 	if images != "rdma:1 server:1 rdma:1" {
 		t.Errorf("images: %s", images)

@@ -33,6 +33,15 @@ func (c *cluster) memoryPoolReady(name, reason, message string) {
 	})
 }
 
+func (c *cluster) computePoolReady(name, reason, message string) {
+	c.t.Helper()
+	c.isReady(name, reason, message, func() ([]metav1.Condition, error) {
+		pool := &dmv1.DMComputePool{}
+		err := c.get(name, pool)
+		return pool.Status.Conditions, err
+	})
+}
+
 func (c *cluster) isReady(name, reason, message string, get func() ([]metav1.Condition, error)) {
 	c.t.Helper()
 	c.eventually(fmt.Sprintf("PoolReady of %s: %s %q", name, reason, message), func() string {

@@ -98,7 +98,7 @@ type LocalReads interface {
 	ReadLocal(region RegionID, remote uint64, dst []uint64) error
 }
 
-// OfDevice is a Server that serves by an RDMA device.
+// OfDevice is a Server or Device that has an RDMA device.
 type OfDevice interface {
 	// DeviceName is its name, as in /sys/class/infiniband.
 	DeviceName() string

@@ -739,6 +739,7 @@ type DescribeComputeReply struct {
 	Ranges        []*OwnedRange          `protobuf:"bytes,14,rep,name=ranges,proto3" json:"ranges,omitempty"`                        // what it holds or is to hold, in the order of keys; of owned designs
 	Load          *ComputeLoad           `protobuf:"bytes,15,opt,name=load,proto3" json:"load,omitempty"`                            // unset by servers of versions that do not know it
 	TakeOvers     []*TakeOver            `protobuf:"bytes,16,rep,name=take_overs,json=takeOvers,proto3" json:"take_overs,omitempty"` // the last ones, at most 16, oldest first; of owned designs
+	Paths         []*MemoryPath          `protobuf:"bytes,17,rep,name=paths,proto3" json:"paths,omitempty"`                          // to the memory servers, the home first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -885,6 +886,74 @@ func (x *DescribeComputeReply) GetTakeOvers() []*TakeOver {
 	return nil
 }
 
+func (x *DescribeComputeReply) GetPaths() []*MemoryPath {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+// MemoryPath is by what a compute server reaches a memory server.
+type MemoryPath struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        uint32                 `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`    // the memory server
+	Provider      string                 `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"` // of the fabric: ibv, tcp, shm
+	Device        string                 `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`     // the RDMA device of the compute server; empty = the path has none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryPath) Reset() {
+	*x = MemoryPath{}
+	mi := &file_compute_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryPath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryPath) ProtoMessage() {}
+
+func (x *MemoryPath) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryPath.ProtoReflect.Descriptor instead.
+func (*MemoryPath) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MemoryPath) GetServer() uint32 {
+	if x != nil {
+		return x.Server
+	}
+	return 0
+}
+
+func (x *MemoryPath) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *MemoryPath) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
 // What a server did in the index of late: half of what counts is of the last 10 s.
 type ComputeLoad struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
@@ -900,7 +969,7 @@ type ComputeLoad struct {
 
 func (x *ComputeLoad) Reset() {
 	*x = ComputeLoad{}
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +981,7 @@ func (x *ComputeLoad) String() string {
 func (*ComputeLoad) ProtoMessage() {}
 
 func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +994,7 @@ func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeLoad.ProtoReflect.Descriptor instead.
 func (*ComputeLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{11}
+	return file_compute_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ComputeLoad) GetOperationsPerSecond() float64 {
@@ -981,7 +1050,7 @@ type KeyLoad struct {
 
 func (x *KeyLoad) Reset() {
 	*x = KeyLoad{}
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1062,7 @@ func (x *KeyLoad) String() string {
 func (*KeyLoad) ProtoMessage() {}
 
 func (x *KeyLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1075,7 @@ func (x *KeyLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyLoad.ProtoReflect.Descriptor instead.
 func (*KeyLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{12}
+	return file_compute_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *KeyLoad) GetKey() []byte {
@@ -1038,7 +1107,7 @@ type OwnedRange struct {
 
 func (x *OwnedRange) Reset() {
 	*x = OwnedRange{}
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1119,7 @@ func (x *OwnedRange) String() string {
 func (*OwnedRange) ProtoMessage() {}
 
 func (x *OwnedRange) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1132,7 @@ func (x *OwnedRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedRange.ProtoReflect.Descriptor instead.
 func (*OwnedRange) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{13}
+	return file_compute_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OwnedRange) GetStart() []byte {
@@ -1130,7 +1199,7 @@ type TakeOver struct {
 
 func (x *TakeOver) Reset() {
 	*x = TakeOver{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1211,7 @@ func (x *TakeOver) String() string {
 func (*TakeOver) ProtoMessage() {}
 
 func (x *TakeOver) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1224,7 @@ func (x *TakeOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeOver.ProtoReflect.Descriptor instead.
 func (*TakeOver) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TakeOver) GetStart() []byte {
@@ -1209,7 +1278,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1290,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1303,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{15}
+	return file_compute_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -1253,7 +1322,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1334,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1347,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{16}
+	return file_compute_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -1297,7 +1366,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1378,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1391,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{17}
+	return file_compute_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -1340,7 +1409,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1421,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1434,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{18}
+	return file_compute_proto_rawDescGZIP(), []int{19}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -1435,7 +1504,7 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
-	"\x16DescribeComputeRequest\"\x9b\x04\n" +
+	"\x16DescribeComputeRequest\"\xcd\x04\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -1457,7 +1526,13 @@ const file_compute_proto_rawDesc = "" +
 	"\x06ranges\x18\x0e \x03(\v2\x1a.dmindex.rpc.v1.OwnedRangeR\x06ranges\x12/\n" +
 	"\x04load\x18\x0f \x01(\v2\x1b.dmindex.rpc.v1.ComputeLoadR\x04load\x127\n" +
 	"\n" +
-	"take_overs\x18\x10 \x03(\v2\x18.dmindex.rpc.v1.TakeOverR\ttakeOvers\"\xfd\x01\n" +
+	"take_overs\x18\x10 \x03(\v2\x18.dmindex.rpc.v1.TakeOverR\ttakeOvers\x120\n" +
+	"\x05paths\x18\x11 \x03(\v2\x1a.dmindex.rpc.v1.MemoryPathR\x05paths\"X\n" +
+	"\n" +
+	"MemoryPath\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\rR\x06server\x12\x1a\n" +
+	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06device\x18\x03 \x01(\tR\x06device\"\xfd\x01\n" +
 	"\vComputeLoad\x122\n" +
 	"\x15operations_per_second\x18\x01 \x01(\x01R\x13operationsPerSecond\x12\x1b\n" +
 	"\thit_ratio\x18\x02 \x01(\x01R\bhitRatio\x12.\n" +
@@ -1515,7 +1590,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Outcome_Code)(0),              // 1: dmindex.rpc.v1.Outcome.Code
@@ -1530,14 +1605,15 @@ var file_compute_proto_goTypes = []any{
 	(*ComputeMapReply)(nil),        // 10: dmindex.rpc.v1.ComputeMapReply
 	(*DescribeComputeRequest)(nil), // 11: dmindex.rpc.v1.DescribeComputeRequest
 	(*DescribeComputeReply)(nil),   // 12: dmindex.rpc.v1.DescribeComputeReply
-	(*ComputeLoad)(nil),            // 13: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                // 14: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),             // 15: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),               // 16: dmindex.rpc.v1.TakeOver
-	(*DrainComputeRequest)(nil),    // 17: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 18: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 19: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 20: dmindex.rpc.v1.BlockComputeReply
+	(*MemoryPath)(nil),             // 13: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),            // 14: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                // 15: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),             // 16: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),               // 17: dmindex.rpc.v1.TakeOver
+	(*DrainComputeRequest)(nil),    // 18: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 19: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 20: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 21: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -1546,27 +1622,28 @@ var file_compute_proto_depIdxs = []int32{
 	3,  // 3: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
 	7,  // 4: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
 	3,  // 5: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	15, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	13, // 7: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	16, // 8: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	14, // 9: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	4,  // 10: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	6,  // 11: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	9,  // 12: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	11, // 13: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	17, // 14: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	19, // 15: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	5,  // 16: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	8,  // 17: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	10, // 18: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	12, // 19: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	18, // 20: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	20, // 21: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	16, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	14, // 7: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	17, // 8: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	13, // 9: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	15, // 10: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	4,  // 11: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	6,  // 12: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	9,  // 13: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	11, // 14: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	18, // 15: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	20, // 16: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	5,  // 17: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	8,  // 18: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	10, // 19: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	12, // 20: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	19, // 21: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	21, // 22: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -1580,7 +1657,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,7 +23,8 @@ type Fleet struct {
 	away    map[string]bool   // by namespace/pod: does not answer
 	problem map[string]string // by namespace/pod: why it cannot start on its node
 
-	loads map[string]*rpcv1.ComputeLoad // by namespace/pod
+	loads map[string]*rpcv1.ComputeLoad  // by namespace/pod
+	paths map[string][]*rpcv1.MemoryPath // by namespace/pod
 
 	looks int // how often a server was asked what it is
 
@@ -39,7 +40,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -80,6 +81,13 @@ func (f *Fleet) SetProblem(namespace, pod, why string) {
 	f.problem[namespace+"/"+pod] = why
 }
 
+// Problem is what SetProblem said last.
+func (f *Fleet) Problem(namespace, pod string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.problem[namespace+"/"+pod]
+}
+
 // unfit is what the server of a pod answers that cannot start.
 func (f *Fleet) unfit(t servers.Target) error {
 	if why := f.problem[t.Namespace+"/"+t.Pod]; why != "" {
@@ -93,6 +101,13 @@ func (f *Fleet) SetLoad(namespace, pod string, load *rpcv1.ComputeLoad) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.loads[namespace+"/"+pod] = load
+}
+
+// SetPaths lets the compute server of a pod reach memory servers by these.
+func (f *Fleet) SetPaths(namespace, pod string, paths ...*rpcv1.MemoryPath) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paths[namespace+"/"+pod] = paths
 }
 
 // Forget makes the memory server of a pod lose its content.
@@ -373,7 +388,7 @@ func (c *computeClient) with(do func(*compute) error) error {
 
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
-		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod]}
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod]}
 		return nil
 	})
 	return reply, err

@@ -44,6 +44,9 @@ type device struct {
 
 func (*device) Provider() string { return "ibv" }
 
+// DeviceName implements verbs.OfDevice.
+func (d *device) DeviceName() string { return d.hca.name }
+
 // NewArena implements verbs.Device: the arena is registered with the NIC, on huge pages if there are any.
 func (d *device) NewArena(size int) (*verbs.Arena, error) {
 	a, err := d.newArena(size)

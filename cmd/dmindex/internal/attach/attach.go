@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver"
 	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -57,6 +58,7 @@ type Memory struct {
 	maps    *control.Client // apart, so that a long poll can be cut short
 	config  *config.Index
 	devices []verbs.Device // one for each provider
+	paths   []computeserver.MemoryPath
 }
 
 // New makes a client of the memory servers in c; nothing is dialled yet. name is this process alone: an earlier client of the name has ended,
@@ -69,9 +71,15 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 		if servers[i].Provider == "" {
 			servers[i].Provider = fabric.Provider
 		}
-		if err := m.addDevice(fabric, servers[i].Provider); err != nil {
+		d, err := m.deviceOf(fabric, servers[i].Provider)
+		if err != nil {
 			return nil, errors.Join(err, m.closeDevices())
 		}
+		path := computeserver.MemoryPath{Server: s.ID, Provider: d.Provider()}
+		if named, ok := d.(verbs.OfDevice); ok {
+			path.Device = named.DeviceName()
+		}
+		m.paths = append(m.paths, path)
 	}
 	var err error
 	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, TLS: files}
@@ -84,19 +92,22 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 	return m, nil
 }
 
-// addDevice opens the device of a provider, unless it is there.
-func (m *Memory) addDevice(fabric Fabric, provider string) error {
+// deviceOf is the device of a provider, which is opened unless it is there.
+func (m *Memory) deviceOf(fabric Fabric, provider string) (verbs.Device, error) {
 	for _, d := range m.devices {
 		if d.Provider() == provider {
-			return nil
+			return d, nil
 		}
 	}
 	d, err := fabric.device(provider)
 	if err == nil {
 		m.devices = append(m.devices, d)
 	}
-	return err
+	return d, err
 }
+
+// Paths are those to the memory servers, in the order of the configuration.
+func (m *Memory) Paths() []computeserver.MemoryPath { return m.paths }
 
 func (m *Memory) closeDevices() error {
 	var errs []error

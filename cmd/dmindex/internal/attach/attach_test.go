@@ -45,6 +45,9 @@ func TestMixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
+	if got := fmt.Sprint(m.Paths()); got != "[{1 tcp } {2 shm }]" {
+		t.Errorf("the paths are %s", got)
+	}
 	x, err := m.Open(0, limit)
 	if err != nil {
 		t.Fatal(err)
