@@ -28,6 +28,7 @@ type pod struct {
 	leaving bool
 	leftAt  time.Duration
 	gone    bool // it is deleted
+	twin    bool // it is an earlier process of one that goes on
 	stood   bool // since then it stood still once, in the midst of a write
 	ready   bool
 	since   time.Duration // of ready, as the world's time
@@ -39,26 +40,30 @@ func (w *ownWorld) newPod() {
 	w.lastPod++
 	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now()}
 	w.pods = append(w.pods, d)
-	w.runPod(d)
+	w.runPod(d, true)
 }
 
-func (w *ownWorld) runPod(d *pod) {
+// runPod starts a process of a pod. It is the sole one if it has the proof that those before it are dead.
+func (w *ownWorld) runPod(d *pod, sole bool) {
 	p := w.newProcess(d.name)
 	d.process = p
 	p.AtKill(func() {
+		if d.process != p {
+			return // it was lost before
+		}
 		d.core, d.load = nil, nil
 		w.setReady(d, false)
 		if !d.gone {
 			w.counts.deaths++
 			w.After(w.upTo(2*time.Second), nil, func() {
 				if !d.gone {
-					w.runPod(d)
+					w.runPod(d, !w.hasTwin(d) && !w.oneIn(4))
 				}
 			})
 		}
 	})
 	p.Go("main", func() {
-		k := &path{w: w, p: p, name: d.name, pod: d.id}
+		k := &path{w: w, p: p, name: d.name, pod: d.id, sole: sole}
 		c := &core{
 			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, self: d.id, version: "sim",
 			limit: ownLimit, log: w.noteLog, count: &counters{}, stop: p.NewEvent(),
@@ -71,7 +76,7 @@ func (w *ownWorld) runPod(d *pod) {
 		d.core = c
 		p.Go("engine", c.eng.run)
 		p.Go("follow", func() { c.follow(k) })
-		for !w.over {
+		for !w.over && d.process == p {
 			w.setReady(d, c.ready() == nil)
 			d.measure()
 			p.Sleep(200 * time.Millisecond)
@@ -136,10 +141,35 @@ func (w *ownWorld) lose(d *pod) {
 	w.After(w.upTo(5*ownLease), nil, d.process.Kill)
 }
 
+// twin lets the process of a pod be lost from sight: it goes on for a while, and the next one begins, without a proof that it is dead.
+func (w *ownWorld) twin(d *pod) {
+	if d.core == nil || d.process.Dead() {
+		return
+	}
+	old := *d
+	old.gone, old.twin = true, true
+	w.twins = append(w.twins, &old)
+	w.After(w.upTo(3*ownLease), nil, old.process.Kill)
+	if w.oneIn(2) {
+		w.After(w.upTo(ownLease), nil, func() { w.freeze(old.process, w.upTo(2*ownLease)) })
+	}
+	d.core, d.load = nil, nil
+	w.setReady(d, false)
+	w.runPod(d, w.wrong == takenForDead)
+}
+
+// hasTwin says whether an earlier process of a pod goes on.
+func (w *ownWorld) hasTwin(d *pod) bool {
+	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.id == d.id && !t.process.Dead() })
+}
+
 // running are the pods that have a process: at times only those that should not.
 func (w *ownWorld) running() (all []*pod) {
 	lost := w.oneIn(2)
-	for _, d := range w.pods {
+	for _, d := range slices.Concat(w.pods, w.twins) {
+		if d.twin && d.process.Dead() {
+			continue
+		}
 		if d.core != nil && (!lost || d.gone) && (w.kinds > 1 || !d.process.Frozen()) {
 			all = append(all, d)
 		}

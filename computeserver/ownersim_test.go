@@ -37,17 +37,17 @@ type ownRun struct {
 
 // ownReport is what became of it.
 type ownReport struct {
-	err                                                                 error
-	hash                                                                uint64
-	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths int
-	leveled, scaled, joined                                             int
+	err                                                                         error
+	hash                                                                        uint64
+	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, proven int
+	leveled, scaled, joined                                                     int
 }
 
 func (r ownRun) do() ownReport {
 	world := simenv.New(simenv.Options{Seed: r.seed, Preempt: 4 + int(r.seed%8), MaxEvents: 20_000_000})
 	random := rand.New(rand.NewPCG(r.seed, 79))
 	plan := sim.NewPlan(world.Faults(), sim.Menu{})
-	kinds := []int{1, 2, 9, 9}[random.IntN(4)]
+	kinds := []int{1, 2, 10, 10}[random.IntN(4)]
 	if kinds == 1 {
 		plan.HoldFrozen, plan.Delay, plan.Gap = true, 10_000, 20_000
 	}
@@ -110,7 +110,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, w.load.leveled, w.load.scaled, w.load.joined}
+	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, w.load.leveled, w.load.scaled, w.load.joined}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}
@@ -231,6 +231,10 @@ func (w *ownWorld) trouble() {
 				w.cuts = append(w.cuts, cut2{d.name, m.id})
 				w.After(w.upTo(3*ownLease), nil, func() { w.mend(d.name, m.id) })
 			}
+		case 9:
+			if d != nil {
+				w.twin(d)
+			}
 		}
 	}
 }
@@ -283,7 +287,7 @@ func (w *ownWorld) heal() {
 	for _, m := range w.memory {
 		m.process.Thaw()
 	}
-	for _, d := range w.pods {
+	for _, d := range slices.Concat(w.pods, w.twins) {
 		d.process.Thaw()
 		if d.gone {
 			d.process.Kill()
@@ -365,6 +369,7 @@ func TestSeeds(t *testing.T) {
 				sum.swaps += rep.swaps
 				sum.thaws += rep.thaws
 				sum.deaths += rep.deaths
+				sum.proven += rep.proven
 				sum.leveled += rep.leveled
 				sum.scaled += rep.scaled
 				sum.joined += rep.joined
@@ -375,20 +380,20 @@ func TestSeeds(t *testing.T) {
 	group.Wait()
 	done := min(next.Load(), n)
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
-		"%d logs replayed, %d ranges given; %d deaths, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.thaws, sum.leveled, sum.scaled, sum.joined)
-	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0) {
+		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.thaws, sum.leveled, sum.scaled, sum.joined)
+	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0) {
 		t.Error("the adversary is tame")
 	}
 }
 
 // inDex are the mistakes that are made with DEX, too.
-var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere}
+var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, takenForDead}
 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 600
-	mistakes := []mistake{settleFirst, giveUnflushed, releaseAnyEpoch}
+	mistakes := []mistake{settleFirst, giveUnflushed, releaseAnyEpoch, takenForDead}
 	if !testing.Short() { // these take longer
 		mistakes = append(mistakes, leaseTooLong, fencedHere, giveAtOnce, anyGeneration)
 	}

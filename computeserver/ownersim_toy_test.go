@@ -54,7 +54,7 @@ func toyNumber(key []byte) int { return int(key[0]) * toyKeys / 256 }
 
 // openToy makes a client.
 func (w *ownWorld) openToy(p *simenv.Process, k *path, eng *engine) (Opened, error) {
-	opened, err := pool.Open(pool.Config{Env: p, Control: k, Devices: []verbs.Device{w.fabric.Device(p)}, Identity: ownIndex, Limit: ownLimit, RenewEvery: ownLease / 4})
+	opened, err := w.openPool(p, k)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver"
@@ -31,6 +32,7 @@ type ownWorld struct {
 
 	memory  []*memoryServer
 	pods    []*pod // in the order of their ids
+	twins   []*pod // processes of theirs that were lost from sight
 	lastPod uint32
 	desired int
 	cuts    []cut2 // connections that do not work
@@ -43,7 +45,7 @@ type ownWorld struct {
 	log     *history
 	granted map[uint64]bool // epochs
 	problem error
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths int }
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven int }
 }
 
 // mistake is a fault put in on purpose.
@@ -57,6 +59,7 @@ const (
 	settleFirst     mistake = "what is inherited is settled before it is replayed"
 	anyGeneration   mistake = "the generation of a claim is not checked"
 	giveUnflushed   mistake = "keys are given without being written back"
+	takenForDead    mistake = "a process is taken for dead that still answers"
 	releaseAnyEpoch mistake = "a late release takes what was granted since"
 )
 
@@ -208,6 +211,9 @@ type path struct {
 	p    *simenv.Process
 	name string // of the pod
 	pod  uint32 // 0 = an operator
+	sole bool   // it has the proof that earlier processes of the name are dead
+
+	client uint16 // that it registered last
 }
 
 var errStarting = errors.New("the memory server is starting")
@@ -262,6 +268,7 @@ func (k *path) Register(limit time.Duration) (client uint16, err error) {
 	if err == nil && id >= ownClients {
 		k.w.report("client %d is one too many", id)
 	}
+	k.client = id
 	return id, err
 }
 
@@ -310,6 +317,14 @@ func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
 		return nil
 	}
 	return k.call(id, limit, func(b *memserver.Bare) error { return b.Fence(ownIndex, clients, limit*4/5) })
+}
+
+// FenceSilent is part of pool.Ranges.
+func (k *path) FenceSilent(clients []uint16, limit time.Duration) error {
+	if !slices.Contains(clients, k.client) {
+		k.w.counts.proven += len(clients)
+	}
+	return k.call(1, limit, func(b *memserver.Bare) error { return b.FenceSilent(ownIndex, clients, limit*4/5) })
 }
 
 func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {

@@ -85,7 +85,13 @@ func (b *Bare) Renew(index string, client uint16, e pool.Epochs) (pool.Renewal, 
 
 // Fence ends clients.
 func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error {
-	_, err := b.core.fence(index, clients, limit)
+	_, err := b.core.fence(index, clients, false, limit)
+	return err
+}
+
+// FenceSilent ends clients that answer nothing any more.
+func (b *Bare) FenceSilent(index string, clients []uint16, limit time.Duration) error {
+	_, err := b.core.fence(index, clients, true, limit)
 	return err
 }
 

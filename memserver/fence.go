@@ -26,15 +26,20 @@ var errNotQuiet = errors.New("fenced, but not quiet yet")
 //  3. Every provider cuts them and says that they are quiet.
 //  4. Locks that hold an id of theirs become REPAIR. Before 3 a client could take one more behind the sweep.
 //
+// silent says that the clients answer nothing any more, whatever their leases say; that is noted after 1, when none of them can get keys any more.
+//
 // errNotQuiet: 3 could not be proven within limit. They stay refused; a later call, or the lease loop, finishes it. Safe for concurrent
 // use: all steps may be done twice.
-func (c *core) fence(index string, ids []uint16, limit time.Duration) (locks int, err error) {
+func (c *core) fence(index string, ids []uint16, silent bool, limit time.Duration) (locks int, err error) {
 	if len(ids) == 0 || len(ids) > maxFenced {
 		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), maxFenced)
 	}
 	deadline := env.Deadline(c.env, limit)
 	if err := c.refuse(index, ids); err != nil {
 		return 0, err
+	}
+	if silent {
+		c.silence(index, ids)
 	}
 	return c.finish(index, ids, env.Remaining(c.env, deadline))
 }

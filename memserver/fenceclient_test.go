@@ -251,7 +251,7 @@ func (w *fenceWorld) fence(p *simenv.Process, ids []uint16) (done bool) {
 	for tries := 0; tries < 30 && !p.Dead(); tries++ {
 		limit := time.Millisecond + w.upTo(simLease)
 		err := w.call(p, 2*limit, func(c *core) error {
-			_, err := c.fence(simIndex, ids, limit)
+			_, err := c.fence(simIndex, ids, false, limit)
 			if err == nil {
 				w.quiet(ids)
 			}

@@ -103,3 +103,68 @@ func TestHoldings(t *testing.T) {
 		t.Errorf("a fenced client acquires: %v", err)
 	}
 }
+
+// TestSilent: nobody waits for the lease of a client that is known to answer nothing any more, whoever fenced it first; a restart forgets that.
+func TestSilent(t *testing.T) {
+	config := dirConfig(t.TempDir())
+	config.Lease = time.Hour
+	s, stop := start(t, config)
+	c := client(t, s.Addresses().Control, "a", "tcp", nil)
+	must(c.Admit(1, 0, limit))
+	if err := c.SwapMap(0, 1, []byte("map"), limit); err != nil {
+		t.Fatal(err)
+	}
+	next := func() uint16 {
+		id := must(c.Register(limit))
+		must(c.Connect(7, id, limit))
+		return id
+	}
+	take := func(by uint16, from ...uint16) pool.Acquired {
+		return must(c.Acquire(pool.Claim{Client: by, Generation: 1, Fenced: from}, limit))
+	}
+	first, second, third := next(), next(), next()
+	if got := take(first); len(got.Own) != 1 {
+		t.Fatalf("acquired %+v", got)
+	}
+	if err := c.FenceSilent([]uint16{third, 77}, limit); err != nil { // they hold nothing
+		t.Fatal(err)
+	}
+	if got := take(second, first); len(got.Own) != 0 || got.Blocked[0].Why != pool.HeldByOther {
+		t.Fatalf("the first lives, and the second acquires %+v", got)
+	}
+	if err := c.Fence(7, []uint16{first}, limit); err != nil {
+		t.Fatal(err)
+	}
+	if got := take(second, first); len(got.Own) != 0 || got.Blocked[0].Why != pool.StillLeased {
+		t.Fatalf("the first is fenced, and the second acquires %+v", got)
+	}
+	if err := errors.Join(c.FenceSilent([]uint16{first}, limit), c.FenceSilent([]uint16{first}, limit)); err != nil {
+		t.Fatal(err)
+	}
+	if got := take(second); len(got.Own) != 0 || got.Blocked[0].Why != pool.ToBeFenced {
+		t.Fatalf("the first is silent, but fenced here alone, and the second acquires %+v", got)
+	}
+	if got := take(second, first); len(got.Own) != 1 {
+		t.Fatalf("the first is silent, and the second acquires %+v", got)
+	}
+	if err := c.FenceSilent([]uint16{second}, limit); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.control.accounts.leases.silent); n != 1 {
+		t.Errorf("%d clients are remembered; one that is silent holds keys", n)
+	}
+
+	stop()
+	s, _ = start(t, config)
+	c = client(t, s.Addresses().Control, "a", "tcp", nil)
+	fourth := next()
+	if got := take(fourth, second); len(got.Own) != 0 || got.Blocked[0].Why != pool.StillLeased {
+		t.Fatalf("after a restart it acquires %+v", got)
+	}
+	if err := c.FenceSilent([]uint16{second}, limit); err != nil {
+		t.Fatal(err)
+	}
+	if got := take(fourth, second); len(got.Own) != 1 {
+		t.Fatalf("after a restart the second is silent, and it acquires %+v", got)
+	}
+}

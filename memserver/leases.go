@@ -17,6 +17,8 @@ type leases struct {
 	list  []lease
 	at    map[verbs.Peer]int           // in list
 	ended map[verbs.Peer]time.Duration // of clients that were fenced before their lease was over: when it is
+
+	silent map[verbs.Peer]struct{} // clients that are fenced, hold keys, and are known to answer nothing any more
 }
 
 type lease struct {
@@ -72,6 +74,31 @@ func (s *leases) end(peer verbs.Peer, now time.Duration) {
 // believed says whether a client that has no lease may still believe in one that this process granted.
 func (s *leases) believed(peer verbs.Peer, now time.Duration) bool { return now < s.ended[peer] }
 
+// silence notes those of the clients of an index who answer nothing any more and hold keys, and forgets all of the index who hold none: so they are
+// never more than the holdings.
+func (s *leases) silence(index string, ids []uint16, holders map[uint16]bool) {
+	for p := range s.silent { //env:real all of them are looked at
+		if p.Index == index && !holders[p.Client] {
+			delete(s.silent, p)
+		}
+	}
+	for _, id := range ids {
+		if !holders[id] {
+			continue
+		}
+		if s.silent == nil {
+			s.silent = map[verbs.Peer]struct{}{}
+		}
+		s.silent[verbs.Peer{Index: index, Client: id}] = struct{}{}
+	}
+}
+
+// isSilent says whether a client that is fenced is known to answer nothing any more.
+func (s *leases) isSilent(peer verbs.Peer) bool {
+	_, ok := s.silent[peer]
+	return ok
+}
+
 func (s *leases) drop(peer verbs.Peer) {
 	i, ok := s.at[peer]
 	if !ok {
@@ -96,4 +123,5 @@ func (s *leases) dropIndex(index string) {
 			delete(s.ended, p)
 		}
 	}
+	s.silence(index, nil, nil)
 }

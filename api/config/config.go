@@ -25,7 +25,11 @@ const (
 	TLSDir       = "/etc/dmindex/tls"              // tls.crt, tls.key, ca.crt; reloaded when they change
 	IndexFile    = "/etc/dmindex/index/index.json" // compute server: an Index
 	PasswordFile = "/etc/dmindex/auth/password"    // compute server: what AUTH and SDK clients must show
+	GuardDir     = "/run/dmindex/guard"            // compute server: emptyDir that its process locks as long as it lives
 )
+
+// EnvGuardDir names GuardDir to a compute server: not a flag, which an older image would not know.
+const EnvGuardDir = "DMINDEX_GUARD_DIR"
 
 // Key types.
 const (

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/attach"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/guard"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/preflight"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/computeserver"
@@ -19,12 +21,15 @@ import (
 // openLimit bounds each attempt of a compute server to open its index.
 const openLimit = 10 * time.Second
 
+// guardLimit bounds how long a compute server waits for the one before it to be gone.
+const guardLimit = 10 * time.Second
+
 // buffers is what a compute server registers with its RDMA device at least, for its sessions.
 const buffers = 16 << 20
 
 func computeserverCommand() *cobra.Command {
 	c := computeserver.Config{Version: version.String()}
-	var indexFile, tlsDir, name string
+	var indexFile, tlsDir, name, guardDir string
 	var fabric attach.Fabric
 	var insecure bool
 	var cache sizeFlag
@@ -54,7 +59,21 @@ func computeserverCommand() *cobra.Command {
 				fabric.RDMADevice = givenDevice()
 			}
 			log := logger().With("server", c.ID)
-			attached := func() (*attach.Memory, error) { return attach.New(ix, name, fabric, c.TLS) }
+			if guardDir != "" {
+				if name == "" {
+					return errors.New("--guard-dir is of the server of one name: give it one with --name")
+				}
+				if err := guard.Take(guardDir, guardLimit); err != nil {
+					return err
+				}
+			}
+			attached := func() (*attach.Memory, error) {
+				m, err := attach.New(ix, name, fabric, c.TLS)
+				if err == nil {
+					m.Sole = guardDir != ""
+				}
+				return m, err
+			}
 			needs := preflight.Needs{Device: fabric.RDMADevice, LockBytes: buffers}
 			check := needs.Check
 			if !fabric.RDMA(ix) {
@@ -85,6 +104,8 @@ func computeserverCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
 	f.StringVar(&name, "name", "", "name of this server, for people")
+	f.StringVar(&guardDir, "guard-dir", os.Getenv(config.EnvGuardDir), "directory that only servers of this name use, one after the other, all on one machine. It is locked while the process lives, so the next one "+
+		"knows that this one is dead, and serves its keys again at once. Empty = when its lease is over")
 	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")
 	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric to the memory servers whose configuration names none: tcp, ibv (RDMA), or shm on one host")
 	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")

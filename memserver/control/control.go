@@ -171,7 +171,11 @@ func (c *Client) Renew(server, client uint16, e pool.Epochs, limit time.Duration
 
 // Fence implements pool.Control.
 func (c *Client) Fence(server uint16, clients []uint16, limit time.Duration) error {
-	r := &rpcv1.FenceRequest{Index: c.config.Index}
+	return c.fence(server, clients, false, limit)
+}
+
+func (c *Client) fence(server uint16, clients []uint16, silent bool, limit time.Duration) error {
+	r := &rpcv1.FenceRequest{Index: c.config.Index, Silent: silent}
 	for _, id := range clients {
 		r.Clients = append(r.Clients, uint32(id))
 	}

@@ -67,6 +67,11 @@ func (c *Client) Release(client uint16, start, end []byte, epoch uint64, limit t
 	})
 }
 
+// FenceSilent implements pool.Ranges.
+func (c *Client) FenceSilent(clients []uint16, limit time.Duration) error {
+	return c.fence(c.ids[0], clients, true, limit)
+}
+
 // Holdings implements pool.Ranges.
 func (c *Client) Holdings(limit time.Duration) (all []pool.Held, err error) {
 	err = c.call("list the holdings", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {

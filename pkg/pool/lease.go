@@ -160,8 +160,9 @@ func (p *Pool) cut() error {
 }
 
 // fencePredecessors ends earlier clients of this process on every server, the home last, so that a process that dies meanwhile leaves
-// them to the next one. What cannot be fenced now ends with its lease, so errors are not the caller's.
-func (p *Pool) fencePredecessors() {
+// them to the next one. What cannot be fenced now ends with its lease, so errors are not the caller's. dead says that no process of theirs is left but this one,
+// whose own earlier clients were given up before it opened this one.
+func (p *Pool) fencePredecessors(dead bool) {
 	ids, err := p.control.Predecessors(p.client, p.limit)
 	if err != nil {
 		return
@@ -171,24 +172,33 @@ func (p *Pool) fencePredecessors() {
 		some := ids[:min(len(ids), maxFence)]
 		ids = ids[len(some):]
 		for i := len(servers) - 1; i >= 0; i-- {
-			if p.control.Fence(servers[i], some, partingLimit) != nil {
+			if p.fence(servers[i], some, dead) != nil {
 				return
 			}
 		}
 	}
 }
 
+// fence ends clients on a server. The home is told if they answer nothing any more: it decides who gets their keys.
+func (p *Pool) fence(server uint16, clients []uint16, silent bool) error {
+	if r, ok := p.control.(Ranges); ok && silent && server == p.control.Servers()[0] {
+		return r.FenceSilent(clients, partingLimit)
+	}
+	return p.control.Fence(server, clients, partingLimit)
+}
+
 // maxFence is how many clients one call of Fence takes.
 const maxFence = 256
 
-// part fences this client on every server, so that its locks need not wait for the end of its lease.
+// part fences this client on every server, so that its locks and keys need not wait for the end of its lease. Alive says no before, so whatever is answered was read
+// before.
 func (p *Pool) part() error {
 	var errs []error
 	mu := p.env.NewMutex()
 	g := env.NewWaitGroup(p.env)
 	for _, s := range p.servers {
 		g.Go(fmt.Sprintf("part from memory server %d", s.id), func() {
-			if err := p.control.Fence(s.id, []uint16{p.client}, partingLimit); err != nil {
+			if err := p.fence(s.id, []uint16{p.client}, true); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("part from memory server %d: %w", s.id, err))

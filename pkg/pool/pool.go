@@ -24,6 +24,9 @@ type Config struct {
 	Identity string
 	// Limit bounds opening and each control call. 0 = DefaultLimit.
 	Limit time.Duration
+	// Sole says that this process is the only one of the name that Control registers it by: earlier ones are proven dead, not only their clients fenced. So keys
+	// that they held are free at once, without waiting for the ends of their leases.
+	Sole bool
 	// RenewEvery is how often leases are renewed, with news of epochs. 0 = a quarter of the lease, or 250 ms where there are none.
 	RenewEvery time.Duration
 }
@@ -89,7 +92,7 @@ func Open(cfg Config) (*Pool, error) {
 	if p.client, err = p.control.Register(p.limit); err != nil {
 		return nil, fmt.Errorf("register at the home server: %w", err)
 	}
-	p.fencePredecessors()
+	p.fencePredecessors(cfg.Sole)
 	for i, id := range p.control.Servers() {
 		s, err := p.connect(id, cfg.Devices)
 		if err != nil {
@@ -193,8 +196,11 @@ func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
 // Locks is how often a global lock was found held by another client, and how often a session passed one on to another session of this client.
 func (p *Pool) Locks() (conflicts, handovers uint64) { return p.sessions.locks() }
 
+// errParted is why a client that was closed is not alive.
+var errParted = fmt.Errorf("this client was closed: %w", ErrFenced)
+
 // Close ends this client: it cuts the connections and fences itself on every server, so that a lock which is still its own can be
-// repaired at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed
+// repaired and keys that it held taken over at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed
 // before. Where a server cannot be reached, the lease there runs out instead. A second call does nothing.
 func (p *Pool) Close() error {
 	p.closing.Lock()
@@ -209,6 +215,7 @@ func (p *Pool) Close() error {
 	if p.alloc != nil && p.condemned.Load() == nil {
 		p.alloc.leaveImages()
 	}
+	p.condemned.CompareAndSwap(nil, &errParted) // from here on it answers nothing: part says so
 	return errors.Join(p.cut(), p.part())
 }
 

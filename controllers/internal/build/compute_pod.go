@@ -53,6 +53,8 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 			LocalObjectReference: corev1.LocalObjectReference{Name: ConfigMapName(pool.Spec.IndexName)},
 		}}},
 		secretVolume("auth", ConnectionName(pool.Spec.IndexName), corev1.KeyToPath{Key: KeyPassword, Path: path.Base(config.PasswordFile)}))
+	c.Env = append(c.Env, corev1.EnvVar{Name: config.EnvGuardDir, Value: config.GuardDir})
+	mount(p, "guard", config.GuardDir, corev1.StorageMediumMemory, resource.NewQuantity(guardBytes, resource.BinarySI))
 	if spec.Transport == dmv1.TransportRDMA {
 		c.Args = append(c.Args, "--transport="+config.TransportIBV)
 		if hugePageBytes(spec.RDMA) > 0 {
@@ -63,6 +65,9 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 	}
 	return p
 }
+
+// guardBytes is how large the directory may get that a compute server locks; nothing is written there.
+const guardBytes = 64 << 10
 
 // bufferBytes is what a compute server has of huge pages, for the buffers of its sessions; ordinary ones do for the rest.
 const bufferBytes = 64 << 20

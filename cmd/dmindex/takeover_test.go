@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/attach"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// childEnv makes the test program the program itself.
+const childEnv = "DMINDEX_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestTakeOver kills a compute server with SIGKILL and starts it again, as a kubelet does with a container: its keys are back, all of them, long before its lease is
+// over, since the next process knows that it is dead.
+func TestTakeOver(t *testing.T) {
+	const keys, limit = 300, 10 * time.Second
+	servers, err := memory.Start(memory.Config{Servers: 2, Bytes: 64 << 20, ChunkBytes: 1 << 20, Transport: "tcp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := servers.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	servers.Run(func(err error) { t.Error(err) })
+	ix := &config.Index{
+		Identity: "killed", Name: "killed", Design: "dex", KeyType: config.KeyBytes, MaxKeyBytes: 32, MaxValueBytes: 32, Durability: "Memory",
+		Routing: config.RoutingOwner, MemoryServers: servers.Members(),
+	}
+	if err := servers.Admit(t.Context(), ix.Identity); err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	giveMap(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address, RESP: address}, limit)
+	start := computeProcess(t, ix, address)
+	first := start()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c := reach(ctx, t, address)
+	defer c.Close()
+	key := func(n int) []byte { return fmt.Appendf(nil, "key %d", n) }
+	put := func(n, life int) {
+		t.Helper()
+		if err := c.Put(ctx, key(n), fmt.Appendf(nil, "value %d of life %d", n, life)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range keys {
+		put(n, 1)
+	}
+	for life := 2; life <= 3; life++ {
+		if err := first.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = first.Wait() // it was killed
+		killed := time.Now()
+		first = start()
+		for {
+			if _, err := c.Get(ctx, key(0)); err == nil {
+				break
+			} else if ctx.Err() != nil {
+				t.Fatal(err)
+			}
+		}
+		away := time.Since(killed)
+		t.Logf("keys were away for %v", away.Round(time.Millisecond))
+		if away > limit/2 { // the lease is over after 10 s, of which at most the time between two renewals is gone
+			t.Errorf("keys were away for %v", away)
+		}
+		for n := range keys {
+			if v, err := c.Get(ctx, key(n)); err != nil || string(v) != fmt.Sprintf("value %d of life %d", n, life-1) {
+				t.Fatalf("key %d: %q, %v", n, v, err)
+			}
+			put(n, life)
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// giveMap gives one server all keys.
+func giveMap(t *testing.T, ix *config.Index, to partition.Server, limit time.Duration) {
+	t.Helper()
+	m, err := partition.EqualWidth(ix.Identity, []partition.Server{to}, partition.KeyType(ix.KeyType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := m.Marshal(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := attach.New(ix, "", attach.Fabric{Provider: "tcp"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.Control.SwapMap(0, m.Generation, encoded, limit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// computeProcess is how to start a compute server as a process of its own.
+func computeProcess(t *testing.T, ix *config.Index, address string) (start func() *exec.Cmd) {
+	t.Helper()
+	text, err := json.Marshal(ix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "index.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guard := t.TempDir()
+	return func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0], "computeserver", "--id=1", "--name=compute-1", "--index-config="+file, "--insecure", "--no-password",
+			"--rpc="+address, "--resp=", "--metrics=", "--cache=1Mi")
+		cmd.Env = append(os.Environ(), childEnv+"=yes", config.EnvGuardDir+"="+guard)
+		cmd.Stderr = t.Output()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // it may be dead
+		return cmd
+	}
+}
+
+// reach connects once the server is there.
+func reach(ctx context.Context, t *testing.T, address string) *client.Client {
+	t.Helper()
+	for {
+		c, err := client.Connect(ctx, client.Options{Endpoints: []string{address}, Insecure: true})
+		if err == nil {
+			return c
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
