@@ -163,6 +163,5 @@ func reach(ctx context.Context, t *testing.T, address string) *client.Client {
 		if ctx.Err() != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }

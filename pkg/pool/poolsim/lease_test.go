@@ -140,6 +140,10 @@ func TestClosedHolder(t *testing.T) {
 		if waited := p.Now() - at; waited > lease/10 {
 			t.Errorf("the lock was there after %v", waited)
 		}
+		must(t, cl.Close())
+		if err := cl.Alive(); !errors.Is(err, pool.ErrFenced) { // it said that it answers nothing any more
+			t.Errorf("a client is closed, and lives: %v", err)
+		}
 	})
 }
 
