@@ -109,7 +109,7 @@ func freeAddress(t *testing.T) string {
 // giveMap gives one server all keys.
 func giveMap(t *testing.T, ix *config.Index, to partition.Server, limit time.Duration) {
 	t.Helper()
-	m, err := partition.EqualWidth(ix.Identity, []partition.Server{to}, partition.KeyType(ix.KeyType))
+	m, err := partition.EqualWidth(ix.Identity, []partition.Server{to}, partition.KeyType(ix.KeyType), ix.MaxKeyBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
