@@ -4,13 +4,14 @@
 //
 // # Why no record that was waited for is lost, and none comes after a gap
 //
-// One batch is under way at a time, posted by whoever waits for it first (the others' records gather in the next one meanwhile). It is posted after
-// the one before was confirmed (G3 of package verbs), so a batch takes effect only after all before it. A record counts as durable when the
-// batch that holds it, is confirmed. A replay begins at the tail, takes batch after batch, and stops at the first that does not verify: all that
-// were confirmed come before that one, and what comes behind it was never written.
+// Up to underWayAtMost batches are under way at a time, each on a queue pair of its own, so they take effect in any order. A record counts as durable when
+// the batch that holds it is confirmed (G3 of package verbs), and all before it are. A replay begins at the tail, takes batch after batch, and stops at the
+// first that does not verify: all that count come before that one. What lies behind it did not count for anybody, and never will: the client that wrote it is
+// fenced, nothing of it takes effect any more, so the gap stays. After an error no later batch counts, and none is posted.
 //
-// The tail is a word of its own (G2). It moves in the list of a batch, before it (G1), and the bytes that it lets go are written by that batch at the
-// earliest: so no replay ever begins at bytes that were written over.
+// The tail is a word of its own (G2). It is at most the position up to which records are durable, and only goes up: one list at a time writes it, and the next
+// one is posted after that was confirmed. What it lets go is written over by batches that are posted after that, or that follow it in its list (G1).
+// So no replay begins at bytes that were written over.
 //
 // A client that is replayed is fenced: nothing of it takes effect any more. Two clients may replay one log at once, and any number of times.
 package redo
@@ -39,19 +40,31 @@ type Log struct {
 	durable atomic.Uint64
 
 	mu       env.Mutex
-	writer   *pool.Session // of who flushes
-	word     []byte        // 8 bytes: the tail to be written
-	batch    []byte        // that records are appended to; its head is left free
-	spare    []byte        // the other buffer
-	start    uint64        // position of batch
-	flushing bool
+	lanes    [underWayAtMost + 1]lane
+	open     *lane   // that records are appended to
+	free     []*lane // besides
+	underWay []*lane // in the order of their batches
+	start    uint64  // position of the batch that is open
 	failed   error
 	waiting  []*Appender // in the order of their coming
 	tail     uint64      // in the memory pool
-	wanted   uint64      // that the tail becomes with the next batch; what lies before may be written over by then
+	wanted   uint64      // that the tail becomes with the next batch
+	moving   bool        // a list that writes the tail is under way
 	marks    []uint64    // positions of some batches from tail on, ascending
 	counts   Counts
 	ended    bool
+}
+
+// underWayAtMost is how many batches are under way at a time. With one, a record waits for the end of the one before; with many, few go together.
+const underWayAtMost = 4
+
+// lane is a batch, while it gathers records and while it is under way, and what posts it.
+type lane struct {
+	s          *pool.Session // of who posts it
+	word       []byte        // 8 bytes: the tail, if that is to be written
+	batch      []byte        // its head is left free
+	start, end uint64        // its positions, once it is posted; end is 0 if it is empty
+	over       bool          // it is confirmed
 }
 
 // Counts says what a log did.
@@ -72,41 +85,68 @@ func Create(p *pool.Pool, bytes int) (*Log, error) {
 	if err := checkBytes(bytes); err != nil {
 		return nil, err
 	}
-	l := &Log{pool: p, env: p.Env(), mu: p.Env().NewMutex()}
-	var err error
-	if l.writer, err = p.NewSession(2*batchBytes + headBytes + 8); err != nil {
-		return nil, fmt.Errorf("make a redo log: %w", err)
+	l := &Log{pool: p, env: p.Env(), mu: p.Env().NewMutex(), free: make([]*lane, 0, underWayAtMost), underWay: make([]*lane, 0, underWayAtMost)}
+	err := l.prepare()
+	if err == nil {
+		err = l.begin(bytes)
 	}
-	if err := l.begin(bytes); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a redo log: %w", err), l.writer.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a redo log: %w", err), l.closeLanes())
 	}
 	return l, nil
 }
 
-func (l *Log) begin(bytes int) (err error) {
-	var head []byte
-	for _, b := range []struct {
-		buffer *[]byte
-		size   int
-	}{{&head, headBytes}, {&l.word, 8}, {&l.batch, batchBytes}, {&l.spare, batchBytes}} {
-		if *b.buffer, err = l.writer.Buffer(b.size); err != nil {
+// prepare makes the lanes.
+func (l *Log) prepare() (err error) {
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		if n.s, err = l.pool.NewSession(batchBytes + headBytes + 8); err != nil {
 			return err
 		}
+		if n.word, err = n.s.Buffer(8); err != nil {
+			return err
+		}
+		if n.batch, err = n.s.Buffer(batchBytes); err != nil {
+			return err
+		}
+		n.batch = n.batch[:batchHead]
+		if i > 0 {
+			l.free = append(l.free, n)
+		}
 	}
-	l.writer.Begin() // until the head is there, the node may look like one that was given back
-	defer l.writer.End()
+	l.open = &l.lanes[0]
+	return nil
+}
+
+func (l *Log) begin(bytes int) error {
+	s := l.lanes[0].s
+	head, err := s.Buffer(headBytes)
+	if err != nil {
+		return err
+	}
+	s.Begin() // until the head is there, the node may look like one that was given back
+	defer s.End()
 	at, err := l.pool.Allocate(NodeBytes(bytes), pool.Nil)
 	if err != nil {
 		return err
 	}
 	l.ref = Ref{at, uint32(bytes), max(1, l.env.Uint64())}
-	l.batch = l.batch[:batchHead]
 	l.start = uint64(bytes)
 	l.tail, l.wanted = l.start, l.start
 	l.durable.Store(l.start)
 	encodeHead(head, l.ref, l.pool.Client())
-	l.writer.Write(at, head)
-	return l.writer.Post()
+	s.Write(at, head)
+	return s.Post()
+}
+
+// closeLanes ends the sessions that there are.
+func (l *Log) closeLanes() (err error) {
+	for i := range l.lanes {
+		if s := l.lanes[i].s; s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
 }
 
 // Ref names the log.
@@ -130,17 +170,20 @@ func (l *Log) Counts() Counts {
 }
 
 // Posted is what was posted to write the log: a part of what the pool counts, and as recent. Nothing once the log is closed.
-func (l *Log) Posted() verbs.Counters {
+func (l *Log) Posted() (sum verbs.Counters) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
-		return verbs.Counters{}
+	for i := range l.lanes {
+		if !l.ended {
+			c := l.lanes[i].s.Published()
+			sum.Sum(&c)
+		}
 	}
-	return l.writer.Published()
+	return sum
 }
 
 // end is the position behind the last record. Called under mu.
-func (l *Log) end() uint64 { return l.start + uint64(len(l.batch)) }
+func (l *Log) end() uint64 { return l.start + uint64(len(l.open.batch)) }
 
 // Truncate lets all records go whose positions are at most position: what they say is in the nodes that they are about. Lower positions than before change
 // nothing.
@@ -157,8 +200,8 @@ func (l *Log) Truncate(position uint64) {
 		l.wanted = l.marks[n-1]
 		l.marks = append(l.marks[:0], l.marks[n:]...)
 	}
-	if position == durable && align(durable) == l.start { // nothing is left but the batch that is open; if one were under way, start would lie behind it
-		l.wanted, l.marks = l.start, l.marks[:0]
+	if position == durable { // the next batch begins behind it, whether it is under way or open
+		l.wanted, l.marks = align(durable), l.marks[:0]
 	}
 }
 
@@ -189,27 +232,32 @@ func (a *Appender) Append(record []byte) (position uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.failed == nil {
+		to := align(l.end() + uint64(need))
 		switch {
-		case len(l.batch)+need > batchBytes:
-			if err := a.flushOrWait(l.end()); err != nil {
-				return 0, err
-			}
-			continue
-		case align(l.end()+uint64(need))-l.wanted > uint64(l.ref.Bytes):
+		case len(l.open.batch)+need > batchBytes:
+			err = a.postOrWait(l.end())
+		case to-l.wanted > uint64(l.ref.Bytes):
 			return 0, ErrFull
+		case to-l.tail > uint64(l.ref.Bytes):
+			err = a.moveTail()
+		default:
+			n := len(l.open.batch)
+			b := l.open.batch[:n+need]
+			binary.LittleEndian.PutUint32(b[n:], uint32(len(record)))
+			copy(b[n+recordHead:], record)
+			l.open.batch = b
+			l.counts.Records++
+			return l.end(), nil
 		}
-		n := len(l.batch)
-		l.batch = l.batch[:n+need]
-		binary.LittleEndian.PutUint32(l.batch[n:], uint32(len(record)))
-		copy(l.batch[n+recordHead:], record)
-		l.counts.Records++
-		return l.end(), nil
+		if err != nil {
+			return 0, err
+		}
 	}
 	return 0, l.failed
 }
 
-// Wait waits until all records up to position are durable, which they are at once if no other batch is under way: who waits first posts them. pool.ErrTimeout: it
-// is not known whether they are. After another error the log is dead.
+// Wait waits until all records up to position are durable. Who waits first posts the batch that holds them, if not too many are under way. pool.ErrTimeout: it
+// is not known whether they are durable. After another error the log is dead.
 func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	l := a.log
 	if l.durable.Load() >= position {
@@ -219,23 +267,39 @@ func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	defer l.mu.Unlock()
 	a.limit, a.waits = limit, false
 	for l.durable.Load() < position {
-		if err := a.flushOrWait(position); err != nil {
+		if err := a.postOrWait(position); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flushOrWait posts what is there, or waits until the batch under way has ended and position is durable, or it is this appender's turn to post. Called under mu.
-func (a *Appender) flushOrWait(position uint64) error {
+// postOrWait posts the batch that is open if the record at position is in it. Else, or if that cannot be, it waits until position is durable, or it is this appender's turn to post.
+// Called under mu.
+func (a *Appender) postOrWait(position uint64) error {
 	l := a.log
 	if l.failed != nil {
 		return l.failed
 	}
-	if !l.flushing {
-		l.flush()
+	if position > l.start && l.mayPost() {
+		l.post()
 		return l.failed
 	}
+	return a.wait(position)
+}
+
+// moveTail posts the tail, or waits until any batch is over: the tail may be in its list. Called under mu.
+func (a *Appender) moveTail() error {
+	if l := a.log; !l.moving && l.mayPost() {
+		l.post()
+		return l.failed
+	}
+	return a.wait(0)
+}
+
+// wait waits to be woken. Called under mu.
+func (a *Appender) wait(position uint64) error {
+	l := a.log
 	if !a.waits {
 		a.deadline, a.waits = env.Deadline(l.env, a.limit), true
 	}
@@ -258,43 +322,73 @@ func (a *Appender) flushOrWait(position uint64) error {
 	return fmt.Errorf("wait for the redo log: %w", pool.ErrTimeout)
 }
 
-// flush posts the batch, with the tail before it if that moves. Called under mu, which it gives up meanwhile, while no batch is under way and this one is not empty.
-func (l *Log) flush() {
-	batch, start, tail := l.batch, l.start, l.wanted
-	moves := tail != l.tail
-	l.flushing = true
-	l.batch, l.spare = l.spare[:batchHead], batch[:0]
-	l.start = align(start + uint64(len(batch)))
-	l.counts.Batches++
-	l.counts.Bytes += uint64(len(batch))
+func (l *Log) mayPost() bool { return len(l.underWay) < underWayAtMost }
+
+// post posts the batch that is open, if it is not empty, behind the tail if that is to move. Called under mu, which it gives up meanwhile, when mayPost.
+func (l *Log) post() {
+	n, tail := l.open, l.wanted
+	moves := tail != l.tail && !l.moving
+	l.moving = l.moving || moves
+	n.start, n.end, n.over = l.start, 0, false
+	if len(n.batch) > batchHead {
+		n.end = l.end()
+		l.start = align(n.end)
+		l.counts.Batches++
+		l.counts.Bytes += uint64(len(n.batch))
+	}
+	l.open = l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	l.underWay = append(l.underWay, n)
 	l.mu.Unlock()
 	if moves {
-		binary.LittleEndian.PutUint64(l.word, tail)
-		l.writer.Write(l.ref.Addr+tailOffset, l.word)
+		binary.LittleEndian.PutUint64(n.word, tail)
+		n.s.Write(l.ref.Addr+tailOffset, n.word)
 	}
-	sealBatch(l.ref.Nonce, start, batch)
-	l.write(start, batch)
-	err := l.writer.Post()
+	if n.end > 0 {
+		sealBatch(l.ref.Nonce, n.start, n.batch)
+		l.write(n)
+	}
+	err := n.s.Post()
 	l.mu.Lock()
-	l.flushing = false
-	if err != nil {
+	switch {
+	case err != nil:
 		l.failed = fmt.Errorf("write the redo log: %w", err)
-	} else {
-		l.tail = tail
-		l.durable.Store(start + uint64(len(batch)))
-		l.mark(start)
+	case moves:
+		l.tail, l.moving = tail, false
+		fallthrough
+	default:
+		n.over = true
+		l.confirm()
 	}
 	l.wake()
 }
 
+// confirm makes durable what is in batches that are over, up to the first that is not. Called under mu.
+func (l *Log) confirm() {
+	over := 0
+	for _, n := range l.underWay {
+		if !n.over {
+			break
+		}
+		over++
+		if n.end > 0 {
+			l.durable.Store(n.end)
+			l.mark(n.start)
+		}
+		n.batch = n.batch[:batchHead]
+		l.free = append(l.free, n)
+	}
+	l.underWay = append(l.underWay[:0], l.underWay[over:]...)
+}
+
 // write queues the WRITEs of a batch: two if it goes beyond the end of the ring.
-func (l *Log) write(position uint64, batch []byte) {
+func (l *Log) write(n *lane) {
 	ring := l.ref.Addr + headBytes
-	at := position % uint64(l.ref.Bytes)
-	first := min(uint64(len(batch)), uint64(l.ref.Bytes)-at)
-	l.writer.Write(ring+pool.Addr(at), batch[:first])
-	if first < uint64(len(batch)) {
-		l.writer.Write(ring, batch[first:])
+	at := n.start % uint64(l.ref.Bytes)
+	first := min(uint64(len(n.batch)), uint64(l.ref.Bytes)-at)
+	n.s.Write(ring+pool.Addr(at), n.batch[:first])
+	if first < uint64(len(n.batch)) {
+		n.s.Write(ring, n.batch[first:])
 	}
 }
 
@@ -309,16 +403,16 @@ func (l *Log) mark(position uint64) {
 	}
 }
 
-// wake wakes those whose records are durable, and one who posts the next batch. Called under mu.
+// wake wakes those whose records are durable, and one who posts the batch that is open, if that can be. Called under mu.
 func (l *Log) wake() {
-	kept, next := l.waiting[:0], false
+	kept, posts := l.waiting[:0], false
 	for _, w := range l.waiting {
-		if l.failed == nil && w.until > l.durable.Load() && next {
-			kept = append(kept, w)
-			continue
-		}
 		if l.failed == nil && w.until > l.durable.Load() {
-			next = true
+			if posts || w.until <= l.start || !l.mayPost() {
+				kept = append(kept, w)
+				continue
+			}
+			posts = true
 		}
 		w.event.Set()
 	}
@@ -334,7 +428,7 @@ func (l *Log) Close(discard bool) error {
 	l.ended = true
 	l.mu.Unlock()
 	if discard && l.failed == nil {
-		err = Discard(l.writer, l.ref)
+		err = Discard(l.lanes[0].s, l.ref)
 	}
-	return errors.Join(err, l.writer.Close())
+	return errors.Join(err, l.closeLanes())
 }

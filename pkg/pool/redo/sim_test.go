@@ -17,24 +17,32 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCrash kills a client whose goroutines append, wait and truncate, after every part of every request. What is replayed are records one after the other as they
-// were appended, from the last truncation at the latest to the last one that anybody was told is durable at least.
+// TestCrash kills a client whose goroutines append, wait and truncate, after every part of every request, or takes its connection away there, so that what is under way may take
+// effect or not. What is replayed are records one after the other as they were appended, from the last truncation at the latest to the last one that anybody was told is durable at least;
+// in some of the runs batches are there behind a gap, which are not replayed.
 func TestCrash(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
 		seeds = 6
 	}
-	crashes := 0
+	crashes, behind := 0, 0
 	for seed := range seeds {
 		step := 1 + int(seed)%7
 		for part := step; ; part += step {
-			if crashed(t, seed, part) {
+			ended, gap := crashed(t, seed, part)
+			if ended {
 				break
 			}
 			crashes++
+			if gap {
+				behind++
+			}
 		}
 	}
-	t.Logf("%d crashes", crashes)
+	if behind == 0 {
+		t.Error("no batch was found behind a gap")
+	}
+	t.Logf("%d crashes, %d of them with a batch behind a gap", crashes, behind)
 }
 
 // writers is what the goroutines of a client did, for the checker.
@@ -45,12 +53,14 @@ type writers struct {
 	let      uint64            // the highest that was truncated
 }
 
-func crashed(t *testing.T, seed uint64, part int) (ended bool) {
+// crashed does one run; ended: it was over before part. gap: a batch was there behind the last one that counts.
+func crashed(t *testing.T, seed uint64, part int) (ended, gap bool) {
 	t.Helper()
+	kind := []sim.Kind{sim.Crash, sim.Crash, sim.Drop}[seed%3]
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000, Preempt: 6})
 	plan := &sim.Plan{
 		Capabilities: verbs.Capabilities{WholeWrite: 8}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
-		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
+		Stall: 3 + int(seed)%20, StallFor: 20 * time.Microsecond, Faults: []sim.Fault{{Kind: kind, Process: "victim", Part: part}},
 	}
 	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(seed)%2, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
@@ -61,24 +71,36 @@ func crashed(t *testing.T, seed uint64, part int) (ended bool) {
 		victim, over := w.NewProcess("victim"), p.NewEvent()
 		var ref redo.Ref
 		var client uint16
+		lost := false
 		did := writers{appended: map[uint64]uint64{}}
 		victim.Go("main", func() {
 			defer over.Set()
+			fails := func(err error) bool {
+				lost = lost || err != nil
+				if err != nil && (kind != sim.Drop || !errors.Is(err, verbs.ErrDisconnected)) {
+					w.Fail(err)
+				}
+				return err != nil
+			}
 			cl, err := c.Open(victim)
-			must(t, err)
+			if fails(err) {
+				return
+			}
 			client = cl.Client()
 			l, err := redo.Create(cl, redo.MinBytes+8*r.IntN(64))
-			must(t, err)
+			if fails(err) {
+				return
+			}
 			ref = l.Ref()
 			g := env.NewWaitGroup(victim)
-			for range 1 + r.IntN(4) {
+			for range 1 + r.IntN(8) {
 				own := rand.New(rand.NewPCG(seed, r.Uint64()))
-				g.Go("appender", func() { appends(t, victim, l, own, &did, 40) })
+				g.Go("appender", func() { fails(appends(victim, l, own, &did, 40)) })
 			}
 			g.Wait(env.Forever)
 		})
 		over.Wait(env.Forever)
-		ended = !victim.Dead()
+		ended = !victim.Dead() && !lost
 		cl, err := c.Open(p)
 		must(t, err)
 		if ref.Addr == pool.Nil { // it was not told that its log is there
@@ -100,15 +122,28 @@ func crashed(t *testing.T, seed uint64, part int) (ended bool) {
 			}
 			before = n
 		}
+		gap = isBehind(t, cl, ref)
 	})
 	if err != nil {
 		t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
 	}
-	return ended
+	return ended, gap
+}
+
+// isBehind says whether there is a batch behind the end of the log of r.
+func isBehind(t *testing.T, cl *pool.Pool, r redo.Ref) bool {
+	s, err := cl.NewSession(redo.NodeBytes(int(r.Bytes)))
+	must(t, err)
+	b, err := s.Buffer(redo.NodeBytes(int(r.Bytes)))
+	must(t, err)
+	s.Read(r.Addr, b)
+	must(t, s.Post())
+	must(t, s.Close())
+	return redo.Behind(r, b)
 }
 
 // appends does what a session of an index does: it appends, waits for some of it, and truncates when the ring is full and now and then.
-func appends(t *testing.T, e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) {
+func appends(e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) error {
 	a := l.Appender()
 	b := make([]byte, 600)
 	truncate := func() {
@@ -122,21 +157,28 @@ func appends(t *testing.T, e env.Env, l *redo.Log, r *rand.Rand, did *writers, n
 		binary.LittleEndian.PutUint64(record, word)
 		position, err := a.Append(record)
 		for errors.Is(err, redo.ErrFull) {
-			must(t, a.Wait(did.last, time.Minute))
+			if err := a.Wait(did.last, time.Minute); err != nil {
+				return err
+			}
 			truncate()
 			e.Yield()
 			position, err = a.Append(record)
 		}
-		must(t, err)
+		if err != nil {
+			return err
+		}
 		did.appended[position], did.last = word, max(did.last, position)
 		if r.IntN(3) > 0 {
-			must(t, a.Wait(position, time.Minute))
+			if err := a.Wait(position, time.Minute); err != nil {
+				return err
+			}
 			did.told = max(did.told, position)
 		}
 		if r.IntN(5) == 0 {
 			truncate()
 		}
 	}
+	return nil
 }
 
 // check replays the log of r.

@@ -1,0 +1,27 @@
+package redo
+
+import "encoding/binary"
+
+// Behind says whether a batch verifies that lies behind the end of the log whose node this is.
+func Behind(r Ref, node []byte) bool {
+	ring, size := node[headBytes:], uint64(r.Bytes)
+	tail := binary.LittleEndian.Uint64(node[tailOffset:])
+	at := func(position uint64) []byte {
+		from := position % size
+		return append(append([]byte(nil), ring[from:]...), ring[:from]...)[:min(batchBytes, size-(position-tail))]
+	}
+	end := tail
+	for end-tail < size {
+		batch, ok := verifyBatch(r.Nonce, end, at(end))
+		if !ok {
+			break
+		}
+		end = align(end + uint64(len(batch)))
+	}
+	for position := end + 8; position-tail < size; position += 8 {
+		if _, ok := verifyBatch(r.Nonce, position, at(position)); ok {
+			return true
+		}
+	}
+	return false
+}
