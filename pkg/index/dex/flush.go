@@ -27,6 +27,11 @@ import (
 
 // flush writes f back, whose lock the caller has. An error gives this client up: what its requests will still do nobody knows.
 func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame) error {
+	return x.flushAnd(by, log, limit, f, by.Staging(), nil)
+}
+
+// flushAnd is flush, with a buffer for what is written, and in the same round trip the READ of a leaf.
+func (x *dex) flushAnd(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame, b []byte, next *ahead) error {
 	if f.first.Load() == 0 {
 		return nil
 	}
@@ -34,8 +39,12 @@ func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, 
 		return blink.Failure(err, false)
 	}
 	ps, queued := by.Pool(), 0
-	err := f.queue(ps, by.Staging(), &queued)
+	err := f.queue(ps, b, &queued)
 	if err == nil {
+		if next != nil && queued < verbs.MaxList {
+			ps.Read(next.addr, by.Staging())
+			next.done = true
+		}
 		err = ps.Post()
 	}
 	if err != nil {
@@ -43,6 +52,23 @@ func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, 
 	}
 	f.clean()
 	return nil
+}
+
+// ahead is the READ of a leaf that goes with the flush of the one that makes room for it, before the leaf has a frame. So somebody of this client may change it meanwhile; then
+// it had a frame, and left it after since, or has it still.
+type ahead struct {
+	addr  pool.Addr
+	since uint64 // what the clock of departed showed before
+	done  bool   // it is in the staging buffer
+}
+
+// evict is flush for a frame that gives way to the leaf that is fetched.
+func (s *session) evict(f *frame) error {
+	next := &s.ahead
+	if next.done {
+		next = nil
+	}
+	return s.x.flushAnd(s.b, s.log, s.limit, f, s.b.Spare(), next)
 }
 
 // queue queues what writes f back, from b, which is as large as its leaf. What has no room in a list with the rest is posted before.

@@ -20,9 +20,11 @@ type session struct {
 	b      *blink.Session
 	log    *redo.Appender
 	back   func(*frame) error   // flush, made once
+	yield  func(*frame) error   // evict, made once
 	stop   func(blink.Way) bool // deserves, made once
 	costs  map[uint16]*costs    // by memory server
 	sought sought
+	ahead  ahead
 	limit  time.Duration
 	value  []byte // on its way out of a frame
 	entry  []byte // on its way into one
@@ -73,6 +75,7 @@ func (x *dex) newSession() (*session, error) {
 	for _, id := range x.pool.Servers() {
 		s.costs[id] = new(costs)
 	}
+	s.yield = s.evict
 	s.back = func(f *frame) error { return x.flush(s.b, s.log, s.limit, f) }
 	return s, nil
 }
@@ -276,24 +279,27 @@ func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error 
 // go on. must: it shall be kept.
 func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
 	a, b := p.Addr(), s.b.Staging()
-	f, fresh, err := s.x.cache.reserve(a, must, s.back)
+	s.ahead = ahead{addr: a, since: s.x.cache.departed.clock.Load()}
+	f, fresh, err := s.x.cache.reserve(a, must, s.yield)
 	if err != nil || f != nil && !fresh {
 		return false, false, err
 	}
 	if f == nil && must {
 		return false, false, s.b.Again()
 	}
-	ps := s.b.Pool()
-	ps.Read(a, b)
 	s.x.fetched.Add(1)
-	began := s.clock(a)
-	if err := ps.Post(); err != nil {
-		if f != nil {
-			s.x.cache.drop(f)
+	if !s.ahead.done || f != nil && s.x.cache.departed.after(a, s.ahead.since) {
+		ps := s.b.Pool()
+		ps.Read(a, b)
+		began := s.clock(a)
+		if err := ps.Post(); err != nil {
+			if f != nil {
+				s.x.cache.drop(f)
+			}
+			return false, false, blink.Failure(err, false)
 		}
-		return false, false, blink.Failure(err, false)
+		s.measured(a, began)
 	}
-	s.measured(a, began)
 	if f != nil {
 		if l.Is(s.x.tree, a, b, key) && s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
 			f.fill(b)

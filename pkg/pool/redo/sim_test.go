@@ -21,7 +21,7 @@ import (
 // effect or not. What is replayed are records one after the other as they were appended, from the last truncation at the latest to the last one that anybody was told is durable at least;
 // in some of the runs batches are there behind a gap, which are not replayed.
 func TestCrash(t *testing.T) {
-	seeds := uint64(40)
+	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 6
 	}

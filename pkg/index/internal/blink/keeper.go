@@ -41,6 +41,9 @@ func (s *session) Pool() *pool.Session { return s.ps }
 // Staging is a buffer for one leaf, which the tree does not use.
 func (s *session) Staging() []byte { return s.staging }
 
+// Spare is another one. The tree uses it in operations of its own.
+func (s *session) Spare() []byte { return s.rest }
+
 // Begin starts an operation, which End ends.
 func (s *session) Begin() { s.begin() }
 
