@@ -125,13 +125,13 @@ func (s *space) system(args ...string) string {
 }
 
 // TestDevicePlugin installs the device plugin with the chart on nodes that look as if they had HCAs, and lets real kubelets give them to pods: what
-// pods get; a kubelet that restarts; a port that goes down and comes back; an HCA that is plugged in; labels, and who may set them; its end.
+// pods get; a kubelet that restarts; a port that goes down and comes back; an HCA that is plugged in; labels, and who may set them; pools with RDMA; its end.
 func TestDevicePlugin(t *testing.T) {
 	s := newSpace(t)
 	node1 := s.machine(1,
 		sysfstest.Device{Name: "mlx5_0", PCI: "0000:3b:00.0", Interface: "ens1"},
 		sysfstest.Device{Name: "mlx5_1", PCI: "0000:5e:00.0", Interface: "ens2"})
-	s.machine(2, sysfstest.Device{Name: "mlx5_0", PCI: "0000:3b:00.0", LinkLayer: "InfiniBand", Product: "1013"})
+	node2 := s.machine(2, sysfstest.Device{Name: "mlx5_0", PCI: "0000:3b:00.0", LinkLayer: "InfiniBand", Product: "1013"})
 	s.machine(3)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -192,6 +192,8 @@ func TestDevicePlugin(t *testing.T) {
 	}
 	s.labelled("node1", "3 Ethernet true true")
 	s.ownNodeOnly()
+	s.poolWithRDMA("node2")
+	s.refusedByKubelet(2, node2, "mlx5_0")
 
 	// Another plugin advertises the HCA of node 2: it is left to that one.
 	s.otherPlugin("2")
