@@ -15,7 +15,7 @@ import (
 // The image is what the memory server will have when all changes are written back (flush.go). So that this can be done in parts which a crash may
 // separate, until then
 //
-//   - an entry is put only where nothing is that either the image or the memory server's slots point to (busy);
+//   - an entry is put only where nothing is that either the image or the memory server's slots point to (busy), or in the place of one that it replaces and that the memory server has not got (own);
 //   - a slot that was emptied is not used again (clears).
 type frame struct {
 	// What a reader looks at: one line of the processor's cache.
@@ -229,6 +229,16 @@ func (f *frame) place(v *view, n int) int {
 		at += run + 1
 	}
 	return 0
+}
+
+// own is the first word of the entry of slot i, whose word is w, if another one of n bytes can be put in its place: it was put since the last flush, so the memory server's slots point to nothing
+// there. Else 0.
+func (f *frame) own(i int, w uint64, n int) int {
+	_, off, has := blink.Slot(w)
+	if f.sets()[i/64]>>(i%64)&1 == 0 || (has+7)/8 != (n+7)/8 {
+		return 0
+	}
+	return off / 8
 }
 
 // vacant is a slot that is empty here and in the memory server; -1 if there is none.

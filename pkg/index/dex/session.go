@@ -467,7 +467,12 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 			if slot < 0 {
 				slot = f.vacant(&v)
 			}
-			at = f.place(&v, len(s.entry))
+			if i >= 0 {
+				at = f.own(i, word, len(s.entry))
+			}
+			if at == 0 {
+				at = f.place(&v, len(s.entry))
+			}
 			if slot >= 0 && at > 0 {
 				i = slot
 				break
