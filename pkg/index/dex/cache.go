@@ -25,6 +25,7 @@ type cache struct {
 	bytes  int64
 
 	departed departed
+	entries  entries
 }
 
 type shard struct {
@@ -64,6 +65,11 @@ func frameCost(words int) int {
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
 	each := nodeBytes + frameCost(words)
+	room := 0 // for entries
+	if with.entries {
+		room = bytes / entryShare
+	}
+	bytes -= room
 	n := max(8, bytes/each)
 	if with.direct() {
 		n = min(n, uncached)
@@ -79,6 +85,7 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
 	c.departed.last = make([]atomic.Uint64, n*shards)
+	c.bytes += int64(c.entries.start(c, room))
 	for i := range c.shards {
 		c.shards[i].departed = &c.departed
 		c.shards[i].start(c, i*n, n)

@@ -11,7 +11,7 @@ import (
 // they leave their bucket of the cooling map go; and one leaf in ten is kept of those that are READ. That misses 1.24 times as often as the best fixed choice of leaves
 // would, with zipfian keys (0.99) and room for 8 % of the leaves, and ours 1.08 times.
 const (
-	samples = 3
+	samples = 8
 	halving = 16 // times as many misses as there are frames come before counts are halved
 
 	cooled     = 2  // frames are cooled at once

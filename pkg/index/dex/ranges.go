@@ -164,7 +164,12 @@ func (x *dex) Give(start, end []byte) error {
 	if err == nil {
 		x.ranges.Store(x.ranges.Load().without(start, end))
 		given := ranges{[]span{{start: start, end: end}}}
-		err = x.cache.each(func(f *frame) error { return s.forget(f, &given) })
+		s.b.Begin()
+		err = x.cache.entries.forget(&given, s.b.Again)
+		s.b.End()
+		if err == nil {
+			err = x.cache.each(func(f *frame) error { return s.forget(f, &given) })
+		}
 	}
 	if err = errors.Join(err, s.Close()); err != nil {
 		return fmt.Errorf("give a range: %w", err)

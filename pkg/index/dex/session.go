@@ -153,7 +153,9 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			if q.found.Entry == nil {
 				return dst, index.ErrNotFound
 			}
-			return append(dst, s.x.lay.ValueOf(q.found.Entry)...), nil
+			value := s.x.lay.ValueOf(q.found.Entry)
+			s.x.cache.entries.keep(s.x, key, value, q.found.Leaf, q.since)
+			return append(dst, value...), nil
 		}
 		p = q.path
 	} else {
@@ -173,6 +175,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			}
 			if here && !kept {
 				if value, ok := l.Find(key); ok {
+					s.x.cache.entries.keep(s.x, key, value, p.Addr(), s.ahead.since)
 					return append(dst, value...), nil
 				}
 				return dst, index.ErrNotFound
@@ -204,18 +207,19 @@ func (s *session) glance(key, dst []byte) (value []byte, found, sure bool) {
 	if x.with.direct() || x.lay.CheckKey(key) != nil || x.ranges.Load().at(key) < 0 {
 		return dst, false, false
 	}
-	a, hint := s.b.Glance(key)
-	if hint == 0 {
-		return dst, false, false
+	if a, hint := s.b.Glance(key); hint != 0 {
+		f := x.cache.hinted(hint)
+		value, lsn, st := s.look(f, a, key, dst, x.lay.Fingerprint(key))
+		if (st == done || st == absentee) && lsn <= x.log.Durable() {
+			f.hit()
+			s.b.Glanced()
+			return value, st == done, true
+		}
 	}
-	f := x.cache.hinted(hint)
-	value, lsn, st := s.look(f, a, key, dst, x.lay.Fingerprint(key))
-	if st != done && st != absentee || lsn > x.log.Durable() {
-		return dst, false, false
+	if value, found = x.cache.entries.find(x, key, dst); found {
+		s.b.Glanced()
 	}
-	f.hit()
-	s.b.Glanced()
-	return value, st == done, true
+	return value, found, found
 }
 
 // look looks for key in the leaf at a, in f, without its lock, and appends its value to dst. What it shows is durable once the log is up to lsn.
@@ -452,6 +456,9 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	}
 	if f.above(&v, key, s.x.lay.Uint64Keys()) {
 		return outcome{st: astray}
+	}
+	if !s.x.cache.entries.drop(s.x, key) {
+		return outcome{st: busy}
 	}
 	i, word := f.find(&v, key, fp, s.x.lay.Uint64Keys())
 	switch {

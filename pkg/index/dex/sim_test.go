@@ -146,7 +146,7 @@ func (o *owners) run() error {
 	case o.seed%3 == 1:
 		o.opts.CacheBytes = 1 << 20
 	case o.seed%2 == 0: // inner nodes have no room: memory servers look for keys
-		o.opts.CacheBytes = 2 << 10
+		o.opts.CacheBytes = 3 << 10
 		o.opts.Switches = map[string]bool{"costAware": o.seed%4 == 0}
 	}
 	var err error

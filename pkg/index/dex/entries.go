@@ -1,0 +1,312 @@
+package dex
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// entries is a part of the cache that keeps single entries: of keys that were looked up, and whose leaves are not worth a frame. Popular keys lie among others that nobody wants, so bytes of
+// entries save more READs than bytes of leaves. Ours, not the paper's.
+//
+// It is buckets by the hash of the key. Each is a few lines of the processor's cache, as words that are loaded and stored atomically:
+//
+//	word    content
+//	0       version; odd = somebody has the lock
+//	1..3    counts, a byte for each entry in their order: how often it was found; the last byte counts entries that went
+//	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value, each in whole words.
+//	        A head has the lengths of key (bits 0 to 15) and value (16 to 31), and a part of the hash (32 to 63); bit 63 is set
+//
+// An entry is there only as long as it is what a lookup of the key must answer. This client owns the key, so nobody else changes its value:
+//
+//	who has READ it, or been told it               who changes it
+//	1  looks at the clock of departed              a  its leaf has a frame, and he has the lock of that
+//	2  READs the leaf, or calls                    b  sees that the bucket, not locked, does not have the key, or takes it out under the lock
+//	3  locks the bucket                            c  changes the leaf in the frame, or, while he has the lock of that, in the memory servers
+//	4  finds no frame of the leaf, and no          d  has written back, notes when the leaf leaves the cache, and takes away the place by
+//	   time of it after 1                             which the frame is found (departed.go)
+//	5  puts the entry in, and unlocks
+//
+// Let the key be changed. If 3 to 5 was over before b, then b takes the entry out. Else 3 comes after b looked, so after a, and what 4 finds nothing of was gone: by the argument of departed.go all of d came before 1, so
+// what was READ has the change; or the time of the leaf is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the key's new leaf has a frame before it is changed. So after b nobody finds
+// what was there before the change, and before b the change is not answered. What is in the memory servers is durable in the log, so whoever finds it waits for nothing.
+//
+// A range that is given away takes its entries along, when no session is in an operation on its keys.
+type entries struct {
+	cache *cache
+	words []uint64
+	n     uint64      // buckets
+	some  atomic.Bool // there was an entry
+}
+
+const (
+	bucketWords = 64
+	bucketBegin = 4 // word of the first entry
+	mostEntries = 8*(bucketBegin-1) - 1
+
+	// entryHalving is how many entries go from a bucket before its counts are halved.
+	entryHalving = 128
+
+	// mostEntryWords bounds an entry with its head. One that is larger is not kept: it is not much smaller than its leaf.
+	mostEntryWords = 16
+
+	// entryShare is which part of the cache entries have.
+	entryShare = 6
+)
+
+// start makes room for entries in at most so many bytes and returns how many it takes.
+func (e *entries) start(c *cache, bytes int) int {
+	e.cache, e.n = c, uint64(bytes/(8*bucketWords))
+	e.words = make([]uint64, e.n*bucketWords)
+	memory.Huge(e.words)
+	return 8 * len(e.words)
+}
+
+// bucket is where the entry of key is, if there is one, and what its head looks like but for the value's length.
+func (e *entries) bucket(key []byte) (b []uint64, head uint64) {
+	h := uint64(len(key))
+	rest := key
+	for ; len(rest) >= 8; rest = rest[8:] {
+		h = (bits.RotateLeft64(h, 29) ^ binary.LittleEndian.Uint64(rest)) * 0x9E3779B97F4A7C15
+	}
+	if len(rest) > 0 {
+		h = (bits.RotateLeft64(h, 29) ^ tail(rest)) * 0x9E3779B97F4A7C15
+	}
+	h = (h ^ h>>32) * 0xD6E8FEB86659FD93
+	h ^= h >> 32
+	at := h >> 32 * e.n >> 32 * bucketWords
+	return e.words[at : at+bucketWords : at+bucketWords], 1<<63 | h<<32 | uint64(len(key))
+}
+
+// tail is b, of less than 8 bytes, as a word.
+func tail(b []byte) (w uint64) {
+	for i, c := range b {
+		w |= uint64(c) << (8 * i)
+	}
+	return w
+}
+
+const headMask = ^uint64(0xffff << 16) // all but the length of the value
+
+func wordsOf(n int) int { return (n + 7) / 8 }
+
+// shape is how many words the key of a head takes, and the value.
+func shape(head uint64) (key, value int) {
+	return wordsOf(int(head & 0xffff)), wordsOf(int(head >> 16 & 0xffff))
+}
+
+// seek is the entry of key: its number in the bucket, its first word, and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has changed.
+func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
+	for at = bucketBegin; at < bucketWords; number++ {
+		head = atomic.LoadUint64(&b[at])
+		k, v := shape(head)
+		if head == 0 || at+1+k+v > bucketWords || number == mostEntries {
+			break
+		}
+		if head&headMask == want && same(b[at+1:at+1+k], key) {
+			return number, at, head
+		}
+		at += 1 + k + v
+	}
+	return 0, 0, 0
+}
+
+func same(words []uint64, key []byte) bool {
+	for i := range words {
+		w := atomic.LoadUint64(&words[i])
+		if rest := key[8*i:]; len(rest) >= 8 && w != binary.LittleEndian.Uint64(rest) || len(rest) < 8 && w != tail(rest) {
+			return false
+		}
+	}
+	return true
+}
+
+// find appends the value of key to dst, if its entry is there. It takes no lock.
+func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
+	if !e.some.Load() {
+		return dst, false
+	}
+	b, want := e.bucket(key)
+	version := atomic.LoadUint64(&b[0])
+	if version&1 != 0 {
+		return dst, false
+	}
+	x.pause()
+	number, at, head := seek(b, want, key)
+	if head == 0 {
+		return dst, false
+	}
+	k, _ := shape(head)
+	value, n := dst, int(head>>16&0xffff)
+	for i := at + 1 + k; n > 0; i, n = i+1, n-8 {
+		w := atomic.LoadUint64(&b[i])
+		if n >= 8 {
+			value = binary.LittleEndian.AppendUint64(value, w)
+			continue
+		}
+		for j := range n {
+			value = append(value, byte(w>>(8*j)))
+		}
+	}
+	x.pause()
+	if atomic.LoadUint64(&b[0]) != version {
+		return dst, false
+	}
+	counts := &b[1+number/8]
+	if c, shift := atomic.LoadUint64(counts), 8*(number%8); c>>shift&0xff < lfu.Most {
+		atomic.CompareAndSwapUint64(counts, c, c+1<<shift) // else somebody counts another one, and this is not counted
+	}
+	return value, true
+}
+
+// keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory server, after the clock of departed showed since; if it is still right. The least used ones make room.
+func (e *entries) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
+	size := 1 + wordsOf(len(key)) + wordsOf(len(value))
+	if e.n == 0 || size > mostEntryWords {
+		return
+	}
+	e.some.Store(true)
+	b, head := e.bucket(key)
+	if !lock(b) {
+		return
+	}
+	x.pause()
+	if _, _, there := seek(b, head, key); there == 0 && e.cache.find(a) == nil && !e.cache.departed.after(a, since) {
+		x.pause()
+		number, at := makeRoom(b, size)
+		head |= uint64(len(value)) << 16
+		atomic.StoreUint64(&b[at], head)
+		at = put(b, at+1, key)
+		put(b, at, value)
+		setCount(b, number, 1)
+	}
+	unlock(b)
+}
+
+// drop takes the entry of key out, whose value is about to change. false: somebody has the bucket; try again.
+func (e *entries) drop(x *dex, key []byte) bool {
+	if !e.some.Load() {
+		return true
+	}
+	b, want := e.bucket(key)
+	version := atomic.LoadUint64(&b[0])
+	if version&1 != 0 {
+		return false
+	}
+	x.pause()
+	if _, _, head := seek(b, want, key); head == 0 {
+		return atomic.LoadUint64(&b[0]) == version
+	}
+	if !lock(b) {
+		return false
+	}
+	if number, at, head := seek(b, want, key); head != 0 {
+		takeOut(b, number, at)
+	}
+	unlock(b)
+	return true
+}
+
+// forget takes out what lies in given; again is called when somebody has a bucket.
+func (e *entries) forget(given *ranges, again func() error) error {
+	var key []byte
+	for i := range int(e.n) {
+		b := e.words[i*bucketWords : (i+1)*bucketWords]
+		for !lock(b) {
+			if err := again(); err != nil {
+				return err
+			}
+		}
+		for number, at := 0, bucketBegin; at < bucketWords && b[at] != 0; {
+			k, v := shape(b[at])
+			key = key[:0]
+			for _, w := range b[at+1 : at+1+k] {
+				key = binary.LittleEndian.AppendUint64(key, w)
+			}
+			if given.at(key[:b[at]&0xffff]) >= 0 {
+				takeOut(b, number, at)
+				continue
+			}
+			at += 1 + k + v
+			number++
+		}
+		unlock(b)
+	}
+	return nil
+}
+
+func lock(b []uint64) bool {
+	v := atomic.LoadUint64(&b[0])
+	return v&1 == 0 && atomic.CompareAndSwapUint64(&b[0], v, v+1)
+}
+
+func unlock(b []uint64) { atomic.AddUint64(&b[0], 1) }
+
+// put writes p from word at on and returns where it ends. Under the lock, as all that follows.
+func put(b []uint64, at int, p []byte) int {
+	for ; len(p) >= 8; at, p = at+1, p[8:] {
+		atomic.StoreUint64(&b[at], binary.LittleEndian.Uint64(p))
+	}
+	if len(p) > 0 {
+		atomic.StoreUint64(&b[at], tail(p))
+		at++
+	}
+	return at
+}
+
+func count(b []uint64, number int) uint8 {
+	return uint8(atomic.LoadUint64(&b[1+number/8]) >> (8 * (number % 8)))
+}
+
+// setCount may undo what a reader counts at the same moment.
+func setCount(b []uint64, number int, n uint8) {
+	w, shift := &b[1+number/8], 8*(number%8)
+	atomic.StoreUint64(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
+}
+
+// makeRoom takes entries out until one of so many words has room, and returns its number and place. The least used one goes, of those the oldest. All counts are halved now and then: so what was popular
+// once grows old.
+func makeRoom(b []uint64, size int) (number, at int) {
+	for {
+		least, leastAt, uses := -1, 0, uint8(0)
+		for number, at = 0, bucketBegin; at < bucketWords && b[at] != 0; number++ {
+			if c := count(b, number); least < 0 || c < uses {
+				least, leastAt, uses = number, at, c
+			}
+			k, v := shape(b[at])
+			at += 1 + k + v
+		}
+		if at+size <= bucketWords && number < mostEntries {
+			return number, at
+		}
+		takeOut(b, least, leastAt)
+		gone := count(b, mostEntries) + 1
+		if gone == entryHalving {
+			gone = 0
+			for i := range number - 1 {
+				setCount(b, i, count(b, i)/2)
+			}
+		}
+		setCount(b, mostEntries, gone)
+	}
+}
+
+// takeOut takes entry number out, which begins at word at; those behind it move up.
+func takeOut(b []uint64, number, at int) {
+	k, v := shape(b[at])
+	from := at + 1 + k + v
+	for ; from < bucketWords; at, from = at+1, from+1 {
+		atomic.StoreUint64(&b[at], b[from])
+	}
+	for ; at < bucketWords; at++ {
+		atomic.StoreUint64(&b[at], 0)
+	}
+	for ; number < mostEntries-1; number++ {
+		setCount(b, number, count(b, number+1))
+	}
+	setCount(b, number, 0)
+}

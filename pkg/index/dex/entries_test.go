@@ -1,0 +1,159 @@
+package dex
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// fewEntries is a cache with entries in so many bytes.
+func fewEntries(t *testing.T, bytes int) (*dex, *entries) {
+	t.Helper()
+	with, err := techniquesOf(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &dex{env: env.Real(), with: with}
+	x.cache = newCache(x.env, with, entryShare*bytes, 256)
+	return x, &x.cache.entries
+}
+
+func mustFind(t *testing.T, x *dex, key, want []byte) {
+	t.Helper()
+	dst := []byte("before ")
+	got, ok := x.cache.entries.find(x, key, dst)
+	if ok != (want != nil) || ok && !bytes.Equal(got, append(dst, want...)) || !ok && len(got) != len(dst) {
+		t.Fatalf("key %x: found %v, %q, want %q", key, ok, got, want)
+	}
+}
+
+// TestEntriesAreThoseKept keeps, drops and looks up entries with keys and values of all lengths: an entry that is there has the value that was kept last, and those that were dropped are gone.
+func TestEntriesAreThoseKept(t *testing.T) {
+	x, e := fewEntries(t, 8<<10)
+	r := rand.New(rand.NewPCG(3, 4))
+	keys := make([][]byte, 600)
+	for i := range keys {
+		keys[i] = make([]byte, r.IntN(30))
+		for k := range keys[i] {
+			keys[i][k] = byte(r.IntN(3)) // so that many are others' prefixes, and end in zeros
+		}
+	}
+	model := map[string][]byte{}
+	a, hits := pool.NewAddr(1, 4096), 0
+	for range 200_000 {
+		key := keys[r.IntN(len(keys))]
+		switch r.IntN(4) {
+		case 0:
+			if _, ok := e.find(x, key, nil); ok {
+				break // it is current
+			}
+			value := make([]byte, r.IntN(120))
+			for k := range value {
+				value[k] = byte(r.Uint32())
+			}
+			e.keep(x, key, value, a, 0)
+			model[string(key)] = value
+			if _, ok := e.find(x, key, nil); ok && 1+wordsOf(len(key))+wordsOf(len(value)) > mostEntryWords {
+				t.Fatalf("an entry of %d and %d bytes is kept", len(key), len(value))
+			}
+		case 1:
+			if !e.drop(x, key) {
+				t.Fatal("somebody has the bucket")
+			}
+			delete(model, string(key))
+			mustFind(t, x, key, nil)
+		default:
+			if got, ok := e.find(x, key, nil); ok {
+				if want, there := model[string(key)]; !there || !bytes.Equal(got, want) {
+					t.Fatalf("key %x has %x, want %x", key, got, want)
+				}
+				hits++
+			}
+		}
+	}
+	if hits < 5000 {
+		t.Errorf("%d lookups found an entry", hits)
+	}
+	given := &ranges{[]span{{start: []byte{1}, end: []byte{2}}}}
+	if err := e.forget(given, nil); err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for _, key := range keys {
+		if _, ok := e.find(x, key, nil); ok {
+			left++
+			if given.at(key) >= 0 {
+				t.Fatalf("key %x is there, its range was given away", key)
+			}
+		}
+	}
+	if left == 0 {
+		t.Error("nothing is left of other ranges")
+	}
+}
+
+// TestEntriesOfLeavesInUse: what was READ of a leaf is not kept if that has a frame, or had one since: it may have changed.
+func TestEntriesOfLeavesInUse(t *testing.T) {
+	x, e := fewEntries(t, 4<<10)
+	a, key, value := pool.NewAddr(1, 4096), []byte("12345678"), []byte("some value")
+	since := x.cache.departed.clock.Load()
+	f, fresh, err := x.cache.reserve(a, true, nil)
+	if err != nil || !fresh {
+		t.Fatal(err, fresh)
+	}
+	e.keep(x, key, value, a, since)
+	mustFind(t, x, key, nil)
+	x.cache.drop(f)
+	e.keep(x, key, value, a, since)
+	mustFind(t, x, key, nil)
+	e.keep(x, key, value, a, x.cache.departed.clock.Load())
+	mustFind(t, x, key, value)
+	e.keep(x, key, []byte("another"), a, x.cache.departed.clock.Load()) // both are current, so they are the same
+	mustFind(t, x, key, value)
+}
+
+// TestEntriesWhileLocked: nobody finds, keeps or drops anything in a bucket that somebody has.
+func TestEntriesWhileLocked(t *testing.T) {
+	x, e := fewEntries(t, 8*bucketWords)
+	a, one, other := pool.NewAddr(1, 4096), []byte("12345678"), []byte("87654321")
+	e.keep(x, one, one, a, 0)
+	b, _ := e.bucket(one)
+	if !lock(b) || lock(b) {
+		t.Fatal("the lock is not one")
+	}
+	mustFind(t, x, one, nil)
+	e.keep(x, other, other, a, 0)
+	if e.drop(x, one) || e.drop(x, other) {
+		t.Error("dropped from a bucket that somebody has")
+	}
+	unlock(b)
+	mustFind(t, x, one, one)
+	mustFind(t, x, other, nil)
+}
+
+// TestEntriesThatAreUsedStay: what is found again and again outlives many that are not, and goes when it is not found any more.
+func TestEntriesThatAreUsedStay(t *testing.T) {
+	x, e := fewEntries(t, 4<<10)
+	a := pool.NewAddr(1, 4096)
+	key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+	const popular, room = 20, 160
+	for n := range uint64(popular) {
+		e.keep(x, key(n), key(n), a, 0)
+	}
+	for n := range uint64(20 * room) {
+		for k := range uint64(popular) {
+			mustFind(t, x, key(k), key(k))
+		}
+		e.keep(x, key(1000+n), key(n), a, 0)
+	}
+	for n := range uint64(300 * room) { // a count is 255 at most
+		e.keep(x, key(1_000_000+n), key(n), a, 0)
+	}
+	for n := range uint64(popular) {
+		mustFind(t, x, key(n), nil)
+	}
+}
