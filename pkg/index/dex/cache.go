@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -20,9 +21,9 @@ type cache struct {
 	with   techniques
 	shards []shard
 	frames []frame  // of all shards
-	images []uint64 // theirs, one after the other
+	images []uint64 // theirs, one after the other, each with the frame's notes behind it
 	words  int      // of an image
-	bytes  int64
+	bytes  atomic.Int64
 
 	departed departed
 	entries  entries
@@ -32,6 +33,7 @@ type shard struct {
 	first   int32 // number of its first frame in the cache
 	mu      env.Mutex
 	frames  []frame
+	live    int // that many of them are used, the first ones: see balance
 	free    []int32
 	table   []place    // ways for each hash, in one line of the processor's cache
 	missed  lfu.Sketch // how often leaves that are not kept were looked for
@@ -50,21 +52,25 @@ func tagOf(a pool.Addr) uint64 { return lfu.Hash(a) & (1<<32 - 1) }
 
 const (
 	ways       = 8
+	places     = 3 // for each frame
 	mostShards = 16
 
 	uncached = 256 // frames that there are with caching off: of leaves that are being changed
 )
 
-// frameCost is what a frame takes besides its words: itself, four places of the table, four counts, its bits, a place in the cooling map, and a time.
-func frameCost(words int) int {
-	bitmaps := 3 * 8 * ((words + 63) / 64)
-	return int(unsafe.Sizeof(frame{})) + 4*int(unsafe.Sizeof(place{})) + 4 + bitmaps + coolCost + 8
+// frameCost is what a frame takes besides its words: itself, its notes, its places of the table, four counts, a time, its number in the list of free ones, and a place in the cooling map if there is one.
+func frameCost(words int, with techniques) int {
+	n := int(unsafe.Sizeof(frame{})) + 8*notes(words) + places*int(unsafe.Sizeof(place{})) + 4 + 8 + 4
+	if !with.frequencies {
+		n += coolCost
+	}
+	return n
 }
 
 // newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
-	each := nodeBytes + frameCost(words)
+	each := nodeBytes + frameCost(words, with)
 	room := 0 // for entries
 	if with.entries {
 		room = bytes / entryShare
@@ -80,12 +86,12 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	}
 	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words}
 	n /= shards
-	c.bytes = int64(n * shards * each)
-	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*words)
+	c.bytes.Store(int64(n * shards * each))
+	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride())
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
 	c.departed.last = make([]atomic.Uint64, n*shards)
-	c.bytes += int64(c.entries.start(c, room))
+	c.bytes.Add(int64(c.entries.start(c, room)))
 	for i := range c.shards {
 		c.shards[i].departed = &c.departed
 		c.shards[i].start(c, i*n, n)
@@ -95,18 +101,16 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 
 // start gives a shard n frames from first on.
 func (h *shard) start(c *cache, first, n int) {
-	bits := (c.words + 63) / 64
 	h.mu, h.first = c.env.NewMutex(), int32(first)
-	h.frames = c.frames[first : first+n : first+n]
-	maps := make([]uint64, 3*n*bits)
+	h.frames, h.live = c.frames[first:first+n:first+n], n
+	h.free = make([]int32, 0, n)
 	for i := range h.frames {
 		f := &h.frames[i]
 		f.id = int32(first + i)
 		f.words = c.image(f.id)
-		f.maps, maps = maps[:3*bits:3*bits], maps[3*bits:]
 		h.free = append(h.free, int32(n-1-i))
 	}
-	h.table = make([]place, ways*max(1, 4*n/ways))
+	h.table = make([]place, ways*max(1, places*n/ways))
 	memory.Huge(h.table)
 	h.missed = lfu.New(4 * n)
 	if !c.with.frequencies {
@@ -114,10 +118,13 @@ func (h *shard) start(c *cache, first, n int) {
 	}
 }
 
+// stride is the words of an image with the notes.
+func (c *cache) stride() int { return c.words + notes(c.words) }
+
 // image is the words of frame id.
 func (c *cache) image(id int32) []uint64 {
-	at := int(id) * c.words
-	return c.images[at : at+c.words : at+c.words]
+	at := int(id) * c.stride()
+	return c.images[at : at+c.words : at+c.stride()]
 }
 
 // at is the number of f in the shard.
@@ -150,7 +157,7 @@ func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
 // hinted is the frame of a hint. What is about to be read of its leaf is asked for at once: its header, and most of its slots.
 func (c *cache) hinted(hint uint32) *frame {
 	id := int(hint - 1)
-	memory.Lines(unsafe.Pointer(&c.images[id*c.words]))
+	memory.Lines(unsafe.Pointer(&c.images[id*c.stride()]))
 	return &c.frames[id]
 }
 
@@ -247,7 +254,7 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 		case full:
 			f = &h.frames[uint32(set[i].Load())-1]
 		case i < samples:
-			f = &h.frames[c.env.Uint64()%uint64(len(h.frames))]
+			f = &h.frames[c.env.Uint64()%uint64(h.live)]
 		default:
 			continue
 		}
@@ -278,6 +285,90 @@ func (h *shard) forget(f *frame) {
 		}
 	}
 	f.addr.Store(0)
+}
+
+// retire empties used frames from the end of each shard until images of so many bytes are free, and gives their memory back, but leaves each shard the least it may have. It returns how many bytes
+// it got: less if somebody has what would go.
+func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
+	each := int64(8 * c.stride())
+	for before := int64(-1); got < bytes && got > before; {
+		before = got
+		for i := range c.shards {
+			if got >= bytes {
+				break
+			}
+			ok, err := c.shards[i].retire(c, flush)
+			if err != nil {
+				return got, err
+			}
+			if ok {
+				got += each
+			}
+		}
+	}
+	c.bytes.Add(-got)
+	return got, nil
+}
+
+// retire empties the last frame that is used.
+func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := &h.frames[h.live-1]
+	if h.live <= h.least() || !f.tryLock() {
+		return false, nil
+	}
+	defer f.unlock()
+	if f.first.Load() != 0 {
+		h.mu.Unlock()
+		err := flush(f)
+		h.mu.Lock()
+		if err != nil {
+			return false, err
+		}
+	}
+	if f.addr.Load() != 0 {
+		h.forget(f)
+	} else {
+		h.free = slices.DeleteFunc(h.free, func(i int32) bool { return i == h.at(f) })
+	}
+	h.live--
+	// What was retired before shares pages with it.
+	to := min(len(h.frames), h.live+2*pageBytes/(8*c.stride())+2)
+	memory.Free(c.images[(int(h.first)+h.live)*c.stride() : (int(h.first)+to)*c.stride()])
+	return true, nil
+}
+
+const pageBytes = 4096
+
+// least is how many frames the shard keeps in any case.
+func (h *shard) least() int { return max(8, len(h.frames)/8) }
+
+// revive lets retired frames be used again whose images have at most so many bytes, and returns how many are left.
+func (c *cache) revive(bytes int64) (left int64) {
+	each := int64(8 * c.stride())
+	for moved := true; moved; {
+		moved = false
+		for i := range c.shards {
+			if bytes >= each && c.shards[i].revive() {
+				c.bytes.Add(each)
+				bytes -= each
+				moved = true
+			}
+		}
+	}
+	return bytes
+}
+
+func (h *shard) revive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live == len(h.frames) {
+		return false
+	}
+	h.free = append(h.free, int32(h.live))
+	h.live++
+	return true
 }
 
 // drop gives a frame back whose lock the caller has: what is in it is not to be kept.

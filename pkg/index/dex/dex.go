@@ -25,23 +25,21 @@ func init() {
 // DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner nodes.
 const DefaultCacheBytes = 64 << 20
 
-// innerShare is which part of the cache inner nodes may take.
-const innerShare = 3
-
 // mostLog bounds the ring of the redo log; it takes half a chunk if that is less.
 const mostLog = 4 << 20
 
 // dex is an open index of one client.
 type dex struct {
-	tree  *blink.Tree
-	pool  *pool.Pool
-	env   env.Env
-	lay   *blink.Layout
-	with  techniques
-	cache *cache
-	log   *redo.Log
-	ref   []byte
-	low   []byte // the lowest key
+	tree    *blink.Tree
+	pool    *pool.Pool
+	env     env.Env
+	lay     *blink.Layout
+	with    techniques
+	cache   *cache
+	balance balance
+	log     *redo.Log
+	ref     []byte
+	low     []byte // the lowest key
 
 	ranges atomic.Pointer[ranges]
 	dirty  dirty
@@ -68,7 +66,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	o.CacheBytes = bound / innerShare
+	o.CacheBytes = bound / innerTable
 	o.InlineBytes = o.MaxValueBytes // its own wish has no meaning: all values lie in their entries
 	o.Switches = nil                // the tree's are Sherman's
 	if x.tree, err = blink.Open(p, o, Name, x); err != nil {
@@ -79,7 +77,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		x.low = make([]byte, 8)
 	}
 	p.SetMarks(marks)
-	x.cache = newCache(x.env, with, bound-bound/innerShare, x.lay.NodeBytes())
+	x.cache = newCache(x.env, with, bound-x.balance.start(x, bound), x.lay.NodeBytes())
 	if x.log, err = createLog(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}
@@ -110,7 +108,7 @@ func (x *dex) Log() []byte { return x.ref }
 // Stats implements index.Index.
 func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
-	s.CacheBytes += uint64(x.cache.bytes)
+	s.CacheBytes += uint64(x.cache.bytes.Load())
 	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
 	s.Log = x.log.Posted()
 	return s

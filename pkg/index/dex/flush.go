@@ -90,8 +90,8 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 		*queued++
 		return nil
 	}
-	if f.high > 0 {
-		if err := write(int(f.low), int(f.high)); err != nil {
+	if low, high := f.written(); high > 0 {
+		if err := write(low, high); err != nil {
 			return err
 		}
 	}

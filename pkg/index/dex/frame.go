@@ -25,18 +25,32 @@ type frame struct {
 	first   atomic.Uint64 // where that of the first change since the last flush ends; 0 = clean
 	used    atomic.Uint32 // how often it was found; halved now and then
 	id      int32         // in the cache
-	words   []uint64
-
-	// Of who has the lock.
-	maps      []uint64 // busy, sets and clears
-	low, high int32    // between these words entries were written; 0, 0 = none
-	_         [32]byte
+	words   []uint64      // the image; up to its capacity, what only who has the lock looks at (notes)
 }
 
+// notes is how many words a frame has behind its image of so many words: busy, sets, clears, and between which words entries were written.
+func notes(words int) int { return 3*mapWords(words) + 1 }
+
+func mapWords(words int) int { return (words + 63) / 64 }
+
+// notes are those of f: see busy, sets, clears, written.
+func (f *frame) notes() []uint64 { return f.words[len(f.words):cap(f.words)] }
+
 // busy has a bit for each word that is in use, sets one for each slot that has another entry than the memory server's, clears one for each slot that was emptied.
-func (f *frame) busy() []uint64   { return f.maps[:len(f.maps)/3] }
-func (f *frame) sets() []uint64   { return f.maps[len(f.maps)/3 : len(f.maps)/3*2] }
-func (f *frame) clears() []uint64 { return f.maps[len(f.maps)/3*2:] }
+func (f *frame) busy() []uint64   { return f.notes()[:mapWords(len(f.words))] }
+func (f *frame) sets() []uint64   { m := mapWords(len(f.words)); return f.notes()[m : 2*m] }
+func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes()[2*m : 3*m] }
+
+// written is between which words entries were written; 0, 0 = none were.
+func (f *frame) written() (low, high int) {
+	w := f.notes()[3*mapWords(len(f.words))]
+	return int(w & (1<<32 - 1)), int(w >> 32)
+}
+
+// setWritten notes that.
+func (f *frame) setWritten(low, high int) {
+	f.notes()[3*mapWords(len(f.words))] = uint64(high)<<32 | uint64(low)
+}
 
 // tryLock takes the lock if it is free.
 func (f *frame) tryLock() bool {
@@ -205,8 +219,7 @@ func (f *frame) fill(b []byte) {
 func (f *frame) clean() {
 	var v view
 	f.open(&v)
-	clear(f.maps)
-	f.low, f.high = 0, 0
+	clear(f.notes())
 	f.first.Store(0)
 	for i := range v.count {
 		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 {
@@ -267,10 +280,11 @@ func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
 	f.store(v.dir+i, l.SlotOf(f.seed(), i, fp, 8*at, e))
 	setBits(f.busy(), at, n)
 	f.sets()[i/64] |= 1 << (i % 64)
-	if f.high == 0 {
-		f.low = int32(at)
+	low, high := f.written()
+	if high == 0 {
+		low = at
 	}
-	f.low, f.high = min(f.low, int32(at)), max(f.high, int32(at+n))
+	f.setWritten(min(low, at), max(high, at+n))
 }
 
 // remove empties slot i. Under the lock.

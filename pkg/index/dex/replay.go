@@ -126,7 +126,7 @@ func (p *player) start() (err error) {
 	p.entry = make([]byte, blink.MaxEntryBytes)
 	for i := range p.seats {
 		e := &p.seats[i]
-		e.f.words, e.f.maps = make([]uint64, words), make([]uint64, 3*((words+63)/64))
+		e.f.words = make([]uint64, words, words+notes(words))
 		if e.b, err = p.ps.Buffer(8 * words); err != nil {
 			return errors.Join(err, p.ps.Close())
 		}
@@ -210,8 +210,7 @@ func (p *player) apply(e *seat, changes []change) (done int, err error) {
 	e.f.addr.Store(uint64(e.addr))
 	first := changes[e.from].record.key
 	if !l.Is(p.x.tree, e.addr, e.b, first) || bytes.Compare(first, l.Low()) < 0 {
-		clear(e.f.maps)
-		e.f.low, e.f.high = 0, 0
+		clear(e.f.notes())
 		e.f.words[1] = 0 // no slots
 		return e.from, nil
 	}

@@ -282,6 +282,9 @@ func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error 
 // fetch reads the leaf where p leads, if it is not in the cache. here: l is the leaf that holds key, verified; unless it is kept now, it is in the session's staging buffer. Else p may lead elsewhere;
 // go on. must: it shall be kept.
 func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
+	if err := s.x.balance.shift(s); err != nil {
+		return false, false, err
+	}
 	a, b := p.Addr(), s.b.Staging()
 	s.ahead = ahead{addr: a, since: s.x.cache.departed.clock.Load()}
 	f, fresh, err := s.x.cache.reserve(a, must, s.yield)

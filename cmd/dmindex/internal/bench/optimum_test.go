@@ -102,7 +102,7 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is nearly as good as can be.
+// TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is as good as the best one of whole leaves, or better: it keeps entries, too.
 func TestReadsAreNearTheOptimum(t *testing.T) {
 	for _, w := range []string{"C", "B"} {
 		for _, keys := range []int{8, 24} {
@@ -110,7 +110,7 @@ func TestReadsAreNearTheOptimum(t *testing.T) {
 			r.Design, r.BulkLoad, r.Records, r.Ops, r.Warmup, r.CachePercent = "dex", true, 20_000, 40_000, 40_000, 12
 			r.Uint64, r.KeyBytes = keys == 8, keys
 			s := do(t, r).Summary()
-			if s.OptimumReads < 0.2 || s.OptimumReads > 0.6 || s.ReadsOverOptimum < 0.98 || s.ReadsOverOptimum > 1.6 {
+			if s.OptimumReads < 0.2 || s.OptimumReads > 0.6 || s.ReadsOverOptimum < 0.5 || s.ReadsOverOptimum > 1.15 {
 				t.Errorf("%s, keys of %d bytes: %.3f READs, the optimum is %.3f", w, keys, s.Verbs.Read, s.OptimumReads)
 			}
 		}

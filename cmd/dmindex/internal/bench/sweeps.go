@@ -44,8 +44,9 @@ var sweeps = []Sweep{
 		variants: []variant{
 			{label: "baseline", design: "dex", off: []string{"partitioning", "caching", "offloading"}},
 			{label: "+Partitioning", design: "dex", off: []string{"caching", "offloading"}},
-			{label: "+Caching", design: "dex", off: []string{"offloading"}},
-			{label: "+Offloading", design: "dex"},
+			{label: "+Caching", design: "dex", off: []string{"offloading", "entries"}},
+			{label: "+Offloading", design: "dex", off: []string{"entries"}},
+			{label: "+Entries (ours)", design: "dex"},
 		},
 		parts: []sweepPart{
 			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99"},
@@ -58,10 +59,11 @@ var sweeps = []Sweep{
 	{
 		Name: "dex-9", title: "DEX, figure 9: effect of cache design choices, read-intensive, skewed", over: overCache, points: []float64{2, 8},
 		variants: []variant{
-			{label: "one queue, all admitted", design: "dex", off: []string{"coolingMap", "leafAdmission", "frequencies", "offloading"}},
-			{label: "+Cooling map", design: "dex", off: []string{"leafAdmission", "frequencies", "offloading"}},
-			{label: "+Leaf admission", design: "dex", off: []string{"frequencies", "offloading"}},
-			{label: "+Frequencies (ours)", design: "dex", off: []string{"offloading"}},
+			{label: "one queue, all admitted", design: "dex", off: []string{"coolingMap", "leafAdmission", "frequencies", "entries", "offloading"}},
+			{label: "+Cooling map", design: "dex", off: []string{"leafAdmission", "frequencies", "entries", "offloading"}},
+			{label: "+Leaf admission", design: "dex", off: []string{"frequencies", "entries", "offloading"}},
+			{label: "+Frequencies (ours)", design: "dex", off: []string{"entries", "offloading"}},
+			{label: "+Entries (ours)", design: "dex", off: []string{"offloading"}},
 		},
 		parts: []sweepPart{{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 10, 10 * 1.21}}},
 		notes: []string{

@@ -17,7 +17,8 @@ import (
 // than what comes is looked for (as in TinyLFU): copies count how often they are found, and a sketch how often what is not kept was missed. Both are
 // halved from time to time.
 type cache struct {
-	bound  int64
+	bound  int64       // guarded by mu
+	short  atomic.Bool // a copy that was looked for went, or was not kept, since the bytes did not suffice
 	sets   uint64
 	places []place
 	missed lfu.Sketch // how often what is not kept was looked for in vain, and before that found
@@ -106,11 +107,26 @@ func (c *cache) put(n *inner) {
 	for c.bytes.Load()+int64(n.size()) > c.bound {
 		p := c.victim(n)
 		if p == nil {
+			c.short.Store(true)
 			return
+		}
+		if p.node.Load().used.Load() > 0 {
+			c.short.Store(true)
 		}
 		c.replace(p, nil)
 	}
 	c.replace(free, n)
+}
+
+// setBound makes n the bound; not below what there is.
+func (c *cache) setBound(n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n < c.bytes.Load() {
+		return false
+	}
+	c.bound = n
+	return true
 }
 
 // keeps says whether put would keep a node of that many bytes, as far as can be said before. If not, that it was looked for is counted here.
@@ -127,6 +143,7 @@ func (c *cache) keeps(a pool.Addr, level uint8, size int) bool {
 	if full && least(set, &n) != nil || !full && (c.bytes.Load()+int64(size) <= c.bound || c.victim(&n) != nil) {
 		return true
 	}
+	c.short.Store(!full || c.short.Load())
 	if c.puts++; c.puts > halving*(c.kept+ways) {
 		c.halve()
 	}

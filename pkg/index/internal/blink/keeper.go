@@ -29,6 +29,15 @@ type (
 	Layout  = layout
 )
 
+// SetCacheBound makes n the bound of the cache of inner nodes, which may become up to half as large again as it was opened with: its table has room for that. false: there are more bytes in it.
+func (t *tree) SetCacheBound(n int64) bool { return t.cache.setBound(n) }
+
+// CacheBytes are those of the cache of inner nodes.
+func (t *tree) CacheBytes() int64 { return t.cache.bytes.Load() }
+
+// CacheShort says whether inner nodes that are in use have had no room in the cache since it was asked the last time.
+func (t *tree) CacheShort() bool { return t.cache.short.Load() && t.cache.short.Swap(false) }
+
 // Layout is that of the tree's nodes.
 func (t *tree) Layout() *Layout { return &t.lay }
 

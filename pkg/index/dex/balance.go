@@ -1,0 +1,65 @@
+package dex
+
+import "sync/atomic"
+
+// balance divides the bytes of the cache between frames and copies of inner nodes. An inner node that is not there costs every leaf below it a READ more, so inner nodes come first, up to
+// half of all bytes; and they are few, so frames have all that these do not want. Inner nodes begin with a small part. When copies that are in use have no room, frames go from the
+// ends of the shards, with their images, and the bound of the inner nodes grows by that; when inner nodes have become fewer, the frames come back. First one side gives the bytes up, then the other one gets them: together they never
+// have more than the cache.
+//
+// What goes is done by the session that comes next with a leaf to READ: it holds no frame then, and may write leaves back.
+type balance struct {
+	x     *dex
+	taken atomic.Bool // by a session; guards the rest
+	step  int64       // bytes that go from one side to the other at once
+	inner int64       // bound of the inner nodes
+	least int64       // of inner
+	most  int64       // of inner
+	spare int64       // bytes that nobody has
+	short bool        // inner nodes want more
+}
+
+const (
+	innerTable = 3  // the table of inner nodes has room for a third of the cache; see blink.Tree.SetCacheBound
+	innerMost  = 2  // they may have half of it
+	innerFirst = 16 // and begin with a sixteenth
+	balances   = 64 // steps that the cache has
+)
+
+// start returns how many bytes of the cache are the inner nodes' at first.
+func (b *balance) start(x *dex, bytes int) int {
+	b.x, b.step, b.most = x, int64(bytes/balances), int64(bytes/innerMost)
+	b.inner = max(int64(bytes/innerFirst), x.tree.CacheBytes()+4*int64(x.lay.NodeBytes()))
+	if b.inner >= int64(bytes/innerTable) || !x.tree.SetCacheBound(b.inner) { // a tiny cache: nothing moves
+		b.inner, b.most = int64(bytes/innerTable), 0
+	}
+	b.least = b.inner
+	return int(b.inner)
+}
+
+// shift moves bytes, if either side has what the other one wants.
+func (b *balance) shift(s *session) error {
+	tree := b.x.tree
+	if b.most == 0 || !b.taken.CompareAndSwap(false, true) {
+		return nil
+	}
+	defer b.taken.Store(false)
+	b.short = tree.CacheShort() || b.short
+	switch {
+	case b.short && b.inner+b.step <= b.most:
+		got, err := b.x.cache.retire(b.step-b.spare, s.back)
+		if b.spare += got; err != nil {
+			return err
+		}
+		if b.spare >= b.step {
+			b.short = false
+			if tree.SetCacheBound(b.inner + b.step) {
+				b.inner, b.spare = b.inner+b.step, b.spare-b.step
+			}
+		}
+	case b.inner-b.step >= b.least && tree.CacheBytes() < b.inner-2*b.step && tree.SetCacheBound(b.inner-b.step):
+		b.inner -= b.step
+		b.spare = b.x.cache.revive(b.spare + b.step)
+	}
+	return nil
+}
