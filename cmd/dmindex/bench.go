@@ -28,7 +28,7 @@ type benchFlags struct {
 	cachePercent                   float64
 	switches                       []string
 	seed                           uint64
-	figure, json, html             string
+	figure, json, html, secret     string
 	repartition                    []string
 	given                          func(flag string) bool
 }
@@ -49,6 +49,9 @@ func benchCommand() *cobra.Command {
 			}
 			if len(f.repartition) > 0 {
 				return f.doRepartition(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if f.secret != "" {
+				return errors.New("--secret: only --repartition measures an index that is there; leave it out")
 			}
 			if f.figure != "" {
 				return f.doFigure(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -81,6 +84,8 @@ func benchCommand() *cobra.Command {
 	flags.StringVar(&f.figure, "figure", "", "do an experiment of a paper again: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9, dex-11 or dex-12; takes --records, --ops, --clients and --servers")
 	flags.StringSliceVar(&f.repartition, "repartition", nil, "let a compute server come while clients read and write, in real time; sizes of the caches, 256Mi,512Mi,1Gi unless given")
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
+	flags.StringVar(&f.secret, "secret", "", "with --repartition: directory where the Secret NAME-conn of an index is mounted that is measured, in place of servers in this process; its keys are Uint64, and it is empty. "+
+		"Scale it when you are told to")
 	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")
 	flags.StringVar(&f.html, "html", "", "file for a page with plots")
 	return cmd

@@ -78,6 +78,9 @@ func TestBenchRefuses(t *testing.T) {
 		{"--repartition=64Mi --transport sim", "in real time"},
 		{"--repartition=64Mi --servers 3", "write memory servers x compute servers before the change"},
 		{"--repartition=many", "--repartition: "},
+		{"--secret /no/where", "--secret: only --repartition"},
+		{"--repartition=64Mi,1Mi --secret /no/where", "give the size of its caches alone"},
+		{"--repartition=64Mi --secret /no/where", "/no/where"},
 	} {
 		if out, _, err := runBench(t, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bench %s: %v, want %q\n%s", c.args, err, c.want, out)

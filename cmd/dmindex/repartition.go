@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
 )
 
@@ -25,6 +26,16 @@ func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer)
 	}
 	if f.given("transport") {
 		base.Transport = f.transports[0]
+	}
+	if f.secret != "" {
+		if len(f.repartition) != 1 || f.given("servers") || f.given("design") || f.given("transport") {
+			return fmt.Errorf("--secret: the index has its servers, design and transport; give the size of its caches alone, as in --repartition=64Mi")
+		}
+		options, err := client.FromSecret(f.secret)
+		if err != nil {
+			return err
+		}
+		base.Remote, base.Transport = &options, "tcp"
 	}
 	if f.given("clients") {
 		base.Clients = f.clients[0]

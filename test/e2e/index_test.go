@@ -29,7 +29,7 @@ func (s *space) newIndex(manifest, memory, compute string) {
 	s.apply(manifest)
 	s.settled(memory, compute)
 	s.apply(toolsPod("tools", "sleep", "infinity"))
-	s.kubectl("wait", "pod/tools", "--for=condition=Ready", "--timeout=60s")
+	s.kubectl("wait", "pod/tools", "--for=condition=Ready", "--timeout=80s")
 }
 
 // indexLine is the state of the index x in one line.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // endContainer ends the server of a pod from a container that joins it for a moment, and waits until it runs again.
@@ -86,7 +87,7 @@ func TestDataLoss(t *testing.T) {
 			t.Errorf("redis-cli get: %q", out)
 		}
 	}
-	s.stays(short/3, "DataLost", func() string { return s.jsonpath("dmi/x", `{.status.conditions[?(@.type=="DataLost")].status}`) })
+	s.stays(10*time.Second, "DataLost", func() string { return s.jsonpath("dmi/x", `{.status.conditions[?(@.type=="DataLost")].status}`) })
 
 	s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"recovery":{"onDataLoss":"Recreate"}}}`)
 	s.condition("DataLost", "False")

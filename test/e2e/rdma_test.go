@@ -109,7 +109,7 @@ spec:
     resources: {limits: {dmindex.io/rdma: %d}}
     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 `, name, node, target.toolsImage, slots))
-	s.kubectl("wait", "pod/"+name, "--for=condition=Ready", "--timeout=60s")
+	s.kubectl("wait", "pod/"+name, "--for=condition=Ready", "--timeout=80s")
 }
 
 // inPod runs a shell's line in a pod and returns what it prints, also if it fails.
@@ -143,7 +143,7 @@ func TestDevicePlugin(t *testing.T) {
 	})
 	s.helmUpgrade("devicePlugin.enabled=true", "devicePlugin.poll=1s", "devicePlugin.sysPath="+nodeFolder+"/sys", "devicePlugin.devPath="+nodeFolder+"/dev",
 		"devicePlugin.resources[0].name=dmindex.io/rdma", "devicePlugin.resources[0].slots=1")
-	s.system("rollout", "status", "daemonset/"+pluginName, "--timeout=60s")
+	s.system("rollout", "status", "daemonset/"+pluginName, "--timeout=80s")
 	s.has("node1", 2, 2)
 	s.has("node2", 1, 1)
 	s.is(s.jsonpath("node/node3", `{.status.capacity.dmindex\.io/rdma}`), "")
@@ -245,7 +245,7 @@ spec:
 			log, _ := s.try("--namespace", target.system, "logs", "e2e-other-plugin")
 			s.Logf("the other plugin:\n%s", tail(log, 10))
 		}
-		if out, err := on("delete", "--ignore-not-found", "--timeout=60s"); err != nil {
+		if out, err := on("delete", "--ignore-not-found", "--timeout=80s"); err != nil {
 			s.Errorf("delete the other plugin: %v\n%s", err, out)
 		}
 	})

@@ -19,10 +19,11 @@ import (
 
 // Limits of waiting.
 const (
-	command = 90 * time.Second // of one kubectl
-	long    = 2 * time.Minute  // for servers that start, move or recover
-	short   = 30 * time.Second
-	gone    = 2 * time.Minute // for a namespace to be deleted
+	command  = 3 * time.Minute  // of one kubectl: more than any has for itself
+	long     = 2 * time.Minute  // for servers that start, move or recover
+	veryLong = 10 * time.Minute // for benchmarks
+	short    = time.Minute      // for what takes moments
+	gone     = 2 * time.Minute  // for a namespace to be deleted
 )
 
 // space is a test's own namespace, which enforces restricted pod security. When the test ends it is deleted with all that is in it,

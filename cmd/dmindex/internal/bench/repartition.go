@@ -31,6 +31,7 @@ type Repartition struct {
 	Batch         int // operations of a batch; half of the batches write
 	Seed          uint64
 	Progress      io.Writer
+	Remote        *sdk.Options // an index that is there, in place of servers in this process; nil = these. It says what CacheBytes, MemoryServers and From are by itself
 
 	Settle, Before, After time.Duration // load before anything is measured, measured before the change, and after it
 }
@@ -68,10 +69,13 @@ func (r *Repartition) Check() error {
 		return fmt.Errorf("--repartition happens in real time: give --transport shm, tcp or ibv, not %q", r.Transport)
 	case r.Records < 1000 || r.Records > 1<<32-1:
 		return fmt.Errorf("%d records: 1000 to %d are possible", r.Records, uint64(1<<32-1))
-	case r.From < 1 || r.From > 63 || r.MemoryServers < 1 || r.MemoryServers > 64:
+	case r.Remote == nil && (r.From < 1 || r.From > 63 || r.MemoryServers < 1 || r.MemoryServers > 64):
 		return fmt.Errorf("%d memory servers and %d compute servers: 1 to 64 and 1 to 63 are possible", r.MemoryServers, r.From)
 	case r.Clients < 1 || r.Clients > 1000 || r.Batch < 1 || r.Batch > 1000:
 		return fmt.Errorf("%d clients with batches of %d: 1 to 1000 of each are possible", r.Clients, r.Batch)
+	}
+	if r.Remote != nil {
+		return nil
 	}
 	need := r.memoryNeeded()*uint64(r.MemoryServers) + uint64(r.CacheBytes)*uint64(r.From+1) + r.Records*12
 	if available, ok := availableMemory(); ok && need > available {
@@ -90,6 +94,9 @@ func (r *Repartition) Do(ctx context.Context) (*Repartitioned, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
+	if r.Remote != nil {
+		return r.doRemote(ctx)
+	}
 	l, err := local.Start(local.Config{
 		Listen: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", Transport: r.Transport, Design: r.Design, MemoryServers: r.MemoryServers, ComputeServers: r.From + 1, Owners: r.From,
 		CacheBytes: r.CacheBytes, MemoryBytes: r.memoryNeeded(), KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 8, Routing: config.RoutingOwner,
@@ -105,7 +112,7 @@ func (r *Repartition) Do(ctx context.Context) (*Repartitioned, error) {
 	var result *Repartitioned
 	select {
 	case <-ready:
-		result, err = r.measure(ctx, l)
+		result, err = r.measureLocal(ctx, l)
 	case err := <-ended:
 		return nil, fmt.Errorf("repartition: %w", err)
 	}
@@ -160,13 +167,18 @@ func (r *Repartition) fill(ctx context.Context, ix *config.Index) (err error) {
 	return owner.Give(nil, nil)
 }
 
-// measure lets clients work, and scales in the midst of it.
-func (r *Repartition) measure(ctx context.Context, l *local.Local) (*Repartitioned, error) {
+// measureLocal is measure with the servers of this process.
+func (r *Repartition) measureLocal(ctx context.Context, l *local.Local) (*Repartitioned, error) {
 	c, err := sdk.Connect(ctx, sdk.Options{Endpoints: l.RPC[:r.From], Insecure: true})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
+	return r.measure(ctx, c, func(ctx context.Context) (local.Scaled, error) { return l.Scale(ctx, r.From+1) })
+}
+
+// measure lets clients work, and scales in the midst of it.
+func (r *Repartition) measure(ctx context.Context, c *sdk.Client, scale func(context.Context) (local.Scaled, error)) (*Repartitioned, error) {
 	r.say("fills the caches")
 	if err := r.warm(ctx, c); err != nil {
 		return nil, err
@@ -175,12 +187,13 @@ func (r *Repartition) measure(ctx context.Context, l *local.Local) (*Repartition
 	d.start(ctx)
 	r.say("%d clients send batches of %d; %v until it is measured", r.Clients, r.Batch, r.Settle)
 	res := &Repartitioned{Run: r}
-	if err = wait(ctx, r.Settle); err == nil {
+	err := wait(ctx, r.Settle)
+	if err == nil {
 		d.measureFrom(time.Now())
 		if err = wait(ctx, r.Before); err == nil {
 			res.CacheUsed = cacheBytes(ctx, c)
-			res.At = d.since()
-			if res.Scaled, err = l.Scale(ctx, r.From+1); err == nil {
+			if res.Scaled, err = scale(ctx); err == nil {
+				res.At = d.since() - res.Scaled.Took
 				r.say("%d ranges moved in %v", movesOf(&res.Scaled), res.Scaled.Took.Round(time.Millisecond))
 				err = wait(ctx, r.After)
 			}

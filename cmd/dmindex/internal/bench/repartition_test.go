@@ -2,13 +2,17 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/api/config"
+	sdk "github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -40,6 +44,55 @@ func TestRepartition(t *testing.T) {
 			}
 		}
 	}
+}
+
+// whenSaid calls do once something with these words is written to it.
+type whenSaid struct {
+	words string
+	do    func()
+}
+
+func (w *whenSaid) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), w.words) {
+		go w.do()
+	}
+	return len(b), nil
+}
+
+// TestRemoteRepartition: the same with an index that was there, and that somebody else scales.
+func TestRemoteRepartition(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	l, err := local.Start(local.Config{
+		Listen: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", Transport: "tcp", Design: "dex", MemoryServers: 1, ComputeServers: 3, Owners: 2, CacheBytes: 1 << 20, MemoryBytes: 128 << 20,
+		KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 8, Routing: config.RoutingOwner, Version: "test", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- l.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	r := smallRepartition()
+	r.From, r.Transport, r.Remote = 0, "tcp", &sdk.Options{Endpoints: l.RPC[:1], Insecure: true}
+	r.Progress = &whenSaid{ScaleNow + " 3", func() {
+		if _, err := l.Scale(ctx, 3); err != nil {
+			t.Error(err)
+		}
+	}}
+	res, err := r.Do(ctx)
+	stop()
+	if err = errors.Join(err, <-ended); err != nil {
+		t.Fatal(err)
+	}
+	if res.Failed != 0 || movesOf(&res.Scaled) < 2 || res.Scaled.Took <= 0 || res.Checked == 0 || r.From != 2 || res.At < 200*time.Millisecond {
+		t.Errorf("%+v", res)
+	}
+	t.Logf("%v: %+v", res.Scaled.Took, res.Scaled.Stages)
 }
 
 func TestBadRepartitions(t *testing.T) {
