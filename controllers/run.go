@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,6 +75,9 @@ func Run(ctx context.Context, o RunOptions) error {
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              "operator.dmindex.io",
 		LeaderElectionReleaseOnCancel: true, // Run is the last thing that the process does
+		LeaseDuration:                 &leadFor,
+		RenewDeadline:                 &renewWithin,
+		RetryPeriod:                   &leadRetry,
 	})
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
@@ -86,6 +90,13 @@ func Run(ctx context.Context, o RunOptions) error {
 	}
 	return mgr.Start(ctx)
 }
+
+// How the lead passes on. A node that is lost may have had the leader and owners of keys: who leads next shall be there when their leases are over, which takes 10 s as well.
+var (
+	leadFor     = 10 * time.Second // after the last renewal that others saw
+	renewWithin = 7 * time.Second  // else the leader ends
+	leadRetry   = 2 * time.Second
+)
 
 // Main runs the operator with command-line arguments, until ctx is done.
 func Main(ctx context.Context, args []string) error {

@@ -55,17 +55,18 @@ func TestTwoOperators(t *testing.T) {
 	s := newSpace(t)
 	deployment := s.kubectlSystem("get", "deployments", "--selector="+operatorSelector, "--output=name")
 	args := s.kubectlSystem("get", deployment, "--output=jsonpath={.spec.template.spec.containers[0].args}")
+	replicas := s.kubectlSystem("get", deployment, "--output=jsonpath={.spec.replicas}")
 	if !strings.HasPrefix(args, `["operator","--leader-elect"`) {
 		t.Fatalf("the operator's arguments are %s", args)
 	}
-	patch := func(replicas int, args string) {
+	patch := func(replicas, args string) {
 		t.Helper()
-		s.kubectlSystem("patch", deployment, "--type=json", fmt.Sprintf(`--patch=[{"op":"replace","path":"/spec/replicas","value":%d},`+
+		s.kubectlSystem("patch", deployment, "--type=json", fmt.Sprintf(`--patch=[{"op":"replace","path":"/spec/replicas","value":%s},`+
 			`{"op":"replace","path":"/spec/template/spec/containers/0/args","value":%s}]`, replicas, args))
 		s.kubectlSystem("rollout", "status", deployment, "--timeout=80s")
 	}
-	t.Cleanup(func() { patch(1, args) })
-	patch(2, strings.Replace(args, `,"--leader-elect"`, "", 1))
+	t.Cleanup(func() { patch(replicas, args) })
+	patch("2", strings.Replace(args, `,"--leader-elect"`, "", 1))
 	if pods := s.operatorPods(); len(pods) < 2 {
 		t.Fatalf("operators: %v", pods)
 	}
