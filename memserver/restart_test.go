@@ -405,3 +405,45 @@ func TestLostMemory(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRegisterNeedsAllServers: while one of the servers is away, has lost its content or has not admitted the index, who tries to open it uses up no client of it.
+func TestRegisterNeedsAllServers(t *testing.T) {
+	home, _ := start(t, localConfig(t))
+	other := localConfig(t)
+	other.ID = 8
+	s, stop := start(t, other)
+	address := s.Addresses().Control
+	register := func(incarnation uint64) (uint16, error) {
+		c := must(control.New(control.Config{Index: "a", Name: "x-compute-0", Provider: "tcp", Servers: []control.Server{
+			{ID: 7, Control: home.Addresses().Control}, {ID: 8, Control: address, Incarnation: incarnation}}}))
+		defer c.Close()
+		return c.Register(limit)
+	}
+	operator := admin(t, home.Addresses().Control, nil)
+	refused := func(id uint16, err error, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("client %d, error %v, want %v", id, err, want)
+		}
+		if known := must(operator.ListClients(t.Context(), &rpcv1.ListClientsRequest{Index: "a"})); len(known.Clients) != 0 {
+			t.Errorf("the home server knows %v", known.Clients)
+		}
+	}
+	must(operator.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "a", QuotaChunks: 1}))
+	id, err := register(0)
+	refused(id, err, verbs.ErrRefused)
+	must(admin(t, address, nil).Admit(t.Context(), &rpcv1.AdmitRequest{Index: "a", QuotaChunks: 1}))
+	id, err = register(s.Incarnation() + 1)
+	refused(id, err, verbs.ErrLostMemory)
+	if id, err = register(s.Incarnation()); id != 1 || err != nil {
+		t.Errorf("client %d, error %v", id, err)
+	}
+	must(operator.Fence(t.Context(), &rpcv1.FenceRequest{Index: "a", Clients: []uint32{1}}))
+	stop()
+	if id, err = register(s.Incarnation()); !errors.Is(err, verbs.ErrDisconnected) {
+		t.Errorf("client %d, error %v", id, err)
+	}
+	if known := must(operator.ListClients(t.Context(), &rpcv1.ListClientsRequest{Index: "a"})); len(known.Clients) != 1 {
+		t.Errorf("the home server knows %v", known.Clients)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -127,8 +128,14 @@ func (c *Client) call(what string, server uint16, limit time.Duration, f func(co
 	return nil
 }
 
-// Register implements pool.Control.
+// Register implements pool.Control. It asks every server first whether it is there with what the index knows: an index has 65,534 clients in its life, and who tries to open it
+// again and again while one of its servers is away shall not use them up.
 func (c *Client) Register(limit time.Duration) (client uint16, err error) {
+	for _, id := range c.ids {
+		if err := c.ready(id, limit); err != nil {
+			return 0, err
+		}
+	}
 	err = c.call("register", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.Register(ctx, &rpcv1.RegisterRequest{Index: c.config.Index, Name: c.config.Name})
 		if err == nil && (reply.Client == 0 || reply.Client >= pool.Repair) {
@@ -138,6 +145,31 @@ func (c *Client) Register(limit time.Duration) (client uint16, err error) {
 		return err
 	})
 	return client, err
+}
+
+// ready says whether a client could connect to a server.
+func (c *Client) ready(server uint16, limit time.Duration) error {
+	return c.call("look for the index", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.Describe(ctx, &rpcv1.DescribeMemoryRequest{})
+		if err != nil {
+			return err
+		}
+		if err := c.conns[server].same(reply.Incarnation); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(reply.Indexes, func(i *rpcv1.IndexUse) bool { return i.Index == c.config.Index }) {
+			return fmt.Errorf("%w: the index was not admitted there", verbs.ErrRefused)
+		}
+		return nil
+	})
+}
+
+// same says whether a server has the content that the index knows.
+func (s *serverConn) same(incarnation uint64) error {
+	if s.Incarnation != 0 && s.Incarnation != incarnation {
+		return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", verbs.ErrLostMemory, incarnation, s.Incarnation)
+	}
+	return nil
 }
 
 // Predecessors implements pool.Control.
@@ -193,8 +225,8 @@ func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool
 		if err != nil {
 			return fenced(err)
 		}
-		if s.Incarnation != 0 && s.Incarnation != reply.Incarnation {
-			return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", verbs.ErrLostMemory, reply.Incarnation, s.Incarnation)
+		if err := s.same(reply.Incarnation); err != nil {
+			return err
 		}
 		if len(reply.Token) != len(verbs.Token{}) {
 			return fmt.Errorf("the server answers a token of %d bytes", len(reply.Token))

@@ -146,14 +146,10 @@ func TestNodeLoss(t *testing.T) {
 	s.newIndexOn(pinned, "node1")
 	s.fill()
 
-	victim, pod := "", ""
-	for _, p := range s.computePods() {
-		if n := s.jsonpath("pod/"+p, "{.spec.nodeName}"); n == "node3" || victim == "" {
-			victim, pod = n, p
-		}
-	}
+	pod := s.jsonpath("dmi/x", "{.status.map.ranges[0].owner}") // of the keys that were put
+	victim := s.jsonpath("pod/"+pod, "{.spec.nodeName}")
 	number := strings.TrimPrefix(victim, "node")
-	t.Logf("pulls the plug of %s, with %s", victim, pod)
+	t.Logf("pulls the plug of %s, with %s; the operators: %s", victim, pod, s.kubectlSystem("get", "pods", "--selector="+operatorSelector, "--output=jsonpath={.items[*].spec.nodeName}"))
 	s.node("kill", number)
 	t.Cleanup(func() {
 		s.node("start", number)

@@ -54,20 +54,24 @@ func TestDeaths(t *testing.T) {
 	t.Logf("%d deaths, %s requests failed", deaths, e.finishWithFailures())
 }
 
-// TestFencePending stops the process of a memory server, then ends a compute server: its keys wait, since the dead one may not be fenced there yet, and a condition names the
-// memory server. When that goes on, so do they.
-func TestFencePending(t *testing.T) {
+// TestMemoryStandsStill stops the process of a memory server for longer than leases last, and ends a compute server meanwhile. The index says which memory server it waits for, and serves
+// all that it had when that goes on. Compute servers that try to open it all the while use up no clients.
+func TestMemoryStandsStill(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
-	stopped := s.memoryPods()[1] // the first one keeps the holdings
+	memory := s.memoryPods()
+	stopped := memory[1] // the first one is the home, which keeps the clients
 	s.signal(stopped, "SIGSTOP")
 	s.kubectl("delete", "pod", s.computePods()[0], "--force", "--grace-period=0")
-	s.eventually(long, "keys wait for the memory server that stands still", func() (bool, string) {
-		message := s.jsonpath("dmi/x", `{.status.conditions[?(@.reason=="FencePending")].message}`)
-		return strings.Contains(message, stopped), message + "\n" + s.jsonpath("dmi/x", "{.status.conditions}")
+	s.contains(s.condition("Available", "False"), stopped)
+	s.eventually(long, "nobody has the index open", func() (bool, string) {
+		ready := s.jsonpath("dmcp/x-compute", "{.status.readyReplicas}")
+		return ready == "" || ready == "0", ready
 	})
-	t.Log(s.jsonpath("dmi/x", `{.status.conditions[?(@.reason=="FencePending")].message}`))
+	s.stays(20*time.Second, "the clients of the index", func() string {
+		return fmt.Sprint(strings.Count(s.kubectl("logs", memory[0]), "registered client"))
+	})
 	s.signal(stopped, "SIGCONT")
 	s.settled("2/2", "2/2")
 	s.filled()
