@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,7 +52,7 @@ func TestCertificates(t *testing.T) {
 	dir := setting(t, "RDMA_TLS")
 	ca := identitytest.NewCA(t, "rdma")
 	for name, o := range map[string]identitytest.Options{
-		"server":   {DNSNames: []string{"memory"}},
+		"server":   {DNSNames: []string{"memory", "slow"}},
 		"operator": {URIs: []*url.URL{identity.Operator()}},
 		"index":    {URIs: []*url.URL{identity.Compute(indexID)}},
 	} {
@@ -157,7 +158,11 @@ func key(n uint64) []byte {
 func TestSherman(t *testing.T) {
 	w := newWorld(t)
 	p, x := w.open(t.Name())
-	const sessions, each = 4, 400
+	const sessions = 4
+	each, err := strconv.ParseUint(setting(t, "RDMA_KEYS"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all sync.WaitGroup
 	for g := range uint64(sessions) {
 		s := w.session(x)
@@ -167,7 +172,7 @@ func TestSherman(t *testing.T) {
 					t.Errorf("%s %d: %v", what, n, err)
 				}
 			}
-			for i := range uint64(each) {
+			for i := range each {
 				if t.Failed() {
 					return
 				}
@@ -194,7 +199,7 @@ func TestSherman(t *testing.T) {
 	}
 	s := w.session(x)
 	pairs := uint64(0)
-	for n := range uint64(sessions * each) {
+	for n := range sessions * each {
 		got, err := s.Lookup(key(n), nil)
 		if errors.Is(err, index.ErrNotFound) {
 			err = nil
@@ -207,7 +212,7 @@ func TestSherman(t *testing.T) {
 		}
 	}
 	scanned := uint64(0)
-	if err := s.Scan(nil, sessions*each, false, func(_, _ []byte) bool { scanned++; return true }); err != nil || scanned != pairs {
+	if err := s.Scan(nil, int(sessions*each), false, func(_, _ []byte) bool { scanned++; return true }); err != nil || scanned != pairs {
 		t.Errorf("a scan finds %d pairs, %v; want %d", scanned, err, pairs)
 	}
 	found, err := x.(index.Checker).Check()
