@@ -198,8 +198,7 @@ type RecoverySpec struct {
 }
 
 // DMIndexSpec is what an index shall be.
-// +kubebuilder:validation:XValidation:rule="self.design != 'DEX' || (self.key.type == 'Uint64' ? self.value.maxLength <= 4087 : (has(self.key.maxLength) ? self.key.maxLength : 0) + self.value.maxLength <= 4093)",message="with DEX a key and its value have at most 4093 bytes together (a value beside a Uint64 key 4087): shorten key.maxLength or value.maxLength, or write design: Sherman"
-// +kubebuilder:validation:XValidation:rule="self.design != 'DEX' || !has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + self.value.maxLength) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + self.value.maxLength + 9) / 8 * 16)",message="nodeSize is too small for what DEX keeps in a node: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (self.value.maxLength > 256 ? 17 : self.value.maxLength)) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + (self.value.maxLength > 256 ? 16 : self.value.maxLength) + 9) / 8 * 16)",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (a value.maxLength above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
 type DMIndexSpec struct {
 	// Design of the index. DEX: key ranges belong to compute servers, which keep them in their caches. Sherman: all compute servers share

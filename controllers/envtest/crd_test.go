@@ -75,10 +75,11 @@ func TestRefusedAtCreation(t *testing.T) {
 		}
 	}
 	f(index, "design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman"`)
-	f(index, "maxLength: 128", "maxLength: 4030", "with DEX a key and its value have at most 4093 bytes together")
-	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "{type: Uint64}\n  value: {maxLength: 4088}", "a value beside a Uint64 key 4087")
-	f(index, "maxLength: 128", "maxLength: 287", "nodeSize is too small for what DEX keeps in a node: leave it out, or write at least")
-	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "{type: Uint64}\n  value: {maxLength: 457}", "nodeSize is too small")
+	tooSmall := "nodeSize is too small for keys and values of these lengths: leave it out, or write at least"
+	f(index, "nodeSize: 1024", "nodeSize: 640", tooSmall)
+	f(index, "maxLength: 128}\n  nodeSize: 1024", "maxLength: 257}\n  nodeSize: 448", tooSmall)
+	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 1024", "{type: Uint64}\n  value: {maxLength: 256}\n  nodeSize: 576", tooSmall)
+	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 1024", "{type: Bytes, maxLength: 200}\n  value: {maxLength: 4096}\n  nodeSize: 1280", tooSmall)
 	f(index, "replicas: 2", "replicas: 2, cache: 512Ki", "cache must be within 1Mi and 4Ti: write how much memory")
 	f(index, "  durability: Memory\n", "", "spec.durability: Required value")
 	f(index, "durability: Memory", "durability: Replicated", `supported values: "Memory"`)
@@ -125,7 +126,7 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(memoryPool, "servers: 2", "servers: 65", "should be less than or equal to 64")
 }
 
-// TestLimitsOfDEX: what lies just within the limits of DEX is accepted, and so is what is beyond them with Sherman. DEX is the default.
+// TestLimitsOfDEX: what lies just within the limits is accepted. DEX is the default.
 func TestLimitsOfDEX(t *testing.T) {
 	n := 0
 	f := func(old, new string) {
@@ -145,10 +146,12 @@ func TestLimitsOfDEX(t *testing.T) {
 	keyAndValue := "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 1024\n"
 	f("  design: DEX\n", "")
 	f("maxLength: 64", "maxLength: 1")
-	f("maxLength: 128", "maxLength: 286")
-	f(keyAndValue, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 4029}\n")
-	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 4087}\n")
-	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 456}\n  nodeSize: 1024\n")
+	f(keyAndValue, "{type: Bytes, maxLength: 1024}\n  value: {maxLength: 4096}\n")
+	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 4096}\n")
+	f(keyAndValue, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 768\n")
+	f(keyAndValue, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 4096}\n  nodeSize: 512\n")
+	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 256}\n  nodeSize: 640\n")
+	f(keyAndValue, "{type: Uint64}\n  value: {maxLength: 4096}\n  nodeSize: 256\n")
 	f("design: DEX\n  durability: Memory\n  key: {type: Bytes, maxLength: 64}\n  value: {maxLength: 128}", "design: Sherman\n  durability: Memory\n  key: {type: Bytes, maxLength: 7}\n  value: {maxLength: 4096}")
 }
 

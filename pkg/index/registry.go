@@ -97,7 +97,8 @@ func Names() []string {
 
 // Checker is an index that can check all of itself. Nobody may change it meanwhile.
 type Checker interface {
-	// Check reads every node and returns what it found, with an error if anything is not as it should be.
+	// Check reads every node and returns what it found, with an error if anything is not as it should be. Clients that keep changes to themselves for a while (Partitioned) have to be closed, or to have
+	// written back (by a Check of their own).
 	Check() (Structure, error)
 
 	// Verifies says whether node is what the design writes to a when a is part of the index: neither dead nor something half written.

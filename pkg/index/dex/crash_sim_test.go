@@ -47,6 +47,10 @@ func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, 
 // dying is a world for few keys whose client of this name dies after a part of its requests.
 func dying(t *testing.T, seed uint64, client string, part int, keys uint64, nodeBytes int, pool poolsim.Options) (o *owners, err error) {
 	o = &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: nodeBytes}}
+	if seed%2 == 1 { // many values lie in blocks
+		o.opts.InlineBytes = 6
+		pool.RenewEvery = 50 * time.Microsecond
+	}
 	for n := range keys {
 		o.model[string(simKey(n))] = &known{}
 	}

@@ -41,8 +41,9 @@ type dex struct {
 	ref     []byte
 	low     []byte // the lowest key
 
-	ranges atomic.Pointer[ranges]
-	dirty  dirty
+	ranges  atomic.Pointer[ranges]
+	dirty   dirty
+	garbage garbage
 
 	fetched atomic.Uint64 // leaves that were read, since the cache did not have them
 
@@ -62,13 +63,13 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex()}
 	x.with.offloading = with.offloading && p.Calls()
 	x.ranges.Store(&ranges{})
+	x.garbage.start(x.env)
 	bound := o.CacheBytes
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
 	o.CacheBytes = bound / innerTable
-	o.InlineBytes = o.MaxValueBytes // its own wish has no meaning: all values lie in their entries
-	o.Switches = nil                // the tree's are Sherman's
+	o.Switches = nil // the tree's are Sherman's
 	if x.tree, err = blink.Open(p, o, Name, x); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,20 @@ var costs = indextest.Costs{
 	Delete:  few(0.3),
 	Insert:  few(0.3),
 	Shrink:  few(1),
+
+	LongLookup: long(few(0.03), 1),
+	LongUpdate: long(few(0.7), 1),
+	LongScan20: long(few(3), 20),
+}
+
+// long adds a round trip, and requests for so many blocks.
+func long(c indextest.Cost, blocks float64) indextest.Cost {
+	c.RoundTrips++
+	c.Bytes += blocks * (indextest.LongValue + 48)
+	for i := range c.Requests {
+		c.Requests[i] += blocks
+	}
+	return c
 }
 
 // costsWith are those without some techniques. Without caching, leaves are READ, and a change is written through: one list more. Without partitioning, as many clients share them: Sherman's
@@ -55,5 +69,5 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	indextest.Run(t, indextest.Suite{Design: d, Costs: costs, CostsWith: costsWith, AllInline: true})
+	indextest.Run(t, indextest.Suite{Design: d, Costs: costs, CostsWith: costsWith})
 }

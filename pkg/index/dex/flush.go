@@ -170,6 +170,9 @@ func (x *dex) flushAll(drop bool) error {
 		}
 		return nil
 	})
+	if err == nil {
+		err = s.retire(1)
+	}
 	s.b.End()
 	return errors.Join(err, s.Close())
 }
@@ -261,6 +264,9 @@ func (w *writer) run() {
 		stopped := w.stopped
 		w.x.dirty.mu.Unlock()
 		if stopped {
+			return
+		}
+		if w.retire() != nil {
 			return
 		}
 		f := w.x.dirty.oldest()

@@ -127,21 +127,28 @@ func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w ui
 			if n >= 8 && f.word(off/8) == number {
 				return i, w
 			}
-		} else if n >= 2+len(key) && int(f.word(off/8)&0xffff) == len(key) && f.equal(off+2, key) {
+		} else if n >= 2+len(key) && int(f.word(off/8)&0x7fff) == len(key) && f.equal(off+2, key) {
 			return i, w
 		}
 	}
 	return -1, 0
 }
 
-// value appends the value of the entry of w.
-func (f *frame) value(w uint64, key []byte, numbers bool, dst []byte) []byte {
+// value appends the value of the entry of w, or the reference that stands in its place.
+func (f *frame) value(w uint64, lay *blink.Layout, key, dst []byte) []byte {
 	_, off, n := blink.Slot(w)
-	head := 8
-	if !numbers {
-		head = 2 + len(key)
-	}
+	head := lay.ValueAt(len(key))
 	return f.bytes(off+head, n-head, dst)
+}
+
+// refers says whether the value of the entry of w lies in a block.
+func (f *frame) refers(w uint64, lay *blink.Layout) bool {
+	if !lay.Blocks() {
+		return false
+	}
+	_, off, _ := blink.Slot(w)
+	i := off / 8
+	return lay.IsReference(f.word(i), f.word(min(i+1, len(f.words)-1)))
 }
 
 // load is the 8 bytes from off on; beyond the end there are zeros.

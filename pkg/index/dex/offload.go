@@ -68,10 +68,10 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 	}
 }
 
-// holds says whether what a memory server said of a key is right, and all: the leaf was not in the cache since before the call, and the value lies in it.
+// holds says whether what a memory server said of a key is right, and all: the leaf was not in the cache since before the call.
 func (q *sought) holds(x *dex) bool {
 	c := x.cache
-	return q.near && (q.found.Entry == nil || !x.lay.LongValue(q.found.Entry)) && c.find(q.found.Leaf) == nil && !c.departed.after(q.found.Leaf, q.since)
+	return q.near && c.find(q.found.Leaf) == nil && !c.departed.after(q.found.Leaf, q.since)
 }
 
 // admit puts the leaf that a memory server has sent into the cache, if that is still right and there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it in

@@ -5,22 +5,32 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 )
 
 // A redo record is one change of one pair, little-endian:
 //
 //	offset  size  field
-//	0       1     1 = the key has this value now, 2 = it is deleted
+//	0       1     1 = the key has this value now, 2 = it is deleted, 3 = its value is in the block of this reference
 //	1       8     epoch of the range that the key was in
 //	9       2     length of the key
-//	11      ...   key, value
+//	11      ...   key, value or reference
 //
 // Whoever replays records in their order ends with what the last one of each key says, whatever the pages had before.
 const (
 	recordPut    = 1
 	recordDelete = 2
+	recordRefer  = 3
 	recordFixed  = 11
 )
+
+// entry makes the entry that a record which is no delete stands for.
+func (r *record) entry(lay *blink.Layout, dst []byte) []byte {
+	if r.op == recordRefer {
+		return lay.PutReference(dst, r.key, r.value)
+	}
+	return lay.PutEntry(dst, r.key, r.value)
+}
 
 func appendRecord(b []byte, op byte, epoch uint64, key, value []byte) []byte {
 	b = append(b, op)
@@ -43,9 +53,12 @@ func (r *record) decode(b []byte) error {
 	}
 	r.op, r.epoch = b[0], binary.LittleEndian.Uint64(b[1:])
 	n := int(binary.LittleEndian.Uint16(b[9:]))
-	if r.op != recordPut && r.op != recordDelete || n > len(b)-recordFixed {
+	if r.op < recordPut || r.op > recordRefer || n > len(b)-recordFixed {
 		return fmt.Errorf("redo record of kind %d with a key of %d in %d bytes: %w", r.op, n, len(b), index.ErrFormat)
 	}
 	r.key, r.value = b[recordFixed:recordFixed+n], b[recordFixed+n:]
+	if r.op == recordRefer && len(r.value) != blink.ReferenceBytes {
+		return fmt.Errorf("redo record with a reference of %d bytes: %w", len(r.value), index.ErrFormat)
+	}
 	return nil
 }

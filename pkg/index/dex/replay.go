@@ -39,6 +39,7 @@ func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 	if err := p.start(); err != nil {
 		return blink.Failure(err, false)
 	}
+	s.LeaveBlocks() // the dead client may have given them back
 	return errors.Join(p.all(changes), p.ps.Close())
 }
 
@@ -136,8 +137,8 @@ func (p *player) start() (err error) {
 
 // one writes one change by the tree's own operation.
 func (p *player) one(c *change) error {
-	if c.op == recordPut {
-		return p.s.Upsert(c.record.key, c.value)
+	if c.op != recordDelete {
+		return p.s.UpsertMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
 	}
 	if err := p.s.Delete(c.record.key); !errors.Is(err, index.ErrNotFound) {
 		return err
@@ -241,11 +242,11 @@ func (p *player) change(f *frame, v *view, c *change) bool {
 		return true
 	}
 	if i >= 0 {
-		if p.value = f.value(word, c.record.key, lay.Uint64Keys(), p.value[:0]); bytes.Equal(p.value, c.value) {
+		if p.value = f.value(word, lay, c.record.key, p.value[:0]); bytes.Equal(p.value, c.value) && f.refers(word, lay) == (c.op == recordRefer) {
 			return true // it was written back
 		}
 	}
-	entry := lay.PutEntry(p.entry[:cap(p.entry)], c.record.key, c.value)
+	entry := c.entry(lay, p.entry[:cap(p.entry)])
 	if i < 0 {
 		i = f.vacant(v)
 	}

@@ -29,7 +29,11 @@ type session struct {
 	value  []byte // on its way out of a frame
 	entry  []byte // on its way into one
 	record []byte
+	ref    [blink.ReferenceBytes]byte // of the block of the write under way
+	block  blink.Reference            // the same one, as long as nothing else has it
 	closed bool
+
+	garbage []blink.Reference // on its way back
 }
 
 // Session implements index.Index.
@@ -116,6 +120,7 @@ const (
 	astray         // the key lies above its leaf
 	logFull        // of records
 	absentee       // the key is not there
+	inBlock        // done, but it is a reference
 )
 
 // Lookup implements index.Session. When the leaf is in the cache, and all records are durable, nothing is posted.
@@ -153,9 +158,9 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			if q.found.Entry == nil {
 				return dst, index.ErrNotFound
 			}
-			value := s.x.lay.ValueOf(q.found.Entry)
-			s.x.cache.entries.keep(s.x, key, value, q.found.Leaf, q.since)
-			return append(dst, value...), nil
+			if value, ok, err := s.told(key, q.found.Entry, dst, q.found.Leaf, q.since); ok || err != nil {
+				return value, err
+			}
 		}
 		p = q.path
 	} else {
@@ -174,25 +179,38 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 				return dst, err
 			}
 			if here && !kept {
-				if value, ok := l.Find(key); ok {
-					s.x.cache.entries.keep(s.x, key, value, p.Addr(), s.ahead.since)
-					return append(dst, value...), nil
+				e, there := l.Find(key)
+				if !there {
+					return dst, index.ErrNotFound
 				}
-				return dst, index.ErrNotFound
+				if value, ok, err := s.told(key, e, dst, p.Addr(), s.ahead.since); ok || err != nil {
+					return value, err
+				}
+				if err := s.b.Again(); err != nil {
+					return dst, err
+				}
 			}
 			continue
 		}
 		value, lsn, st := s.look(f, p.Addr(), key, dst, fp)
 		switch st {
-		case done, absentee:
+		case done, absentee, inBlock:
 			f.hit()
 			if err := s.durable(lsn); err != nil {
 				return dst, blink.Failure(err, false)
 			}
-			if st == absentee {
+			switch st {
+			case absentee:
 				return dst, index.ErrNotFound
+			case done:
+				return value, nil
 			}
-			return value, nil
+			if value, ok, err := s.b.Value(blink.Refer(value[len(dst):]), dst); ok || err != nil {
+				return value, err
+			}
+			if err := s.b.Again(); err != nil {
+				return dst, err
+			}
 		default:
 			if err := s.resolve(st, &p, key, &hops); err != nil {
 				return dst, err
@@ -222,7 +240,7 @@ func (s *session) glance(key, dst []byte) (value []byte, found, sure bool) {
 	return value, found, found
 }
 
-// look looks for key in the leaf at a, in f, without its lock, and appends its value to dst. What it shows is durable once the log is up to lsn.
+// look looks for key in the leaf at a, in f, without its lock, and appends its value to dst, or the reference to it. What it shows is durable once the log is up to lsn.
 func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
 	version := f.version.Load()
 	if version&1 != 0 {
@@ -241,8 +259,10 @@ func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value [
 		st = astray
 	} else if i, w := f.find(&v, key, fp, numbers); i >= 0 {
 		s.x.pause()
-		value = f.value(w, key, numbers, dst)
-		st = done
+		value = f.value(w, s.x.lay, key, dst)
+		if st = done; f.refers(w, s.x.lay) {
+			st = inBlock
+		}
 	}
 	s.x.pause()
 	lsn = f.lsn.Load()
@@ -351,6 +371,15 @@ func (s *session) write(key, value []byte, m mode) error {
 	s.b.Begin()
 	defer s.b.End()
 	err := s.change(key, value, m)
+	for err != nil {
+		if s.unmade(); !s.again(err, value, m) {
+			break
+		}
+		err = s.change(key, value, m)
+	}
+	if err == nil {
+		err = s.retired()
+	}
 	if err != nil && err != index.ErrNotFound && err != index.ErrExists {
 		err = fmt.Errorf("%s: %w", names[m], err)
 	}
@@ -366,13 +395,6 @@ func (s *session) change(key, value []byte, m mode) error {
 	if in < 0 {
 		return index.ErrNotOwner
 	}
-	op := byte(recordPut)
-	if m == remove {
-		op = recordDelete
-	} else {
-		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
-	}
-	s.record = appendRecord(s.record[:0], op, r.spans[in].epoch, key, value)
 	var p blink.Path
 	var err error
 	if s.x.with.offloading {
@@ -388,6 +410,9 @@ func (s *session) change(key, value []byte, m mode) error {
 		return err
 	}
 	fp := s.x.lay.Fingerprint(key)
+	if done, err := s.prepare(&p, key, value, fp, r.spans[in].epoch, m); done || err != nil {
+		return err
+	}
 	for hops := 0; ; {
 		f := s.x.cache.locate(&p)
 		if f == nil {
@@ -397,7 +422,7 @@ func (s *session) change(key, value []byte, m mode) error {
 			}
 			continue
 		}
-		o := s.apply(f, p.Addr(), key, value, fp, m)
+		o := s.apply(f, p.Addr(), key, fp, m)
 		switch {
 		case o.err != nil:
 			return o.err
@@ -437,7 +462,7 @@ func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 }
 
 // apply changes the leaf at a in f, with its lock.
-func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mode) (o outcome) {
+func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, m mode) (o outcome) {
 	if !f.tryLock() {
 		return outcome{st: busy}
 	}
@@ -470,7 +495,12 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	case i < 0 && (m == update || m == remove):
 		return outcome{lsn: f.lsn.Load(), answer: index.ErrNotFound}
 	}
-	at := 0
+	at, was := 0, byte(recordDelete)
+	if i >= 0 {
+		if was = recordPut; f.refers(word, s.x.lay) {
+			was, s.value = recordRefer, f.value(word, s.x.lay, key, s.value[:0])
+		}
+	}
 	if m != remove {
 		for try := 0; ; try++ {
 			slot := i
@@ -488,10 +518,13 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 				break
 			}
 			if try > 0 || f.first.Load() == 0 {
-				if i >= 0 {
-					s.value = f.value(word, key, s.x.lay.Uint64Keys(), s.value[:0])
+				switch was {
+				case recordDelete:
+					s.value = s.value[:0]
+				case recordPut:
+					s.value = f.value(word, s.x.lay, key, s.value[:0])
 				}
-				return s.restructure(f, key, value, i >= 0)
+				return s.restructure(f, key, was)
 			}
 			if err := s.back(f); err != nil {
 				return outcome{err: err}
@@ -505,6 +538,7 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	if err != nil {
 		return outcome{err: s.x.giveUp(err)}
 	}
+	s.block = blink.Reference{} // the log has it
 	if m == remove {
 		f.remove(s.x.lay, &v, i)
 		o.underfull = true
@@ -516,6 +550,9 @@ func (s *session) apply(f *frame, a pool.Addr, key, value []byte, fp byte, m mod
 	o.lsn = lsn
 	if !s.x.with.caching {
 		o.err = s.back(f)
+	}
+	if was == recordRefer && o.err == nil {
+		s.x.garbage.add(blink.Refer(s.value), lsn)
 	}
 	return o
 }
@@ -531,27 +568,28 @@ func (s *session) append(f *frame) (uint64, error) {
 
 // restructure makes the change in the memory servers, where the leaf is compacted or divided for it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands
 // for it; but a new leaf beside it can be found, and read, as soon as it is there. So the record is durable before that. If the change then cannot be made, another record says what was
-// there before: replaced says that it is s.value.
-func (s *session) restructure(f *frame, key, value []byte, replaced bool) outcome {
+// there before: was is its kind, and s.value its value or reference.
+func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	defer s.x.cache.drop(f)
 	err := s.back(f)
 	if err == nil {
 		err = s.note(s.record)
 	}
 	if err == nil {
-		if err = s.b.Put(key, value); err == nil {
+		block := s.block
+		s.block = blink.Reference{} // the log has it
+		if err = s.b.PutMade(key, s.entry); err == nil {
 			return outcome{dropped: true}
 		}
 		var r record
 		_ = r.decode(s.record) // it was encoded just now
-		undo := appendRecord(nil, recordDelete, r.epoch, key, nil)
-		if replaced {
-			undo = appendRecord(undo[:0], recordPut, r.epoch, key, s.value)
-		}
+		undo := appendRecord(nil, was, r.epoch, key, s.value)
 		if errors.Is(err, index.ErrUnknown) { // whoever replays the log makes it
 			err = s.x.giveUp(err)
 		} else if e := s.note(undo); e != nil {
 			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e)) // nothing but unknown: not what the first error was
+		} else {
+			s.block = block // no replay looks for it any more
 		}
 	}
 	return outcome{err: err, dropped: true}

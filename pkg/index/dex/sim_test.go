@@ -51,6 +51,9 @@ func TestSeeds(t *testing.T) {
 		sum.replays += o.counts.replays
 		sum.ops += o.counts.ops
 		sum.calls += o.counts.calls
+		sum.blocks += o.counts.blocks
+		sum.reclaimed += o.counts.reclaimed
+		sum.lost += o.counts.lost
 	}
 	if sum.calls == 0 && seeds > 10 {
 		t.Error("the memory servers were never asked for a key")
@@ -58,7 +61,8 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds, %.0f a second: %+v", seeds, float64(seeds)/time.Since(began).Seconds(), sum)
 }
 
-type ownersCounts struct{ ops, deaths, gives, takes, replays, calls int }
+// blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that lived then, lost what nobody has any more.
+type ownersCounts struct{ ops, deaths, gives, takes, replays, calls, blocks, reclaimed, lost int }
 
 var executor = index.Executor()
 
@@ -78,12 +82,14 @@ type owners struct {
 	ranges []*owned
 	model  map[string]*known
 	counts ownersCounts
+	found  index.Structure
 }
 
 // owner is a client.
 type owner struct {
 	p      *simenv.Process
 	client uint16
+	pool   *pool.Pool
 	x      index.Partitioned
 	log    []byte
 }
@@ -149,8 +155,13 @@ func (o *owners) run() error {
 		o.opts.CacheBytes = 3 << 10
 		o.opts.Switches = map[string]bool{"costAware": o.seed%4 == 0}
 	}
+	renew := time.Duration(0)
+	if r := rand.New(rand.NewPCG(o.seed, 8)); r.IntN(2) == 0 { // longer values lie in blocks, which come back soon
+		o.opts.InlineBytes = 1 + r.IntN(o.opts.MaxValueBytes-1)
+		renew = time.Duration(20<<r.IntN(4)) * time.Microsecond
+	}
 	var err error
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Executor: executor, Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Executor: executor, Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: 100 * time.Millisecond, RenewEvery: renew, Fabric: sim.Options{Plan: o.plan}}); err != nil {
 		return err
 	}
 	return o.w.Run(func(p *simenv.Process) {
@@ -231,7 +242,7 @@ func (o *owners) make() bool {
 		if err != nil {
 			return err
 		}
-		c.client = p.Client()
+		c.client, c.pool = p.Client(), p
 		x, err := dex.Open(p, o.switched())
 		if err != nil {
 			return err
@@ -452,8 +463,11 @@ func (o *owners) last() error {
 			}
 		}
 		alive, err := o.in(c, "look", func() error { return o.look(c) })
-		if err != nil || alive {
+		if err != nil {
 			return err
+		}
+		if alive {
+			return o.account()
 		}
 		o.died(c)
 		for len(o.living) == 0 {
@@ -499,6 +513,48 @@ func (o *owners) look(c *owner) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	_, err = c.x.(index.Checker).Check()
+	structure, err := c.x.(index.Checker).Check()
+	o.found = structure
+	o.counts.blocks += structure.Blocks
 	return err
 }
+
+// account looks at all memory when nobody works any more: nothing of the index is in anybody's hands, and blocks that are neither of it nor in anybody's hands are those that
+// clients had in theirs when they died.
+func (o *owners) account() error {
+	pools := map[uint16]*pool.Pool{}
+	for _, c := range o.living {
+		pools[c.client] = c.pool
+		o.counts.reclaimed += int(c.pool.Reclaimed())
+		alive, err := o.in(c, "retire", func() error { // it gives back what it has replaced
+			_, err := c.x.(index.Checker).Check()
+			return err
+		})
+		if err != nil || !alive {
+			return err
+		}
+	}
+	lost := 0
+	for _, k := range o.c.Chunks() {
+		owner := pools[k.Client]
+		for at := 0; at+k.NodeBytes <= len(k.Memory); at += k.NodeBytes {
+			a := k.First + pool.Addr(at)
+			_, part := slices.BinarySearch(o.found.Where, a)
+			idle := owner != nil && owner.Idle(a, k.NodeBytes)
+			if part && idle {
+				return fmt.Errorf("node %v is part of the index, and its owner, client %d, would hand it out", a, k.Client)
+			}
+			if !part && !idle && k.NodeBytes < o.opts.NodeBytes && o.living[0].x.(index.Checker).Verifies(a, k.Memory[at:at+k.NodeBytes]) {
+				lost++
+			}
+		}
+	}
+	if o.counts.lost += lost; lost > mostLost*o.counts.deaths {
+		return fmt.Errorf("%d blocks are lost, and %d clients have died", lost, o.counts.deaths)
+	}
+	return nil
+}
+
+// mostLost is how many blocks a client of two sessions can have in its hands that are no part of the index: what it has replaced and not given back yet, by the goroutine that does it and by each
+// session, and what each session had just written.
+const mostLost = 4*32 + 2

@@ -155,6 +155,9 @@ func (t *tree) allocateBlock(n int, near pool.Addr) (a pool.Addr, size int, err 
 // entry makes the entry of a pair that is to come into the locked leaf at near. A long value gets a block, whose WRITE is queued: the entry is published
 // behind it, since PostUnlock posts and awaits what is for other servers before the list of the leaf's. ErrPoolFull: there is no memory for the block, and nothing is queued.
 func (s *session) entry(key, value []byte, near pool.Addr) (e []byte, err error) {
+	if s.made != nil {
+		return s.made, nil
+	}
 	if len(value) <= s.lay.inline {
 		return s.lay.PutEntry(s.scratch, key, value), nil
 	}
@@ -176,7 +179,11 @@ func (s *session) discard() {
 }
 
 // leaves notes that the change under way takes out entry e, so that its block, if it has one, is marked behind it (publish).
-func (s *session) leaves(e []byte) { s.gone, _ = s.lay.pointerOf(e) }
+func (s *session) leaves(e []byte) {
+	if !s.leaving {
+		s.gone, _ = s.lay.pointerOf(e)
+	}
+}
 
 // markGone queues the WRITE that marks the block dead which the change under way takes out. Whoever reads its value goes on to do so: it becomes
 // another block only when no operation is under way any more that may have its address.

@@ -139,21 +139,14 @@ func (l *leaf) Low() []byte     { return l.low }
 func (l *leaf) High() []byte    { return l.high }
 func (l *leaf) Rightmost() bool { return l.rightmost }
 
-// Find is the value of key in a leaf that is verified as a whole.
-func (l *leaf) Find(key []byte) (value []byte, ok bool) {
+// Find is the entry of key in a leaf that is verified as a whole.
+func (l *leaf) Find(key []byte) (entry []byte, ok bool) {
 	_, e, o := l.find(key, l.lay.Fingerprint(key))
-	if o != present {
-		return nil, false
-	}
-	_, value, _ = l.lay.pair(e)
-	return value, true
+	return e, o == present
 }
 
 // Find is Lookup as a part of an operation: the leaf is READ.
 func (s *session) Find(key, dst []byte) ([]byte, error) { return s.lookup(key, dst) }
-
-// Put is Upsert as a part of an operation: it changes the leaf in the memory servers, as all of the session's own operations do.
-func (s *session) Put(key, value []byte) error { return s.put(key, value, upsert, "write") }
 
 // Tidy merges the leaf at a, which holds key, with a neighbour if it is nearly empty, now and then: count entries of so many bytes are left. It is a part of an operation, which
 // is done: only errors that the session does not survive are returned.

@@ -159,13 +159,7 @@ func (l *layout) isLong(e []byte) bool {
 func (l *layout) putPointer(dst, key []byte, p *pointer) []byte {
 	var b [pointerBytes]byte
 	p.encode(b[:])
-	e := l.PutEntry(dst, key, b[:])
-	if l.uint64Keys {
-		e[8] = inBlock
-	} else {
-		e[1] |= flagLong >> 8
-	}
-	return e
+	return l.PutReference(dst, key, b[:])
 }
 
 // PutEntry encodes a pair into dst and returns it.

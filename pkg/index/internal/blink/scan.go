@@ -98,6 +98,9 @@ func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) 
 		key, value := p.pair(i)
 		if s.lay.isLong(p.entry(i)) {
 			if value, err = s.longValue(i, step, limit-seen); err == nil && value == nil {
+				if s.t.keep != nil {
+					return seen, false, s.refused()
+				}
 				if value, err = s.valueNow(key); err == index.ErrNotFound {
 					continue
 				}

@@ -39,6 +39,8 @@ type session struct {
 	mark    []byte  // of a dead block
 	fresh   pointer // the block of the entry that is about to be published
 	gone    pointer // the block of the entry that the change under way takes out
+	made    []byte  // the entry of the change under way, if it is made already
+	leaving bool    // blocks that changes take out are left alone
 	fetched fetched
 
 	floor    uint64    // of stamps in the cache

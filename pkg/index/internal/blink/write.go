@@ -50,18 +50,9 @@ func (s *session) put(key, value []byte, m mode, what string) error {
 	}
 }
 
-// mayWait says, where there is no memory for a block, whether this client has given some up lately that comes back, and waits a little. The wait has no
-// part in the epochs, which else would wait for it.
+// mayWait says, where there is no memory, whether value needs a block and the wait for one is worth it, and waits a little.
 func (s *session) mayWait(value []byte) bool {
-	if len(value) <= s.lay.inline || s.ps.Overdue() != nil || s.ps.Err() != nil || !s.t.pool.Reclaiming() {
-		return false
-	}
-	s.ps.End()
-	s.t.env.Sleep(fullPause)
-	s.ps.Resume()
-	s.floor = s.t.pool.Floor()
-	s.fresh, s.gone = pointer{}, pointer{}
-	return true
+	return len(value) > s.lay.inline && s.AwaitMemory()
 }
 
 // fullPause is how long a write that found no memory for a block waits before it looks again.

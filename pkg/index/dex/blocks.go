@@ -1,0 +1,171 @@
+package dex
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Values that are too long for their entries lie in blocks (blink/block.go), and entries, records and frames have references to them. A change with such a value:
+//
+//  1. WRITE of the block, to a place that nobody knows, and wait: it is complete (G3) before anything refers to it.
+//  2. As every change: the record, which has the reference, then the entry in the frame; wait until the log is durable; answer.
+//
+// So whatever refers to a block, be it a record that a replay finds, a leaf that was written back or a frame, refers to a complete one.
+//
+// What a change takes out of a frame is garbage as soon as that change's record is durable. From then on every way to the key has what came after it: the frame; and after a crash the replay, which
+// knows of a key only its last record, and writes that to the leaf, whatever the leaf refers to. So the leaf in the memory server may refer to a block
+// that is used again, until it is written back or the log is replayed, as it may have values that are old: nobody reads it before. For the same reason a replay, which takes
+// such references out of leaves, leaves their blocks alone: they may be somebody else's by now.
+//
+// Garbage is marked dead and retired by the pool's rule: its memory is used again when all operations are over that were under way then, of all clients. Whoever got
+// the reference before is one of them.
+
+// garbage is the blocks that this client's changes took out.
+type garbage struct {
+	mu   env.Mutex
+	list []taken
+}
+
+// taken is a block that is garbage once the log is durable up to lsn.
+type taken struct {
+	block blink.Reference
+	lsn   uint64
+}
+
+func (g *garbage) start(e env.Env) { g.mu = e.NewMutex() }
+
+func (g *garbage) add(r blink.Reference, lsn uint64) {
+	g.mu.Lock()
+	g.list = append(g.list, taken{r, lsn})
+	g.mu.Unlock()
+}
+
+// take moves the garbage to b, as much as RetireBlocks takes, if it is at least so many.
+func (g *garbage) take(b []blink.Reference, least int, durable uint64) []blink.Reference {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.list) < least {
+		return b
+	}
+	kept := g.list[:0]
+	for _, t := range g.list {
+		if t.lsn <= durable && len(b) < blink.MostRetired {
+			b = append(b, t.block)
+		} else {
+			kept = append(kept, t)
+		}
+	}
+	g.list = kept
+	return b
+}
+
+// retire gives garbage back, as long as there are at least so many blocks of it.
+func (s *session) retire(least int) error {
+	for s.x.lay.Blocks() {
+		if s.garbage = s.x.garbage.take(s.garbage[:0], least, s.x.log.Durable()); len(s.garbage) == 0 {
+			break
+		}
+		if err := s.b.RetireBlocks(s.garbage); err != nil {
+			return fmt.Errorf("give back what changes have replaced: %w", err)
+		}
+	}
+	return nil
+}
+
+// retired is retire after a change that was made.
+func (s *session) retired() error {
+	least := blink.MostRetired
+	if invariants.Enabled && s.x.env.Uint64()%4 == 0 {
+		least = 1
+	}
+	if err := s.retire(least); err != nil {
+		return fmt.Errorf("the change is made: %w: %w", index.ErrUnknown, err)
+	}
+	return nil
+}
+
+// retire gives all garbage back, in an operation of its own.
+func (w *writer) retire() error {
+	w.s.b.Begin()
+	defer w.s.b.End()
+	if err := w.s.retire(1); err != nil {
+		return w.x.giveUp(err)
+	}
+	return nil
+}
+
+// prepare makes the entry and the record of a change. A long value is written to a block of its own, unless what is in the cache says already that the change will not be made: done, and the
+// answer is err.
+func (s *session) prepare(p *blink.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {
+	if m == remove {
+		s.record = appendRecord(s.record[:0], recordDelete, epoch, key, nil)
+		return false, nil
+	}
+	if !s.x.lay.InBlock(len(value)) {
+		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
+		s.record = appendRecord(s.record[:0], recordPut, epoch, key, value)
+		return false, nil
+	}
+	if m != upsert {
+		if o := s.foresee(p, key, fp, m); o.answer != nil {
+			return true, s.answer(&o, key, p.Addr())
+		}
+	}
+	if err := s.b.WriteBlock(s.ref[:], value, p.Addr()); err != nil {
+		return false, err
+	}
+	s.block = blink.Refer(s.ref[:])
+	s.entry = s.x.lay.PutReference(s.entry[:cap(s.entry)], key, s.ref[:])
+	s.record = appendRecord(s.record[:0], recordRefer, epoch, key, s.ref[:])
+	return false, nil
+}
+
+// foresee is the outcome of a change that the cache knows will not be made.
+func (s *session) foresee(p *blink.Path, key []byte, fp byte, m mode) (o outcome) {
+	f := s.x.cache.locate(p)
+	if f == nil {
+		return o
+	}
+	var st state
+	s.value, o.lsn, st = s.look(f, p.Addr(), key, s.value[:0], fp)
+	switch {
+	case (st == done || st == inBlock) && m == insert:
+		o.answer = index.ErrExists
+	case st == absentee && m == update:
+		o.answer = index.ErrNotFound
+	}
+	return o
+}
+
+// unmade gives the block back that was written for a change which was not made. What lies in the log is not here any more.
+func (s *session) unmade() {
+	if s.block != (blink.Reference{}) {
+		s.b.FreeBlock(s.block)
+		s.block = blink.Reference{}
+	}
+}
+
+// again says, after err, whether a change that needs a block is worth another try: there was no memory, and some is on its way back. It has waited for it then.
+func (s *session) again(err error, value []byte, m mode) bool {
+	if m == remove || !s.x.lay.InBlock(len(value)) || !errors.Is(err, index.ErrPoolFull) {
+		return false
+	}
+	return s.retire(1) == nil && s.b.AwaitMemory()
+}
+
+// told appends the value of the entry of key that was READ, or found by a memory server, in the leaf at a. What lies in the entry is kept, if that is right: since is as for entries.keep. ok is false if
+// its block does not hold it.
+func (s *session) told(key, entry, dst []byte, a pool.Addr, since uint64) (value []byte, ok bool, err error) {
+	v := s.x.lay.ValueOf(entry)
+	if s.x.lay.LongValue(entry) {
+		return s.b.Value(blink.Refer(v), dst)
+	}
+	s.x.cache.entries.keep(s.x, key, v, a, since)
+	return append(dst, v...), true, nil
+}

@@ -1,0 +1,146 @@
+package blink
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// What designs that keep leaves use of blocks. They write a block before anything refers to it, and give it back when nothing does any more; entries with references
+// go their own ways meanwhile.
+
+// Reference stands in an entry in the place of a value that lies in a block.
+type Reference = pointer
+
+// ReferenceBytes is the size of a reference in an entry (block.go has the layout).
+const ReferenceBytes = pointerBytes
+
+// Blocks says whether values can lie in blocks.
+func (l *layout) Blocks() bool { return l.long }
+
+// InBlock says whether a value of n bytes lies in a block.
+func (l *layout) InBlock(n int) bool { return n > l.inline }
+
+// ValueAt is where the value, or its reference, stands in an entry of a key of n bytes.
+func (l *layout) ValueAt(n int) int { return l.entryBytes(n, 0) }
+
+// IsReference says of the first 16 bytes of an entry, as two words, whether a reference stands in the place of its value.
+func (l *layout) IsReference(first, second uint64) bool {
+	switch {
+	case !l.long:
+		return false
+	case l.uint64Keys:
+		return byte(second) == inBlock
+	}
+	return first&flagLong != 0
+}
+
+// PutReference is PutEntry with a reference, of ReferenceBytes, in the place of the value.
+func (l *layout) PutReference(dst, key, reference []byte) []byte {
+	e := l.PutEntry(dst, key, reference)
+	if l.uint64Keys {
+		e[8] = inBlock
+	} else {
+		e[1] |= flagLong >> 8
+	}
+	return e
+}
+
+// Refer decodes a reference, of which b has the bytes.
+func Refer(b []byte) (r Reference) {
+	r.decode(b)
+	return r
+}
+
+// WriteBlock writes value to a block of its own, near a node, and puts the reference to it in b, of ReferenceBytes. When it returns the block is complete (G3), and nobody but the
+// caller knows it. It is a part of an operation. ErrPoolFull: there is no memory for it. One round trip.
+func (s *session) WriteBlock(b, value []byte, near pool.Addr) error {
+	a, size, err := s.t.allocateBlock(len(value), near)
+	if err != nil {
+		return err
+	}
+	r := pointTo(a, size, value)
+	s.ps.Write(a, r.build(s.long, newVersion(s.t.env), value))
+	if err := s.ps.Post(); err != nil {
+		return failure(err, false)
+	}
+	r.encode(b)
+	return nil
+}
+
+// FreeBlock gives a block back at once that nobody else ever knew. Not if the session or its client died: then nobody knows who does.
+func (s *session) FreeBlock(r Reference) {
+	if s.ps.Err() == nil && s.t.pool.Alive() == nil {
+		s.t.pool.Free(r.addr, r.size)
+	}
+}
+
+// MostRetired is how many blocks RetireBlocks takes at most.
+const MostRetired = maxFetched
+
+// RetireBlocks gives blocks back to which nothing refers any more that whoever begins now can come to: they are marked dead, in one list for each server, and used again when the operations that
+// are under way now are over. After an error the session is dead, and nobody knows which are marked: they are lost.
+func (s *session) RetireBlocks(list []Reference) error {
+	for i := range list {
+		m := s.long[i*HeaderBytes : (i+1)*HeaderBytes]
+		s.ps.Write(list[i].addr, m[:buildDead(m, list[i].addr, blockLevel, newVersion(s.t.env))])
+	}
+	if err := s.ps.Post(); err != nil {
+		return failure(err, false)
+	}
+	for i := range list {
+		s.t.pool.Retire(list[i].addr, list[i].size)
+	}
+	return nil
+}
+
+// Value appends the value that r refers to, READ from its block: one round trip. It is a part of the operation that came by r, so the block holds it still. ok is false if it does not: this client
+// is fenced then, or memory damaged.
+func (s *session) Value(r Reference, dst []byte) (value []byte, ok bool, err error) {
+	v, err := s.value(&r)
+	if err != nil || v == nil {
+		return dst, false, err
+	}
+	return append(dst, v...), true, nil
+}
+
+// AwaitMemory says, where there is no memory for a block, whether this client has given some up lately that comes back, and waits a little for it. The wait has no part in the epochs, which else would
+// wait for it: the operation begins anew.
+func (s *session) AwaitMemory() bool {
+	if s.ps.Overdue() != nil || s.ps.Err() != nil || !s.t.pool.Reclaiming() {
+		return false
+	}
+	s.ps.End()
+	s.t.env.Sleep(fullPause)
+	s.ps.Resume()
+	s.floor = s.t.pool.Floor()
+	s.fresh, s.gone = pointer{}, pointer{}
+	return true
+}
+
+// PutMade is Upsert of an entry that is made already, as a part of an operation. If it has a reference the block is written. A block that it takes out of the leaf is given back. It waits for no memory.
+func (s *session) PutMade(key, entry []byte) error {
+	s.made = entry
+	err := s.writeOnce(key, nil, upsert, "write")
+	s.made, s.gone = nil, pointer{}
+	return err
+}
+
+// LeaveBlocks makes the session leave alone the blocks that its changes take out of leaves: another client may have given them back before.
+func (s *session) LeaveBlocks() { s.leaving = true }
+
+// UpsertMade is PutMade as an operation of its own.
+func (s *session) UpsertMade(key, entry []byte) error {
+	s.begin()
+	defer s.end()
+	return s.PutMade(key, entry)
+}
+
+// refused is what a scan ends with where a block does not hold what an entry refers to that this design keeps: where the leaf is READ again, it may be old.
+func (s *session) refused() error {
+	if err := s.t.pool.Alive(); err != nil {
+		return failure(err, false)
+	}
+	return fmt.Errorf("a block does not hold the value that its entry refers to: %w", index.ErrFormat)
+}
