@@ -117,7 +117,7 @@ func (w *ownWorld) swappedTo(a partition.Actions) {
 
 // autoscale chooses how many pods there shall be.
 func (w *ownWorld) autoscale(p *simenv.Process, v partition.View, a partition.Actions, m *operatorMemory) {
-	if !w.load.auto || w.quiet {
+	if !w.load.auto || w.quiet || !w.begun { // before, nobody would make the pods
 		return
 	}
 	o := autoscale.Observed{Now: ownHaste * p.Now(), Replicas: w.desired}

@@ -28,6 +28,7 @@ type pod struct {
 	leaving bool
 	leftAt  time.Duration
 	gone    bool // it is deleted
+	guarded bool // its processes lock its guard before they do anything
 	twin    bool // it is an earlier process of one that goes on
 	stood   bool // since then it stood still once, in the midst of a write
 	ready   bool
@@ -38,18 +39,18 @@ type pod struct {
 // newPod starts one more.
 func (w *ownWorld) newPod() {
 	w.lastPod++
-	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now()}
+	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.oneIn(4)}
 	w.pods = append(w.pods, d)
-	w.runPod(d, true)
+	w.runPod(d)
 }
 
-// runPod starts a process of a pod. It is the sole one if it has the proof that those before it are dead.
-func (w *ownWorld) runPod(d *pod, sole bool) {
+// runPod starts a process of a pod.
+func (w *ownWorld) runPod(d *pod) {
 	p := w.newProcess(d.name)
 	d.process = p
 	p.AtKill(func() {
-		if d.process != p {
-			return // it was lost before
+		if w.isTwin(p) {
+			return
 		}
 		d.core, d.load = nil, nil
 		w.setReady(d, false)
@@ -57,13 +58,13 @@ func (w *ownWorld) runPod(d *pod, sole bool) {
 			w.counts.deaths++
 			w.After(w.upTo(2*time.Second), nil, func() {
 				if !d.gone {
-					w.runPod(d, !w.hasTwin(d) && !w.oneIn(4))
+					w.runPod(d)
 				}
 			})
 		}
 	})
 	p.Go("main", func() {
-		k := &path{w: w, p: p, name: d.name, pod: d.id, sole: sole}
+		k := &path{w: w, p: p, name: d.name, pod: d.id, sole: d.guarded}
 		c := &core{
 			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, self: d.id, version: "sim",
 			limit: ownLimit, log: w.noteLog, count: &counters{}, stop: p.NewEvent(),
@@ -76,7 +77,7 @@ func (w *ownWorld) runPod(d *pod, sole bool) {
 		d.core = c
 		p.Go("engine", c.eng.run)
 		p.Go("follow", func() { c.follow(k) })
-		for !w.over && d.process == p {
+		for !w.over && !w.isTwin(p) {
 			w.setReady(d, c.ready() == nil)
 			d.measure()
 			p.Sleep(200 * time.Millisecond)
@@ -141,7 +142,7 @@ func (w *ownWorld) lose(d *pod) {
 	w.After(w.upTo(5*ownLease), nil, d.process.Kill)
 }
 
-// twin lets the process of a pod be lost from sight: it goes on for a while, and the next one begins, without a proof that it is dead.
+// twin lets the process of a pod be lost from sight: it goes on for a while, and the next one begins; at once, or if the pod has a guard, when that is free.
 func (w *ownWorld) twin(d *pod) {
 	if d.core == nil || d.process.Dead() {
 		return
@@ -155,12 +156,26 @@ func (w *ownWorld) twin(d *pod) {
 	}
 	d.core, d.load = nil, nil
 	w.setReady(d, false)
-	w.runPod(d, w.wrong == takenForDead)
+	var next func()
+	next = func() {
+		switch {
+		case d.gone || w.over:
+		case d.guarded && w.wrong != takenForDead && w.hasTwin(d):
+			w.After(w.upTo(100*time.Millisecond), nil, next)
+		default:
+			w.runPod(d)
+		}
+	}
+	next()
 }
 
-// hasTwin says whether an earlier process of a pod goes on.
+// hasTwin says whether an earlier process of a pod goes on, isTwin whether a process is one.
 func (w *ownWorld) hasTwin(d *pod) bool {
 	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.id == d.id && !t.process.Dead() })
+}
+
+func (w *ownWorld) isTwin(p *simenv.Process) bool {
+	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.process == p })
 }
 
 // running are the pods that have a process: at times only those that should not.

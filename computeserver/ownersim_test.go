@@ -77,6 +77,7 @@ func (r ownRun) do() ownReport {
 			w.operator(n)
 		}
 		w.settle("the beginning")
+		w.begun = true
 		failed := w.log.failed
 		for n := range 2 + random.IntN(5) {
 			w.program(n)
@@ -204,7 +205,11 @@ func (w *ownWorld) trouble() {
 		if all := w.living(); len(all) > 0 {
 			d = all[w.random.IntN(len(all))]
 		}
-		switch w.random.IntN(w.kinds) {
+		kind := w.random.IntN(w.kinds)
+		if w.wrong == takenForDead { // rare otherwise, and seen only by who reads from the twin what the next one wrote
+			kind = 9
+		}
+		switch kind {
 		case 0, 1:
 			if d != nil {
 				w.lose(d)

@@ -40,6 +40,7 @@ type ownWorld struct {
 	load loadWorld
 
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
+	begun   bool // every key was served once
 	quiet   bool // trouble is over
 	over    bool
 	log     *history
@@ -211,7 +212,7 @@ type path struct {
 	p    *simenv.Process
 	name string // of the pod
 	pod  uint32 // 0 = an operator
-	sole bool   // it has the proof that earlier processes of the name are dead
+	sole bool   // it locked the guard, so earlier processes of the name are dead
 
 	client uint16 // that it registered last
 }

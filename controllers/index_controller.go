@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,6 +97,9 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 	after, err := result(err)
 	if err == nil && (s.waiting != "" || s.fencePending != "" || s.short != nil || s.unfitCompute() != "") {
 		after.RequeueAfter = soon
+		if s.waiting != "" {
+			after.RequeueAfter = again(s.mapAge)
+		}
 	} else if err == nil && s.unfenced != "" {
 		after.RequeueAfter = s.fenceAgain(r.now())
 	}
@@ -103,6 +107,12 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 		after.RequeueAfter = min(after.RequeueAfter, watched)
 	}
 	return after, err
+}
+
+// again is when to look again at what is waited for, while ranges move: a handover takes moments, and nobody tells when it is done. The longer the map has been what it is, the later: something
+// else is waited for then.
+func again(mapAge time.Duration) time.Duration {
+	return min(max(50*time.Millisecond, mapAge/4), soon)
 }
 
 // pause hands spec.paused on to the pools of templates, and looks without touching.

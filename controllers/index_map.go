@@ -43,7 +43,10 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 		}
 		remembered.maps = actions.Memory
 		r.remembered.put(s.index.UID, remembered)
-		s.watch = actions.Watch
+		s.watch, s.mapAge = actions.Watch, actions.Memory.MapAge(s.view.Now)
+		if actions.Swap != nil {
+			s.mapAge = 0
+		}
 		return r.move(ctx, s, home, actions)
 	})
 }

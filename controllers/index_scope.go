@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,8 +26,9 @@ type indexScope struct {
 	computePools []*dmv1.DMComputePool
 	compute      []computeServer
 	view         partition.View
-	waiting      string // for what, while the index is served
-	watch        bool   // the load is to be looked at again soon
+	waiting      string        // for what, while the index is served
+	watch        bool          // the load is to be looked at again soon
+	mapAge       time.Duration // for how long the partition map has been what it is
 	short        *shortage
 
 	clients map[uint32]string // of the memory servers, to the names of their pods

@@ -50,6 +50,9 @@ type Rebalance struct {
 	MinInterval time.Duration
 }
 
+// MapAge is for how long the partition map has been what it is, as far as is remembered.
+func (m Memory) MapAge(now time.Duration) time.Duration { return now - m.since }
+
 // next is the memory after what is seen in v.
 func (m Memory) next(v View) Memory {
 	if generation := v.Map.generation(); m.generation != generation {

@@ -39,16 +39,16 @@ func TestRepartition(t *testing.T) {
 	s.apply(toolsPod("bench", "sh", "-c", "cd /tmp; dmindex bench --repartition="+cache+" --secret /conn --records "+records+" --json r.json --html r.html; code=$?; "+
 		"for f in r.json r.html; do echo; echo "+files+"$f; cat $f; done; exit $code"))
 	s.eventually(veryLong, "the benchmark wants another server", func() (bool, string) {
-		log := s.kubectl("logs", "bench", "--tail=5")
+		log, err := s.try("logs", "bench")
 		if s.jsonpath("pod/bench", "{.status.phase}") == "Failed" {
-			s.Fatalf("the benchmark failed:\n%s", log)
+			s.Fatalf("the benchmark failed:\n%s", tail(log, 10))
 		}
-		return strings.Contains(s.kubectl("logs", "bench"), "scale it to 4 compute servers"), log
+		return err == nil && strings.Contains(log, "scale it to 4 compute servers"), tail(log, 5)
 	})
 	s.scale(4)
 	s.eventually(veryLong, "the benchmark ends", func() (bool, string) {
 		phase := s.jsonpath("pod/bench", "{.status.phase}")
-		return phase == "Succeeded" || phase == "Failed", phase + "\n" + s.kubectl("logs", "bench", "--tail=3")
+		return phase == "Succeeded" || phase == "Failed", phase
 	})
 	table, rest, _ := strings.Cut(s.kubectl("logs", "bench"), "\n"+files)
 	t.Log(table)
