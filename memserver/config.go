@@ -43,7 +43,7 @@ type Config struct {
 	// On a hugetlbfs the kernel reserves in any case.
 	Reserve bool
 
-	// Executor answers two-sided calls of clients of Fabric: what designs let the memory server do beside its memory. nil = there are none. It trusts nobody: a client may ask
+	// Executor answers two-sided calls of clients of Fabric and RDMA: what designs let the memory server do beside its memory. nil = there are none. It trusts nobody: a client may ask
 	// for any bytes of the region, as it may READ them.
 	Executor verbs.Executor
 	// CallThreads is how many calls are executed at once; a client that finds as many is told so at once. 0 = verbs.DefaultCallThreads.

@@ -28,8 +28,8 @@ type conn struct {
 	regions [verbs.RegionLocks + 1]remoteRegion
 	broke   func() // called once if the connection ends without a farewell
 
-	asking  sync.Mutex // held while a pair is asked for: one at a time
-	seq     uint32     // of the last pair asked for
+	asking  sync.Mutex // held while the server is asked for something: one at a time
+	seq     uint32     // of the last question
 	answers chan frame // to it
 
 	writing sync.Mutex
@@ -57,6 +57,7 @@ func newConn(d *device, socket net.Conn, a *hello.Answer, regions [verbs.RegionL
 	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here that takes it.
 	c.caps.WholeWrite = min(c.caps.WholeWrite, mtuBytes(uint8(d.hca.about.mtu)))
 	c.caps.MaskedAtomics = c.caps.MaskedAtomics && d.hca.raw
+	c.caps.Calls = regions[verbs.RegionData].calls
 	c.ended.Go(c.read)
 	return c
 }
@@ -104,6 +105,7 @@ func (c *conn) fail(reason error) {
 	reason = c.err
 	list := make([]*qp, 0, len(c.qps))
 	for q := range c.qps {
+		q.reason.CompareAndSwap(nil, &reason) // of all before the first is destroyed, which takes a while: none answers meanwhile
 		list = append(list, q)
 	}
 	c.mu.Unlock()
@@ -191,6 +193,19 @@ func (c *conn) free(slot uint16) {
 
 // pair lets the server make a queue pair for r and connects the two. Where it fails the server may have made one.
 func (c *conn) pair(r *requester, slot uint16) error {
+	mine := c.device.hca.endpoint(r.c.qp.qp_num)
+	f, err := c.ask(frame{kind: framePair, slot: slot, endpoint: mine})
+	if err != nil {
+		return err
+	}
+	if f.code != codeOK {
+		return codeErr(f.code)
+	}
+	return r.connect(&mine, &f.endpoint)
+}
+
+// ask sends a frame and waits for its answer.
+func (c *conn) ask(question frame) (answer frame, err error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
 	select {
@@ -198,26 +213,22 @@ func (c *conn) pair(r *requester, slot uint16) error {
 	default:
 	}
 	c.seq++
-	mine := c.device.hca.endpoint(r.c.qp.qp_num)
-	if err := c.send(&frame{kind: framePair, slot: slot, seq: c.seq, endpoint: mine}); err != nil {
-		return err
+	question.seq = c.seq
+	if err := c.send(&question); err != nil {
+		return answer, err
 	}
 	limit := time.NewTimer(pairLimit)
 	defer limit.Stop()
 	for {
 		select {
 		case f := <-c.answers:
-			if f.seq != c.seq || f.slot != slot {
-				continue
+			if f.seq == question.seq && f.slot == question.slot && f.kind == question.kind {
+				return f, nil
 			}
-			if f.code != codeOK {
-				return codeErr(f.code)
-			}
-			return r.connect(&mine, &f.endpoint)
 		case <-c.dead:
-			return verbs.ErrDisconnected
+			return answer, verbs.ErrDisconnected
 		case <-limit.C:
-			return verbs.ErrTimeout
+			return answer, verbs.ErrTimeout
 		}
 	}
 }

@@ -28,6 +28,10 @@
 // A NIC's atomics are atomic against those of the same NIC only. So all clients of a memory server go through one NIC, and the server
 // itself changes words of atomics by a queue pair that is connected to another of its own (verbs.LocalAtomics).
 //
+// # Calls
+//
+// A two-sided call is a SEND of the request and a SEND of the answer, of one queue pair (calls.go).
+//
 // # Quiet queue pairs (G3)
 //
 // The server ends a session by moving its queue pairs to the error state and destroying them: after that the NIC drops what still arrives

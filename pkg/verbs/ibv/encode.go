@@ -35,9 +35,10 @@ type workRequest struct {
 
 // remoteRegion is a region as the server registered it.
 type remoteRegion struct {
-	base uint64 // address of its first byte
-	size uint64
-	key  uint32
+	base  uint64 // address of its first byte
+	size  uint64
+	key   uint32
+	calls bool // its server executes calls
 }
 
 // encoder turns lists into the array of a queue pair.

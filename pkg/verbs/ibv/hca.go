@@ -10,6 +10,10 @@ package ibv
 #cgo nocallback dm_poll
 #cgo nocallback dm_arm
 #cgo noescape dm_arm
+#cgo noescape dm_call
+#cgo nocallback dm_call
+#cgo noescape dm_completion
+#cgo nocallback dm_completion
 #include "verbs.h"
 */
 import "C"
@@ -43,13 +47,13 @@ type hca struct {
 	ended   sync.WaitGroup
 
 	mu      sync.Mutex
-	handle  uint64 // the last one given out
-	waiters map[uint64]*requester
+	handle  uint64                   // the last one given out
+	waiters map[uint64]chan struct{} // whom completion events wake, by handle
 }
 
 // openHCA opens what o asks for.
 func openHCA(o Options) (h *hca, err error) {
-	h = &hca{waiters: map[uint64]*requester{}}
+	h = &hca{waiters: map[uint64]chan struct{}{}}
 	defer func() {
 		if err != nil {
 			h.close()
@@ -175,11 +179,33 @@ func (h *hca) dispatch(raw syscall.RawConn) {
 			continue // interrupted; a device that is gone ends waits by their limit
 		}
 		h.mu.Lock()
-		r := h.waiters[uint64(*handle)]
+		wake := h.waiters[uint64(*handle)]
 		h.mu.Unlock()
-		if r != nil {
-			r.nudge()
-		}
+		nudge(wake)
+	}
+}
+
+// waits gives a handle whose completion events wake somebody.
+func (h *hca) waits(wake chan struct{}) (handle uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handle++
+	h.waiters[h.handle] = wake
+	return h.handle
+}
+
+// waitsNoMore takes a handle back.
+func (h *hca) waitsNoMore(handle uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.waiters, handle)
+}
+
+// nudge wakes who waits, if anybody does or will.
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default: // nil, or woken already
 	}
 }
 

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -24,8 +25,19 @@ type qp struct {
 	// Only the owner.
 	started bool
 	closed  bool
+	calls   callsState
+	call    []verbs.Request // the call that is under way; empty = a list is
 	tally   verbs.Tally
 }
+
+// callsState says whether a queue pair takes calls.
+type callsState int
+
+const (
+	callsUnknown callsState = iota // the server was not asked yet
+	callsTaken
+	callsRefused // the server has no memory left for them
+)
 
 // Start implements verbs.QP.
 func (q *qp) Start(list []verbs.Request) error {
@@ -37,6 +49,9 @@ func (q *qp) Start(list []verbs.Request) error {
 			return reason
 		}
 		return err
+	}
+	if list[0].Op == verbs.Call {
+		return q.startCall(list)
 	}
 	for i := range list {
 		if !list[i].InRange(q.conn.regions[list[i].Region].size) {
@@ -51,6 +66,51 @@ func (q *qp) Start(list []verbs.Request) error {
 	}
 	q.started = true
 	q.tally.Posted(list)
+	return nil
+}
+
+// startCall is Start of a call. The first of a queue pair asks the server for memory, which takes a round trip to its process.
+func (q *qp) startCall(list []verbs.Request) error {
+	if q.reason.Load() != nil {
+		return q.dead()
+	}
+	if q.calls == callsUnknown {
+		f, err := q.conn.ask(frame{kind: frameCalls, slot: q.slot})
+		if err != nil {
+			return q.failed(fmt.Errorf("ask for calls: %w", err))
+		}
+		if q.calls = callsTaken; f.code != codeOK {
+			q.calls = callsRefused
+		}
+	}
+	if q.calls == callsTaken {
+		if err := q.r.call(list); err != nil {
+			return q.failed(err)
+		}
+	}
+	q.started, q.call = true, list
+	q.tally.Posted(list)
+	return nil
+}
+
+// waitCall is Wait of a call.
+func (q *qp) waitCall() error {
+	r := &q.call[0]
+	if q.calls == callsRefused {
+		r.SetAnswer(verbs.CallBusy, 0)
+		return q.Err()
+	}
+	if err := q.r.wait(time.Duration(q.limit.Load())); err != nil {
+		return q.failed(err)
+	}
+	if q.reason.Load() != nil { // the connection has ended; whoever wants the answer asks again
+		return q.dead()
+	}
+	n := q.r.received()
+	if _, err := r.Answer(); n < verbs.CallBytes(0) || err == nil && verbs.CallBytes(int(binary.LittleEndian.Uint32(r.Local[4:]))) != n {
+		return q.failed(fmt.Errorf("answer of %d bytes to a call: %w", n, errFrame))
+	}
+	q.tally.Answered(q.call)
 	return nil
 }
 
@@ -89,6 +149,11 @@ func (q *qp) Wait() error {
 		panic("ibv: Wait without Start")
 	}
 	q.started = false
+	if len(q.call) > 0 {
+		err := q.waitCall()
+		q.call = nil
+		return err
+	}
 	if err := q.r.wait(time.Duration(q.limit.Load())); err != nil {
 		return q.failed(err)
 	}

@@ -30,8 +30,8 @@ var (
 	errLimit = errors.New("limit is over")
 )
 
-// requester is a queue pair that posts, and the completion queue that it waits at. It belongs to one goroutine at a time; destroy and
-// nudge may be called by others.
+// requester is a queue pair that posts, and the completion queue that it waits at. It belongs to one goroutine at a time; destroy
+// may be called by others.
 type requester struct {
 	hca      *hca
 	handle   uint64
@@ -47,11 +47,7 @@ type requester struct {
 func (h *hca) newRequester() (*requester, error) {
 	r := &requester{hca: h, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	r.timer.Stop()
-	h.mu.Lock()
-	h.handle++
-	r.handle = h.handle
-	h.waiters[r.handle] = r
-	h.mu.Unlock()
+	r.handle = h.waits(r.wake)
 	raw := C.int(0)
 	if h.raw {
 		raw = 1
@@ -138,12 +134,29 @@ func (r *requester) wait(limit time.Duration) error {
 	}
 }
 
-// nudge lets a wait that sleeps look again.
-func (r *requester) nudge() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+// call posts a call that was checked.
+func (r *requester) call(list []verbs.Request) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.c == nil {
+		return errGone
 	}
+	local := list[0].Local
+	at := C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(local))))
+	if rc := C.dm_call(r.c, at, C.uint32_t(list[0].Args), C.uint32_t(len(local)), C.uint32_t(r.encoder.lkey)); rc != 0 {
+		return fmt.Errorf("post a call: %w: %w", syscall.Errno(rc), verbs.ErrDisconnected)
+	}
+	return nil
+}
+
+// received is how many bytes the answer of the last call had.
+func (r *requester) received() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.c == nil {
+		return 0
+	}
+	return int(r.c.received)
 }
 
 // destroy ends the queue pair: when it returns, the NIC touches no local buffer for it any more. Safe for concurrent use.
@@ -154,8 +167,6 @@ func (r *requester) destroy() {
 		r.c, r.requests = nil, nil
 	}
 	r.mu.Unlock()
-	r.hca.mu.Lock()
-	delete(r.hca.waiters, r.handle)
-	r.hca.mu.Unlock()
-	r.nudge()
+	r.hca.waitsNoMore(r.handle)
+	nudge(r.wake)
 }

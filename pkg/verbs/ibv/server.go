@@ -32,8 +32,9 @@ type server struct {
 	regions [verbs.RegionLocks + 1]remoteRegion
 	mrs     []*C.struct_ibv_mr
 	dm      *C.struct_ibv_dm // the lock region's, if it lies in the NIC
-	cq      *C.struct_ibv_cq // of all sessions' queue pairs, which post nothing
-	loop    *loopback
+	cq      *C.struct_ibv_cq // of the queue pairs of all sessions, which post nothing if there are no calls
+	callState
+	loop *loopback
 
 	closing  sync.Once
 	closeErr error
@@ -54,7 +55,7 @@ func newServer(options Options, o verbs.ServerOptions) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{memory: o.Memory}
+	s := &server{memory: o.Memory, callState: callState{callers: verbs.NewCallers(o), near: &near{Space: space}}}
 	if err := s.open(options, o, space.Regions()); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
@@ -70,7 +71,7 @@ func (s *server) open(options Options, o verbs.ServerOptions, list []verbs.Regio
 	capabilities.MaskedAtomics = s.hca.raw
 	for _, m := range o.Memory {
 		if m.ID == verbs.RegionLocks && options.DeviceMemory && s.registerOnChip(m) {
-			capabilities.DeviceMemory = len(m.Bytes)
+			capabilities.DeviceMemory, s.near.onChip = len(m.Bytes), true
 			continue
 		}
 		mr, err := s.hca.register(fmt.Sprintf("region %d", m.ID), m.Bytes, true)
@@ -93,7 +94,7 @@ func (s *server) open(options Options, o verbs.ServerOptions, list []verbs.Regio
 		MaxQPs:       MaxQPs,
 		Regions:      list,
 		Answer:       func(e *serve.Session, answer []byte) error { return s.sendAnswer(e.Conn, answer, list) },
-		Run:          func(e *serve.Session) { (&session{server: s, conn: e.Conn}).run() },
+		Run:          func(e *serve.Session) { (&session{server: s, conn: e.Conn, peer: e.Peer}).run() },
 		Cut:          func(e *serve.Session) { e.Conn.Close() },
 	})
 	return err
@@ -127,7 +128,9 @@ func (s *server) registerOnChip(m verbs.Memory) bool {
 func (s *server) sendAnswer(c net.Conn, answer []byte, list []verbs.Region) error {
 	keepAlive(c)
 	for _, r := range list {
-		answer = appendRegion(answer, s.regions[r.ID])
+		where := s.regions[r.ID]
+		where.calls = s.callers.Any()
+		answer = appendRegion(answer, where)
 	}
 	_, err := c.Write(answer)
 	return err
@@ -206,9 +209,12 @@ func (s *server) release() error {
 
 // session is the server's side of one connection: its queue pairs, by slot.
 type session struct {
-	server *server
-	conn   net.Conn
-	qps    [MaxQPs]*C.struct_ibv_qp
+	server  *server
+	conn    net.Conn
+	peer    verbs.Peer
+	qps     [MaxQPs]*C.struct_ibv_qp
+	callers [MaxQPs]*caller // of those that take calls
+	calls   *calls          // nil = there are none, or no queue pair yet
 }
 
 // run makes and destroys queue pairs as the client asks, until the connection ends. When it returns, nothing of them takes effect any more.
@@ -226,8 +232,12 @@ func (e *session) run() {
 			e.drop(f.slot)
 			continue
 		}
-		answer := frame{kind: framePair, slot: f.slot, seq: f.seq}
-		answer.endpoint, answer.code = e.pair(f.slot, &f.endpoint)
+		answer := frame{kind: f.kind, slot: f.slot, seq: f.seq}
+		if f.kind == frameCalls {
+			answer.code = e.allow(f.slot)
+		} else {
+			answer.endpoint, answer.code = e.pair(f.slot, &f.endpoint)
+		}
 		if e.write(&answer) != nil {
 			e.end()
 			return
@@ -247,8 +257,17 @@ func (e *session) pair(slot uint16, theirs *endpoint) (mine endpoint, code uint8
 	if e.qps[slot] != nil {
 		return mine, codeTooMany
 	}
+	cq := e.server.cq
+	if e.server.callers.Any() {
+		if e.calls == nil {
+			if e.calls = e.server.newCalls(e.peer); e.calls == nil {
+				return mine, codeResource
+			}
+		}
+		cq = e.calls.cq
+	}
 	var rc C.int
-	qp := C.dm_passive_create(h.pd, e.server.cq, h.port, &rc)
+	qp := C.dm_passive_create(h.pd, cq, h.port, &rc)
 	if qp == nil {
 		return mine, codeResource
 	}
@@ -265,17 +284,38 @@ func (e *session) pair(slot uint16, theirs *endpoint) (mine endpoint, code uint8
 	return mine, codeOK
 }
 
-func (e *session) drop(slot uint16) {
-	if qp := e.qps[slot]; qp != nil {
-		C.dm_passive_destroy(qp)
-		e.qps[slot] = nil
+// allow lets the queue pair of a slot take calls.
+func (e *session) allow(slot uint16) (code uint8) {
+	if e.calls == nil || e.qps[slot] == nil || e.callers[slot] != nil {
+		return codeResource
 	}
+	e.callers[slot], code = e.calls.allow(e.qps[slot])
+	return code
+}
+
+func (e *session) drop(slot uint16) {
+	qp, w := e.qps[slot], e.callers[slot]
+	if qp == nil {
+		return
+	}
+	if w != nil {
+		e.calls.forbid(w)
+	}
+	C.dm_passive_destroy(qp)
+	if w != nil {
+		w.free(e.server)
+	}
+	e.qps[slot], e.callers[slot] = nil, nil
 }
 
 // end destroys all queue pairs, by way of the error state, then waits until what the NIC took before is in memory. Where that cannot be
 // known Fence says so; nothing else can be done about it.
 func (e *session) end() {
 	together(len(e.qps), func(slot int) { e.drop(uint16(slot)) })
+	if e.calls != nil {
+		e.calls.close()
+		e.calls = nil
+	}
 	e.server.loop.quiet(loopLimit)
 }
 

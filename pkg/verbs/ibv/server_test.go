@@ -27,14 +27,16 @@ type world struct {
 	arena   *verbs.Arena
 }
 
-func newWorld(t *testing.T, o ibv.Options) *world {
+func newWorld(t *testing.T, o ibv.Options) *world { return newWorldWith(t, o, nil) }
+
+func newWorldWith(t *testing.T, o ibv.Options, executor verbs.Executor) *world {
 	t.Helper()
 	w := &world{T: t, tokens: new(verbstest.Tokens), device: newDevice()}
 	saved := options
 	options = o
 	var err error
 	w.address, w.server, err = start("", verbs.ServerOptions{
-		Memory: verbstest.Memory(t, 1<<20, 4096), Incarnation: 7, Admission: w.tokens,
+		Memory: verbstest.Memory(t, 1<<20, 4096), Incarnation: 7, Admission: w.tokens, Executor: executor,
 	})
 	options = saved
 	if err != nil {

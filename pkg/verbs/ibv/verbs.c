@@ -2,6 +2,7 @@
 
 #include "verbs.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <stddef.h>
@@ -96,7 +97,7 @@ static struct ibv_qp *create_raw(struct ibv_pd *pd, struct ibv_cq *cq) {
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = pd,
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-			IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+			IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_IMM,
 	};
 	struct mlx5dv_qp_init_attr d = {
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
@@ -231,6 +232,7 @@ static int post_mixed(struct dm_qp *q, int n) {
 
 int dm_post(struct dm_qp *q, int n) {
 	q->posted++;
+	q->awaited = 1;
 	if (q->ex) return post_mixed(q, n);
 	for (int i = 0; i < n; i++) {
 		struct dm_request *r = &q->requests[i];
@@ -261,12 +263,67 @@ int dm_post(struct dm_qp *q, int n) {
 	return ibv_post_send(q->qp, q->wr, &bad);
 }
 
+static int post_receive(struct ibv_qp *qp, uint64_t at, uint32_t length, uint32_t lkey, uint64_t id) {
+	struct ibv_sge e = {.addr = at, .length = length, .lkey = lkey};
+	struct ibv_recv_wr w = {.wr_id = id, .sg_list = &e, .num_sge = 1}, *bad;
+	return ibv_post_recv(qp, &w, &bad);
+}
+
+int dm_call(struct dm_qp *q, uint64_t at, uint32_t length, uint32_t room, uint32_t lkey) {
+	int err = post_receive(q->qp, at, room, lkey, ++q->posted);
+	if (err) return err;
+	q->awaited = 2;
+	q->received = 0;
+	if (q->ex) {
+		ibv_wr_start(q->ex);
+		q->ex->wr_id = q->posted;
+		q->ex->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_send_imm(q->ex, htonl(room));
+		ibv_wr_set_sge(q->ex, lkey, at, length);
+		return ibv_wr_complete(q->ex);
+	}
+	struct ibv_sge e = {.addr = at, .length = length, .lkey = lkey};
+	struct ibv_send_wr w = {.wr_id = q->posted, .sg_list = &e, .num_sge = length > 0, .opcode = IBV_WR_SEND_WITH_IMM,
+		.send_flags = IBV_SEND_SIGNALED, .imm_data = htonl(room)}, *bad;
+	return ibv_post_send(q->qp, &w, &bad);
+}
+
+struct ibv_cq *dm_cq_create(struct ibv_context *ctx, struct ibv_comp_channel *channel, int entries, uint64_t handle) {
+	return ibv_create_cq(ctx, entries, (void *)(uintptr_t)handle, channel, 0);
+}
+
+int dm_cq_arm(struct ibv_cq *cq) { return ibv_req_notify_cq(cq, 0); }
+
+int dm_completion(struct ibv_cq *cq, struct dm_done *out) {
+	struct ibv_wc c;
+	int n = ibv_poll_cq(cq, 1, &c);
+	if (n <= 0) return n;
+	out->id = c.wr_id;
+	out->status = c.status;
+	out->bytes = c.status == IBV_WC_SUCCESS ? c.byte_len : 0;
+	out->room = c.status == IBV_WC_SUCCESS && c.opcode & IBV_WC_RECV && c.wc_flags & IBV_WC_WITH_IMM ? ntohl(c.imm_data) : 0;
+	return 1;
+}
+
+int dm_receive(struct ibv_qp *qp, uint64_t at, uint32_t length, uint32_t lkey, uint64_t id) {
+	return post_receive(qp, at, length, lkey, id);
+}
+
+int dm_answer(struct ibv_qp *qp, uint64_t at, uint32_t length, uint32_t lkey, uint64_t id) {
+	struct ibv_sge e = {.addr = at, .length = length, .lkey = lkey};
+	struct ibv_send_wr w = {.wr_id = id, .sg_list = &e, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	return ibv_post_send(qp, &w, &bad);
+}
+
 int dm_poll(struct dm_qp *q, int spins) {
 	struct ibv_wc c;
 	for (int i = 0; i < spins; i++) {
 		int n = ibv_poll_cq(q->cq, 1, &c);
 		if (n < 0) return DM_FAULT;
-		if (n == 1) return c.status; // of the list's last request, or of the first that failed
+		if (n == 0) continue;
+		if (c.status != IBV_WC_SUCCESS) return c.status; // of the first that failed
+		if (c.opcode & IBV_WC_RECV) q->received = c.byte_len;
+		if (--q->awaited == 0) return IBV_WC_SUCCESS; // of the list's last request; of a call and its answer, whichever came later
 	}
 	return DM_NONE;
 }

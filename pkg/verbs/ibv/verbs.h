@@ -23,6 +23,8 @@ struct dm_qp {
 	struct ibv_qp_ex *ex; // for lists with raw entries; NULL = the NIC takes none
 	uint32_t inlined;     // bytes that a WRITE may carry with it
 	uint64_t posted;      // lists; the last request of each carries its number
+	uint32_t awaited;     // completions until the end of the list that is under way
+	uint32_t received;    // bytes of the last answer to a call
 	struct dm_request requests[DM_MAX_LIST];
 	struct ibv_send_wr wr[DM_MAX_LIST];
 	struct ibv_sge sge[DM_MAX_LIST];
@@ -57,6 +59,20 @@ void dm_qp_destroy(struct dm_qp *q);
 struct ibv_qp *dm_passive_create(struct ibv_pd *pd, struct ibv_cq *cq, int port, int *err);
 void dm_passive_destroy(struct ibv_qp *qp); // by way of the state ERROR
 int dm_connect(struct ibv_qp *qp, const struct dm_endpoint *mine, const struct dm_endpoint *theirs);
+
+// dm_call posts a call: length bytes from at on go to the server, and the answer comes to where they were, with room bytes at most.
+int dm_call(struct dm_qp *q, uint64_t at, uint32_t length, uint32_t room, uint32_t lkey);
+
+// dm_done is a completion of a server's queue pair that takes calls: of a RECV, or of the SEND of an answer.
+struct dm_done {
+	uint64_t id;
+	uint32_t status, bytes, room;
+};
+struct ibv_cq *dm_cq_create(struct ibv_context *ctx, struct ibv_comp_channel *channel, int entries, uint64_t handle);
+int dm_cq_arm(struct ibv_cq *cq);
+int dm_completion(struct ibv_cq *cq, struct dm_done *out); // 1 = there was one, 0 = none, < 0 = polling failed
+int dm_receive(struct ibv_qp *qp, uint64_t at, uint32_t length, uint32_t lkey, uint64_t id);
+int dm_answer(struct ibv_qp *qp, uint64_t at, uint32_t length, uint32_t lkey, uint64_t id);
 
 int dm_post(struct dm_qp *q, int n);              // posts requests[0..n) as one list
 enum { DM_NONE = -1, DM_FAULT = -2 };             // of dm_poll: the list is under way; polling itself failed

@@ -15,7 +15,7 @@ import (
 //
 //	0 8 address of the first byte
 //	8 4 rkey
-//	12 4 zero
+//	12 4 bit 0: the server executes calls. (The handshake does not say so: clients of before there were calls over ibv would make them otherwise.)
 //
 // Then frames of 48 bytes travel in both directions:
 //
@@ -28,12 +28,14 @@ import (
 //
 // pair (client): make a queue pair for the client's, which the frame describes. The server answers with a pair frame of the same slot and
 // sequence that describes its own, ready to receive, or with a code that says why there is none. drop (client): destroy the queue pair of
-// the slot; there is no answer. A slot is used again only behind its drop. bye (client): destroy all and answer bye once nothing of them
+// the slot; there is no answer. A slot is used again only behind its drop. calls (client): let the queue pair of the slot take calls; the server
+// answers with a calls frame of the same slot and sequence, whose code says whether it does. bye (client): destroy all and answer bye once nothing of them
 // can take effect any more.
 const (
-	framePair = 1
-	frameDrop = 2
-	frameBye  = 3
+	framePair  = 1
+	frameDrop  = 2
+	frameBye   = 3
+	frameCalls = 4
 
 	frameSize  = 48
 	regionSize = 16
@@ -96,7 +98,7 @@ func readFrame(r io.Reader) (f frame, err error) {
 	f.lid = binary.LittleEndian.Uint16(b[18:])
 	copy(f.gid[:], b[32:])
 	switch {
-	case f.kind < framePair || f.kind > frameBye || f.slot >= MaxQPs || f.code > codePath,
+	case f.kind < framePair || f.kind > frameCalls || f.slot >= MaxQPs || f.code > codePath,
 		f.kind == framePair && f.code == codeOK && !f.endpoint.valid():
 		return f, fmt.Errorf("kind %d, code %d, slot %d, queue pair %#x, MTU %d: %w", f.kind, f.code, f.slot, f.qpn, f.mtu, errFrame)
 	}
@@ -136,7 +138,11 @@ func codeErr(code uint8) error {
 func appendRegion(dst []byte, r remoteRegion) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, r.base)
 	dst = binary.LittleEndian.AppendUint32(dst, r.key)
-	return binary.LittleEndian.AppendUint32(dst, 0)
+	calls := uint32(0)
+	if r.calls {
+		calls = 1
+	}
+	return binary.LittleEndian.AppendUint32(dst, calls)
 }
 
 // readRegions reads where the regions of an answer lie.
@@ -147,7 +153,7 @@ func readRegions(r io.Reader, list []verbs.Region) (regions [verbs.RegionLocks +
 			return regions, err
 		}
 		regions[g.ID] = remoteRegion{
-			base: binary.LittleEndian.Uint64(b[0:]), size: g.Size, key: binary.LittleEndian.Uint32(b[8:]),
+			base: binary.LittleEndian.Uint64(b[0:]), size: g.Size, key: binary.LittleEndian.Uint32(b[8:]), calls: b[12]&1 != 0,
 		}
 	}
 	return regions, nil

@@ -34,7 +34,7 @@ func TestFramesThatMakeNoSense(t *testing.T) {
 	good := frame{kind: framePair, endpoint: endpoint{qpn: 1, mtu: 1, reads: 1}}
 	for what, change := range map[string]func(f *frame){
 		"kind 0":            func(f *frame) { f.kind = 0 },
-		"an unknown kind":   func(f *frame) { f.kind = frameBye + 1 },
+		"an unknown kind":   func(f *frame) { f.kind = frameCalls + 1 },
 		"an unknown code":   func(f *frame) { f.code = codePath + 1 },
 		"a slot too far":    func(f *frame) { f.slot = MaxQPs },
 		"queue pair 0":      func(f *frame) { f.qpn = 0 },
@@ -74,7 +74,7 @@ func TestPath(t *testing.T) {
 }
 
 func TestRegionsRoundTrip(t *testing.T) {
-	data, locks := remoteRegion{base: 1 << 63, size: 77, key: 9}, remoteRegion{base: 0, size: 8, key: 1<<32 - 1}
+	data, locks := remoteRegion{base: 1 << 63, size: 77, key: 9, calls: true}, remoteRegion{base: 0, size: 8, key: 1<<32 - 1}
 	b := appendRegion(appendRegion(nil, locks), data)
 	list := []verbs.Region{{ID: verbs.RegionLocks, Size: 8}, {ID: verbs.RegionData, Size: 77}}
 	got, err := readRegions(bytes.NewReader(b), list)
