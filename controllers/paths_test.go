@@ -43,6 +43,7 @@ func TestPaths(t *testing.T) {
 	if c.problem = "no device"; c.paths(before) != nil {
 		t.Error("a server that cannot start has paths")
 	}
+	c.problem = ""
 	if c.described = (&rpcv1.DescribeComputeReply{}); c.paths(before) != nil {
 		t.Error("a server that names no paths has some")
 	}
