@@ -60,7 +60,7 @@ const (
 
 // frameCost is what a frame takes besides its words: itself, its notes, its places of the table, four counts, a time, its number in the list of free ones, and a place in the cooling map if there is one.
 func frameCost(words int, with techniques) int {
-	n := int(unsafe.Sizeof(frame{})) + 8*notes(words) + places*int(unsafe.Sizeof(place{})) + 4 + 8 + 4
+	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + 4 + 8 + 4
 	if !with.frequencies {
 		n += coolCost
 	}
@@ -119,12 +119,15 @@ func (h *shard) start(c *cache, first, n int) {
 }
 
 // stride is the words of an image with the notes.
-func (c *cache) stride() int { return c.words + notes(c.words) }
+func (c *cache) stride() int { return strideOf(c.words) }
+
+// strideOf makes each image begin with a line of the processor's cache.
+func strideOf(words int) int { return (words + notes(words) + 7) &^ 7 }
 
 // image is the words of frame id.
 func (c *cache) image(id int32) []uint64 {
 	at := int(id) * c.stride()
-	return c.images[at : at+c.words : at+c.stride()]
+	return c.images[at : at+c.words : at+c.words+notes(c.words)]
 }
 
 // at is the number of f in the shard.
