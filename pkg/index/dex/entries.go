@@ -140,6 +140,7 @@ func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
 	if head == 0 {
 		return dst, false
 	}
+	x.pause()
 	k, _ := shape(head)
 	value, n := dst, int(head>>16&0xffff)
 	for i := at + 1 + k; n > 0; i, n = i+1, n-8 {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -155,5 +157,42 @@ func TestEntriesThatAreUsedStay(t *testing.T) {
 	}
 	for n := range uint64(popular) {
 		mustFind(t, x, key(n), nil)
+	}
+}
+
+// TestEntriesAreWhole: goroutines keep, drop and look up entries of the same bucket. What is found is the key's, and in one piece.
+func TestEntriesAreWhole(t *testing.T) {
+	x, e := fewEntries(t, 8*bucketWords)
+	a := pool.NewAddr(1, 4096)
+	const enough = 10_000
+	var all sync.WaitGroup
+	var hits atomic.Int64
+	for g := range uint64(4) {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(g, 6))
+			var key, value, got []byte
+			for round := 0; round < 10_000_000 && hits.Load() < enough; round++ {
+				n := r.Uint64N(40)
+				key = binary.BigEndian.AppendUint64(key[:0], n)
+				value = append(value[:0], bytes.Repeat(key, int(n%5))...)
+				var ok bool
+				switch got, ok = e.find(x, key, got[:0]); {
+				case ok && !bytes.Equal(got, value):
+					t.Errorf("key %d has %x", n, got)
+					return
+				case ok:
+					hits.Add(1)
+				}
+				if r.IntN(4) == 0 {
+					e.drop(x, key)
+				} else {
+					e.keep(x, key, value, a, 0)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if hits.Load() < enough && !t.Failed() {
+		t.Errorf("%d lookups found an entry", hits.Load())
 	}
 }
