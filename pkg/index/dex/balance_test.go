@@ -119,7 +119,7 @@ func TestRetiredFrames(t *testing.T) {
 	flushed := 0
 	flush := func(f *frame) error { flushed++; f.first.Store(0); return nil }
 	bytes := c.bytes.Load()
-	each := int64(8 * c.stride())
+	each := int64(8 * c.stride)
 	got, err := c.retire(20*each-1, flush)
 	if err != nil || got != 20*each || flushed != 20 || h.live != n-20 || c.bytes.Load() != bytes-got {
 		t.Fatalf("%d bytes of %d, %d flushed, %d of %d left, %v", got, 20*each, flushed, h.live, n, err)

@@ -23,6 +23,7 @@ type cache struct {
 	frames []frame  // of all shards
 	images []uint64 // theirs, one after the other, each with the frame's notes behind it
 	words  int      // of an image
+	stride int      // words from one image to the next: see strideOf
 	bytes  atomic.Int64
 
 	departed departed
@@ -84,10 +85,10 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	for shards < mostShards && n/shards >= 256 && (with.frequencies || with.coolingMap) {
 		shards *= 2
 	}
-	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words}
+	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words, stride: strideOf(words)}
 	n /= shards
 	c.bytes.Store(int64(n * shards * each))
-	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride())
+	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
 	c.departed.last = make([]atomic.Uint64, n*shards)
@@ -118,15 +119,12 @@ func (h *shard) start(c *cache, first, n int) {
 	}
 }
 
-// stride is the words of an image with the notes.
-func (c *cache) stride() int { return strideOf(c.words) }
-
-// strideOf makes each image begin with a line of the processor's cache.
+// strideOf is the words of an image with the notes: each image begins with a line of the processor's cache.
 func strideOf(words int) int { return (words + notes(words) + 7) &^ 7 }
 
 // image is the words of frame id.
 func (c *cache) image(id int32) []uint64 {
-	at := int(id) * c.stride()
+	at := int(id) * c.stride
 	return c.images[at : at+c.words : at+c.words+notes(c.words)]
 }
 
@@ -160,7 +158,7 @@ func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
 // hinted is the frame of a hint. What is about to be read of its leaf is asked for at once: its header, and most of its slots.
 func (c *cache) hinted(hint uint32) *frame {
 	id := int(hint - 1)
-	memory.Lines(unsafe.Pointer(&c.images[id*c.stride()]))
+	memory.Lines(unsafe.Pointer(&c.images[id*c.stride]))
 	return &c.frames[id]
 }
 
@@ -293,7 +291,7 @@ func (h *shard) forget(f *frame) {
 // retire empties used frames from the end of each shard until images of so many bytes are free, and gives their memory back, but leaves each shard the least it may have. It returns how many bytes
 // it got: less if somebody has what would go.
 func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
-	each := int64(8 * c.stride())
+	each := int64(8 * c.stride)
 	for before := int64(-1); got < bytes && got > before; {
 		before = got
 		for i := range c.shards {
@@ -337,8 +335,8 @@ func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
 	}
 	h.live--
 	// What was retired before shares pages with it.
-	to := min(len(h.frames), h.live+2*pageBytes/(8*c.stride())+2)
-	memory.Free(c.images[(int(h.first)+h.live)*c.stride() : (int(h.first)+to)*c.stride()])
+	to := min(len(h.frames), h.live+2*pageBytes/(8*c.stride)+2)
+	memory.Free(c.images[(int(h.first)+h.live)*c.stride : (int(h.first)+to)*c.stride])
 	return true, nil
 }
 
@@ -349,7 +347,7 @@ func (h *shard) least() int { return max(8, len(h.frames)/8) }
 
 // revive lets retired frames be used again whose images have at most so many bytes, and returns how many are left.
 func (c *cache) revive(bytes int64) (left int64) {
-	each := int64(8 * c.stride())
+	each := int64(8 * c.stride)
 	for moved := true; moved; {
 		moved = false
 		for i := range c.shards {
