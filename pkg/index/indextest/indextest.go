@@ -26,9 +26,6 @@ type Suite struct {
 	Design index.Design
 	Costs  Costs // at most, with inner nodes cached and without conflicts
 
-	// AllInline: the design has all values in their entries, whatever Options.InlineBytes says.
-	AllInline bool
-
 	// CostsWith are those with some switches off; nil = they are not tested.
 	CostsWith func(switches map[string]bool) Costs
 }
@@ -47,16 +44,12 @@ func Run(t *testing.T, s Suite) {
 				t.Run("Killed", r.killed)
 			}
 			t.Run("Cost", r.cost)
-			if !s.AllInline {
-				t.Run("LongCost", r.longCost)
-			}
+			t.Run("LongCost", r.longCost)
 			t.Run("Full", r.full)
 			t.Run("BulkLoad", r.bulkLoad)
 			t.Run("SpaceBack", r.spaceBack)
-			if !s.AllInline {
-				t.Run("LongSpaceBack", r.longSpaceBack)
-				t.Run("LongFull", r.longFull)
-			}
+			t.Run("LongSpaceBack", r.longSpaceBack)
+			t.Run("LongFull", r.longFull)
 			t.Run("Format", r.format)
 			t.Run("Refusals", r.refusals)
 			if s.Design.SharesAll { // others change leaves without their locks

@@ -105,11 +105,12 @@ func serves(t *testing.T, clients []*redis.Client) {
 	const n = 2000
 	for i := range n {
 		key := fmt.Sprintf("%c%06d", byte(i*37), i)
-		if err := clients[i%2].Set(ctx, key, fmt.Sprint(i), 0).Err(); err != nil {
+		value := fmt.Sprintf("%0*d", 1+i%4/3*600, i) // one in four is too long for a leaf
+		if err := clients[i%2].Set(ctx, key, value, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		got, err := clients[(i+1)%2].Get(ctx, key).Result()
-		if err != nil || got != fmt.Sprint(i) {
+		if err != nil || got != value {
 			t.Fatalf("%q is %q, %v", key, got, err)
 		}
 	}

@@ -128,10 +128,11 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 				continue
 			}
 			hops++
+			most := s.mostHops()
 			if err := s.stale(&p, root, hops); err != nil {
 				return p, err
 			}
-			if now := s.t.root.Load(); now != root || hops > maxHops {
+			if now := s.t.root.Load(); now != root || hops > most {
 				root, hops, from = now, 0, nil
 				p, l = path{addr: root.addr}, root.level
 				if l < level {
@@ -160,18 +161,22 @@ func (s *session) stale(p *path, root *rootRef, hops int) error {
 			return err
 		}
 	}
-	if hops > maxHops {
+	if hops > s.mostHops() {
+		s.far++
 		return s.again(p.addr)
 	}
 	return nil
 }
+
+// mostHops is maxHops, twice as many each time that starting again did not help: where there is no memory for parents, long chains of siblings may be all there is.
+func (s *session) mostHops() int { return maxHops << min(s.far, 16) }
 
 // follow goes on from a leaf whose range ends at or below key: to its right sibling, or after several of those down from the root again. The
 // copy that led to the leaf is dropped, so that the next descent knows better. If it was no copy but just read, the sibling is not
 // linked: noted, for link.
 func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 	*hops++
-	root := s.t.root.Load()
+	root, most := s.t.root.Load(), s.mostHops()
 	if err := s.stale(p, root, *hops); err != nil {
 		return err
 	}
@@ -179,7 +184,7 @@ func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 		s.unlinked = l.sibling
 		s.sep = append(s.sep[:0], l.high...)
 	}
-	if *hops <= maxHops && (p.parent != nil || s.t.root.Load() == root) {
+	if *hops <= most && (p.parent != nil || s.t.root.Load() == root) {
 		p.addr = l.sibling
 		return nil
 	}

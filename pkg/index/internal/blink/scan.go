@@ -238,11 +238,11 @@ func (s *session) readOnce(sc *scan, a pool.Addr) error {
 // strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it starts again from the root.
 func (s *session) strayed(sc *scan, l *leaf) error {
 	sc.hops++
-	root := s.t.root.Load()
+	root, most := s.t.root.Load(), s.mostHops()
 	if err := s.stale(&sc.p, root, sc.hops); err != nil {
 		return err
 	}
-	if sc.hops > maxHops || sc.p.parent == nil && s.t.root.Load() != root {
+	if sc.hops > most || sc.p.parent == nil && s.t.root.Load() != root {
 		sc.next, sc.hops = sc.n, 0
 		return nil
 	}

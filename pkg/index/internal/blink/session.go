@@ -44,6 +44,7 @@ type session struct {
 	fetched fetched
 
 	floor    uint64    // of stamps in the cache
+	far      int       // how often it followed siblings as far as it may, and started again
 	retried  int       // how often the operation under way read a node again
 	waits    int       // how often it waited for something within this client (Again)
 	unlinked pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
@@ -159,7 +160,7 @@ func (s *session) Close() error {
 func (s *session) begin() {
 	s.ps.Begin()
 	s.floor = s.t.pool.Floor()
-	s.unlinked, s.retried, s.waits = pool.Nil, 0, 0
+	s.unlinked, s.far, s.retried, s.waits = pool.Nil, 0, 0, 0
 	s.fresh, s.gone = pointer{}, pointer{}
 	s.counted()
 }
