@@ -103,6 +103,9 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 	} else if err == nil && s.unfenced != "" {
 		after.RequeueAfter = s.fenceAgain(r.now())
 	}
+	if err == nil && s.view.Owned {
+		after.RequeueAfter = min(after.RequeueAfter, ownersWatched)
+	}
 	if err == nil && s.watch {
 		after.RequeueAfter = min(after.RequeueAfter, watched)
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
+// ownersWatched is how often an index is looked at whose ranges have owners: nobody tells the operator that one is without a lease.
+const ownersWatched = 10 * time.Second
+
 // divideKeys reads the partition map at the home server and does what partition.Step says.
 func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])

@@ -14,7 +14,14 @@ type Memory struct {
 	skewed      bool // somebody has more than it may
 	skewedSince time.Duration
 
-	loads []known // ascending by ID: what servers said last
+	loads  []known // ascending by ID: what servers said last
+	lapses []lapse // owners that have no lease and do not answer; see Lapse
+}
+
+// lapse is since when an owner has been seen without a lease.
+type lapse struct {
+	id    uint32
+	since time.Duration
 }
 
 type known struct {
@@ -71,7 +78,28 @@ func (m Memory) next(v View) Memory {
 		loads[at] = known{s.ID, v.Now, *s.Load}
 	}
 	m.loads = loads
+	var lapses []lapse
+	for _, s := range v.Servers {
+		if v.lapses(s) {
+			since, is := m.lapseOf(s.ID)
+			if !is {
+				since = v.Now
+			}
+			lapses = append(lapses, lapse{s.ID, since})
+		}
+	}
+	m.lapses = lapses
 	return m
+}
+
+// lapseOf says since when an owner has been without a lease, if it is.
+func (m Memory) lapseOf(id uint32) (since time.Duration, is bool) {
+	for _, l := range m.lapses {
+		if l.id == id {
+			return l.since, true
+		}
+	}
+	return 0, false
 }
 
 func (m *Map) generation() uint64 {

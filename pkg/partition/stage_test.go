@@ -64,6 +64,49 @@ func TestStages(t *testing.T) {
 	f("who left holds nothing", heldAs(two), " drain p1", leaving(observed(1)), observed(2))
 }
 
+// TestLapse: an owner whose clients have ended, and who does not answer, keeps its keys for a moment, for its process may come again; then the others get them, although its pod is called
+// ready. It does not come back into the map before it answers.
+func TestLapse(t *testing.T) {
+	two := mapOf(t, 1, 2)
+	silent := func(s Observed) Observed { s.Answered, s.Identity = false, ""; return s }
+	lost := heldAs(two)
+	lost[0].Orphan, lost[0].Pod = true, ""
+	v := View{Index: "uid", Keys: Uint64, Desired: 2, Map: two, Owned: true}
+	step := func(name string, at time.Duration, held []Holding, want string, servers ...Observed) {
+		t.Helper()
+		v.Now, v.Holdings, v.Servers = at, held, servers
+		a, err := Step(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, m := range a.Moves {
+			got += fmt.Sprintf("%d>%d ", m.From, m.To)
+		}
+		if a.Waiting != "" {
+			got += "waiting"
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q (%s)", name, got, want, a.Waiting)
+		}
+		v.Memory = a.Memory
+		if a.Swap != nil {
+			v.Map = a.Swap
+		}
+	}
+	step("its lease is not over", 0, heldAs(two), "", silent(observed(1)), observed(2))
+	step("it is", time.Minute, lost, "waiting", silent(observed(1)), observed(2))
+	step("it answers again", time.Minute+Lapse-1, lost, "waiting", observed(1), observed(2))
+	step("and not", 2*time.Minute, lost, "waiting", silent(observed(1)), observed(2))
+	again := slices.Clone(lost)
+	again[0].Orphan, again[0].Pod = false, "p1"
+	step("it has taken its keys again", 2*time.Minute+Lapse, again, "", silent(observed(1)), observed(2))
+	step("it ends", 3*time.Minute, lost, "waiting", silent(observed(1)), observed(2))
+	step("for too long", 3*time.Minute+Lapse, lost, "1>2 waiting", silent(observed(1)), observed(2))
+	step("called ready", 4*time.Minute, heldAs(v.Map), "waiting", silent(observed(1)), observed(2))
+	step("it is there", 5*time.Minute, heldAs(v.Map), "2>1 ", observed(1), observed(2))
+}
+
 // TestStagesSettle: whatever comes and goes, no server has more than one handover at a time, and in the end every range is held by
 // its owner, evenly.
 func TestStagesSettle(t *testing.T) {

@@ -14,6 +14,10 @@ const (
 	// Grace is how long an owner that is not ready keeps its ranges: a container that restarts comes back sooner.
 	Grace = 30 * time.Second
 
+	// Lapse is how long an owner keeps its ranges that does not answer and whose clients have ended, all of them: its leases are over, so its keys are served by nobody. It is there again by
+	// then if only its process ended.
+	Lapse = 5 * time.Second
+
 	// Gathering is how long the first map waits for servers that are not ready yet.
 	Gathering = 20 * time.Second
 
@@ -92,6 +96,9 @@ func Step(v View) (Actions, error) {
 		return Actions{}, err
 	}
 	v.farewell(next, &a)
+	if a.Waiting == "" {
+		a.Waiting = v.silent(next)
+	}
 	return a, nil
 }
 
@@ -105,19 +112,17 @@ func (v View) members() (members []Server) {
 	return members
 }
 
-// belongs says whether a server shall be in the map: it joins when it is ready, and stays until it leaves, is gone, or was not
-// ready for too long.
+// belongs says whether a server shall be in the map: it joins when it is ready, and answers if it is to be the only one that serves keys, and stays until it leaves, is gone, has lapsed, or
+// was not ready for too long.
 func (v View) belongs(s Observed) bool {
 	switch {
-	case s.Gone, s.Leaving, s.Answered && (s.Identity != v.Index || s.Draining):
+	case s.Gone, s.Leaving, s.Answered && (s.Identity != v.Index || s.Draining), v.lapsed(s):
 		return false
-	case s.Ready:
-		return true
 	case v.Map == nil:
-		return s.Answered // a server that opened the index may wait for its first map before it is ready
+		return s.Ready || s.Answered // a server that opened the index may wait for its first map before it is ready
 	}
 	_, isMember := v.Map.Server(s.ID)
-	return isMember && s.ReadyFor < Grace
+	return s.Ready && (isMember || s.Answered || !v.Owned) || isMember && s.ReadyFor < Grace
 }
 
 // next is the map after this step; it is nil as long as there is none.
@@ -180,6 +185,19 @@ func (v View) target(members []Server, a *Actions) (target *Map, reason string, 
 	return target, "addresses or members changed", nil
 }
 
+// silent says who is called ready, and would get keys if it answered; empty: nobody.
+func (v View) silent(next *Map) string {
+	if !v.Owned || next == nil {
+		return ""
+	}
+	for _, s := range v.Servers {
+		if _, isMember := next.Server(s.ID); s.Ready && !s.Answered && !isMember && !s.Gone && !s.Leaving {
+			return "compute server " + s.Pod + " is ready, but does not answer the operator"
+		}
+	}
+	return ""
+}
+
 // unsuited says why a map is not one for some members; empty if it is.
 func (v View) unsuited(final *Map, members []Server) string {
 	is := func(id uint32) bool {
@@ -228,10 +246,33 @@ func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
 func (v View) isGone(id uint32) bool {
 	for _, s := range v.Servers {
 		if s.ID == id {
-			return s.Gone || s.Answered && s.Identity != v.Index || !s.Answered && !s.Ready && s.ReadyFor >= Grace
+			return s.Gone || s.Answered && s.Identity != v.Index || !s.Answered && !s.Ready && s.ReadyFor >= Grace || v.lapsed(s)
 		}
 	}
 	return true
+}
+
+// lapsed says whether an owner has been without a lease for so long that others shall have its keys. Its pod may still be called ready: Kubernetes hears of the loss of a node from
+// the node's silence, some 40 s later.
+func (v View) lapsed(s Observed) bool {
+	since, is := v.Memory.lapseOf(s.ID)
+	return is && v.Now-since >= Lapse && v.lapses(s)
+}
+
+// lapses says whether an owner does not answer and nothing is held by a client of it, but ranges of its by clients that have ended.
+func (v View) lapses(s Observed) bool {
+	if !v.Owned || v.Map == nil || s.Answered || v.holds(s.Pod) {
+		return false
+	}
+	for i := range v.Map.Ranges {
+		r := v.Map.Span(i)
+		for _, h := range v.Holdings {
+			if _, _, both := overlap(r.Start, r.End, h.Start, h.End); both && r.Owner == s.ID && h.Orphan {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // gathered says whether the first map has waited long enough.
