@@ -98,6 +98,7 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 			return
 		}
 		w.counts.swaps++
+		w.counts.lapses += lapses(v, a.Swap)
 		w.swappedTo(a)
 	}
 	w.autoscale(p, v, a, memory)
@@ -105,6 +106,20 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 		w.mayDie(p)
 		w.endPod(w.podOf(s.ID), w.oneIn(2))
 	}
+}
+
+// lapses is how many servers a map has lost since they had no lease, although their pods were there, and had not been called unready for long.
+func lapses(v partition.View, next *partition.Map) (n int) {
+	for _, s := range v.Servers {
+		if v.Map == nil || s.Gone || s.Leaving || s.Answered || !s.Ready && s.ReadyFor >= partition.Grace {
+			continue
+		}
+		_, was := v.Map.Server(s.ID)
+		if _, is := next.Server(s.ID); was && !is {
+			n++
+		}
+	}
+	return n
 }
 
 // fenceGone fences the clients of pods that are gone, at the home last.

@@ -37,10 +37,10 @@ type ownRun struct {
 
 // ownReport is what became of it.
 type ownReport struct {
-	err                                                                         error
-	hash                                                                        uint64
-	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, proven int
-	leveled, scaled, joined                                                     int
+	err                                                                                 error
+	hash                                                                                uint64
+	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses int
+	leveled, scaled, joined                                                             int
 }
 
 func (r ownRun) do() ownReport {
@@ -111,7 +111,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, w.load.leveled, w.load.scaled, w.load.joined}
+	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, c.lapses, w.load.leveled, w.load.scaled, w.load.joined}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}
@@ -375,6 +375,7 @@ func TestSeeds(t *testing.T) {
 				sum.thaws += rep.thaws
 				sum.deaths += rep.deaths
 				sum.proven += rep.proven
+				sum.lapses += rep.lapses
 				sum.leveled += rep.leveled
 				sum.scaled += rep.scaled
 				sum.joined += rep.joined
@@ -385,9 +386,9 @@ func TestSeeds(t *testing.T) {
 	group.Wait()
 	done := min(next.Load(), n)
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
-		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.thaws, sum.leveled, sum.scaled, sum.joined)
-	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0) {
+		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined)
+	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0) {
 		t.Error("the adversary is tame")
 	}
 }

@@ -46,7 +46,7 @@ type ownWorld struct {
 	log     *history
 	granted map[uint64]bool // epochs
 	problem error
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven int }
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses int }
 }
 
 // mistake is a fault put in on purpose.
