@@ -180,7 +180,8 @@ func TestOwners(t *testing.T) {
 			switch v := s.Verbs; {
 			case w == "C" && (v.Write != 0 || v.Log != 0 || s.LogBytesPerOp != 0 || v.Atomic != 0 || v.Read > 0.2): // all leaves fit
 				t.Errorf("lookups take %+v", v)
-			case w == "write-only" && (v.Log < 0.2 || v.Log > 1.1 || v.Write > 0.5 || s.LogBytesPerOp < 20):
+			// Of few clients every upsert may have a batch of its own, and some batches bring the log's tail, which is a WRITE more.
+			case w == "write-only" && (v.Log < 0.2 || v.Log > 1.25 || v.Write > 0.5 || s.LogBytesPerOp < 20):
 				t.Errorf("upserts take %+v, %.0f bytes of the log", v, s.LogBytesPerOp)
 			}
 		}
