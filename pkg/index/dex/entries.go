@@ -35,6 +35,9 @@ import (
 // what was READ has the change; or the time of the leaf is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the key's new leaf has a frame before it is changed. So after b nobody finds
 // what was there before the change, and before b the change is not answered. What is in the memory servers is durable in the log, so whoever finds it waits for nothing.
 //
+// A leaf that gives way to another one leaves the entries that were changed since it was last written back: they are written back, and durable, and put in between d's first part and its others, while the
+// lock of the frame keeps everybody from a. Without that a popular key that is changed often would not be there: each change takes it out.
+//
 // A range that is given away takes its entries along, when no session is in an operation on its keys.
 type entries struct {
 	cache *cache
@@ -166,6 +169,16 @@ func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
 
 // keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory server, after the clock of departed showed since; if it is still right. The least used ones make room.
 func (e *entries) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
+	e.enter(x, key, value, func() bool { return e.cache.find(a) == nil && !e.cache.departed.after(a, since) })
+}
+
+// leave puts an entry in of a leaf that was written back and is about to leave its frame, which the caller has locked. Nobody changes the key before the leaf has a frame again, so who does comes to b after this.
+func (e *entries) leave(x *dex, key, value []byte) {
+	e.enter(x, key, value, func() bool { return true })
+}
+
+// enter puts an entry in, if it is right still once the bucket is locked.
+func (e *entries) enter(x *dex, key, value []byte, right func() bool) {
 	size := 1 + wordsOf(len(key)) + wordsOf(len(value))
 	if e.n == 0 || size > mostEntryWords {
 		return
@@ -176,7 +189,7 @@ func (e *entries) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
 		return
 	}
 	x.pause()
-	if _, _, there := seek(b, head, key); there == 0 && e.cache.find(a) == nil && !e.cache.departed.after(a, since) {
+	if _, _, there := seek(b, head, key); there == 0 && right() {
 		x.pause()
 		number, at := makeRoom(b, size)
 		head |= uint64(len(value)) << 16

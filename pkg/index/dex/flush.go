@@ -68,7 +68,30 @@ func (s *session) evict(f *frame) error {
 	if next.done {
 		next = nil
 	}
-	return s.x.flushAnd(s.b, s.log, s.limit, f, s.b.Spare(), next)
+	s.changed = append(s.changed[:0], f.sets()...)
+	if err := s.x.flushAnd(s.b, s.log, s.limit, f, s.b.Spare(), next); err != nil {
+		return err
+	}
+	s.outlive(f)
+	return nil
+}
+
+// outlive keeps entries of a leaf that goes, although it was written back just now: those that were changed since the last time. Who changed them took them out of the cache's entries; what is popular would
+// never be there else, as long as it is changed.
+func (s *session) outlive(f *frame) {
+	var v view
+	f.open(&v)
+	for i := range v.count {
+		if s.changed[i/64]>>(i%64)&1 == 0 {
+			continue
+		}
+		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 && !f.refers(f.word(v.dir+i), s.x.lay) {
+			s.leaving = f.bytes(off, n, s.leaving[:0])
+			if key, value, ok := s.x.lay.Pair(s.leaving); ok {
+				s.x.cache.entries.leave(s.x, key, value)
+			}
+		}
+	}
 }
 
 // queue queues what writes f back, from b, which is as large as its leaf. What has no room in a list with the rest is posted before.

@@ -16,22 +16,24 @@ import (
 
 // session implements index.Session.
 type session struct {
-	x      *dex
-	b      *blink.Session
-	log    *redo.Appender
-	back   func(*frame) error   // flush, made once
-	yield  func(*frame) error   // evict, made once
-	stop   func(blink.Way) bool // deserves, made once
-	costs  map[uint16]*costs    // by memory server
-	sought sought
-	ahead  ahead
-	limit  time.Duration
-	value  []byte // on its way out of a frame
-	entry  []byte // on its way into one
-	record []byte
-	ref    [blink.ReferenceBytes]byte // of the block of the write under way
-	block  blink.Reference            // the same one, as long as nothing else has it
-	closed bool
+	x       *dex
+	b       *blink.Session
+	log     *redo.Appender
+	back    func(*frame) error   // flush, made once
+	yield   func(*frame) error   // evict, made once
+	stop    func(blink.Way) bool // deserves, made once
+	costs   map[uint16]*costs    // by memory server
+	sought  sought
+	ahead   ahead
+	limit   time.Duration
+	value   []byte   // on its way out of a frame
+	changed []uint64 // of a frame that goes: the slots that were changed
+	leaving []byte   // an entry of it
+	entry   []byte   // on its way into one
+	record  []byte
+	ref     [blink.ReferenceBytes]byte // of the block of the write under way
+	block   blink.Reference            // the same one, as long as nothing else has it
+	closed  bool
 
 	garbage []blink.Reference // on its way back
 }

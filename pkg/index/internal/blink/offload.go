@@ -141,6 +141,9 @@ func (s *session) GoOn(w Way, key []byte) (Path, error) {
 // LongValue says whether the value of an entry that a memory server has found lies in a block.
 func (l *layout) LongValue(e []byte) bool { return l.isLong(e) }
 
+// Pair is key and value, or the reference that stands for it, of an entry; false if it is none.
+func (l *layout) Pair(e []byte) (key, value []byte, ok bool) { return l.pair(e) }
+
 // ValueOf is the value in an entry that a memory server has found.
 func (l *layout) ValueOf(e []byte) []byte {
 	_, value, _ := l.pair(e)
