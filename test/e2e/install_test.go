@@ -41,16 +41,20 @@ func parts(t *testing.T, manifest string) map[string]map[string]any {
 }
 
 // strip removes labels and annotations that say who installed something, wherever they stand.
-func strip(object map[string]any) {
-	for key, value := range object {
-		switch key {
-		case "helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance":
-			delete(object, key)
-			continue
+func strip(value any) {
+	switch v := value.(type) {
+	case []any:
+		for _, inner := range v {
+			strip(inner)
 		}
-		if inner, ok := value.(map[string]any); ok {
-			if strip(inner); len(inner) == 0 && key == "annotations" {
-				delete(object, key)
+	case map[string]any:
+		for _, key := range []string{"helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance"} {
+			delete(v, key)
+		}
+		for key, inner := range v {
+			strip(inner)
+			if left, is := inner.(map[string]any); is && len(left) == 0 && key == "annotations" {
+				delete(v, key)
 			}
 		}
 	}
