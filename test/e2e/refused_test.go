@@ -19,7 +19,7 @@ func TestRefused(t *testing.T) {
 		s.refused(strings.Replace(indexManifest, old, new, 1), want)
 	}
 	f("design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman"`)
-	f("design: DEX", "design: DEX\n  nodeSize: 512", "nodeSize is too small for what DEX keeps in a node")
+	f("design: DEX", "design: DEX\n  nodeSize: 512", "nodeSize is too small for keys and values of these lengths")
 	f("  durability: Memory\n", "", "spec.durability: Required value")
 	f("durability: Memory", "durability: Replicated", `supported values: "Memory"`)
 	f("{type: Bytes, maxLength: 64}", "{type: Bytes}", "keys of type Bytes need maxLength: write how many bytes")
