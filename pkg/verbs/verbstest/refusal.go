@@ -3,6 +3,7 @@ package verbstest
 import (
 	"errors"
 	"math"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -138,6 +139,7 @@ func (f *fixture) isDead(q verbs.QP, err error) {
 func largest(f *fixture) {
 	c := f.connect(1)
 	q := f.qp(c)
+	q.SetLimit(time.Minute) // 64 MiB, encrypted perhaps, under the race detector, on a machine that does other things
 	out, in := f.buffer(verbs.MaxTransfer), f.buffer(verbs.MaxTransfer)
 	for i := range out {
 		out[i] = byte(f.rand.Uint32())
