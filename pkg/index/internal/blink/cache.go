@@ -138,7 +138,11 @@ func (c *cache) keeps(a pool.Addr, level uint8, size int) bool {
 	set := c.set(a)
 	full := true
 	for i := range set {
-		full = full && set[i].node.Load() != nil
+		old := set[i].node.Load()
+		if old != nil && old.addr == a {
+			return true // it is too old to be used, and what is READ takes its place
+		}
+		full = full && old != nil
 	}
 	if full && least(set, &n) != nil || !full && (c.bytes.Load()+int64(size) <= c.bound || c.victim(&n) != nil) {
 		return true

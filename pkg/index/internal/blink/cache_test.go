@@ -155,6 +155,49 @@ func TestCacheHitRate(t *testing.T) {
 	}
 }
 
+// TestCacheRenewsOldCopies: in a cache that is full of popular nodes, a node that nobody looked for is not worth a READ, and one whose copy is too old is: it takes its copy's place.
+func TestCacheRenewsOldCopies(t *testing.T) {
+	const nodes = 400
+	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
+	addr := func(i int) pool.Addr { return pool.NewAddr(1, uint64(i+1)*1024) }
+	all := make([]*inner, nodes)
+	for i := range all {
+		all[i] = cached(t, l, addr(i), 1, 40, 1)
+	}
+	k := newCache(env.Real(), nodes/2*all[0].size(), l.nodeBytes)
+	for _, n := range all {
+		n.stamp = 1
+		k.put(n)
+		for range 5 {
+			k.get(n.addr, 0)
+		}
+	}
+	old, renewed, others := 0, 0, 0
+	for _, n := range all {
+		kept := k.get(n.addr, 0) != nil
+		if k.get(n.addr, 2) != nil {
+			t.Fatalf("%v is found, which is too old", n)
+		}
+		switch would := k.keeps(n.addr, 1, n.size()); {
+		case kept && !would:
+			t.Errorf("%v is too old, and would not be kept were it read", n)
+		case kept:
+			old++
+			fresh := cached(t, l, n.addr, 1, 40, 1)
+			fresh.stamp = 2
+			k.put(fresh)
+			if k.get(n.addr, 2) == fresh {
+				renewed++
+			}
+		case would:
+			others++
+		}
+	}
+	if old < nodes/4 || renewed != old || others > nodes/10 {
+		t.Errorf("%d of %d old copies were renewed; %d others would be kept", renewed, old, others)
+	}
+}
+
 // TestCacheKeepsUpperLevels: no number of nodes of level 1 costs one above them, and where those leave no room, level 1 is not kept.
 func TestCacheKeepsUpperLevels(t *testing.T) {
 	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})

@@ -21,6 +21,16 @@ type Keeper interface {
 	Copy(s *Session, a pool.Addr, b []byte) (bool, error)
 }
 
+// Taker is a session of such a design that wants to keep leaves that its scans READ.
+type Taker interface {
+	// Clock is looked at before leaves are READ.
+	Clock() uint64
+
+	// Offer is told of the leaf at a, verified as a whole, which was READ into b after the clock showed since; it holds the keys from low up to high (without bound if rightmost).
+	// It may post, but changes nothing that a scan uses.
+	Offer(a pool.Addr, low, high []byte, rightmost bool, b []byte, since uint64) error
+}
+
 // What such designs use of the tree.
 type (
 	Session = session
@@ -47,8 +57,19 @@ func (t *tree) NewSession() (*Session, error) { return t.newSession() }
 // Pool is what the session posts with.
 func (s *session) Pool() *pool.Session { return s.ps }
 
-// Staging is a buffer for one leaf, which the tree does not use.
-func (s *session) Staging() []byte { return s.staging }
+// Staging is a buffer for one leaf, which the tree does not use. Who asks for it may write it: what it had is forgotten.
+func (s *session) Staging() []byte {
+	s.remembered, s.since = pool.Nil, 0
+	return s.staging
+}
+
+// Remember notes that the staging buffer has the leaf at a, verified as a whole, READ after the taker's clock showed since, until somebody asks for the buffer.
+func (s *session) Remember(a pool.Addr, since uint64) { s.remembered, s.since = a, since }
+
+// Remembers says whether it has that leaf, and since when.
+func (s *session) Remembers(a pool.Addr) (since uint64, ok bool) {
+	return s.since, a == s.remembered && a != pool.Nil
+}
 
 // Spare is another one. The tree uses it in operations of its own.
 func (s *session) Spare() []byte { return s.rest }
@@ -58,6 +79,9 @@ func (s *session) Begin() { s.begin() }
 
 // End ends an operation.
 func (s *session) End() { s.end() }
+
+// SetTaker says who wants the leaves that scans READ.
+func (s *session) SetTaker(t Taker) { s.taker = t }
 
 // Again is called before something is tried again; it lets others run, and ends the operation with an error when its limit is over. Who has what is waited for may itself
 // wait for a memory server: so an operation that comes often sleeps in between, ever longer.
@@ -132,7 +156,7 @@ func (l *leaf) Is(t *Tree, a pool.Addr, b, key []byte) bool {
 }
 
 // RepairAll is that of the pool.
-func (s *session) RepairAll() error { return failure(s.ps.RepairAll(s.staging, s.rest), false) }
+func (s *session) RepairAll() error { return failure(s.ps.RepairAll(s.Staging(), s.rest), false) }
 
 // Low, High and Rightmost are the fences of a leaf.
 func (l *leaf) Low() []byte     { return l.low }
@@ -199,6 +223,18 @@ func (s *session) SplitAt(key []byte) error {
 	s.begin()
 	defer s.end()
 	return s.Divide(key)
+}
+
+// IsDivided says whether key is the low fence of a leaf, as far as one READ shows.
+func (s *session) IsDivided(key []byte) (bool, error) {
+	s.begin()
+	defer s.end()
+	p, err := s.descend(key, holding, 0)
+	if err == nil {
+		err = s.read(p.addr, s.node)
+	}
+	var l leaf
+	return err == nil && l.open(s.lay, p.addr, s.node) && bytes.Equal(l.low, key), err
 }
 
 // Divide is SplitAt as a part of an operation.
@@ -268,6 +304,14 @@ func (s *session) kept(a pool.Addr, b []byte) (bool, error) {
 		return false, nil
 	}
 	return s.t.keep.Copy(s, a, b)
+}
+
+// offer tells who wants it of leaf l, which is next in the ring, if it was READ.
+func (s *session) offer(sc *scan, l *leaf) error {
+	if s.taker == nil || sc.read>>sc.next&1 == 0 {
+		return nil
+	}
+	return s.taker.Offer(l.addr, l.low, l.high, l.rightmost, s.ring[sc.next], sc.since)
 }
 
 // SlotOf makes a slot word for entry e at offset off, for slot i of a leaf with that seed. An empty entry makes that of an empty slot.

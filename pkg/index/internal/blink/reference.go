@@ -19,6 +19,9 @@ const ReferenceBytes = pointerBytes
 // Blocks says whether values can lie in blocks.
 func (l *layout) Blocks() bool { return l.long }
 
+// MaxValue is the longest value.
+func (l *layout) MaxValue() int { return l.maxValue }
+
 // InBlock says whether a value of n bytes lies in a block.
 func (l *layout) InBlock(n int) bool { return n > l.inline }
 
@@ -46,6 +49,9 @@ func (l *layout) PutReference(dst, key, reference []byte) []byte {
 	}
 	return e
 }
+
+// Addr is the address of the block.
+func (p *pointer) Addr() pool.Addr { return p.addr }
 
 // Refer decodes a reference, of which b has the bytes.
 func Refer(b []byte) (r Reference) {

@@ -22,7 +22,9 @@ type scan struct {
 	side    side
 	p       path // of the last descent
 	addrs   [maxRing]pool.Addr
-	next, n int // leaves next to n of the ring are read and not used yet
+	next, n int    // leaves next to n of the ring are read and not used yet
+	read    uint32 // a bit for each leaf of the ring that was READ, after the taker's clock showed
+	since   uint64
 	hops    int
 }
 
@@ -172,9 +174,12 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 			}
 			continue
 		}
+		if err := s.offer(sc, l); err != nil {
+			return err
+		}
 		sc.next++
 		sc.hops = 0
-		s.perLeaf = max(1, s.perLeaf+(len(s.pairs.list)-s.perLeaf)/2)
+		s.met(len(s.pairs.list))
 		s.pairs.sort()
 		return nil
 	}
@@ -194,21 +199,21 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 		if sc.side == ending {
 			step = -1
 		}
-		// The first leaf is used in half, on average.
-		want := min(len(s.ring), (2*limit+s.perLeaf-1)/(2*s.perLeaf)+1)
-		if 2*limit < s.perLeaf {
-			want = 1
-		}
+		want := min(len(s.ring), s.reach(n, p.child, sc.cursor, sc.side, limit))
 		for i := p.child + step; i >= 0 && i < len(n.children) && sc.n < want; i += step {
 			sc.addrs[sc.n] = n.children[i]
 			sc.n++
 		}
+	}
+	if sc.read = 0; s.taker != nil {
+		sc.since = s.taker.Clock()
 	}
 	for i := range sc.n {
 		if kept, err := s.kept(sc.addrs[i], s.ring[i]); err != nil {
 			return err
 		} else if !kept {
 			s.ps.Read(sc.addrs[i], s.ring[i])
+			sc.read |= 1 << i
 		}
 	}
 	if err := s.ps.Post(); err != nil {
@@ -252,9 +257,11 @@ func (s *session) strayed(sc *scan, l *leaf) error {
 
 // readNext reads the leaf at a to where the next one of the ring is.
 func (s *session) readNext(sc *scan, a pool.Addr) error {
+	sc.read &^= 1 << sc.next
 	if kept, err := s.kept(a, s.ring[sc.next]); kept || err != nil {
 		return err
 	}
+	sc.read |= 1 << sc.next
 	return s.read(a, s.ring[sc.next])
 }
 

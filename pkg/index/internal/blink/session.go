@@ -25,6 +25,8 @@ type session struct {
 
 	ring    [][]byte       // leaves that a scan reads at once
 	staging []byte         // of a design that keeps leaves
+	since   uint64         // of what staging has: see Remember
+	taker   Taker          // of leaves that scans READ; nil: nobody
 	call    []byte         // of calls, in a design that makes any
 	stop    func(Way) bool // see DescendUntil
 	way     Way            // where it stopped
@@ -33,7 +35,7 @@ type session struct {
 	sep     []byte  // a separator on its way up
 	heap    heapMap // what is in use of node
 	pairs   pairs
-	perLeaf int // how many pairs scans found in a leaf
+	perLeaf int // how many pairs scans found in a leaf: see reach
 
 	long    []byte  // values of blocks that are read, or the image of one
 	mark    []byte  // of a dead block
@@ -43,11 +45,12 @@ type session struct {
 	leaving bool    // blocks that changes take out are left alone
 	fetched fetched
 
-	floor    uint64    // of stamps in the cache
-	far      int       // how often it followed siblings as far as it may, and started again
-	retried  int       // how often the operation under way read a node again
-	waits    int       // how often it waited for something within this client (Again)
-	unlinked pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
+	floor      uint64    // of stamps in the cache
+	far        int       // how often it followed siblings as far as it may, and started again
+	retried    int       // how often the operation under way read a node again
+	waits      int       // how often it waited for something within this client (Again)
+	remembered pool.Addr // the leaf that staging has
+	unlinked   pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
 
 	count  tallies
 	shown  shownTallies
@@ -92,7 +95,7 @@ func (t *tree) newSession() (*session, error) {
 		return nil, failure(err, false)
 	}
 	ps.Use(pool.Techniques{Apart: !t.with.combine, Flat: !t.with.hierarchical})
-	s := &session{t: t, ps: ps, lay: &t.lay, perLeaf: 16}
+	s := &session{t: t, ps: ps, lay: &t.lay, perLeaf: 16 * perLeafIn}
 	for _, b := range []*[]byte{&s.node, &s.left, &s.rest, &s.staging} {
 		if *b, err = ps.Buffer(n); err != nil {
 			return nil, errors.Join(err, ps.Close())
