@@ -20,12 +20,12 @@ type Partitioned interface {
 	// Take makes this client serve r from now on. Before it returns, what the logs in r.Inherits have of their keys is replayed, in the
 	// order of their epochs, and is safe without these logs: they may be gone afterwards. After an error nothing of r is taken, and Take may be called
 	// again with the same r. That its client dies in the midst of it is as if it had not begun: whoever takes r next inherits
-	// the same logs, and then this client's.
+	// the same logs. Take itself leaves nothing in this client's log that is needed: it is not inherited before r is settled and operations have begun.
 	Take(r pool.Holding) error
 
 	// Give writes back all that this client changed of the keys from start up to end, and forgets them. It is called for keys of one
 	// range that was taken, when no session is in an operation on them, and none begins one. When it returns nil, nothing of this client takes effect
 	// on these keys any more, neither what sessions left behind that died. After an error it may be called again; a
-	// client that cannot give is ended, and its log is replayed.
-	Give(start, end []byte) error
+	// client that cannot give is ended, and its log is replayed. written is how many nodes it wrote back, also after an error.
+	Give(start, end []byte) (written int, err error)
 }

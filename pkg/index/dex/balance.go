@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // balance divides the bytes of the cache between frames and copies of inner nodes. An inner node that is not there costs every leaf below it a READ more, so inner nodes come first, up to
 // half of all bytes; and they are few, so frames have all that these do not want. Inner nodes begin with a small part. When copies that are in use have no room, frames go from the
-// ends of the shards, with their images, and the bound of the inner nodes grows by that; when inner nodes have become fewer, the frames come back. First one side gives the bytes up, then the other one gets them: together they never
+// ends of the shards, with their images, and the bound of the inner nodes grows by that; when inner nodes have become fewer, the frames come back. Frames go for values that lie in blocks, too (values.go), and do not come back. First one side gives the bytes up, then the other one gets them: together they never
 // have more than the cache.
 //
 // What goes is done by the session that comes next with a leaf to READ: it holds no frame then, and may write leaves back.
@@ -16,6 +16,7 @@ type balance struct {
 	least int64       // of inner
 	most  int64       // of inner
 	spare int64       // bytes that nobody has
+	saved int64       // and those that wait to be the values'
 	short bool        // inner nodes want more
 }
 
@@ -37,10 +38,13 @@ func (b *balance) start(x *dex, bytes int) int {
 	return int(b.inner)
 }
 
+// moves says whether anything moves.
+func (b *balance) moves() bool { return b.most > 0 }
+
 // shift moves bytes, if either side has what the other one wants.
 func (b *balance) shift(s *session) error {
 	tree := b.x.tree
-	if b.most == 0 || !b.taken.CompareAndSwap(false, true) {
+	if !b.moves() || !b.taken.CompareAndSwap(false, true) {
 		return nil
 	}
 	defer b.taken.Store(false)
@@ -60,6 +64,29 @@ func (b *balance) shift(s *session) error {
 	case b.inner-b.step >= b.least && tree.CacheBytes() < b.inner-2*b.step && tree.SetCacheBound(b.inner-b.step):
 		b.inner -= b.step
 		b.spare = b.x.cache.revive(b.spare + b.step)
+	default:
+		return b.shiftValues(s)
+	}
+	return nil
+}
+
+// shiftValues saves bytes for values that have no room.
+func (b *balance) shiftValues(s *session) error {
+	v := &b.x.values
+	need := v.wants()
+	if need == 0 {
+		return nil
+	}
+	got, err := b.x.cache.retire(min(b.step, need-b.saved), s.back)
+	if b.saved += got; err != nil {
+		return err
+	}
+	switch {
+	case b.saved >= need:
+		b.saved -= need
+		v.grow()
+	case got == 0:
+		v.content() // frames have no more to give
 	}
 	return nil
 }

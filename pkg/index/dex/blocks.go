@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -159,13 +160,36 @@ func (s *session) again(err error, value []byte, m mode) bool {
 	return s.retire(1) == nil && s.b.AwaitMemory()
 }
 
-// told appends the value of the entry of key that was READ, or found by a memory server, in the leaf at a. What lies in the entry is kept, if that is right: since is as for entries.keep. ok is false if
-// its block does not hold it.
-func (s *session) told(key, entry, dst []byte, a pool.Addr, since uint64) (value []byte, ok bool, err error) {
+// told appends the value of the entry of key that was READ, or found by a memory server, in the leaf at a, of a range that was taken in an epoch. It is kept, if that is right: since is as for
+// entries.keep. ok is false if its block does not hold it.
+func (s *session) told(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.LongValue(entry) {
-		return s.b.Value(blink.Refer(v), dst)
+		s.tag.set(v, epoch)
+		return s.long(dst, func() bool { return s.x.cache.still(a, since) })
 	}
 	s.x.cache.entries.keep(s.x, key, v, a, since)
 	return append(dst, v...), true, nil
+}
+
+// long appends the value of the session's tag: from the cache, or READ from its block, and then kept, if the leaf refers to it still (right). ok is false if the block does not hold it.
+func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, err error) {
+	x := s.x
+	if value, ok = x.values.find(x, &s.tag, dst); ok {
+		return value, true, nil
+	}
+	if err := x.balance.shift(s); err != nil {
+		return dst, false, err
+	}
+	if value, ok, err = s.b.Value(blink.Refer(s.tag[:blink.ReferenceBytes]), dst); ok {
+		x.values.keep(x, &s.tag, value[len(dst):], right)
+	}
+	return value, ok, err
+}
+
+// refers says whether the leaf at a, in f, has the session's tag for key.
+func (s *session) refers(f *frame, a pool.Addr, key []byte, fp byte) bool {
+	value, _, st := s.look(f, a, key, s.value[:0], fp)
+	s.value = value
+	return st == inBlock && bytes.Equal(value, s.tag[:blink.ReferenceBytes])
 }

@@ -4,17 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/pool/poolsim"
-	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestBlocksOutliveTheirSuccessors looks at the memory servers all the time while some sessions of one client replace long values: a block keeps its head, so is neither dead nor
@@ -22,25 +16,7 @@ import (
 func TestBlocksOutliveTheirSuccessors(t *testing.T) {
 	replaced := 0
 	for i := range uint64(4) {
-		seed := 3 * i // these clients have all techniques: there is a log
-		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{},
-			opts: index.Options{Uint64: true, MaxValueBytes: 64, InlineBytes: 8, NodeBytes: 256, CacheBytes: 4 << 10}}
-		plan := &sim.Plan{Tear: 1, Reorder: true, Delay: time.Duration(1 + 400*(i%3)), Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: true}}
-		o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 20_000_000})
-		var err error
-		if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 2, Chunks: 20, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: plan}}); err != nil {
-			t.Fatal(err)
-		}
-		if err = o.w.Run(func(p *simenv.Process) {
-			o.main = p
-			n, err := o.replaceWatched()
-			if err != nil {
-				o.w.Fail(err)
-			}
-			replaced += n
-		}); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
+		replaced += watchedWorld(t, i, index.Options{Uint64: true, MaxValueBytes: 64, InlineBytes: 8, NodeBytes: 256, CacheBytes: 4 << 10}, (*owners).replaceWatched)
 	}
 	t.Logf("%d blocks seen to be given up", replaced)
 	if replaced < 50 {

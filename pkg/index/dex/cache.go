@@ -54,14 +54,15 @@ func tagOf(a pool.Addr) uint64 { return lfu.Hash(a) & (1<<32 - 1) }
 const (
 	ways       = 8
 	places     = 3 // for each frame
+	counts     = 8 // of leaves that are missed, for each frame
 	mostShards = 16
 
 	uncached = 256 // frames that there are with caching off: of leaves that are being changed
 )
 
-// frameCost is what a frame takes besides its words: itself, its notes, its places of the table, four counts, a time, its number in the list of free ones, and a place in the cooling map if there is one.
+// frameCost is what a frame takes besides its words: itself, its notes, its places of the table, its counts, a time, its number in the list of free ones, and a place in the cooling map if there is one.
 func frameCost(words int, with techniques) int {
-	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + 4 + 8 + 4
+	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4
 	if !with.frequencies {
 		n += coolCost
 	}
@@ -113,7 +114,7 @@ func (h *shard) start(c *cache, first, n int) {
 	}
 	h.table = make([]place, ways*max(1, places*n/ways))
 	memory.Huge(h.table)
-	h.missed = lfu.New(4 * n)
+	h.missed = lfu.New(counts * n)
 	if !c.with.frequencies {
 		h.cooling.start(n, c.with.coolingMap)
 	}
@@ -178,7 +179,8 @@ func (c *cache) locate(p *blink.Path) *frame {
 }
 
 // reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one already, that is returned, whatever its state. nil: there is no frame to
-// be had, or, unless must, none that is worth less than the leaf. flush writes a frame back whose lock the cache has.
+// be had, or, unless must, none that is worth less than the leaf. flush writes a frame back whose lock the cache has, or only takes leave of it, if it was changed and is clean. Who gets a frame
+// counts it as found when he has used it: until then the leaf is worth one less than it was looked for.
 func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
 	h := c.shard(a)
 	h.mu.Lock()
@@ -198,7 +200,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		case !must && !c.admits(f, worth):
 			f.unlock()
 			return nil, false, nil
-		case f.first.Load() != 0: // it is flushed without the shard's lock, and then looked for anew
+		case f.first.Load() != 0 || c.entries.n > 0 && *f.changed() != 0: // that is done without the shard's lock, and then looked for anew
 			h.mu.Unlock()
 			err := flush(f)
 			h.mu.Lock()
@@ -218,7 +220,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 			p = h.vacancy(a)
 		}
 		f.addr.Store(uint64(a))
-		f.used.Store(uint32(worth))
+		f.used.Store(uint32(worth - 1))
 		p.Store(placeOf(a, h.at(f)))
 		return f, true, nil
 	}
@@ -247,17 +249,17 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 	if !full && !c.with.frequencies {
 		return h.cool(c.env)
 	}
-	set := h.set(a)
+	set, n := h.set(a), samples
+	if full {
+		n = len(set)
+	}
 	var best *frame
-	for i := range max(samples, len(set)) {
+	for i := range n {
 		var f *frame
-		switch {
-		case full:
+		if full {
 			f = &h.frames[uint32(set[i].Load())-1]
-		case i < samples:
+		} else {
 			f = &h.frames[c.env.Uint64()%uint64(h.live)]
-		default:
-			continue
 		}
 		if f.addr.Load() != 0 && f.version.Load()&1 == 0 && (best == nil || f.used.Load() < best.used.Load()) {
 			best = f

@@ -11,7 +11,8 @@ import (
 )
 
 // TestCachePolicies looks keys up, zipfian (0.99) and scattered over the leaves, in a cache that has room for 8 % of these, and compares the misses of each policy with those of the best fixed
-// choice of leaves, which knows how often each will be looked for.
+// choice of leaves, which knows how often each will be looked for. The keys are the same in each run, and by chance ratios differ by less than 0.01: so the bounds are close to what is there, and a policy
+// of which a part does nothing is beyond them. Who makes one better moves its bounds.
 func TestCachePolicies(t *testing.T) {
 	const (
 		leaves  = 20_000
@@ -26,16 +27,20 @@ func TestCachePolicies(t *testing.T) {
 	policies := []struct {
 		name        string
 		off         []string
+		changes     bool    // of each second one, which has to have a frame
+		moves       bool    // other keys were popular in the first half of the warm-up
 		least, most float64 // misses over the best choice's
 	}{
-		{"ours", nil, 1, 1.12},
-		{"the paper's", []string{"frequencies"}, 1.1, 1.35},
-		{"one queue", []string{"frequencies", "coolingMap"}, 1.1, 1.35},
-		{"every leaf kept", []string{"frequencies", "leafAdmission"}, 1.15, 1.6},
-		{"every leaf kept, by frequencies", []string{"leafAdmission"}, 1.05, 1.6},
+		{"ours", nil, false, false, 1, 1.029},
+		{"ours, with changes", nil, true, false, 1, 1.037},
+		{"ours, after the load has moved", nil, false, true, 1, 1.03},
+		{"the paper's", []string{"frequencies"}, false, false, 1.25, 1.295},
+		{"one queue", []string{"frequencies", "coolingMap"}, false, false, 1.2, 1.26},
+		{"every leaf kept", []string{"frequencies", "leafAdmission"}, false, false, 1.3, 1.33},
+		{"every leaf kept, by frequencies", []string{"leafAdmission"}, false, false, 1.03, 1.04},
 	}
 	if testing.Short() { // one goroutine: the race detector sees no more in the others
-		policies = policies[:1]
+		policies = policies[:2]
 	}
 	for _, p := range policies {
 		t.Run(p.name, func(t *testing.T) {
@@ -55,6 +60,9 @@ func TestCachePolicies(t *testing.T) {
 			for i := range warm + rounds {
 				rank := math.Pow(random.Float64()*(math.Pow(keys, 1-theta)-1)+1, 1/(1-theta))
 				leaf := int(uint64(rank) * scatter >> 32 * leaves >> 32)
+				if p.moves && i < warm/2 {
+					leaf = leaves - 1 - leaf
+				}
 				a := pool.NewAddr(1, uint64(leaf+1)*node)
 				if i >= warm {
 					seen[leaf]++
@@ -66,9 +74,10 @@ func TestCachePolicies(t *testing.T) {
 				if i >= warm {
 					misses++
 				}
-				if f, fresh, err := c.reserve(a, false, nil); err != nil {
+				if f, fresh, err := c.reserve(a, p.changes && i%2 == 0, nil); err != nil {
 					t.Fatal(err)
 				} else if fresh {
+					f.hit()
 					f.unlock()
 				}
 			}
@@ -78,9 +87,9 @@ func TestCachePolicies(t *testing.T) {
 				best -= n
 			}
 			ratio := float64(misses) / float64(best)
-			t.Logf("%.3f misses an operation, %.2f times the best choice's", float64(misses)/rounds, ratio)
+			t.Logf("%.3f misses an operation, %.3f times the best choice's", float64(misses)/rounds, ratio)
 			if ratio < p.least || ratio > p.most {
-				t.Errorf("%.2f times as many misses as the best choice of leaves has, not %.2f to %.2f", ratio, p.least, p.most)
+				t.Errorf("%.3f times as many misses as the best choice of leaves has, not %.3f to %.3f", ratio, p.least, p.most)
 			}
 			if len(c.frames) > room {
 				t.Errorf("%d frames, at most %d", len(c.frames), room)

@@ -57,7 +57,10 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: client, Part: part}}}
 	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
-	pool.Chunks, pool.ChunkBytes, pool.Locks, pool.Lease, pool.Fabric = 40, 32<<10, 64, 100*time.Millisecond, sim.Options{Plan: o.plan}
+	if pool.Chunks == 0 {
+		pool.Chunks, pool.ChunkBytes = 40, 32<<10
+	}
+	pool.Locks, pool.Lease, pool.Fabric = 64, 100*time.Millisecond, sim.Options{Plan: o.plan}
 	o.c, err = poolsim.New(o.w, pool)
 	return o, err
 }
@@ -136,7 +139,8 @@ func (o *owners) churn(c *owner, g *owned) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	return c.x.Give(g.start, g.end)
+	_, err = c.x.Give(g.start, g.end)
+	return err
 }
 
 // peekAll reads all keys of g, again and again until it is over, and of two that which is being changed, if one is: what it sees must outlive the client.

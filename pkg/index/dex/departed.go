@@ -19,11 +19,17 @@ import (
 // Let a frame have been there at some moment from 1 to 3. It was gone at 3, so c came before 3, and b before 4. If b came after 1 the reader sees that at 4. If b came before 1 then a
 // came before 2: the call sees all that was written back (G3), and after b nobody changes the leaf in that frame, whose lock is held. So where 3 and 4 find nothing, what the call read was the leaf at that moment.
 //
+// When a range is taken all leaves depart: others have changed them who note nothing here. Who READ before that knows nothing, also of a range that this client had before.
+//
 // Leaves share times, by a hash: then a reader may look again for nothing.
 type departed struct {
 	clock atomic.Uint64
+	all   atomic.Uint64 // when a range was taken the last time
 	last  []atomic.Uint64
 }
+
+// noteAll notes that a range is about to be taken, of which all is in the memory servers.
+func (d *departed) noteAll() { d.all.Store(d.clock.Add(1)) }
 
 // note is step b.
 func (d *departed) note(a pool.Addr) {
@@ -31,7 +37,12 @@ func (d *departed) note(a pool.Addr) {
 }
 
 // after says whether the leaf at a may have left the cache after the clock showed t.
-func (d *departed) after(a pool.Addr, t uint64) bool { return d.of(a).Load() > t }
+func (d *departed) after(a pool.Addr, t uint64) bool { return d.of(a).Load() > t || d.all.Load() > t }
+
+// still says whether what was READ, or told, of the leaf at a after the clock showed since is what it is now, or was when this began.
+func (c *cache) still(a pool.Addr, since uint64) bool {
+	return c.find(a) == nil && !c.departed.after(a, since)
+}
 
 func (d *departed) of(a pool.Addr) *atomic.Uint64 {
 	return &d.last[lfu.Hash(a)*0xC2B2AE3D27D4EB4F>>32*uint64(len(d.last))>>32]

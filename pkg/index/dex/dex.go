@@ -36,14 +36,17 @@ type dex struct {
 	lay     *blink.Layout
 	with    techniques
 	cache   *cache
+	values  values
 	balance balance
 	log     *redo.Log
 	ref     []byte
 	low     []byte // the lowest key
 
-	ranges  atomic.Pointer[ranges]
-	dirty   dirty
-	garbage garbage
+	ranges atomic.Pointer[ranges]
+
+	replaying atomic.Pointer[player] // while it merges leaves
+	dirty     dirty
+	garbage   garbage
 
 	fetched atomic.Uint64 // leaves that were read, since the cache did not have them
 
@@ -78,7 +81,11 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		x.low = make([]byte, 8)
 	}
 	p.SetMarks(marks)
-	x.cache = newCache(x.env, with, bound-x.balance.start(x, bound), x.lay.NodeBytes())
+	frames := bound - x.balance.start(x, bound)
+	if x.lay.Blocks() && with.entries {
+		frames -= x.values.start(bound, x.lay.MaxValue(), x.balance.moves())
+	}
+	x.cache = newCache(x.env, with, frames, x.lay.NodeBytes())
 	if x.log, err = createLog(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}
@@ -109,7 +116,7 @@ func (x *dex) Log() []byte { return x.ref }
 // Stats implements index.Index.
 func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
-	s.CacheBytes += uint64(x.cache.bytes.Load())
+	s.CacheBytes += uint64(x.cache.bytes.Load() + x.values.bytes.Load())
 	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
 	s.Log = x.log.Posted()
 	return s
@@ -127,6 +134,7 @@ func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	if err := x.flushAll(true); err != nil {
 		return fmt.Errorf("bulk load: %w", err)
 	}
+	defer x.cache.departed.noteAll() // the only leaf goes, and has no frame
 	return x.tree.BulkLoad(pairs, parallel)
 }
 

@@ -19,13 +19,16 @@ import (
 //	0       version; odd = somebody has the lock
 //	1..3    counts, a byte for each entry in their order: how often it was found; the last byte counts entries that went
 //	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value, each in whole words.
-//	        A head has the lengths of key (bits 0 to 15) and value (16 to 31), and a part of the hash (32 to 63); bit 63 is set
+//	        A head has the lengths of key (bits 0 to 14) and value (16 to 31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is taken out: its value
+//	        does not hold any more
 //
-// An entry is there only as long as it is what a lookup of the key must answer. This client owns the key, so nobody else changes its value:
+// An entry that was taken out keeps its place and its count until others need the place (again). A key that is looked up often and changed often would else begin anew after each change.
+//
+// An entry holds only as long as it is what a lookup of the key must answer. This client owns the key, so nobody else changes its value:
 //
 //	who has READ it, or been told it               who changes it
 //	1  looks at the clock of departed              a  its leaf has a frame, and he has the lock of that
-//	2  READs the leaf, or calls                    b  sees that the bucket, not locked, does not have the key, or takes it out under the lock
+//	2  READs the leaf, or calls                    b  sees that the bucket, not locked, has no entry of the key that holds, or takes it out under the lock
 //	3  locks the bucket                            c  changes the leaf in the frame, or, while he has the lock of that, in the memory servers
 //	4  finds no frame of the leaf, and no          d  has written back, notes when the leaf leaves the cache, and takes away the place by
 //	   time of it after 1                             which the frame is found (departed.go)
@@ -35,15 +38,19 @@ import (
 // what was READ has the change; or the time of the leaf is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the key's new leaf has a frame before it is changed. So after b nobody finds
 // what was there before the change, and before b the change is not answered. What is in the memory servers is durable in the log, so whoever finds it waits for nothing.
 //
-// A leaf that gives way to another one leaves the entries that were changed since it was last written back: they are written back, and durable, and put in between d's first part and its others, while the
-// lock of the frame keeps everybody from a. Without that a popular key that is changed often would not be there: each change takes it out.
+// A leaf that gives way to another one leaves the entries that were changed since it came into its frame: they are written back by then, whoever did it, and durable, and put in between d's first part and its others,
+// while the lock of the frame keeps everybody from a. Without that a popular key that is changed often would not be there: each change takes it out.
 //
 // A range that is given away takes its entries along, when no session is in an operation on its keys.
 type entries struct {
 	cache *cache
 	words []uint64
+	size  uint64      // words of a bucket
+	most  int         // words of the largest entry, with its head. One that is larger is not kept
 	n     uint64      // buckets
+	again bool        // what is taken out comes again: it keeps its place and its count
 	some  atomic.Bool // there was an entry
+	full  atomic.Bool // one went for another one
 }
 
 const (
@@ -51,10 +58,10 @@ const (
 	bucketBegin = 4 // word of the first entry
 	mostEntries = 8*(bucketBegin-1) - 1
 
-	// entryHalving is how many entries go from a bucket before its counts are halved.
-	entryHalving = 128
+	// entryHalving is how many entries go from a bucket before its counts are halved: what a count can hold.
+	entryHalving = lfu.Most
 
-	// mostEntryWords bounds an entry with its head. One that is larger is not kept: it is not much smaller than its leaf.
+	// mostEntryWords bounds an entry with its head: a larger one is not much smaller than its leaf.
 	mostEntryWords = 16
 
 	// entryShare is which part of the cache entries have.
@@ -63,8 +70,14 @@ const (
 
 // start makes room for entries in at most so many bytes and returns how many it takes.
 func (e *entries) start(c *cache, bytes int) int {
-	e.cache, e.n = c, uint64(bytes/(8*bucketWords))
-	e.words = make([]uint64, e.n*bucketWords)
+	e.cache, e.again = c, true
+	return e.make(bytes, bucketWords, mostEntryWords)
+}
+
+// make is start with buckets of so many words, and entries of at most so many.
+func (e *entries) make(bytes, size, most int) int {
+	e.size, e.most, e.n = uint64(size), most, uint64(bytes/(8*size))
+	e.words = make([]uint64, e.n*e.size)
 	memory.Huge(e.words)
 	return 8 * len(e.words)
 }
@@ -81,8 +94,8 @@ func (e *entries) bucket(key []byte) (b []uint64, head uint64) {
 	}
 	h = (h ^ h>>32) * 0xD6E8FEB86659FD93
 	h ^= h >> 32
-	at := h >> 32 * e.n >> 32 * bucketWords
-	return e.words[at : at+bucketWords : at+bucketWords], 1<<63 | h<<32 | uint64(len(key))
+	at := h >> 32 * e.n >> 32 * e.size
+	return e.words[at : at+e.size : at+e.size], 1<<63 | h<<32 | uint64(len(key))
 }
 
 // tail is b, of less than 8 bytes, as a word.
@@ -93,21 +106,27 @@ func tail(b []byte) (w uint64) {
 	return w
 }
 
-const headMask = ^uint64(0xffff << 16) // all but the length of the value
+const (
+	headMask = ^uint64(0xffff<<16 | stale) // all but the length of the value, and whether that holds
+	stale    = 1 << 15                     // it is taken out: its place and count are the next one's
+)
 
 func wordsOf(n int) int { return (n + 7) / 8 }
 
 // shape is how many words the key of a head takes, and the value.
 func shape(head uint64) (key, value int) {
-	return wordsOf(int(head & 0xffff)), wordsOf(int(head >> 16 & 0xffff))
+	return wordsOf(keyLen(head)), wordsOf(valueLen(head))
 }
 
-// seek is the entry of key: its number in the bucket, its first word, and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has changed.
+func keyLen(head uint64) int   { return int(head & (stale - 1)) }
+func valueLen(head uint64) int { return int(head >> 16 & 0xffff) }
+
+// seek is the entry of key, also one that is taken out: its number in the bucket, its first word, and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has changed.
 func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
-	for at = bucketBegin; at < bucketWords; number++ {
+	for at = bucketBegin; at < len(b); number++ {
 		head = atomic.LoadUint64(&b[at])
 		k, v := shape(head)
-		if head == 0 || at+1+k+v > bucketWords || number == mostEntries {
+		if head == 0 || at+1+k+v > len(b) || number == mostEntries {
 			break
 		}
 		if head&headMask == want && same(b[at+1:at+1+k], key) {
@@ -140,12 +159,12 @@ func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
 	}
 	x.pause()
 	number, at, head := seek(b, want, key)
-	if head == 0 {
+	if head == 0 || head&stale != 0 {
 		return dst, false
 	}
 	x.pause()
 	k, _ := shape(head)
-	value, n := dst, int(head>>16&0xffff)
+	value, n := dst, valueLen(head)
 	for i := at + 1 + k; n > 0; i, n = i+1, n-8 {
 		w := atomic.LoadUint64(&b[i])
 		if n >= 8 {
@@ -169,7 +188,7 @@ func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
 
 // keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory server, after the clock of departed showed since; if it is still right. The least used ones make room.
 func (e *entries) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
-	e.enter(x, key, value, func() bool { return e.cache.find(a) == nil && !e.cache.departed.after(a, since) })
+	e.enter(x, key, value, func() bool { return e.cache.still(a, since) })
 }
 
 // leave puts an entry in of a leaf that was written back and is about to leave its frame, which the caller has locked. Nobody changes the key before the leaf has a frame again, so who does comes to b after this.
@@ -180,7 +199,7 @@ func (e *entries) leave(x *dex, key, value []byte) {
 // enter puts an entry in, if it is right still once the bucket is locked.
 func (e *entries) enter(x *dex, key, value []byte, right func() bool) {
 	size := 1 + wordsOf(len(key)) + wordsOf(len(value))
-	if e.n == 0 || size > mostEntryWords {
+	if e.n == 0 || size > e.most {
 		return
 	}
 	e.some.Store(true)
@@ -189,59 +208,79 @@ func (e *entries) enter(x *dex, key, value []byte, right func() bool) {
 		return
 	}
 	x.pause()
-	if _, _, there := seek(b, head, key); there == 0 && right() {
+	number, at, there := seek(b, head, key)
+	if (there == 0 || there&stale != 0) && right() {
 		x.pause()
-		number, at := makeRoom(b, size)
+		uses := uint8(1)
+		if there != 0 {
+			uses += min(lfu.Most-1, count(b, number))
+			takeOut(b, number, at)
+		}
+		number, at, full := makeRoom(b, size)
+		if full && !e.full.Load() {
+			e.full.Store(true)
+		}
 		head |= uint64(len(value)) << 16
 		atomic.StoreUint64(&b[at], head)
 		at = put(b, at+1, key)
 		put(b, at, value)
-		setCount(b, number, 1)
+		setCount(b, number, uses)
 	}
 	unlock(b)
 }
 
-// drop takes the entry of key out, whose value is about to change. false: somebody has the bucket; try again.
-func (e *entries) drop(x *dex, key []byte) bool {
+// drop takes the entry of key out, whose value is about to change; had: there was one. ok is false if somebody has the bucket; try again.
+func (e *entries) drop(x *dex, key []byte) (had, ok bool) {
 	if !e.some.Load() {
-		return true
+		return false, true
 	}
 	b, want := e.bucket(key)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
-		return false
+		return false, false
 	}
 	x.pause()
-	if _, _, head := seek(b, want, key); head == 0 {
-		return atomic.LoadUint64(&b[0]) == version
+	if _, _, head := seek(b, want, key); head == 0 || head&stale != 0 {
+		return false, atomic.LoadUint64(&b[0]) == version
 	}
 	if !lock(b) {
-		return false
+		return false, false
 	}
-	if number, at, head := seek(b, want, key); head != 0 {
+	number, at, head := seek(b, want, key)
+	switch {
+	case head == 0:
+	case e.again:
+		atomic.StoreUint64(&b[at], head|stale)
+	default:
 		takeOut(b, number, at)
 	}
 	unlock(b)
-	return true
+	return head != 0 && head&stale == 0, true
 }
 
 // forget takes out what lies in given; again is called when somebody has a bucket.
 func (e *entries) forget(given *ranges, again func() error) error {
+	if !e.some.Load() {
+		return nil
+	}
 	var key []byte
 	for i := range int(e.n) {
-		b := e.words[i*bucketWords : (i+1)*bucketWords]
+		b := e.words[uint64(i)*e.size : uint64(i+1)*e.size]
+		if atomic.LoadUint64(&b[0]) == 0 {
+			continue // nobody has locked it so far. Its memory may not be there yet, and would come with the lock
+		}
 		for !lock(b) {
 			if err := again(); err != nil {
 				return err
 			}
 		}
-		for number, at := 0, bucketBegin; at < bucketWords && b[at] != 0; {
+		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
 			k, v := shape(b[at])
 			key = key[:0]
 			for _, w := range b[at+1 : at+1+k] {
 				key = binary.LittleEndian.AppendUint64(key, w)
 			}
-			if given.at(key[:b[at]&0xffff]) >= 0 {
+			if given.at(key[:keyLen(b[at])]) >= 0 {
 				takeOut(b, number, at)
 				continue
 			}
@@ -282,21 +321,22 @@ func setCount(b []uint64, number int, n uint8) {
 	atomic.StoreUint64(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
 }
 
-// makeRoom takes entries out until one of so many words has room, and returns its number and place. The least used one goes, of those the oldest. All counts are halved now and then: so what was popular
+// makeRoom takes entries out until one of so many words has room, and returns its number and place; full: it took any. The least used one goes, of those the oldest. All counts are halved now and then: so what was popular
 // once grows old.
-func makeRoom(b []uint64, size int) (number, at int) {
+func makeRoom(b []uint64, size int) (number, at int, full bool) {
 	for {
 		least, leastAt, uses := -1, 0, uint8(0)
-		for number, at = 0, bucketBegin; at < bucketWords && b[at] != 0; number++ {
+		for number, at = 0, bucketBegin; at < len(b) && b[at] != 0; number++ {
 			if c := count(b, number); least < 0 || c < uses {
 				least, leastAt, uses = number, at, c
 			}
 			k, v := shape(b[at])
 			at += 1 + k + v
 		}
-		if at+size <= bucketWords && number < mostEntries {
-			return number, at
+		if at+size <= len(b) && number < mostEntries {
+			return number, at, full
 		}
+		full = true
 		takeOut(b, least, leastAt)
 		gone := count(b, mostEntries) + 1
 		if gone == entryHalving {
@@ -313,10 +353,10 @@ func makeRoom(b []uint64, size int) (number, at int) {
 func takeOut(b []uint64, number, at int) {
 	k, v := shape(b[at])
 	from := at + 1 + k + v
-	for ; from < bucketWords; at, from = at+1, from+1 {
+	for ; from < len(b); at, from = at+1, from+1 {
 		atomic.StoreUint64(&b[at], b[from])
 	}
-	for ; at < bucketWords; at++ {
+	for ; at < len(b); at++ {
 		atomic.StoreUint64(&b[at], 0)
 	}
 	for ; number < mostEntries-1; number++ {

@@ -3,13 +3,16 @@ package dex
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
 // fewEntries is a cache with entries in so many bytes.
@@ -63,8 +66,9 @@ func TestEntriesAreThoseKept(t *testing.T) {
 				t.Fatalf("an entry of %d and %d bytes is kept", len(key), len(value))
 			}
 		case 1:
-			if !e.drop(x, key) {
-				t.Fatal("somebody has the bucket")
+			_, there := e.find(x, key, nil)
+			if had, ok := e.drop(x, key); !ok || had != there {
+				t.Fatalf("dropped: %v, %v, and it was there: %v", had, ok, there)
 			}
 			delete(model, string(key))
 			mustFind(t, x, key, nil)
@@ -116,6 +120,19 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	mustFind(t, x, key, value)
 	e.keep(x, key, []byte("another"), a, x.cache.departed.clock.Load()) // both are current, so they are the same
 	mustFind(t, x, key, value)
+
+	since = x.cache.departed.clock.Load()
+	if f, fresh, err = x.cache.reserve(a, true, nil); err != nil || !fresh {
+		t.Fatal(err, fresh)
+	}
+	e.drop(x, key)
+	e.keep(x, key, value, a, since) // it has kept its place, but it is not for this value
+	mustFind(t, x, key, nil)
+	x.cache.drop(f)
+	e.keep(x, key, value, a, since)
+	mustFind(t, x, key, nil)
+	e.keep(x, key, []byte("another"), a, x.cache.departed.clock.Load())
+	mustFind(t, x, key, []byte("another"))
 }
 
 // TestEntriesWhileLocked: nobody finds, keeps or drops anything in a bucket that somebody has.
@@ -129,7 +146,9 @@ func TestEntriesWhileLocked(t *testing.T) {
 	}
 	mustFind(t, x, one, nil)
 	e.keep(x, other, other, a, 0)
-	if e.drop(x, one) || e.drop(x, other) {
+	_, first := e.drop(x, one)
+	_, second := e.drop(x, other)
+	if first || second {
 		t.Error("dropped from a bucket that somebody has")
 	}
 	unlock(b)
@@ -157,6 +176,117 @@ func TestEntriesThatAreUsedStay(t *testing.T) {
 	}
 	for n := range uint64(popular) {
 		mustFind(t, x, key(n), nil)
+	}
+}
+
+// TestEntriesThatAreChangedStay: a key that is looked up again and again keeps its place and its count when it is changed: it is not there until its leaf leaves it, and then outlives many that are not looked up.
+func TestEntriesThatAreChangedStay(t *testing.T) {
+	x, e := fewEntries(t, 8*bucketWords)
+	a := pool.NewAddr(1, 4096)
+	key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+	e.keep(x, key(1), key(1), a, 0)
+	for range 10 {
+		mustFind(t, x, key(1), key(1))
+	}
+	many := func(n uint64) { // of which each is looked up once
+		for i := range uint64(50) {
+			e.keep(x, key(1000*n+i), key(i), a, 0)
+			mustFind(t, x, key(1000*n+i), key(i))
+		}
+	}
+	for n := range uint64(4) {
+		if had, ok := e.drop(x, key(1)); !had || !ok {
+			t.Fatal("somebody has the bucket")
+		}
+		mustFind(t, x, key(1), nil)
+		many(2*n + 1)
+		mustFind(t, x, key(1), nil)
+		value := bytes.Repeat(key(n), int(n)) // of another length each time
+		e.leave(x, key(1), value)
+		mustFind(t, x, key(1), append([]byte{}, value...))
+		many(2*n + 2)
+		mustFind(t, x, key(1), append([]byte{}, value...))
+	}
+	b, head := e.bucket(key(1))
+	if had, ok := e.drop(x, key(1)); !had || !ok {
+		t.Fatal("somebody has the bucket")
+	}
+	version := b[0]
+	if had, ok := e.drop(x, key(1)); had || !ok || b[0] != version {
+		t.Error("an entry that was taken out is taken out under the lock")
+	}
+	if _, _, there := seek(b, head, key(1)); there&stale == 0 {
+		t.Error("it has not kept its place")
+	}
+	for n := range uint64(100) { // nothing is kept for what is not looked up any more
+		many(100 + n)
+	}
+	if _, _, there := seek(b, head, key(1)); there != 0 {
+		t.Error("an entry that was taken out is there still")
+	}
+}
+
+// TestLeavesThatGoLeaveWhatWasChanged: so does one that was written back long before it goes, as the log wanted room.
+func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Provider: "shm", Chunks: 64, ChunkBytes: 1 << 20})
+	o, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := o.(*dex)
+	if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = 4000
+	key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<40) }
+	for n := range uint64(keys) {
+		if err := s.Insert(key(n), key(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, left := rand.New(rand.NewPCG(7, 8)), 0
+	for i := range uint64(30) {
+		one, value := key(r.Uint64N(keys)), key(keys+i)
+		if err := s.Update(one, value); err != nil {
+			t.Fatal(err)
+		}
+		s.b.Begin()
+		p, err := s.b.Descend(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := p.Addr()
+		s.b.End()
+		if f := x.cache.find(a); f == nil || *f.changed() == 0 {
+			t.Fatalf("the leaf of key %x has no frame, or one that was not changed", one)
+		}
+		mustFind(t, x, one, nil)
+		if err := x.flushAll(false); err != nil {
+			t.Fatal(err)
+		}
+		mustFind(t, x, one, nil)
+		for try := 0; x.cache.find(a) != nil && try < 20_000; try++ {
+			other := key(r.Uint64N(keys))
+			if !bytes.Equal(other, one) {
+				if err := s.Update(other, other); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if x.cache.find(a) == nil {
+			mustFind(t, x, one, value)
+			left++
+		}
+	}
+	if left < 20 {
+		t.Errorf("%d leaves of 30 have gone", left)
+	}
+	if err := errors.Join(s.Close(), x.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestLowFences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.(index.Partitioned).Give(middle, nil); err != nil {
+	if _, err := x.(index.Partitioned).Give(middle, nil); err != nil {
 		t.Fatal(err)
 	}
 	after, err := x.(index.Checker).Check()

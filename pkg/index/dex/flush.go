@@ -54,21 +54,12 @@ func (x *dex) flushAnd(by *blink.Session, log *redo.Appender, limit time.Duratio
 	return nil
 }
 
-// ahead is the READ of a leaf that goes with the flush of the one that makes room for it, before the leaf has a frame. So somebody of this client may change it meanwhile; then
-// it had a frame, and left it after since, or has it still.
-type ahead struct {
-	addr  pool.Addr
-	since uint64 // what the clock of departed showed before
-	done  bool   // it is in the staging buffer
-}
-
-// evict is flush for a frame that gives way to the leaf that is fetched.
+// evict is flush for a frame that gives way to the leaf that is fetched. It may be clean: then it leaves its entries.
 func (s *session) evict(f *frame) error {
 	next := &s.ahead
 	if next.done {
 		next = nil
 	}
-	s.changed = append(s.changed[:0], f.sets()...)
 	if err := s.x.flushAnd(s.b, s.log, s.limit, f, s.b.Spare(), next); err != nil {
 		return err
 	}
@@ -76,13 +67,17 @@ func (s *session) evict(f *frame) error {
 	return nil
 }
 
-// outlive keeps entries of a leaf that goes, although it was written back just now: those that were changed since the last time. Who changed them took them out of the cache's entries; what is popular would
+// outlive keeps entries of a leaf that goes, and has been written back: those that were changed since it came. Who changed them took them out of the cache's entries; what is popular would
 // never be there else, as long as it is changed.
 func (s *session) outlive(f *frame) {
+	changed := *f.changed()
+	if changed == 0 || s.x.cache.entries.n == 0 {
+		return
+	}
 	var v view
 	f.open(&v)
 	for i := range v.count {
-		if s.changed[i/64]>>(i%64)&1 == 0 {
+		if changed>>(i%64)&1 == 0 {
 			continue
 		}
 		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 && !f.refers(f.word(v.dir+i), s.x.lay) {
@@ -137,6 +132,22 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 	return write(v.dir+first, v.dir+last+1)
 }
 
+// requests is how many requests write f back. Under the lock.
+func (f *frame) requests(v *view) (n int) {
+	if _, high := f.written(); high > 0 {
+		n++
+	}
+	sets, clears, any := f.sets(), f.clears(), false
+	for i := range v.count {
+		n += int(clears[i/64] >> (i % 64) & 1)
+		any = any || sets[i/64]>>(i%64)&1 != 0
+	}
+	if any {
+		n++
+	}
+	return n
+}
+
 // giveUp condemns this client.
 func (x *dex) giveUp(err error) error {
 	x.pool.Condemn(err)
@@ -157,7 +168,7 @@ func (s *session) forget(f *frame, given *ranges) error {
 		}
 	}
 	var v view
-	if f.addr.Load() == 0 || !f.open(&v) || given.at(f.bytes(8*fenceWord, v.lowLen, nil)) < 0 {
+	if f.addr.Load() == 0 || !f.open(&v) || !f.within(&v, given) {
 		f.unlock()
 		return nil
 	}
@@ -242,6 +253,19 @@ func (d *dirty) trim() {
 		n := copy(d.queue, d.queue[d.begin:])
 		d.queue, d.begin = d.queue[:n], 0
 	}
+}
+
+// all are the frames that are dirty, each once. Others flush some, and change some, meanwhile.
+func (d *dirty) all() []*frame {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var frames []*frame
+	for _, e := range d.queue[d.begin:] {
+		if e.f.first.Load() == e.first {
+			frames = append(frames, e.f)
+		}
+	}
+	return frames
 }
 
 // oldest is the frame that holds up truncation, after the log was truncated as far as can be; nil if there is none.

@@ -28,12 +28,12 @@ type frame struct {
 	words   []uint64      // the image; up to its capacity, what only who has the lock looks at (notes)
 }
 
-// notes is how many words a frame has behind its image of so many words: busy, sets, clears, and between which words entries were written.
-func notes(words int) int { return 3*mapWords(words) + 1 }
+// notes is how many words a frame has behind its image of so many words: busy, sets, clears, between which words entries were written, and changed.
+func notes(words int) int { return 3*mapWords(words) + 2 }
 
 func mapWords(words int) int { return (words + 63) / 64 }
 
-// notes are those of f: see busy, sets, clears, written.
+// notes are those of f: see busy, sets, clears, written, changed.
 func (f *frame) notes() []uint64 { return f.words[len(f.words):cap(f.words)] }
 
 // busy has a bit for each word that is in use, sets one for each slot that has another entry than the memory server's, clears one for each slot that was emptied.
@@ -51,6 +51,9 @@ func (f *frame) written() (low, high int) {
 func (f *frame) setWritten(low, high int) {
 	f.notes()[3*mapWords(len(f.words))] = uint64(high)<<32 | uint64(low)
 }
+
+// changed has bit i%64 for each slot i that got another entry since the leaf came into the frame.
+func (f *frame) changed() *uint64 { return &f.notes()[3*mapWords(len(f.words))+1] }
 
 // tryLock takes the lock if it is free.
 func (f *frame) tryLock() bool {
@@ -219,6 +222,7 @@ func (f *frame) fill(b []byte) {
 		f.store(i, binary.LittleEndian.Uint64(b[8*i:]))
 	}
 	f.lsn.Store(0)
+	*f.changed() = 0
 	f.clean()
 }
 
@@ -226,7 +230,9 @@ func (f *frame) fill(b []byte) {
 func (f *frame) clean() {
 	var v view
 	f.open(&v)
+	changed := *f.changed()
 	clear(f.notes())
+	*f.changed() = changed
 	f.first.Store(0)
 	for i := range v.count {
 		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 {
@@ -287,6 +293,7 @@ func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
 	f.store(v.dir+i, l.SlotOf(f.seed(), i, fp, 8*at, e))
 	setBits(f.busy(), at, n)
 	f.sets()[i/64] |= 1 << (i % 64)
+	*f.changed() |= 1 << (i % 64)
 	low, high := f.written()
 	if high == 0 {
 		low = at

@@ -10,7 +10,11 @@ import (
 
 // Claim implements blink.Keeper: the leaf gets a frame, if it has none, whose lock keeps everybody away.
 func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
-	if !x.ranges.Load().whole(low, high, rightmost) {
+	taken := x.ranges.Load()
+	if r := x.replaying.Load(); r != nil && r.s == s {
+		taken = &r.taken
+	}
+	if !taken.whole(low, high, rightmost) {
 		return false, nil
 	}
 	if !x.with.partitioning {
@@ -60,6 +64,7 @@ func (x *dex) Copy(s *blink.Session, a pool.Addr, b []byte) (bool, error) {
 			}
 			lsn := f.lsn.Load()
 			if f.version.Load() == version {
+				f.hit()
 				if lsn <= x.log.Durable() {
 					return true, nil
 				}

@@ -70,14 +70,14 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 
 // holds says whether what a memory server said of a key is right, and all: the leaf was not in the cache since before the call.
 func (q *sought) holds(x *dex) bool {
-	c := x.cache
-	return q.near && c.find(q.found.Leaf) == nil && !c.departed.after(q.found.Leaf, q.since)
+	return q.near && x.cache.still(q.found.Leaf, q.since)
 }
 
 // admit puts the leaf that a memory server has sent into the cache, if that is still right and there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it in
 // between.
 func (s *session) admit(q *sought, key []byte) error {
-	f, fresh, err := s.x.cache.reserve(q.found.Leaf, true, s.back)
+	s.ahead = ahead{done: true} // nothing is READ with what gives way
+	f, fresh, err := s.x.cache.reserve(q.found.Leaf, true, s.yield)
 	if err != nil || !fresh {
 		return err
 	}

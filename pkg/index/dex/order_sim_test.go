@@ -20,30 +20,34 @@ import (
 func TestRecordsComeFirst(t *testing.T) {
 	splits := 0
 	for i := range uint64(8) {
-		seed := 3 * i // these clients have all techniques: there is a log
-		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 1 << 10}}
-		plan := &sim.Plan{Tear: 1, Reorder: true, Delay: time.Duration(1 + 400*(i%3)), Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: true}}
-		o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
-		var err error
-		if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 2, Chunks: 20, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: plan}}); err != nil {
-			t.Fatal(err)
-		}
-		err = o.w.Run(func(p *simenv.Process) {
-			o.main = p
-			n, err := o.writeWatched()
-			if err != nil {
-				o.w.Fail(err)
-			}
-			splits += n
-		})
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
+		splits += watchedWorld(t, i, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 1 << 10}, (*owners).writeWatched)
 	}
 	t.Logf("%d leaves", splits)
 	if splits < 100 {
 		t.Errorf("only %d leaves: nothing was split", splits)
 	}
+}
+
+// watchedWorld makes world i, with clients that have all techniques, so that there is a log, and returns what do counted in it. do looks at the memory servers between any two steps.
+func watchedWorld(t *testing.T, i uint64, opts index.Options, do func(*owners) (int, error)) (n int) {
+	seed := 3 * i
+	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: opts}
+	plan := &sim.Plan{Tear: 1, Reorder: true, Delay: time.Duration(1 + 400*(i%3)), Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: true}}
+	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 20_000_000})
+	var err error
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 2, Chunks: 20, ChunkBytes: 32 << 10, Locks: 64, Lease: 100 * time.Millisecond, Fabric: sim.Options{Plan: plan}}); err != nil {
+		t.Fatal(err)
+	}
+	err = o.w.Run(func(p *simenv.Process) {
+		o.main = p
+		if n, err = do(o); err != nil {
+			o.w.Fail(err)
+		}
+	})
+	if err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	return n
 }
 
 const watchedKeys = 60

@@ -103,13 +103,14 @@ func (r *ranges) with(s span) *ranges {
 
 // Take implements index.Partitioned. First what dead clients left half done is repaired: nobody takes the lock of a leaf before it is changed here, so a repair that
 // came later would undo changes. Then the leaves are divided at both ends, so that each belongs to one range as a whole. Then the logs are replayed: what each says last
-// of a key is written to the tree itself.
+// of a key is written to the tree itself. In a full pool these two take turns (room.go).
 func (x *dex) Take(r pool.Holding) error {
 	s, err := x.tree.NewSession()
 	if err != nil {
 		return fmt.Errorf("take a range: %w", err)
 	}
 	if err = x.take(s, r); err == nil {
+		x.cache.departed.noteAll()
 		x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
 		// Where this range meets another one of this client, nothing divides their leaves any more.
 		for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
@@ -128,14 +129,6 @@ func (x *dex) take(s *blink.Session, r pool.Holding) error {
 	if err := s.RepairAll(); err != nil {
 		return err
 	}
-	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
-		if key == nil {
-			continue
-		}
-		if err := s.SplitAt(key); err != nil {
-			return err
-		}
-	}
 	return x.replay(s, &r)
 }
 
@@ -150,29 +143,8 @@ func (x *dex) fence(key []byte) []byte {
 	return key
 }
 
-// Give implements index.Partitioned: the leaves are divided at both ends, then those in between are written back and forgotten.
-func (x *dex) Give(start, end []byte) error {
-	s, err := x.newSession()
-	if err != nil {
-		return fmt.Errorf("give a range: %w", err)
-	}
-	for _, key := range [][]byte{x.fence(start), x.fence(end)} {
-		if key != nil && err == nil && x.ranges.Load().at(key) >= 0 {
-			err = s.splitAt(key)
-		}
-	}
-	if err == nil {
-		x.ranges.Store(x.ranges.Load().without(start, end))
-		given := ranges{[]span{{start: start, end: end}}}
-		s.b.Begin()
-		err = x.cache.entries.forget(&given, s.b.Again)
-		s.b.End()
-		if err == nil {
-			err = x.cache.each(func(f *frame) error { return s.forget(f, &given) })
-		}
-	}
-	if err = errors.Join(err, s.Close()); err != nil {
-		return fmt.Errorf("give a range: %w", err)
-	}
-	return nil
+// within says whether f's leaf lies in r, as one does whose low fence is in it: leaves are divided at the ends of ranges.
+func (f *frame) within(v *view, r *ranges) bool {
+	var low [128]byte
+	return r.at(f.bytes(8*fenceWord, v.lowLen, low[:0])) >= 0
 }

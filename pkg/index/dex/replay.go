@@ -18,7 +18,7 @@ import (
 // requests of a flush, in the same order. Nobody else changes these leaves: their owner is fenced, what it left half done is repaired, and they were divided where the
 // range ends. So a client that dies in between leaves leaves in order, some with what the logs say; the next one writes all of it again.
 //
-// Where a leaf has no room, or is not where the inner node says, the key is written by the tree's own operation, and what follows is looked for anew.
+// Where a leaf has no room, or is not where the inner node says, the key is written by the tree's own operation, and what follows is looked for anew. What finds no memory then is put off (room.go).
 
 // replayLeaves is how many leaves are read at once.
 const replayLeaves = 16
@@ -29,21 +29,30 @@ type change struct {
 	record
 }
 
-// replay writes what logs have of the keys of r.
+// replay writes what logs have of the keys of r, and divides the leaves at its ends.
 func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 	changes, err := x.changes(r.Inherits)
-	if err != nil || len(changes) == 0 {
+	if err != nil {
 		return err
 	}
-	p := player{x: x, s: s, taken: ranges{[]span{{r.Start, r.End, r.Epoch}}}}
+	p := player{x: x, s: s, taken: ranges{[]span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0}
+	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+		if key != nil {
+			p.ends = append(p.ends, key)
+		}
+	}
+	if len(changes) == 0 {
+		return p.play(nil)
+	}
 	if err := p.start(); err != nil {
 		return blink.Failure(err, false)
 	}
 	s.LeaveBlocks() // the dead client may have given them back
-	return errors.Join(p.all(changes), p.ps.Close())
+	return errors.Join(p.play(changes), p.ps.Close())
 }
 
-func (p *player) all(changes []change) error {
+// all writes changes, and returns those that find no memory.
+func (p *player) all(changes []change) (late []change, err error) {
 	for i := 0; i < len(changes); {
 		p.s.Begin()
 		p.ps.Begin()
@@ -51,17 +60,20 @@ func (p *player) all(changes []change) error {
 		p.ps.End()
 		p.s.End()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if i += n; n > 0 {
 			continue
 		}
-		if err := p.one(&changes[i]); err != nil {
-			return err
+		switch err := p.one(&changes[i]); {
+		case errors.Is(err, index.ErrPoolFull):
+			late, p.full = append(late, changes[i]), err
+		case err != nil:
+			return nil, err
 		}
 		i++
 	}
-	return nil
+	return late, nil
 }
 
 // changes reads the logs, the lower epoch first, and returns what they say last of each key, in the order of keys.
@@ -106,6 +118,12 @@ type player struct {
 	s     *blink.Session
 	ps    *pool.Session // has the seats' buffers
 	taken ranges
+	ends  [][]byte // where leaves are to be divided
+	full  error    // that something found no memory
+
+	replays bool // there are changes
+	stocked bool // it has places for images
+
 	seats [replayLeaves]seat
 	entry []byte
 	value []byte
@@ -138,6 +156,7 @@ func (p *player) start() (err error) {
 // one writes one change by the tree's own operation.
 func (p *player) one(c *change) error {
 	if c.op != recordDelete {
+		p.stock()
 		return p.s.UpsertMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
 	}
 	if err := p.s.Delete(c.record.key); !errors.Is(err, index.ErrNotFound) {
@@ -210,7 +229,7 @@ func (p *player) apply(e *seat, changes []change) (done int, err error) {
 	var l blink.Leaf
 	e.f.addr.Store(uint64(e.addr))
 	first := changes[e.from].record.key
-	if !l.Is(p.x.tree, e.addr, e.b, first) || bytes.Compare(first, l.Low()) < 0 {
+	if !l.Is(p.x.tree, e.addr, e.b, first) || bytes.Compare(first, l.Low()) < 0 || p.isOpen(&l) {
 		clear(e.f.notes())
 		e.f.words[1] = 0 // no slots
 		return e.from, nil

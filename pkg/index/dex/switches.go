@@ -12,7 +12,7 @@ type techniques struct {
 	offloading    bool // section 6. off = the memory servers look for no key
 	costAware     bool // section 6.1. off = they look for whatever they can, whatever that costs
 	frequencies   bool // the cache keeps what is used most. off = the paper's policy
-	entries       bool // the cache keeps single entries, too. off = whole leaves only, as in the paper
+	entries       bool // the cache keeps single entries and values of blocks, too. off = whole leaves only, as in the paper
 }
 
 // Switches are the names of the techniques in options.

@@ -138,7 +138,7 @@ func (f *fleet) at(key []byte) int {
 // move gives range i to another client. Called under mu.
 func (f *fleet) move(i int, to *member) error {
 	from, start, end := f.bounds[i].owner, f.bounds[i].start, f.end(i)
-	if err := from.Give(start, end); err != nil {
+	if _, err := from.Give(start, end); err != nil {
 		return err
 	}
 	f.epoch++

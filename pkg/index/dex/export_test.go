@@ -1,0 +1,48 @@
+package dex
+
+import (
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// LogOnly logs changes of keys that this client has taken, and makes them nowhere else; a nil value deletes. When it returns, the log is durable: so it is what a client leaves that dies before
+// it has written leaves back, or in the midst of the structure changes that need room for them. Values are short.
+func LogOnly(i index.Index, keys, values [][]byte) error {
+	x := i.(*dex)
+	log, r := x.log.Appender(), x.ranges.Load()
+	position := uint64(0)
+	for n, key := range keys {
+		op := byte(recordPut)
+		if values[n] == nil {
+			op = recordDelete
+		}
+		var err error
+		if position, err = log.Append(appendRecord(nil, op, r.spans[r.at(key)].epoch, key, values[n])); err != nil {
+			return err
+		}
+	}
+	return log.Wait(position, index.DefaultLimit)
+}
+
+// Records is how many records this client's log has had.
+func Records(i index.Index) uint64 { return i.(*dex).log.Counts().Records }
+
+// Forget writes the leaf at a back and drops its frame.
+func Forget(i index.Index, a pool.Addr) error {
+	x := i.(*dex)
+	s, err := x.newSession()
+	if err != nil {
+		return err
+	}
+	s.b.Begin()
+	if f := x.cache.find(a); f != nil {
+		err = s.forget(f, &ranges{[]span{{start: []byte{}}}})
+	}
+	s.b.End()
+	return errors.Join(err, s.Close())
+}
+
+// Framed says whether the leaf at a has a frame.
+func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.find(a) != nil }

@@ -1,0 +1,134 @@
+package dex
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+)
+
+// A replay in a full pool. A change may need a leaf that is made for it, or a place for the image of one that is compacted; so may the division of a leaf at an end of the range. (Values in blocks need
+// none: their blocks were there before their records.) What finds no memory is put off, and all the rest is done: of each key there is one change, so their order is free. Then leaves that
+// deletions have emptied are merged, and what was put off is tried again, as long as some of it gets done or memory is on its way back.
+//
+// Merges need places for images, so these are taken first, on all servers, and what is not needed of them any more becomes leaves in the end. A client that never had a leaf on a server gets such
+// places in a full pool only from the chunks of the dead one, which it adopts: it had some, and never used most of them.
+//
+// What is left then makes Take fail with ErrPoolFull. Nothing is lost: the logs are as they were, and the next Take does it again from the beginning, where what is done already is found to
+// be so.
+//
+// Why leaves may be merged in the midst of it: they are the range's as a whole, which nobody serves; no other session of this client may claim them, as the range is not among those that were taken; and
+// this session does one thing after the other. Who merges holds their locks, as ever, and who dies there leaves it to be repaired before the next one replays.
+//
+// A leaf at an end of the range that could not be divided is open: it is changed under its lock alone, by the tree's own operations. Nobody owns the keys on the other side, or he would have divided it
+// there. Somebody may take them meanwhile, and divide it: then it ends where this range does, but he may be in the midst of that, and what he writes, or what is repaired if he dies, would undo a change that
+// was made without the lock. So it stays open until a division by this client has found, under the lock, that nothing is to be done.
+
+// How often what was put off is tried in one Take, and how long it waits in between for memory that is on its way.
+const (
+	mostPasses = 16
+	roomPause  = 50 * time.Millisecond
+)
+
+// play writes all changes, and divides the leaves at the ends of the range.
+func (p *player) play(all []change) error {
+	left, tidied, spared := all, false, false
+	for range mostPasses {
+		before := len(left) + len(p.ends)
+		err := p.divide()
+		if err == nil {
+			left, err = p.all(left)
+		}
+		if err != nil {
+			return err
+		}
+		switch now := len(left) + len(p.ends); {
+		case now == 0:
+			return nil
+		case now < before:
+			continue
+		case !tidied:
+			tidied = true
+			if err := p.mergeEmptied(all); err != nil {
+				return err
+			}
+		}
+		if p.x.pool.Reclaiming() {
+			p.x.env.Sleep(roomPause)
+			continue
+		}
+		if spared || !p.x.pool.SpareRewrites(p.x.lay.NodeBytes()) {
+			break
+		}
+		spared = true // they were for merges
+	}
+	return fmt.Errorf("%d of %d changes that dead clients left, and %d ends of the range, find no memory; nothing is lost, but these keys wait until there is some: raise the quota of the index, or delete others: %w",
+		len(left), len(all), len(p.ends), p.full)
+}
+
+// stock takes places for images before something takes memory for the first time: merges will need them if that is all that there is.
+func (p *player) stock() {
+	if !p.stocked {
+		p.x.pool.StockRewrites(p.x.lay.NodeBytes())
+	}
+	p.stocked = true
+}
+
+// divide divides the leaves at the ends of the range, and keeps the ends where there is no memory for it.
+func (p *player) divide() error {
+	var left [][]byte
+	for _, key := range p.ends {
+		if p.replays {
+			if divided, err := p.s.IsDivided(key); err == nil && !divided {
+				p.stock()
+			}
+		}
+		switch err := p.s.SplitAt(key); {
+		case errors.Is(err, index.ErrPoolFull):
+			left, p.full = append(left, key), err
+		case err != nil:
+			return err
+		}
+	}
+	p.ends = left
+	return nil
+}
+
+// isOpen says whether an end of the range where nothing is divided yet, as far as this client has seen under the lock, lies in a leaf or at one of its fences.
+func (p *player) isOpen(l *blink.Leaf) bool {
+	for _, key := range p.ends {
+		if bytes.Compare(l.Low(), key) <= 0 && (l.Rightmost() || bytes.Compare(key, l.High()) <= 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// mergeEmptied merges the leaves from which changes have deleted keys with their neighbours, where they are nearly empty.
+func (p *player) mergeEmptied(all []change) error {
+	p.x.replaying.Store(p) // Take is called by one goroutine
+	defer p.x.replaying.Store(nil)
+	for i := 0; i < len(all); {
+		key := all[i].record.key
+		if i++; all[i-1].op != recordDelete {
+			continue
+		}
+		if err := p.s.MergeAt(key); err != nil {
+			return err
+		}
+		p.s.Begin()
+		path, err := p.s.Descend(key)
+		p.s.End()
+		if err != nil {
+			return err
+		}
+		_, low, ok := path.Next(1)
+		for ok && i < len(all) && bytes.Compare(all[i].record.key, low) < 0 {
+			i++
+		}
+	}
+	return nil
+}
