@@ -11,7 +11,7 @@ type Memory struct {
 	generation uint64        // of the map that was seen last
 	since      time.Duration // when it was seen first
 
-	skewed      bool // somebody has more than it may
+	skewed      bool // somebody has more than it may, and another map would be better
 	skewedSince time.Duration
 
 	loads  []known // ascending by ID: what servers said last
@@ -35,7 +35,7 @@ const (
 	// LoadRemembered is how long what a server said of its load stands for it when it says nothing any more.
 	LoadRemembered = 2 * time.Minute
 
-	// SkewPatience is how long a server must have more than its share before ranges move for it.
+	// SkewPatience is how long a server must have more than its share, and another map be better, before ranges move for it.
 	SkewPatience = 15 * time.Second
 
 	// leveled is how far from its share a server may stay when ranges move because of load, in percent.

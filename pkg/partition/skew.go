@@ -22,27 +22,22 @@ func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
 	return s, true
 }
 
-// level is the map that evens out the load, if that is due: one server has had more than it may for a while, the map has been as it is for long enough, all members
-// say what they do, and the next map is markedly better. Ranges that moved in vain would move again.
+// level is the map that evens out the load, if that is due: for a while one server has had more than it may and another map would have been markedly better, the map has been as it
+// is for long enough, and all members say what they do. Ranges that moved in vain would move again. One look is not enough for either: it sees a sample, and a map made for a sample is better for that one
+// than for the next.
 func (v View) level(members []Server, a *Actions) (target *Map, reason string, err error) {
 	m := &a.Memory
+	better := false
+	defer func() { m.skewed = m.skewed && better }()
 	if v.Rebalance.MaxShare == 0 || len(v.Map.Planned) > 0 || !v.allSay(members) {
-		m.skewed = false
 		return nil, "", nil
 	}
 	load := m.sample(v.Map)
 	is, ok := skewOf(v.Map, load)
 	if !ok || is.percent <= float64(v.Rebalance.MaxShare) {
-		m.skewed = false
 		return nil, "", nil
-	}
-	if !m.skewed {
-		m.skewed, m.skewedSince = true, v.Now
 	}
 	a.Watch = true
-	if v.Now-m.skewedSince < SkewPatience || v.Now-m.since < v.Rebalance.MinInterval || v.Owned && len(v.busy()) > 0 {
-		return nil, "", nil
-	}
 	target, moves, err := Plan(v.Map, members, v.options(load, leveled))
 	if err != nil || len(moves) == 0 {
 		return nil, "", err
@@ -50,6 +45,13 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	will, _ := skewOf(target, load)
 	if is.percent-will.percent < max(leveled, (is.percent-100)/4) {
 		return nil, "", nil // one key has too much: nothing helps
+	}
+	better = true
+	if !m.skewed {
+		m.skewed, m.skewedSince = true, v.Now
+	}
+	if v.Now-m.skewedSince < SkewPatience || v.Now-m.since < v.Rebalance.MinInterval || v.Owned && len(v.busy()) > 0 {
+		return nil, "", nil
 	}
 	return target, fmt.Sprintf("compute server %s had %.0f%% of the mean load", v.Map.name(is.server), is.percent), nil
 }

@@ -124,6 +124,7 @@ func TestSkewIsEvenedOut(t *testing.T) {
 			w.step(10 * time.Second)
 		}
 		changes := 0
+		now, ok := skewOf(w.Map, w.keys)
 		for i, s := range w.swaps {
 			if s.reason == "the next stage of a change" {
 				continue
@@ -134,17 +135,15 @@ func TestSkewIsEvenedOut(t *testing.T) {
 			if i > 0 && s.at-w.swaps[i-1].at < time.Minute {
 				t.Fatalf("ranges moved at %v, and before at %v", s.at, w.swaps[i-1].at)
 			}
-			if s.at > last {
-				t.Fatalf("after 10 minutes of the same load ranges move still: %v", w.swaps)
+			if s.at > last && (!w.noise || s.percent-now.percent < leveled/2) { // a sample may show late what is worth it
+				t.Fatalf("after 10 minutes of the same load ranges move still, and in the end a server has %.0f%%: %v", now.percent, w.swaps)
 			}
 		}
 		if changes > 5 {
 			t.Fatalf("%d changes under the same load: %v", changes, w.swaps)
 		}
-		if is, ok := skewOf(w.Map, w.keys); ok && is.percent > 165 {
-			if hot := 100 * heaviest / total * float64(n); is.percent > max(165, hot*1.35+35) {
-				t.Fatalf("server %d has %.0f%% still, the heaviest key %.0f%%: %v\n%s", is.server, is.percent, hot, w.swaps, Describe(nil, w.Map))
-			}
+		if hot := 100 * heaviest / total * float64(n); ok && now.percent > max(165, hot*1.35+35) {
+			t.Fatalf("server %d has %.0f%% still, the heaviest key %.0f%%: %v\n%s", now.server, now.percent, hot, w.swaps, Describe(nil, w.Map))
 		}
 	})
 }

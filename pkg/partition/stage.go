@@ -6,9 +6,12 @@ import (
 )
 
 // With a design whose ranges have owners, keys do not move with the map: the map says who shall own them, the holdings at the home memory
-// server say who does. A new map moves ranges in stages, so that no server hands over or takes over more than one at a time; the next
+// server say who does. A new map moves ranges in stages, so that each server hands over to one other, or takes over from one, at a time, and a few ranges at most; the next
 // stage waits for its servers to be through with the last one. Ranges of servers that are gone move at once. What is left of a change stands in
 // the map, so that whoever makes the next stage does not plan anew.
+
+// together is how many ranges one stage moves from one server to another. Keys of all of them wait until each was written back and taken, so it is few.
+const together = 4
 
 // Holding is a range of keys and which compute server has it for itself, as the home memory server says.
 type Holding struct {
@@ -22,10 +25,15 @@ type Holding struct {
 // as long as they own something. It is nil if all that is left has to wait; waits then names a server that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
 	busy := v.busy()
+	type pair struct{ from, to uint32 }
 	var chosen []Move
+	count := map[pair]int{}
 	for _, m := range Moves(v.Map, target) {
+		way := pair{m.From, m.To}
 		switch {
 		case gone(m.From):
+		case count[way] > 0 && count[way] < together:
+			count[way]++
 		case busy[m.From] || busy[m.To]:
 			if waits == "" {
 				who := m.From
@@ -37,6 +45,7 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 			continue
 		default:
 			busy[m.From], busy[m.To] = true, true
+			count[way]++
 		}
 		chosen = append(chosen, m)
 	}

@@ -107,7 +107,44 @@ func TestLapse(t *testing.T) {
 	step("it is there", 5*time.Minute, heldAs(v.Map), "2>1 ", observed(1), observed(2))
 }
 
-// TestStagesSettle: whatever comes and goes, no server has more than one handover at a time, and in the end every range is held by
+// TestStageOfManyRanges: what one server has for another goes in one stage, but of many ranges only a few.
+func TestStageOfManyRanges(t *testing.T) {
+	from, to := mapOf(t, 1, 2, 3), mapOf(t, 1, 2, 3)
+	from.Ranges, to.Ranges = nil, nil
+	for i := range byte(20) { // 1 and 2 in turns; then 3 has all of 1's and the first of 2's
+		r := Range{Start: []byte{i, 0, 0, 0, 0, 0, 0, 0}, Owner: 1 + uint32(i%2)}
+		if i == 0 {
+			r.Start = nil
+		}
+		from.Ranges = append(from.Ranges, r)
+		if i < 2 || r.Owner == 1 {
+			r.Owner = 3
+		}
+		to.Ranges = append(to.Ranges, r)
+	}
+	v := View{Map: from, Holdings: heldAs(from)}
+	for n, want := range []int{together, 1, together, 10 - 2*together} {
+		next, moves, waits := v.stage(to, func(uint32) bool { return false })
+		if len(moves) != want || waits == "" && n < 3 {
+			t.Fatalf("stage %d: moves %v, want %d; waits for %q", n+1, moves, want, waits)
+		}
+		for _, m := range moves {
+			if m.From != moves[0].From || m.To != 3 {
+				t.Errorf("stage %d: moves %v", n+1, moves)
+			}
+		}
+		v.Map = next
+		if again, moves, _ := v.stage(to, func(uint32) bool { return false }); again != nil && len(moves) > 0 {
+			t.Errorf("stage %d is not over, and already %v move", n+1, moves)
+		}
+		v.Holdings = heldAs(next)
+	}
+	if left := Moves(v.Map, to); len(left) > 0 {
+		t.Errorf("never moved: %v", left)
+	}
+}
+
+// TestStagesSettle: whatever comes and goes, no server has handovers with two others at a time, and in the end every range is held by
 // its owner, evenly.
 func TestStagesSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -129,12 +166,16 @@ func TestStagesSettle(t *testing.T) {
 				if err := a.Swap.Validate(); err != nil {
 					t.Fatal(err)
 				}
-				part := map[uint32]int{}
+				part := map[uint32][]Move{}
 				for _, m := range a.Moves {
 					if !v.isGone(m.From) {
-						part[m.From]++
-						part[m.To]++
-						if part[m.From] > 1 || part[m.To] > 1 {
+						part[m.From] = append(part[m.From], m)
+						part[m.To] = append(part[m.To], m)
+					}
+				}
+				for _, list := range part {
+					for _, m := range list {
+						if len(list) > together || m.From != list[0].From || m.To != list[0].To {
 							t.Fatalf("moves %v", a.Moves)
 						}
 					}

@@ -97,7 +97,7 @@ func Step(v View) (Actions, error) {
 	}
 	v.farewell(next, &a)
 	if a.Waiting == "" {
-		a.Waiting = v.silent(next)
+		a.Waiting = v.unheard(next)
 	}
 	return a, nil
 }
@@ -185,8 +185,8 @@ func (v View) target(members []Server, a *Actions) (target *Map, reason string, 
 	return target, "addresses or members changed", nil
 }
 
-// silent says who is called ready, and would get keys if it answered; empty: nobody.
-func (v View) silent(next *Map) string {
+// unheard says who is called ready, and would get keys if it answered; empty: nobody.
+func (v View) unheard(next *Map) string {
 	if !v.Owned || next == nil {
 		return ""
 	}
