@@ -206,7 +206,7 @@ func TestPredecessors(t *testing.T) {
 // TestLeaseExpires: who renews lives, who does not is fenced within little more than a lease, and all of it is counted.
 func TestLeaseExpires(t *testing.T) {
 	config := localConfig(t)
-	config.Lease = time.Second
+	config.Lease = 2 * time.Second
 	s, _ := start(t, config)
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(1, 0, limit))

@@ -13,7 +13,7 @@ import (
 func TestHoldings(t *testing.T) {
 	dir := t.TempDir()
 	config := dirConfig(dir)
-	config.Lease = 500 * time.Millisecond
+	config.Lease = 2 * time.Second // much longer than a busy machine stands still, or the second is taken for dead
 	s, stop := start(t, config)
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(1, 0, limit))

@@ -25,7 +25,7 @@ type Holding struct {
 }
 
 // Inherited is a log that the holder has to replay for the keys from Start up to End: its client ended, and the log may have changes of
-// these keys that are nowhere else.
+// these keys that are nowhere else. Where it has several for a key, the oldest is enough (owed).
 type Inherited struct {
 	Start, End []byte
 	Client     uint16
@@ -62,8 +62,8 @@ type Claim struct {
 
 // Acquire gives a client what it claims as far as nobody stands in the way: keys that nobody holds, and keys of orphans. An orphan is a
 // client whose fence is complete here and, as the caller says, everywhere, and of which outlasted says that its lease is over. The
-// caller inherits its log, and the logs that it had inherited and not settled. What the caller holds already stays as it is, so a repeated
-// call answers the same.
+// caller inherits the logs that it had inherited and not settled, and its own where it may have changed keys: where it had nothing to
+// settle (owed). What the caller holds already stays as it is, so a repeated call answers the same.
 //
 // own is all that the client then holds of the range, blocked all that it does not. news says whether the ledger changed.
 //
@@ -98,7 +98,7 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint16)
 			own = append(own, h)
 		}
 		if len(h.Inherits) > MaxInherits {
-			return nil, nil, false, fmt.Errorf("%w: keys %s of index %s have %d logs to be replayed, at most %d are possible: their owners died one after the other before they could",
+			return nil, nil, false, fmt.Errorf("%w: keys %s of index %s have %d logs to be replayed, at most %d are possible: claim fewer of them at once",
 				ErrExhausted, interval(h.Start, h.End), identity, len(h.Inherits), MaxInherits)
 		}
 	}
@@ -122,13 +122,11 @@ type granting struct {
 
 func (g *granting) keep(h Holding) { g.pieces, g.open = append(g.pieces, h), false }
 
-// grant makes a piece the claimant's. Pieces that follow each other become one holding, unless it would inherit too much.
+// grant makes a piece the claimant's. Pieces that follow each other become one holding, unless it would inherit too much: one log less than there may be,
+// so that there is room for that of its holder, who may change what it inherited no log for.
 func (g *granting) grant(piece Holding) {
-	logs := piece.Inherits
-	if piece.Client != 0 {
-		logs = append(slices.Clone(logs), Inherited{piece.Start, piece.End, piece.Client, piece.Epoch, piece.Log})
-	}
-	if last := len(g.pieces) - 1; g.open && len(g.pieces[last].Inherits)+len(logs) <= MaxInherits {
+	logs := owed(piece)
+	if last := len(g.pieces) - 1; g.open && len(g.pieces[last].Inherits)+len(logs) < MaxInherits {
 		h := &g.pieces[last]
 		h.End, h.Inherits = piece.End, append(h.Inherits, logs...)
 		return
@@ -136,6 +134,40 @@ func (g *granting) grant(piece Holding) {
 	g.epoch++
 	g.pieces = append(g.pieces, Holding{Start: piece.Start, End: piece.End, Client: g.claim.Client, Epoch: g.epoch, Log: g.claim.Log, Inherits: logs})
 	g.open = true
+}
+
+// owed are the logs that have to be replayed for an orphan's keys. Of those that one key has in the list only the oldest can have changes of it: whoever held the key after that log's client had the
+// log to replay, changes nothing of the key before it has settled, and then the log is not in the list any more. So a log whose keys older ones have, all of them, is left out; and
+// however many clients die one after the other before they settle, the list does not grow.
+func owed(piece Holding) (logs []Inherited) {
+	all := piece.Inherits
+	if piece.Client != 0 {
+		all = append(slices.Clone(all), Inherited{piece.Start, piece.End, piece.Client, piece.Epoch, piece.Log})
+	}
+	for i := range all {
+		if !isCovered(&all[i], all) {
+			logs = append(logs, all[i])
+		}
+	}
+	return logs
+}
+
+// isCovered says whether older ones of logs have all keys of in.
+func isCovered(in *Inherited, logs []Inherited) bool {
+	for at, further := in.Start, true; further; { // the keys below at are covered
+		further = false
+		for i := range logs {
+			o := &logs[i]
+			if o.Epoch >= in.Epoch || bytes.Compare(o.Start, at) > 0 || len(o.End) > 0 && bytes.Compare(o.End, at) <= 0 {
+				continue
+			}
+			if len(o.End) == 0 || len(in.End) > 0 && bytes.Compare(o.End, in.End) >= 0 {
+				return true
+			}
+			at, further = o.End, true
+		}
+	}
+	return false
 }
 
 // obstacle says why keys of a client cannot be granted to a claimant yet, if they cannot; client 0 is nobody.
