@@ -1101,6 +1101,7 @@ type OwnedRange struct {
 	Reason              string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`                                                          // what is waited for, for people
 	Unfenced            uint32                 `protobuf:"varint,6,opt,name=unfenced,proto3" json:"unfenced,omitempty"`                                                     // the memory server where a former owner cannot be fenced, if that is the reason
 	OperationsPerSecond float64                `protobuf:"fixed64,7,opt,name=operations_per_second,json=operationsPerSecond,proto3" json:"operations_per_second,omitempty"` // of late, as the sample of the server's load has it
+	PoolFull            bool                   `protobuf:"varint,8,opt,name=pool_full,json=poolFull,proto3" json:"pool_full,omitempty"`                                     // the last step found no memory in the pool; it is tried again, and nobody serves these keys before
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1182,6 +1183,13 @@ func (x *OwnedRange) GetOperationsPerSecond() float64 {
 		return x.OperationsPerSecond
 	}
 	return 0
+}
+
+func (x *OwnedRange) GetPoolFull() bool {
+	if x != nil {
+		return x.PoolFull
+	}
+	return false
 }
 
 // TakeOver is that this server serves keys whose former owner had ended without giving them back: it replayed that one's log.
@@ -1543,7 +1551,7 @@ const file_compute_proto_rawDesc = "" +
 	"\x04keys\x18\x06 \x03(\v2\x17.dmindex.rpc.v1.KeyLoadR\x04keys\"O\n" +
 	"\aKeyLoad\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x122\n" +
-	"\x15operations_per_second\x18\x02 \x01(\x01R\x13operationsPerSecond\"\xc8\x01\n" +
+	"\x15operations_per_second\x18\x02 \x01(\x01R\x13operationsPerSecond\"\xe5\x01\n" +
 	"\n" +
 	"OwnedRange\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
@@ -1552,7 +1560,8 @@ const file_compute_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
 	"\bunfenced\x18\x06 \x01(\rR\bunfenced\x122\n" +
-	"\x15operations_per_second\x18\a \x01(\x01R\x13operationsPerSecond\"\xba\x01\n" +
+	"\x15operations_per_second\x18\a \x01(\x01R\x13operationsPerSecond\x12\x1b\n" +
+	"\tpool_full\x18\b \x01(\bR\bpoolFull\"\xba\x01\n" +
 	"\bTakeOver\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
