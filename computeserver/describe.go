@@ -24,7 +24,7 @@ func (c *core) describe() *rpcv1.DescribeComputeReply {
 	for _, s := range c.ranges() {
 		reply.Ranges = append(reply.Ranges, &rpcv1.OwnedRange{
 			Start: s.Start, End: s.End, Epoch: s.Epoch, State: string(s.State), Reason: s.Reason, Unfenced: uint32(s.Unfenced),
-			OperationsPerSecond: load.within(s.Start, s.End),
+			OperationsPerSecond: load.within(s.Start, s.End), PoolFull: s.PoolFull,
 		})
 	}
 	for _, p := range c.paths {

@@ -20,7 +20,7 @@ type Owner interface {
 
 	Log() []byte
 	Take(r pool.Holding) error
-	Give(start, end []byte) error
+	Give(start, end []byte) (written int, err error)
 
 	// Servers are the memory servers of the index, the home first.
 	Servers() []uint16
@@ -55,6 +55,7 @@ type RangeStatus struct {
 	State      RangeState
 	Reason     string // what is waited for; empty if nothing failed so far
 	Unfenced   uint16 // the memory server where its former owner cannot be fenced, if that is the reason
+	PoolFull   bool   // the last step found no memory in the pool: index.ErrPoolFull
 }
 
 // holder makes what one client of this server holds follow the partition map: ranges that the map gives to the server are acquired,
@@ -94,6 +95,10 @@ type heldRange struct {
 	failed int           // steps in a row
 	next   time.Duration // when the next one is tried
 	why    error
+
+	since   time.Duration    // when it came into its state
+	took    [2]time.Duration // what it was in the two states before
+	written int              // leaves that were written back
 }
 
 // claims are what the map gives to this server and this client does not hold.
@@ -103,14 +108,14 @@ type claims struct {
 	why     error         // why the last claim failed
 	since   time.Duration // when the map gave them, or this client came to be
 	next    time.Duration // when they are made again
-	pause   time.Duration
-	by      uint64 // the map of which generation they were made by
+	by      uint64        // the map of which generation they were made by
 }
 
 // Pauses and patience of a holder.
 const (
-	holdAgain   = 2 * time.Millisecond // after a step that failed, or a claim that was not granted, doubled up to
+	holdAgain   = 2 * time.Millisecond // after a step that failed, doubled, and after a claim that was not granted (claimPause), up to
 	holdSlowest = 200 * time.Millisecond
+	holdPart    = 8               // a claim that is not granted is made again after this part of the time that it has waited
 	holdIdle    = 2 * time.Second // between looks when there is nothing to do
 	holdTries   = 8               // attempts of one step before the client is given up
 	holdParting = 10 * time.Second
@@ -169,9 +174,9 @@ func (h *holder) part() bool {
 		case r.failed > 0: // it stays; its log is replayed
 			continue
 		case r.state == RangeServing, r.state == RangeClosing:
-			r.state = RangeGiving
+			h.enter(r, RangeGiving)
 		case r.state == RangeTaking && len(r.Inherits) == 0:
-			r.state = RangeReleasing
+			h.enter(r, RangeReleasing)
 		}
 		if r.state == RangeGiving || r.state == RangeReleasing {
 			h.step(i)
@@ -259,14 +264,16 @@ func (h *holder) close(wanted []partition.Span) {
 		if r.state != RangeServing {
 			// One that is not served yet is first taken whole: what it inherited must be replayed by somebody.
 			if r.state == RangeTaking && len(r.Inherits) == 0 && !isWanted(r.Holding, wanted) {
-				r.state, r.failed, r.next = RangeReleasing, 0, 0
+				r.failed, r.next = 0, 0
+				h.enter(&r, RangeReleasing)
 			}
 			kept = append(kept, r)
 			continue
 		}
 		for _, part := range cut(r, wanted) {
 			if !isWanted(part.Holding, wanted) {
-				part.state, changed = RangeClosing, true
+				h.enter(&part, RangeClosing)
+				changed = true
 			}
 			kept = append(kept, part)
 		}
@@ -355,7 +362,7 @@ func (h *holder) step(i int) {
 	r := h.held[i]
 	h.mu.Unlock()
 	var err error
-	next := r.state
+	next, written := r.state, 0
 	switch r.state {
 	case RangeTaking:
 		err, next = h.ix.Take(r.Holding), RangeSettling
@@ -370,7 +377,8 @@ func (h *holder) step(i int) {
 			err = fmt.Errorf("requests did not end within %v: %w", 2*h.limit, index.ErrFenced) // only fencing ends them
 		}
 	case RangeGiving:
-		err, next = h.ix.Give(r.Start, r.End), RangeReleasing
+		written, err = h.ix.Give(r.Start, r.End)
+		next = RangeReleasing
 	case RangeReleasing:
 		err = h.ix.Release(r.Start, r.End, r.Epoch)
 	}
@@ -379,6 +387,7 @@ func (h *holder) step(i int) {
 		return // whoever ends the holder waits for the sessions
 	}
 	p := &h.held[i]
+	p.written += written
 	if p.why = err; err != nil {
 		h.stumbled(p, err)
 		return
@@ -387,21 +396,41 @@ func (h *holder) step(i int) {
 	switch {
 	case r.state == RangeReleasing:
 		h.held = slices.Delete(h.held, i, i+1)
-		h.log("released keys %s", partition.Interval(r.Start, r.End))
+		h.log("released keys %s, epoch %d: its turn came, and its requests had ended, after %v; %d leaves were written back in %v, the home knew in %v",
+			partition.Interval(r.Start, r.End), r.Epoch, r.took[0], r.written, r.took[1], h.env.Now()-r.since)
 	case next == RangeServing:
-		p.state, p.Inherits = next, nil
+		h.enter(p, next)
+		p.Inherits = nil
 		h.publish()
 		h.taken.note(r, h.env.Now())
-		h.log("serving keys %s, epoch %d", partition.Interval(r.Start, r.End), r.Epoch)
+		h.log("serving keys %s, epoch %d: granted %v after the map gave them, taken in %v, settled in %v",
+			partition.Interval(r.Start, r.End), r.Epoch, p.since-p.began-p.took[0]-p.took[1], p.took[0], p.took[1])
 	default:
-		p.state = next
+		h.enter(p, next)
 	}
+}
+
+// enter is that a range comes into a state.
+func (h *holder) enter(r *heldRange, s RangeState) {
+	now := h.env.Now()
+	r.took[0], r.took[1] = r.took[1], now-r.since
+	r.state, r.since = s, now
+}
+
+// claimPause is how long to wait with a claim that was not granted, after the map has given its keys for so long. Nobody tells that they were released, and requests wait for them: so it is
+// little of what they wait anyway, and few claims in all.
+func claimPause(waited time.Duration) time.Duration {
+	return min(max(holdAgain, waited/holdPart), holdSlowest)
 }
 
 // stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a step for long; but a pool that is
 // full is not mended by another client. Called under mu.
 func (h *holder) stumbled(r *heldRange, err error) {
-	pause := min(holdAgain<<min(r.failed, 10), holdSlowest)
+	slowest := holdSlowest
+	if errors.Is(err, index.ErrPoolFull) { // a replay does all of it again
+		slowest = holdIdle
+	}
+	pause := min(holdAgain<<min(r.failed, 10), slowest)
 	r.failed++
 	r.next = h.env.Now() + pause
 	if r.failed == 1 || r.failed == holdTries {
@@ -456,12 +485,12 @@ func (h *holder) claim(m *partition.Map) {
 	h.fence.want(blocked)
 	h.mu.Lock()
 	c := &h.claims
-	if len(own) > 0 || c.by != m.Generation || c.pause == 0 {
-		c.pause = holdAgain
-	} else {
-		c.pause = min(2*c.pause, holdSlowest)
+	now := h.env.Now()
+	pause := claimPause(now - c.since)
+	if len(own) > 0 { // others may be on their way, too
+		pause = holdAgain
 	}
-	c.by, c.blocked, c.why, c.next = m.Generation, blocked, err, h.env.Now()+c.pause
+	c.by, c.blocked, c.why, c.next = m.Generation, blocked, err, now+pause
 	for _, r := range own {
 		h.add(r)
 	}
@@ -476,7 +505,7 @@ func (h *holder) claim(m *partition.Map) {
 // add notes a range that was granted. Called under mu.
 func (h *holder) add(r pool.Holding) {
 	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
-	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking})
+	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking, since: h.env.Now()})
 	h.log("acquired keys %s, epoch %d, with %d logs to replay", partition.Interval(r.Start, r.End), r.Epoch, len(r.Inherits))
 }
 

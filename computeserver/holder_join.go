@@ -43,7 +43,7 @@ func (h *holder) join() bool {
 	h.joined = now
 	h.log("joins %d neighbouring ranges of %d", length, len(h.held))
 	for i := range h.held[first : first+length] {
-		h.held[first+i].state = RangeClosing
+		h.enter(&h.held[first+i], RangeClosing)
 	}
 	h.publish()
 	return true

@@ -2,9 +2,11 @@ package computeserver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -15,7 +17,7 @@ func (h *holder) status() (all []RangeStatus) {
 	for _, r := range h.held {
 		s := RangeStatus{Start: r.Start, End: r.End, Epoch: r.Epoch, State: r.state}
 		if r.why != nil {
-			s.Reason = r.why.Error()
+			s.Reason, s.PoolFull = r.why.Error(), errors.Is(r.why, index.ErrPoolFull)
 		}
 		all = append(all, s)
 	}

@@ -2,6 +2,7 @@ package computeserver
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func (s *scripted) Log() []byte                                 { return nil }
 func (s *scripted) Client() uint16                              { return 9 }
 func (s *scripted) Servers() []uint16                           { return []uint16{1, 2, 3} }
 func (s *scripted) Take(pool.Holding) error                     { return s.note("take", s.take()) }
-func (s *scripted) Give([]byte, []byte) error                   { return s.note("give", s.give()) }
+func (s *scripted) Give([]byte, []byte) (int, error)            { return 1, s.note("give", s.give()) }
 func (s *scripted) Settle([]byte, []byte, uint64) error         { return s.note("settle", nil) }
 func (s *scripted) Release([]byte, []byte, uint64) error        { return s.note("release", nil) }
 func (s *scripted) Holdings() ([]pool.Held, error)              { return s.held, nil }
@@ -164,6 +165,29 @@ func TestLostGrantIsFound(t *testing.T) {
 	})
 }
 
+// TestReleasedKeysAreTakenSoon: what was released is claimed within a sixth of the time that it has been waited for, however long that was, up to the slowest pause; with few claims.
+func TestReleasedKeysAreTakenSoon(t *testing.T) {
+	for _, after := range []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, time.Second, 10 * time.Second} {
+		withHolder(t, func(e env.Env, c *core, s *scripted) {
+			granted, claims := s.acquire, 0
+			released, found := e.Now()+after, time.Duration(0)
+			s.acquire = func(c pool.Claim) (pool.Acquired, error) {
+				claims++
+				if e.Now() < released {
+					return pool.Acquired{Blocked: []pool.Blocked{{Start: c.Start, End: c.End, Client: 7, Why: pool.HeldByOther}}}, nil
+				}
+				found = e.Now()
+				return granted(c)
+			}
+			c.own.apply(mapFor(t, 1, 1))
+			until(t, e, "the range is served", func() bool { all := c.ranges(); return len(all) == 1 && all[0].State == RangeServing })
+			if late := found - released; late > min(max(after/6, 5*time.Millisecond), 2*holdSlowest) || claims > 120 {
+				t.Errorf("keys that were released after %v are claimed %v later, by claim %d", after, late, claims)
+			}
+		})
+	}
+}
+
 // TestHopelessOwnerIsGivenUp: a client that cannot give is given up after some attempts; one whose pool is full is not.
 func TestHopelessOwnerIsGivenUp(t *testing.T) {
 	withHolder(t, func(e env.Env, c *core, s *scripted) {
@@ -184,6 +208,36 @@ func TestHopelessOwnerIsGivenUp(t *testing.T) {
 		}
 		full = false
 		until(t, e, "the client is given up", func() bool { return s.Alive() != nil })
+	})
+}
+
+// TestFullPoolIsTold: a range that waits for memory says so, before each attempt and during it, until there is some.
+func TestFullPoolIsTold(t *testing.T) {
+	withHolder(t, func(e env.Env, c *core, s *scripted) {
+		full := true
+		s.take = func() error {
+			if e.Sleep(3 * time.Millisecond); full {
+				return fmt.Errorf("3 of 9 changes find no memory: %w", index.ErrPoolFull)
+			}
+			return nil
+		}
+		told := func() bool {
+			d := c.describe()
+			return len(d.Ranges) == 1 && d.Ranges[0].PoolFull && d.Ranges[0].State == string(RangeTaking) && strings.Contains(d.Ranges[0].Reason, "3 of 9 changes")
+		}
+		c.own.apply(mapFor(t, 1, 1))
+		until(t, e, "it is told", told)
+		for range 200 {
+			if e.Sleep(37 * time.Millisecond); !told() {
+				t.Errorf("not told any more: %+v", c.ranges())
+				return
+			}
+		}
+		full = false
+		until(t, e, "the range is served", func() bool {
+			all := c.ranges()
+			return len(all) == 1 && all[0].State == RangeServing && !all[0].PoolFull && all[0].Reason == ""
+		})
 	})
 }
 

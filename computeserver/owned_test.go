@@ -87,7 +87,7 @@ func (x *ownedIndex) Take(r pool.Holding) error {
 	return nil
 }
 
-func (x *ownedIndex) Give(start, end []byte) error {
+func (x *ownedIndex) Give(start, end []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key, n := range x.inUse {
@@ -105,7 +105,7 @@ func (x *ownedIndex) Give(start, end []byte) error {
 		}
 	}
 	x.taken = kept
-	return nil
+	return 0, nil
 }
 
 // has says whether all keys right behind, or right below, a place were taken. Called under mu.

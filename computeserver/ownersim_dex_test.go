@@ -1,6 +1,7 @@
 package computeserver
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -21,6 +22,8 @@ type dexShape struct {
 	chunkBytes uint64
 	node       int
 	cache      int
+	inline     int         // longest value that lies beside its key; 0 = all do
+	open       []*dexOwner // not closed
 	serving    []*dexOwner // whatever took keys and did not give them back
 	owner      map[chunkName]uint16
 	returned   int // logs of dead clients whose memory came back, as of the end
@@ -34,14 +37,19 @@ type chunkName struct {
 const (
 	dexKeys     = 40 // of which there are at most as many in the toy
 	dexChunks   = 400
-	ownMaxValue = 24
+	ownMaxValue = 200
+	ownShort    = 24 // of values that all lie beside their keys
 )
 
 // Of the data region when the index is DEX: superblock and repair records as above, then chunks.
 const dexChunksAt = 16 << 10
 
-func newDexShape(r *rand.Rand) *dexShape {
-	return &dexShape{chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
+func newDexShape(seed uint64, r *rand.Rand) *dexShape {
+	d := &dexShape{chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
+	if seed%4 == 0 { // long values lie in blocks
+		d.inline = 1 + int(seed/4%ownShort)
+	}
+	return d
 }
 
 func (w *ownWorld) chunkBytes() uint64 {
@@ -60,7 +68,7 @@ func (w *ownWorld) chunks() int {
 
 func (w *ownWorld) dataBytes() uint64 {
 	if w.dex == nil {
-		return ownLogsAt + 8*ownLogWords*ownClients
+		return ownLogsAt + 8*ownLogWords*uint64(w.clients())
 	}
 	return w.chunkAt(dexChunks + 1)
 }
@@ -89,13 +97,29 @@ func (w *ownWorld) key(n int) []byte {
 	return append([]byte{byte(n * 256 / dexKeys)}, "longer"[:n%7]...)
 }
 
-// value is what is written for a number: those of DEX are of several lengths.
+// value is what is written for a number: those of DEX are of several lengths, and where long ones lie in blocks some are long.
 func (w *ownWorld) value(n uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, n)
-	if w.dex != nil {
-		b = append(b, "and twenty bytes more"[:n%(ownMaxValue-3)]...)
+	if w.dex == nil {
+		return b
+	}
+	most := uint32(ownShort)
+	if w.dex.inline > 0 && n%3 == 0 {
+		most = ownMaxValue
+	}
+	for more := n % (most - 3); more > 0; more-- {
+		b = append(b, b[len(b)-4]+1)
 	}
 	return b
+}
+
+// number is what a value was written for. A value that was not written, as one of parts of two, is told.
+func (w *ownWorld) number(key int, value []byte) uint32 {
+	n := binary.LittleEndian.Uint32(append(value[:len(value):len(value)], make([]byte, 4)...))
+	if !bytes.Equal(value, w.value(n)) {
+		w.report("key %d has value %x, which nobody wrote", key, value)
+	}
+	return n
 }
 
 func (w *ownWorld) openIndex(p *simenv.Process, k *path, eng *engine) (Opened, error) {
@@ -110,7 +134,9 @@ func (w *ownWorld) openIndex(p *simenv.Process, k *path, eng *engine) (Opened, e
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	return &dexOwner{Pool: opened, w: w, p: p, x: x.(index.Partitioned)}, nil
+	o := &dexOwner{Pool: opened, w: w, p: p, x: x.(index.Partitioned)}
+	w.dex.open = append(w.dex.open, o)
+	return o, nil
 }
 
 func (w *ownWorld) openPool(p *simenv.Process, k *path) (*pool.Pool, error) {
@@ -118,7 +144,11 @@ func (w *ownWorld) openPool(p *simenv.Process, k *path) (*pool.Pool, error) {
 }
 
 func (w *ownWorld) dexOptions() index.Options {
-	return index.Options{MaxKeyBytes: 8, MaxValueBytes: ownMaxValue, NodeBytes: w.dex.node, CacheBytes: w.dex.cache}
+	o := index.Options{MaxKeyBytes: 8, MaxValueBytes: ownShort, NodeBytes: w.dex.node, CacheBytes: w.dex.cache}
+	if w.dex.inline > 0 {
+		o.MaxValueBytes, o.InlineBytes = ownMaxValue, w.dex.inline
+	}
+	return o
 }
 
 // dexOwner is an open DEX index with its pool. It watches that nobody takes keys which somebody serves who is not fenced everywhere.
@@ -186,7 +216,9 @@ func (o *dexOwner) Take(r pool.Holding) error {
 		}
 	}
 	o.w.counts.replays += len(r.Inherits)
-	o.falter(12, time.Millisecond)
+	if !o.w.dooms(o.p, r) {
+		o.falter(12, time.Millisecond)
+	}
 	err := o.x.Take(r)
 	if err == nil {
 		o.taken = append(o.taken, partition.Span{Start: r.Start, End: r.End})
@@ -212,10 +244,10 @@ func (w *ownWorld) mustBeFenced(client, by uint16, r pool.Holding) {
 }
 
 // Give implements index.Partitioned.
-func (o *dexOwner) Give(start, end []byte) error {
+func (o *dexOwner) Give(start, end []byte) (int, error) {
 	o.w.counts.gives++
 	o.falter(12, 100*time.Microsecond)
-	err := o.x.Give(start, end)
+	written, err := o.x.Give(start, end)
 	if err == nil {
 		var kept []partition.Span
 		for _, s := range o.taken {
@@ -228,7 +260,7 @@ func (o *dexOwner) Give(start, end []byte) error {
 		}
 		o.taken = kept
 	}
-	return err
+	return written, err
 }
 
 func (o *dexOwner) Log() []byte { return o.x.Log() }
@@ -238,7 +270,25 @@ func (o *dexOwner) BulkLoad(pairs index.Pairs, parallel int) error {
 func (o *dexOwner) Stats() index.Stats { return o.x.Stats() }
 
 // Close implements index.Index.
-func (o *dexOwner) Close() error { return errors.Join(o.x.Close(), o.Pool.Close()) }
+func (o *dexOwner) Close() error {
+	o.w.dex.open = slices.DeleteFunc(o.w.dex.open, func(other *dexOwner) bool { return other == o })
+	return errors.Join(o.x.Close(), o.Pool.Close())
+}
+
+// writeBack lets all owners write back what they have changed, since the check follows what leaves in the memory servers refer to.
+func (w *ownWorld) writeBack() {
+	for _, o := range slices.Clone(w.dex.open) {
+		if o.p.Dead() {
+			continue
+		}
+		over := w.main.NewEvent()
+		o.p.Go("write back", func() {
+			defer over.Set()
+			_, _ = o.x.(index.Checker).Check() // of what it finds others may have the remedy still
+		})
+		over.Wait(ownLimit)
+	}
+}
 
 // checkTree looks at the structure of the tree in the memory servers, with a client of its own that owns nothing.
 func (w *ownWorld) checkTree() {
@@ -265,7 +315,10 @@ func (w *ownWorld) check(p *simenv.Process) error {
 		return errors.Join(err, opened.Close())
 	}
 	for begun := p.Now(); ; p.Sleep(time.Second) {
-		_, err = x.(index.Checker).Check()
+		w.writeBack()
+		var found index.Structure
+		found, err = x.(index.Checker).Check()
+		w.counts.blocks = found.Blocks
 		if err == nil || p.Now()-begun > settleBound/2 {
 			break
 		} // else a range may be on its way still, and nodes be divided or merged while they are looked at

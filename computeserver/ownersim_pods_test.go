@@ -2,7 +2,6 @@ package computeserver
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -319,7 +318,7 @@ func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, lim
 		h.acks++
 		got := answered{}
 		if o.Code == rpcv1.Outcome_OK && !in.write {
-			got.value = binary.LittleEndian.Uint32(o.Value)
+			got.value = w.number(in.key, o.Value)
 		}
 		h.ops[at].Output, h.ops[at].Return = got, h.tick()
 		return nil
@@ -400,6 +399,7 @@ func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, got pool.Acquired) {
 		w.granted[h.Epoch] = true
 		w.counts.grants++
 		w.counts.orphans += len(h.Inherits)
+		w.doom.most = max(w.doom.most, len(h.Inherits))
 		for i := range m.Ranges {
 			s := m.Span(i)
 			if _, _, ok := overlap(s.Start, s.End, h.Start, h.End); ok && s.Owner != to {

@@ -33,6 +33,8 @@ type ownRun struct {
 	seed  uint64
 	wrong mistake
 	dex   bool // the index is no toy
+
+	doomed int // there is no trouble but this: so many takers die in a row
 }
 
 // ownReport is what became of it.
@@ -40,7 +42,7 @@ type ownReport struct {
 	err                                                                                 error
 	hash                                                                                uint64
 	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses int
-	leveled, scaled, joined                                                             int
+	leveled, scaled, joined, blocks, doomed, logs                                       int
 }
 
 func (r ownRun) do() ownReport {
@@ -56,9 +58,15 @@ func (r ownRun) do() ownReport {
 		log: &history{}, granted: map[uint64]bool{}, desired: 1 + random.IntN(4), kinds: kinds,
 	}
 	if r.dex {
-		w.dex = newDexShape(random)
+		w.dex = newDexShape(r.seed, random)
 	}
 	w.newLoadWorld()
+	switch {
+	case r.doomed > 0:
+		w.calm, w.doom, w.load.slowly = true, doom{left: r.doomed, only: true}, true // few requests, as many have no outcome
+	case r.seed/2%8 == 1, r.seed/2%8 == 6: // the latter with long values in blocks
+		w.doom.left = 2 + int(r.seed/16%16)
+	}
 	for id := range 1 + random.IntN(3) {
 		w.memory = append(w.memory, &memoryServer{id: uint16(id + 1), memory: []verbs.Memory{
 			{ID: verbs.RegionData, Bytes: make([]byte, w.dataBytes())},
@@ -91,6 +99,7 @@ func (r ownRun) do() ownReport {
 		if !w.calm {
 			p.Go("trouble", w.trouble)
 		}
+		w.meetDoom()
 		p.Sleep(4*time.Second + w.upTo(6*time.Second))
 		if w.load.hot >= 0 {
 			p.Sleep(8 * time.Second)
@@ -99,7 +108,7 @@ func (r ownRun) do() ownReport {
 		p.Sleep(4*time.Second + w.upTo(6*time.Second))
 		w.quiet = true
 		w.heal()
-		if w.calm && w.log.failed != failed {
+		if w.calm && !w.doom.only && w.log.failed != failed {
 			w.report("%d requests failed though there was no trouble: %s", w.log.failed-failed, w.log.reason)
 		}
 		w.settle("the end of all trouble")
@@ -111,7 +120,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, c.lapses, w.load.leveled, w.load.scaled, w.load.joined}
+	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}
@@ -379,6 +388,9 @@ func TestSeeds(t *testing.T) {
 				sum.leveled += rep.leveled
 				sum.scaled += rep.scaled
 				sum.joined += rep.joined
+				sum.blocks += rep.blocks
+				sum.doomed += rep.doomed
+				sum.logs = max(sum.logs, rep.logs)
 				mu.Unlock()
 			}
 		})
@@ -386,9 +398,9 @@ func TestSeeds(t *testing.T) {
 	group.Wait()
 	done := min(next.Load(), n)
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
-		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined)
-	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0) {
+		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined; %d long values in the end; %d died while they replayed, at most %d logs in a holding",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined, sum.blocks, sum.doomed, sum.logs)
+	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0 || sum.blocks == 0 || sum.doomed == 0) {
 		t.Error("the adversary is tame")
 	}
 }
@@ -398,10 +410,10 @@ var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, ta
 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
-	const within = 600
-	mistakes := []mistake{settleFirst, giveUnflushed, releaseAnyEpoch, takenForDead}
-	if !testing.Short() { // these take longer
-		mistakes = append(mistakes, leaseTooLong, fencedHere, giveAtOnce, anyGeneration)
+	const within = 1500
+	mistakes := []mistake{settleFirst, giveUnflushed, takenForDead}
+	if !testing.Short() { // these take longer; with the race detector each seed takes some 90 MiB that never come back
+		mistakes = append(mistakes, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration)
 	}
 	for _, wrong := range mistakes {
 		for _, real := range []bool{false, true} {

@@ -116,6 +116,7 @@ func (t *toy) Take(r pool.Holding) error {
 			return err
 		}
 	}
+	t.w.dooms(t.p, r)
 	for _, in := range r.Inherits {
 		t.w.counts.replays++
 		if err := t.replay(in); err != nil {
@@ -168,7 +169,7 @@ func (t *toy) replay(in pool.Inherited) error {
 }
 
 // Give implements index.Partitioned.
-func (t *toy) Give(start, end []byte) error {
+func (t *toy) Give(start, end []byte) (written int, err error) {
 	t.w.counts.gives++
 	for n := range toyKeys {
 		if _, _, ok := overlap(start, end, toyKey(n), append(toyKey(n), 0)); !ok {
@@ -179,8 +180,9 @@ func (t *toy) Give(start, end []byte) error {
 		if pg.dirty && t.w.wrong != giveUnflushed {
 			if err := t.flush(t.keep, t.buf[:8], n); err != nil {
 				pg.mu.Unlock()
-				return err
+				return written, err
 			}
+			written++
 		}
 		pg.known, pg.dirty = false, false
 		pg.mu.Unlock()
@@ -201,7 +203,7 @@ func (t *toy) Give(start, end []byte) error {
 		}
 	}
 	t.taken = kept
-	return nil
+	return written, nil
 }
 
 // flush writes a page back. Its mutex is held.

@@ -38,6 +38,7 @@ type ownWorld struct {
 	cuts    []cut2 // connections that do not work
 
 	load loadWorld
+	doom doom
 
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once
@@ -46,7 +47,7 @@ type ownWorld struct {
 	log     *history
 	granted map[uint64]bool // epochs
 	problem error
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses int }
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses, blocks int }
 }
 
 // mistake is a fault put in on purpose.
@@ -69,7 +70,7 @@ const (
 	ownLease   = 2 * time.Second
 	ownLimit   = time.Second
 	ownDrift   = 60_000
-	ownClients = 128 // ids are below
+	ownClients = 128 // ids are below, unless very many die
 	ownLocks   = 64
 
 	// Of the data region: a superblock, repair records, a page of 8 bytes for each key, and a log for each client.
@@ -266,7 +267,7 @@ func (k *path) Servers() []uint16 {
 func (k *path) Register(limit time.Duration) (client uint16, err error) {
 	var id uint16
 	err = k.call(1, limit, func(b *memserver.Bare) (err error) { id, err = b.Register(ownIndex, k.name); return err })
-	if err == nil && id >= ownClients {
+	if err == nil && int(id) >= k.w.clients() {
 		k.w.report("client %d is one too many", id)
 	}
 	k.client = id
