@@ -34,6 +34,8 @@ func (s *computePoolScope) summarize(err error) {
 	case err != nil:
 	case all && status.Leaving > 0:
 		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are leaving", status.Leaving)
+	case all && s.outdated() > 0:
+		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are to be replaced by such of the newest template", s.outdated())
 	case all:
 		message = fmt.Sprintf("all %d compute servers are ready", status.ReadyReplicas)
 	default:
@@ -50,4 +52,14 @@ func (s *computePoolScope) summarize(err error) {
 	if err == nil {
 		status.ObservedGeneration = generation
 	}
+}
+
+// outdated is how many servers that are to go on have another template than the pool.
+func (s *computePoolScope) outdated() (n int) {
+	for _, p := range s.pods {
+		if s.template != "" && !going(p) && !ended(p) && !leaving(p) && p.Annotations[dmv1.AnnotationTemplate] != s.template {
+			n++
+		}
+	}
+	return n
 }

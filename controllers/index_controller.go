@@ -95,7 +95,7 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 		return ctrl.Result{}, err
 	}
 	after, err := result(err)
-	if err == nil && (s.waiting != "" || s.fencePending != "" || s.short != nil || s.unfitCompute() != "") {
+	if err == nil && (s.waiting != "" || s.fencePending != "" || s.poolFull != "" || s.short != nil || s.unfitCompute() != "") {
 		after.RequeueAfter = soon
 		if s.waiting != "" {
 			after.RequeueAfter = again(s.mapAge)

@@ -78,6 +78,7 @@ func some(all []string) string {
 type told struct {
 	mu      sync.Mutex
 	seen    map[types.NamespacedName]map[string]bool // what the servers of an index report
+	full    map[types.NamespacedName]map[string]bool // ranges of an index that wait for memory
 	clients map[types.NamespacedName]known
 }
 
@@ -141,6 +142,7 @@ func (t *told) forget(index types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.seen, index)
+	delete(t.full, index)
 	delete(t.clients, index)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,6 +124,19 @@ func (s *indexScope) unfitCompute() string {
 	for i := range s.compute {
 		if c := &s.compute[i]; c.problem != "" && !going(c.pod) {
 			list = append(list, fmt.Sprintf("compute pod %s on node %s: %s", c.pod.Name, c.pod.Spec.NodeName, c.problem))
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+// replacing says which compute pools are not through with the newest template; empty if all are.
+func (s *indexScope) replacing() string {
+	var list []string
+	for _, pool := range s.computePools {
+		if slices.Contains(s.rewritten, pool.Name) || pool.Status.ObservedGeneration < pool.Generation {
+			list = append(list, "compute pool "+pool.Name+" is about to look at its new specification")
+		} else if c := find(pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
+			list = append(list, "compute pool "+pool.Name+": "+c.Message)
 		}
 	}
 	return strings.Join(list, "; ")

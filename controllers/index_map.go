@@ -30,6 +30,7 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 		}
 		s.observe(r.now())
 		r.tellTakeOvers(s)
+		r.tellFullPool(s)
 		if reply.Generation > 0 {
 			if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
 				return fmt.Errorf("read the partition map: %w", err)
@@ -94,7 +95,7 @@ func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) e
 	if err != nil && !errors.Is(err, servers.ErrNotOffered) {
 		return err
 	}
-	s.view.Owned, s.view.Holdings, s.fencePending = len(held) > 0, nil, ""
+	s.view.Owned, s.view.Holdings, s.fencePending, s.poolFull = len(held) > 0, nil, "", s.fullPool()
 	for _, h := range held {
 		s.view.Holdings = append(s.view.Holdings, partition.Holding{Start: h.Start, End: h.End, Pod: h.Name, Orphan: h.Fenced, Settled: len(h.Inherits) == 0})
 	}

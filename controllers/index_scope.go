@@ -24,6 +24,7 @@ type indexScope struct {
 	verdict     memoryVerdict
 
 	computePools []*dmv1.DMComputePool
+	rewritten    []string // compute pools whose specification was written just now
 	compute      []computeServer
 	view         partition.View
 	waiting      string        // for what, while the index is served
@@ -36,6 +37,7 @@ type indexScope struct {
 	unfenced string // clients that are still to be fenced, and where
 
 	fencePending string // which keys wait for a fence at which memory server
+	poolFull     string // which keys wait for memory
 }
 
 // memoryPoolOfIndex is a memory pool with its servers.

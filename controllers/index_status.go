@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -119,12 +120,12 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	set := func(kind string, is bool, reason, message string) {
 		condition(conditions, generation, kind, is, reason, message)
 	}
-	if len(lost) > 0 && s.verdict.recorded {
-		text := "data was lost at " + names(lost)
+	isLost, loss := len(lost) > 0 && s.verdict.recorded, "data was lost at "+names(lost)
+	if isLost {
 		if reason == dmv1.ReasonMemoryLost {
-			text = message // which also says what can be done
+			loss = message // which also says what can be done
 		}
-		set(dmv1.ConditionDataLost, true, dmv1.ReasonMemoryLost, text)
+		set(dmv1.ConditionDataLost, true, dmv1.ReasonMemoryLost, loss)
 	} else {
 		set(dmv1.ConditionDataLost, false, dmv1.ReasonIntact, "")
 	}
@@ -158,22 +159,30 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonNodeUnfit, s.unfitCompute())
 	case s.short != nil:
 		set(dmv1.ConditionProgressing, true, s.short.reason, s.short.message)
+	case s.poolFull != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonPoolFull, s.poolFull)
 	case s.waiting != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencing, "still to do: "+s.unfenced)
 	case computeReady < s.view.Desired:
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonWaitingForCompute, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
+	case s.replacing() != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonReplacing, s.replacing())
 	default:
 		set(dmv1.ConditionProgressing, false, dmv1.ReasonAsDesired, "")
 	}
 	switch {
+	case isLost:
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryLost, loss)
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away))
 	case err != nil && created && reason != dmv1.ReasonMemoryLost:
 		set(dmv1.ConditionDegraded, true, reason, message)
 	case s.fencePending != "":
-		set(dmv1.ConditionDegraded, true, dmv1.ReasonFencePending, s.fencePending)
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonFencePending, strings.TrimSuffix(s.fencePending+"; "+s.poolFull, "; "))
+	case s.poolFull != "":
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, s.poolFull)
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

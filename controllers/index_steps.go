@@ -117,8 +117,12 @@ func (r *indexes) ensurePools(ctx context.Context, s *indexScope) error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.Apply(ctx, s.index, pool, []string{"spec", "replicas"}); err != nil {
+		wrote, err := r.ApplyTold(ctx, s.index, pool, []string{"spec", "replicas"})
+		if err != nil {
 			return err
+		}
+		if wrote {
+			s.rewritten = append(s.rewritten, pool.Name)
 		}
 	}
 	return nil

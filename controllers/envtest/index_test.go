@@ -9,6 +9,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,6 +153,16 @@ func TestNewTemplate(t *testing.T) {
 	c.available("demo")
 	cache := resource.MustParse("128Mi")
 	c.patch("demo", index, func() { index.Spec.ComputePools[0].Template.Cache = &cache })
+	c.eventually("the index says that it has come to rest", func() string {
+		now := c.index("demo")
+		if p := apimeta.FindStatusCondition(now.Status.Conditions, dmv1.ConditionProgressing); now.Status.ObservedGeneration < now.Generation || p.Status != metav1.ConditionFalse {
+			return fmt.Sprint(p)
+		}
+		return ""
+	})
+	if got := fmt.Sprint(c.pods("demo-compute")); got != "[demo-compute-4 demo-compute-5]" {
+		t.Errorf("the index said that nothing is going on when its compute pods were %s", got)
+	}
 	c.equal("compute pods", "[demo-compute-4 demo-compute-5]", func() any { return c.pods("demo-compute") })
 	c.equal("cache of compute pods", true, func() any {
 		return slices.Contains(c.pod("demo-compute-4").Spec.Containers[0].Args, "--cache=134217728")
@@ -170,6 +181,7 @@ func TestDataLossBlocks(t *testing.T) {
 	survivor := string(c.pod("demo-memory-0").UID)
 	c.deletePod("demo-memory-1")
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionTrue, dmv1.ReasonMemoryLost, "memory server 2 (pod demo-memory-1): its pod is gone")
+	c.condition("demo", dmv1.ConditionDegraded, metav1.ConditionTrue, dmv1.ReasonMemoryLost, "memory server 2 (pod demo-memory-1): its pod is gone")
 	c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryLost, "set spec.recovery.onDataLoss to Recreate")
 	c.equal("memory pods", "[demo-memory-0 demo-memory-2]", func() any { return c.pods("demo-memory") })
 	for _, pod := range []string{"demo-compute-0", "demo-compute-1"} {
@@ -183,6 +195,7 @@ func TestDataLossBlocks(t *testing.T) {
 	c.patch("demo", index, func() { index.Spec.Recovery.OnDataLoss = dmv1.OnDataLossRecreate })
 	c.available("demo")
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionFalse, dmv1.ReasonIntact, "")
+	c.condition("demo", dmv1.ConditionDegraded, metav1.ConditionFalse, dmv1.ReasonAsDesired, "")
 	identity := c.index("demo").Status.Identity
 	if identity != before+"/1" {
 		t.Errorf("identity is %s, want %s/1", identity, before)

@@ -37,20 +37,26 @@ type Writer struct {
 // Apply makes object as desired, as owned by owner, with server-side apply. Fields listed in except are not written. It writes
 // nothing if the object was applied like this before and has all that is desired.
 func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except ...[]string) error {
+	_, err := w.ApplyTold(ctx, owner, desired, except...)
+	return err
+}
+
+// ApplyTold is Apply, and says whether it wrote anything: then what the cache has of the object may be older.
+func (w *Writer) ApplyTold(ctx context.Context, owner, desired client.Object, except ...[]string) (wrote bool, err error) {
 	content, hash, err := w.content(owner, desired, except)
 	if err != nil {
-		return err
+		return false, err
 	}
 	live := desired.DeepCopyObject().(client.Object)
 	what := fmt.Sprintf("%s %s", content.GetKind(), desired.GetName())
 	switch err := w.Find(ctx, desired, live); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		return fmt.Errorf("read %s: %w", what, err)
+		return false, fmt.Errorf("read %s: %w", what, err)
 	case !metav1.IsControlledBy(live, owner):
-		return fmt.Errorf("%w: %s exists and is not of %s: rename one of them or delete it", ErrNameTaken, what, owner.GetName())
+		return false, fmt.Errorf("%w: %s exists and is not of %s: rename one of them or delete it", ErrNameTaken, what, owner.GetName())
 	case live.GetAnnotations()[dmv1.AnnotationApplied] == hash && w.has(live, content):
-		return nil
+		return false, nil
 	}
 	annotations := maps.Clone(content.GetAnnotations())
 	if annotations == nil {
@@ -59,9 +65,9 @@ func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except
 	annotations[dmv1.AnnotationApplied] = hash
 	content.SetAnnotations(annotations)
 	if err := w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(content), Owner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("apply %s: %w", what, err)
+		return false, fmt.Errorf("apply %s: %w", what, err)
 	}
-	return nil
+	return true, nil
 }
 
 // Find reads an object from the cache and, if it is not there, from the API server: the cache holds only what carries the

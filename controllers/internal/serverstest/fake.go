@@ -26,6 +26,8 @@ type Fleet struct {
 	loads map[string]*rpcv1.ComputeLoad  // by namespace/pod
 	paths map[string][]*rpcv1.MemoryPath // by namespace/pod
 
+	ranges map[string][]*rpcv1.OwnedRange // by namespace/pod
+
 	looks int // how often a server was asked what it is
 
 	// Chunks is how many chunks each memory server has.
@@ -40,7 +42,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, ranges: map[string][]*rpcv1.OwnedRange{}, Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -108,6 +110,13 @@ func (f *Fleet) SetPaths(namespace, pod string, paths ...*rpcv1.MemoryPath) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.paths[namespace+"/"+pod] = paths
+}
+
+// SetRanges lets the compute server of a pod say that it holds these.
+func (f *Fleet) SetRanges(namespace, pod string, ranges ...*rpcv1.OwnedRange) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ranges[namespace+"/"+pod] = ranges
 }
 
 // Forget makes the memory server of a pod lose its content.
@@ -388,7 +397,7 @@ func (c *computeClient) with(do func(*compute) error) error {
 
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
-		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod]}
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod], Ranges: c.f.ranges[c.t.Namespace+"/"+c.t.Pod]}
 		return nil
 	})
 	return reply, err
