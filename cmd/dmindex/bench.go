@@ -20,7 +20,7 @@ type benchFlags struct {
 	designs, transports, workloads []string
 	clients                        []int
 	records                        uint64
-	bulkLoad                       bool
+	bulkLoad, loaded               bool
 	ops, warmup, value             int
 	servers, distribution, scan    string
 	key                            keyFlag
@@ -52,6 +52,9 @@ func benchCommand() *cobra.Command {
 			}
 			if f.secret != "" {
 				return errors.New("--secret: only --repartition measures an index that is there; leave it out")
+			}
+			if f.loaded {
+				return errors.New("--loaded: only --repartition measures an index that is there; leave it out")
 			}
 			if f.figure != "" {
 				return f.doFigure(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -86,6 +89,7 @@ func benchCommand() *cobra.Command {
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.secret, "secret", "", "with --repartition: directory where the Secret NAME-conn of an index is mounted that is measured, in place of servers in this process; its keys are Uint64, and it is empty. "+
 		"Scale it when you are told to")
+	flags.BoolVar(&f.loaded, "loaded", false, "with --secret: the index has the records, of an earlier run")
 	flags.StringVar(&f.json, "json", "", "file for the figures as JSON")
 	flags.StringVar(&f.html, "html", "", "file for a page with plots")
 	return cmd

@@ -79,6 +79,8 @@ func TestBenchRefuses(t *testing.T) {
 		{"--repartition=64Mi --servers 3", "write memory servers x compute servers before the change"},
 		{"--repartition=many", "--repartition: "},
 		{"--secret /no/where", "--secret: only --repartition"},
+		{"--loaded", "--loaded: only --repartition"},
+		{"--repartition=64Mi --loaded", "--loaded: servers of this process"},
 		{"--repartition=64Mi,1Mi --secret /no/where", "give the size of its caches alone"},
 		{"--repartition=64Mi --secret /no/where", "/no/where"},
 	} {

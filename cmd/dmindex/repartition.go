@@ -35,7 +35,9 @@ func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer)
 		if err != nil {
 			return err
 		}
-		base.Remote, base.Transport = &options, "tcp"
+		base.Remote, base.Transport, base.Loaded = &options, "tcp", f.loaded
+	} else if f.loaded {
+		return fmt.Errorf("--loaded: servers of this process have nothing before they are loaded; leave it out, or name an index with --secret")
 	}
 	if f.given("clients") {
 		base.Clients = f.clients[0]

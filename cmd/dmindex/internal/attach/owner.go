@@ -23,11 +23,11 @@ func (i *Index) Opened() computeserver.Opened {
 }
 
 // Log implements computeserver.Owner, as do all methods below.
-func (o *Owner) Log() []byte                  { return o.design.Log() }
-func (o *Owner) Take(r pool.Holding) error    { return o.design.Take(r) }
-func (o *Owner) Give(start, end []byte) error { return o.design.Give(start, end) }
-func (o *Owner) Servers() []uint16            { return o.pool.Servers() }
-func (o *Owner) Client() uint16               { return o.pool.Client() }
+func (o *Owner) Log() []byte                                     { return o.design.Log() }
+func (o *Owner) Take(r pool.Holding) error                       { return o.design.Take(r) }
+func (o *Owner) Give(start, end []byte) (written int, err error) { return o.design.Give(start, end) }
+func (o *Owner) Servers() []uint16                               { return o.pool.Servers() }
+func (o *Owner) Client() uint16                                  { return o.pool.Client() }
 
 func (o *Owner) Acquire(c pool.Claim) (pool.Acquired, error) { return o.pool.Acquire(c) }
 func (o *Owner) Settle(start, end []byte, epoch uint64) error {

@@ -23,6 +23,7 @@ type drive struct {
 	began    atomic.Int64 // of the measurement, in Unix nanoseconds; 0 = not yet
 	slices   []atomic.Uint64
 	batches  atomic.Uint64
+	answered atomic.Uint64 // operations, also before the measurement
 	failed   atomic.Uint64
 	longest  atomic.Int64
 	mu       sync.Mutex
@@ -132,6 +133,7 @@ func (d *drive) count(begin time.Time, n int, err error) {
 		d.mu.Unlock()
 		return
 	}
+	d.answered.Add(uint64(n))
 	if began == 0 || begin.UnixNano() < began {
 		return
 	}

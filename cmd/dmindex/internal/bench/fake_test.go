@@ -46,6 +46,8 @@ type fakeIndex struct {
 }
 
 func (x *fakeIndex) Session() (index.Session, error) {
+	x.f.mu.Lock()
+	defer x.f.mu.Unlock()
 	x.f.sessions++
 	return &fakeSession{f: x.f, x: x}, nil
 }

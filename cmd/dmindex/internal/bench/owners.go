@@ -84,7 +84,10 @@ func (b *bencher) spread() error { return b.eachOwn("take", index.Partitioned.Ta
 
 // release lets every compute server give back what it has, of its own keys: all is written back then.
 func (b *bencher) release() error {
-	return b.eachOwn("give", func(x index.Partitioned, h pool.Holding) error { return x.Give(h.Start, h.End) })
+	return b.eachOwn("give", func(x index.Partitioned, h pool.Holding) error {
+		_, err := x.Give(h.Start, h.End)
+		return err
+	})
 }
 
 // eachOwn calls do on every compute server, one after the other, with its own keys, if there is such a thing.

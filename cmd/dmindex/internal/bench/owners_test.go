@@ -227,12 +227,12 @@ func (x *fakeIndex) Take(h pool.Holding) error {
 }
 
 // Give implements index.Partitioned. Of what was taken as a whole, parts may be given.
-func (x *fakeIndex) Give(start, end []byte) error {
+func (x *fakeIndex) Give(start, end []byte) (int, error) {
 	if !x.takes || string(start) < x.low || x.high != "" && (len(end) == 0 || string(end) > x.high) {
-		return index.ErrNotOwner
+		return 0, index.ErrNotOwner
 	}
 	x.takes = false
-	return nil
+	return 0, nil
 }
 
 // Log implements index.Partitioned.

@@ -32,6 +32,7 @@ type Repartition struct {
 	Seed          uint64
 	Progress      io.Writer
 	Remote        *sdk.Options // an index that is there, in place of servers in this process; nil = these. It says what CacheBytes, MemoryServers and From are by itself
+	Loaded        bool         // with Remote: the records are there, of an earlier run
 
 	Settle, Before, After time.Duration // load before anything is measured, measured before the change, and after it
 }
@@ -47,7 +48,8 @@ type Repartitioned struct {
 	FirstErr  error  // of those
 	Longest   time.Duration
 	Checked   uint64        // items whose last acknowledged write was looked for at the end
-	CacheUsed uint64        // bytes of the caches of all compute servers
+	CacheUsed uint64        // bytes of the caches of all compute servers, before the change
+	HitRatio  float64       // the share of operations that found their leaf there
 	Recovered time.Duration // from the change on until throughput is 90 % of what it was before; 0 = it never was
 }
 
@@ -164,7 +166,8 @@ func (r *Repartition) fill(ctx context.Context, ix *config.Index) (err error) {
 	if err != nil {
 		return err
 	}
-	return owner.Give(nil, nil)
+	_, err = owner.Give(nil, nil)
+	return err
 }
 
 // measureLocal is measure with the servers of this process.
@@ -190,8 +193,11 @@ func (r *Repartition) measure(ctx context.Context, c *sdk.Client, scale func(con
 	err := wait(ctx, r.Settle)
 	if err == nil {
 		d.measureFrom(time.Now())
+		_, hits := caches(ctx, c)
+		answered := d.answered.Load()
 		if err = wait(ctx, r.Before); err == nil {
-			res.CacheUsed = cacheBytes(ctx, c)
+			used, now := caches(ctx, c)
+			res.CacheUsed, res.HitRatio = used, share(now-min(now, hits), d.answered.Load()-answered)
 			if res.Scaled, err = scale(ctx); err == nil {
 				res.At = d.since() - res.Scaled.Took
 				r.say("%d ranges moved in %v", movesOf(&res.Scaled), res.Scaled.Took.Round(time.Millisecond))
@@ -229,14 +235,20 @@ func (r *Repartition) warm(ctx context.Context, c *sdk.Client) error {
 	})
 }
 
-// cacheBytes are those of all compute servers together, as they say.
-func cacheBytes(ctx context.Context, c *sdk.Client) (sum uint64) {
+// caches says what the caches of all compute servers take, and how many operations have found their leaf there, as the servers say.
+func caches(ctx context.Context, c *sdk.Client) (bytes, hits uint64) {
 	for _, s := range c.Status(ctx) {
 		if s.Reply != nil {
-			sum += s.Reply.CacheBytes
+			bytes += s.Reply.CacheBytes
+			hits += s.Reply.Load.GetCacheHits()
 		}
 	}
-	return sum
+	return bytes, hits
+}
+
+// share is hits of operations. Both are counted by themselves, while some are under way.
+func share(hits, operations uint64) float64 {
+	return min(1, float64(hits)/float64(max(1, operations)))
 }
 
 func wait(ctx context.Context, d time.Duration) error {

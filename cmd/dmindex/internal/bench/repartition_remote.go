@@ -19,41 +19,24 @@ const remoteLooks = 20 * time.Millisecond
 // ScaleNow is what a run at a remote index says when somebody is to scale it.
 const ScaleNow = "scale it to"
 
-// doRemote does the run at an index that is there, with nothing in it. Somebody else scales it, when the run says so.
+// doRemote does the run at an index that is there, with nothing in it but, if it is loaded, the records. Somebody else scales it, when the run says so.
 func (r *Repartition) doRemote(ctx context.Context) (*Repartitioned, error) {
+	if !r.Loaded {
+		if err := r.load(ctx); err != nil {
+			return nil, err
+		}
+	}
 	c, err := sdk.Connect(ctx, *r.Remote)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	r.From = len(serversOf(c.Map()))
-	r.say("loads %d records", r.Records)
-	if err := r.load(ctx, c); err != nil {
-		return nil, fmt.Errorf("load: %w", err)
-	}
 	return r.measure(ctx, c, func(ctx context.Context) (local.Scaled, error) {
+		before := c.Map() // what follows may be quick
 		r.say("%s %d compute servers", ScaleNow, r.From+1)
-		return awaitScaled(ctx, c, r.From+1)
+		return awaitScaled(ctx, c, before, r.From+1)
 	})
-}
-
-// load puts all records, in the order of their numbers, so all over the key space.
-func (r *Repartition) load(ctx context.Context, c *sdk.Client) error {
-	k := keys{bytes: 8}
-	told := time.Now()
-	_, err := c.Load(ctx, func(yield func(sdk.Pair) bool) {
-		for item := range r.Records {
-			if !yield(sdk.Pair{Key: k.append(nil, item), Value: appendValue(nil, 8, item, 0)}) {
-				return
-			}
-		}
-	}, sdk.LoadOptions{Parallel: r.Clients, Progress: func(stored uint64) {
-		if time.Since(told) > 10*time.Second {
-			told = time.Now()
-			r.say("%d records", stored)
-		}
-	}})
-	return err
 }
 
 // serversOf are the servers that have ranges.
@@ -66,11 +49,12 @@ func serversOf(m *partition.Map) (ids []uint32) {
 	return ids
 }
 
-// awaitScaled waits until n servers hold what the map gives them, and nothing is left to be done. Time counts from the first map on that moves anything.
-func awaitScaled(ctx context.Context, c *sdk.Client, n int) (s local.Scaled, err error) {
-	known := c.Map()
+// awaitScaled waits until n servers hold what the map gives them, and nothing is left to be done. Time counts from the first map on that moves anything of what is known.
+func awaitScaled(ctx context.Context, c *sdk.Client, known *partition.Map, n int) (s local.Scaled, err error) {
 	var began time.Time
-	for tick := time.NewTicker(remoteLooks); ; {
+	tick := time.NewTicker(remoteLooks)
+	defer tick.Stop()
+	for {
 		m := c.Map()
 		if moves := partition.Moves(known, m); len(moves) > 0 {
 			if began.IsZero() {

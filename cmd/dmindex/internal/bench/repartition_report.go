@@ -72,10 +72,10 @@ func WriteRepartitions(out io.Writer, results []*Repartitioned) error {
 	fmt.Fprintf(out, "%s over %s: from %d to %d compute servers, %d memory servers; %d records, %s; %d clients with batches of %d, half of which write\n",
 		r.Design, r.Transport, r.From, r.From+1, r.MemoryServers, r.Records, r.Distribution, r.Clients, r.Batch)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "cache of each\tranges\tmoved in s\tback after s\tkop/s before\tlowest\tafter\tbatches\tfailed\tlongest s\tchecked\tcaches MiB\t")
+	fmt.Fprintln(w, "cache of each\tranges\tmoved in s\tback after s\tkop/s before\tlowest\tafter\tbatches\tfailed\tlongest s\tchecked\tcaches MiB\thits %\t")
 	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%d\t%.3f\t%.2f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%.3f\t%d\t%.0f\t\n", size(uint64(r.Run.CacheBytes)), movesOf(&r.Scaled), r.Scaled.Took.Seconds(), r.Recovered.Seconds(),
-			r.before()/1e3, r.lowest()/1e3, r.after()/1e3, r.Batches, r.Failed, r.Longest.Seconds(), r.Checked, float64(r.CacheUsed)/(1<<20))
+		fmt.Fprintf(w, "%s\t%d\t%.3f\t%.2f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%.3f\t%d\t%.0f\t%.1f\t\n", size(uint64(r.Run.CacheBytes)), movesOf(&r.Scaled), r.Scaled.Took.Seconds(), r.Recovered.Seconds(),
+			r.before()/1e3, r.lowest()/1e3, r.after()/1e3, r.Batches, r.Failed, r.Longest.Seconds(), r.Checked, float64(r.CacheUsed)/(1<<20), 100*r.HitRatio)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -109,6 +109,8 @@ type repartitionJSON struct {
 	Failed      uint64    `json:"failed_batches"`
 	Longest     float64   `json:"longest_batch_seconds"`
 	Checked     uint64    `json:"items_checked"`
+	CacheUsed   uint64    `json:"caches_used_bytes"` // of all compute servers together, before the change
+	HitRatio    float64   `json:"hit_ratio"`         // of operations before the change
 	SliceLength float64   `json:"slice_seconds"`
 	Slices      []float64 `json:"throughput_ops"` // of each slice
 }
@@ -120,7 +122,7 @@ func WriteRepartitionsJSON(out io.Writer, results []*Repartitioned) error {
 		j := repartitionJSON{
 			Design: r.Run.Design, Transport: r.Run.Transport, From: r.Run.From, Records: r.Run.Records, CacheBytes: r.Run.CacheBytes, Clients: r.Run.Clients, Batch: r.Run.Batch,
 			Ranges: movesOf(&r.Scaled), Took: r.Scaled.Took.Seconds(), Recovered: r.Recovered.Seconds(), At: r.At.Seconds(), Before: r.before(), Lowest: r.lowest(), After: r.after(),
-			Batches: r.Batches, Failed: r.Failed, Longest: r.Longest.Seconds(), Checked: r.Checked, SliceLength: SliceLength.Seconds(), Slices: []float64{},
+			Batches: r.Batches, Failed: r.Failed, Longest: r.Longest.Seconds(), Checked: r.Checked, CacheUsed: r.CacheUsed, HitRatio: r.HitRatio, SliceLength: SliceLength.Seconds(), Slices: []float64{},
 		}
 		for _, stage := range r.Scaled.Stages {
 			j.Stages = append(j.Stages, stage.At.Seconds())

@@ -3,8 +3,10 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -59,11 +61,11 @@ func (w *whenSaid) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRemoteRepartition: the same with an index that was there, and that somebody else scales.
+// TestRemoteRepartition: the same with an index that was there, and that somebody else scales; twice, with the records of the first time.
 func TestRemoteRepartition(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	l, err := local.Start(local.Config{
-		Listen: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", Transport: "tcp", Design: "dex", MemoryServers: 1, ComputeServers: 3, Owners: 2, CacheBytes: 1 << 20, MemoryBytes: 128 << 20,
+		Listen: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", Transport: "tcp", Design: "dex", MemoryServers: 1, ComputeServers: 4, Owners: 2, CacheBytes: 1 << 20, MemoryBytes: 128 << 20,
 		KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 8, Routing: config.RoutingOwner, Version: "test", Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -77,22 +79,59 @@ func TestRemoteRepartition(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	r := smallRepartition()
-	r.From, r.Transport, r.Remote = 0, "tcp", &sdk.Options{Endpoints: l.RPC[:1], Insecure: true}
-	r.Progress = &whenSaid{ScaleNow + " 3", func() {
-		if _, err := l.Scale(ctx, 3); err != nil {
-			t.Error(err)
+	for from := 2; from <= 3; from++ {
+		r := smallRepartition()
+		r.From, r.Transport, r.Remote, r.Loaded = 0, "tcp", &sdk.Options{Endpoints: l.RPC[:1], Insecure: true}, from > 2
+		scaled := make(chan error, 1)
+		r.Progress = &whenSaid{fmt.Sprintf("%s %d", ScaleNow, from+1), func() {
+			_, err := l.Scale(ctx, from+1)
+			scaled <- err
+		}}
+		res, err := r.Do(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}}
-	res, err := r.Do(ctx)
+		if err := <-scaled; err != nil {
+			t.Fatal(err)
+		}
+		if res.Failed != 0 || movesOf(&res.Scaled) < 2 || res.Scaled.Took <= 0 || res.Checked == 0 || r.From != from || res.At < 200*time.Millisecond ||
+			res.CacheUsed == 0 || res.HitRatio < 0.5 || res.HitRatio > 1 {
+			t.Errorf("%+v", res)
+		}
+		t.Logf("%v: %.3f of the operations found their leaf in a cache; %+v", res.Scaled.Took, res.HitRatio, res.Scaled.Stages)
+	}
 	stop()
-	if err = errors.Join(err, <-ended); err != nil {
+	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if res.Failed != 0 || movesOf(&res.Scaled) < 2 || res.Scaled.Took <= 0 || res.Checked == 0 || r.From != 2 || res.At < 200*time.Millisecond {
-		t.Errorf("%+v", res)
+}
+
+// TestLoadOrder: each record comes once, and those of a part of the key space in the order of their keys.
+func TestLoadOrder(t *testing.T) {
+	for _, c := range []struct{ n, parts, batch int }{{1000, 4, 30}, {1000, 7, 1}, {5, 8, 3}, {1, 1, 1}, {64, 8, 8}, {9, 4, 100}} {
+		seen, sorted, runs := map[string]bool{}, []string{}, 1
+		for p := range loadOrder(uint64(c.n), c.parts, c.batch) {
+			if len(sorted) > 0 && string(p.Key) < sorted[len(sorted)-1] {
+				runs++
+			}
+			sorted = append(sorted, string(p.Key))
+			item := unscramble(binary.BigEndian.Uint64(p.Key))
+			if writer, ok := writerOf(p.Value, 8, item, true); item >= uint64(c.n) || seen[string(p.Key)] || !ok || writer != 0 {
+				t.Fatalf("%+v: item %d with value %x", c, item, p.Value)
+			}
+			seen[string(p.Key)] = true
+		}
+		length := (c.n + c.parts - 1) / c.parts
+		if most := (length + c.batch - 1) / c.batch; len(seen) != c.n || runs > most {
+			t.Errorf("%+v: %d records, %d times back to a lower key; want %d at most", c, len(seen), runs-1, most-1)
+		}
+		for key := range loadOrder(uint64(c.n), c.parts, c.batch) { // it may be left early
+			if string(key.Key) != sorted[0] {
+				t.Errorf("%+v: another first key", c)
+			}
+			break
+		}
 	}
-	t.Logf("%v: %+v", res.Scaled.Took, res.Scaled.Stages)
 }
 
 func TestBadRepartitions(t *testing.T) {

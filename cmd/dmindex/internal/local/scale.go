@@ -84,6 +84,11 @@ func (l *Local) observe(v *partition.View, n int) error {
 	}
 	v.Servers = nil
 	for i, m := range l.members {
+		if i >= n && v.Map != nil {
+			if _, owns := v.Map.Server(m.ID); !owns {
+				continue // it has gone, or has not come yet
+			}
+		}
 		v.Servers = append(v.Servers, partition.Observed{ID: m.ID, Pod: m.Name, RPC: m.RPC, RESP: m.RESP, Ready: true, Answered: true, Identity: identity,
 			Leaving: i >= n})
 	}
