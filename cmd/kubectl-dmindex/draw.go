@@ -229,16 +229,23 @@ func (v *view) drawRanges(b *strings.Builder) {
 	total := v.total()
 	table(b, func(line func(...any)) {
 		line("FROM", "UP TO", "OWNER", "EPOCH", "OPS/S", "SHARE OF LOAD", "HELD")
+		var last *rpcv1.OwnedRange // that began at a range above, and has the same owner
 		for i, r := range m.Ranges {
-			ops, part, state := v.held(r.Owner, digest(starts[i]), total)
+			ops, part, state, own := v.held(r.Owner, digest(starts[i]), total)
+			switch {
+			case state != "-" || i > 0 && m.Ranges[i-1].Owner != r.Owner || last != nil && bytes.Equal(last.End, digest(starts[i])):
+				last = own
+			case last != nil:
+				state = stateOf(last) + ", counted above"
+			}
 			line(bound(starts[i], false), bound(starts[i+1], true), r.Owner, r.Epoch, ops, part, state)
 		}
 	})
 }
 
 // held says how the range that begins at a key fares: with designs whose ranges have owners, it is held by its owner, or on its way there. Neighbours of
-// one owner may be held as one range, which shows at the first of them.
-func (v *view) held(owner string, start []byte, total float64) (ops, part, state string) {
+// one owner may be held as one range, whose load is counted at the first of them. own is what the owner holds from that key on; nil if no range of its own begins there.
+func (v *view) held(owner string, start []byte, total float64) (ops, part, state string, own *rpcv1.OwnedRange) {
 	ops, part, state = "-", "-", "-"
 	for _, a := range v.asked {
 		for _, r := range a.said.GetRanges() {
@@ -247,13 +254,20 @@ func (v *view) held(owner string, start []byte, total float64) (ops, part, state
 			}
 			switch {
 			case a.Pod == owner && (state == "-" || r.State != "Acquiring"):
-				ops, part, state = rate(r.OperationsPerSecond), share(r.OperationsPerSecond, total), r.State
+				ops, part, state, own = rate(r.OperationsPerSecond), share(r.OperationsPerSecond, total), stateOf(r), r
 			case a.Pod != owner:
-				state = r.State + " at " + a.Pod
+				state = stateOf(r) + " at " + a.Pod
 			}
 		}
 	}
-	return ops, part, state
+	return ops, part, state, own
+}
+
+func stateOf(r *rpcv1.OwnedRange) string {
+	if r.PoolFull {
+		return r.State + " (pool full)"
+	}
+	return r.State
 }
 
 // drawGoingOn says what is not as it should be, or on its way.
@@ -275,7 +289,10 @@ func (v *view) drawGoingOn(b *strings.Builder) {
 				continue
 			}
 			text := fmt.Sprintf("%s, range %d of %d: %s", a.Pod, i+1, len(a.said.Ranges), r.State)
-			if r.Reason != "" {
+			switch {
+			case r.PoolFull:
+				text += ", waits for memory: " + r.Reason
+			case r.Reason != "":
 				text += ", waits: " + r.Reason
 			}
 			lines = append(lines, text)

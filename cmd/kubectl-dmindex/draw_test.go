@@ -93,6 +93,22 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestPoolFull: keys that wait for memory are told from such as are on their way.
+func TestPoolFull(t *testing.T) {
+	v := drawn()
+	v.asked[2].said.Ranges[0] = &rpcv1.OwnedRange{Start: digest([]byte("m")), End: digest([]byte("t\x80")), State: "Taking", Epoch: 5, Reason: "3 of 9 changes find no memory", PoolFull: true}
+	v.asked[0].said.Ranges = v.asked[0].said.Ranges[:1]
+	got := v.status(now)
+	for _, want := range []string{
+		`"m"      "t\x80"  demo-compute-2  5      0      ··········   0 %  Taking (pool full)` + "\n",
+		"  demo-compute-2, range 1 of 1: Taking, waits for memory: 3 of 9 changes find no memory\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+}
+
 // TestDigest: the plugin knows bounds by the digests that servers show, 8 bytes of SHA-256.
 func TestDigest(t *testing.T) {
 	if got := hex.EncodeToString(digest([]byte("m"))); got != "62c66a7a5dd70c31" || digest(nil) != nil {
@@ -122,5 +138,29 @@ func TestTop(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}
+	}
+}
+
+// TestDrawHeldAsOne: neighbours that their owner holds as one range are served, all of them; who holds nothing of a range holds nothing of those after it.
+func TestDrawHeldAsOne(t *testing.T) {
+	v := drawn()
+	m := v.index.Status.Map
+	m.Ranges, m.RangeCount = nil, 6
+	for _, start := range []string{"", "d", "h", "m", "p", "t"} {
+		m.Ranges = append(m.Ranges, dmv1.PartitionRange{Start: base64.StdEncoding.EncodeToString([]byte(start)), Owner: "demo-compute-0", Epoch: 1})
+	}
+	m.Ranges[3].Owner = "demo-compute-2"
+	v.asked[0].said.Ranges = []*rpcv1.OwnedRange{{End: digest([]byte("h")), State: "Serving"}, {Start: digest([]byte("p")), State: "Taking"}}
+	v.asked[2].said.Ranges = nil
+	var b strings.Builder
+	v.drawRanges(&b)
+	var got []string
+	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n")[2:] {
+		fields := strings.Fields(line)
+		got = append(got, fields[0]+" "+strings.TrimLeft(strings.Join(fields[4:], " "), "- %·0"))
+	}
+	want := `"" Serving,"d" Serving, counted above,"h" ,"m" ,"p" Taking,"t" Taking, counted above`
+	if strings.Join(got, ",") != want {
+		t.Errorf("%s, want %s\n%s", strings.Join(got, ","), want, b.String())
 	}
 }
