@@ -41,9 +41,11 @@ scale() {
 
 	exercise stop
 	soon "$limit" "all acknowledged writes are read back" ended
-	k logs exercise
+	local log
+	log=$(k logs exercise)
+	echo "$log"
 	same Succeeded "$(k get pod exercise -o 'jsonpath={.status.phase}')" "the exercise"
-	k logs exercise | grep -q '^failed requests: 0, stale reads: 0, .*, acknowledged writes lost: 0$' || fail "the exercise did not end as it should"
+	grep -q '^failed requests: 0, stale reads: 0, .*, acknowledged writes lost: 0$' <<<"$log" || fail "the exercise did not end as it should"
 }
 
 # kill_server POD : on the cluster that the demo booted by a signal; on others the pod goes, without a moment's grace.
