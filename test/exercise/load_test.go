@@ -24,6 +24,7 @@ type fake struct {
 	loseAt  int // acknowledges this write and forgets it
 	failAt  int // refuses this write
 	forgets bool
+	stuck   string // refuses to write this key a second time
 }
 
 func (f *fake) Get(_ context.Context, key []byte) ([]byte, error) {
@@ -40,13 +41,14 @@ func (f *fake) Put(_ context.Context, key, value []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.puts++
-	switch f.puts {
-	case f.loseAt:
-	case f.failAt:
+	_, again := f.pairs[string(key)]
+	switch {
+	case f.puts == f.loseAt:
+		return nil
+	case f.puts == f.failAt, again && string(key) == f.stuck:
 		return errors.New("refused")
-	default:
-		f.pairs[string(key)] = bytes.Clone(value)
 	}
+	f.pairs[string(key)] = bytes.Clone(value)
 	return nil
 }
 
@@ -81,7 +83,7 @@ func TestVerdict(t *testing.T) {
 	f(&fake{loseAt: 7}, false, "failed requests: 0, stale reads: 1", "lost: 1", `LOST "3x/01/000001": value 0, acknowledged 1`, `STALE "3x/01/000001"`)
 	f(&fake{forgets: true}, false, "stale reads: 15", "lost: 15")
 	f(&fake{}, true, "keys written again: 15, failed: 0, slowest: ")
-	f(&fake{failAt: 17}, false, "failed requests: 0, stale reads: 0", "keys written again: 15, failed: 1", `STUCK "3x/`, "refused")
+	f(&fake{stuck: "3x/01/000001"}, false, "failed requests: 0, stale reads: 0", "keys written again: 15, failed: 1", `STUCK "3x/01/000001"`, "refused")
 }
 
 // TestFailedWriteMayHaveHappened: a failed write that took effect all the same is not reported as lost.
