@@ -24,9 +24,12 @@ func (w *ownWorld) operator(n int) {
 		for !w.over {
 			p.Sleep(w.upTo(500 * time.Millisecond))
 			w.fenceGone(p, k)
-			if v, ok := w.observe(p, k); ok {
+			v, ok := w.observe(p, k)
+			for moved := false; ok; {
 				v.Now, v.Memory, v.Rebalance = ownHaste*p.Now(), memory.maps, ownRebalance
-				w.act(p, k, v, memory)
+				a, acted := w.act(p, k, v, memory)
+				moved = moved || a.Swap != nil
+				ok = acted && moved && (a.Swap != nil || a.Waiting != "") && len(a.Drain)+len(a.Delete) == 0 && w.follow(p, k, &v)
 			}
 		}
 	})
@@ -39,24 +42,20 @@ func (w *ownWorld) mayDie(p *simenv.Process) {
 	}
 }
 
+// follow looks again at the map and at what is held, after a change, but not at the servers: that is how the stages of a change follow each other. false: that was enough.
+func (w *ownWorld) follow(p *simenv.Process, k *path, v *partition.View) bool {
+	if w.over || w.oneIn(8) {
+		return false
+	}
+	p.Sleep(w.upTo(300 * time.Millisecond))
+	return w.observeHome(k, v)
+}
+
 // observe is what the operator sees.
 func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok bool) {
-	encoded, err := k.Map(0, 0)
-	if err != nil {
-		return v, false
-	}
 	v = partition.View{Index: ownIndex, Keys: partition.Bytes, Desired: w.desired, Owned: true}
-	if len(encoded) > 0 {
-		if v.Map, err = partition.Unmarshal(encoded); err != nil {
-			w.report("the map cannot be read: %v", err)
-		}
-	}
-	held, err := k.Holdings(ownLimit)
-	if err != nil {
+	if !w.observeHome(k, &v) {
 		return v, false
-	}
-	for _, h := range held {
-		v.Holdings = append(v.Holdings, partition.Holding{Start: h.Start, End: h.End, Pod: h.Name, Orphan: h.Fenced, Settled: len(h.Inherits) == 0})
 	}
 	for _, d := range w.pods {
 		if d.gone && w.oneIn(2) {
@@ -76,26 +75,49 @@ func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok boo
 	return v, true
 }
 
-func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *operatorMemory) {
+// observeHome is what the home server says: the map, and who holds what.
+func (w *ownWorld) observeHome(k *path, v *partition.View) bool {
+	encoded, err := k.Map(0, 0)
+	if err != nil {
+		return false
+	}
+	if len(encoded) > 0 {
+		if v.Map, err = partition.Unmarshal(encoded); err != nil {
+			w.report("the map cannot be read: %v", err)
+		}
+	}
+	held, err := k.Holdings(ownLimit)
+	if err != nil {
+		return false
+	}
+	v.Holdings = nil
+	for _, h := range held {
+		v.Holdings = append(v.Holdings, partition.Holding{Start: h.Start, End: h.End, Pod: h.Name, Orphan: h.Fenced, Settled: len(h.Inherits) == 0})
+	}
+	return true
+}
+
+// act does what the step says. false: the map was another one meanwhile, or could not be changed.
+func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *operatorMemory) (a partition.Actions, acted bool) {
 	a, err := partition.Step(v)
 	memory.maps = a.Memory
 	if err != nil {
 		w.report("the operator's step: %v", err)
-		return
+		return a, false
 	}
 	w.mayDie(p)
 	if a.Swap != nil {
 		encoded, err := a.Swap.Marshal(nil)
 		if err != nil {
 			w.report("the operator's map: %v", err)
-			return
+			return a, false
 		}
 		expected := uint64(0)
 		if v.Map != nil {
 			expected = v.Map.Generation
 		}
 		if k.call(1, ownLimit, func(b *memserver.Bare) error { return b.SwapMap(ownIndex, expected, a.Swap.Generation, encoded) }) != nil {
-			return
+			return a, false
 		}
 		w.counts.swaps++
 		w.counts.lapses += lapses(v, a.Swap)
@@ -106,6 +128,7 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 		w.mayDie(p)
 		w.endPod(w.podOf(s.ID), w.oneIn(2))
 	}
+	return a, true
 }
 
 // lapses is how many servers a map has lost since they had no lease, although their pods were there, and had not been called unready for long.

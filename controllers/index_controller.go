@@ -100,6 +100,8 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 		if s.waiting != "" {
 			after.RequeueAfter = again(s.mapAge)
 		}
+	} else if err == nil && s.moved {
+		after.RequeueAfter = again(0) // what the compute servers said is older than the map
 	} else if err == nil && s.unfenced != "" {
 		after.RequeueAfter = s.fenceAgain(r.now())
 	}

@@ -17,42 +17,67 @@ import (
 // ownersWatched is how often an index is looked at whose ranges have owners: nobody tells the operator that one is without a lease.
 const ownersWatched = 10 * time.Second
 
-// divideKeys reads the partition map at the home server and does what partition.Step says.
+// How a change of the map is followed: for how long in one look at the index, and how often its home is asked.
+const (
+	followed    = 2 * time.Second
+	followEvery = 20 * time.Millisecond
+)
+
+// divideKeys reads the partition map at the home server and does what partition.Step says. What follows a change of the map is done in the same look at the index, since the home server alone
+// says when keys were handed over: a stage takes a tenth of a second, and a look at all servers as long again. What the pods and the compute servers said is up to two seconds old then, and
+// could be as old without that: whatever Step decides is safe with old observations.
 func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])
 	if described == nil {
 		return &halt{dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: " + names(s.verdict.servers[:1]), soon}
 	}
 	return r.withMemory(pod, p.authority, func(home servers.Memory) error {
-		reply, err := home.GetMap(ctx, identityOf(s.index))
-		if err != nil {
-			return err
-		}
 		s.observe(r.now())
 		r.tellTakeOvers(s)
 		r.tellFullPool(s)
-		if reply.Generation > 0 {
-			if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
-				return fmt.Errorf("read the partition map: %w", err)
+		enough := time.After(followed)
+		for earlier := s.waiting; ; {
+			s.waiting = earlier
+			actions, err := r.divide(ctx, s, home)
+			s.moved = s.moved || actions.Swap != nil
+			if err != nil || !s.moved || !s.view.Owned || len(actions.Drain)+len(actions.Delete) > 0 || actions.Swap == nil && s.waiting == "" {
+				return err
 			}
+			select {
+			case <-time.After(followEvery):
+			case <-enough:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			s.observe(r.now())
 		}
-		if err := s.observeHoldings(ctx, home); err != nil {
-			return err
-		}
-		remembered := r.remembered.get(s.index.UID)
-		s.view.Now, s.view.Memory = r.remembered.at(r.now()), remembered.maps
-		actions, err := partition.Step(s.view)
-		if err != nil {
-			return err
-		}
-		remembered.maps = actions.Memory
-		r.remembered.put(s.index.UID, remembered)
-		s.watch, s.mapAge = actions.Watch, actions.Memory.MapAge(s.view.Now)
-		if actions.Swap != nil {
-			s.mapAge = 0
-		}
-		return r.move(ctx, s, home, actions)
 	})
+}
+
+// divide does what partition.Step says of the map and the holdings as they are now.
+func (r *indexes) divide(ctx context.Context, s *indexScope, home servers.Memory) (actions partition.Actions, err error) {
+	reply, err := home.GetMap(ctx, identityOf(s.index))
+	if err != nil {
+		return actions, err
+	}
+	if reply.Generation > 0 {
+		if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
+			return actions, fmt.Errorf("read the partition map: %w", err)
+		}
+	}
+	if err := s.observeHoldings(ctx, home); err != nil {
+		return actions, err
+	}
+	remembered := r.remembered.get(s.index.UID)
+	s.view.Now, s.view.Memory = r.remembered.at(r.now()), remembered.maps
+	if actions, err = partition.Step(s.view); err != nil {
+		return actions, err
+	}
+	remembered.maps = actions.Memory
+	r.remembered.put(s.index.UID, remembered)
+	s.watch, s.mapAge = actions.Watch, actions.Memory.MapAge(s.view.Now)
+	return actions, r.move(ctx, s, home, actions)
 }
 
 // observe makes the view of what was gathered.

@@ -30,6 +30,7 @@ type indexScope struct {
 	waiting      string        // for what, while the index is served
 	watch        bool          // the load is to be looked at again soon
 	mapAge       time.Duration // for how long the partition map has been what it is
+	moved        bool          // the partition map was changed in this look
 	short        *shortage
 
 	clients map[uint32]string // of the memory servers, to the names of their pods

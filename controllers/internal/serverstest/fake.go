@@ -36,6 +36,9 @@ type Fleet struct {
 	// Locks is how many locks each memory server has; OnChip of them lie in its NIC's memory.
 	Locks, OnChip uint64
 
+	// Holdings are what the home of an index lists under a partition map, as designs do whose ranges have owners; nil: nothing ever.
+	Holdings func(encoded []byte) []*rpcv1.Holding
+
 	// Calls that change something, in order: "swap 2", "drain demo-compute-1", ...
 	Calls []string
 }
@@ -338,8 +341,14 @@ func (m *memory) admitted(index, pod string) (*admitted, error) {
 }
 
 func (c *memoryClient) ListHoldings(_ context.Context, index string) (held []*rpcv1.Holding, err error) {
-	err = c.with(func(m *memory) error { _, err := m.admitted(index, c.t.Pod); return err })
-	return nil, err
+	err = c.with(func(m *memory) error {
+		a, err := m.admitted(index, c.t.Pod)
+		if err == nil && c.f.Holdings != nil {
+			held = c.f.Holdings(a.encoded)
+		}
+		return err
+	})
+	return held, err
 }
 
 func (c *memoryClient) ListClients(_ context.Context, index string) (clients []*rpcv1.ClientUse, err error) {
