@@ -32,8 +32,8 @@ import (
 const (
 	indexID   = "rdma/1"
 	server    = 7
-	limit     = 20 * time.Second
-	bootLimit = 90 * time.Second // for the memory server's machine
+	limit     = time.Minute
+	bootLimit = 4 * time.Minute // for the memory server's machine
 )
 
 // setting is a required variable of the environment; see hack/rdma/run.

@@ -89,5 +89,5 @@ start_addons() {
 			metrics_api
 		fi
 	} >"$state/addons.yaml"
-	await apiserver 30 "addons are known to the API server" kubectl apply -f "$state/addons.yaml"
+	await apiserver 90 "addons are known to the API server" kubectl apply -f "$state/addons.yaml"
 }

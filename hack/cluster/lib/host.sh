@@ -70,14 +70,14 @@ start_cluster() {
 			DMINDEX_STATE="$state" DMINDEX_CACHE="$cache" cluster_dir="$cluster_dir" \
 			bin="$bin" images="$images" node_count="$node_count" \
 			unshare --fork --kill-child --pid --mount --net --uts --ipc --mount-proc --propagation private \
-			bash -c 'exec 3<>"$1"; read -r -t 30 <&3 && exec "$0" 3<&-' "$cluster_dir/lib/cluster-init" "$state/go"
+			bash -c 'exec 3<>"$1"; read -r -t 120 <&3 && exec "$0" 3<&-' "$cluster_dir/lib/cluster-init" "$state/go"
 	) >"$state/log/boot.log" 2>&1 </dev/null &
 	parent=$!
-	wait_until 10 pgrep -P "$parent" || fail "the kernel refused new namespaces: $(<"$state/log/boot.log")"
+	wait_until 60 pgrep -P "$parent" || fail "the kernel refused new namespaces: $(<"$state/log/boot.log")"
 	init=$(pgrep -P "$parent")
 	remember "$state/init.pid" "$init"
 	link_host "$init"
-	timeout 10 bash -c 'echo go >"$1"' _ "$state/go"
+	timeout 60 bash -c 'echo go >"$1"' _ "$state/go"
 }
 
 # link_host PID : the host's leg in the cluster's network, and the routes to pods and Services.

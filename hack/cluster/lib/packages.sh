@@ -26,7 +26,7 @@ TABLE
 
 apt_limit=600 # seconds
 
-apt() { DEBIAN_FRONTEND=noninteractive timeout $apt_limit apt-get -q -y -o DPkg::Lock::Timeout=$apt_limit "$@"; }
+apt() { DEBIAN_FRONTEND=noninteractive timeout $apt_limit apt-get -q -y -o Acquire::Retries=5 -o DPkg::Lock::Timeout=$apt_limit "$@"; }
 
 apt_has_lists() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
 
