@@ -23,13 +23,23 @@ spec:
   - {name: compute, template: {replicas: 2, minReplicas: 1, maxReplicas: 4}}
 `
 
-// newIndex makes the index of a manifest, waits until it is settled, and starts the pod "tools" with its Secret.
+// newIndex makes the index of a manifest, waits until it is settled, starts the pod "tools" with its Secret, and waits until that one reaches the index: its node has to hear
+// of the Service.
 func (s *space) newIndex(manifest, memory, compute string) {
 	s.Helper()
 	s.apply(manifest)
 	s.settled(memory, compute)
-	s.apply(toolsPod("tools", "sleep", "infinity"))
+	s.withTools(toolsPod("tools", "sleep", "infinity"))
+}
+
+func (s *space) withTools(pod string) {
+	s.Helper()
+	s.apply(pod)
 	s.kubectl("wait", "pod/tools", "--for=condition=Ready", "--timeout=80s")
+	s.eventually(short, "the Service reaches the index", func() (bool, string) {
+		out, err := s.tools("sh", "-c", "REDISCLI_AUTH=$(cat /conn/password) redis-cli -h x ping")
+		return err == nil && out == "PONG", out
+	})
 }
 
 // indexLine is the state of the index x in one line.

@@ -176,6 +176,5 @@ func (s *space) newIndexOn(manifest, node string) {
 	s.Helper()
 	s.apply(manifest)
 	s.settled("2/2", "2/2")
-	s.apply(strings.Replace(toolsPod("tools", "sleep", "infinity"), "spec:\n", "spec:\n  nodeName: "+node+"\n", 1))
-	s.kubectl("wait", "pod/tools", "--for=condition=Ready", "--timeout=80s")
+	s.withTools(strings.Replace(toolsPod("tools", "sleep", "infinity"), "spec:\n", "spec:\n  nodeName: "+node+"\n", 1))
 }
