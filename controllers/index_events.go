@@ -10,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -74,12 +76,50 @@ func some(all []string) string {
 	return text
 }
 
-// told remembers of which take-overs there were events. An operator that starts anew tells those of the last minute once more.
+// told remembers of what there were events.
 type told struct {
+	takeOvers, full toldOf // full: ranges that wait for memory
+
 	mu      sync.Mutex
-	seen    map[types.NamespacedName]map[string]bool // what the servers of an index report
-	full    map[types.NamespacedName]map[string]bool // ranges of an index that wait for memory
 	clients map[types.NamespacedName]known
+}
+
+// toldOf is what the servers of each index reported last, of one kind.
+type toldOf struct {
+	mu   sync.Mutex
+	seen map[types.NamespacedName]map[string]bool
+}
+
+// news are those of an index's reports that were not told of, by their servers' position. Where nothing is remembered, since the operator has just started, they are those that anew picks.
+// What is not reported any more is forgotten; a server that does not answer reports nothing.
+func news[R interface {
+	GetEpoch() uint64
+	GetStart() []byte
+}](t *toldOf, index *dmv1.DMIndex, reported [][]R, anew func(R) bool) [][]R {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, again := t.seen[client.ObjectKeyFromObject(index)]
+	now, news := map[string]bool{}, make([][]R, len(reported))
+	for i, of := range reported {
+		for _, o := range of {
+			id := fmt.Sprintf("%s %d %x", identityOf(index), o.GetEpoch(), o.GetStart())
+			now[id] = true
+			if !before[id] && (again || anew(o)) {
+				news[i] = append(news[i], o)
+			}
+		}
+	}
+	if t.seen == nil {
+		t.seen = map[types.NamespacedName]map[string]bool{}
+	}
+	t.seen[client.ObjectKeyFromObject(index)] = now
+	return news
+}
+
+func (t *toldOf) forget(index types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.seen, index)
 }
 
 // known are names of clients of an index.
@@ -114,35 +154,12 @@ func (t *told) names(index types.NamespacedName, identity string, listed []*rpcv
 // toldAnew is how long ago a take-over may have been that is told of when nothing is remembered.
 const toldAnew = time.Minute
 
-// news are those of an index that were not told of, by their servers' position. What is not reported any more is forgotten.
-func (t *told) news(index types.NamespacedName, identity string, reported [][]*rpcv1.TakeOver) (news [][]*rpcv1.TakeOver) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before, again := t.seen[index]
-	now := map[string]bool{}
-	news = make([][]*rpcv1.TakeOver, len(reported))
-	for i, of := range reported {
-		for _, o := range of {
-			id := fmt.Sprintf("%s %d %x", identity, o.Epoch, o.Start)
-			now[id] = true
-			if !before[id] && (again || time.Duration(o.AgeMilliseconds)*time.Millisecond < toldAnew) {
-				news[i] = append(news[i], o)
-			}
-		}
-	}
-	if t.seen == nil {
-		t.seen = map[types.NamespacedName]map[string]bool{}
-	}
-	t.seen[index] = now
-	return news
-}
-
 // forget is for an index that is not there any more.
 func (t *told) forget(index types.NamespacedName) {
+	t.takeOvers.forget(index)
+	t.full.forget(index)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.seen, index)
-	delete(t.full, index)
 	delete(t.clients, index)
 }
 
@@ -152,8 +169,8 @@ func (r *indexes) tellTakeOvers(s *indexScope) {
 	for i := range s.compute {
 		reported[i] = s.compute[i].described.GetTakeOvers()
 	}
-	key := types.NamespacedName{Namespace: s.index.Namespace, Name: s.index.Name}
-	for i, news := range r.told.news(key, identityOf(s.index), reported) {
+	lately := func(o *rpcv1.TakeOver) bool { return time.Duration(o.AgeMilliseconds)*time.Millisecond < toldAnew }
+	for i, news := range news(&r.told.takeOvers, s.index, reported, lately) {
 		var all []string
 		for _, o := range news {
 			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", short(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))

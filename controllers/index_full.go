@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -34,14 +33,17 @@ func (s *indexScope) fullPool() string {
 
 // tellFullPool makes an event of ranges that begin to wait for memory: one for each server and look at it, and none of those that were told of.
 func (r *indexes) tellFullPool(s *indexScope) {
-	reported := make([][]*rpcv1.OwnedRange, len(s.compute))
+	waiting := make([][]*rpcv1.OwnedRange, len(s.compute))
 	for i := range s.compute {
-		reported[i] = s.compute[i].described.GetRanges()
+		for _, o := range s.compute[i].described.GetRanges() {
+			if o.PoolFull {
+				waiting[i] = append(waiting[i], o)
+			}
+		}
 	}
 	was := find(s.index.Status.Conditions, dmv1.ConditionDegraded)
-	isShown := was != nil && was.Reason == dmv1.ReasonPoolFull
-	key := types.NamespacedName{Namespace: s.index.Namespace, Name: s.index.Name}
-	for i, news := range r.told.waiting(key, identityOf(s.index), reported, isShown) {
+	isShown := was != nil && was.Reason == dmv1.ReasonPoolFull // by an operator before: one that starts anew does not tell it again
+	for i, news := range news(&r.told.full, s.index, waiting, func(*rpcv1.OwnedRange) bool { return !isShown }) {
 		var all []string
 		for _, o := range news {
 			all = append(all, short(o.Start, o.End))
@@ -51,31 +53,4 @@ func (r *indexes) tellFullPool(s *indexScope) {
 				"%s finds no memory to take over, or to give back, keys %s: raise quota in spec.memoryPools, or delete other keys", s.compute[i].pod.Name, some(all))
 		}
 	}
-}
-
-// waiting are the ranges of an index that wait for memory and were not told of, by their servers' position. isShown says that somebody told of such before: an operator that starts anew does
-// not tell it again. What a server does not report any more is forgotten; one that does not answer says nothing.
-func (t *told) waiting(index types.NamespacedName, identity string, reported [][]*rpcv1.OwnedRange, isShown bool) (news [][]*rpcv1.OwnedRange) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before, again := t.full[index]
-	now := map[string]bool{}
-	news = make([][]*rpcv1.OwnedRange, len(reported))
-	for i, of := range reported {
-		for _, o := range of {
-			if !o.PoolFull {
-				continue
-			}
-			id := fmt.Sprintf("%s %d %x", identity, o.Epoch, o.Start)
-			now[id] = true
-			if !before[id] && (again || !isShown) {
-				news[i] = append(news[i], o)
-			}
-		}
-	}
-	if t.full == nil {
-		t.full = map[types.NamespacedName]map[string]bool{}
-	}
-	t.full[index] = now
-	return news
 }
