@@ -93,8 +93,19 @@ func (r *reasons) get() string {
 	return r.why
 }
 
-// serve opens the ports.
+// serve opens the ports, both before it answers at one.
 func serve(p Ports, why string) (*reasons, error) {
+	l, err := net.Listen("tcp", p.GRPC)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	var m net.Listener
+	if p.Metrics != "" {
+		if m, err = net.Listen("tcp", p.Metrics); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+	}
 	r := &reasons{why: why}
 	var options []grpc.ServerOption
 	if p.TLS != nil {
@@ -103,18 +114,9 @@ func serve(p Ports, why string) (*reasons, error) {
 	r.grpc = grpc.NewServer(append(options, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
 		return status.Error(codes.FailedPrecondition, r.get())
 	}))...)
-	l, err := net.Listen("tcp", p.GRPC)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
 	r.running.Go(func() { r.grpc.Serve(l) })
-	if p.Metrics == "" {
+	if m == nil {
 		return r, nil
-	}
-	m, err := net.Listen("tcp", p.Metrics)
-	if err != nil {
-		r.stop()
-		return nil, fmt.Errorf("listen: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })

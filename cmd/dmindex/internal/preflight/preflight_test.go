@@ -24,10 +24,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"
 )
 
-// free is an address that nobody listens on.
+// free is an address that nobody listens on, and that nobody else will be given: connections and listeners of other tests have other hosts.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	pid := os.Getpid()
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 64+pid>>16, pid>>8&0xff, pid&0xff))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestStart(t *testing.T) {
 	defer conn.Close()
 	says := func(want string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for {
 			_, err := rpcv1.NewMemoryClient(conn).Describe(ctx, &rpcv1.DescribeMemoryRequest{}, grpc.WaitForReady(true))
