@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -24,9 +25,10 @@ import (
 // Config of the servers.
 type Config struct {
 	Servers    int
-	Bytes      uint64 // of memory, of each server
-	ChunkBytes uint64 // 0 = the memory server's default
-	Transport  string // "shm", "tcp" or "ibv"
+	Bytes      uint64        // of memory, of each server
+	ChunkBytes uint64        // 0 = the memory server's default
+	Transport  string        // "shm", "tcp" or "ibv"
+	Lease      time.Duration // of clients; 0 = the memory server's default
 	Version    string
 	Logger     *slog.Logger
 }
@@ -58,7 +60,7 @@ func Start(c Config) (*Servers, error) {
 func (s *Servers) start(id uint16) error {
 	c := memserver.Config{
 		ID: id, MemoryBytes: s.config.Bytes, ChunkBytes: s.config.ChunkBytes, Control: "127.0.0.1:0", Insecure: true,
-		Version: s.config.Version, Logger: s.config.Logger, Executor: index.Executor(),
+		Lease: s.config.Lease, Version: s.config.Version, Logger: s.config.Logger, Executor: index.Executor(),
 	}
 	switch s.config.Transport {
 	case "shm":
