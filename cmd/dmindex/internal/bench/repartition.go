@@ -193,11 +193,7 @@ func (r *Repartition) measure(ctx context.Context, c *sdk.Client, scale func(con
 	err := wait(ctx, r.Settle)
 	if err == nil {
 		d.measureFrom(time.Now())
-		_, hits := caches(ctx, c)
-		answered := d.answered.Load()
-		if err = wait(ctx, r.Before); err == nil {
-			used, now := caches(ctx, c)
-			res.CacheUsed, res.HitRatio = used, share(now-min(now, hits), d.answered.Load()-answered)
+		if err = d.before(ctx, res); err == nil {
 			if res.Scaled, err = scale(ctx); err == nil {
 				res.At = d.since() - res.Scaled.Took
 				r.say("%d ranges moved in %v", movesOf(&res.Scaled), res.Scaled.Took.Round(time.Millisecond))
@@ -235,15 +231,37 @@ func (r *Repartition) warm(ctx context.Context, c *sdk.Client) error {
 	})
 }
 
-// caches says what the caches of all compute servers take, and how many operations have found their leaf there, as the servers say.
-func caches(ctx context.Context, c *sdk.Client) (bytes, hits uint64) {
-	for _, s := range c.Status(ctx) {
-		if s.Reply != nil {
-			bytes += s.Reply.CacheBytes
-			hits += s.Reply.Load.GetCacheHits()
+// before measures what is measured before the change.
+func (d *drive) before(ctx context.Context, res *Repartitioned) error {
+	_, hits, err := caches(ctx, d.c)
+	if err != nil {
+		return err
+	}
+	answered := d.answered.Load()
+	if err := wait(ctx, d.r.Before); err != nil {
+		return err
+	}
+	used, now, err := caches(ctx, d.c)
+	res.CacheUsed, res.HitRatio = used, share(now-min(now, hits), d.answered.Load()-answered)
+	return err
+}
+
+// caches says what the caches of all compute servers take, and how many operations have found their leaf there, as the servers say: all of them, of which a busy one is asked again.
+func caches(ctx context.Context, c *sdk.Client) (bytes, hits uint64, err error) {
+	const tries = 5
+	for range tries {
+		bytes, hits, err = 0, 0, ctx.Err()
+		for _, s := range c.Status(ctx) {
+			if err = errors.Join(err, s.Err); s.Err == nil {
+				bytes += s.Reply.CacheBytes
+				hits += s.Reply.Load.GetCacheHits()
+			}
+		}
+		if err == nil {
+			break
 		}
 	}
-	return bytes, hits
+	return bytes, hits, err
 }
 
 // share is hits of operations. Both are counted by themselves, while some are under way.

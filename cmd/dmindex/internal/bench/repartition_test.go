@@ -82,6 +82,7 @@ func TestRemoteRepartition(t *testing.T) {
 	for from := 2; from <= 3; from++ {
 		r := smallRepartition()
 		r.From, r.Transport, r.Remote, r.Loaded = 0, "tcp", &sdk.Options{Endpoints: l.RPC[:1], Insecure: true}, from > 2
+		r.Before = 2 * time.Second // of which the time that a busy machine takes for an answer of the servers is a small part
 		scaled := make(chan error, 1)
 		r.Progress = &whenSaid{fmt.Sprintf("%s %d", ScaleNow, from+1), func() {
 			_, err := l.Scale(ctx, from+1)
