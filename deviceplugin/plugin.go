@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"reflect"
 	"sync"
 	"time"
@@ -275,9 +276,10 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 	for _, h := range set.HCAs() {
 		p.say("HCA "+h.Name, h.Healthy())
 	}
+	kubelet := identify(filepath.Join(p.c.KubeletDir, kubeletAt)) // before our own socket is looked at: a kubelet that starts empties the folder first
 	err := s.listen()
 	if err == nil {
-		err = s.register(ctx, p.c.KubeletDir, p.now())
+		err = s.register(ctx, p.c.KubeletDir, kubelet, p.now())
 	}
 	p.say("resource "+r.Name, err)
 	rv := resourceView{name: r.Name, registered: s.registered()}

@@ -287,7 +287,7 @@ func TestSocketRemoved(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.kubelet.Dir, "dmindex.io_rdma.sock")); err != nil {
 		t.Fatal(err)
 	}
-	n.kubelet.Await(rdma, "it registers again", func(s State) bool { return s.Registrations == 2 && s.Watching && s.Capacity == 32 })
+	n.kubelet.Await(rdma, "it registers again", func(s State) bool { return s.Registrations >= 2 && s.Watching && s.Capacity == 32 })
 }
 
 // TestStop: a plugin that ends leaves no socket, and the kubelet sees its stream end. The next one takes over.

@@ -27,8 +27,7 @@ type registration struct {
 
 // register registers the server with the kubelet, if it is not: it never was, or the kubelet has started anew since (its socket is another
 // one), or it has stopped watching. Errors are of calls; the next round tries again.
-func (s *server) register(ctx context.Context, dir string, now time.Time) error {
-	kubelet := identify(filepath.Join(dir, kubeletAt))
+func (s *server) register(ctx context.Context, dir string, kubelet identity, now time.Time) error {
 	if kubelet == (identity{}) {
 		s.registration.kubelet = identity{}
 		return fmt.Errorf("the kubelet has no socket %s: it is starting, or another folder is mounted there", filepath.Join(dir, kubeletAt))

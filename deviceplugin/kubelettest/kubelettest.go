@@ -77,8 +77,10 @@ func (k *Kubelet) Up() {
 	k.mu.Lock()
 	k.plugins = map[string]*plugin{}
 	k.mu.Unlock()
-	l, err := net.Listen("unix", filepath.Join(k.Dir, "kubelet.sock"))
+	l, err := net.Listen("unix", k.PodResources()+".new")
 	k.must(err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	k.must(os.Rename(k.PodResources()+".new", k.PodResources())) // who sees the socket is answered
 	k.grpc = grpc.NewServer()
 	pluginapi.RegisterRegistrationServer(k.grpc, k)
 	podresources.RegisterPodResourcesListerServer(k.grpc, k)
@@ -87,6 +89,9 @@ func (k *Kubelet) Up() {
 
 // Down ends it. Its socket goes, those of plugins stay.
 func (k *Kubelet) Down() {
+	if err := os.Remove(k.PodResources()); !os.IsNotExist(err) {
+		k.must(err)
+	}
 	k.life()
 	k.grpc.Stop()
 	k.done.Wait()

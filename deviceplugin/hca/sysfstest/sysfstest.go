@@ -90,11 +90,11 @@ func (s *Tree) Add(d Device) {
 	for port := 1; port <= 1+d.MorePorts; port++ {
 		s.port(fmt.Sprintf("%s/ports/%d", home, port), d)
 	}
-	s.link("../../"+home, "class/infiniband", d.Name)
 	if d.Verbs != "-" {
 		s.file(d.Name, "class/infiniband_verbs", d.Verbs, "ibdev")
 		s.file("6", "class/infiniband_verbs/abi_version")
 	}
+	s.link("../../"+home, "class/infiniband", d.Name) // last: who reads meanwhile sees nothing of it, or all
 }
 
 // CM makes the connection manager.
