@@ -98,7 +98,7 @@ func (p *grpcPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.D
 	case errors.As(err, &broken) && broken.Sent:
 		return nil, &failure{code: rpcv1.Outcome_UNKNOWN, message: fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &failure{code: rpcv1.Outcome_TIMED_OUT, message: fmt.Sprintf("it took nothing within %v", limit)}
+		return nil, &failure{code: rpcv1.Outcome_TIMED_OUT, message: fmt.Sprintf("%s took nothing within %v", to.RPC, limit)}
 	}
 	return nil, unreachable(to, err)
 }
