@@ -19,6 +19,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -67,14 +70,18 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	defer stop()
 	c := &Client{o: o, links: l, refresh: make(chan uint64, 1), changed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	var why error // says more than that time is over
 	for pause := retryFirst; ; pause = min(2*pause, retrySlowest) {
 		err = c.fetch(ctx)
 		if err == nil {
 			break
 		}
+		if why == nil || status.Code(err) != codes.DeadlineExceeded {
+			why = err
+		}
 		if errors.Is(err, ErrUnauthorized) || !sleep(ctx, pause) {
 			l.close()
-			return nil, fmt.Errorf("connect to an index: %w", err)
+			return nil, fmt.Errorf("connect to an index: %w", why)
 		}
 	}
 	c.loop.Go(c.follow)
