@@ -1,10 +1,12 @@
 package memserver
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -81,6 +83,19 @@ func TestStaleSocket(t *testing.T) {
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	must(New(c)).Close()
+
+	busy := must(syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
+	defer syscall.Close(busy)
+	if err := errors.Join(syscall.Bind(busy, &syscall.SockaddrUnix{Name: c.Shm}), syscall.Listen(busy, 0)); err != nil {
+		t.Fatal(err)
+	}
+	defer must(net.Dial("unix", c.Shm)).Close() // more do not fit
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a socket in use, of somebody who accepts nobody: %v", err)
+	}
+	if err := os.Remove(c.Shm); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(c.Shm, []byte("a file"), 0o600); err != nil {
 		t.Fatal(err)
 	}

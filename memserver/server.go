@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -210,14 +211,18 @@ func (s *Server) listen(network, address string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// removeStaleSocket removes the socket of a process that died. One that somebody listens on stays, and listening fails.
+// removeStaleSocket removes the socket of a process that died: who connects is refused. One that somebody listens on stays, also if he is
+// too busy to answer, and listening fails.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 {
 		return nil // listening says what is wrong, if anything is
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
 		c.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
