@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -75,6 +76,8 @@ type Config struct {
 	Version string
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
+
+	env env.Env // nil = the real one
 }
 
 // What Config has where it says nothing.
@@ -109,6 +112,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Version == "" {
 		c.Version = "unknown"
+	}
+	if c.env == nil {
+		c.env = env.Real()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

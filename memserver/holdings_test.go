@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -12,8 +11,8 @@ import (
 // TestHoldings walks keys from one client to another over the control path: by Release, and from one that ended; then over a restart.
 func TestHoldings(t *testing.T) {
 	dir := t.TempDir()
-	config := dirConfig(dir)
-	config.Lease = 2 * time.Second // much longer than a busy machine stands still, or the second is taken for dead
+	config, clock := dirConfig(dir), newJumping()
+	config.env = clock
 	s, stop := start(t, config)
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(1, 0, limit))
@@ -42,7 +41,7 @@ func TestHoldings(t *testing.T) {
 	if got = must(c.Acquire(other, limit)); len(got.Own) != 2 || len(got.Blocked) != 2 {
 		t.Fatalf("after a release it acquires %+v", got)
 	}
-	asked := time.Now()
+	asked := clock.Now()
 	if _, err := c.Renew(7, first, pool.Epochs{}, limit); err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +53,11 @@ func TestHoldings(t *testing.T) {
 		t.Fatalf("the first is fenced, and the second acquires %+v", got)
 	}
 	for len(got.Blocked) > 0 {
+		clock.pass(config.Lease / 8)
 		must(c.Renew(7, second, pool.Epochs{}, limit))
 		got = must(c.Acquire(other, limit))
 	}
-	if took := time.Since(asked); took < config.Lease {
+	if took := clock.Now() - asked; took < config.Lease {
 		t.Errorf("the lease was waited out for %v", took)
 	}
 	h := got.Own[0]
@@ -76,7 +76,7 @@ func TestHoldings(t *testing.T) {
 	before := must(c.Holdings(limit))
 
 	stop()
-	restarted := time.Now()
+	restarted := clock.Now()
 	s, _ = start(t, config)
 	c = client(t, s.Addresses().Control, "a", "tcp", nil)
 	after := must(c.Holdings(limit))
@@ -90,13 +90,14 @@ func TestHoldings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for got = (pool.Acquired{Blocked: make([]pool.Blocked, 1)}); len(got.Blocked) > 0; {
+		clock.pass(config.Lease / 8)
 		must(c.Renew(7, third, pool.Epochs{}, limit))
 		got = must(c.Acquire(pool.Claim{Client: third, Generation: 3, Fenced: []uint16{second}}, limit))
 		if b := got.Blocked; len(b) > 0 && b[0].Why != pool.StillLeased {
 			t.Fatalf("blocked by %+v", b)
 		}
 	}
-	if took := time.Since(restarted); took < config.Lease {
+	if took := clock.Now() - restarted; took < config.Lease {
 		t.Errorf("after a restart the lease was waited out for %v", took)
 	}
 	if _, err := c.Acquire(other, limit); !errors.Is(err, pool.ErrFenced) {
@@ -107,7 +108,6 @@ func TestHoldings(t *testing.T) {
 // TestSilent: nobody waits for the lease of a client that is known to answer nothing any more, whoever fenced it first; a restart forgets that.
 func TestSilent(t *testing.T) {
 	config := dirConfig(t.TempDir())
-	config.Lease = time.Hour
 	s, stop := start(t, config)
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(1, 0, limit))

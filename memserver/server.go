@@ -21,7 +21,6 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"
@@ -94,8 +93,8 @@ func (s *Server) open(c *Config) error {
 	}
 	stopping, cancel := context.WithCancel(context.Background())
 	s.stopping = cancel
-	waits, e := newWaits(), env.Real()
-	core := newCore(e, accounts, newTokens(e, newToken), s.region.locks.bytes, c.Lease, s.log)
+	waits := newWaits()
+	core := newCore(c.env, accounts, newTokens(c.env, newToken), s.region.locks.bytes, c.Lease, s.log)
 	s.control = &service{
 		core:    core,
 		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
@@ -176,7 +175,7 @@ func (s *Server) openMemory(c *Config) (*accounts, error) {
 			return nil, err
 		}
 	}
-	accounts, err := openAccounts(env.Real(), state, s.region)
+	accounts, err := openAccounts(c.env, state, s.region)
 	if err != nil {
 		return nil, err
 	}
