@@ -49,7 +49,7 @@ func TestWaitGroup(t *testing.T) {
 		t.Fatal("the group is done while a member runs")
 	}
 	hold.Set()
-	if !g.Wait(10*time.Second) || ended.Load() != 11 {
+	if !g.Wait(Forever) || ended.Load() != 11 {
 		t.Fatalf("the group ended with %d members of 11", ended.Load())
 	}
 }

@@ -40,7 +40,7 @@ func TestGRPC(t *testing.T) {
 	go s.Serve(l)
 	defer s.Stop()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	dial := func(f *identity.Files, name string) healthv1.HealthClient {
 		t.Helper()
