@@ -81,7 +81,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestSessionsAreBounded blocks the only session: the next request waits, the one after it is refused.
 func TestSessionsAreBounded(t *testing.T) {
-	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.MaxSessions, cfg.MaxWaiting, cfg.Limit = 1, 1, 20*time.Second }, 1)
+	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.MaxSessions, cfg.MaxWaiting = 1, 1 }, 1)
 	hold, held := make(chan struct{}), make(chan struct{}, 1)
 	c.store.Before(func(key []byte) {
 		if string(key) == "hold" {

@@ -22,6 +22,15 @@ func (c *respConn) feed(pipeline []byte) ([]byte, error) {
 	return c.out, err
 }
 
+// allocationsOf is how often f allocates: the least that some runs come to, since what other goroutines allocate meanwhile counts as well.
+func allocationsOf(f func()) float64 {
+	least := testing.AllocsPerRun(200, f)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(200, f))
+	}
+	return least
+}
+
 // TestHotPathAllocatesNothing counts what GET and SET of a pipeline allocate, the index's own doing apart.
 func TestHotPathAllocatesNothing(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1)
@@ -34,7 +43,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	for range 32 {
 		gets = append(gets, resp("GET", "key")...)
 	}
-	allocations := testing.AllocsPerRun(200, func() {
+	allocations := allocationsOf(func() {
 		if out, err := conn.feed(gets); err != nil || len(out) != 32*len("$5\r\nvalue\r\n") {
 			t.Fatalf("%q, %v", out, err)
 		}
@@ -44,7 +53,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 	// The index of these tests copies key and value of a SET and may grow its tree; nothing else may allocate.
 	set := []byte(resp("SET", "key", "value"))
-	if allocations := testing.AllocsPerRun(200, func() { _, _ = conn.feed(set) }); allocations > 2 {
+	if allocations := allocationsOf(func() { _, _ = conn.feed(set) }); allocations > 2 {
 		t.Errorf("a SET allocates %v times beyond the index's two", allocations-2)
 	}
 }

@@ -36,6 +36,7 @@ type engine struct {
 	limit      time.Duration // of each operation
 	max        int           // sessions
 	maxWaiting int
+	standstill time.Duration // of which length makes a new term
 	log        func(format string, args ...any)
 
 	load   *load
@@ -72,7 +73,7 @@ var (
 func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max, maxWaiting int, log func(string, ...any)) *engine {
 	return &engine{
 		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log, load: newLoad(e),
-		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, still: func() {},
+		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, standstill: standstill, still: func() {},
 	}
 }
 
@@ -222,7 +223,7 @@ func (g *engine) breakDown(ix Opened, err error) {
 		return
 	}
 	g.ix, g.broken, g.why, g.deaths = nil, true, err, 0
-	if errors.Is(err, index.ErrFenced) && g.env.Now()-g.seen > standstill {
+	if errors.Is(err, index.ErrFenced) && g.env.Now()-g.seen > g.standstill {
 		g.term++
 		g.stood = true
 	}
@@ -256,12 +257,16 @@ func (g *engine) state() error {
 	return g.ix.Alive()
 }
 
+// opened is the open index and its client; nil while there is none.
+func (g *engine) opened() Opened {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ix
+}
+
 // stats are those of the open index, zero while there is none.
 func (g *engine) stats() (s index.Stats) {
-	g.mu.Lock()
-	ix := g.ix
-	g.mu.Unlock()
-	if ix != nil {
+	if ix := g.opened(); ix != nil {
 		s = ix.Stats()
 	}
 	return s

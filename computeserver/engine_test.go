@@ -151,12 +151,13 @@ func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	e := env.Real()
 	store := memindex.New(e, 8, 8)
 	var opened atomic.Int32
-	g := newEngine(e, func() (Opened, error) { opened.Add(1); return store.Open(), nil }, time.Second, 2, 2, t.Logf)
+	g := newEngine(e, func() (Opened, error) { opened.Add(1); return store.Open(), nil }, time.Minute, 2, 2, t.Logf)
 	e.Go("engine", g.run)
-	t.Cleanup(func() { g.halt(10 * time.Second) })
+	t.Cleanup(func() { g.halt(time.Minute) })
+	awaitTrue(t, "the index is open", func() bool { return g.state() == nil })
 	gone := errors.New("connection reset")
 	use := func(err error) bool {
-		s, failed := g.borrow(5*time.Second, 0)
+		s, failed := g.borrow(time.Minute, 0)
 		if failed != nil {
 			return false
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/internal/memindex"
@@ -101,12 +102,13 @@ func newCluster(t testing.TB, routing string, adjust func(*Config), ids ...uint3
 	return c
 }
 
-// start runs one more server; it is in no map until publish.
+// start runs one more server, and waits until its index is open; it is in no map until publish.
 func (c *cluster) start(id uint32) *running {
 	c.t.Helper()
 	maps := newFakeMaps()
 	cfg := Config{
 		ID: id, Version: "test", Index: testConfig(c.routing), SharesAll: true, Maps: maps, AllowNoPassword: true,
+		Limit:      30 * time.Second, // longer than a busy machine stands still
 		Open:       func() (Opened, error) { return c.store.Open(), nil },
 		ListenRESP: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", ListenMetrics: "127.0.0.1:0",
 		Log: func(format string, args ...any) { c.t.Logf("server %d: "+format, append([]any{id}, args...)...) },
@@ -118,12 +120,37 @@ func (c *cluster) start(id uint32) *running {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	s.core.eng.standstill = standstillHere
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Server: s, addresses: s.Addresses(), cancel: cancel, done: make(chan error, 1)}
 	go func() { r.done <- s.Run(ctx) }()
 	c.maps[id], c.servers[id] = maps, r
 	c.t.Cleanup(func() { c.stop(id) })
+	c.awaitOpen(id)
 	return r
+}
+
+// standstillHere is what these servers take for a standstill: no machine stands still for so long.
+const standstillHere = time.Hour
+
+// awaitOpen waits until the index is open, also anew after a lapse.
+func (c *cluster) awaitOpen(id uint32) {
+	c.t.Helper()
+	awaitTrue(c.t, fmt.Sprintf("the index is open at server %d", id), func() bool { return c.servers[id].core.eng.state() == nil })
+}
+
+// link is how a server forwards to another one, connected.
+func (c *cluster) link(from, to uint32) *peerLink {
+	c.t.Helper()
+	l, err := c.servers[from].peers.link(c.members(to)[0])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	awaitTrue(c.t, fmt.Sprintf("server %d is connected to server %d", from, to), func() bool {
+		l.conn.Connect()
+		return l.conn.GetState() == connectivity.Ready
+	})
+	return l
 }
 
 // stop ends a server and waits for it.
@@ -183,15 +210,15 @@ func (c *cluster) publish(m *partition.Map) {
 func awaitTrue(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	e := env.Real()
-	for deadline := e.Now() + 30*time.Second; !f(); e.Sleep(time.Millisecond) {
+	for deadline := e.Now() + time.Minute; !f(); e.Sleep(time.Millisecond) {
 		if e.Now() > deadline {
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
 
 func (c *cluster) redis(id uint32) *redis.Client {
-	r := redis.NewClient(&redis.Options{Addr: c.servers[id].addresses.RESP, MaxRetries: -1, DisableIdentity: true})
+	r := redis.NewClient(&redis.Options{Addr: c.servers[id].addresses.RESP, MaxRetries: -1, DisableIdentity: true, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	c.t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -208,7 +235,7 @@ func (c *cluster) raw(id uint32) *raw {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(2 * time.Minute))
 	c.t.Cleanup(func() { _ = nc.Close() })
 	return &raw{c.t, nc}
 }

@@ -23,21 +23,12 @@ func (c *cluster) lapseAfter(key string) {
 	})
 }
 
-func (g *engine) opened() Opened {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.ix
-}
-
 // TestLapsedAnswersNothingOverRPC runs every kind of operation in one batch whose last one outlives the leases.
 func TestLapsedAnswersNothingOverRPC(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})
-	l, err := c.servers[1].peers.link(c.members(1)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	l := c.link(1, 1)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	op := func(kind rpcv1.Operation_Kind, key string) *rpcv1.Operation {
 		return &rpcv1.Operation{Kind: kind, Key: []byte(key), Value: []byte("v")}
@@ -76,6 +67,7 @@ func TestLapsedAnswersNothingOverRPC(t *testing.T) {
 			t.Errorf("%v of %.8q: %v, want %v", row.op.Kind, row.op.Key, o, row.want)
 		}
 	}
+	c.awaitOpen(1)
 	reply, err = l.stream.Do(ctx, []*rpcv1.Operation{op(rpcv1.Operation_LOOKUP, "new")})
 	if err != nil || reply.Outcomes[0].Code != rpcv1.Outcome_OK {
 		t.Errorf("afterwards, by the next client: %v, %v", reply, err)
@@ -116,6 +108,7 @@ func TestLapsedAnswersNothingOverRESP(t *testing.T) {
 	r.expect("$1\r\n2\r\n")
 	f("-UNAVAILABLE ") // GET last
 	r.expect(there)
+	c.awaitOpen(1)
 	r.send(resp("GET", "a"))
 	r.expect("$3\r\nnew\r\n")
 	if _, body := c.servers[1].get(t, "/metrics"); !strings.Contains(body, `dmindex_compute_requests_total{front_end="resp",operation="setnx",outcome="error"} 1`) {
@@ -145,7 +138,7 @@ func TestLapsedManyKeys(t *testing.T) {
 		if strings.HasPrefix(want, "*") { // the scan was made again, by the next client
 			r.expect("$1\r\na\r\n$1\r\n1\r\n$4\r\nlast\r\n$1\r\n2\r\n")
 		}
-		awaitTrue(t, "the index is open", func() bool { return c.servers[1].core.eng.state() == nil })
+		c.awaitOpen(1)
 	}
 }
 

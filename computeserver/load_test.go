@@ -15,13 +15,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// clock is the real world at a time that the test sets.
+// clock is the real world at a time that the test sets, with random numbers that are the same each time.
 type clock struct {
 	env.Env
-	now atomic.Int64
+	now    atomic.Int64
+	random *rand.Rand
 }
 
+func newClock() *clock { return &clock{Env: env.Real(), random: rand.New(rand.NewPCG(3, 4))} }
+
 func (c *clock) Now() time.Duration { return time.Duration(c.now.Load()) }
+func (c *clock) Uint64() uint64     { return c.random.Uint64() }
 
 // still is a session that does nothing.
 type still struct{ index.Session }
@@ -31,7 +35,7 @@ func (still) Lookup(_, dst []byte) ([]byte, error) { return dst, nil }
 // TestLoadFollowsWhatIsAsked: rates and shares come out as they were, and follow when they change; a fast server samples no more than a slow one.
 func TestLoadFollowsWhatIsAsked(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	c := &clock{Env: env.Real()}
+	c := newClock()
 	l := newLoad(c)
 	var sessions []*session
 	var keys [1000][]byte
@@ -92,7 +96,7 @@ func TestLoadFollowsWhatIsAsked(t *testing.T) {
 
 // TestSamplesWeigh: a key stands for the operations that were skipped for it, half as much every 10 s, and a session that was used at a high rate samples soon at a low one.
 func TestSamplesWeigh(t *testing.T) {
-	c := &clock{Env: env.Real()}
+	c := newClock()
 	l := newLoad(c)
 	l.done.Add(1000)
 	for range 10 {
@@ -118,7 +122,7 @@ func TestSamplesWeigh(t *testing.T) {
 
 // TestSamplingIsRare: the lock of the sample is taken a few times a second, whatever the rate, from the first second on.
 func TestSamplingIsRare(t *testing.T) {
-	c := &clock{Env: env.Real()}
+	c := newClock()
 	l := newLoad(c)
 	s := &session{Session: still{}, counts: newCounts(l, still{})}
 	key := []byte("key")

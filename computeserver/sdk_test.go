@@ -23,13 +23,11 @@ import (
 
 func (c *cluster) sdk(ids ...uint32) *client.Client {
 	c.t.Helper()
-	o := client.Options{Insecure: true, Attempt: time.Second}
+	o := client.Options{Insecure: true, Attempt: 20 * time.Second, Limit: time.Minute} // a change that is not answered in time would fail
 	for _, id := range ids {
 		o.Endpoints = append(o.Endpoints, c.servers[id].addresses.RPC)
 	}
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
-	defer stop()
-	cl, err := client.Connect(ctx, o)
+	cl, err := client.Connect(context.Background(), o)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ const (
 	maxCursors  = 100_000
 	cursorsKept = 10 * time.Minute
 	drainGrace  = 20 * time.Millisecond
-	lastWords   = 2 * time.Second
+	lastWords   = 5 * time.Second
 )
 
 func newRPC(cfg Config, r *rpcServer, auth *passwords) *grpc.Server {

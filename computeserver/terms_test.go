@@ -3,6 +3,7 @@ package computeserver
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,14 +32,22 @@ func (c *cluster) standStill(j *jumping) {
 		defer r.core.eng.mu.Unlock()
 	}
 	c.store.Lapse("stood still")
-	j.by.Add(int64(20 * time.Second))
+	j.by.Add(int64(2 * standstillHere))
 }
 
 // TestOldRequestsAreRefused: requests on connections from before a standstill are not run, wherever they are by then; those on
 // new connections are.
 func TestOldRequestsAreRefused(t *testing.T) {
 	j := newJumping()
-	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Env = j }, 1, 2)
+	var gate sync.RWMutex // locked while no index can be opened
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) {
+		open := cfg.Open
+		cfg.Env, cfg.Open = j, func() (Opened, error) {
+			gate.RLock()
+			defer gate.RUnlock()
+			return open()
+		}
+	}, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	engine := c.servers[1].core.eng
 	before, ok := engine.newConnection()
@@ -47,11 +56,12 @@ func TestOldRequestsAreRefused(t *testing.T) {
 	}
 	put := func(key string, term uint64) *rpcv1.Outcome {
 		op := &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: []byte(key), Value: []byte("v")}
-		return c.servers[1].core.do([]*rpcv1.Operation{op}, false, time.Second, term)[0]
+		return c.servers[1].core.do([]*rpcv1.Operation{op}, false, time.Minute, term)[0]
 	}
 	if o := put("a", before); o.Code != rpcv1.Outcome_OK {
 		t.Fatalf("before: %v", o)
 	}
+	gate.Lock()
 	c.standStill(j)
 	for _, key := range []string{"old", "x-old"} { // here, and at server 2
 		if o := put(key, before); o.Code != rpcv1.Outcome_UNAVAILABLE || o.Message != errStoodStill.Error() {
@@ -61,6 +71,7 @@ func TestOldRequestsAreRefused(t *testing.T) {
 	if _, ok := engine.newConnection(); ok {
 		t.Error("a connection that may have waited since before is taken")
 	}
+	gate.Unlock()
 	for _, r := range c.servers { // server 2 cuts its connections, too, when it notices
 		awaitTrue(t, "connections are taken again", func() bool { _, ok := r.core.eng.newConnection(); return ok })
 	}
