@@ -307,7 +307,7 @@ type counting struct {
 	mu    env.Mutex // held while somebody counts, so that others wait for that result
 	value int64
 	at    time.Duration
-	known bool
+	by    Opened // the client of this server that counted; nil = nobody did
 }
 
 // Counting scans all keys; its answer is good for a moment, and it gives up after a number of keys.
@@ -320,7 +320,8 @@ const (
 func (c *core) size(memo *counting) (int64, error) {
 	memo.mu.Lock()
 	defer memo.mu.Unlock()
-	if memo.known && c.env.Now()-memo.at < countKeptFor && c.eng.state() == nil {
+	client := c.eng.opened()
+	if client != nil && client == memo.by && client.Alive() == nil && c.env.Now()-memo.at < countKeptFor {
 		return memo.value, nil
 	}
 	n := int64(0)
@@ -331,6 +332,6 @@ func (c *core) size(memo *counting) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	memo.value, memo.at, memo.known = n, c.env.Now(), true
+	memo.value, memo.at, memo.by = n, c.env.Now(), client
 	return n, nil
 }
