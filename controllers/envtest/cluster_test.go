@@ -241,6 +241,19 @@ func (c *cluster) deletePod(name string) {
 	}
 }
 
+// podStatus changes what a pod's status says, as its kubelet does, until it is not disturbed in it.
+func (c *cluster) podStatus(name string, change func(*corev1.PodStatus)) {
+	c.t.Helper()
+	c.eventually("change the status of "+name, func() string {
+		p := c.pod(name)
+		change(&p.Status)
+		if err := api.Status().Update(c.t.Context(), p); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // condition waits for a condition, with a reason unless that is empty, and a message that contains something.
 func (c *cluster) condition(name, kind string, status metav1.ConditionStatus, reason, message string) {
 	c.t.Helper()
@@ -261,13 +274,17 @@ func (c *cluster) available(name string) {
 	c.condition(name, dmv1.ConditionAvailable, metav1.ConditionTrue, dmv1.ReasonServing, "")
 }
 
+// look is how long eventually waits between two looks.
+const look = 50 * time.Millisecond
+
 // eventually waits until problem is empty.
 func (c *cluster) eventually(what string, problem func() string) {
 	c.t.Helper()
+	const limit = 2 * time.Minute
 	last := ""
-	deadline := time.NewTimer(60 * time.Second)
+	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
 		if last = problem(); last == "" {
@@ -275,7 +292,7 @@ func (c *cluster) eventually(what string, problem func() string) {
 		}
 		select {
 		case <-deadline.C:
-			c.t.Fatalf("%s: not within a minute:\n%s\ncalls: %v", what, last, c.fleet.Changes())
+			c.t.Fatalf("%s: not within %v:\n%s\ncalls: %v", what, limit, last, c.fleet.Changes())
 		case <-tick.C:
 		}
 	}

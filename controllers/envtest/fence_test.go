@@ -45,11 +45,7 @@ func TestFencesWhoIsGone(t *testing.T) {
 	c.available("demo")
 
 	// A pod that ended is gone, too.
-	failed := c.pod("demo-compute-0")
-	failed.Status.Phase = corev1.PodFailed
-	if err := api.Status().Update(t.Context(), failed); err != nil {
-		t.Fatal(err)
-	}
+	c.podStatus("demo-compute-0", func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
 	c.equal("fenced at the home", "[1 2 3]", func() any { return c.fleet.Fenced(home, identity) })
 	c.settled("demo")
 	if calls := c.fences().([]string); len(calls) != 4 {

@@ -61,13 +61,9 @@ func TestPoolFull(t *testing.T) {
 	}
 	c.available("demo")
 	c.event(dmv1.ReasonPoolFull, "demo-compute-1 finds no memory")
-	if shown := c.column("demo", "Health"); shown != dmv1.ReasonPoolFull {
-		t.Errorf("kubectl get shows %v", shown)
-	}
+	c.equal("what kubectl get shows", dmv1.ReasonPoolFull, func() any { return c.column("demo", "Health") })
 	c.fleet.SetRanges(c.namespace, "demo-compute-1", &rpcv1.OwnedRange{Start: []byte("m"), Epoch: 3, State: "Serving"})
 	c.condition("demo", dmv1.ConditionDegraded, metav1.ConditionFalse, dmv1.ReasonAsDesired, "")
-	if shown := c.column("demo", "Health"); shown != dmv1.ReasonAsDesired {
-		t.Errorf("kubectl get shows %v", shown)
-	}
+	c.equal("what kubectl get shows", dmv1.ReasonAsDesired, func() any { return c.column("demo", "Health") })
 	c.settled("demo")
 }

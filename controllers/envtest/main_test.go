@@ -2,11 +2,13 @@
 package envtest
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -42,13 +44,8 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(logFile(), nil)))
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd")},
-		ErrorIfCRDPathMissing: true,
-	}
-	environment.ControlPlane.GetAPIServer().Path = apiserver
-	environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
-	if config, err = environment.Start(); err != nil {
+	environment, err := startServers(apiserver, etcd)
+	if err != nil {
 		return 0, fmt.Errorf("start the API server: %w", err)
 	}
 	defer environment.Stop()
@@ -56,6 +53,29 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	return m.Run(), nil
+}
+
+// startServers starts etcd and the API server and sets config. On a busy machine they may take long, somebody else may take their ports, and envtest gives namespaces but 5 s to come: so they
+// are started again if need be.
+func startServers(apiserver, etcd string) (environment *envtest.Environment, err error) {
+	const tries = 4
+	for range tries {
+		environment = &envtest.Environment{
+			CRDDirectoryPaths:        []string{filepath.Join("..", "..", "config", "crd")},
+			ErrorIfCRDPathMissing:    true,
+			ControlPlaneStartTimeout: 2 * time.Minute,
+			ControlPlaneStopTimeout:  time.Minute,
+			CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: 2 * time.Minute},
+		}
+		environment.ControlPlane.GetAPIServer().Path = apiserver
+		environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
+		if config, err = environment.Start(); err == nil {
+			return environment, nil
+		}
+		fmt.Fprintln(os.Stderr, "controllers/envtest: start the API server:", err)
+		err = errors.Join(err, environment.Stop())
+	}
+	return nil, err
 }
 
 // logFile is where controllers log to: stderr if DMINDEX_TEST_LOG is set.

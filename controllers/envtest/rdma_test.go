@@ -3,7 +3,9 @@ package envtest
 import (
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -86,6 +88,9 @@ func TestRefusedByKubelet(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.startable.Store(false)
+	var later atomic.Int64 // by how much the operator's clock is put forward; it stands still, so that the while is not over before it was seen
+	began := time.Now()
+	c.now = func() time.Time { return began.Add(time.Duration(later.Load())) }
 	c.start(0)
 	pool := &dmv1.DMMemoryPool{}
 	pool.Name, pool.Namespace = "pool", c.namespace
@@ -99,13 +104,12 @@ func TestRefusedByKubelet(t *testing.T) {
 	if err := api.SubResource("binding").Create(t.Context(), p, binding); err != nil {
 		t.Fatal(err)
 	}
-	p = c.pod("pool-0")
-	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "UnexpectedAdmissionError", "no healthy devices present"
-	if err := api.Status().Update(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	c.podStatus(p.Name, func(s *corev1.PodStatus) {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, "UnexpectedAdmissionError", "no healthy devices present"
+	})
 	c.memoryPoolReady("pool", dmv1.ReasonPodRefused, "the kubelet of node n1 refused pod pool-0 (UnexpectedAdmissionError): no healthy devices present; the next one is made at")
 	c.startable.Store(true)
+	later.Store(int64(time.Minute))
 	c.equal("pods", "[pool-1]", func() any { return c.pods("pool") })
 	c.memoryPoolReady("pool", dmv1.ReasonAsDesired, "all 1 memory servers answer")
 	if err := api.Get(t.Context(), types.NamespacedName{Namespace: c.namespace, Name: "pool"}, pool); err != nil || pool.Status.Image != "rdma:1" {

@@ -101,11 +101,13 @@ func (f *Fleet) unfit(t servers.Target) error {
 	return nil
 }
 
-// SetLoad makes the compute server of a pod say such a load.
-func (f *Fleet) SetLoad(namespace, pod string, load *rpcv1.ComputeLoad) {
+// SetLoad makes the compute servers of pods say such a load, each of them, from the same moment on.
+func (f *Fleet) SetLoad(namespace string, load *rpcv1.ComputeLoad, pods ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.loads[namespace+"/"+pod] = load
+	for _, pod := range pods {
+		f.loads[namespace+"/"+pod] = load
+	}
 }
 
 // SetPaths lets the compute server of a pod reach memory servers by these.
