@@ -57,11 +57,15 @@ type Server struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners map[net.Listener]struct{}
-	conns     map[net.Conn]struct{} // all, for Close and for the limit
+	conns     map[net.Conn]struct{} // all but the refused, for Close and for the limit
+	refused   map[net.Conn]struct{} // beyond the limit; they are told so
 	sessions  map[uint64]*Session
 	lasting   map[verbs.Peer]string // with Quiet: who had a session and was not seen quiet since, with its process
-	running   sync.WaitGroup        // a member for each of conns
+	running   sync.WaitGroup        // a member for each of conns and refused
 }
+
+// mostRefused is how many connections beyond the limit are told so at once. One more is closed without a word.
+const mostRefused = 64
 
 // New makes a server of provider p.
 func New(o verbs.ServerOptions, p Provider) (*Server, error) {
@@ -72,6 +76,7 @@ func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 		o: o.WithDefaults(), p: p,
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[net.Conn]struct{}{},
+		refused:   map[net.Conn]struct{}{},
 		sessions:  map[uint64]*Session{},
 		lasting:   map[verbs.Peer]string{},
 	}, nil
@@ -111,38 +116,49 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// start gives c a goroutine, or answers that there are too many connections.
+// start gives c a goroutine: to serve it, or to tell it that there are too many connections. Who accepts waits for neither: over TLS the
+// first word takes a handshake, and so a client that answers.
 func (s *Server) start(c net.Conn) {
 	s.mu.Lock()
-	switch {
-	case s.closed:
-		s.mu.Unlock()
-		c.Close()
-		return
-	case len(s.conns) >= s.o.MaxConns:
-		s.mu.Unlock()
-		// The answer fits into the socket's buffer, so this does not block the accepting goroutine.
-		c.SetWriteDeadline(time.Now().Add(time.Second))
-		refusal := hello.Answer{Code: hello.Full}
-		c.Write(refusal.Append(nil))
+	defer s.mu.Unlock()
+	full := len(s.conns) >= s.o.MaxConns
+	if s.closed || full && len(s.refused) == mostRefused {
 		c.Close()
 		return
 	}
-	s.conns[c] = struct{}{}
+	among, run := s.conns, s.handle
+	if full {
+		among, run = s.refused, s.refuse
+	}
+	among[c] = struct{}{}
 	s.running.Add(1)
-	s.mu.Unlock()
-	go s.handle(c)
+	go func() {
+		defer s.running.Done()
+		defer func() {
+			c.Close()
+			s.mu.Lock()
+			delete(among, c)
+			s.mu.Unlock()
+		}()
+		c.SetDeadline(time.Now().Add(s.o.HandshakeLimit))
+		run(c)
+	}()
+}
+
+func (s *Server) refuse(c net.Conn) { decline(c, &hello.Answer{Code: hello.Full}) }
+
+// decline answers a client that is not let in. Whoever refuses cannot care whether it is heard.
+func decline(c net.Conn, refusal *hello.Answer) {
+	c.Write(refusal.Append(nil))
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		// A close with bytes unread may overtake the answer as a reset, so read what is left of the hello, until the
+		// client closes or the limit of the handshake.
+		w.CloseWrite()
+		io.Copy(io.Discard, io.LimitReader(c, 64<<10))
+	}
 }
 
 func (s *Server) handle(c net.Conn) {
-	defer s.running.Done()
-	defer func() {
-		c.Close()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	}()
-	c.SetDeadline(time.Now().Add(s.o.HandshakeLimit))
 	h, err := hello.ReadHello(c)
 	var session *Session
 	if err == nil {
@@ -153,13 +169,7 @@ func (s *Server) handle(c net.Conn) {
 		if errors.Is(err, verbs.ErrLostMemory) {
 			refusal.Incarnation = s.o.Incarnation
 		}
-		c.Write(refusal.Append(nil)) // whoever refuses cannot care whether it is heard
-		if w, ok := c.(interface{ CloseWrite() error }); ok {
-			// A close with bytes unread may overtake the answer as a reset, so read what is left of the hello, until the
-			// client closes or the limit of the handshake.
-			w.CloseWrite()
-			io.Copy(io.Discard, io.LimitReader(c, 64<<10))
-		}
+		decline(c, &refusal)
 		return
 	}
 	defer s.end(session)
@@ -268,6 +278,9 @@ func (s *Server) Close() error {
 		if !admitted[c] {
 			c.Close()
 		}
+	}
+	for c := range s.refused {
+		c.Close()
 	}
 	s.mu.Unlock()
 	s.cut(list)

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -45,6 +46,12 @@ func (p *slow) provider() Provider {
 
 func start(t *testing.T, o verbs.ServerOptions) (*Server, *slow, string) {
 	t.Helper()
+	return startOn(t, o, func(l net.Listener) net.Listener { return l })
+}
+
+// startOn serves connections as wrap gives them.
+func startOn(t *testing.T, o verbs.ServerOptions, wrap func(net.Listener) net.Listener) (*Server, *slow, string) {
+	t.Helper()
 	p := &slow{started: make(chan *Session, 8), release: make(chan struct{}, 8)}
 	o.Admission = admission{}
 	s, err := New(o, p.provider())
@@ -56,7 +63,7 @@ func start(t *testing.T, o verbs.ServerOptions) (*Server, *slow, string) {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
+	go func() { served <- s.Serve(wrap(l)) }()
 	t.Cleanup(func() {
 		close(p.release)
 		s.Close()
@@ -169,6 +176,78 @@ func TestSilentClient(t *testing.T) {
 			t.Errorf("%d bytes of a hello are answered with %+v", n, a)
 		}
 		c.Close()
+	}
+}
+
+// talking are connections on which a Write waits until something was read, as one over TLS does for its handshake.
+type talking struct{ net.Listener }
+
+func (l talking) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &talk{Conn: c}, nil
+}
+
+type talk struct {
+	net.Conn
+	heard bool
+}
+
+func (c *talk) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.heard = c.heard || n > 0
+	return n, err
+}
+
+func (c *talk) Write(b []byte) (int, error) {
+	if !c.heard {
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+// TestSilentClientOfAFullServer holds up nobody: those who come after it are told that there are too many.
+func TestSilentClientOfAFullServer(t *testing.T) {
+	_, p, address := startOn(t, verbs.ServerOptions{MaxConns: 1, HandshakeLimit: time.Hour}, func(l net.Listener) net.Listener { return talking{l} })
+	if _, _, err := connect(t, address, hello.Hello{Token: verbs.Token{1}}); err != nil {
+		t.Fatal(err)
+	}
+	<-p.started
+	for range 3 {
+		silent, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		if _, a, err := connect(t, address, hello.Hello{Token: verbs.Token{2}}); err != nil || a.Code != hello.Full {
+			t.Errorf("a client of a full server, behind a silent one, is answered with %+v, %v", a, err)
+		}
+	}
+}
+
+// TestRefusalsAreBounded: of those who come to a full server and are silent, so many are waited for.
+func TestRefusalsAreBounded(t *testing.T) {
+	_, p, address := startOn(t, verbs.ServerOptions{MaxConns: 1, HandshakeLimit: time.Hour}, func(l net.Listener) net.Listener { return talking{l} })
+	if _, _, err := connect(t, address, hello.Hello{Token: verbs.Token{1}}); err != nil {
+		t.Fatal(err)
+	}
+	<-p.started
+	var last net.Conn
+	for range mostRefused + 1 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		last = c
+	}
+	last.SetDeadline(time.Now().Add(20 * time.Second))
+	if n, err := last.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("one silent client more than are waited for reads %d bytes, %v, want %v", n, err, io.EOF)
 	}
 }
 
