@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"testing"
@@ -18,6 +19,22 @@ func until(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 20 s: %s", what)
 		}
+	}
+}
+
+// still keeps the watch of q's connection from looking, which takes the role of the reader for a moment, until goOn is called: it is about to
+// end q, whose time seems to be over, and somebody else ends q already.
+func still(t *testing.T, q *qp) (goOn func()) {
+	t.Helper()
+	k := &q.conn.clock
+	q.dying.Lock()
+	q.deadline.Store(0)
+	q.state.Or(parked)
+	k.see(-1)
+	until(t, "the watch stands still", func() bool { return len(k.kick) == 0 && k.next.Load() == math.MaxInt64 })
+	return func() {
+		q.state.And(^uint64(parked))
+		q.dying.Unlock()
 	}
 }
 
@@ -60,21 +77,26 @@ func TestRoleOfTheReader(t *testing.T) {
 		go func() { ended <- verbs.Post(q, []verbs.Request{{Op: verbs.Read, Local: b}}) }()
 		return ended
 	}
-	first := post(0)
-	until(t, "the first reads itself", func() bool { return c.table[0].Load().state.Load()&leading != 0 })
-	second := post(1)
-	until(t, "the second sleeps", func() bool { return c.table[1].Load().state.Load()&parked != 0 })
+	idle, err := c.NewQP(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goOn := still(t, idle.(*qp))
+	first := post(1)
+	until(t, "the first reads itself", func() bool { return c.table[1].Load().state.Load()&leading != 0 })
+	second := post(2)
+	until(t, "the second sleeps", func() bool { return c.table[2].Load().state.Load()&parked != 0 })
 	if n := c.waiting.Load(); n != 1 {
 		t.Errorf("%d wait for somebody else to read, want 1", n)
 	}
-	answer <- 0
+	answer <- 1
 	if err := <-first; err != nil {
 		t.Fatal(err)
 	}
 	if !c.role.Load() {
 		t.Error("nobody reads for the second")
 	}
-	answer <- 1
+	answer <- 2
 	if err := <-second; err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +104,10 @@ func TestRoleOfTheReader(t *testing.T) {
 	if n := c.waiting.Load(); n != 0 {
 		t.Errorf("%d wait, want 0", n)
 	}
+	goOn()
 	close(answer)
-	q := c.table[0].Load()
-	until(t, "the end of an idle connection is noticed", func() bool { return q.Err() != nil })
-	if err := q.Err(); !errors.Is(err, verbs.ErrDisconnected) {
+	until(t, "the end of an idle connection is noticed", func() bool { return idle.Err() != nil })
+	if err := idle.Err(); !errors.Is(err, verbs.ErrDisconnected) {
 		t.Errorf("the idle connection ended with %v", err)
 	}
 }

@@ -252,7 +252,7 @@ func serverCloses(f *fixture) {
 	b.allDied(verbs.ErrDisconnected)
 	start := f.env.Now()
 	c.Close() // the server is gone, so this may be an error, but it comes soon
-	if took := f.env.Now() - start; took > soon/2 {
+	if took := f.env.Now() - start; took > soon {
 		f.Errorf("closing a connection to a server that is gone took %v", took)
 	}
 	if err := f.server.Close(); err != nil {

@@ -132,7 +132,9 @@ func longLists(f *fixture) {
 		for range 10 {
 			list = append(list, write(0, out), read(0, in))
 		}
-		qps, lists, ins = append(qps, f.qp(c)), append(lists, list), append(ins, in)
+		q := f.qp(c)
+		q.SetLimit(10 * soon) // 120 MiB in all; see largest
+		qps, lists, ins = append(qps, q), append(lists, list), append(ins, in)
 	}
 	if err := verbs.PostAll(qps, lists); err != nil {
 		f.Fatal(err)

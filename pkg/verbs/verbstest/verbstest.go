@@ -143,6 +143,7 @@ func (f *fixture) repeats() int { return min(f.h.Rounds, 5000) }
 func (f *fixture) serve(o verbs.ServerOptions) {
 	f.Helper()
 	o.Memory, o.Incarnation, o.Admission = Memory(f, dataSize, locksSize), incarnation, f.tokens
+	o.HandshakeLimit = soon
 	if o.Executor == nil {
 		o.Executor = f.executor
 	}
