@@ -195,12 +195,13 @@ func (a *allocator) giveBack(c *class, i int) {
 	}
 }
 
-// Reclaiming says whether nodes of this client wait until nobody can look at them any more: there will be memory again.
-func (p *Pool) Reclaiming() bool {
+// Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this client wait until nobody can look at them any more, or have
+// become free since Reclaimed was since, which is to be from before the try.
+func (p *Pool) Reclaiming(since uint64) bool {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.ContainsFunc(a.open, func(c class) bool { return len(c.limbo) > 0 })
+	return p.Reclaimed() != since || slices.ContainsFunc(a.open, func(c class) bool { return len(c.limbo) > 0 })
 }
 
 // Reclaimed is how many dead nodes this client has made free.

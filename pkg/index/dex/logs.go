@@ -149,11 +149,12 @@ func isNamed(held []pool.Held, log []byte) bool {
 // createLog makes this client's log. If the pool is full of logs that nobody needs any more, it waits for their memory.
 func createLog(p *pool.Pool) (l *redo.Log, err error) {
 	for deadline := env.Deadline(p.Env(), logWaits); ; p.Env().Sleep(logLooks) {
+		reclaimed := p.Reclaimed()
 		l, err = redo.Create(p, logBytes(p))
 		if !errors.Is(err, pool.ErrPoolFull) || env.Remaining(p.Env(), deadline) == 0 || p.Alive() != nil {
 			return l, blink.Failure(err, false)
 		}
-		if given, _, e := collectLogs(p, pool.Nil); e != nil || given == 0 && !p.Reclaiming() {
+		if given, _, e := collectLogs(p, pool.Nil); e != nil || given == 0 && !p.Reclaiming(reclaimed) {
 			return nil, blink.Failure(err, false)
 		}
 	}

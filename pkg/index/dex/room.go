@@ -37,7 +37,7 @@ const (
 func (p *player) play(all []change) error {
 	left, tidied, spared := all, false, false
 	for range mostPasses {
-		before := len(left) + len(p.ends)
+		before, reclaimed := len(left)+len(p.ends), p.x.pool.Reclaimed()
 		err := p.divide()
 		if err == nil {
 			left, err = p.all(left)
@@ -56,7 +56,7 @@ func (p *player) play(all []change) error {
 				return err
 			}
 		}
-		if p.x.pool.Reclaiming() {
+		if p.x.pool.Reclaiming(reclaimed) {
 			p.x.env.Sleep(roomPause)
 			continue
 		}

@@ -106,6 +106,28 @@ func TestRetiredWaits(t *testing.T) {
 	})
 }
 
+// TestReclaimingIsSaidOnce: who found no memory before a node became free is told to try again, though nothing waits any more; and who knows of that is not.
+func TestReclaimingIsSaidOnce(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		owner, err := c.Open(p)
+		must(t, err)
+		r := &retirer{T: t, p: p, owner: owner}
+		said := func(what string, since uint64, want bool) {
+			t.Helper()
+			if got := owner.Reclaiming(since); got != want {
+				t.Errorf("%s: %v", what, got)
+			}
+		}
+		since := owner.Reclaimed()
+		said("nothing was retired", since, false)
+		node := r.retire()
+		said("a node waits", since, true)
+		r.comes(node)
+		said("it is free", since, true)
+		said("it was free before", owner.Reclaimed(), false)
+	})
+}
+
 // deadMark is how the tests' nodes say that they are dead.
 var deadMark = []byte("dead")
 

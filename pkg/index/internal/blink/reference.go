@@ -111,16 +111,16 @@ func (s *session) Value(r Reference, dst []byte) (value []byte, ok bool, err err
 	return append(dst, v...), true, nil
 }
 
-// AwaitMemory says, where there is no memory for a block, whether this client has given some up lately that comes back, and waits a little for it. The wait has no part in the epochs, which else would
+// AwaitMemory says, where there is no memory for a block, whether this client has given some up lately that comes back, or came back since the operation began or last waited, and waits a little for it. The wait has no part in the epochs, which else would
 // wait for it: the operation begins anew.
 func (s *session) AwaitMemory() bool {
-	if s.ps.Overdue() != nil || s.ps.Err() != nil || !s.t.pool.Reclaiming() {
+	if s.ps.Overdue() != nil || s.ps.Err() != nil || !s.t.pool.Reclaiming(s.reclaimed) {
 		return false
 	}
 	s.ps.End()
 	s.t.env.Sleep(fullPause)
 	s.ps.Resume()
-	s.floor = s.t.pool.Floor()
+	s.floor, s.reclaimed = s.t.pool.Floor(), s.t.pool.Reclaimed()
 	s.fresh, s.gone = pointer{}, pointer{}
 	return true
 }

@@ -46,6 +46,7 @@ type session struct {
 	fetched fetched
 
 	floor      uint64    // of stamps in the cache
+	reclaimed  uint64    // nodes of this client when the operation began, or last waited for memory
 	far        int       // how often it followed siblings as far as it may, and started again
 	retried    int       // how often the operation under way read a node again
 	waits      int       // how often it waited for something within this client (Again)
@@ -162,7 +163,7 @@ func (s *session) Close() error {
 // begin starts an operation, which end ends.
 func (s *session) begin() {
 	s.ps.Begin()
-	s.floor = s.t.pool.Floor()
+	s.floor, s.reclaimed = s.t.pool.Floor(), s.t.pool.Reclaimed()
 	s.unlinked, s.far, s.retried, s.waits = pool.Nil, 0, 0, 0
 	s.fresh, s.gone = pointer{}, pointer{}
 	s.counted()
