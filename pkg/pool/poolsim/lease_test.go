@@ -3,6 +3,8 @@ package poolsim_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,6 +117,53 @@ func TestFrozenHolder(t *testing.T) {
 		if got := binary.LittleEndian.Uint64(c.Memory(node.Server(), verbs.RegionData)[node.Offset():]); got != 3 {
 			t.Errorf("the node says %d, want 3", got)
 		}
+	})
+}
+
+// TestLockHeldTooLong: who waits for a lock in vain, that of a session of its own client or of another one, is told so when its limit is over, and goes on.
+func TestLockHeldTooLong(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		const limit = 50 * time.Millisecond
+		open := func() (*pool.Pool, *pool.Session, []byte) {
+			cl, err := c.Open(p)
+			must(t, err)
+			s, err := cl.NewSession(4096)
+			must(t, err)
+			b, err := s.Buffer(256)
+			must(t, err)
+			return cl, s, b
+		}
+		holder, held, b := open()
+		node, err := holder.Allocate(256, pool.Nil)
+		must(t, err)
+		must(t, held.Lock(node, b))
+		other, s, b := open()
+		own, err := holder.NewSession(4096)
+		must(t, err)
+		buf, err := own.Buffer(256)
+		must(t, err)
+		for _, w := range []struct {
+			s    *pool.Session
+			b    []byte
+			says string
+		}{{own, buf, "another session of this client"}, {s, b, fmt.Sprintf("client %d holds", holder.Client())}} {
+			w.s.SetLimit(limit)
+			w.s.Begin()
+			at := p.Now()
+			err := w.s.Lock(node, w.b)
+			if !errors.Is(err, pool.ErrTimeout) || !strings.Contains(err.Error(), w.says) || w.s.Err() != nil {
+				t.Errorf("%v, want %v that says %q; the session: %v", err, pool.ErrTimeout, w.says, w.s.Err())
+			}
+			if waited := p.Now() - at; waited < limit || waited > limit+2*time.Millisecond {
+				t.Errorf("the limit of %v was over after %v", limit, waited)
+			}
+		}
+		must(t, held.PostUnlock())
+		must(t, own.Lock(node, buf))
+		must(t, own.PostUnlock())
+		must(t, s.Lock(node, b))
+		must(t, s.PostUnlock())
+		must(t, errors.Join(holder.Alive(), other.Alive()))
 	})
 }
 

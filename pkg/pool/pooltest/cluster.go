@@ -128,7 +128,8 @@ func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 		}
 		s.memory = append(s.memory, m)
 	}
-	options := verbs.ServerOptions{Memory: s.memory, Incarnation: uint64(id) + 1000, Admission: s, Executor: o.Executor}
+	options := verbs.ServerOptions{Memory: s.memory, Incarnation: uint64(id) + 1000, Admission: s, Executor: o.Executor,
+		HandshakeLimit: time.Minute}
 	p, err := find(o.Provider)
 	if err != nil {
 		return nil, err
