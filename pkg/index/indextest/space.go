@@ -51,7 +51,7 @@ func (r *runner) space(t *testing.T) {
 // spaceBack loads an index with one client and empties it with another one: what is left is the chunk on each server that either client keeps for
 // its next nodes. Meanwhile a third one goes on reading.
 func (r *runner) spaceBack(t *testing.T) {
-	const servers, limit = 2, 30 * time.Second
+	const servers, limit = 2, 2 * time.Minute
 	n := scale(10000)
 	r.fleet = &fleet{}
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 64, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
@@ -89,7 +89,7 @@ func (r *runner) spaceBack(t *testing.T) {
 // longSpaceBack loads long values with one client, replaces half of them with another one and deletes all of them with a third: of their memory at most a
 // tenth is left, but for a chunk of each size on each server that a client keeps for what comes next.
 func (r *runner) longSpaceBack(t *testing.T) {
-	const servers, limit, sizes = 2, 30 * time.Second, 2
+	const servers, limit, sizes = 2, 2 * time.Minute, 2
 	n := scale(6000)
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	o := index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 50}
@@ -155,7 +155,8 @@ func (r *runner) allocations(t *testing.T) {
 			},
 			"scan": func() error { return s.Scan(key, 50, false, func(_, _ []byte) bool { return true }) },
 		} {
-			if n := testing.AllocsPerRun(100, func() { must(t, do()) }); n != 0 {
+			// Others of this process may allocate, too, now and then.
+			if n := testing.AllocsPerRun(2000, func() { must(t, do()) }); n != 0 {
 				t.Errorf("%s (uint64=%v): %.1f allocations", what, o.Uint64, n)
 			}
 		}
