@@ -47,7 +47,7 @@ type operator struct {
 	log []string // of the writes
 }
 
-var namespaces atomic.Int64
+var namespaces atomic.Int64 // and other names, so that each is used once, however often a test runs
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()

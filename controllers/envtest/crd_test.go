@@ -128,14 +128,12 @@ func TestRefusedAtCreation(t *testing.T) {
 
 // TestLimitsOfDEX: what lies just within the limits is accepted. DEX is the default.
 func TestLimitsOfDEX(t *testing.T) {
-	n := 0
 	f := func(old, new string) {
 		t.Helper()
-		n++
 		if !strings.Contains(index, old) {
 			t.Fatalf("%q is not in the object", old)
 		}
-		object := parse(t, strings.Replace(index, old, new, 1), fmt.Sprintf("limit-%d", n))
+		object := parse(t, strings.Replace(index, old, new, 1), fmt.Sprintf("limit-%d", namespaces.Add(1)))
 		if err := api.Create(t.Context(), object); err != nil {
 			t.Errorf("%s -> %s: %v", old, new, err)
 		}
@@ -157,11 +155,9 @@ func TestLimitsOfDEX(t *testing.T) {
 
 // TestRefusedAsChange: what cannot be changed says what to do instead.
 func TestRefusedAsChange(t *testing.T) {
-	n := 0
 	f := func(text, old, new, want string) {
 		t.Helper()
-		n++
-		name := fmt.Sprintf("fixed-%d", n)
+		name := fmt.Sprintf("fixed-%d", namespaces.Add(1))
 		object := parse(t, text, name)
 		if err := api.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
@@ -207,7 +203,7 @@ func TestRefusedAsChange(t *testing.T) {
 
 // TestScaleBounds: minReplicas and maxReplicas hold for the scale subresource too.
 func TestScaleBounds(t *testing.T) {
-	pool := parse(t, computePool, "scaled")
+	pool := parse(t, computePool, fmt.Sprintf("scaled-%d", namespaces.Add(1)))
 	if err := api.Create(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +247,7 @@ func TestSamplesAreGood(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("samples: %v, %v", files, err)
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "samples"}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("samples-%d", namespaces.Add(1))}}
 	if err := api.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
