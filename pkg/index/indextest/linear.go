@@ -94,7 +94,7 @@ func (h *history) check(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	result, info := porcupine.CheckOperationsVerbose(register.Model, h.ops, time.Minute)
+	result, info := porcupine.CheckOperationsVerbose(register.Model, h.ops, 5*time.Minute)
 	if result == porcupine.Ok {
 		return
 	}
