@@ -275,7 +275,8 @@ func (o *dexOwner) Close() error {
 	return errors.Join(o.x.Close(), o.Pool.Close())
 }
 
-// writeBack lets all owners write back what they have changed, since the check follows what leaves in the memory servers refer to.
+// writeBack lets all owners write back what they have changed, since the check follows what leaves in the memory servers refer to. One that finds its connection gone is given up, as it
+// would be by the next request that needs it.
 func (w *ownWorld) writeBack() {
 	for _, o := range slices.Clone(w.dex.open) {
 		if o.p.Dead() {
@@ -284,7 +285,9 @@ func (w *ownWorld) writeBack() {
 		over := w.main.NewEvent()
 		o.p.Go("write back", func() {
 			defer over.Set()
-			_, _ = o.x.(index.Checker).Check() // of what it finds others may have the remedy still
+			if _, err := o.x.(index.Checker).Check(); errors.Is(err, verbs.ErrDisconnected) { // of all else that it finds others may have the remedy still
+				o.Condemn(err)
+			}
 		})
 		over.Wait(ownLimit)
 	}

@@ -25,11 +25,12 @@ func (w *ownWorld) operator(n int) {
 			p.Sleep(w.upTo(500 * time.Millisecond))
 			w.fenceGone(p, k)
 			v, ok := w.observe(p, k)
+			begun := p.Now()
 			for moved := false; ok; {
 				v.Now, v.Memory, v.Rebalance = ownHaste*p.Now(), memory.maps, ownRebalance
 				a, acted := w.act(p, k, v, memory)
 				moved = moved || a.Swap != nil
-				ok = acted && moved && (a.Swap != nil || a.Waiting != "") && len(a.Drain)+len(a.Delete) == 0 && w.follow(p, k, &v)
+				ok = acted && moved && (a.Swap != nil || a.Waiting != "") && len(a.Drain)+len(a.Delete) == 0 && w.follow(p, k, &v, begun)
 			}
 		}
 	})
@@ -43,13 +44,13 @@ func (w *ownWorld) mayDie(p *simenv.Process) {
 }
 
 // follow looks again at the map and at what is held, after a change, but not at the servers: that is how the stages of a change follow each other. false: that was enough.
-func (w *ownWorld) follow(p *simenv.Process, k *path, v *partition.View) bool {
-	if w.over || w.oneIn(8) {
-		return false
-	}
-	p.Sleep(w.upTo(300 * time.Millisecond))
-	return w.observeHome(k, v)
+func (w *ownWorld) follow(p *simenv.Process, k *path, v *partition.View, begun time.Duration) bool {
+	p.Sleep(w.upTo(ownFollowed / 4))
+	return !w.over && p.Now()-begun < ownFollowed && w.observeHome(k, v)
 }
+
+// ownFollowed is how long an operator follows a change, at most: 2 s of its hasty time.
+const ownFollowed = 2 * time.Second / ownHaste
 
 // observe is what the operator sees.
 func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok bool) {

@@ -385,10 +385,16 @@ func (w *ownWorld) judge() {
 	}
 }
 
-// isGranted is told of every answer to a claim: only who owns keys by the map is granted them, and no epoch is granted twice.
-func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, got pool.Acquired) {
-	_, encoded, _ := b.Map(ownIndex)
-	m, err := partition.Unmarshal(encoded)
+// isGranted is told of every answer to a claim by a map's generation: only who owns keys by the map is granted them, and no epoch is granted twice. before is the map that was there before the claim: there
+// may have been newer ones until it was answered.
+func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, generation uint64, before []byte, got pool.Acquired) {
+	m, err := partition.Unmarshal(before)
+	if err == nil && m.Generation < generation {
+		_, after, _ := b.Map(ownIndex)
+		if m, err = partition.Unmarshal(after); err == nil && m.Generation > generation {
+			return // it was there in between
+		}
+	}
 	if err != nil {
 		return
 	}

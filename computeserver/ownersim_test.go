@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
@@ -314,6 +315,10 @@ func (w *ownWorld) watch() {
 	var words, settled [toyKeys]uint64
 	for !w.over {
 		w.main.Sleep(w.upTo(5 * time.Millisecond))
+		var held []pool.Held
+		if b := w.memory[0].bare; b != nil {
+			held, _ = b.Holdings(ownIndex) // it may wait for what changes them: the pages are looked at behind it
+		}
 		for n := range toyKeys {
 			m := w.memory[n%len(w.memory)]
 			word := binary.LittleEndian.Uint64(m.memory[0].Bytes[ownPagesAt+8*n:])
@@ -323,13 +328,10 @@ func (w *ownWorld) watch() {
 			words[n] = word
 		}
 		clear(settled[:])
-		if b := w.memory[0].bare; b != nil {
-			held, _ := b.Holdings(ownIndex)
-			for _, h := range held {
-				for n := range toyKeys {
-					if _, _, ok := overlap(h.Start, h.End, toyKey(n), append(toyKey(n), 0)); ok && len(h.Inherits) == 0 {
-						settled[n] = h.Epoch
-					}
+		for _, h := range held {
+			for n := range toyKeys {
+				if _, _, ok := overlap(h.Start, h.End, toyKey(n), append(toyKey(n), 0)); ok && len(h.Inherits) == 0 {
+					settled[n] = h.Epoch
 				}
 			}
 		}

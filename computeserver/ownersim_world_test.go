@@ -330,14 +330,18 @@ func (k *path) FenceSilent(clients []uint16, limit time.Duration) error {
 }
 
 func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
-	err = k.call(id, limit, func(b *memserver.Bare) error {
-		number, err := b.Allocate(ownIndex, client, nodeBytes, adopt)
+	var number uint32
+	err = k.call(id, limit, func(b *memserver.Bare) (err error) {
+		number, err = b.Allocate(ownIndex, client, nodeBytes, adopt)
 		offset = k.w.chunkAt(number)
 		if err == nil && k.w.dex != nil {
-			k.w.dex.owner[chunkName{id, number}] = client
+			delete(k.w.dex.owner, chunkName{id, number})
 		}
 		return err
 	})
+	if err == nil && k.w.dex != nil { // else the answer may be lost, and then it is nobody's who knows
+		k.w.dex.owner[chunkName{id, number}] = client
+	}
 	if errors.Is(err, ledger.ErrExhausted) || errors.Is(err, ledger.ErrCleaning) {
 		err = fmt.Errorf("%w: %w", pool.ErrPoolFull, err)
 	}
@@ -354,9 +358,10 @@ func (k *path) Acquire(c pool.Claim, limit time.Duration) (got pool.Acquired, er
 		if k.w.wrong == anyGeneration {
 			claim.Generation, _, _ = b.Map(ownIndex)
 		}
+		_, before, _ := b.Map(ownIndex)
 		answer, err := b.Acquire(ownIndex, claim)
 		if err == nil {
-			k.w.isGranted(b, k.pod, answer)
+			k.w.isGranted(b, k.pod, c.Generation, before, answer)
 			got = answer
 		}
 		return err
