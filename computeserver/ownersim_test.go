@@ -369,7 +369,7 @@ func TestSeeds(t *testing.T) {
 				rep := ownRun{seed: first + i, dex: (first+i)%2 == 0}.do()
 				if rep.err != nil {
 					failed.Add(1)
-					replay := "hack/sim 1 ownership"
+					replay := simenv.Replay("ownership")
 					if !invariants.Enabled { // another build: other choices
 						replay = seedsVariable + "=1 go test -run '^TestSeeds$' ./computeserver"
 					}

@@ -247,7 +247,7 @@ func TestSeeds(t *testing.T) {
 // failSeed says what went wrong and how to see it again, with the smallest plan that shows it.
 func failSeed(t *testing.T, run fenceRun, rep fenceReport) {
 	t.Helper()
-	replay := "hack/sim 1 fence"
+	replay := simenv.Replay("fence")
 	if !invariants.Enabled { // another build: other choices
 		replay = seedsVariable + "=1 go test -run '^TestSeeds$' ./memserver"
 	}

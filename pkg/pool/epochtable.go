@@ -1,3 +1,5 @@
+//schedule:off a memory server runs it under its lock, and the servers of poolsim in one piece
+
 package pool
 
 import (

@@ -22,7 +22,9 @@ type Task struct {
 	mutex     *mutex // it waits for
 	event     *event // it waits for
 	unwinding bool
-	refused   int // waits that returned at once, while it unwinds
+	stopped   time.Duration // at schedule points, in the window that ends at
+	window    time.Duration // of the world's time
+	refused   int           // waits that returned at once, while it unwinds
 
 	before, after *Task // in the list of all
 }

@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/schedule"
 )
 
 // Options of a world. Zero fields have the defaults given.
@@ -31,6 +33,13 @@ type Options struct {
 
 	// Tick is what a Yield takes. 0 = 100 ns. It is more than nothing, so that who polls lets time pass.
 	Tick time.Duration
+
+	// LongestStop is how long a goroutine stands still at a schedule point at most, in a build that
+	// has them (package schedule). 0 = 3 ms.
+	LongestStop time.Duration
+
+	// Sites are the schedule points, where they are not those of the build.
+	Sites []schedule.Site
 
 	MaxEvents uint64        // after so many the run fails; 0 = 200 million
 	MaxTime   time.Duration // of the world's clock; 0 = an hour
@@ -61,6 +70,7 @@ type World struct {
 	failure error
 	ended   bool
 	random  *rand.Rand // for Process.Uint64
+	points  *points    // nil = the program has none
 }
 
 // streams of random numbers: one more number drawn by one does not change what another draws.
@@ -68,12 +78,16 @@ const (
 	streamChoices = iota + 1
 	streamRandom
 	streamFaults
+	streamPoints
 )
 
 // New makes a world.
 func New(o Options) *World {
 	if o.Tick == 0 {
 		o.Tick = 100 * time.Nanosecond
+	}
+	if o.LongestStop == 0 {
+		o.LongestStop = 3 * time.Millisecond
 	}
 	if o.MaxEvents == 0 {
 		o.MaxEvents = 200_000_000
@@ -104,6 +118,9 @@ func (w *World) Events() uint64 { return w.events }
 // Hash is a digest of all that happened, in order: two runs with the same hash were the same.
 func (w *World) Hash() uint64 { return w.hash }
 
+// Stops says how often goroutines were stopped at schedule points; "" in a program that has none.
+func (w *World) Stops() string { return w.points.String() }
+
 // Note adds x to the hash.
 func (w *World) Note(x uint64) {
 	w.hash = (w.hash ^ x) * 0x9E3779B97F4A7C15
@@ -117,6 +134,9 @@ func (w *World) Run(main func(p *Process)) error {
 	if w.ended {
 		panic("simenv: a world runs once")
 	}
+	w.points = newPoints(w)
+	w.points.begin()
+	defer w.points.end()
 	p := w.NewProcess("main")
 	first := p.start("main", func() { main(p) })
 	defer w.end()
@@ -126,7 +146,7 @@ func (w *World) Run(main func(p *Process)) error {
 		}
 	}
 	if w.failure != nil {
-		return fmt.Errorf("simulation of seed %d, at %v after %d events: %w", w.o.Seed, w.now, w.events, w.failure)
+		return fmt.Errorf("simulation of seed %d, at %v after %d events%s: %w", w.o.Seed, w.now, w.events, w.Stops(), w.failure)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestSeeds(t *testing.T) {
 	for seed := first; seed < first+seeds; seed++ {
 		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed}
 		if err := o.run(); err != nil {
-			t.Fatalf("seed %d: %v\nplan: %v", seed, err, o.plan)
+			t.Fatalf("seed %d: %v\nplan: %v\nreplay with DMINDEX_SIM_SEED=%d %s", seed, err, o.plan, seed, simenv.Replay("dex"))
 		}
 		sum.deaths += o.counts.deaths
 		sum.gives += o.counts.gives

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
@@ -52,7 +53,7 @@ func design(t testing.TB) index.Design {
 // fail says what went wrong and how to see it again, with the smallest plan that shows it.
 func fail(t *testing.T, run indexsim.Run, rep indexsim.Report) {
 	t.Helper()
-	replay := "hack/sim 1"
+	replay := simenv.Replay("")
 	if !invariants.Enabled { // another build: other choices
 		replay = seedsVariable + "=1 go test -run '^TestSeeds$' ./pkg/index/indexsim"
 	}
