@@ -216,20 +216,26 @@ func (p *plan) give() {
 // littleRoom is which part of all is too little to make a piece of it for a neighbour.
 const littleRoom = 64
 
-// receiver is who gets the free piece at a position, or a part of it, at which end; -1 if nobody has room.
+// receiver is the member that gets the free piece at a position, or a part of it, and the end that it gets: the neighbour with most room, the lower one of
+// equals or if it has room for all, else the neediest member; -1 if nobody has room.
 func (p *plan) receiver(at int) (to int, high bool) {
 	c := p.pieces[at]
+	best, room := free, uint64(0)
 	for _, up := range []bool{false, true} {
 		n := p.neighbour(at, up)
 		if n == free || p.members[n].ID == c.owner {
 			continue
 		}
-		if room := p.room(n); room > 0 && (room >= c.weight || room >= p.total/littleRoom) && (to < 0 || room > p.room(to)) {
-			to, high = n, up
-		}
-		if room := p.room(n); room >= c.weight && room > 0 {
+		r := p.room(n)
+		if r > 0 && r >= c.weight {
 			return n, up
 		}
+		if r > room && r >= p.total/littleRoom {
+			best, room, high = n, r, up
+		}
+	}
+	if best != free {
+		return best, high
 	}
 	return p.neediest(c.owner), false
 }
