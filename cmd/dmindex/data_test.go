@@ -174,6 +174,42 @@ func TestLoadTreeDumpAndRestore(t *testing.T) {
 	from.refuse("no such file", "dump", missing)
 }
 
+// TestLoadTreeByALink loads a directory that is named by a link, and refuses what is no directory.
+func TestLoadTreeByALink(t *testing.T) {
+	dir := t.TempDir()
+	tree, link, file := filepath.Join(dir, "tree"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
+	for _, err := range []error{
+		os.Mkdir(tree, 0o755), os.WriteFile(filepath.Join(tree, "a"), nil, 0o644), os.Symlink("a", filepath.Join(tree, "b")),
+		os.Symlink("tree", link), os.WriteFile(file, nil, 0o644), os.Symlink("nowhere", filepath.Join(dir, "dangling")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := newIndex(t, nil)
+	for _, name := range []string{link, link + "/", filepath.Join(link, ".")} {
+		i.want("", "load", "--tree", name)
+		i.want("a\n", "scan", "--keys")
+		i.want("1 deleted\n", "del", "a")
+	}
+	i.refuse("it is no directory", "load", "--tree", file)
+	i.refuse("no such file", "load", "--tree", filepath.Join(dir, "dangling"))
+	i.refuse("no such file", "load", "--tree", filepath.Join(dir, "missing"))
+	i.want("0\n", "scan", "--count")
+}
+
+// TestLoadKeepsBytes loads keys and values with bytes that text programs like to change.
+func TestLoadKeepsBytes(t *testing.T) {
+	i := newIndex(t, nil)
+	if _, err := i.run("a\tone\r\nb\t\r\nc\r\t \t \r\r\nd\t\ne\tlast\r", "load", "-"); err != nil {
+		t.Fatal(err)
+	}
+	i.want("a\tone\r\nb\t\r\nc\r\t \t \r\r\nd\t\ne\tlast\r\n", "scan")
+	if _, err := i.run("a\t1\nb\t"+strings.Repeat("x", longestLine)+"\n", "load", "-"); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a line that is too long: %v", err)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	i := newIndex(t, nil)
 	out, err := i.run("", "status")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -26,15 +27,20 @@ func loadCommand() *cobra.Command {
 		Use:   "load [FILE]",
 		Short: "Load many pairs: lines of key, tab, value; or a tree of files",
 		Long: `Load puts many pairs: those of FILE (- is stdin), a line each, key and value separated by a tab; or, with --tree DIR, one for
-every file below DIR: its path, with slashes, and as value its size, mode and SHA-256.`,
+every file below DIR: its path, with slashes, and as value its size, mode and SHA-256. DIR may be a symbolic link; links below it are
+skipped. A line ends with a newline only: a carriage return before it belongs to the value.`,
 		Args: cobra.MaximumNArgs(1),
 	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
 		if (tree == "") == (len(args) == 0) {
 			return nil, errors.New("name a FILE, or a directory with --tree; not both")
 		}
+		dir, err := directory(tree)
+		if err != nil {
+			return nil, err
+		}
 		return func(c *client.Client) error {
 			if tree != "" {
-				return load(cmd, c, func(yield func(client.Pair) bool) error { return files(cmd.Context(), tree, yield) })
+				return load(cmd, c, func(yield func(client.Pair) bool) error { return files(cmd.Context(), dir, yield) })
 			}
 			in, err := openOrStd(cmd, args[0])
 			if err != nil {
@@ -58,6 +64,25 @@ func load(cmd *cobra.Command, c *client.Client, source func(yield func(client.Pa
 	}), client.LoadOptions{Progress: p.at})
 	p.end(stored)
 	return errors.Join(err, sourceErr)
+}
+
+// directory is the directory that a --tree names, itself or by a symbolic link, which a walk would not follow.
+func directory(tree string) (string, error) {
+	if tree == "" {
+		return "", nil
+	}
+	dir, err := filepath.EvalSymlinks(tree)
+	if err != nil {
+		return "", fmt.Errorf("--tree %s: %w", tree, err)
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is no directory")
+	}
+	if err != nil {
+		return "", fmt.Errorf("--tree %s: %w", tree, err)
+	}
+	return dir, nil
 }
 
 // files yields path -> size, mode and SHA-256 of every regular file below dir.
@@ -101,11 +126,16 @@ func describeFile(path string) ([]byte, error) {
 	return fmt.Appendf(nil, "%d %v %x", info.Size(), info.Mode(), sum.Sum(nil)), nil
 }
 
+// longestLine of an input; no index takes a pair that long.
+const longestLine = 1 << 20
+
 // lines yields the pairs of lines "key, tab, value".
 func lines(in io.Reader, n *notation, yield func(client.Pair) bool) error {
 	scanner := bufio.NewScanner(in)
-	scanner.Buffer(make([]byte, 64<<10), 1<<20)
-	for line := 1; scanner.Scan(); line++ {
+	scanner.Buffer(make([]byte, 64<<10), longestLine)
+	scanner.Split(splitLines)
+	line := 1
+	for ; scanner.Scan(); line++ {
 		text, value, ok := strings.Cut(scanner.Text(), "\t")
 		if !ok {
 			return fmt.Errorf("line %d has no tab between key and value", line)
@@ -118,7 +148,22 @@ func lines(in io.Reader, n *notation, yield func(client.Pair) bool) error {
 			return nil
 		}
 	}
-	return scanner.Err()
+	if err := scanner.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	return nil
+}
+
+// splitLines is a bufio.SplitFunc for lines that end with a newline. Unlike bufio.ScanLines it leaves carriage returns alone, which are bytes of a value like
+// any other.
+func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
 }
 
 // progress says every second how far something is.

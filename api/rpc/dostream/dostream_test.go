@@ -95,9 +95,11 @@ func TestEveryCallGetsItsOwnAnswer(t *testing.T) {
 	callers.Wait()
 }
 
-// TestWhatIsKnownAfterABreak: a stream that breaks leaves what was sent unknown; one that ends with ABORTED does not.
+// TestWhatIsKnownAfterABreak: a stream that breaks leaves what was sent unknown; one that ends with ABORTED, or whose caller is refused, does not.
 func TestWhatIsKnownAfterABreak(t *testing.T) {
-	for code, sent := range map[codes.Code]bool{codes.Unavailable: true, codes.Aborted: false} {
+	for code, sent := range map[codes.Code]bool{
+		codes.Unavailable: true, codes.Unknown: true, codes.Internal: true, codes.Aborted: false, codes.Unauthenticated: false, codes.PermissionDenied: false,
+	} {
 		streams := 0
 		s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
 			streams++

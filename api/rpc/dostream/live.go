@@ -155,7 +155,11 @@ func (s *Stream) fail(l *live, err error) {
 		return
 	}
 	s.live = nil
-	taken := status.Code(err) != codes.Aborted // see rpc.Compute.Do
+	taken := true
+	switch status.Code(err) { // see rpc.Compute.Do
+	case codes.Aborted, codes.Unauthenticated, codes.PermissionDenied:
+		taken = false
+	}
 	for _, b := range l.unanswered {
 		for _, c := range b.calls {
 			c.err = &Error{Sent: taken, Err: err}

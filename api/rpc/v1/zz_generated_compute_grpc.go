@@ -38,6 +38,7 @@ type ComputeClient interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
 	// effect in their order. A stream has at most 256 unanswered batches.
 	// ABORTED: the server drains. It answered every batch that it took; of the others nothing was done.
+	// UNAUTHENTICATED, PERMISSION_DENIED: the stream was refused before any of it was read; nothing was done.
 	Do(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DoRequest, DoReply], error)
 	// Scan streams pairs in order.
 	Scan(ctx context.Context, in *ScanRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ScanReply], error)
@@ -139,6 +140,7 @@ type ComputeServer interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
 	// effect in their order. A stream has at most 256 unanswered batches.
 	// ABORTED: the server drains. It answered every batch that it took; of the others nothing was done.
+	// UNAUTHENTICATED, PERMISSION_DENIED: the stream was refused before any of it was read; nothing was done.
 	Do(grpc.BidiStreamingServer[DoRequest, DoReply]) error
 	// Scan streams pairs in order.
 	Scan(*ScanRequest, grpc.ServerStreamingServer[ScanReply]) error
