@@ -108,7 +108,7 @@ func (c *core) ready() error {
 		return errStopped
 	}
 	if err := c.eng.state(); err != nil {
-		return fmt.Errorf("the index is not open: %w", err)
+		return notOpen(err)
 	}
 	if !c.own.any && c.own.current() == nil {
 		if why := c.mapErr.Load(); why != nil {

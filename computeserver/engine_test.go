@@ -2,10 +2,13 @@ package computeserver
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/internal/memindex"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -176,4 +179,22 @@ func TestDyingSessionsReopenTheIndex(t *testing.T) {
 		use(gone)
 	}
 	awaitTrue(t, "the index is opened anew and used", func() bool { return opened.Load() == 2 && use(nil) })
+}
+
+// TestNotOpenIsNotUnknown: what ended the last client may have left an operation unknown; a request that finds no open index was not begun.
+func TestNotOpenIsNotUnknown(t *testing.T) {
+	w := simenv.New(simenv.Options{Seed: 1})
+	err := w.Run(func(p *simenv.Process) {
+		unknown := fmt.Errorf("%w: write the redo log: connection reset", index.ErrUnknown)
+		g := newEngine(p, func() (Opened, error) { return nil, unknown }, 5*time.Second, 4, 4, t.Logf)
+		p.Go("engine", g.run)
+		_, err := g.borrow(time.Second, 0)
+		if o := outcomeOf(err); o.Code != rpcv1.Outcome_UNAVAILABLE || !strings.Contains(o.Message, "connection reset") {
+			t.Errorf("a request that found no open index is answered %v: %s", o.Code, o.Message)
+		}
+		g.halt(time.Minute)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 )
@@ -62,7 +63,7 @@ func (g *engine) lend(limit time.Duration, term uint64) (*session, error) {
 		case g.ix == nil && (env.Remaining(g.env, opening) == 0 || g.lost.Load() != nil):
 			err := g.why
 			g.mu.Unlock()
-			return nil, fmt.Errorf("the index is not open: %w", err)
+			return nil, notOpen(err)
 		case g.ix != nil && g.lent < g.max:
 			ix := g.ix
 			g.lent++
@@ -86,6 +87,14 @@ func (g *engine) lend(limit time.Duration, term uint64) (*session, error) {
 		g.mu.Lock()
 		g.forget(w)
 	}
+}
+
+// notOpen is the error of a request that found no open index. It was not begun, whatever is not known of the operation that ended the last client.
+func notOpen(why error) error {
+	if errors.Is(why, index.ErrUnknown) {
+		return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: fmt.Sprintf("the index is not open: %v", why)}
+	}
+	return fmt.Errorf("the index is not open: %w", why)
 }
 
 // take lends an idle session, if there is one, its client holds its leases and the term is this one. Called under mu.
