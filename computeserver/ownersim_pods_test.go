@@ -26,10 +26,12 @@ type pod struct {
 	core    *core // nil while it does not run
 	leaving bool
 	leftAt  time.Duration
-	gone    bool // it is deleted
-	guarded bool // its processes lock its guard before they do anything
-	twin    bool // it is an earlier process of one that goes on
-	stood   bool // since then it stood still once, in the midst of a write
+	gone    bool            // it is deleted
+	guarded bool            // its processes lock its guard before they do anything, most of them
+	holds   bool            // this one did
+	noted   map[uint16]bool // clients that stand in the guard
+	twin    bool            // it is an earlier process of one that goes on
+	stood   bool            // since then it stood still once, in the midst of a write
 	ready   bool
 	since   time.Duration // of ready, as the world's time
 	load    *partition.Load
@@ -38,7 +40,8 @@ type pod struct {
 // newPod starts one more.
 func (w *ownWorld) newPod() {
 	w.lastPod++
-	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.oneIn(4)}
+	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.oneIn(4), noted: map[uint16]bool{}}
+	d.holds = d.guarded
 	w.pods = append(w.pods, d)
 	w.runPod(d)
 }
@@ -55,15 +58,14 @@ func (w *ownWorld) runPod(d *pod) {
 		w.setReady(d, false)
 		if !d.gone {
 			w.counts.deaths++
-			w.After(w.upTo(2*time.Second), nil, func() {
-				if !d.gone {
-					w.runPod(d)
-				}
-			})
+			w.After(w.upTo(2*time.Second), nil, func() { w.runNext(d) })
 		}
 	})
 	p.Go("main", func() {
-		k := &path{w: w, p: p, name: d.name, pod: d.id, sole: d.guarded}
+		k := &path{w: w, p: p, name: d.name, pod: d.id}
+		if d.holds {
+			k.guard = &simGuard{w, d}
+		}
 		c := &core{
 			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, self: d.id, version: "sim",
 			limit: ownLimit, log: w.noteLog, count: &counters{}, stop: p.NewEvent(),
@@ -155,11 +157,17 @@ func (w *ownWorld) twin(d *pod) {
 	}
 	d.core, d.load = nil, nil
 	w.setReady(d, false)
+	w.runNext(d)
+}
+
+// runNext starts the next process of a pod, which waits for its guard as long as an earlier process has it. One of six finds that its guard is of no use, and goes on without.
+func (w *ownWorld) runNext(d *pod) {
+	d.holds = d.guarded && !w.oneIn(6)
 	var next func()
 	next = func() {
 		switch {
 		case d.gone || w.over:
-		case d.guarded && w.wrong != takenForDead && w.hasTwin(d):
+		case d.holds && w.wrong != takenForDead && w.hasTwin(d):
 			w.After(w.upTo(100*time.Millisecond), nil, next)
 		default:
 			w.runPod(d)
@@ -168,9 +176,29 @@ func (w *ownWorld) twin(d *pod) {
 	next()
 }
 
-// hasTwin says whether an earlier process of a pod goes on, isTwin whether a process is one.
+// hasTwin says whether an earlier process of a pod goes on that has its guard, isTwin whether a process is one.
 func (w *ownWorld) hasTwin(d *pod) bool {
-	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.id == d.id && !t.process.Dead() })
+	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.id == d.id && t.holds && !t.process.Dead() })
+}
+
+// simGuard is the guard of a pod, held by the process that has it.
+type simGuard struct {
+	w *ownWorld
+	d *pod
+}
+
+// Note implements pool.Guard.
+func (g *simGuard) Note(_ string, client uint16) error {
+	if g.w.oneIn(20) {
+		return errors.New("no space left on the simulated device")
+	}
+	g.d.noted[client] = true
+	return nil
+}
+
+// Proves implements pool.Guard.
+func (g *simGuard) Proves(_ string, client uint16) bool {
+	return g.d.noted[client] || g.w.wrong == takenForDead
 }
 
 func (w *ownWorld) isTwin(p *simenv.Process) bool {

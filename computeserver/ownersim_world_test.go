@@ -213,7 +213,8 @@ type path struct {
 	p    *simenv.Process
 	name string // of the pod
 	pod  uint32 // 0 = an operator
-	sole bool   // it locked the guard, so earlier processes of the name are dead
+
+	guard pool.Guard // nil: it locked none
 
 	client uint16 // that it registered last
 }

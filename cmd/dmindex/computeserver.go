@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // openLimit bounds each attempt of a compute server to open its index.
@@ -59,18 +60,25 @@ func computeserverCommand() *cobra.Command {
 				fabric.RDMADevice = givenDevice()
 			}
 			log := logger().With("server", c.ID)
+			var proof pool.Guard
 			if guardDir != "" {
 				if name == "" {
 					return errors.New("--guard-dir is of the server of one name: give it one with --name")
 				}
-				if err := guard.Take(guardDir, guardLimit); err != nil {
+				taken, err := guard.Take(guardDir, guardLimit)
+				if err != nil {
 					return err
+				}
+				if why := taken.Useless(); why != nil {
+					log.Warn("the guard directory proves nothing: when this process ends, its keys wait for its lease", "directory", guardDir, "reason", why)
+				} else {
+					proof = taken
 				}
 			}
 			attached := func() (*attach.Memory, error) {
 				m, err := attach.New(ix, name, fabric, c.TLS)
 				if err == nil {
-					m.Sole = guardDir != ""
+					m.Guard = proof
 				}
 				return m, err
 			}

@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -159,20 +160,30 @@ func (p *Pool) cut() error {
 	return errors.Join(errs...)
 }
 
-// fencePredecessors ends earlier clients of this process on every server, the home last, so that a process that dies meanwhile leaves
-// them to the next one. What cannot be fenced now ends with its lease, so errors are not the caller's. dead says that no process of theirs is left but this one,
-// whose own earlier clients were given up before it opened this one.
-func (p *Pool) fencePredecessors(dead bool) {
+// fencePredecessors ends earlier clients of this process's name on every server, the home last, so that a process that dies meanwhile leaves
+// them to the next one. What cannot be fenced now ends with its lease, so errors are not the caller's. Those that guard proves dead are fenced as silent.
+func (p *Pool) fencePredecessors(guard Guard) {
 	ids, err := p.control.Predecessors(p.client, p.limit)
 	if err != nil {
 		return
 	}
+	var dead, others []uint16
+	for _, id := range ids {
+		if guard != nil && guard.Proves(p.identity, id) {
+			dead = append(dead, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	p.fenceAll(dead, true)
+	p.fenceAll(others, false)
+}
+
+func (p *Pool) fenceAll(ids []uint16, silent bool) {
 	servers := p.control.Servers()
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), maxFence)]
-		ids = ids[len(some):]
+	for some := range slices.Chunk(ids, maxFence) {
 		for i := len(servers) - 1; i >= 0; i-- {
-			if p.fence(servers[i], some, dead) != nil {
+			if p.fence(servers[i], some, silent) != nil {
 				return
 			}
 		}

@@ -24,11 +24,22 @@ type Config struct {
 	Identity string
 	// Limit bounds opening and each control call. 0 = DefaultLimit.
 	Limit time.Duration
-	// Sole says that this process is the only one of the name that Control registers it by: earlier ones are proven dead, not only their clients fenced. So keys
-	// that they held are free at once, without waiting for the ends of their leases.
-	Sole bool
+	// Guard, unless nil, proves which earlier clients of the name that Control registers are dead. Keys that these held are free at once, without waiting
+	// for the ends of their leases.
+	Guard Guard
 	// RenewEvery is how often leases are renewed, with news of epochs. 0 = a quarter of the lease, or 250 ms where there are none.
 	RenewEvery time.Duration
+}
+
+// Guard remembers, from one process of a name to the next on the same kernel, which clients the processes had.
+type Guard interface {
+	// Note remembers a client of this process. It is called before the client connects to any memory server. A client that could not be
+	// noted is never proven dead.
+	Note(identity string, client uint16) error
+
+	// Proves reports whether nothing of a noted client can be answered any more: its process has ended, or it is an earlier client of this
+	// process, which gave it up.
+	Proves(identity string, client uint16) bool
 }
 
 // DefaultLimit bounds control calls and sessions unless told otherwise.
@@ -92,7 +103,10 @@ func Open(cfg Config) (*Pool, error) {
 	if p.client, err = p.control.Register(p.limit); err != nil {
 		return nil, fmt.Errorf("register at the home server: %w", err)
 	}
-	p.fencePredecessors(cfg.Sole)
+	p.fencePredecessors(cfg.Guard)
+	if cfg.Guard != nil {
+		_ = cfg.Guard.Note(p.identity, p.client) // without it the next process waits for this client's lease
+	}
 	for i, id := range p.control.Servers() {
 		s, err := p.connect(id, cfg.Devices)
 		if err != nil {

@@ -55,7 +55,7 @@ func (f Fabric) device(provider string) (verbs.Device, error) {
 // Memory is the memory servers of an index, as one client reaches them.
 type Memory struct {
 	Control *control.Client
-	Sole    bool            // earlier processes of the name are proven dead (pool.Config.Sole); set before Open
+	Guard   pool.Guard      // proves earlier clients of the name dead; nil proves none; set before Open
 	maps    *control.Client // apart, so that a long poll can be cut short
 	config  *config.Index
 	devices []verbs.Device // one for each provider
@@ -137,7 +137,7 @@ func (m *Memory) OpenWith(o index.Options, limit time.Duration) (*Index, error) 
 		return nil, err
 	}
 	p, err := pool.Open(pool.Config{
-		Env: env.Real(), Control: m.Control, Devices: m.devices, Identity: m.config.Identity, Limit: limit, Sole: m.Sole,
+		Env: env.Real(), Control: m.Control, Devices: m.devices, Identity: m.config.Identity, Limit: limit, Guard: m.Guard,
 	})
 	if err != nil {
 		if errors.Is(err, verbs.ErrLostMemory) {
