@@ -21,7 +21,7 @@ import (
 //
 // When a range is taken all leaves depart: others have changed them who note nothing here. Who READ before that knows nothing, also of a range that this client had before.
 //
-// Leaves share times, by a hash: then a reader may look again for nothing.
+// Leaves share times, by a hash: then a reader may look again for nothing. A time never falls (raise).
 type departed struct {
 	clock atomic.Uint64
 	all   atomic.Uint64 // when a range was taken the last time
@@ -29,11 +29,18 @@ type departed struct {
 }
 
 // noteAll notes that a range is about to be taken, of which all is in the memory servers.
-func (d *departed) noteAll() { d.all.Store(d.clock.Add(1)) }
+func (d *departed) noteAll() { d.raise(&d.all) }
 
 // note is step b.
-func (d *departed) note(a pool.Addr) {
-	d.of(a).Store(d.clock.Add(1))
+func (d *departed) note(a pool.Addr) { d.raise(d.of(a)) }
+
+// raise counts the clock up and makes the time at least what it shows then. Leaves of several shards share a time, and no lock is common to their departures: one that has counted the clock up may
+// stand still while a later one stores its time. Then the later time stays: a reader whose step 1 lies between the two must find the later departure. So a time never falls, and when raise returns the
+// time is after everything that the clock had shown when raise began, whichever departure stored it.
+func (d *departed) raise(time *atomic.Uint64) {
+	now := d.clock.Add(1)
+	for was := time.Load(); was < now && !time.CompareAndSwap(was, now); was = time.Load() {
+	}
 }
 
 // after says whether the leaf at a may have left the cache after the clock showed t.
