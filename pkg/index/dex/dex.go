@@ -122,7 +122,7 @@ func (x *dex) Stats() index.Stats {
 	return s
 }
 
-// BulkLoad implements index.Index. This client must have taken all keys.
+// BulkLoad implements index.Index. This client must have taken all keys. The load is a record in the log, see LeafLoads.
 func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	r, bottom := x.ranges.Load(), x.low
 	if r.at(bottom) < 0 {
@@ -134,7 +134,6 @@ func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	if err := x.flushAll(true); err != nil {
 		return fmt.Errorf("bulk load: %w", err)
 	}
-	defer x.cache.departed.noteAll() // the only leaf goes, and has no frame
 	return x.tree.BulkLoad(pairs, parallel)
 }
 

@@ -26,7 +26,7 @@ import (
 //   - Splits, merges and divisions hold the frames of the leaves that they change, and let them depart. So if the memory at that address were another node's by now, 4 would find it.
 //   - Others change the leaf only if they have some of its keys. It is remembered only if this client had all of them, and nobody has any before this client has given it: then its range is not there at
 //     5; or it was taken again, and all leaves have departed; or the range ended within the leaf, which was divided there then.
-//   - A bulk load, which takes the only leaf away without a frame, lets all leaves depart.
+//   - A bulk load, which takes the only leaf away, has a frame for it, and lets it depart.
 //   - What the buffer has is forgotten by who asks for the buffer (blink.Session.Staging). The image is verified again, as that leaf's, before it is used.
 
 // ahead is what is known of the leaf that is fetched.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -93,7 +94,11 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 			if err := r.decode(b); err != nil {
 				return err
 			}
-			if r.epoch == l.Epoch && mine.at(r.key) >= 0 {
+			switch {
+			case r.epoch != l.Epoch:
+			case r.op == recordLoad: // this epoch's replay of earlier logs was over before it
+				maps.DeleteFunc(last, func(key string, _ record) bool { return mine.at([]byte(key)) >= 0 })
+			case mine.at(r.key) >= 0:
 				r.value = bytes.Clone(r.value)
 				last[string(r.key)] = r
 			}

@@ -358,9 +358,14 @@ func (l *leaf) empties() error {
 // leaf in b. published says that this took effect, or may have.
 //
 // Requests: lock + READ of the leaf; READ of the root word; rewrite of the node under its next version (pool.Session.Rewrite), release. By G1 and G3
-// all other nodes are there before.
+// all other nodes are there before. Where a keeper has leaves, this one is claimed around all of that: what this client has changed there is written back before it is looked at, and
+// nobody of this client changes it, or reads it as a leaf, until it is another node. The keeper hears of the load (LeafLoads) when the leaf is known to be all that there is, and empty.
 func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bool, err error) {
 	s.begin() // anew: the source took its time
+	if err := s.claimRoot(a); err != nil {
+		return false, err
+	}
+	defer s.releaseRoot(a)
 	if err := s.lock(a); err != nil {
 		return false, err
 	}
@@ -380,6 +385,11 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	}
 	if err := s.ps.ReserveRewrite(a, s.lay.nodeBytes); err != nil {
 		return false, s.unlock(failure(err, false))
+	}
+	if s.t.keep != nil {
+		if err := s.t.keep.LeafLoads(s); err != nil {
+			return false, s.unlock(err)
+		}
 	}
 	n := 0
 	if top == nil {

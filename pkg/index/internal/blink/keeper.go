@@ -17,6 +17,9 @@ type Keeper interface {
 	Claim(s *Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error)
 	Release(a pool.Addr)
 
+	// LeafLoads is called before a bulk load takes effect. s has claimed the only leaf and holds its lock, and the leaf is empty in the memory servers. After an error nothing is loaded.
+	LeafLoads(s *Session) error
+
 	// Copy makes b the leaf at a as it is kept, if it is; what the copy shows is durable when it returns.
 	Copy(s *Session, a pool.Addr, b []byte) (bool, error)
 }
@@ -295,6 +298,25 @@ func (s *session) claim(n *inner, i int) (bool, error) {
 func (s *session) release(n *inner, i int) {
 	if s.t.keep != nil && n.level == 1 {
 		s.t.keep.Release(n.children[i])
+	}
+}
+
+// claimRoot claims the leaf at a, which is the whole of an index, and waits for it.
+func (s *session) claimRoot(a pool.Addr) error {
+	for s.t.keep != nil {
+		if ok, err := s.t.keep.Claim(s, a, s.lay.bottom, nil, true); ok || err != nil {
+			return err
+		}
+		if err := s.Again(); err != nil {
+			return fmt.Errorf("leaf %v is in use: %w", a, failure(err, false))
+		}
+	}
+	return nil
+}
+
+func (s *session) releaseRoot(a pool.Addr) {
+	if s.t.keep != nil {
+		s.t.keep.Release(a)
 	}
 }
 

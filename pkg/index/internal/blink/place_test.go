@@ -15,6 +15,7 @@ type keepsNothing struct{}
 
 func (keepsNothing) Claim(*Session, pool.Addr, []byte, []byte, bool) (bool, error) { return true, nil }
 func (keepsNothing) Release(pool.Addr)                                             {}
+func (keepsNothing) LeafLoads(*Session) error                                      { return nil }
 func (keepsNothing) Copy(*Session, pool.Addr, []byte) (bool, error)                { return false, nil }
 
 // placed opens a tree on three servers; with keep nil it is Sherman's.
