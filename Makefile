@@ -58,8 +58,8 @@ fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
 	@hack/fuzz
 
 .PHONY: sim
-sim: ## run DESIGN (default sherman; dex, fence = leases and fencing, ownership = owners of ranges) under the simulator's adversary, SEEDS (default 1000) of them
-	@hack/sim $(or $(SEEDS),1000) $(or $(DESIGN),sherman)
+sim: ## run DESIGN (default sherman; dex, dex-crashes = each part of each request, fence = leases and fencing, ownership = owners of ranges) under the simulator's adversary, SEEDS (default 1000, of dex-crashes 6) of them
+	@hack/sim "$(SEEDS)" $(or $(DESIGN),sherman)
 
 .PHONY: sim-ownership
 sim-ownership: ## sim with DESIGN=ownership: operators, compute and memory servers crash while ranges change hands

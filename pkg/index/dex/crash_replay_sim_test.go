@@ -10,7 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestCrashInReplay kills who takes a dead client's range after every part of every request of that. The next one finds every acknowledged change, and a tree in order.
+// TestCrashInReplay kills a client that takes a dead client's range after parts of its requests. The next one finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashInReplay(t *testing.T) {
 	seeds, step := uint64(6), 3
 	if testing.Short() {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,8 +17,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCrashAnywhere kills a client after every part of every request of what it does with a few keys, which it deletes and inserts anew all the time, until it has given its range away: so between
-// any two words of a flush. Who inherits finds every acknowledged change, and a tree in order.
+// TestCrashAnywhere kills a client after parts of its requests while it deletes a few keys and inserts them anew all the time, until it has given its range away: so between any two words of a flush.
+// The next owner finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashAnywhere(t *testing.T) {
 	seeds, step := uint64(6), 11
 	if testing.Short() {
@@ -25,11 +27,19 @@ func TestCrashAnywhere(t *testing.T) {
 	afterEachPart(t, seeds, step, crashAnywhere)
 }
 
-// afterEachPart does runs in which a client dies after a part of its requests, every step-th one, until it gets to its end alive.
+// afterEachPart does runs in which a client dies after a part of its requests, until it gets to its end alive. It is a sample: every step-th part is tried, of each seed from another one on. DMINDEX_SIM_STEP=1 tries every part
+// of every request, and DMINDEX_SIM_SEEDS says for how many seeds, from DMINDEX_SIM_SEED on: make sim DESIGN=dex-crashes.
 func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, seed uint64, part int) (ended bool, err error)) {
 	t.Helper()
+	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
+		seeds = n
+	}
+	first, _ := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64)
+	if n, err := strconv.Atoi(os.Getenv("DMINDEX_SIM_STEP")); err == nil && n > 0 {
+		step = n
+	}
 	crashes := 0
-	for seed := range seeds {
+	for seed := first; seed < first+seeds; seed++ {
 		for part := 1 + int(seed)%step; ; part += step {
 			ended, err := run(t, seed, part)
 			if err != nil {
@@ -41,12 +51,15 @@ func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, 
 			crashes++
 		}
 	}
-	t.Logf("%d crashes", crashes)
+	t.Logf("%d crashes, after every %d. part", crashes, step)
 }
+
+// dyingCaches are of clients that crash: one has room for all leaves, the others evict.
+var dyingCaches = []int{1 << 20, 12 << 10, 3 << 10}
 
 // dying is a world for few keys whose client of this name dies after a part of its requests.
 func dying(t *testing.T, seed uint64, client string, part int, keys uint64, nodeBytes int, pool poolsim.Options) (o *owners, err error) {
-	o = &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: nodeBytes}}
+	o = &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: nodeBytes, CacheBytes: dyingCaches[seed%uint64(len(dyingCaches))]}}
 	if seed%2 == 1 { // many values lie in blocks
 		o.opts.InlineBytes = 6
 		pool.RenewEvery = 50 * time.Microsecond

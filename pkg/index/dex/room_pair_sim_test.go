@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -36,14 +34,11 @@ func TestPairInFullPool(t *testing.T) {
 	}
 }
 
-// TestCrashInFullPair kills one of the two after parts of its requests. DMINDEX_SIM_SEEDS runs so many seeds, with more parts.
+// TestCrashInFullPair kills one of the two after parts of its requests. See afterEachPart.
 func TestCrashInFullPair(t *testing.T) {
 	seeds, step := uint64(6), 331
 	if testing.Short() {
 		seeds, step = 2, 701
-	}
-	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
-		seeds, step = n, 31
 	}
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
 		_, ended, err := pairInFullPool(t, seed, part)

@@ -41,7 +41,7 @@ func TestReplayInFullPool(t *testing.T) {
 	}
 }
 
-// TestCrashInFullReplay kills who replays in a full pool after every part of every request of that.
+// TestCrashInFullReplay kills a client that replays in a full pool after parts of its requests. See afterEachPart.
 func TestCrashInFullReplay(t *testing.T) {
 	seeds, step := uint64(4), 47
 	if testing.Short() {

@@ -17,8 +17,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCrash kills a client whose goroutines append, wait and truncate, after every part of every request, or takes its connection away there, so that what is under way may take
-// effect or not. What is replayed are records one after the other as they were appended, from the last truncation at the latest to the last one that anybody was told is durable at least;
+// TestCrash kills a client whose goroutines append, wait and truncate, or takes its connection away, after parts of its requests, so that what is under way may take effect or not. Of one seed in seven it tries every part of
+// every request, of the others every 2nd to 7th. What is replayed are records one after the other as they were appended, from the last truncation at the latest to the last one that anybody was told is durable at least;
 // in some of the runs batches are there behind a gap, which are not replayed.
 func TestCrash(t *testing.T) {
 	seeds := uint64(30)
