@@ -57,6 +57,11 @@ check-generated: ## fail if generated files are not what `make generate` writes
 fuzz: ## run every fuzz test for FUZZTIME (default 30s) each
 	@hack/fuzz
 
+.PHONY: test-stops
+test-stops: ## run the tests of PACKAGE while their processes are stopped at random (COPIES=2 side by side, RUN=, SEED=, FOR=10m)
+	@hack/deps redis-server redis-tools
+	@go run ./hack/stops $(if $(SEED),-seed $(SEED)) $(if $(COPIES),-copies $(COPIES)) $(if $(FOR),-for $(FOR)) $(if $(RUN),-run '$(RUN)') $(or $(PACKAGE),./memserver)
+
 .PHONY: sim
 sim: ## run DESIGN (default sherman; dex, dex-crashes = each part of each request, fence = leases and fencing, ownership = owners of ranges) under the simulator's adversary, SEEDS (default 1000, of dex-crashes 6) of them
 	@hack/sim "$(SEEDS)" $(or $(DESIGN),sherman)
