@@ -42,7 +42,11 @@ func state(t *testing.T, pid int) string {
 // await waits until a process stands still, or no longer.
 func await(t *testing.T, pid int, still bool) {
 	t.Helper()
-	for begun := time.Now(); (state(t, pid) == "T") != still; time.Sleep(time.Millisecond) {
+	begun := time.Now()
+	for range time.Tick(time.Millisecond) {
+		if (state(t, pid) == "T") == still {
+			return
+		}
 		if time.Since(begun) > time.Minute {
 			t.Fatalf("process %d is %q after a minute", pid, state(t, pid))
 		}
