@@ -17,25 +17,22 @@ import (
 //  4. at the main node: WRITE of zero over the record; the release of its lock;
 //  5. at each other node: the same.
 //
-// A client that is cut off before 2 is complete has changed no node. After that, whoever takes the main lock, which says Repair, does 3
-// again, in the same order: nobody changed these nodes in between, since the other locks are not free before 4 is complete.
+// One of the changes can be that of the root word (RewriteAndSwap). It has no image: the list has its new value, and step 3 is a
+// compare-and-swap.
 //
-// Whoever takes one of the other locks and finds Repair there, with a record of kind link, does not know how far the change went. It puts
-// Repair back, takes the main lock, which brings the change to its end if need be, gives that up, and comes again. Having had the main lock, which the
-// dead client had, it knows that the record there is no more than what others left: the dead client's requests take effect there no more,
-// or that lock would not have been given. This also holds while the client is fenced on one server and not yet on the other. Nobody
-// holds a lock and waits for one.
+// A client that is cut off before 2 is complete has changed no node. After that, whoever takes the main lock, which says Repair, does 3
+// again, in the same order. bundle_repair.go has the requests of that, and why no late one does harm.
 //
 // Readers take no locks. In the order of 3, each of them may see the first nodes changed and the others not; that this is right is up to
 // the design.
 //
-// The list, little-endian: for each node, in the order of 3,
+// The list, little-endian: for each change, in the order of 3,
 //
 //	offset  size  field
-//	0       8     address of the node
-//	8       8     address of the image
-//	16      4     length of the image
-//	20      4     CRC-32C of the image
+//	0       8     address of the node, or of the root word
+//	8       8     address of the image; of the root word its new value
+//	16      4     length of the image; 0 = the change is that of the root word
+//	20      4     CRC-32C of the image; of the root word that of its old value
 
 // Change is one node's part in RewriteAll.
 type Change struct {
@@ -49,11 +46,37 @@ const (
 	maxChanges  = 4
 )
 
+// RootSwap is the change of the root word as a part of a bundle.
+type RootSwap struct {
+	Session  *Session // holds the lock of the root word, nothing else is queued in it; nil if the main lock is that one, too
+	From, To Addr
+}
+
+// record is the swap as a record of kind link, and as an entry of the list, has it.
+func (r *RootSwap) record(p *Pool) record {
+	return record{recordLink, r.To, p.rootWord(), 0, sumOfWord(uint64(r.From))}
+}
+
+func sumOfWord(w uint64) uint32 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], w)
+	return crc32.Checksum(b[:], castagnoli)
+}
+
 // RewriteAll makes changes, in that order, and gives up their locks; changes[main] is the one whose lock is the main one. size is what nodes
 // have. If the locks are still held when it returns an error, there was no room for the images (ErrPoolFull, or why none could be asked for), and nothing was
 // changed. Else the error kills the client, and whether the change is made is unknown.
 func RewriteAll(size, main int, changes ...Change) error {
-	if len(changes) > maxChanges {
+	return rewriteBundle(size, main, nil, changes)
+}
+
+// RewriteAndSwap is RewriteAll of one node behind a change of the root word, which says swap.From: so the session that has its lock has found it.
+func RewriteAndSwap(size int, swap RootSwap, change Change) error {
+	return rewriteBundle(size, 0, &swap, []Change{change})
+}
+
+func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
+	if len(changes) > maxChanges-1 {
 		panic("pool: too many nodes for RewriteAll")
 	}
 	m := changes[main].Session
@@ -62,20 +85,27 @@ func RewriteAll(size, main int, changes ...Change) error {
 	if err != nil {
 		return err
 	}
-	if err := rewriteAll(main, list, changes); err != nil {
+	if err := rewriteAll(main, list, swap, changes); err != nil {
 		for _, c := range changes {
-			s := c.Session
-			s.clear()
-			if s.lock.held {
-				s.lock = lock{}
-				s.image = Nil // its place may still be needed for repair
-				_ = s.died(err)
-			}
+			c.Session.abandon(err)
+		}
+		if swap != nil && swap.Session != nil {
+			swap.Session.abandon(err)
 		}
 		return err
 	}
 	m.pool.giveImage(home, list, size)
 	return nil
+}
+
+// abandon gives the client up if the session still holds its lock. The place of its image may still be needed for repair.
+func (s *Session) abandon(err error) {
+	s.clear()
+	if s.lock.held {
+		s.lock = lock{}
+		s.image = Nil
+		_ = s.died(err)
+	}
 }
 
 // reserveAll finds a place for each image and one for the list, without waiting: nobody who holds some of them waits for more.
@@ -98,34 +128,45 @@ func reserveAll(size int, main *Session, changes []Change) (list Addr, err error
 	return list, err
 }
 
-func rewriteAll(main int, place Addr, changes []Change) error {
+func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 	m := &changes[main]
-	list := m.Session.list[:0]
+	s := m.Session
+	list := s.list[:0]
+	if swap != nil {
+		r := swap.record(s.pool)
+		list = r.appendTo(list)
+		if o := swap.Session; o != nil {
+			r.node = m.Node
+			if err := o.postRecord(&r); err != nil {
+				return err
+			}
+		}
+	}
 	for i, c := range changes {
-		s := c.Session
-		r := recordFor(recordLink, s.image, c.Node, c.Image)
-		list = binary.LittleEndian.AppendUint64(list, uint64(c.Node))
-		list = binary.LittleEndian.AppendUint64(list, uint64(s.image))
-		list = binary.LittleEndian.AppendUint32(list, uint32(r.length))
-		list = binary.LittleEndian.AppendUint32(list, r.sum)
-		s.Write(s.image, c.Image)
+		r := recordFor(recordLink, c.Session.image, c.Node, c.Image)
+		list = r.appendTo(list)
+		c.Session.Write(r.image, c.Image)
 		if i == main {
 			continue
 		}
 		r.node = m.Node
-		r.encode(s.record)
-		s.Write(s.pool.recordOf(&s.lock), s.record)
-		if err := s.Post(); err != nil {
+		if err := c.Session.postRecord(&r); err != nil {
 			return err
 		}
 	}
-	s := m.Session
 	r := recordFor(recordBundle, place, m.Node, list)
-	r.encode(s.record)
 	s.Write(place, list)
-	s.Write(s.pool.recordOf(&s.lock), s.record)
-	if err := s.Post(); err != nil {
+	if err := s.postRecord(&r); err != nil {
 		return err
+	}
+	if swap != nil {
+		o := swap.Session
+		if o == nil {
+			o = s
+		}
+		if err := o.changeRoot(uint64(swap.From), uint64(swap.To)); err != nil {
+			return err
+		}
 	}
 	for _, c := range changes {
 		c.Session.Write(c.Node, c.Image)
@@ -133,89 +174,49 @@ func rewriteAll(main int, place Addr, changes []Change) error {
 			return err
 		}
 	}
-	if err := m.release(); err != nil {
+	if err := s.clearAndUnlock(); err != nil {
 		return err
 	}
 	for i := range changes {
 		if i == main {
 			continue
 		}
-		if err := changes[i].release(); err != nil {
+		if err := changes[i].Session.clearAndUnlock(); err != nil {
 			return err
 		}
+	}
+	if swap != nil && swap.Session != nil {
+		return swap.Session.clearAndUnlock()
 	}
 	return nil
 }
 
-// release clears the record and gives the lock up.
-func (c *Change) release() error {
-	s := c.Session
+// appendTo appends the entry of a change to a list.
+func (r *record) appendTo(list []byte) []byte {
+	list = binary.LittleEndian.AppendUint64(list, uint64(r.node))
+	list = binary.LittleEndian.AppendUint64(list, uint64(r.image))
+	list = binary.LittleEndian.AppendUint32(list, uint32(r.length))
+	return binary.LittleEndian.AppendUint32(list, r.sum)
+}
+
+// postRecord posts what is queued and, behind it, the record of the lock that the session holds.
+func (s *Session) postRecord(r *record) error {
+	r.encode(s.record)
+	s.Write(s.pool.recordOf(&s.lock), s.record)
+	return s.Post()
+}
+
+// clearAndUnlock clears the record of the lock that the session holds, and gives the lock up.
+func (s *Session) clearAndUnlock() error {
 	s.Write(s.pool.recordOf(&s.lock), s.zero)
 	return s.PostUnlock()
 }
 
-// redoBundle makes the changes of a bundle whose record is r.
-func (s *Session) redoBundle(r *record, room []byte) (done bool, err error) {
-	if r.length == 0 || r.length%changeBytes != 0 || r.length > maxChanges*changeBytes {
-		return false, fmt.Errorf("its list has %d bytes: %w", r.length, ErrFormat)
+// changeRoot changes the root word, whose lock this client has.
+func (s *Session) changeRoot(from, to uint64) error {
+	found, err := s.SwapWord(s.pool.rootWord(), from, to)
+	if err == nil && found != from {
+		err = fmt.Errorf("the root is %v, not %v, under its lock: %w", Addr(found), Addr(from), ErrFormat)
 	}
-	list := s.list[:r.length]
-	s.Read(r.image, list)
-	if err := s.Post(); err != nil {
-		return false, err
-	}
-	if crc32.Checksum(list, castagnoli) != r.sum {
-		return false, nil // see verifyImage
-	}
-	changes := make([]record, r.length/changeBytes)
-	for i := range changes {
-		b := list[i*changeBytes:]
-		c := &changes[i]
-		c.node, c.image = Addr(binary.LittleEndian.Uint64(b)), Addr(binary.LittleEndian.Uint64(b[8:]))
-		c.length, c.sum = int(binary.LittleEndian.Uint32(b[16:])), binary.LittleEndian.Uint32(b[20:])
-		matches, err := s.verifyImage(c, room)
-		if err != nil {
-			return false, err
-		}
-		if !matches {
-			return false, fmt.Errorf("image %v of node %v does not match its list: %w", c.image, c.node, ErrFormat)
-		}
-	}
-	for i := range changes {
-		if err := s.copyImage(&changes[i], room); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// link is a record of kind link as found under a lock.
-type link struct {
-	server      int
-	index       uint32
-	image, main Addr
-	sum         uint32
-}
-
-func linkOf(l *lock, r *record) link { return link{l.server, l.index, r.image, r.node, r.sum} }
-
-// repairMain repairs the main lock of a bundle of which l, which this session has just got from a fenced client, is another one. l goes back
-// to Repair meanwhile, and the link that is under it is noted as resolved.
-func (s *Session) repairMain(l *lock, main Addr, node []byte) error {
-	var r record
-	r.decode(s.record)
-	s.queueTo(l.server, s.turn(l, Repair))
-	err := s.Post()
-	s.leaveLocal(l)
-	if err != nil {
-		return s.died(err)
-	}
-	if err := s.Lock(main, node); err != nil {
-		return fmt.Errorf("repair node %v first: %w", main, err)
-	}
-	if err := s.PostUnlock(); err != nil {
-		return err
-	}
-	s.resolved = linkOf(l, &r)
-	return nil
+	return err
 }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -79,9 +80,17 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if err != nil {
 		return err
 	}
-	for try := range maxLinks {
+	for links, waits := 0, 0; links < maxLinks; {
 		main, err := s.lockOnce(&l, a, node)
-		if try > 0 && main == Nil {
+		if held := (*heldError)(nil); err != nil && errors.As(err, &held) {
+			if late := s.Overdue(); late != nil {
+				return fmt.Errorf("lock node %v: %w: %w", a, held, late)
+			}
+			s.backOff(waits)
+			waits++
+			continue
+		}
+		if links > 0 && main == Nil {
 			s.resolved = link{} // it says nothing to the next Lock
 		}
 		if err != nil {
@@ -95,6 +104,7 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		if err := s.repairMain(&l, main, node); err != nil {
 			return err
 		}
+		links++
 	}
 	return fmt.Errorf("lock node %v: its holders died %d times meanwhile: %w", a, maxLinks, ErrTimeout)
 }
@@ -134,7 +144,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 }
 
 // lockOnce is Lock, but returns a node whose lock has to be repaired first, if there is one; lock l is then this client's, and
-// locally this session's.
+// locally this session's. heldError: what is under the lock cannot be repaired yet, and the lock was given back.
 func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) {
 	srv := s.pool.servers[l.server]
 	global, ok := false, s.without.Flat || srv.local.try(l.index)
@@ -226,6 +236,13 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 // takeOver repairs what is under lock l, which was taken from a fenced client, and reads the node.
 func (s *Session) takeOver(l *lock, a Addr, node []byte) (main Addr, err error) {
 	main, err = s.repair(l, node)
+	if held := (*heldError)(nil); err != nil && errors.As(err, &held) && s.broken == nil {
+		s.queueTo(l.server, s.turn(l, Repair)) // nobody waits with a lock
+		if e := s.Post(); e != nil {
+			return Nil, e
+		}
+		return Nil, err
+	}
 	if err == nil && main == Nil {
 		s.Read(a, node)
 		err = s.Post()

@@ -187,7 +187,8 @@ func (s *Session) doneRewriting(server int) {
 }
 
 // repair brings to an end what the fenced holder of lock l, which this session took from it, may have left half done. node is room for
-// a part of an image. If another lock has to be repaired first, main is a node under that one, and nothing was done.
+// a part of an image. If another lock has to be repaired first, main is a node under that one, and nothing was done. heldError: it cannot be done yet, and
+// nothing was done.
 func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
 	at := s.pool.recordOf(l)
 	s.Read(at, s.record)
@@ -225,7 +226,7 @@ func (s *Session) redo(l *lock, r *record, room []byte) (done bool, err error) {
 		return false, fmt.Errorf("it names node %v, which is not under this lock: %w", r.node, ErrFormat)
 	}
 	if r.kind == recordBundle {
-		return s.redoBundle(r, room)
+		return s.redoBundle(l, r, room)
 	}
 	done, err = s.verifyImage(r, room)
 	if done && err == nil {

@@ -134,6 +134,44 @@ func (s *Session) CreateSuperblock(design string, options json.RawMessage, root 
 	return root, nil
 }
 
+// rootWord is where the root is.
+func (p *Pool) rootWord() Addr {
+	home := p.servers[0]
+	return NewAddr(home.id, home.grant.Superblock+superblockRoot)
+}
+
+// The root word has a lock like a node, on its own server. Whoever changes the root of an index that was made has that lock. So a client that is
+// fenced on the home server changes the root no more, and while one is not, nobody else does: the word never goes back to what it was behind the
+// back of a client that is about to swap it.
+
+// rootRead is how much of the superblock is read under the lock of the root word: b of LockRoot is room for repair, too.
+const rootRead = 512
+
+// LockRoot takes the lock of the root word, as Lock does, and says what the word is. b is a buffer of the session, of a node's size.
+func (s *Session) LockRoot(b []byte) (Addr, error) {
+	b = b[:min(len(b), rootRead)]
+	if err := s.Lock(s.pool.rootWord(), b); err != nil {
+		return Nil, err
+	}
+	return Addr(binary.LittleEndian.Uint64(b)), nil
+}
+
+// TryLockRoot is LockRoot as TryLock is Lock.
+func (s *Session) TryLockRoot(b []byte) (root Addr, ok bool, err error) {
+	b = b[:min(len(b), rootRead)]
+	if ok, err = s.TryLock(s.pool.rootWord(), b); err != nil || !ok {
+		return Nil, false, err
+	}
+	return Addr(binary.LittleEndian.Uint64(b)), true, nil
+}
+
+// SharesRootLock reports whether the lock of the node at a is that of the root word, too.
+func (p *Pool) SharesRootLock(a Addr) bool {
+	word, err := p.lockOf(p.rootWord())
+	node, err2 := p.lockOf(a)
+	return err == nil && err2 == nil && word.server == node.server && word.index == node.index
+}
+
 // Root reads the address of the root node: one round trip.
 func (s *Session) Root() (Addr, error) {
 	s.Read(s.superblockAddr(superblockRoot), s.word)

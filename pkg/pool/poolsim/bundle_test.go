@@ -135,13 +135,20 @@ func newBundler(t *testing.T, cl *pool.Pool, nodes []pool.Addr) *bundler {
 }
 
 // all counts one bundle in every node.
-func (b *bundler) all(main int) {
-	must(b.t, b.sessions[main].Lock(b.nodes[main], b.node[main]))
+func (b *bundler) all(main int) { must(b.t, b.tryAll(main)) }
+
+// tryAll is all for a client that may be fenced meanwhile.
+func (b *bundler) tryAll(main int) error {
+	if err := b.sessions[main].Lock(b.nodes[main], b.node[main]); err != nil {
+		return err
+	}
 	var changes []pool.Change
 	for i, s := range b.sessions {
 		for i != main {
 			ok, err := s.TryLock(b.nodes[i], b.node[i])
-			must(b.t, err)
+			if err != nil {
+				return err
+			}
 			if ok {
 				break
 			}
@@ -150,7 +157,7 @@ func (b *bundler) all(main int) {
 		b.change(i, 1, 0)
 		changes = append(changes, pool.Change{Session: s, Node: b.nodes[i], Image: b.image[i]})
 	}
-	must(b.t, pool.RewriteAll(bundleNode, main, changes...))
+	return pool.RewriteAll(bundleNode, main, changes...)
 }
 
 // one counts one change of node i alone and says how many bundles it found.
