@@ -2,6 +2,7 @@ package pool
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 )
@@ -52,6 +53,15 @@ func (e *heldError) Error() string {
 		return fmt.Sprintf("the repair of what a dead client left half done needs the lock of node %v, which another session of this client is after", e.node)
 	}
 	return fmt.Sprintf("the repair of what a dead client left half done needs the lock of node %v, which client %d has, that is not fenced there", e.node, e.holder)
+}
+
+// heldIn is the heldError in err, if there is one.
+func heldIn(err error) *heldError {
+	var held *heldError
+	if errors.As(err, &held) {
+		return held
+	}
+	return nil
 }
 
 // redoBundle makes the changes of the bundle whose record r was found under main, a lock of this session.

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -82,13 +81,15 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	}
 	for links, waits := 0, 0; links < maxLinks; {
 		main, err := s.lockOnce(&l, a, node)
-		if held := (*heldError)(nil); err != nil && errors.As(err, &held) {
-			if late := s.Overdue(); late != nil {
-				return fmt.Errorf("lock node %v: %w: %w", a, held, late)
+		if err != nil && s.broken == nil {
+			if held := heldIn(err); held != nil {
+				if late := s.Overdue(); late != nil {
+					return fmt.Errorf("lock node %v: %w: %w", a, held, late)
+				}
+				s.backOff(waits)
+				waits++
+				continue
 			}
-			s.backOff(waits)
-			waits++
-			continue
 		}
 		if links > 0 && main == Nil {
 			s.resolved = link{} // it says nothing to the next Lock
@@ -236,7 +237,7 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 // takeOver repairs what is under lock l, which was taken from a fenced client, and reads the node.
 func (s *Session) takeOver(l *lock, a Addr, node []byte) (main Addr, err error) {
 	main, err = s.repair(l, node)
-	if held := (*heldError)(nil); err != nil && errors.As(err, &held) && s.broken == nil {
+	if err != nil && s.broken == nil && heldIn(err) != nil {
 		s.queueTo(l.server, s.turn(l, Repair)) // nobody waits with a lock
 		if e := s.Post(); e != nil {
 			return Nil, e

@@ -16,12 +16,14 @@ import (
 // # What a client has passed
 //
 // A client counts on a clock of its own, which ticks when it learns of a new epoch of any server. An operation shows the clock's time at its
-// begin (Session.Begin), and nothing when it is over (Session.End); what a cache keeps is stamped with that time. When the clock ticks,
-// the floor becomes the new time: what is stamped with less must not be followed any more. So when all operations show nothing or
+// begin (Session.Begin), and nothing when it is over (Session.End); what a cache keeps is stamped with that time. When the client learns of an epoch,
+// the floor becomes the next time, and then the clock ticks: what is stamped with less than the floor must not be followed any more. So when all operations show nothing or
 // at least that time, the client holds no address that it got before it ticked, and has passed the epoch.
 //
-// Begin stores its time and then looks at the floor (by way of the cache); the keeper stores the floor and then looks at the times. So if the
-// keeper sees nothing of an operation, that operation sees the new floor.
+// The floor comes first. Begin stores the time and then looks at the floor (by way of the cache). So an operation that shows the new time has begun after the
+// floor was raised, and sees it. One that shows the old time is waited for, whichever floor it sees. The other way around an operation could begin in between: with
+// the new time, for which nobody waits, and the old floor. The clock also ticks for sweeps, which raise no floor: so the time that a floor was raised for is
+// one that this keeper's own tick brought (pass). The keeper looks at the operations after that; one that it sees nothing of begins later, and sees the floor.
 //
 // # Whose a dead node is
 //
@@ -476,6 +478,17 @@ type clock struct {
 // tick moves the clock on and says what time it is then.
 func (p *Pool) tick() uint64 { return p.clock.time.Add(1) }
 
+// pass raises the floor to the next time, and then moves the clock on to that. It says what time it is then.
+func (p *Pool) pass() uint64 {
+	for {
+		now := p.clock.time.Load()
+		p.raiseFloor(now + 1)
+		if p.clock.time.CompareAndSwap(now, now+1) {
+			return now + 1
+		}
+	}
+}
+
 // Floor is the stamp below which what a client has cached must not be followed any more. Ask after Begin.
 func (p *Pool) Floor() uint64 { return p.clock.floor.Load() }
 
@@ -531,8 +544,7 @@ func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 	if r.Epoch > ps.epoch {
 		ps.epoch, ps.lively, news = r.Epoch, expectMore, true
 		s.epoch.Store(r.Epoch)
-		ps.since = p.tick()
-		p.raiseFloor(ps.since)
+		ps.since = p.pass()
 	}
 	if r.Safe > s.safe.Load() {
 		s.safe.Store(r.Safe)

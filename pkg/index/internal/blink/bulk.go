@@ -66,11 +66,12 @@ func (t *tree) BulkLoad(source index.Pairs, parallel int) error {
 	if err == nil {
 		err = ld.run(source)
 	}
+	var closing error
 	if ld != nil {
-		err = errors.Join(err, ld.close())
+		closing = ld.close()
 	}
-	if err != nil {
-		return fmt.Errorf("bulk load: %w", err)
+	if err != nil { // a load that took effect has not failed, however its sessions end
+		return fmt.Errorf("bulk load: %w", errors.Join(err, closing))
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (ld *loader) add(key, value []byte) error {
 		grown.add(len(e))
 	}
 	ld.filled = grown
-	ld.b.items = append(ld.b.items, item{off: uint16(len(ld.b.bytes) - ld.start), n: uint16(len(e))})
+	ld.b.items = append(ld.b.items, item{off: uint32(len(ld.b.bytes) - ld.start), n: uint16(len(e))})
 	ld.b.bytes = append(ld.b.bytes, e...)
 	ld.last = append(ld.last[:0], key...)
 	ld.pairs++
@@ -327,10 +328,12 @@ func (s *session) onlyLeaf() (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, failure(err, false)
 	}
-	if err := s.learnRoot(a); err != nil {
+	root, err := s.learnRoot(a)
+	if err != nil {
 		return pool.Nil, err
 	}
-	if root := s.t.root.Load(); root.level > 0 {
+	a = root.addr
+	if root.level > 0 {
 		return pool.Nil, fmt.Errorf("it has %d levels: %w", root.level+1, index.ErrNotEmpty)
 	}
 	var l leaf
@@ -403,7 +406,7 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	}
 	if top != nil {
 		s.keep(decodeInner(s.lay, a, s.left))
-		s.t.root.Store(&rootRef{a, top.level, s.ps.Stamp()})
+		s.t.noteRoot(&rootRef{a, top.level, s.ps.Stamp()})
 	}
 	return true, nil
 }
@@ -420,7 +423,8 @@ func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
 	if err := s.again(a); err != nil {
 		return true, err
 	}
-	return true, s.relearnRoot()
+	_, err := s.relearnRoot()
+	return true, err
 }
 
 // newLoader makes a loader with its sessions at work.

@@ -63,13 +63,13 @@ func (t *tree) Survey(visit func(low []byte) error) (nodeBytes int, err error) {
 func (s *session) survey(visit func(low []byte) error) error {
 	s.begin()
 	a, err := s.ps.Root()
-	if err == nil {
-		err = s.learnRoot(a)
-	}
 	if err != nil {
 		return err
 	}
-	root := s.t.root.Load()
+	root, err := s.learnRoot(a)
+	if err != nil {
+		return err
+	}
 	if root.level == 0 {
 		return visit(s.lay.bottom)
 	}
@@ -115,10 +115,10 @@ func (c *checker) walk() error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.learnRoot(a); err != nil {
+	root, err := c.s.learnRoot(a)
+	if err != nil {
 		return err
 	}
-	root := c.s.t.root.Load()
 	c.found.Levels = int(root.level) + 1
 	c.above = []span{{root.addr, c.s.lay.bottom}}
 	for level := root.level; ; level-- {

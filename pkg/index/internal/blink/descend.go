@@ -29,40 +29,37 @@ type path struct {
 	addr   pool.Addr // of the node
 }
 
-// root is the root as last read, if that is not too old to be followed; else it is read.
+// root is the root as last read, if that is not too old to be followed; else it is read. No operation gets the root in another way.
 func (s *session) root() (*rootRef, error) {
 	if r := s.t.root.Load(); r.stamp >= s.floor {
 		return r, nil
 	}
 	s.count.misses += 2 // its address, and the node
-	err := s.relearnRoot()
-	return s.t.root.Load(), err
+	return s.relearnRoot()
 }
 
 // relearnRoot reads which node is the root, and learns it.
-func (s *session) relearnRoot() error {
+func (s *session) relearnRoot() (*rootRef, error) {
 	a, err := s.ps.Root()
 	if err != nil {
-		return failure(err, false)
+		return nil, failure(err, false)
 	}
 	return s.learnRoot(a)
 }
 
-// learnRoot reads the root's level and keeps both.
-func (s *session) learnRoot(a pool.Addr) error {
+// learnRoot reads the level of the root, which this operation has found to be a, and keeps both for others. By the time that it returns, the root may be another one.
+func (s *session) learnRoot(a pool.Addr) (*rootRef, error) {
 	for {
 		if err := s.read(a, s.node); err != nil {
-			return err
+			return nil, err
 		}
 		var l leaf
 		if l.open(s.lay, a, s.node) {
-			s.t.root.Store(&rootRef{a, 0, s.ps.Stamp()})
-			return nil
+			return s.t.noteRoot(&rootRef{a, 0, s.ps.Stamp()}), nil
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
 			s.keep(n)
-			s.t.root.Store(&rootRef{a, n.level, s.ps.Stamp()})
-			return nil
+			return s.t.noteRoot(&rootRef{a, n.level, s.ps.Stamp()}), nil
 		}
 		dead := isDead(a, s.node)
 		err := s.again(a)
@@ -70,21 +67,34 @@ func (s *session) learnRoot(a pool.Addr) error {
 			a, err = s.ps.Root()
 		}
 		if err != nil {
-			return fmt.Errorf("read the root: %w", failure(err, false))
+			return nil, fmt.Errorf("read the root: %w", failure(err, false))
 		}
 	}
 }
 
-// renewRoot reads which node is the root now and says whether it is another one than known was.
-func (s *session) renewRoot(known *rootRef) (changed bool, err error) {
+// noteRoot keeps r as the root, unless what is kept was read in an operation that began later: that may be newer. It returns r, which the operation that read it may follow.
+func (t *tree) noteRoot(r *rootRef) *rootRef {
+	for {
+		old := t.root.Load()
+		if old != nil && old.stamp > r.stamp || t.root.CompareAndSwap(old, r) {
+			return r
+		}
+	}
+}
+
+// is says whether both are the same node, on the same level.
+func (r *rootRef) is(o *rootRef) bool { return r.addr == o.addr && r.level == o.level }
+
+// renewRoot reads which node is the root now, and returns that, or known if it still is.
+func (s *session) renewRoot(known *rootRef) (*rootRef, error) {
 	a, err := s.ps.Root()
 	if err != nil {
-		return false, failure(err, false)
+		return nil, failure(err, false)
 	}
 	if a == known.addr {
-		return false, nil
+		return known, nil
 	}
-	return true, s.learnRoot(a)
+	return s.learnRoot(a)
 }
 
 // descend finds the node of a level for a key, from the root down, through the cache as far as it goes. It reads nodes above
@@ -95,10 +105,10 @@ func (s *session) renewRoot(known *rootRef) (changed bool, err error) {
 // Lower fences never change, so nobody is led too far to the right.
 func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 	root, err := s.root()
-	p := path{addr: root.addr}
 	if err != nil {
-		return p, err
+		return path{}, err
 	}
+	p := path{addr: root.addr}
 	var from *inner // the copy that p.addr is from
 	hops := 0
 	for l := root.level; l > level; {
@@ -106,11 +116,15 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 		if err == errDead {
 			s.t.cache.drop(from)
 			err = s.again(p.addr)
-			if err == nil && from == nil {
-				err = s.relearnRoot()
+			switch {
+			case err != nil:
+			case from == nil:
+				root, err = s.relearnRoot()
+			default:
+				root, err = s.root()
 			}
 			if err == nil {
-				root, hops, from = s.t.root.Load(), 0, nil
+				hops, from = 0, nil
 				p, l = path{addr: root.addr}, root.level
 				if l < level {
 					return p, errDead
@@ -129,10 +143,11 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 			}
 			hops++
 			most := s.mostHops()
-			if err := s.stale(&p, root, hops); err != nil {
+			now, err := s.stale(&p, root, hops)
+			if err != nil {
 				return p, err
 			}
-			if now := s.t.root.Load(); now != root || hops > most {
+			if !now.is(root) || hops > most {
 				root, hops, from = now, 0, nil
 				p, l = path{addr: root.addr}, root.level
 				if l < level {
@@ -152,20 +167,25 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 }
 
 // stale deals with a node, found by p, that does not reach far enough right: the copy that led to it is dropped; if there was
-// none, the node was the root, which has a new one above it, or soon will have.
-func (s *session) stale(p *path, root *rootRef, hops int) error {
+// none, the node was the root, which has a new one above it, or soon will have. It returns the root as it is known then.
+func (s *session) stale(p *path, root *rootRef, hops int) (now *rootRef, err error) {
 	if p.parent != nil {
 		s.t.cache.drop(p.parent)
 	} else if hops == 1 {
-		if _, err := s.renewRoot(root); err != nil {
-			return err
+		if now, err = s.renewRoot(root); err != nil {
+			return nil, err
 		}
 	}
 	if hops > s.mostHops() {
 		s.far++
-		return s.again(p.addr)
+		if err := s.again(p.addr); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	if now == nil {
+		return s.root()
+	}
+	return now, nil
 }
 
 // mostHops is maxHops, twice as many each time that starting again did not help: where there is no memory for parents, long chains of siblings may be all there is.
@@ -176,20 +196,24 @@ func (s *session) mostHops() int { return maxHops << min(s.far, 16) }
 // linked: noted, for link.
 func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 	*hops++
-	root, most := s.t.root.Load(), s.mostHops()
-	if err := s.stale(p, root, *hops); err != nil {
+	most := s.mostHops()
+	root, err := s.root()
+	if err != nil {
 		return err
 	}
-	if !p.cached && *hops == 1 && s.t.root.Load() == root {
+	now, err := s.stale(p, root, *hops)
+	if err != nil {
+		return err
+	}
+	if !p.cached && *hops == 1 && now.is(root) {
 		s.unlinked = l.sibling
 		s.sep = append(s.sep[:0], l.high...)
 	}
-	if *hops <= most && (p.parent != nil || s.t.root.Load() == root) {
+	if *hops <= most && (p.parent != nil || now.is(root)) {
 		p.addr = l.sibling
 		return nil
 	}
 	*hops = 0
-	var err error
 	*p, err = s.descend(key, holding, 0)
 	return err
 }

@@ -127,7 +127,7 @@ func twoLevels(t testing.TB, l *layout) *bytesNear {
 			e := l.PutEntry(make([]byte, 64), number(100*uint64(i)+10*k), number(k))
 			off := roundUp(len(p.image) + unit)
 			p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
-			p.list = append(p.list, item{prefixOf(e), uint16(off), uint16(len(e))})
+			p.list = append(p.list, item{prefixOf(e), uint32(off), uint16(len(e))})
 		}
 		h := header{version: 7, low: l.bottom, high: number(100), sibling: right}
 		if i == 1 {

@@ -60,7 +60,7 @@ func randomPairs(l *layout, r *rand.Rand, n int) *pairs {
 		off := roundUp(len(p.image) + unit)
 		p.image = append(p.image, make([]byte, off-len(p.image))...)
 		p.image = append(p.image, e...)
-		p.list = append(p.list, item{prefixOf(key), uint16(off), uint16(len(e))})
+		p.list = append(p.list, item{prefixOf(key), uint32(off), uint16(len(e))})
 	}
 	return p
 }
@@ -150,7 +150,7 @@ func TestMixedLeafNeverVerifies(t *testing.T) {
 		p := &pairs{lay: l, image: make([]byte, unit)}
 		for _, k := range keys {
 			e := l.PutEntry(make([]byte, 16), binary.BigEndian.AppendUint64(nil, k), bytes.Repeat([]byte{value}, 8))
-			p.list = append(p.list, item{k, uint16(len(p.image)), 16})
+			p.list = append(p.list, item{k, uint32(len(p.image)), 16})
 			p.image = append(p.image, e...)
 		}
 		b := make([]byte, l.nodeBytes)
@@ -211,7 +211,7 @@ func TestSplitFits(t *testing.T) {
 					size = r.IntN(l.inline + 1)
 				}
 				e := l.PutEntry(make([]byte, maxEntryBytes), key, make([]byte, size))
-				p.list = append(p.list, item{prefixOf(key), uint16(len(p.image)), uint16(len(e))})
+				p.list = append(p.list, item{prefixOf(key), uint32(len(p.image)), uint16(len(e))})
 				p.image = append(p.image, e...)
 				p.image = append(p.image, make([]byte, roundUp(len(p.image))-len(p.image))...)
 			}

@@ -165,7 +165,7 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 		return false, err
 	}
 	if level >= root.level {
-		return false, s.shrinkRoot()
+		return false, s.shrinkRoot(m)
 	}
 	p, err := s.descend(key, holding, level+1)
 	var n *inner
@@ -194,32 +194,70 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 	return false, s.unlock(nil)
 }
 
-// shrinkRoot takes the root away, and again, as long as it is an inner node with one child, which becomes the root. Requests, under the root's lock:
-// compare-and-swap of the superblock's root; then the old root dies (Rewrite). Whoever still follows the old root finds the same child there, or
-// that it is dead. If this client dies in between, the old root stays as it is, and is lost: nobody who reads the root finds it.
-func (s *session) shrinkRoot() error {
-	for {
-		root := s.t.root.Load()
-		if root.level == 0 {
-			return nil
+// shrinkRoot takes the root away, and again, as long as it is an inner node with one child, which becomes the root.
+//
+// The root word and the old root, which dies, lie on two servers, and change together (pool.RewriteAndSwap), under the locks of both. The word comes first, so
+// a dead node is never the root. Whoever still follows the old root finds the same child there, or
+// that it is dead. If this client dies in between, or is fenced on one of the two servers, neither lock is to be had before both changes are made or none: else
+// a second client could give the old root another child, while the word is about to lead past it, and the level below had two parents.
+func (s *session) shrinkRoot(m *merger) error {
+	for waited := false; ; {
+		root, err := s.root()
+		if err != nil || root.level == 0 {
+			return err
 		}
 		if err := s.lock(root.addr); err != nil {
 			return err
 		}
 		n := decodeInner(s.lay, root.addr, s.node)
-		if n == nil || len(n.children) != 1 || !n.rightmost || s.ps.ReserveRewrite(root.addr, s.lay.nodeBytes) != nil {
+		if n == nil || len(n.children) != 1 || !n.rightmost {
 			return s.unlock(nil)
 		}
-		won, _, err := s.ps.SwapRoot(root.addr, n.children[0])
-		if err != nil || !won {
-			return s.unlock(failure(err, true))
+		swap := pool.RootSwap{From: root.addr, To: n.children[0]}
+		now := pool.Nil
+		if s.t.pool.SharesRootLock(root.addr) {
+			now, err = s.ps.Root()
+		} else {
+			var ok bool
+			m.left.Begin()
+			swap.Session = m.left
+			if now, ok, err = m.left.TryLockRoot(m.node[0]); err == nil && !ok {
+				// Somebody has it, or died with it: that is waited for with no lock in hand, and once.
+				if err := s.unlock(nil); err != nil || waited {
+					return err
+				}
+				waited = true
+				if _, err := m.left.LockRoot(m.node[0]); err != nil {
+					return failure(err, false)
+				}
+				if err := m.left.PostUnlock(); err != nil {
+					return failure(err, false)
+				}
+				continue
+			}
 		}
-		s.ps.Rewrite(root.addr, s.left[:buildDead(s.left, root.addr, n.level, n.version+1)])
-		if err := s.publish(); err != nil {
+		if err != nil {
+			return s.leave(m, failure(err, false))
+		}
+		if now != root.addr {
+			if err := errors.Join(s.leave(m, nil), s.unlock(nil)); err != nil {
+				return err
+			}
+			_, err := s.learnRoot(now)
 			return err
 		}
+		dead := buildDead(s.left, root.addr, n.level, n.version+1)
+		err = pool.RewriteAndSwap(s.lay.nodeBytes, swap, pool.Change{Session: s.ps, Node: root.addr, Image: s.left[:dead]})
+		switch {
+		case errors.Is(err, index.ErrPoolFull) && s.ps.Holds():
+			return errors.Join(s.leave(m, nil), s.unlock(nil))
+		case err != nil && s.ps.Holds():
+			return s.leave(m, failure(err, false))
+		case err != nil:
+			return failure(err, true)
+		}
 		s.t.pool.Retire(root.addr, s.lay.nodeBytes)
-		if err := s.relearnRoot(); err != nil {
+		if _, err := s.relearnRoot(); err != nil {
 			return err
 		}
 	}
@@ -306,7 +344,7 @@ func (s *session) mergeLeaves(m *merger, a [2]pool.Addr) int {
 	s.pairs.list = rest.list
 	p.image = m.both
 	for _, it := range rest.list {
-		it.off += uint16(n)
+		it.off += uint32(n)
 		p.list = append(p.list, it)
 	}
 	h := l.header

@@ -17,7 +17,8 @@ type pairs struct {
 // item is one entry of pairs.
 type item struct {
 	prefix uint64 // of its key, without the common bytes
-	off, n uint16 // where it is in the image
+	off    uint32 // where it is in the image, which may be of two leaves
+	n      uint16 // how long it is
 }
 
 // collect makes p the entries of l, in the order of slots. false means that the leaf is torn.
@@ -42,7 +43,7 @@ func (l *leaf) collect(p *pairs) bool {
 		if !ok || len(key) < p.skip {
 			return false
 		}
-		p.list = append(p.list, item{prefixOf(key[p.skip:]), uint16(slotOffset(w)), uint16(len(e))})
+		p.list = append(p.list, item{prefixOf(key[p.skip:]), uint32(slotOffset(w)), uint16(len(e))})
 	}
 	return true
 }
@@ -132,5 +133,5 @@ func (p *pairs) at(it item) []byte {
 	if it.off == 0 {
 		return p.extra
 	}
-	return p.image[it.off : it.off+it.n]
+	return p.image[it.off : it.off+uint32(it.n)]
 }

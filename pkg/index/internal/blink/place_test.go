@@ -43,10 +43,10 @@ func where(t *testing.T, s *Session) (leaves, together int, on map[uint16]int) {
 	on = map[uint16]int{}
 	s.begin()
 	defer s.end()
-	if err := s.relearnRoot(); err != nil {
+	root, err := s.relearnRoot()
+	if err != nil {
 		t.Fatal(err)
 	}
-	root := s.t.root.Load()
 	var walk func(a pool.Addr, level uint8, above [2]uint16)
 	walk = func(a pool.Addr, level uint8, above [2]uint16) {
 		if level == 0 {

@@ -121,7 +121,7 @@ func (s *session) AwaitMemory() bool {
 	s.t.env.Sleep(fullPause)
 	s.ps.Resume()
 	s.floor, s.reclaimed = s.t.pool.Floor(), s.t.pool.Reclaimed()
-	s.fresh, s.gone = pointer{}, pointer{}
+	s.forget()
 	return true
 }
 

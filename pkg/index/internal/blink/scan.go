@@ -243,11 +243,16 @@ func (s *session) readOnce(sc *scan, a pool.Addr) error {
 // strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it starts again from the root.
 func (s *session) strayed(sc *scan, l *leaf) error {
 	sc.hops++
-	root, most := s.t.root.Load(), s.mostHops()
-	if err := s.stale(&sc.p, root, sc.hops); err != nil {
+	most := s.mostHops()
+	root, err := s.root()
+	if err != nil {
 		return err
 	}
-	if sc.hops > most || sc.p.parent == nil && s.t.root.Load() != root {
+	now, err := s.stale(&sc.p, root, sc.hops)
+	if err != nil {
+		return err
+	}
+	if sc.hops > most || sc.p.parent == nil && !now.is(root) {
 		sc.next, sc.hops = sc.n, 0
 		return nil
 	}

@@ -164,9 +164,15 @@ func (s *session) Close() error {
 func (s *session) begin() {
 	s.ps.Begin()
 	s.floor, s.reclaimed = s.t.pool.Floor(), s.t.pool.Reclaimed()
-	s.unlinked, s.far, s.retried, s.waits = pool.Nil, 0, 0, 0
-	s.fresh, s.gone = pointer{}, pointer{}
+	s.far, s.retried, s.waits = 0, 0, 0
+	s.forget()
 	s.counted()
+}
+
+// forget drops every address that an operation has got: once it has ended, epochs do not wait for it, and what lay there may be something else.
+func (s *session) forget() {
+	s.unlinked = pool.Nil
+	s.fresh, s.gone = pointer{}, pointer{}
 }
 
 // counted counts an operation.

@@ -2,6 +2,7 @@ package blink
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -90,6 +91,9 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 		}
 		if root.level < level {
 			done, err := s.growRoot(root, level, sep, child)
+			if err == errTorn {
+				err = s.settle(child)
+			}
 			if done || err != nil {
 				return err
 			}
@@ -109,6 +113,11 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			return err
 		}
 		more, up, to, err := s.addChild(n, sep, child)
+		if err == errTorn {
+			if err = s.settle(child); err == nil {
+				continue
+			}
+		}
 		if err != nil || !more {
 			return err
 		}
@@ -128,7 +137,9 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 			if p.parent != nil {
 				s.t.cache.drop(p.parent)
 			} else if err == errDead {
-				err = s.relearnRoot()
+				if _, e := s.relearnRoot(); e != nil {
+					err = e
+				}
 			}
 			if err == nil {
 				err = errDead
@@ -151,10 +162,11 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 	}
 }
 
-// lives says whether the node at a, of a level, begins at low and is not dead. The caller has the lock of the parent that it belongs to, so this
-// stays true: a node dies under that lock. Somebody who links a node that its splitter has linked long ago could else link a dead one.
+// lives says whether the node at a, of a level, begins at low and is not dead. The caller has the lock of the parent that it belongs to, or of the root word where it has none, so this
+// stays true: a node dies under that lock. Somebody who links a node that its splitter has linked long ago could else link a dead one. errTorn: the node did not
+// come to rest. Its writer may be dead, and its lock has to be taken; not by somebody who has one.
 func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
-	for {
+	for range lockEvery {
 		if err := s.read(a, s.node); err != nil {
 			return false, err
 		}
@@ -171,6 +183,18 @@ func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
 		}
 		s.t.env.Yield()
 	}
+	return false, errTorn
+}
+
+// errTorn is returned where a node is torn, for good perhaps, and the caller had a lock. It has none any more.
+var errTorn = errors.New("node is torn")
+
+// settle takes the lock of the node at a, which brings what a dead client left there to its end, and gives it back.
+func (s *session) settle(a pool.Addr) error {
+	if err := s.ps.Lock(a, s.left); err != nil {
+		return failure(err, false)
+	}
+	return s.unlock(nil)
 }
 
 // addChild inserts sep and child into the locked node n, if child lives, and gives the lock up. If n had to be split, more is true, and its new
@@ -221,31 +245,32 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 // growRoot puts a new root above the present one, with it and child below; done says that this made child known, or that child does not live any more. The root is
 // as known by root; if it is another one by now, that is learned and done is false.
 //
-// Two clients that split nodes of the root's level at the same time both come here. One swaps the root; the other one finds the new root
-// and puts its child into it. Requests: lock of the present root; READ of the root word and of the child; WRITE of the new root, whole, to a node that nobody
-// knows; compare-and-swap of the superblock's root, behind it: by G1 whoever sees the new root finds it complete.
+// Two clients that split nodes of the root's level at the same time both come here, one after the other: the second one finds the new root
+// and puts its child into it. Requests, under the lock of the root word: READ of that word; READ of the child; WRITE of the new root, whole, to a node that nobody
+// knows; compare-and-swap of the root word, behind it: by G1, or awaited (G3), whoever sees the new root finds it complete.
 //
-// The child may have been linked by somebody else long ago, and be dead. While the present root is locked, and is the root, nobody
-// puts a node above it, so nobody merges nodes of its level; so what lives then goes on to live.
+// The lock is the only one that is needed, and it lies where the word does. While a client has it, nobody else changes the root (shrinkRoot needs it, too), until the client is fenced on the home
+// server, and then its swap takes effect there no more. So the word cannot become another root and this one again before the swap. It is the root that was read, so no node of its
+// level has a parent, and none of them is merged: a child that lives then goes on to live. The root itself may change meanwhile, as may the child: where they begin does not. Nor can it
+// become another level's by a bulk load: with a sibling it is not all of an empty index. On which other servers the client is fenced does not matter: it changes nothing there
+// that anybody knows.
 func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Addr) (done bool, err error) {
-	if err := s.lock(root.addr); err != nil {
-		return false, err
-	}
-	now, err := s.ps.Root()
+	now, err := s.ps.LockRoot(s.node)
 	if err != nil {
-		return false, s.unlock(failure(err, false))
+		return false, failure(err, false)
 	}
 	if now != root.addr {
 		if err := s.unlock(nil); err != nil {
 			return false, err
 		}
-		return false, s.learnRoot(now)
+		_, err := s.learnRoot(now)
+		return false, err
 	}
 	if root.level+1 != level {
 		return false, s.unlock(fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat))
 	}
 	if lives, err := s.lives(child, root.level, sep); err != nil || !lives {
-		return true, s.unlock(err)
+		return err == nil, s.unlock(err)
 	}
 	a, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
 	if err != nil {
@@ -258,14 +283,13 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	won, now, err := s.ps.SwapRoot(root.addr, a)
 	if err == nil && !won {
 		s.t.pool.Free(a, s.lay.nodeBytes)
+		err = fmt.Errorf("the root is %v, not %v, under its lock: %w", now, root.addr, index.ErrFormat)
+		return false, s.unlock(err)
 	}
 	if err = s.unlock(failure(err, true)); err != nil {
 		return false, err
 	}
-	if !won {
-		return false, s.learnRoot(now)
-	}
 	s.keep(decodeInner(s.lay, a, s.rest))
-	s.t.root.Store(&rootRef{a, level, s.ps.Stamp()})
+	s.t.noteRoot(&rootRef{a, level, s.ps.Stamp()})
 	return true, nil
 }

@@ -85,7 +85,8 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	s.begin()
-	if err := errors.Join(s.learnRoot(root), s.Close()); err != nil {
+	_, err = s.learnRoot(root)
+	if err := errors.Join(err, s.Close()); err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	return t, nil

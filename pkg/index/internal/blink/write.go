@@ -211,7 +211,8 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 	}
 	p.sort()
 	d, room := loadOf(p.list), s.lay.room(l.low, l.high)
-	if d.used()+d.spare() <= room-room/16 || !s.t.with.twoLevelVersions && d.used() <= room {
+	// A leaf of one entry cannot be divided: it holds any one, without a spare.
+	if d.used()+d.spare() <= room-room/16 || !s.t.with.twoLevelVersions && d.used() <= room || d.count == 1 {
 		return s.rewrite(l, p)
 	}
 	err := s.splitLeaf(l, p, !replaces && p.list[len(p.list)-1].off == 0)
