@@ -1,0 +1,165 @@
+package blink
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+)
+
+// sleeper is an Env that does something when somebody sleeps for the first time, and whose random choices are always the first one.
+type sleeper struct {
+	env.Env
+	first func()
+}
+
+func (e *sleeper) Sleep(d time.Duration) {
+	if f := e.first; f != nil {
+		e.first = nil
+		f()
+	}
+	e.Env.Sleep(d)
+}
+
+func (e *sleeper) Uint64() uint64 { return 0 }
+
+// TestAwaitMemoryForgets: a write meets a leaf that its parent does not know, and waits for memory. Meanwhile the leaf is merged, its memory comes
+// back, and is used by a bulk load under way. The write must not link what it met before the wait.
+func TestAwaitMemoryForgets(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	o := index.Options{Uint64: true, MaxValueBytes: 2000, NodeBytes: 1024}
+	open := func() (*tree, *session, *pool.Pool) {
+		t.Helper()
+		p := c.Open(t)
+		tr, err := Open(p, o, "test", nil)
+		fatal(t, err)
+		s, err := tr.NewSession()
+		fatal(t, err)
+		t.Cleanup(func() { fatal(t, errors.Join(s.Close(), tr.Close())) })
+		return tr, s, p
+	}
+	splits, a, owner := open()
+	waits, x, _ := open()
+	value := make([]byte, 8)
+	const keys = 24
+	for i := range uint64(keys) {
+		fatal(t, a.Upsert(number(100+10*i), value))
+	}
+	// X has garbage on its way, so that it waits for memory.
+	fatal(t, x.Upsert(number(100), bytes.Repeat([]byte{1}, 300)))
+	fatal(t, x.Upsert(number(100), value))
+
+	// A splits the only leaf, and stands still before it links the sibling.
+	a.begin()
+	var l leaf
+	fatal(t, a.lockLeaf(&l, number(100)))
+	if !l.collect(&a.pairs) {
+		t.Fatal("torn")
+	}
+	a.pairs.sort()
+	at := splitAt(&l.header, &a.pairs, false)
+	sep := bytes.Clone(a.pairs.key(at))
+	to := a.divideOnly(t, &l, at, sep)
+	from := binary.BigEndian.Uint64(sep)
+
+	// X writes a long value there, for which there is no memory at first.
+	e := &sleeper{Env: waits.env}
+	waits.env = e
+	c.Refuse(1, pool.ErrPoolFull)
+	loaded, goOn, full := make(chan error, 1), make(chan bool), make(chan bool)
+	e.first = func() {
+		c.Refuse(1, nil)
+		a.sep = append(a.sep[:0], sep...)
+		fatal(t, a.linkSibling(1, to)) // A goes on
+		a.end()
+		before := owner.Reclaimed()
+		for i := range uint64(keys) {
+			fatal(t, a.Delete(number(100+10*i)))
+		}
+		for end := time.Now().Add(time.Minute); owner.Reclaimed() < before+2; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the leaf that was merged does not come back")
+			}
+		}
+		go func() {
+			loaded <- splits.BulkLoad(func(yield func(k, v []byte) bool) error {
+				for i := range uint64(24) {
+					yield(number(i), value)
+				}
+				for i := range uint64(2000) {
+					yield(number(from+i), value)
+				}
+				full <- true
+				<-goOn
+				return nil
+			}, 1)
+		}()
+		<-full
+		ps, err := owner.NewSession(1024)
+		fatal(t, err)
+		b, err := ps.Buffer(1024)
+		fatal(t, err)
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // until the leaf is written that lies there now
+			ps.Read(to, b)
+			fatal(t, ps.Post())
+			if new(leaf).open(&splits.lay, to, b) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the bulk load does not use the leaf's memory")
+			}
+		}
+		fatal(t, ps.Close())
+	}
+	mine, long := number(from+5000), bytes.Repeat([]byte{7}, 1500)
+	fatal(t, x.Upsert(mine, long))
+	if e.first != nil {
+		t.Fatal("the write did not wait")
+	}
+	goOn <- true
+	if err := <-loaded; !errors.Is(err, index.ErrNotEmpty) {
+		t.Errorf("bulk load: %v", err)
+	}
+	reads, y, _ := open()
+	if v, err := y.Lookup(mine, nil); err != nil || !bytes.Equal(v, long) {
+		t.Errorf("lookup of what was written: %d bytes, %v", len(v), err)
+	}
+	if v, err := y.Lookup(number(from+1), nil); err != index.ErrNotFound {
+		t.Errorf("lookup of what was never loaded: %x, %v", v, err)
+	}
+	if _, err := reads.Check(); err != nil {
+		t.Errorf("check: %v", err)
+	}
+}
+
+// divideOnly is divide, but leaves the sibling, which it returns, unlinked.
+func (s *session) divideOnly(t *testing.T, l *leaf, at int, sep []byte) pool.Addr {
+	p := &s.pairs
+	fatal(t, s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes))
+	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	fatal(t, err)
+	right := l.header
+	right.version, right.low = newVersion(s.t.env), sep
+	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
+	s.ps.Write(to, s.rest[:n])
+	left := l.header
+	left.version++
+	left.high, left.rightmost, left.sibling = sep, false, to
+	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
+	s.ps.Rewrite(l.addr, s.left[:n])
+	fatal(t, s.publish())
+	return to
+}
+
+func fatal(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
