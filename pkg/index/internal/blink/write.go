@@ -211,8 +211,7 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 	}
 	p.sort()
 	d, room := loadOf(p.list), s.lay.room(l.low, l.high)
-	// A leaf of one entry cannot be divided: it holds any one, without a spare.
-	if d.used()+d.spare() <= room-room/16 || !s.t.with.twoLevelVersions && d.used() <= room || d.count == 1 {
+	if d.packs(room, s.t.with.twoLevelVersions) {
 		return s.rewrite(l, p)
 	}
 	err := s.splitLeaf(l, p, !replaces && p.list[len(p.list)-1].off == 0)
@@ -223,6 +222,12 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 		return s.unlock(err)
 	}
 	return err
+}
+
+// packs says whether a leaf with room bytes is compacted to hold d, where an entry more has not fitted: if a sixteenth is free afterwards and there is a spare; without a
+// spare, if leaves are rewritten for each change anyway. A leaf of one entry cannot be divided: it holds any one.
+func (d *load) packs(room int, spared bool) bool {
+	return d.used()+d.spare() <= room-room/16 || !spared && d.used() <= room || d.count == 1
 }
 
 // rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its slots have other contents, so a
