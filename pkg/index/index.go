@@ -23,7 +23,8 @@ type Index interface {
 	// BulkLoad fills an empty index: all pairs, or none of them. It takes effect at one moment, at its end; a client that dies before
 	// leaves an index that is empty. Others may use the index meanwhile; if one of them inserts, the load fails with ErrNotEmpty. parallel is how
 	// many sessions write, at least one. Memory is bounded, whatever comes. What was allocated is given back on an error. Errors of pairs are passed on;
-	// ErrUnsorted names the two keys that are out of order; one that wraps ErrUnknown is of the last step.
+	// ErrUnsorted names the two keys that are out of order; one that wraps ErrUnknown is of the last step. Without an error all pairs are there, and with any other error none is: how the
+	// load's own sessions end, once it has taken effect, is no part of its result.
 	BulkLoad(pairs Pairs, parallel int) error
 
 	// Stats is a recent count of what the client's sessions did.
