@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -82,11 +83,7 @@ func TestAwaitMemoryForgets(t *testing.T) {
 		for i := range uint64(keys) {
 			fatal(t, a.Delete(number(100+10*i)))
 		}
-		for end := time.Now().Add(time.Minute); owner.Reclaimed() < before+2; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("the leaf that was merged does not come back")
-			}
-		}
+		until(t, "the leaf that was merged comes back", func() bool { return owner.Reclaimed() >= before+2 })
 		go func() {
 			loaded <- splits.BulkLoad(func(yield func(k, v []byte) bool) error {
 				for i := range uint64(24) {
@@ -105,16 +102,11 @@ func TestAwaitMemoryForgets(t *testing.T) {
 		fatal(t, err)
 		b, err := ps.Buffer(1024)
 		fatal(t, err)
-		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // until the leaf is written that lies there now
+		until(t, "the bulk load uses the leaf's memory", func() bool {
 			ps.Read(to, b)
 			fatal(t, ps.Post())
-			if new(leaf).open(&splits.lay, to, b) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the bulk load does not use the leaf's memory")
-			}
-		}
+			return new(leaf).open(&splits.lay, to, b)
+		})
 		fatal(t, ps.Close())
 	}
 	mine, long := number(from+5000), bytes.Repeat([]byte{7}, 1500)
@@ -155,6 +147,16 @@ func (s *session) divideOnly(t *testing.T, l *leaf, at int, sep []byte) pool.Add
 	s.ps.Rewrite(l.addr, s.left[:n])
 	fatal(t, s.publish())
 	return to
+}
+
+// until waits for a condition, for two minutes at most.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !ok(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("in vain: %s", what)
+		}
+	}
 }
 
 func fatal(t *testing.T, err error) {
