@@ -10,7 +10,7 @@ import (
 // quiet is a connection of a server whose network is left out.
 func (c *cluster) quiet(id uint32) *respConn {
 	s := c.servers[id].resp
-	return &respConn{s: s, authed: true}
+	return &respConn{s: s, authed: true, account: account{of: &s.budget}}
 }
 
 // feed runs a pipeline and returns its replies.

@@ -47,7 +47,7 @@ type Config struct {
 	MaxWaiting int
 	// MaxReply bounds one RESP reply in bytes. Default 16 MiB.
 	MaxReply int
-	// MaxBuffers bounds the bytes of all RESP connections' buffers together, beyond the first 16 KiB of each. Default 256 MiB.
+	// MaxBuffers bounds the bytes of all RESP connections' buffers together, beyond the first 32 KiB of each. Default 256 MiB.
 	MaxBuffers int64
 	// Limit bounds each request, and each piece of a scan. Default 5 s.
 	Limit time.Duration

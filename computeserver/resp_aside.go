@@ -1,7 +1,7 @@
 package computeserver
 
 import (
-	"bytes"
+	"slices"
 
 	"github.com/tidwall/redcon"
 
@@ -15,6 +15,7 @@ type aside struct {
 	holes []hole
 
 	waiting bool // some are of keys that this server does not serve yet
+	bytes   int  // of the operations, and at most of their outcomes
 }
 
 // hole is the place of a reply that is still to come.
@@ -72,9 +73,23 @@ func (c *respConn) elsewhere(key []byte) bool {
 	return !served
 }
 
-// setAside puts a command off until the pipeline ends.
+// setAside puts a command off until the pipeline ends. If the buffers have no room for it, what was set aside before is sent first.
 func (c *respConn) setAside(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
-	c.aside.ops = append(c.aside.ops, &rpcv1.Operation{Kind: kind, Key: bytes.Clone(key), Value: bytes.Clone(value)})
+	bytes := opBytes + len(key) + len(value)
+	if kind == rpcv1.Operation_LOOKUP {
+		bytes += c.s.core.index.MaxValueBytes
+	}
+	if c.account.set(holdAside, c.aside.bytes+bytes) != nil {
+		waiting := c.aside.waiting
+		c.settle()
+		c.aside.waiting = waiting // this command still waits for its key, if that was why
+		if err := c.account.set(holdAside, bytes); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	c.aside.bytes += bytes
+	c.aside.ops = append(c.aside.ops, &rpcv1.Operation{Kind: kind, Key: slices.Clone(key), Value: slices.Clone(value)})
 	c.aside.holes = append(c.aside.holes, hole{len(c.out), reply, c.tally.slot})
 	if len(c.aside.ops) >= maxAside {
 		c.settle()
@@ -89,6 +104,7 @@ func (c *respConn) sendAside() {
 	}
 	outcomes := c.s.core.do(a.ops, false, c.s.core.limit, c.term)
 	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
+	c.account.force(holdOut, cap(c.out)+cap(filled))
 	from := 0
 	for i, h := range a.holes {
 		filled = append(filled, c.out[from:h.at]...)
@@ -98,7 +114,9 @@ func (c *respConn) sendAside() {
 	}
 	c.out = append(filled, c.out[from:]...)
 	clear(a.ops)
-	a.ops, a.holes, a.waiting = a.ops[:0], a.holes[:0], false
+	a.ops, a.holes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, 0
+	c.account.force(holdAside, 0)
+	c.account.force(holdOut, cap(c.out))
 }
 
 // appendOutcome appends the reply of an operation.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tidwall/redcon"
-
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/index"
 )
@@ -128,99 +126,8 @@ func (c *respConn) failAt(key []byte, err error) {
 	c.used(err)
 }
 
-func (c *respConn) cmdDel(args [][]byte) {
-	if len(args) == 2 {
-		c.change(rpcv1.Operation_DELETE, args[1], nil, replyCount)
-		return
-	}
-	c.countMany(rpcv1.Operation_DELETE, args[1:])
-}
-
-func (c *respConn) cmdExists(args [][]byte) {
-	c.countMany(rpcv1.Operation_LOOKUP, args[1:])
-}
-
-// many runs one operation for each key, wherever the keys belong.
-func (c *respConn) many(kind rpcv1.Operation_Kind, keys [][]byte, step int) []*rpcv1.Outcome {
-	c.settle() // earlier commands come first, and no session is held while others are waited for
-	ops := make([]*rpcv1.Operation, 0, len(keys)/step)
-	for i := 0; i < len(keys); i += step {
-		op := &rpcv1.Operation{Kind: kind, Key: keys[i]}
-		if step == 2 {
-			op.Value = keys[i+1]
-		}
-		ops = append(ops, op)
-	}
-	return c.s.core.do(ops, false, c.s.core.limit, c.term)
-}
-
-// countMany replies for how many keys the operation found something.
-func (c *respConn) countMany(kind rpcv1.Operation_Kind, keys [][]byte) {
-	n := int64(0)
-	for _, o := range c.many(kind, keys, 1) {
-		switch o.Code {
-		case rpcv1.Outcome_OK:
-			n++
-		case rpcv1.Outcome_NOT_FOUND:
-		default:
-			c.fail(&failure{code: o.Code, message: fmt.Sprintf("%d of %d keys were done: %s", n, len(keys), o.Message)})
-			return
-		}
-	}
-	c.replyInt(n)
-}
-
-func (c *respConn) cmdMGet(args [][]byte) {
-	outcomes := c.many(rpcv1.Operation_LOOKUP, args[1:], 1)
-	size := 0
-	for _, o := range outcomes {
-		if o.Code != rpcv1.Outcome_OK && o.Code != rpcv1.Outcome_NOT_FOUND {
-			c.fail(failureOf(o))
-			return
-		}
-		size += len(o.Value) + 16
-	}
-	if size > c.s.maxReply {
-		c.replyError(c.tooLarge("ask for fewer keys"))
-		return
-	}
-	c.out = redcon.AppendArray(c.out, len(outcomes))
-	c.tally.count(outcomeOK)
-	for _, o := range outcomes {
-		if o.Code == rpcv1.Outcome_OK {
-			c.out = redcon.AppendBulk(c.out, o.Value)
-		} else {
-			c.out = c.appendNull(c.out)
-		}
-	}
-}
-
-func (c *respConn) cmdMSet(args [][]byte) {
-	if len(args)%2 != 1 {
-		c.replyError("ERR wrong number of arguments for 'mset' command")
-		return
-	}
-	for i := 1; i < len(args); i += 2 { // nothing is stored if one of the pairs cannot be
-		err := c.s.core.checkKey(args[i])
-		if err == nil {
-			err = c.s.core.checkValue(args[i+1])
-		}
-		if err != nil {
-			c.fail(err)
-			return
-		}
-	}
-	for _, o := range c.many(rpcv1.Operation_UPSERT, args[1:], 2) {
-		if o.Code != rpcv1.Outcome_OK {
-			c.fail(&failure{code: o.Code, message: "MSET is not atomic, some of its pairs may be stored: " + o.Message})
-			return
-		}
-	}
-	c.replyOK()
-}
-
 func (c *respConn) tooLarge(advice string) string {
-	return fmt.Sprintf("ERR the reply would be larger than %d bytes; %s", c.s.maxReply, advice)
+	return fmt.Sprintf("the reply would be larger than %d bytes; %s", c.s.maxReply, advice)
 }
 
 // is compares an argument with a word in upper case, whatever its case.

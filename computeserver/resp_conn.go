@@ -10,7 +10,6 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -18,7 +17,9 @@ import (
 const (
 	respBuffer  = 16 << 10 // for reading, to begin with
 	respFlushAt = 64 << 10 // replies of a pipeline are sent when there are as many bytes
-	respKeep    = 64 << 10 // a buffer that grew beyond this is given back when the connection is quiet
+	respKeep    = 64 << 10 // a buffer that grew beyond this is given back when the connection is quiet, and beyond the double when it is sent
+	respArgs    = 1 << 10  // arguments of a command; where there are more, they count as a buffer
+	respUnsure  = 1 << 10  // replies whose session is not back yet; then it goes back, and another one is borrowed
 )
 
 // respConn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT LIST shows.
@@ -38,10 +39,9 @@ type respConn struct {
 	frames frames
 	args   [][]byte
 
-	out   []byte // replies
-	body  []byte // reply under construction whose length is not known yet
-	value []byte // of a lookup
-	taken int64  // bytes of the server's budget that this connection's buffers take
+	out     []byte // replies
+	value   []byte // of a lookup
+	account account
 
 	session *session // nil when none is held
 	worst   error    // of what it returned
@@ -49,6 +49,7 @@ type respConn struct {
 	pinned  *partition.Map
 	aside   aside
 
+	multi   transaction
 	authed  bool
 	resp3   bool
 	closing bool // after the replies so far
@@ -121,28 +122,32 @@ func (c *respConn) read() error {
 	}
 }
 
-// trim makes room at the end of the read buffer and gives big buffers back.
+// trim makes room at the end of the read buffer and gives big buffers back. It is called when the replies so far are sent.
 func (c *respConn) trim() {
 	rest := len(c.in) - c.begin
-	if rest == 0 && c.taken > 0 {
-		c.s.budget.Add(-c.taken)
-		c.taken = 0
-		c.in = make([]byte, 0, respBuffer)
-		c.body = nil
+	if cap(c.in) > respBuffer && rest <= respBuffer/2 {
+		c.in = append(make([]byte, 0, respBuffer), c.in[c.begin:]...)
 	} else if c.begin > 0 {
 		copy(c.in, c.in[c.begin:])
 		c.in = c.in[:rest]
 	}
 	c.begin = 0
-	if cap(c.out) > respKeep {
+	tight := c.s.budget.tight()
+	if cap(c.out) > respKeep || tight && cap(c.out) > respBuffer {
 		c.out = nil
 	}
+	if tight {
+		c.unsure, c.args, c.aside.ops, c.aside.holes = nil, nil, nil, nil
+	}
+	c.account.force(holdIn, cap(c.in))
+	c.account.force(holdOut, cap(c.out))
+	c.account.force(holdLists, cap(c.unsure)*unsureBytes+cap(c.aside.ops)*asideBytes+min(cap(c.args), respArgs)*argBytes)
 }
 
-// grow doubles the read buffer. What all connections hold beyond their first buffers is bounded.
+// grow doubles the read buffer.
 func (c *respConn) grow() error {
 	more := cap(c.in)
-	if err := c.take(int64(more)); err != nil {
+	if err := c.account.set(holdIn, 2*more); err != nil {
 		c.out = appendFailure(c.out, outcomeOf(err))
 		_ = c.flush() // the connection ends in any case
 		return err
@@ -152,18 +157,6 @@ func (c *respConn) grow() error {
 	c.in = in
 	return nil
 }
-
-// take asks for bytes of the budget that all connections share.
-func (c *respConn) take(n int64) error {
-	if c.s.budget.Add(n) > c.s.budgetLimit {
-		c.s.budget.Add(-n)
-		return errBudget
-	}
-	c.taken += n
-	return nil
-}
-
-var errBudget error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "the buffers of all connections are full; send less at once, or ask for less with LIMIT"}
 
 // run runs the complete commands of the read buffer.
 func (c *respConn) run() error {
@@ -185,8 +178,17 @@ func (c *respConn) run() error {
 		if len(args) == 0 {
 			continue
 		}
-		c.dispatch(args)
-		if len(c.out) > respFlushAt {
+		if len(args) > respArgs {
+			c.dispatchMany(args)
+		} else {
+			c.dispatch(args)
+		}
+		if len(c.unsure) >= respUnsure {
+			c.settle()
+		}
+		// Replies that are small are appended without a look at the budget. Where it has no room for a larger buffer, the replies so far are sent, and with them
+		// the buffer goes.
+		if len(c.out) > respFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
 			c.settle()
 			if err := c.flush(); err != nil {
 				return err
@@ -194,6 +196,18 @@ func (c *respConn) run() error {
 		}
 	}
 	return nil
+}
+
+// dispatchMany runs a command of many arguments.
+func (c *respConn) dispatchMany(args [][]byte) {
+	if err := c.account.set(holdArgs, cap(args)*argBytes); err != nil {
+		c.tally.slot = len(commandNames) - 1
+		c.fail(err)
+	} else {
+		c.dispatch(args)
+	}
+	c.args = nil
+	c.account.force(holdArgs, 0)
 }
 
 // settle finishes what the commands so far left open: requests set aside, the session.
@@ -239,11 +253,16 @@ func (c *respConn) flush() error {
 	if len(c.out) == 0 {
 		return nil
 	}
+	c.account.force(holdOut, cap(c.out))
 	err := c.nc.SetWriteDeadline(time.Now().Add(c.s.writeLimit))
 	if err == nil {
 		_, err = c.nc.Write(c.out)
 	}
 	c.out = c.out[:0]
+	if keep := cap(c.out); keep > 2*respKeep || keep > respBuffer && c.s.budget.tight() {
+		c.out = nil
+		c.account.force(holdOut, 0)
+	}
 	if tc, ok := c.nc.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
 		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the client, for minutes: neither side's
 		// window is open, so nothing would tell the client that the connection is over.
@@ -254,7 +273,7 @@ func (c *respConn) flush() error {
 
 func (c *respConn) end() {
 	c.settle()
-	c.s.budget.Add(-c.taken)
+	c.account.close()
 	c.s.forget(c)
 	_ = c.nc.Close() // whatever it says, the connection is over
 }

@@ -16,6 +16,7 @@ type command struct {
 	run   func(c *respConn, args [][]byte)
 	open  bool // may be used before AUTH
 	data  bool // touches the index: refused while draining ends, and when data was lost
+	now   bool // runs between MULTI and EXEC, too, where others are queued
 	slot  int  // in tallies
 }
 
@@ -48,8 +49,13 @@ func init() {
 		{name: "config", arity: -2, run: (*respConn).cmdConfig},
 		{name: "hello", arity: -1, run: (*respConn).cmdHello, open: true},
 		{name: "auth", arity: -2, run: (*respConn).cmdAuth, open: true},
-		{name: "quit", arity: -1, run: (*respConn).cmdQuit, open: true},
-		{name: "reset", arity: 1, run: (*respConn).cmdReset, open: true},
+		{name: "quit", arity: -1, run: (*respConn).cmdQuit, open: true, now: true},
+		{name: "reset", arity: 1, run: (*respConn).cmdReset, open: true, now: true},
+		{name: "multi", arity: 1, run: (*respConn).cmdMulti, now: true},
+		{name: "exec", arity: 1, run: (*respConn).cmdExec, now: true},
+		{name: "discard", arity: 1, run: (*respConn).cmdDiscard, now: true},
+		{name: "watch", arity: -2, run: (*respConn).cmdWatch, now: true},
+		{name: "unwatch", arity: 1, run: (*respConn).cmdUnwatch},
 	} {
 		k.slot = len(commandNames)
 		commandNames = append(commandNames, k.name)
@@ -78,22 +84,32 @@ func lookupCommand(name []byte) *command {
 // dispatch runs one command and appends its reply.
 func (c *respConn) dispatch(args [][]byte) {
 	k := lookupCommand(args[0])
-	switch {
-	case k == nil:
+	if k == nil {
 		c.tally.slot = len(commandNames) - 1
-		if !c.authed {
-			c.replyError("NOAUTH Authentication required.")
+		switch {
+		case isHTTP(args[0]):
+			c.endHTTP()
+		case !c.authed:
+			c.reject("NOAUTH Authentication required.")
+		default:
+			c.reject(unknownCommand(args))
+		}
+		return
+	}
+	c.tally.slot = k.slot
+	switch {
+	case k.arity > 0 && len(args) != k.arity || len(args) < -k.arity:
+		if k.name == "exec" {
+			c.multi = transaction{}
+			c.replyError("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
 			return
 		}
-		c.replyError(unknownCommand(args))
-	case k.arity > 0 && len(args) != k.arity || len(args) < -k.arity:
-		c.tally.slot = k.slot
-		c.replyError("ERR wrong number of arguments for '" + k.name + "' command")
+		c.reject("ERR wrong number of arguments for '" + k.name + "' command")
 	case !c.authed && !k.open:
-		c.tally.slot = k.slot
-		c.replyError("NOAUTH Authentication required.")
+		c.reject("NOAUTH Authentication required.")
+	case c.multi.begun && !k.now:
+		c.queue()
 	default:
-		c.tally.slot = k.slot
 		if k.data && !c.mayServe() {
 			return
 		}
@@ -145,6 +161,12 @@ func (c *respConn) replyInt(n int64) {
 }
 
 func (c *respConn) replyBulk(b []byte) {
+	if len(b) > respBuffer {
+		if err := c.room(len(b)); err != nil {
+			c.fail(err)
+			return
+		}
+	}
 	c.out = redcon.AppendBulk(c.out, b)
 	c.tally.count(outcomeOK)
 }

@@ -1,13 +1,9 @@
 package computeserver
 
 import (
-	"fmt"
 	"strconv"
 
-	"github.com/tidwall/match"
 	"github.com/tidwall/redcon"
-
-	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
 // cmdRange is RANGE start end [LIMIT n] [REV]: a flat array of keys and values in order.
@@ -36,59 +32,48 @@ func (c *respConn) cmdRange(args [][]byte) {
 			return
 		}
 	}
-	pairs, err := c.collect(r, nil)
+	b, pairs, err := c.collect(r, nil)
 	if err != nil {
-		c.fail(err)
+		b.fail(err)
 		return
 	}
-	c.sendBody(2 * pairs)
+	b.send(appendHead(nil, 2*pairs))
 }
 
-// sendBody appends the array whose elements collect put into body.
-func (c *respConn) sendBody(elements int) {
-	c.out = redcon.AppendArray(c.out, elements)
-	c.out = append(c.out, c.body...)
-	c.tally.count(outcomeOK)
-}
-
-// collect puts the pairs of r, or the keys if it is keys only, into body, as many as one reply may hold. keep may turn keys down.
-func (c *respConn) collect(r scanRange, keep func(key []byte) bool) (pairs int, err error) {
+// collect puts the pairs of r, or the keys if it is keys only, into a body, as many as one reply may hold. keep may turn keys down, and end the scan behind a key.
+func (c *respConn) collect(r scanRange, keep func(key []byte) (keep, end bool)) (b body, pairs int, err error) {
 	c.settle()
-	c.body = c.body[:0]
-	full, granted := false, c.taken
-	between := func() error {
-		// What is in body beyond a quiet connection's share counts as read buffers do, twice, since it is copied to out.
-		if over := int64(2*(len(c.body)-respKeep)) - (c.taken - granted); over > 0 {
-			return c.take(over)
-		}
-		return nil
-	}
+	b = c.newBody()
+	var full error
 	err = c.s.core.scan(r, false, func(key, value []byte) bool {
-		if len(c.body)+len(key)+len(value) > c.s.maxReply {
-			full = true
+		end := false
+		if keep != nil {
+			var wanted bool
+			if wanted, end = keep(key); !wanted {
+				return !end
+			}
+		}
+		if full = b.add(len(key)+len(value)+32, "use LIMIT, then go on after the last key"); full != nil {
 			return false
 		}
-		if keep != nil && !keep(key) {
-			return true
-		}
 		pairs++
-		c.body = redcon.AppendBulk(c.body, key)
+		c.out = redcon.AppendBulk(c.out, key)
 		if !r.keysOnly {
-			c.body = redcon.AppendBulk(c.body, value)
+			c.out = redcon.AppendBulk(c.out, value)
 		}
-		return true
-	}, between)
-	if err == nil && full {
-		err = &failure{code: rpcv1.Outcome_INVALID, message: fmt.Sprintf("the reply would be larger than %d bytes; use LIMIT, then go on after the last key", c.s.maxReply)}
+		return !end
+	}, func() error { return nil })
+	if err == nil {
+		err = full
 	}
-	return pairs, err
+	return b, pairs, err
 }
 
 // Bounds of SCAN.
 const (
 	scanCount     = 10 // keys of a step, when COUNT does not say
 	scanCountMost = 100_000
-	matchSteps    = 10_000 // of comparing one key with a pattern; a pattern that takes more does not match
+	matchEffort   = 1 << 22 // comparisons of keys with a pattern in one step; the next step goes on from there
 )
 
 // cmdScan is SCAN cursor [MATCH pattern] [COUNT n]. Clients want cursors to be numbers, so the key where a scan goes on is kept
@@ -99,21 +84,25 @@ func (c *respConn) cmdScan(args [][]byte) {
 		c.replyError("ERR invalid cursor")
 		return
 	}
-	count, pattern := uint64(scanCount), ""
+	count, pattern := uint64(scanCount), (*glob)(nil)
 	for rest := args[2:]; len(rest) > 0; rest = rest[2:] {
 		switch {
 		case len(rest) == 1:
 			c.replyError("ERR syntax error")
 			return
 		case is(rest[0], "COUNT"):
-			count, err = strconv.ParseUint(string(rest[1]), 10, 63)
-			if err != nil || count == 0 {
+			n, err := strconv.ParseInt(string(rest[1]), 10, 64)
+			switch {
+			case err != nil:
 				c.replyError("ERR value is not an integer or out of range")
 				return
+			case n < 1:
+				c.replyError("ERR syntax error")
+				return
 			}
-			count = min(count, scanCountMost)
+			count = min(uint64(n), scanCountMost)
 		case is(rest[0], "MATCH"):
-			pattern = string(rest[1])
+			pattern = newGlob(rest[1], c.s.core.index.MaxKeyBytes)
 		default:
 			c.replyError("ERR syntax error")
 			return
@@ -130,31 +119,32 @@ func (c *respConn) cmdScan(args [][]byte) {
 	c.scanStep(scanRange{start: start, limit: count, keysOnly: true}, pattern)
 }
 
-func (c *respConn) scanStep(r scanRange, pattern string) {
+// scanStep is one step of a scan: up to r.limit keys, those that match pattern; nil matches all. A step whose comparisons take long ends early.
+func (c *respConn) scanStep(r scanRange, pattern *glob) {
 	var last []byte
-	seen := uint64(0)
-	pairs, err := c.collect(r, func(key []byte) bool {
+	seen, effort := uint64(0), 0
+	b, keys, err := c.collect(r, func(key []byte) (keep, end bool) {
 		seen++
 		last = append(last[:0], key...)
-		if pattern == "" {
-			return true
+		if pattern == nil {
+			return true, false
 		}
-		matched, _ := match.MatchLimit(string(key), pattern, matchSteps)
-		return matched
+		matched, steps := pattern.match(key)
+		effort += steps
+		return matched, effort > matchEffort
 	})
 	if err != nil {
-		c.fail(err)
+		b.fail(err)
 		return
 	}
 	next := uint64(0)
-	if seen == r.limit {
+	if seen == r.limit || effort > matchEffort {
 		if key, more := c.s.core.successor(nil, last); more {
 			next = c.s.cursors.put(key)
 		}
 	}
-	c.out = redcon.AppendArray(c.out, 2)
-	c.out = redcon.AppendBulkString(c.out, strconv.FormatUint(next, 10))
-	c.sendBody(pairs)
+	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(next, 10))
+	b.send(appendHead(head, keys))
 }
 
 func (c *respConn) cmdDBSize(_ [][]byte) {

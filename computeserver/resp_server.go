@@ -21,13 +21,13 @@ type respServer struct {
 	size    counting
 	started time.Time
 
-	maxConns    int
-	idle        time.Duration // that a client may be silent
-	writeLimit  time.Duration // that a client may take to take its replies
-	maxReply    int           // bytes of one reply
-	budgetLimit int64
-	budget      atomic.Int64
-	drainGrace  time.Duration // how long a silent connection stays open while draining
+	maxConns   int
+	idle       time.Duration // that a client may be silent
+	writeLimit time.Duration // that a client may take to take its replies
+	maxReply   int           // bytes of one reply
+	budget     budget
+	httpSeen   atomic.Int64  // when a connection that spoke HTTP was logged last
+	drainGrace time.Duration // how long a silent connection stays open while draining
 
 	mu     sync.Mutex
 	nextID uint64
@@ -77,7 +77,7 @@ func (s *respServer) admit(nc net.Conn) {
 		return
 	}
 	s.nextID++
-	c := &respConn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), authed: !s.auth.required(), term: term}
+	c := &respConn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), authed: !s.auth.required(), term: term, account: account{of: &s.budget}}
 	c.who.start(nc)
 	s.conns[c.id] = c
 	s.mu.Unlock()

@@ -30,7 +30,7 @@ func (c *respConn) cmdQuit(_ [][]byte) {
 
 func (c *respConn) cmdReset(_ [][]byte) {
 	c.settle()
-	c.authed, c.resp3 = !c.s.auth.required(), false
+	c.authed, c.resp3, c.multi = !c.s.auth.required(), false, transaction{}
 	c.who.name.Store(nil)
 	c.out = append(c.out, "+RESET\r\n"...)
 	c.tally.count(outcomeOK)
@@ -58,7 +58,7 @@ func (c *respConn) cmdAuth(args [][]byte) {
 		c.replyError("ERR syntax error")
 		return
 	}
-	if !c.s.auth.required() {
+	if !c.s.auth.required() && len(args) == 2 {
 		c.replyError("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return
 	}
@@ -67,7 +67,7 @@ func (c *respConn) cmdAuth(args [][]byte) {
 	}
 }
 
-// login checks [username] password; a refusal is replied.
+// login checks [username] password; a refusal is replied. Without a configured password the user default has any.
 func (c *respConn) login(args [][]byte) bool {
 	user, password := []byte("default"), args[len(args)-1]
 	if len(args) == 2 {
@@ -93,13 +93,17 @@ func (c *respConn) cmdHello(args [][]byte) {
 		case "3":
 			resp3 = true
 		default:
+			if _, err := strconv.Atoi(string(args[1])); err != nil {
+				c.replyError("ERR Protocol version is not an integer or out of range")
+				return
+			}
 			c.replyError("NOPROTO unsupported protocol version")
 			return
 		}
 		for rest := args[2:]; len(rest) > 0; {
 			switch {
 			case is(rest[0], "AUTH") && len(rest) > 2:
-				if c.s.auth.required() && !c.login(rest[1:3]) {
+				if !c.login(rest[1:3]) {
 					return
 				}
 				rest = rest[3:]

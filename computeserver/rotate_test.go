@@ -11,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 )
 
-// TestRotatedPassword forwards writes to a server that knows another password: nothing is done, and the writes are done when both know the same.
+// TestRotatedPassword forwards writes to a server that knows another password: nothing is done, and
+// the writes are done when both know the same.
 func TestRotatedPassword(t *testing.T) {
 	dir := t.TempDir()
 	file := func(id uint32) string { return filepath.Join(dir, fmt.Sprint("password-", id)) }

@@ -80,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, core: c, peers: peers, drained: make(chan struct{})}
 	s.resp = &respServer{
 		core: c, auth: auth, metrics: m, cursors: newCursors(e, maxCursors, cursorsKept), size: counting{mu: e.NewMutex()}, started: time.Now(),
-		maxConns: cfg.MaxConnections, idle: cfg.Idle, writeLimit: cfg.WriteLimit, maxReply: cfg.MaxReply, budgetLimit: cfg.MaxBuffers,
+		maxConns: cfg.MaxConnections, idle: cfg.Idle, writeLimit: cfg.WriteLimit, maxReply: cfg.MaxReply, budget: budget{limit: cfg.MaxBuffers},
 		drainGrace: drainGrace, conns: map[uint64]*respConn{},
 	}
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, cut: make(chan struct{})}

@@ -6,7 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPartOfAFreeRangeGoesToANeighbour: a neighbour whose room is not enough for all of a free range gets the part of it that lies beside its own keys.
+// TestPartOfAFreeRangeGoesToANeighbour: a neighbour whose room is not enough for all of a free
+// range gets the part of it that lies beside its own keys.
 func TestPartOfAFreeRangeGoesToANeighbour(t *testing.T) {
 	key := func(high byte) []byte { return []byte{high, 0, 0, 0, 0, 0, 0, 0} }
 	f := func(starts []byte, owners []uint32, at byte, want uint32) {
@@ -33,7 +34,8 @@ func TestPartOfAFreeRangeGoesToANeighbour(t *testing.T) {
 	f([]byte{0x28, 0x88, 0xb0}, []uint32{1, 4, 3, 2}, 0x29, 1) // which leaves the rest to the other
 }
 
-// TestReceiverIsANeighbourWithRoom: a free piece goes to a member of other keys only where no neighbour has room that is worth a piece.
+// TestReceiverIsANeighbourWithRoom: a free piece goes to a member of other keys only where no
+// neighbour has room that is worth a piece.
 func TestReceiverIsANeighbourWithRoom(t *testing.T) {
 	beside := 0
 	rapid.Check(t, func(t *rapid.T) {

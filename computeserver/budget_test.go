@@ -1,0 +1,217 @@
+package computeserver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+)
+
+// skipReply reads one reply, whatever it is, and returns its first line.
+func (r *raw) skipReply() string {
+	r.t.Helper()
+	head := r.line()
+	var n int
+	switch _, _ = fmt.Sscanf(head[1:], "%d", &n); head[0] {
+	case '*':
+		for range n {
+			r.skipReply()
+		}
+	case '$':
+		if n >= 0 {
+			r.expectAny(make([]byte, n+2))
+		}
+	}
+	return head
+}
+
+// TestBudgetOfSentReplies: what replies took of the budget is back when they are sent, even while
+// half of the next command is here.
+func TestBudgetOfSentReplies(t *testing.T) {
+	const limit = 2 << 20
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.MaxBuffers, cfg.MaxReply = limit, 1<<20 }, 1)
+	c.split([]uint32{1})
+	r := c.raw(1)
+	const keys = 300
+	var names []string
+	for i := range keys {
+		names = append(names, fmt.Sprintf("k%03d", i))
+		r.send(resp("SET", names[i], strings.Repeat("v", 2000)))
+		r.expect("+OK\r\n")
+	}
+	budget := &c.servers[1].resp.budget
+	for _, command := range []string{resp("RANGE", "", ""), resp(append([]string{"MGET"}, names...)...), resp("ECHO", strings.Repeat("x", 600<<10))} {
+		r.send(strings.Repeat(command, 12) + command[:5])
+		for i := range 12 {
+			if head := r.skipReply(); head[0] == '-' {
+				t.Errorf("%.20q: reply %d of a pipeline: %q", command, i, head)
+			}
+		}
+		for i := range 12 { // request by request
+			r.send(command[5:] + command[:5])
+			if head := r.skipReply(); head[0] == '-' {
+				t.Errorf("%.20q: request %d: %q", command, i, head)
+			}
+			awaitTrue(t, "what the reply took is back", func() bool { return budget.used.Load() <= 2*respKeep })
+		}
+		r.send(command[5:])
+		r.skipReply()
+	}
+	_ = r.nc.Close()
+	awaitTrue(t, "the budget is whole", func() bool { return budget.used.Load() == 0 })
+}
+
+// TestBudgetRefusesReplies: replies that the budget has no room for are refused, whole, and the
+// connection goes on.
+func TestBudgetRefusesReplies(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.MaxBuffers = 1 << 20 }, 1)
+	c.split([]uint32{1})
+	r := c.raw(1)
+	for i := range 600 {
+		r.send(resp("SET", fmt.Sprintf("k%03d", i), strings.Repeat("v", 2000)))
+		r.expect("+OK\r\n")
+	}
+	const full = "-UNAVAILABLE the buffers of all connections are full; send less at once, or ask for less with LIMIT\r\n"
+	many := []string{"MGET"}
+	for range 700 {
+		many = append(many, "k000")
+	}
+	for range 3 {
+		r.send(resp("RANGE", "", "") + resp(many...) + resp("GET", "no") + resp("SCAN", "0", "COUNT", "3"))
+		r.expect(full + full + "$-1\r\n*2\r\n$")
+		r.line()
+		r.line()
+		r.expect("*3\r\n$4\r\nk000\r\n$4\r\nk001\r\n$4\r\nk002\r\n")
+	}
+	_ = r.nc.Close()
+	awaitTrue(t, "the budget is whole", func() bool { return c.servers[1].resp.budget.used.Load() == 0 })
+}
+
+// TestManyKeysTakeLittle asks for one key so often that the reply would be larger than a reply may
+// be: it is refused before most of it was made.
+func TestManyKeysTakeLittle(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	conn := c.quiet(1)
+	if out, err := conn.feed([]byte(resp("SET", "key", strings.Repeat("v", 2048)))); err != nil || string(out) != "+OK\r\n" {
+		t.Fatalf("SET gave %q, %v", out, err)
+	}
+	args := make([]string, maxArgs)
+	for i := range args {
+		args[i] = "key"
+	}
+	for command, want := range map[string]string{
+		"MGET":   "-ERR the reply would be larger than 16777216 bytes; ask for fewer keys\r\n",
+		"EXISTS": fmt.Sprintf(":%d\r\n", maxArgs-1),
+	} {
+		args[0] = command
+		pipeline := []byte(resp(args...))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		out, err := conn.feed(pipeline)
+		runtime.ReadMemStats(&after)
+		if err != nil || string(out) != want {
+			t.Errorf("%s of %d keys gave %.100q, %v; want %q", command, maxArgs-1, out, err, want)
+		}
+		most := conn.s.maxReply * 5 // values, and the reply while it grows
+		if command == "EXISTS" {
+			most = maxArgs * (2048 + 1024) // one value after the other: garbage
+		}
+		if got := int(after.TotalAlloc - before.TotalAlloc); got > most {
+			t.Errorf("%s of %d keys allocates %d bytes, want %d at most", command, maxArgs-1, got, most)
+		}
+		conn.trim()
+		if used := conn.s.budget.used.Load(); used != 0 {
+			t.Errorf("%s leaves %d bytes of the budget taken", command, used)
+		}
+	}
+}
+
+// TestBudgetIsWhole runs any mixture of commands on connections that break off anywhere, some of
+// which read nothing: when all have ended nothing of the budget is taken.
+func TestBudgetIsWhole(t *testing.T) {
+	rnd := seeded(t)
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) {
+		cfg.MaxBuffers, cfg.MaxReply, cfg.WriteLimit = 1<<20, 256<<10, 20*time.Millisecond
+	}, 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	budget := &c.servers[1].resp.budget
+	taken := int64(0)
+	for round := range 16 {
+		conns := make([]*raw, 1+rnd.IntN(6))
+		for i := range conns {
+			conns[i] = c.raw(1)
+		}
+		for range 4 {
+			for _, r := range conns {
+				b := disorder(rnd)
+				_, _ = r.nc.Write(b) // the server may have ended the connection
+				if rnd.IntN(3) == 0 {
+					_ = r.nc.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+					_, _ = r.nc.Read(make([]byte, rnd.IntN(1<<20)+1))
+				}
+			}
+			taken = max(taken, budget.used.Load())
+		}
+		for _, r := range conns {
+			_ = r.nc.Close()
+		}
+		awaitTrue(t, "all connections are forgotten", func() bool { return c.servers[1].core.count.connections.Load() == 0 })
+		if used := budget.used.Load(); used != 0 {
+			t.Fatalf("after round %d, %d bytes of the budget are taken and there is no connection", round, used)
+		}
+	}
+	if taken == 0 {
+		t.Error("nothing was ever taken of the budget")
+	}
+}
+
+// disorder is some commands, large ones among them, that may break off or be none.
+func disorder(rnd *rand.Rand) []byte {
+	var b []byte
+	key := func() string { return string(rune('a'+rnd.IntN(26))) + fmt.Sprint(rnd.IntN(30)) }
+	for range rnd.IntN(30) {
+		args := []string{[]string{"MGET", "DEL", "EXISTS"}[rnd.IntN(3)]}
+		switch rnd.IntN(12) {
+		case 0:
+			args = []string{"RANGE", "", ""}
+		case 1:
+			args = []string{"SCAN", "0", "COUNT", fmt.Sprint(1 + rnd.IntN(100)), "MATCH", strings.Repeat("*a", rnd.IntN(20_000))}
+		case 2:
+			args = []string{"ECHO", strings.Repeat("x", rnd.IntN(300<<10))}
+		case 3:
+			args = []string{"RANGE", key(), key(), "REV", "LIMIT", fmt.Sprint(rnd.IntN(20))}
+		case 4:
+			args = []string{"CLIENT", "LIST"}
+		case 5:
+			for range rnd.IntN(5_000) {
+				args = append(args, key())
+			}
+		case 6:
+			args = []string{"MSET"}
+			for range 1 + rnd.IntN(100) {
+				args = append(args, key(), strings.Repeat("v", rnd.IntN(2500)))
+			}
+		case 7, 8:
+			args = []string{"GET", key()}
+		case 9:
+			args = []string{"SET", key(), strings.Repeat("v", rnd.IntN(2049))}
+		case 10:
+			args = []string{"RESET"}
+		default:
+			args = append(args, key(), key())
+		}
+		b = append(b, resp(args...)...)
+	}
+	switch rnd.IntN(4) {
+	case 0:
+		b = b[:rnd.IntN(len(b)+1)]
+	case 1:
+		b = append(b, []string{"*1\r\n:1\r\n", "*x\r\n", "QUIT\r\n", "*2\r\n$3\r\nGET\r\n$1048576\r\n", strings.Repeat("y", 10_000)}[rnd.IntN(5)]...)
+	}
+	return b
+}

@@ -1,0 +1,151 @@
+package computeserver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dmindex/dmindex/api/config"
+)
+
+// TestMultiDoesNothing: what stands between MULTI and EXEC is queued and refused as a whole; the
+// dialogue around it is that of Redis.
+func TestMultiDoesNothing(t *testing.T) {
+	c := newCluster(t, config.RoutingAny, nil, 1)
+	r := c.raw(1)
+	const (
+		ok, queued = "+OK\r\n", "+QUEUED\r\n"
+		refused    = "-EXECABORT Transaction discarded: an index has no transactions. Nothing was done; send the commands without MULTI and EXEC.\r\n"
+		previous   = "-EXECABORT Transaction discarded because of previous errors.\r\n"
+	)
+	for _, turn := range []struct{ send, want string }{
+		{"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n", // redis-py's pipeline()
+			ok + queued + queued + refused},
+		{resp("GET", "a"), "$-1\r\n"},
+		{resp("EXEC") + resp("DISCARD"), "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},
+		{resp("MULTI") + resp("EXEC"), ok + "*0\r\n"},
+		{resp("MULTI") + resp("MULTI") + resp("WATCH", "a") + resp("EXEC"), ok + "-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n*0\r\n"},
+		{resp("MULTI") + resp("NOPE") + resp("SET", "a", "1") + resp("EXEC"), ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + queued + previous},
+		{resp("MULTI") + resp("SET", "a") + resp("EXEC"), ok + "-ERR wrong number of arguments for 'set' command\r\n" + previous},
+		{resp("MULTI") + resp("SET", "a", "1") + resp("EXEC", "x") + resp("EXEC"), ok + queued + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
+		{resp("MULTI") + resp("SET", "a", "1") + resp("DISCARD") + resp("PING"), ok + queued + ok + "+PONG\r\n"},
+		{resp("MULTI") + resp("SET", "a", "1") + resp("RESET") + resp("EXEC"), ok + queued + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
+		{resp("WATCH", "a") + resp("UNWATCH") + resp("WATCH"), ok + ok + "-ERR wrong number of arguments for 'watch' command\r\n"},
+		{resp("MULTI") + resp("UNWATCH") + resp("PING") + resp("SELECT", "0") + resp("HELLO", "3") + resp("MSET", "a", "1", "b", "2") + resp("EXEC"),
+			ok + strings.Repeat(queued, 5) + refused},
+		{resp("GET", "a"), "$-1\r\n"}, // RESP2 still
+		{"MULTI\r\nSET a 1\r\nEXEC\r\nDBSIZE\r\n", ok + queued + refused + ":0\r\n"},
+	} {
+		r.send(turn.send)
+		r.expect(turn.want)
+	}
+	r.send(resp("MULTI") + resp("SET", "a", "1") + resp("QUIT"))
+	if rest := r.expectEnd(); rest != ok+queued+ok {
+		t.Errorf("QUIT within MULTI gave %q", rest)
+	}
+	half := c.raw(1)
+	half.send(resp("MULTI") + resp("SET", "a", "1"))
+	half.expect(ok + queued)
+	_ = half.nc.Close()
+	awaitTrue(t, "the connections are forgotten", func() bool { return c.servers[1].core.count.connections.Load() == 0 })
+	if n := c.store.Len(); n != 0 {
+		t.Errorf("%d keys were stored", n)
+	}
+}
+
+// TestGoRedisTransaction drives a usual client's transactional pipeline: it fails, nothing is done,
+// and the connection is good for more.
+func TestGoRedisTransaction(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	r := c.redis(1)
+	ctx := context.Background()
+	for range 3 {
+		_, err := r.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Set(ctx, "a", "1", 0)
+			p.Set(ctx, "z", "1", 0)
+			return nil
+		})
+		if err == nil || !strings.HasPrefix(err.Error(), "EXECABORT ") {
+			t.Errorf("a transaction: %v", err)
+		}
+		err = r.Watch(ctx, func(tx *redis.Tx) error {
+			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Incr(ctx, "a").Err() })
+			return err
+		}, "a")
+		if err == nil || !strings.Contains(err.Error(), "EXECABORT ") && !strings.Contains(err.Error(), "unknown command") {
+			t.Errorf("a watched transaction: %v", err)
+		}
+		if n, err := r.Exists(ctx, "a", "z").Result(); n != 0 || err != nil {
+			t.Errorf("EXISTS says %d, %v", n, err)
+		}
+	}
+}
+
+// TestHTTPEndsTheConnection: a request of a browser is not answered, and nothing of its body is
+// run.
+func TestHTTPEndsTheConnection(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, withPassword := range []bool{false, true} {
+		c := newCluster(t, config.RoutingAny, func(cfg *Config) {
+			if withPassword {
+				cfg.PasswordFile, cfg.AllowNoPassword = file, false
+			}
+		}, 1)
+		const body = "SET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n"
+		for request, want := range map[string]string{
+			"POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nContent-Length: 100\r\n\r\n" + body: "",
+			"post / HTTP/1.1\r\n" + body:                "",
+			resp("POST", "x") + body:                    "",
+			"hOST: x\r\n" + body:                        "",
+			resp("PING") + "Host: x\r\n" + body:         "+PONG\r\n",
+			"MULTI\r\nPOST / HTTP/1.1\r\n" + body:       "+OK\r\n",
+			"PUT /a HTTP/1.1\r\nHost: x\r\n\r\n" + body: "-ERR unknown command 'PUT', with args beginning with: '/a' 'HTTP/1.1' \r\n",
+			"GET /a HTTP/1.1\r\nHost: x\r\n\r\n" + body: "-ERR wrong number of arguments for 'get' command\r\n",
+		} {
+			r := c.raw(1)
+			if withPassword && want != "" {
+				r.send(resp("AUTH", "secret"))
+				r.expect("+OK\r\n")
+			}
+			r.send(request)
+			if got := r.expectEnd(); got != want {
+				t.Errorf("%.40q gave %q, want %q", request, got, want)
+			}
+		}
+		if n := c.store.Len(); n != 0 {
+			t.Errorf("%d keys were stored", n)
+		}
+	}
+}
+
+// TestLoginWithoutPassword: where no password is configured, logins are answered as Redis answers
+// them.
+func TestLoginWithoutPassword(t *testing.T) {
+	c := newCluster(t, config.RoutingAny, nil, 1)
+	ours, redis := c.raw(1), newRedis(t)
+	for _, args := range [][]string{
+		{"AUTH"}, {"AUTH", "x"}, {"AUTH", ""}, {"AUTH", "default", "x"}, {"AUTH", "default", ""}, {"AUTH", "root", "x"}, {"AUTH", "Default", "x"}, {"AUTH", "a", "b", "c"},
+		{"HELLO", "2", "AUTH", "root", "x"}, {"HELLO", "3", "AUTH", "root", "x"}, {"HELLO", "2", "AUTH", "default"}, {"HELLO", "x"}, {"HELLO", "7"}, {"PING"},
+	} {
+		ours.send(resp(args...))
+		redis.send(resp(args...))
+		if got, want := ours.line(), redis.line(); got != want {
+			t.Errorf("%q gave %q; Redis says %q", args, got, want)
+		}
+	}
+	ours.send(resp("HELLO", "3", "AUTH", "default", "any"))
+	ours.expect("%7\r\n")
+	r := c.redis(1).Conn()
+	defer r.Close()
+	if err := r.AuthACL(context.Background(), "default", "any").Err(); err != nil {
+		t.Error(err)
+	}
+}
