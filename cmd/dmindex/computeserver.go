@@ -111,7 +111,7 @@ func computeserverCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
-	f.StringVar(&name, "name", "", "name of this server, for people")
+	f.StringVar(&name, "name", "", "name of this server, at most 64 bytes: a process that had it before has ended")
 	f.StringVar(&guardDir, "guard-dir", os.Getenv(config.EnvGuardDir), "directory that only servers of this name use, one after the other, all on one machine. It is locked while the process lives, so the next one "+
 		"knows that this one is dead, and serves its keys again at once. Empty = when its lease is over")
 	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")

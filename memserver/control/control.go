@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -23,7 +24,7 @@ import (
 type Config struct {
 	// Index is the identity of the index.
 	Index string
-	// Name of this process: an earlier client of the name has ended, and is fenced when the pool is opened. Empty = it has none.
+	// Name of this process: an earlier client of the name has ended, and is fenced when the pool is opened. At most 64 bytes of UTF-8; empty = it has none.
 	Name string
 	// Servers of the index, the home first. At least one.
 	Servers []Server
@@ -63,6 +64,9 @@ const maxReply = 8 << 20
 // New makes a client. Close ends it.
 func New(c Config) (*Client, error) {
 	if err := identity.CheckIndex(c.Index); err != nil {
+		return nil, err
+	}
+	if err := ledger.CheckName(c.Name); err != nil {
 		return nil, err
 	}
 	if len(c.Servers) == 0 {

@@ -63,6 +63,7 @@ func TestNew(t *testing.T) {
 	one := Server{ID: 1, Control: "localhost:1"}
 	f(Config{Servers: []Server{one}}, "identity")
 	f(Config{Index: "a"}, "no memory servers")
+	f(Config{Index: "a", Name: strings.Repeat("n", 65), Servers: []Server{one}}, "of 65 bytes; choose one of at most 64")
 	f(Config{Index: "a", Servers: []Server{one, one}}, "id 1 is used twice")
 	f(Config{Index: "a", Servers: []Server{one, {ID: 1 << 15}}}, "32768")
 	c, err := New(Config{Index: "a", Servers: []Server{one, {ID: 9, Control: "localhost:2"}}})

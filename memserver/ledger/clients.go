@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
+	"unicode/utf8"
 )
 
 // client is one incarnation of a compute server or tool within an index.
@@ -30,11 +30,14 @@ type Client struct {
 	Fenced bool
 }
 
-// Register gives a new client of an index its id: the next in ring order that the index does not know.
+// Register gives a new client of an index its id: the next in ring order that the index does not know. Errors: ErrInvalid (see CheckName), ErrUnknownIndex, ErrExhausted.
 func (l *Ledger) Register(identity, name string) (uint16, error) {
 	p, _ := l.find(identity)
 	if p == nil {
 		return 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	if err := CheckName(name); err != nil {
+		return 0, err
 	}
 	if len(p.clients) >= MaxClients {
 		return 0, fmt.Errorf("%w: index %s has had %d clients, and a number is not used twice; dump it and restore it into a new one",
@@ -46,7 +49,7 @@ func (l *Ledger) Register(identity, name string) (uint16, error) {
 			continue
 		}
 		if at, known := p.search(id); !known {
-			p.clients = slices.Insert(p.clients, at, client{id: id, name: shorten(name)})
+			p.clients = slices.Insert(p.clients, at, client{id: id, name: name})
 			p.lastClient = id
 			return id, nil
 		}
@@ -156,7 +159,9 @@ func (l *Ledger) Clients(identity, name string) (all []Client, err error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
 	}
-	name = shorten(name)
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
 	for _, c := range p.clients {
 		if name == "" || c.name == name {
 			all = append(all, Client{c.id, c.name, c.state != clientLive})
@@ -199,13 +204,15 @@ func fenced(identity string, id uint16) error {
 	return fmt.Errorf("%w: %d of index %s; register anew", ErrFenced, id, identity)
 }
 
-// shorten cuts a name to MaxClientName bytes of valid UTF-8.
-func shorten(name string) string {
-	name = strings.ToValidUTF8(name, "?")
-	if len(name) > MaxClientName {
-		name = strings.ToValidUTF8(name[:MaxClientName], "")
+// CheckName reports whether a process may have a name: two names that were cut to the same bytes would be one process, and the clients of the one would end those of the other.
+func CheckName(name string) error {
+	switch {
+	case len(name) > MaxClientName:
+		return fmt.Errorf("%w: name %.20q... of %d bytes; choose one of at most %d", ErrInvalid, name, len(name), MaxClientName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w: name %q is not UTF-8", ErrInvalid, name)
 	}
-	return name
+	return nil
 }
 
 // run is how many clients from at on are one run of the stored form.

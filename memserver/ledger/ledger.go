@@ -29,7 +29,7 @@ const (
 	MaxSlots      = 64        // indexes of one server
 	MaxMap        = 1 << 20   // bytes of an encoded partition map
 	MaxIdentity   = 128       // bytes of an index's identity
-	MaxClientName = 64        // bytes of a client's name; longer ones are cut
+	MaxClientName = 64        // bytes of a client's name; longer ones are refused
 	MaxClients    = 1<<16 - 2 // clients of one index, fenced ones included
 	MaxLease      = 1 << 32   // milliseconds
 	LockAlign     = 4         // slices of the lock table are whole 8-byte words of 16-bit locks

@@ -290,6 +290,10 @@ func (x *machine) Register(t *rapid.T) {
 		expect(t, "unknown", err, ErrUnknownIndex)
 		return
 	}
+	if len(name) > MaxClientName {
+		expect(t, "register with a long name", err, ErrInvalid)
+		return
+	}
 	expect(t, "register", err)
 	want := i.last
 	known := func(id uint16) bool { _, ok := i.clients[id]; return ok }
@@ -298,7 +302,7 @@ func (x *machine) Register(t *rapid.T) {
 	if id != want {
 		t.Fatalf("id %d, want %d", id, want)
 	}
-	i.clients[id], i.last = modelClient{name: shorten(name)}, id
+	i.clients[id], i.last = modelClient{name: name}, id
 }
 
 // aClient is mostly one that somebody may have, at times one that nobody has.
