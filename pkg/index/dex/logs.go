@@ -73,11 +73,21 @@ func (c *collector) end() error {
 // collectLogs gives back the logs in this client's chunks that nobody needs, but for its own at own. left is how many are needed still.
 func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
 	var found []pool.Addr
-	for _, a := range p.InUse(redo.NodeBytes(logBytes(p))) {
+	for _, a := range logNodes(p) {
 		if a != own {
 			found = append(found, a)
 		}
 	}
+	return collectFrom(p, found)
+}
+
+// logNodes are the nodes in this client's chunks that are as large as logs, and in use.
+func logNodes(p *pool.Pool) []pool.Addr { return p.InUse(redo.NodeBytes(logBytes(p))) }
+
+// collectFrom gives back the logs among nodes that nobody needs. A node that was this client's when they were listed may have come back since, and its chunk may have gone to another client, which has made its log
+// there and lives. So what was READ counts only if the node is this client's afterwards as well: at the READ its chunk was this client's, or that of a client from which this one has adopted it since, and which is
+// fenced there. Either way a log in it is this client's or a dead one's.
+func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 	if len(found) == 0 {
 		return 0, 0, nil
 	}
@@ -115,6 +125,7 @@ func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
 
 // readLogs finds the logs of other clients that are in use among nodes.
 func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []uint16, err error) {
+	var of []uint16 // the client of each log
 	head, err := s.Buffer(pool.HeadBytes)
 	if err != nil {
 		return nil, nil, err
@@ -131,12 +142,20 @@ func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []ui
 		if !ok || client == s.Pool().Client() {
 			continue
 		}
-		logs = append(logs, r)
-		if !slices.Contains(clients, client) {
-			clients = append(clients, client)
+		logs, of = append(logs, r), append(of, client)
+	}
+	mine := logNodes(s.Pool())
+	kept := logs[:0]
+	for i, r := range logs {
+		if !slices.Contains(mine, r.Addr) {
+			continue
+		}
+		kept = append(kept, r)
+		if !slices.Contains(clients, of[i]) {
+			clients = append(clients, of[i])
 		}
 	}
-	return logs, clients, nil
+	return kept, clients, nil
 }
 
 // isNamed says whether a log may have to be replayed by somebody.
