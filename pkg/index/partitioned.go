@@ -9,8 +9,9 @@ import "github.com/dmindex/dmindex/pkg/pool"
 // Operations on keys that this client has not taken, or has given back, are refused with ErrNotOwner. A scan begins in a range that was
 // taken, else it is refused likewise, and ends without an error where what was taken without a gap ends.
 //
-// Take and Give are called by one goroutine, never both at once, never after Close began; sessions go on meanwhile on other keys.
-// They end soon when the client is given up (pool.Condemn).
+// Sessions go on beside Take and Give on all keys that these are not about, also on those next to them: none of their operations waits for
+// a move to end, or is refused for it. A scan is an operation on the keys that it shows: one that is to end before a range that moves is ended by its visit.
+// Calls of Take and Give take turns, whoever makes them; none is made after Close began. They end soon when the client is given up (pool.Condemn).
 type Partitioned interface {
 	Index
 
@@ -18,14 +19,16 @@ type Partitioned interface {
 	Log() []byte
 
 	// Take makes this client serve r from now on. Before it returns, what the logs in r.Inherits have of their keys is replayed, in the
-	// order of their epochs, and is safe without these logs: they may be gone afterwards. After an error nothing of r is taken, and Take may be called
-	// again with the same r. That its client dies in the midst of it is as if it had not begun: whoever takes r next inherits
+	// order of their epochs, and is safe without these logs: they may be gone afterwards. After an error nothing of r is taken: no operation on
+	// its keys was admitted, what was replayed is replayed again with the same outcome, and Take may be called again with the same r, by this client or the next one. Nothing that fails after
+	// the first operation was admitted is an error of Take. That its client dies in the midst of it is as if it had not begun: whoever takes r next inherits
 	// the same logs. Take itself leaves nothing in this client's log that is needed: it is not inherited before r is settled and operations have begun.
 	Take(r pool.Holding) error
 
 	// Give writes back all that this client changed of the keys from start up to end, and forgets them. It is called for keys of one
 	// range that was taken, when no session is in an operation on them, and none begins one. When it returns nil, nothing of this client takes effect
-	// on these keys any more, neither what sessions left behind that died. After an error it may be called again; a
+	// on these keys any more, neither what sessions left behind that died. After an error it may be called again, and either all of the keys are this
+	// client's still or none is; a
 	// client that cannot give is ended, and its log is replayed. written is how many nodes it wrote back, also after an error.
 	Give(start, end []byte) (written int, err error)
 }

@@ -42,8 +42,8 @@ type dex struct {
 	ref     []byte
 	low     []byte // the lowest key
 
-	ranges atomic.Pointer[ranges]
-
+	ranges    atomic.Pointer[ranges]
+	moves     env.Mutex              // held by Take, Give and BulkLoad: what changes ranges, or rests on them as a whole
 	replaying atomic.Pointer[player] // while it merges leaves
 	dirty     dirty
 	garbage   garbage
@@ -63,7 +63,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a dex index: %w", err)
 	}
-	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex()}
+	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex(), moves: p.Env().NewMutex()}
 	x.with.offloading = with.offloading && p.Calls()
 	x.ranges.Store(&ranges{})
 	x.garbage.start(x.env)
@@ -124,6 +124,8 @@ func (x *dex) Stats() index.Stats {
 
 // BulkLoad implements index.Index. This client must have taken all keys. The load is a record in the log, see LeafLoads.
 func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
+	x.moves.Lock()
+	defer x.moves.Unlock()
 	r, bottom := x.ranges.Load(), x.low
 	if r.at(bottom) < 0 {
 		return fmt.Errorf("bulk load: this client has not taken all keys: %w", index.ErrNotOwner)

@@ -84,7 +84,7 @@ func TestEntriesAreThoseKept(t *testing.T) {
 	if hits < 5000 {
 		t.Errorf("%d lookups found an entry", hits)
 	}
-	given := &ranges{[]span{{start: []byte{1}, end: []byte{2}}}}
+	given := &ranges{spans: []span{{start: []byte{1}, end: []byte{2}}}}
 	if err := e.forget(given, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func Forget(i index.Index, a pool.Addr) error {
 	}
 	s.b.Begin()
 	if f := x.cache.find(a); f != nil {
-		err = s.forget(f, &ranges{[]span{{start: []byte{}}}})
+		err = s.forget(f, &ranges{spans: []span{{start: []byte{}}}})
 	}
 	s.b.End()
 	return errors.Join(err, s.Close())
@@ -46,3 +46,12 @@ func Forget(i index.Index, a pool.Addr) error {
 
 // Framed says whether the leaf at a has a frame.
 func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.find(a) != nil }
+
+// CollectAt lets i give back what it finds where the log of other is, as if that had been listed among the nodes of i.
+func CollectAt(i, other index.Index) error {
+	given, _, err := collectFrom(i.(*dex).pool, []pool.Addr{other.(*dex).log.Ref().Addr})
+	if err == nil && given > 0 {
+		err = errors.New("the log of a client that lives was given back")
+	}
+	return err
+}

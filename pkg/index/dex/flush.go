@@ -187,7 +187,7 @@ func (x *dex) flushAll(drop bool) error {
 		return err
 	}
 	s.b.Begin()
-	all := ranges{[]span{{start: []byte{}}}}
+	all := ranges{spans: []span{{start: []byte{}}}}
 	err = x.cache.each(func(f *frame) error {
 		if drop {
 			return s.forget(f, &all)

@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -9,36 +10,51 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// A range is given away while its requests wait, so what that takes is what people see of a handover. Nobody is in an operation on its keys (index.Partitioned), so:
+// A range is given away while its requests wait, so what that takes is what people see of a handover. No session is in an operation on its keys (index.Partitioned), but sessions go on with
+// the keys beside it, whose leaves are neighbours of those that are given. The steps, and what sessions may do from each of them on:
 //
-//  1. the leaves at both ends are divided, and the range leaves those that were taken: nobody begins to change its leaves;
-//  2. the leaves of it that are dirty are written back, many in one round trip. They stand in the queue of dirty ones, so nothing else is looked at;
-//  3. all of its leaves leave the cache. One that 2 passed over, and is dirty, is written back now;
-//  4. its entries leave the cache.
+//  1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim, ranges.mayMerge).
+//  2. Merges of this client that are under way are awaited. A merge asks for its claims while it has the client's merger, and has it to its end: one that gets the merger
+//     after this step sees the mark.
+//  3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's lock, which also drops the frame. Leaves that lie across an end were the only ones that sessions use and
+//     that have keys of the range. From here on no leaf lies across an end: splits make leaves smaller, and a merge across an end would need a leaf of the range.
+//  4. The range leaves those that were taken, and the mark goes with it. Nobody makes frames for its leaves any more: whoever READ one before looks at the ranges under the new frame's lock. Merges across
+//     its ends are refused, as half of the keys are not this client's.
+//  5. The leaves of it that are dirty are written back, many in one round trip. They stand in the queue of dirty ones, so nothing else is looked at.
+//  6. All of its leaves leave the cache. One that 5 passed over, and is dirty, is written back now.
+//  7. Its entries leave the cache.
 //
-// 4 comes after 3: whoever evicts a leaf meanwhile, of his own accord, leaves entries of it, before its frame is another's (outlive). 3 waits for the lock of such a frame, so 4 finds what it left.
+// Others. Until 4 is over this client has the range and what lies beside it, so nobody else merges or divides leaves there. Clients that own the keys beyond an end of what this client has merge only leaves
+// that are theirs as a whole; a leaf that ends where their keys begin is none of these. Whoever takes the range next divides at its ends as well, and finds that done.
 //
-// 2 has the locks of several frames at once. It never waits for a lock with them: it posts what it has, and gives them back before.
+// A leaf that an inner node does not know of yet lies, as far as that node says, in its left neighbour, whose keys seem to reach farther than they do. Claim refuses too much then, never too little; and
+// a merge looks at both leaves under their locks before it changes them.
+//
+// After an error in 1 to 3 the mark is taken back: the range is this client's as before, divided or not, and its leaves may be merged again. After an error in 5 to 7 the range has left already.
+// Either way Give may be called again and begins at 1.
+//
+// 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before its frame is another's (outlive). 6 waits for the lock of such a frame, so 7 finds what it left.
+//
+// 5 has the locks of several frames at once. It never waits for a lock with them: it posts what it has, and gives them back before. Give waits in 2 with no lock but that of moves, which no operation takes.
+//
+// Take, Give and BulkLoad take turns (dex.moves). So a replay, which merges leaves of a range that nobody serves yet, is never under way in a Give.
 
 // giveLeaves is how many leaves are written back at once, at most. A list holds the requests of as many leaves that had only values changed, which are two each.
 const giveLeaves = verbs.MaxList / 2
 
 // Give implements index.Partitioned.
 func (x *dex) Give(start, end []byte) (written int, err error) {
+	x.moves.Lock()
+	defer x.moves.Unlock()
 	s, err := x.newSession()
 	if err != nil {
 		return 0, fmt.Errorf("give a range: %w", err)
 	}
-	for _, key := range [][]byte{x.fence(start), x.fence(end)} {
-		if key != nil && err == nil && x.ranges.Load().at(key) >= 0 {
-			err = s.splitAt(key)
-		}
-	}
-	if err == nil {
-		x.ranges.Store(x.ranges.Load().without(start, end))
-		given := ranges{[]span{{start: start, end: end}}}
+	given := span{start: bytes.Clone(start), end: bytes.Clone(end)}
+	if err = s.setApart(given); err == nil {
+		x.ranges.Store(x.ranges.Load().without(given.start, given.end))
 		s.b.Begin()
-		written, err = s.giveAway(&given)
+		written, err = s.giveAway(&ranges{spans: []span{given}})
 		s.b.End()
 	}
 	if err = errors.Join(err, s.Close()); err != nil {
@@ -47,7 +63,26 @@ func (x *dex) Give(start, end []byte) (written int, err error) {
 	return written, nil
 }
 
-// giveAway is steps 2 to 4.
+// setApart is steps 1 to 3. After an error nothing is marked.
+func (s *session) setApart(given span) error {
+	x := s.x
+	before := x.ranges.Load()
+	x.ranges.Store(before.giving(given))
+	s.b.Begin()
+	err := s.b.AwaitMerges()
+	s.b.End()
+	for _, key := range [][]byte{x.fence(given.start), x.fence(given.end)} {
+		if key != nil && err == nil && before.at(key) >= 0 {
+			err = s.splitAt(key)
+		}
+	}
+	if err != nil {
+		x.ranges.Store(before)
+	}
+	return err
+}
+
+// giveAway is steps 5 to 7.
 func (s *session) giveAway(given *ranges) (written int, err error) {
 	g := giver{s: s, given: given}
 	if err := g.start(); err != nil {

@@ -42,7 +42,7 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 		var v view
 		switch {
 		case f.addr.Load() == 0:
-		case f.open(&v) && f.within(&v, &ranges{[]span{{end: middle}}}):
+		case f.open(&v) && f.within(&v, &ranges{spans: []span{{end: middle}}}):
 			t.Fatalf("the leaf at %x is kept, its range was given away", f.addr.Load())
 		case f.first.Load() != 0:
 			dirty++
@@ -132,7 +132,7 @@ func TestGiveLeavesUnusedEntriesAlone(t *testing.T) {
 	x, e := fewEntries(t, 64<<10)
 	key := []byte("12345678")
 	e.leave(x, key, []byte("some value"))
-	mustDo(t, e.forget(&ranges{[]span{{}}}, nil))
+	mustDo(t, e.forget(&ranges{spans: []span{{}}}, nil))
 	if _, ok := e.find(x, key, nil); ok {
 		t.Error("the entry is still there")
 	}

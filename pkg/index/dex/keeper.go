@@ -8,16 +8,20 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Claim implements blink.Keeper: the leaf gets a frame, if it has none, whose lock keeps everybody away.
+// Claim implements blink.Keeper: the leaf gets a frame, if it has none, whose lock keeps everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet may be
+// another client's by the time that it has one. Before, it is looked at so that no frame is made in vain.
 func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
-	taken := x.ranges.Load()
-	if r := x.replaying.Load(); r != nil && r.s == s {
-		taken = &r.taken
+	may := func() bool {
+		taken := x.ranges.Load()
+		if r := x.replaying.Load(); r != nil && r.s == s {
+			taken = &r.taken
+		}
+		return taken.mayMerge(low, high, rightmost)
 	}
-	if !taken.whole(low, high, rightmost) {
+	if !may() {
 		return false, nil
 	}
-	if !x.with.partitioning {
+	if !x.with.partitioning { // no leaf has a frame; Give waits for the merge
 		return true, nil
 	}
 	log := x.log.Appender()
@@ -26,21 +30,26 @@ func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost b
 	if f == nil || err != nil {
 		return false, err
 	}
-	if fresh {
+	if !fresh && !f.tryLock() {
+		return false, nil
+	}
+	if !fresh && f.addr.Load() != uint64(a) {
+		f.unlock()
+		return false, nil
+	}
+	ok := may()
+	if ok {
+		err = flush(f)
+	}
+	switch {
+	case ok && err == nil:
 		return true, nil
-	}
-	if !f.tryLock() {
-		return false, nil
-	}
-	if f.addr.Load() != uint64(a) {
+	case fresh:
+		x.cache.drop(f)
+	default:
 		f.unlock()
-		return false, nil
 	}
-	if err := flush(f); err != nil {
-		f.unlock()
-		return false, err
-	}
-	return true, nil
+	return false, err
 }
 
 // Release implements blink.Keeper.

@@ -1,6 +1,7 @@
 package dex_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -122,6 +123,7 @@ type lateDevice struct {
 	verbs.Device
 	node  int
 	after func(pool.Addr) error
+	close error // what closing a queue pair says
 }
 
 func (d *lateDevice) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
@@ -144,6 +146,8 @@ type lateQP struct {
 	d    *lateDevice
 	read pool.Addr // the node that the list under way READs last, on the only server
 }
+
+func (q *lateQP) Close() error { return errors.Join(q.QP.Close(), q.d.close) }
 
 func (q *lateQP) Start(list []verbs.Request) error {
 	q.read = pool.Nil

@@ -11,7 +11,10 @@ import (
 )
 
 // ranges are the keys that this client has taken: sorted, disjoint. A value; a change is a new one.
-type ranges struct{ spans []span }
+type ranges struct {
+	spans   []span
+	leaving *span // what is being given and is still among spans; nil: nothing is (give.go)
+}
 
 // span is the keys from start up to end; an empty end is the upper end of the key space.
 type span struct {
@@ -46,6 +49,12 @@ func (r *ranges) whole(low, high []byte, rightmost bool) bool {
 	return len(end) == 0 || !rightmost && bytes.Compare(high, end) <= 0
 }
 
+// mayMerge reports whether a leaf of the keys from low up to high may be merged with a neighbour: all its keys were taken, and it is not one of a range that is being given. So no merge
+// crosses an end of that range once a leaf begins there: at the lower end the right one of the two lies in the range, at the upper end the left one does.
+func (r *ranges) mayMerge(low, high []byte, rightmost bool) bool {
+	return r.whole(low, high, rightmost) && (r.leaving == nil || bytes.Compare(low, r.leaving.start) < 0 || !r.leaving.reaches(low))
+}
+
 // around is what was taken without a gap around key, which was: from low up to high; an empty high is the upper end of the key space.
 func (r *ranges) around(key []byte) (low, high []byte) {
 	i := r.at(key)
@@ -71,7 +80,10 @@ func (r *ranges) below(key []byte) int {
 	return -1
 }
 
-// without is r without the keys from start up to end.
+// giving is r while the keys of s are being given.
+func (r *ranges) giving(s span) *ranges { return &ranges{spans: r.spans, leaving: &s} }
+
+// without is r without the keys from start up to end. Nothing of it is being given.
 func (r *ranges) without(start, end []byte) *ranges {
 	out := &ranges{}
 	for _, s := range r.spans {
@@ -104,24 +116,27 @@ func (r *ranges) with(s span) *ranges {
 // Take implements index.Partitioned. First what dead clients left half done is repaired: nobody takes the lock of a leaf before it is changed here, so a repair that
 // came later would undo changes. Then the leaves are divided at both ends, so that each belongs to one range as a whole. Then the logs are replayed: what each says last
 // of a key is written to the tree itself. In a full pool these two take turns (room.go).
+//
+// It takes effect when the table of ranges has the range: no error is returned afterwards, since a session may have changed a key of it by then.
 func (x *dex) Take(r pool.Holding) error {
+	x.moves.Lock()
+	defer x.moves.Unlock()
 	s, err := x.tree.NewSession()
 	if err != nil {
 		return fmt.Errorf("take a range: %w", err)
 	}
-	if err = x.take(s, r); err == nil {
-		x.cache.departed.noteAll()
-		x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
-		// Where this range meets another one of this client, nothing divides their leaves any more.
-		for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
-			if key != nil {
-				_ = s.MergeAt(key) // else later deletes do it; the range is taken in any case
-			}
+	if err = x.take(s, r); err != nil {
+		return fmt.Errorf("take a range: %w", errors.Join(err, s.Close()))
+	}
+	x.cache.departed.noteAll()
+	x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
+	// Where this range meets another one of this client, nothing divides their leaves any more.
+	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+		if key != nil {
+			_ = s.MergeAt(key) // else later deletes do it
 		}
 	}
-	if err = errors.Join(err, s.Close()); err != nil {
-		return fmt.Errorf("take a range: %w", err)
-	}
+	_ = s.Close() // the session is of no use any more; a connection that is gone is met by the next operation
 	return nil
 }
 

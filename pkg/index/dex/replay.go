@@ -36,7 +36,7 @@ func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 	if err != nil {
 		return err
 	}
-	p := player{x: x, s: s, taken: ranges{[]span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0}
+	p := player{x: x, s: s, taken: ranges{spans: []span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0}
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
 		if key != nil {
 			p.ends = append(p.ends, key)
@@ -88,7 +88,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 		if err != nil {
 			return nil, err
 		}
-		mine := ranges{[]span{{l.Start, l.End, l.Epoch}}}
+		mine := ranges{spans: []span{{l.Start, l.End, l.Epoch}}}
 		err = redo.Replay(x.pool, ref, func(_ uint64, b []byte) error {
 			var r record
 			if err := r.decode(b); err != nil {

@@ -25,7 +25,7 @@ import (
 //
 // A leaf at an end of the range that could not be divided is open: it is changed under its lock alone, by the tree's own operations. Nobody owns the keys on the other side, or he would have divided it
 // there. Somebody may take them meanwhile, and divide it: then it ends where this range does, but he may be in the midst of that, and what he writes, or what is repaired if he dies, would undo a change that
-// was made without the lock. So it stays open until a division by this client has found, under the lock, that nothing is to be done.
+// was made without the lock. So it stays open until a division by this client has found, under the locks of the leaves on both sides, that nothing is to be done.
 
 // How often what was put off is tried in one Take, and how long it waits in between for memory that is on its way.
 const (
@@ -78,6 +78,11 @@ func (p *player) stock() {
 }
 
 // divide divides the leaves at the ends of the range, and keeps the ends where there is no memory for it.
+//
+// Two clients that take the keys on both sides of an end divide the leaf there at the same time. One of them does it; the other one finds the right leaf, which is complete before anything leads to it (splitLeaf),
+// and has no lock. It may find it while the first one is still rewriting the left leaf: by the sibling pointer of that, or because somebody has met that pointer and told the parent. If the left leaf is the second one's it
+// would change it without its lock, and the rest of the rewrite, or its repair if the first one dies, would undo that. So whoever has divided at an end, or found that done, takes the lock of the leaf below it once: nobody
+// rewrites that leaf then, what was left half done is repaired, and nobody begins anew, as nothing is to be divided there.
 func (p *player) divide() error {
 	var left [][]byte
 	for _, key := range p.ends {
@@ -86,7 +91,11 @@ func (p *player) divide() error {
 				p.stock()
 			}
 		}
-		switch err := p.s.SplitAt(key); {
+		err := p.s.SplitAt(key)
+		if err == nil {
+			err = p.s.AwaitBelow(key)
+		}
+		switch {
 		case errors.Is(err, index.ErrPoolFull):
 			left, p.full = append(left, key), err
 		case err != nil:

@@ -34,6 +34,12 @@ func (s *session) splitAt(key []byte) error {
 		if err != nil || st == done {
 			return err
 		}
+		if st == gone {
+			if p, err = s.b.Descend(key); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := s.resolve(st, &p, key, &hops); err != nil {
 			return err
 		}
@@ -69,5 +75,9 @@ func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
 		return done, err
 	}
 	defer s.x.cache.drop(f)
-	return done, s.b.Divide(key)
+	finished, err := s.b.DivideOnce(key)
+	if err == nil && !finished {
+		return gone, nil // the leaf that holds key now may be a new one, which f does not stand for: it is looked for anew
+	}
+	return done, err
 }

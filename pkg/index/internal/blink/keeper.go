@@ -13,7 +13,8 @@ import (
 // kept of one must be written back before, and is old afterwards.
 type Keeper interface {
 	// Claim keeps everybody of this client from the leaf at a, which holds the keys from low up to high (without bound if rightmost), until Release, and writes
-	// back, by posting with s, what is kept of it. false: this client may not use all of it, or somebody uses it now. It waits for nobody.
+	// back, by posting with s, what is kept of it. false: this client may not use all of it, or may not merge it now, or somebody uses it. It waits for nobody.
+	// Its caller has the client's merger until after Release, so whoever refuses claims from some moment on and then waits (AwaitMerges) knows that none is in force.
 	Claim(s *Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error)
 	Release(a pool.Addr)
 
@@ -228,6 +229,44 @@ func (s *session) SplitAt(key []byte) error {
 	return s.Divide(key)
 }
 
+// AwaitBelow returns when nobody changes the structure of the leaf with the largest keys below key any more that has done so when it was called, and what a dead client left of that is repaired: it takes the lock of that leaf,
+// and gives it up.
+func (s *session) AwaitBelow(key []byte) error {
+	s.begin()
+	defer s.end()
+	if bytes.Equal(key, s.lay.bottom) {
+		return nil
+	}
+	p, err := s.descend(key, ending, 0)
+	for err == nil {
+		if err = s.lock(p.addr); err != nil {
+			break
+		}
+		var l leaf
+		found := s.leafAt(&l, p.addr)
+		beyond, next := found == nil && l.beyond(key, ending), l.sibling
+		if err = s.unlock(nil); err != nil {
+			break
+		}
+		switch {
+		case beyond:
+			p = path{addr: next}
+		case found == nil:
+			return nil
+		case found == errDead:
+			if p.parent != nil {
+				s.t.cache.drop(p.parent)
+			}
+			if err = s.again(p.addr); err == nil {
+				p, err = s.descend(key, ending, 0)
+			}
+		default:
+			err = found
+		}
+	}
+	return fmt.Errorf("await changes below a key: %w", err)
+}
+
 // IsDivided says whether key is the low fence of a leaf, as far as one READ shows.
 func (s *session) IsDivided(key []byte) (bool, error) {
 	s.begin()
@@ -242,42 +281,49 @@ func (s *session) IsDivided(key []byte) (bool, error) {
 
 // Divide is SplitAt as a part of an operation.
 func (s *session) Divide(key []byte) error {
-	if err := s.lay.CheckKey(key); err != nil {
-		return fmt.Errorf("split at a key: %w", err)
-	}
-	for !bytes.Equal(key, s.lay.bottom) {
-		var l leaf
-		err := s.lockLeaf(&l, key)
-		if err != nil {
-			return fmt.Errorf("split at a key: %w", err)
-		}
-		if bytes.Equal(l.low, key) {
-			return s.unlock(nil)
-		}
-		p := &s.pairs
-		if !l.collect(p) {
-			return s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
-		}
-		p.sort()
-		at := 0
-		for at < len(p.list) && below(p.key(at), key) {
-			at++
-		}
-		left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
-		done := left.used() <= s.lay.room(l.low, key) && right.used() <= s.lay.room(key, l.high)
-		if done {
-			err = s.divide(&l, p, at, key, s.beside(&l, false))
-		} else { // the fence itself takes too much room
-			err = s.splitLeaf(&l, p, false)
-		}
-		if err != nil && s.ps.Holds() {
-			err = s.unlock(err)
-		}
-		if err != nil || done {
+	for {
+		if done, err := s.DivideOnce(key); done || err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// DivideOnce changes one leaf for Divide: the one that holds key now. done is false if the fence itself took too much room: the leaf was divided elsewhere, and the one of the two that holds key, which may be
+// the new one, is to be divided next.
+func (s *session) DivideOnce(key []byte) (done bool, err error) {
+	if err := s.lay.CheckKey(key); err != nil {
+		return false, fmt.Errorf("split at a key: %w", err)
+	}
+	if bytes.Equal(key, s.lay.bottom) {
+		return true, nil
+	}
+	var l leaf
+	if err := s.lockLeaf(&l, key); err != nil {
+		return false, fmt.Errorf("split at a key: %w", err)
+	}
+	if bytes.Equal(l.low, key) {
+		return true, s.unlock(nil)
+	}
+	p := &s.pairs
+	if !l.collect(p) {
+		return false, s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+	}
+	p.sort()
+	at := 0
+	for at < len(p.list) && below(p.key(at), key) {
+		at++
+	}
+	left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
+	done = left.used() <= s.lay.room(l.low, key) && right.used() <= s.lay.room(key, l.high)
+	if done {
+		err = s.divide(&l, p, at, key, s.beside(&l, false))
+	} else {
+		err = s.splitLeaf(&l, p, false)
+	}
+	if err != nil && s.ps.Holds() {
+		err = s.unlock(err)
+	}
+	return done, err
 }
 
 // claim and release are the keeper's, if there is one.

@@ -40,7 +40,8 @@ func mayFill(room int, empty bool) int {
 
 // merger is what a client needs to merge nodes: one of its sessions at a time uses it.
 type merger struct {
-	busy        bool // guarded by tree.mu
+	busy        bool   // guarded by tree.mu
+	turns       uint64 // how often it was given back; guarded by tree.mu
 	left, right *pool.Session
 	node        [2][]byte // of left and right: the nodes under their locks
 	image       [2][]byte
@@ -83,6 +84,27 @@ func (t *tree) giveMerger(m *merger) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.busy = false
+	m.turns++
+}
+
+// AwaitMerges returns when the merge of this client that is under way, if there is one, is over. A merge that begins later asks the keeper later. It is a part of an operation.
+func (s *session) AwaitMerges() error {
+	under := func() (turn uint64, busy bool) {
+		s.t.mu.Lock()
+		defer s.t.mu.Unlock()
+		m := s.t.merger
+		if m == nil {
+			return 0, false
+		}
+		return m.turns, m.busy
+	}
+	first, busy := under()
+	for turn := first; busy && turn == first; turn, busy = under() {
+		if err := s.Again(); err != nil {
+			return fmt.Errorf("await a merge: %w", err)
+		}
+	}
+	return nil
 }
 
 func (m *merger) close() error {

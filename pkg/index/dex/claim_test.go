@@ -1,0 +1,89 @@
+package dex
+
+import (
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// hookedMutex does something before it is locked the next time.
+type hookedMutex struct {
+	env.Mutex
+	before func()
+}
+
+func (m *hookedMutex) Lock() {
+	if do := m.before; do != nil {
+		m.before = nil
+		do()
+	}
+	m.Mutex.Lock()
+}
+
+// TestClaimLooksUnderTheLock gives a leaf's range away, or only begins to, when Claim has looked at what was taken and has no frame for the leaf yet: the claim is refused.
+func TestClaimLooksUnderTheLock(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(x *dex) error
+	}{
+		{"given", func(x *dex) error { _, err := x.Give(nil, nil); return err }},
+		{"leaving", func(x *dex) error { x.ranges.Store(x.ranges.Load().giving(span{})); return nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
+			for n := range uint64(scanned) {
+				mustDo(t, s.Upsert(scanKey(n), []byte("first...")))
+			}
+			again(t, x, 2) // so that no leaf has a frame
+			key := scanKey(scanned / 2)
+			s.b.Begin()
+			defer s.b.End()
+			p, err := s.b.Descend(key)
+			mustDo(t, err)
+			var l blink.Leaf
+			for hops, here := 0, false; !here; {
+				s.b.Pool().Read(p.Addr(), s.b.Staging())
+				mustDo(t, s.b.Pool().Post())
+				here, err = s.b.Judge(&p, &l, key, s.b.Staging(), &hops)
+				mustDo(t, err)
+			}
+			met := false
+			h := x.cache.shard(p.Addr())
+			h.mu = &hookedMutex{h.mu, func() { met = true; mustDo(t, c.do(x)) }}
+			ok, err := x.Claim(s.b, p.Addr(), l.Low(), l.High(), l.Rightmost())
+			mustDo(t, err)
+			if ok || x.cache.find(p.Addr()) != nil || !met {
+				t.Errorf("claimed: %v; it has a frame: %v; the range was given meanwhile: %v", ok, x.cache.find(p.Addr()) != nil, met)
+			}
+			if ok {
+				x.Release(p.Addr())
+			}
+		})
+	}
+}
+
+// TestMarkOfGiveGoes: a range that could not be divided at its ends is as it was before Give, and its leaves may be merged.
+func TestMarkOfGiveGoes(t *testing.T) {
+	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
+	mustDo(t, s.Upsert(scanKey(1), []byte("value")))
+	tooLong := append(scanKey(1), 0) // no key of this index, so no fence
+	if _, err := x.Give(tooLong, nil); err == nil {
+		t.Fatal("a range that begins at a key of 9 bytes was given")
+	}
+	if r := x.ranges.Load(); r.leaving != nil || !r.mayMerge(nil, nil, true) {
+		t.Errorf("after a Give that failed: %+v", r)
+	}
+	mustDo(t, s.Upsert(scanKey(2), []byte("value")))
+	_, err := x.Give(scanKey(1), nil)
+	mustDo(t, err)
+	if r := x.ranges.Load(); r.leaving != nil || !r.mayMerge(nil, scanKey(1), false) || r.mayMerge(nil, scanKey(2), false) {
+		t.Errorf("after Give: %+v", r)
+	}
+	mustDo(t, x.Take(pool.Holding{Start: scanKey(1), Epoch: 3}))
+	if r := x.ranges.Load(); !r.mayMerge(nil, nil, true) {
+		t.Errorf("after Take: %+v", r)
+	}
+}
