@@ -53,6 +53,8 @@ var (
 		"Nodes that became underfull and were merged with a neighbour.", nil, nil)
 	descReclaimed = prometheus.NewDesc("dmindex_compute_reclaimed_nodes_total",
 		"Merged nodes that this server, their owner, has made free to be used again.", nil, nil)
+	descMisled = prometheus.NewDesc("dmindex_compute_misled_total",
+		"Leaves that began above the key that led there: memory was used again too early. The operation began anew; any is a fault.", nil, nil)
 	descRanges = prometheus.NewDesc("dmindex_compute_ranges",
 		"Ranges of keys that this server holds or is to hold, by state; of designs whose ranges have owners.", []string{"state"}, nil)
 	descCache = prometheus.NewDesc("dmindex_compute_cache_bytes",
@@ -123,6 +125,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descHandovers, s.Handovers)
 	counter(descMerges, s.Merges)
 	counter(descReclaimed, s.Reclaimed)
+	counter(descMisled, s.Misled)
 	gauge(descCache, float64(s.CacheBytes))
 	counter(descCacheHits, s.CacheHits)
 	counter(descCacheMisses, s.CacheMisses)

@@ -92,6 +92,7 @@ type Stats struct {
 	LockConflicts uint64         // times that the global lock was held by another client
 	Merges        uint64         // nodes that were merged with a neighbour
 	Reclaimed     uint64         // merged nodes that nobody can look at any more, and that are used again
+	Misled        uint64         // leaves that began above the key that led there: what a cache held was of memory that was used again too early. The operation began anew
 	Handovers     uint64         // times that a session passed the global lock on to another one of this client
 	CacheBytes    uint64         // memory of the index cache
 	CacheHits     uint64         // descents that went from the cache straight to the leaf

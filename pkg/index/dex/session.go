@@ -120,6 +120,7 @@ const (
 	busy           // somebody has it, or it changed meanwhile: try again
 	gone           // it is another leaf's by now
 	astray         // the key lies above its leaf
+	misled         // the key lies below its leaf
 	logFull        // of records
 	absentee       // the key is not there
 	inBlock        // done, but it is a reference
@@ -270,8 +271,10 @@ func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value [
 	s.x.pause()
 	value, st = dst, absentee
 	numbers := s.x.lay.Uint64Keys()
-	if !f.open(&v) || f.below(&v, key, numbers) {
+	if !f.open(&v) {
 		st = busy
+	} else if f.below(&v, key, numbers) {
+		st = misled
 	} else if f.above(&v, key, numbers) {
 		st = astray
 	} else if i, w := f.find(&v, key, fp, numbers); i >= 0 {
@@ -310,6 +313,8 @@ func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error 
 	case logFull:
 		s.x.writer.wake.Set()
 		return s.b.Again()
+	case misled:
+		return s.b.Misled(p, key, hops)
 	case gone:
 		return nil
 	}

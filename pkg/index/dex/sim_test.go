@@ -524,6 +524,9 @@ func (o *owners) account() error {
 	for _, c := range o.living {
 		pools[c.client] = c.pool
 		o.counts.reclaimed += int(c.pool.Reclaimed())
+		if n := c.x.Stats().Misled; n > 0 {
+			return fmt.Errorf("client %d came %d times to a leaf that begins above the key: memory was used again too early", c.client, n)
+		}
 		alive, err := o.in(c, "retire", func() error { // it gives back what it has replaced
 			_, err := c.x.(index.Checker).Check()
 			return err

@@ -61,9 +61,11 @@ func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
 		return done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
 	case f.above(&v, key, s.x.lay.Uint64Keys()):
 		st = astray
+	case f.below(&v, key, s.x.lay.Uint64Keys()):
+		st = misled
 	}
 	if st != done {
-		if st == astray && !s.x.with.caching {
+		if st != gone && !s.x.with.caching {
 			s.x.cache.drop(f)
 		} else {
 			f.unlock()

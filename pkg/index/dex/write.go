@@ -158,6 +158,9 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	if f.above(&v, key, s.x.lay.Uint64Keys()) {
 		return outcome{st: astray}
 	}
+	if f.below(&v, key, s.x.lay.Uint64Keys()) {
+		return outcome{st: misled}
+	}
 	if _, ok := s.x.cache.entries.drop(s.x, key); !ok {
 		return outcome{st: busy}
 	}

@@ -32,6 +32,7 @@ type history struct {
 	clock             int64
 	inVain            int          // operations that their limit ended
 	merged, reclaimed uint64       // nodes, by all clients but those that died
+	misled            uint64       // times that they came to a leaf that begins above the key
 	pools             []*pool.Pool // of the clients that live
 	loading           bool         // a bulk load is under way: clients only read
 }
@@ -240,5 +241,6 @@ func (h *history) count(x opened) {
 	s := x.index.Stats()
 	h.merged += s.Merges
 	h.reclaimed += s.Reclaimed
+	h.misled += s.Misled
 	h.pools = append(h.pools, x.pool)
 }

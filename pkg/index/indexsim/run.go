@@ -200,6 +200,9 @@ func (run Run) Do() Report {
 	if rep.Err == nil {
 		rep.Err = h.check()
 	}
+	if rep.Err == nil && h.misled > 0 {
+		rep.Err = fmt.Errorf("clients came %d times to a leaf that begins above the key: memory was used again too early", h.misled)
+	}
 	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Merged, rep.Reclaimed = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.merged, h.reclaimed
 	return rep
 }

@@ -112,6 +112,8 @@ type walk struct {
 	key   []byte
 	out   []byte // the answer
 	node  []byte // the room behind its fixed part
+
+	misled bool // the node begins above the key: the client has to find out by itself (misled.go)
 }
 
 func (w *walk) decode(b, answer []byte) error {
@@ -150,11 +152,12 @@ func (w *walk) run(near verbs.Near) (int, error) {
 			if !w.inner() && isDead(w.at, w.node) {
 				break
 			}
-			continue
-		}
-		if n := w.leaf(); n > 0 {
+		} else if n := w.leaf(); n > 0 {
 			return n, nil
 		} else if isDead(w.at, w.node) {
+			break
+		}
+		if w.misled {
 			break
 		}
 	}
@@ -178,6 +181,9 @@ func (w *walk) inner() bool {
 	if end == h.end || !verifyUnit(w.node, end, w.at, h.version) {
 		return false
 	}
+	if w.misled = h.below(w.key); w.misled {
+		return false
+	}
 	if h.above(w.key) {
 		w.at = h.sibling
 		return true
@@ -195,6 +201,9 @@ func (w *walk) inner() bool {
 func (w *walk) leaf() int {
 	var l leaf
 	if !l.open(&w.lay, w.at, w.node) {
+		return 0
+	}
+	if w.misled = l.below(w.key); w.misled {
 		return 0
 	}
 	if l.above(w.key) {

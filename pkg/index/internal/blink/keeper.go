@@ -132,6 +132,9 @@ func (p *path) Next(i int) (a pool.Addr, low []byte, ok bool) {
 // the same one again; read again. hops is of one operation.
 func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error) {
 	if l.open(s.lay, p.addr, b) {
+		if l.below(key) {
+			return false, s.Misled(p, key, hops)
+		}
 		if l.above(key) {
 			return false, s.follow(p, l, key, hops)
 		}
@@ -154,9 +157,9 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 	return false, err
 }
 
-// Is says whether b is the leaf at a, verified as a whole, and its range does not lie below key; l is it then.
+// Is says whether b is the leaf at a, verified as a whole, and its range holds key; l is it then.
 func (l *leaf) Is(t *Tree, a pool.Addr, b, key []byte) bool {
-	return l.open(&t.lay, a, b) && !l.above(key) && l.verifyAll()
+	return l.open(&t.lay, a, b) && !l.below(key) && !l.above(key) && l.verifyAll()
 }
 
 // RepairAll is that of the pool.
@@ -211,7 +214,7 @@ func (s *session) mergeAt(key []byte) error {
 	if err == nil && !kept {
 		err = s.read(p.addr, s.node)
 	}
-	if err != nil || !l.open(s.lay, p.addr, s.node) || l.above(key) {
+	if err != nil || !l.open(s.lay, p.addr, s.node) || l.below(key) || l.above(key) {
 		return err
 	}
 	d := l.load()

@@ -41,6 +41,12 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		o := torn
 		var e []byte
 		if l.open(s.lay, p.addr, s.node) {
+			if l.below(key) {
+				if err := s.Misled(&p, key, &hops); err != nil {
+					return dst, s.explain("look up", err)
+				}
+				continue
+			}
 			if l.above(key) {
 				if err := s.follow(&p, &l, key, &hops); err != nil {
 					return dst, s.explain("look up", err)

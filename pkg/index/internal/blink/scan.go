@@ -161,6 +161,13 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 				return err
 			}
 			continue
+		case sc.next == 0 && l.before(sc.cursor, sc.side):
+			// It is where the descent led.
+			if err := s.misled(sc.p.parent, addr, sc.cursor); err != nil {
+				return err
+			}
+			sc.next, sc.hops = sc.n, 0
+			continue
 		case l.before(sc.cursor, sc.side):
 			// The leaf before it has split: what comes next is missing among those that were read.
 			if err := s.descendAgain(sc, addr); err != nil {

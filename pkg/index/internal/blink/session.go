@@ -49,6 +49,7 @@ type session struct {
 	reclaimed  uint64    // nodes of this client when the operation began, or last waited for memory
 	far        int       // how often it followed siblings as far as it may, and started again
 	retried    int       // how often the operation under way read a node again
+	misleads   int       // how often the operation under way came to a node that begins above its key
 	waits      int       // how often it waited for something within this client (Again)
 	remembered pool.Addr // the leaf that staging has
 	unlinked   pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
@@ -164,7 +165,7 @@ func (s *session) Close() error {
 func (s *session) begin() {
 	s.ps.Begin()
 	s.floor, s.reclaimed = s.t.pool.Floor(), s.t.pool.Reclaimed()
-	s.far, s.retried, s.waits = 0, 0, 0
+	s.far, s.retried, s.waits, s.misleads = 0, 0, 0, 0
 	s.forget()
 	s.counted()
 }

@@ -149,6 +149,15 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 		if n == nil || n.level != level {
 			return nil, s.unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
+		if below(sep, n.low) {
+			if err := s.unlock(nil); err != nil {
+				return nil, err
+			}
+			if err := s.misled(p.parent, p.addr, sep); err != nil {
+				return nil, err
+			}
+			return nil, errDead // the caller descends anew
+		}
 		if !n.above(sep) {
 			return n, nil
 		}

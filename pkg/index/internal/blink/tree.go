@@ -41,6 +41,7 @@ type tree struct {
 	merger   *merger
 	ascents  atomic.Uint64 // leaves that were added at the right end, in a design with subtrees
 	merges   atomic.Uint64 // nodes that were merged into their left siblings
+	misled   atomic.Uint64 // nodes that began above the key that was looked for
 }
 
 // rootRef is the root as last read. It may be old: it then still leads to every key by way of siblings.
@@ -193,6 +194,7 @@ func (t *tree) Stats() index.Stats {
 		LockConflicts: conflicts,
 		Merges:        t.merges.Load(),
 		Reclaimed:     t.pool.Reclaimed(),
+		Misled:        t.misled.Load(),
 		Handovers:     handovers,
 		CacheBytes:    uint64(t.cache.bytes.Load()),
 		CacheHits:     sum.hits,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -120,15 +119,19 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 			hops = 0
 			continue
 		}
-		if !l.above(key) {
-			if invariants.Enabled {
-				invariants.Check(!below(key, l.low), "leaf %v begins at %x, above key %x", p.addr, l.low, key)
-			}
+		misled := l.below(key)
+		if !misled && !l.above(key) {
 			return nil
 		}
 		// s.node stays as it was read while the lock is given up.
 		if err := s.unlock(nil); err != nil {
 			return err
+		}
+		if misled {
+			if err := s.Misled(&p, key, &hops); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := s.follow(&p, l, key, &hops); err != nil {
 			return err

@@ -1,0 +1,264 @@
+package dex_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestMisledOperationsBeginAnew gives a client copies of inner nodes that lead to leaves above the key, as copies would whose nodes' memory was used again too early. Every answer is right all the same, and nothing is
+// changed in a wrong leaf. Where every READ lies, operations end with ErrFormat after a few tries.
+func TestMisledOperationsBeginAnew(t *testing.T) {
+	for _, off := range []string{"", "offloading", "caching", "partitioning"} {
+		t.Run("without "+off, func(t *testing.T) {
+			opts := index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 6 << 10}
+			if off != "" {
+				opts.Switches = map[string]bool{off: false}
+			}
+			w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
+			c, err := poolsim.New(w, poolsim.Options{Servers: 1, Executor: executor, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Run(func(p *simenv.Process) {
+				over := p.NewEvent()
+				q := w.NewProcess("client")
+				q.Go("run", func() {
+					defer over.Set()
+					if err := misled(t, c, q, opts); err != nil {
+						w.Fail(err)
+					}
+				})
+				over.Wait(env.Forever)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+const misledKeys = 400
+
+func misled(t *testing.T, c *poolsim.Cluster, p *simenv.Process, opts index.Options) error {
+	d := &lyingDevice{Device: c.Fabric.Device(p), node: opts.NodeBytes}
+	opened, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Devices: []verbs.Device{d}, Identity: poolsim.Identity})
+	if err != nil {
+		return err
+	}
+	open, err := dex.Open(opened, opts)
+	if err != nil {
+		return err
+	}
+	x := open.(index.Partitioned)
+	if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
+		return err
+	}
+	s, err := x.Session()
+	if err != nil {
+		return err
+	}
+	s.SetLimit(time.Minute)
+	r, model := rand.New(rand.NewPCG(1, 2)), map[string]string{}
+	for n := uint64(0); n < misledKeys; n += 2 {
+		if err := s.Insert(simKey(n), []byte("0")); err != nil {
+			return err
+		}
+		model[string(simKey(n))] = "0"
+	}
+	for n := range 2000 {
+		d.lies = max(d.lies, 1-n%4)
+		if err := misledOperation(s, model, r, n); err != nil {
+			return fmt.Errorf("operation %d: %w", n, err)
+		}
+	}
+	begun, once, refused := x.Stats().Misled, d.told, 0
+	for n := range 400 {
+		d.lies = 1 << 30
+		switch err := misledOperation(s, model, r, n); {
+		case errors.Is(err, index.ErrFormat):
+			refused++
+		case err != nil:
+			return fmt.Errorf("operation %d while every READ lies: %w", n, err)
+		}
+	}
+	d.lies = 0
+	t.Logf("%d copies were wrong, %d operations began anew; %d of 400 were refused while all are wrong", once, begun, refused)
+	if begun < 50 || refused < 50 {
+		t.Errorf("%d copies were wrong, %d operations began anew; %d of 400 were refused while all are wrong: this tests nothing", once, begun, refused)
+	}
+	for n := range uint64(misledKeys) {
+		v, err := s.Lookup(simKey(n), nil)
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+		if string(v) != model[string(simKey(n))] {
+			return fmt.Errorf("in the end key %d is %q, not %q", n, v, model[string(simKey(n))])
+		}
+	}
+	structure, err := x.(index.Checker).Check()
+	if err == nil && structure.Pairs != uint64(len(model)) {
+		err = fmt.Errorf("%d pairs, not %d", structure.Pairs, len(model))
+	}
+	return errors.Join(err, s.Close())
+}
+
+// misledOperation does one operation and compares its answer. After ErrFormat nothing was changed.
+func misledOperation(s index.Session, model map[string]string, r *rand.Rand, n int) error {
+	number := r.Uint64N(misledKeys)
+	key, v := simKey(number), fmt.Sprint(n)
+	old, there := model[string(key)]
+	change, absent, err := v, index.ErrNotFound, error(nil)
+	switch r.IntN(6) {
+	case 0:
+		got, err := s.Lookup(key, nil)
+		if there && err == nil && string(got) != old {
+			return fmt.Errorf("key %d is %q, not %q", number, got, old)
+		}
+		return expect(err, there, nil, index.ErrNotFound)
+	case 1:
+		err = s.Insert(key, []byte(v))
+		if err := expect(err, there, index.ErrExists, nil); err != nil || there {
+			return err
+		}
+	case 2:
+		err = s.Update(key, []byte(v))
+		if err := expect(err, there, nil, absent); err != nil || !there {
+			return err
+		}
+	case 3:
+		err = s.Delete(key)
+		if err := expect(err, there, nil, absent); err != nil {
+			return err
+		}
+		change = ""
+	case 4:
+		return misledScan(s, model, number, r.IntN(2) == 0)
+	default:
+		if err = s.Upsert(key, []byte(v)); err != nil {
+			return err
+		}
+	}
+	if model[string(key)] = change; change == "" {
+		delete(model, string(key))
+	}
+	return nil
+}
+
+// expect compares an answer with that of a key which is there, or is not.
+func expect(err error, there bool, present, absent error) error {
+	want := absent
+	if there {
+		want = present
+	}
+	if !errors.Is(err, want) || want == nil && err != nil {
+		return fmt.Errorf("the key is there: %v; answer: %w", there, err)
+	}
+	return nil
+}
+
+func misledScan(s index.Session, model map[string]string, number uint64, reverse bool) error {
+	var want, got []string
+	for n := number; len(want) < 20 && n < misledKeys; {
+		if v, ok := model[string(simKey(n))]; ok && (!reverse || n < number) {
+			want = append(want, v)
+		}
+		if n++; reverse {
+			n -= 2 // it ends when it is below 0
+		}
+	}
+	if err := s.Scan(simKey(number), 20, reverse, func(_, value []byte) bool {
+		got = append(got, string(value))
+		return true
+	}); err != nil {
+		return err
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("a scan from key %d, reverse: %v, finds %q, not %q", number, reverse, got, want)
+	}
+	return nil
+}
+
+// lyingDevice shifts the children of some inner nodes of level 1 that are READ without a lock: each key leads to the leaf after its own.
+type lyingDevice struct {
+	verbs.Device
+	node       int
+	lies, told int // how many more, and how many so far
+}
+
+func (d *lyingDevice) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	c, err := d.Device.Connect(t, limit)
+	return &lyingConn{c, d}, err
+}
+
+type lyingConn struct {
+	verbs.Conn
+	d *lyingDevice
+}
+
+func (c *lyingConn) NewQP(a *verbs.Arena) (verbs.QP, error) {
+	q, err := c.Conn.NewQP(a)
+	return &lyingQP{QP: q, d: c.d}, err
+}
+
+type lyingQP struct {
+	verbs.QP
+	d     *lyingDevice
+	nodes []verbs.Request
+}
+
+func (q *lyingQP) Start(list []verbs.Request) error {
+	q.nodes = q.nodes[:0]
+	for i := range list {
+		if list[i].Op != verbs.Read {
+			q.nodes = q.nodes[:0]
+			break
+		}
+		if len(list[i].Local) == q.d.node {
+			q.nodes = append(q.nodes, list[i])
+		}
+	}
+	return q.QP.Start(list)
+}
+
+func (q *lyingQP) Wait() error {
+	err := q.QP.Wait()
+	for i := range q.nodes {
+		if err == nil && q.d.lies > 0 && shift(pool.NewAddr(1, q.nodes[i].Remote), q.nodes[i].Local) {
+			q.d.lies--
+			q.d.told++
+		}
+	}
+	return err
+}
+
+// shift makes the inner node of level 1 at a, of an index of numbers, lead each key to the leaf after its own; false if b is no such node.
+func shift(a pool.Addr, b []byte) bool {
+	const children = blink.HeaderBytes + 16
+	count := int(binary.LittleEndian.Uint16(b[10:]))
+	end := children + 8*count + 8*(count-1)
+	if b[8] != 1 || count < 2 || end > len(b) {
+		return false
+	}
+	seed := blink.SeedOf(a, binary.LittleEndian.Uint32(b))
+	if binary.LittleEndian.Uint32(b[4:]) != crc.Sum(seed, b[8:end]) {
+		return false
+	}
+	copy(b[children:children+8*(count-1)], b[children+8:])
+	binary.LittleEndian.PutUint32(b[4:], crc.Sum(seed, b[8:end]))
+	return true
+}
