@@ -71,7 +71,8 @@ func (c *counts) repaid() {
 
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 	s.note(key)
-	return s.Session.Lookup(key, dst)
+	value, err := s.Session.Lookup(key, dst)
+	return value, read(err)
 }
 
 func (s *session) Insert(key, value []byte) error {
@@ -101,5 +102,5 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	} else {
 		s.counts.done++ // the upper end is no key
 	}
-	return s.Session.Scan(start, limit, reverse, visit)
+	return read(s.Session.Scan(start, limit, reverse, visit))
 }

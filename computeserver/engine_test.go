@@ -181,6 +181,33 @@ func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	awaitTrue(t, "the index is opened anew and used", func() bool { return opened.Load() == 2 && use(nil) })
 }
 
+// TestReadsAreNeverUnknown: a read that fails since the client's log cannot be written changed nothing, so it is answered as one to be tried again, and its session is dead none the less.
+func TestReadsAreNeverUnknown(t *testing.T) {
+	simEngine(t, func(_ env.Env, g *engine, store *memindex.Store, _ *int) {
+		s := sessionOf(t, g)
+		unknown := fmt.Errorf("%w: write the redo log: %w", index.ErrUnknown, index.ErrFenced)
+		store.Fail(unknown)
+		operations := map[string]func(s *session) error{
+			"a lookup": func(s *session) error { _, err := s.Lookup([]byte("k"), nil); return err },
+			"a scan":   func(s *session) error { return s.Scan(nil, 10, false, func(_, _ []byte) bool { return true }) },
+		}
+		for _, what := range []string{"a lookup", "a scan"} {
+			err := operations[what](s)
+			if o := outcomeOf(err); o.Code != rpcv1.Outcome_UNAVAILABLE || !kills(err) || !errors.Is(err, index.ErrFenced) {
+				t.Errorf("%s is answered %v: %s; it kills its session: %v", what, o.Code, o.Message, kills(err))
+			}
+		}
+		if o := outcomeOf(s.Upsert([]byte("k"), nil)); o.Code != rpcv1.Outcome_UNKNOWN {
+			t.Errorf("a change is answered %v: %s", o.Code, o.Message)
+		}
+		if _, err := g.borrow(time.Second, 0); outcomeOf(err).Code != rpcv1.Outcome_UNAVAILABLE { // another session cannot be made
+			t.Errorf("a request that got no session is answered %v", outcomeOf(err))
+		}
+		store.Fail(nil)
+		_ = g.repay(s, unknown)
+	})
+}
+
 // TestNotOpenIsNotUnknown: what ended the last client may have left an operation unknown; a request that finds no open index was not begun.
 func TestNotOpenIsNotUnknown(t *testing.T) {
 	w := simenv.New(simenv.Options{Seed: 1})

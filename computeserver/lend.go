@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 )
@@ -89,12 +88,27 @@ func (g *engine) lend(limit time.Duration, term uint64) (*session, error) {
 	}
 }
 
-// notOpen is the error of a request that found no open index. It was not begun, whatever is not known of the operation that ended the last client.
-func notOpen(why error) error {
-	if errors.Is(why, index.ErrUnknown) {
-		return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: fmt.Sprintf("the index is not open: %v", why)}
+// notOpen is the error of a request that found no open index. It was not begun.
+func notOpen(why error) error { return fmt.Errorf("the index is not open: %w", undone{why}) }
+
+// undone is an error of what had no effect, for it was not begun, or only reads. Its cause may be that a change of somebody else is unknown, but this is not: an error of which
+// index.ErrUnknown is a part is answered UNKNOWN, and that is not safe to try again.
+type undone struct{ error }
+
+// Is hides index.ErrUnknown, and only that.
+func (u undone) Is(target error) bool {
+	return target != index.ErrUnknown && errors.Is(u.error, target)
+}
+
+// As looks into the cause.
+func (u undone) As(target any) bool { return errors.As(u.error, target) }
+
+// read is the error of a read.
+func read(err error) error {
+	if err != nil && errors.Is(err, index.ErrUnknown) {
+		return undone{err}
 	}
-	return fmt.Errorf("the index is not open: %w", why)
+	return err
 }
 
 // take lends an idle session, if there is one, its client holds its leases and the term is this one. Called under mu.
@@ -143,7 +157,7 @@ func (g *engine) makeSession(ix Opened) (*session, error) {
 	g.lent--
 	g.noteLost(err)
 	g.breakDown(ix, err)
-	return nil, fmt.Errorf("make a session: %w", err)
+	return nil, fmt.Errorf("make a session: %w", undone{err})
 }
 
 // repay gives a session back. err is the worst that it returned.
