@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
@@ -19,6 +21,7 @@ import (
 
 // dexShape is what the index of a run looks like when it is no toy.
 type dexShape struct {
+	keys       int // how many there are
 	chunkBytes uint64
 	node       int
 	cache      int
@@ -45,7 +48,7 @@ const (
 const dexChunksAt = 16 << 10
 
 func newDexShape(seed uint64, r *rand.Rand) *dexShape {
-	d := &dexShape{chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
+	d := &dexShape{keys: dexKeys, chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
 	if seed%4 == 0 { // long values lie in blocks
 		d.inline = 1 + int(seed/4%ownShort)
 	}
@@ -86,13 +89,16 @@ func (w *ownWorld) keys() int {
 	if w.dex == nil {
 		return toyKeys
 	}
-	return dexKeys
+	return w.dex.keys
 }
 
 // key is one of them; those of DEX are of several lengths.
 func (w *ownWorld) key(n int) []byte {
 	if w.dex == nil {
 		return toyKey(n)
+	}
+	if w.dex.keys > dexKeys {
+		return append(binary.BigEndian.AppendUint16(nil, uint16(n*(1<<16)/w.dex.keys)), "longer"[:n%7]...)
 	}
 	return append([]byte{byte(n * 256 / dexKeys)}, "longer"[:n%7]...)
 }
@@ -189,15 +195,35 @@ type dexSession struct {
 	o *dexOwner
 }
 
+func (s *dexSession) falter() {
+	oneIn := 60
+	if s.o.w.wide.is { // many more are asked for
+		oneIn = 1500
+	}
+	s.o.falter(oneIn, 20*time.Microsecond)
+}
+
+// Insert implements index.Session.
+func (s *dexSession) Insert(key, value []byte) error {
+	s.falter()
+	return s.Session.Insert(key, value)
+}
+
+// Update implements index.Session.
+func (s *dexSession) Update(key, value []byte) error {
+	s.falter()
+	return s.Session.Update(key, value)
+}
+
 // Upsert implements index.Session.
 func (s *dexSession) Upsert(key, value []byte) error {
-	s.o.falter(60, 20*time.Microsecond)
+	s.falter()
 	return s.Session.Upsert(key, value)
 }
 
 // Delete implements index.Session.
 func (s *dexSession) Delete(key []byte) error {
-	s.o.falter(60, 20*time.Microsecond)
+	s.falter()
 	return s.Session.Delete(key)
 }
 
@@ -216,6 +242,7 @@ func (o *dexOwner) Take(r pool.Holding) error {
 		}
 	}
 	o.w.counts.replays += len(r.Inherits)
+	o.w.beside(o.p, r.Start, r.End)
 	if !o.w.dooms(o.p, r) {
 		o.falter(12, time.Millisecond)
 	}
@@ -246,6 +273,7 @@ func (w *ownWorld) mustBeFenced(client, by uint16, r pool.Holding) {
 // Give implements index.Partitioned.
 func (o *dexOwner) Give(start, end []byte) (int, error) {
 	o.w.counts.gives++
+	o.w.beside(o.p, start, end)
 	o.falter(12, 100*time.Microsecond)
 	written, err := o.x.Give(start, end)
 	if err == nil {
@@ -275,9 +303,10 @@ func (o *dexOwner) Close() error {
 	return errors.Join(o.x.Close(), o.Pool.Close())
 }
 
-// writeBack lets all owners write back what they have changed, since the check follows what leaves in the memory servers refer to. One that finds its connection gone is given up, as it
-// would be by the next request that needs it.
-func (w *ownWorld) writeBack() {
+// writeBack lets all owners write back what they have changed, since the check follows what leaves in the memory servers refer to. An owner that finds its connection gone is given up, as it
+// would be by the next request that needs it. It reports whether all have done so.
+func (w *ownWorld) writeBack() (all bool) {
+	all = true
 	for _, o := range slices.Clone(w.dex.open) {
 		if o.p.Dead() {
 			continue
@@ -287,10 +316,32 @@ func (w *ownWorld) writeBack() {
 			defer over.Set()
 			if _, err := o.x.(index.Checker).Check(); errors.Is(err, verbs.ErrDisconnected) { // of all else that it finds others may have the remedy still
 				o.Condemn(err)
+				all = false
 			}
 		})
-		over.Wait(ownLimit)
+		all = over.Wait(ownLimit) && all
 	}
+	return all
+}
+
+// atRest is who holds what, and which clients there are; empty while a range is on its way.
+func (w *ownWorld) atRest() string {
+	stored, err := ledger.Decode(w.memory[0].disk)
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	held, _ := stored.Holdings(ownIndex)
+	for _, h := range held {
+		if stored.Live(ownIndex, h.Client) != nil || len(h.Inherits) > 0 {
+			return ""
+		}
+		fmt.Fprintf(&b, "%x-%x %d %d;", h.Start, h.End, h.Client, h.Epoch)
+	}
+	for _, o := range w.dex.open {
+		fmt.Fprintf(&b, "%d,", o.Client())
+	}
+	return b.String()
 }
 
 // checkTree looks at the structure of the tree in the memory servers, with a client of its own that owns nothing.
@@ -318,13 +369,18 @@ func (w *ownWorld) check(p *simenv.Process) error {
 		return errors.Join(err, opened.Close())
 	}
 	for begun := p.Now(); ; p.Sleep(time.Second) {
-		w.writeBack()
+		before := w.atRest()
+		back := w.writeBack()
 		var found index.Structure
 		found, err = x.(index.Checker).Check()
 		w.counts.blocks = found.Blocks
 		if err == nil || p.Now()-begun > settleBound/2 {
 			break
-		} // else a range may be on its way still, and nodes be divided or merged while they are looked at
+		}
+		if back && before != "" && before == w.atRest() { // nothing was on its way that could make it look wrong
+			err = fmt.Errorf("nobody changes it, and %w", err)
+			break
+		}
 	}
 	return errors.Join(err, x.Close(), opened.Close())
 }

@@ -1,13 +1,10 @@
 package computeserver
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/anishathalye/porcupine"
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -270,96 +267,12 @@ type simPeers struct {
 
 func (s *simPeers) keep([]partition.Server) {}
 
-func (s *simPeers) scan(partition.Server, scanRange, time.Duration, func(key, value []byte) bool) error {
-	return errors.New("no scans here")
-}
-
 func (s *simPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
 	out := s.w.ask(s.p, s.w.podOf(to.ID), ops, true, limit)
 	if out == nil {
 		return nil, &failure{code: rpcv1.Outcome_UNKNOWN, message: "it did not answer"}
 	}
 	return out, nil
-}
-
-// history is what the programs did.
-type history struct {
-	ops    []porcupine.Operation
-	clock  int64
-	acks   int
-	failed int // requests that were not done
-	reason string
-}
-
-type asked struct {
-	key   int
-	write bool
-	value uint32 // 0 = it is deleted
-}
-
-type answered struct {
-	value   uint32
-	unknown bool
-}
-
-func (h *history) tick() int64 { h.clock++; return h.clock }
-
-// registers is the model: each key is a register, 0 to begin with.
-var registers = porcupine.Model{
-	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
-		parts := make([][]porcupine.Operation, dexKeys)
-		for _, o := range ops {
-			k := o.Input.(asked).key
-			parts[k] = append(parts[k], o)
-		}
-		return parts
-	},
-	Init: func() any { return uint32(0) },
-	Step: func(state, input, output any) (bool, any) {
-		in, out := input.(asked), output.(answered)
-		if in.write {
-			return true, in.value
-		}
-		return out.value == state.(uint32), state
-	},
-	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
-}
-
-// request asks for one key and notes what came of it; nil if it was done.
-func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, limit time.Duration) error {
-	op := &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: w.key(in.key)}
-	switch {
-	case in.write && in.value == 0:
-		op.Kind = rpcv1.Operation_DELETE
-	case in.write:
-		op.Kind, op.Value = rpcv1.Operation_UPSERT, w.value(in.value)
-	}
-	h := w.log
-	at := len(h.ops)
-	h.ops = append(h.ops, porcupine.Operation{ClientId: program, Input: in, Call: h.tick(), Output: answered{unknown: true}, Return: 1<<63 - 1})
-	out := w.ask(p, d, []*rpcv1.Operation{op}, false, limit)
-	if out == nil {
-		return errors.New("no answer")
-	}
-	switch o := out[0]; o.Code {
-	case rpcv1.Outcome_OK, rpcv1.Outcome_NOT_FOUND:
-		h.acks++
-		got := answered{}
-		if o.Code == rpcv1.Outcome_OK && !in.write {
-			got.value = w.number(in.key, o.Value)
-		}
-		h.ops[at].Output, h.ops[at].Return = got, h.tick()
-		return nil
-	case rpcv1.Outcome_UNKNOWN:
-		return errors.New(o.Message)
-	default:
-		h.ops[at].Input = nil // it was not done
-		if !d.gone {
-			h.failed++
-		}
-		h.reason = fmt.Sprintf("%v: %s", o.Code, o.Message)
-		return errors.New(h.reason)
-	}
 }
 
 // program asks for keys all the time.
@@ -377,40 +290,23 @@ func (w *ownWorld) program(n int) {
 			if d.gone && w.kinds > 1 {
 				write = w.oneIn(12) // its cache may do for lookups
 			}
-			in := asked{w.someKey(), write, value}
-			if w.dex != nil && w.oneIn(4) {
-				in.value = 0
+			in := asked{key: w.someKey(), kind: rpcv1.Operation_LOOKUP}
+			if write {
+				in.kind, in.value = rpcv1.Operation_UPSERT, value
+			}
+			if write && w.dex != nil {
+				switch w.random.IntN(8) {
+				case 0, 1:
+					in.kind, in.value = rpcv1.Operation_DELETE, 0
+				case 2:
+					in.kind = rpcv1.Operation_INSERT
+				case 3:
+					in.kind = rpcv1.Operation_UPDATE
+				}
 			}
 			_ = w.request(p, n, d, in, 2*ownLimit)
 		}
 	})
-}
-
-// judge says what is wrong with the history.
-func (w *ownWorld) judge() {
-	var ops []porcupine.Operation
-	for _, o := range w.log.ops {
-		in, ok := o.Input.(asked)
-		if !ok || !in.write && o.Output.(answered).unknown {
-			continue
-		}
-		ops = append(ops, o)
-	}
-	if result, _ := porcupine.CheckOperationsVerbose(registers, ops, time.Minute); result == porcupine.Illegal {
-		for _, part := range registers.Partition(ops) {
-			if len(part) > 0 && porcupine.CheckOperations(registers, part) == false {
-				var b bytes.Buffer
-				slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-				for _, o := range part {
-					fmt.Fprintf(&b, "\n  %d-%d program %d: %+v %+v", o.Call, o.Return, o.ClientId, o.Input, o.Output)
-				}
-				w.report("the history of key %d is not linearizable:%s", part[0].Input.(asked).key, b.String())
-				return
-			}
-		}
-	} else if result == porcupine.Unknown {
-		w.report("the history could not be judged in time")
-	}
 }
 
 // isGranted is told of every answer to a claim by a map's generation: only who owns keys by the map is granted them, and no epoch is granted twice. before is the map that was there before the claim: there

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -44,19 +45,20 @@ type ownReport struct {
 	hash                                                                                uint64
 	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses int
 	leveled, scaled, joined, blocks, doomed, logs                                       int
+	wide                                                                                wideWorld
 }
 
 func (r ownRun) do() ownReport {
 	world := simenv.New(simenv.Options{Seed: r.seed, Preempt: 4 + int(r.seed%8), MaxEvents: 20_000_000})
 	random := rand.New(rand.NewPCG(r.seed, 79))
 	plan := sim.NewPlan(world.Faults(), sim.Menu{})
-	kinds := []int{1, 2, 10, 10}[random.IntN(4)]
+	kinds := []int{1, 2, 12, 12}[random.IntN(4)]
 	if kinds == 1 {
 		plan.HoldFrozen, plan.Delay, plan.Gap = true, 10_000, 20_000
 	}
 	w := &ownWorld{
-		World: world, fabric: sim.New(world, sim.Options{Plan: plan}), random: random, wrong: r.wrong, calm: r.seed%8 == 7,
-		log: &history{}, granted: map[uint64]bool{}, desired: 1 + random.IntN(4), kinds: kinds,
+		World: world, fabric: sim.New(world, sim.Options{Plan: plan}), random: random, wrong: r.wrong, calm: r.seed%8 == 7 || r.dex && r.seed%16 == 14,
+		log: &history{doubts: map[int]int{}}, granted: map[uint64]bool{}, desired: 1 + random.IntN(4), kinds: kinds,
 	}
 	if r.dex {
 		w.dex = newDexShape(r.seed, random)
@@ -67,6 +69,9 @@ func (r ownRun) do() ownReport {
 		w.calm, w.doom, w.load.slowly = true, doom{left: r.doomed, only: true}, true // few requests, as many have no outcome
 	case r.seed/2%8 == 1, r.seed/2%8 == 6: // the latter with long values in blocks
 		w.doom.left = 2 + int(r.seed/16%16)
+	}
+	if r.dex {
+		w.newWide(r.seed)
 	}
 	for id := range 1 + random.IntN(3) {
 		w.memory = append(w.memory, &memoryServer{id: uint16(id + 1), memory: []verbs.Memory{
@@ -89,7 +94,14 @@ func (r ownRun) do() ownReport {
 		w.begun = true
 		failed := w.log.failed
 		for n := range 2 + random.IntN(5) {
-			w.program(n)
+			if w.wide.is {
+				w.wideProgram(n)
+			} else {
+				w.program(n)
+			}
+		}
+		if w.wide.moving {
+			w.mover()
 		}
 		p.Go("scale", w.scale)
 		if w.dex == nil {
@@ -121,7 +133,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most}
+	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, w.wide}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}
@@ -142,14 +154,25 @@ func (w *ownWorld) settle(after string) {
 			continue
 		}
 		why = nil
-		for n := range w.keys() {
+		batch := 1
+		if w.wide.is {
+			batch = 32
+		}
+		for n := 0; n < w.keys() && why == nil; n += batch {
 			d := all[w.random.IntN(len(all))]
-			if why == nil {
-				why = w.request(w.main, 100, d, asked{key: n}, 3*ownLimit)
+			var reads, writes []asked
+			for key := n; key < min(n+batch, w.keys()); key++ {
+				reads = append(reads, asked{key: key, kind: rpcv1.Operation_LOOKUP})
+				if w.oneIn(2) && (!w.wide.is || !w.begun || w.oneIn(4)) {
+					writes = append(writes, asked{key, rpcv1.Operation_UPSERT, uint32(w.log.clock+int64(key-n))<<8 | 0xFF})
+				}
 			}
-			if why == nil && w.oneIn(2) {
-				why = w.request(w.main, 100, d, asked{n, true, uint32(w.log.clock)<<8 | 0xFF}, 3*ownLimit)
+			if why = w.requests(w.main, 100, d, reads, 3*ownLimit); why == nil {
+				why = w.requests(w.main, 100, d, writes, 3*ownLimit)
 			}
+		}
+		if why == nil && w.wide.is {
+			why = w.scan(w.main, 100, all[w.random.IntN(len(all))], 0, w.keys(), w.oneIn(2), false, 0)
 		}
 		if why == nil {
 			return
@@ -250,12 +273,24 @@ func (w *ownWorld) trouble() {
 			if d != nil {
 				w.twin(d)
 			}
+		case 10:
+			if d != nil {
+				w.wide.jumps++
+				d.process.Jump(w.upTo(3 * ownLease))
+			}
+		case 11: // a machine that is paused, and its clock with it: leases last longer
+			m.process.Pause()
+			w.After(w.upTo(2*ownLease), nil, m.process.Thaw)
 		}
 	}
 }
 
 func (w *ownWorld) freeze(p *simenv.Process, d time.Duration) {
-	p.Freeze()
+	if w.wrong == clockStops {
+		p.Pause()
+	} else {
+		p.Freeze()
+	}
 	w.After(d, nil, func() {
 		if p.Frozen() {
 			w.counts.thaws++
@@ -393,6 +428,7 @@ func TestSeeds(t *testing.T) {
 				sum.blocks += rep.blocks
 				sum.doomed += rep.doomed
 				sum.logs = max(sum.logs, rep.logs)
+				sum.wide.add(rep.wide)
 				mu.Unlock()
 			}
 		})
@@ -400,9 +436,9 @@ func TestSeeds(t *testing.T) {
 	group.Wait()
 	done := min(next.Load(), n)
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
-		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined; %d long values in the end; %d died while they replayed, at most %d logs in a holding",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined, sum.blocks, sum.doomed, sum.logs)
-	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0 || sum.blocks == 0 || sum.doomed == 0) {
+		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined; %d long values in the end; %d died while they replayed, at most %d logs in a holding; %s",
+		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined, sum.blocks, sum.doomed, sum.logs, &sum.wide)
+	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0 || sum.blocks == 0 || sum.doomed == 0 || sum.wide.tame()) {
 		t.Error("the adversary is tame")
 	}
 }
@@ -415,7 +451,7 @@ func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 1500
 	mistakes := []mistake{settleFirst, giveUnflushed, takenForDead}
 	if !testing.Short() { // these take longer; with the race detector each seed takes some 90 MiB that never come back
-		mistakes = append(mistakes, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration)
+		mistakes = append(mistakes, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops)
 	}
 	for _, wrong := range mistakes {
 		for _, real := range []bool{false, true} {

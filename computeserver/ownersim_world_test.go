@@ -39,6 +39,7 @@ type ownWorld struct {
 
 	load loadWorld
 	doom doom
+	wide wideWorld
 
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once
@@ -62,6 +63,7 @@ const (
 	anyGeneration   mistake = "the generation of a claim is not checked"
 	giveUnflushed   mistake = "keys are given without being written back"
 	takenForDead    mistake = "a process is taken for dead that still answers"
+	clockStops      mistake = "the clock of a compute server stands still while its machine is paused" // limitations.md
 	releaseAnyEpoch mistake = "a late release takes what was granted since"
 )
 

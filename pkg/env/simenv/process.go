@@ -19,6 +19,9 @@ type Process struct {
 	held   []*Timer // what would have happened while it is frozen
 	atKill []func()
 
+	paused   bool // its clock stands still since pausedAt
+	pausedAt time.Duration
+
 	// Its clock says base + (the world's time - since) * rate/1e6.
 	base, since time.Duration
 	rate        int64
@@ -69,12 +72,25 @@ func (p *Process) Kill() {
 // Freeze stops p as SIGSTOP does, or a suspended machine: none of its goroutines runs, while its clock goes on.
 func (p *Process) Freeze() { p.frozen = !p.dead }
 
+// Pause stops p as Freeze does, and its clock with it: a virtual machine that is paused, and whose clock does not catch up. What p waits for
+// ends as if its clock had gone on.
+func (p *Process) Pause() {
+	if !p.frozen {
+		p.paused, p.pausedAt = !p.dead, p.Now()
+	}
+	p.Freeze()
+}
+
 // Thaw lets a frozen p go on.
 func (p *Process) Thaw() {
 	if !p.frozen {
 		return
 	}
 	p.frozen = false
+	if p.paused {
+		p.paused = false
+		p.base += p.pausedAt - p.Now()
+	}
 	held := p.held
 	p.held = nil
 	for _, t := range held {
