@@ -128,6 +128,7 @@ func (w *walk) decode(b, answer []byte) error {
 	case w.asked != askEntry && w.asked != askLeaf,
 		w.level >= SubtreeLevels,
 		size < minNodeBytes || size > maxNodeBytes || size%unit != 0,
+		HeaderBytes+2*roundUp(w.lay.maxKey) > size, // two fences; every index has room for four and more
 		len(answer) < answerFixed+size,
 		key > w.lay.maxKey || len(b) != requestFixed+key || w.lay.uint64Keys && key != 8,
 		w.at.Swizzled() || w.at.Server() == 0:

@@ -238,17 +238,69 @@ func TestExecutorRefuses(t *testing.T) {
 	}
 }
 
-// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its answer has room.
+// TestExecutorFencesBeyondTheNode: a request may name any longest key and a node any lengths of its fences. The executor refuses such
+// a request, whatever room the answer has behind the node.
+func TestExecutorFencesBeyondTheNode(t *testing.T) {
+	for _, c := range []struct{ maxKey, low, high uint16 }{
+		{1<<16 - 1, 1<<16 - 1, 1<<16 - 1}, {1<<16 - 1, 1<<16 - 1, 0}, {1000, 0, 1000}, {480, 480, 480}, {488, 0, 0},
+	} {
+		node := make([]byte, 1024)
+		node[atFlags] = flagNode
+		binary.LittleEndian.PutUint16(node[atLowLen:], c.low)
+		binary.LittleEndian.PutUint16(node[atHighLen:], c.high)
+		request := byteRequest(512, int(c.maxKey), Way{testAddr, 0}, []byte("k"))
+		answer := make([]byte, 64<<10)
+		n, err := new(Executor).Call(verbs.Peer{}, &bytesNear{b: node}, request, answer[:answerFixed+512])
+		if fits := HeaderBytes+2*roundUp(int(c.maxKey)) <= 512; (err == nil) != fits || fits && n < answerFixed {
+			t.Errorf("longest key %d: %d bytes, %v", c.maxKey, n, err)
+		}
+	}
+}
+
+// byteRequest is a request for an entry of an index of byte keys.
+func byteRequest(node, maxKey int, w Way, key []byte) []byte {
+	b := requestOf(&layout{nodeBytes: node, maxKey: maxKey}, askEntry, w, key)
+	b[atLayout] = 0
+	return b
+}
+
+// byteLeaf is a memory with one leaf of byte keys at testAddr.
+func byteLeaf(t testing.TB, l *layout, keys ...string) *bytesNear {
+	t.Helper()
+	p := &pairs{lay: l}
+	for _, k := range keys {
+		e := l.PutEntry(make([]byte, 64), []byte(k), []byte("v"))
+		off := roundUp(len(p.image) + unit)
+		p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
+		p.list = append(p.list, item{prefixOf(e), uint16(off), uint16(len(e))})
+	}
+	b := make([]byte, l.nodeBytes)
+	buildLeaf(b, l, testAddr, &header{version: 3, low: []byte("a"), high: []byte("x"), sibling: testAddr}, p, 0, len(p.list))
+	return &bytesNear{b: b}
+}
+
+// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its answer has room. Any client may have
+// written the memory, so units are sealed now and then and verify.
 func FuzzExecutor(f *testing.F) {
 	l := mustLayout(f, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
 	m := twoLevels(f, l)
 	f.Add(requestOf(l, askEntry, Way{testAddr, 1}, number(30)), m.b, true)
 	f.Add(requestOf(l, askLeaf, Way{testAddr, 1}, number(130)), m.b, false)
+	bl := mustLayout(f, index.Options{MaxKeyBytes: 24, MaxValueBytes: 12, NodeBytes: 512})
+	f.Add(byteRequest(512, 24, Way{testAddr, 0}, []byte("key")), byteLeaf(f, bl, "key", "kez").b, false)
+	f.Add(byteRequest(512, 24, Way{testAddr, 0}, []byte("none")), byteLeaf(f, bl, "key").b, true)
+	inner := make([]byte, 512)
+	(&draft{low: nil, high: nil, rightmost: true, level: 1, children: []pool.Addr{testAddr, testAddr + 512}, seps: [][]byte{[]byte("m")}}).
+		build(inner, bl, testAddr, 5)
+	f.Add(byteRequest(512, 24, Way{testAddr, 1}, []byte("n")), inner, true)
+	far := bytes.Clone(inner)
+	binary.LittleEndian.PutUint16(far[atLowLen:], 1<<16-1)
+	f.Add(byteRequest(512, 1<<16-1, Way{testAddr, 1}, []byte("n")), far, false)
 	f.Fuzz(func(t *testing.T, request, memory []byte, seal bool) {
 		b := make([]byte, 4096)
 		copy(b, memory)
 		if seal {
-			for end := HeaderBytes; end < 128; end += 8 { // some of these may verify
+			for end := HeaderBytes; end <= 512; end += 8 { // some of these may verify
 				sealUnit(b, end, testAddr, binary.LittleEndian.Uint32(b))
 				run(t, request, b)
 			}

@@ -62,6 +62,9 @@ func (h *header) decode(b []byte, l *layout) bool {
 	if low > l.maxKey || high > l.maxKey || l.uint64Keys && (low != 8 || high != 8) {
 		return false
 	}
+	if h.end = roundUp(HeaderBytes + low + high); h.end > len(b) {
+		return false // before the fences are sliced: a layout may come from a request, and not fit the node
+	}
 	h.version = binary.LittleEndian.Uint32(b)
 	h.level = b[atLevel]
 	h.rightmost = flags&flagRightmost != 0
@@ -69,8 +72,7 @@ func (h *header) decode(b []byte, l *layout) bool {
 	h.low = b[HeaderBytes : HeaderBytes+low]
 	h.high = b[HeaderBytes+low : HeaderBytes+low+high]
 	h.sibling = pool.Addr(binary.LittleEndian.Uint64(b[atSibling:]))
-	h.end = roundUp(HeaderBytes + low + high)
-	return h.end <= len(b)
+	return true
 }
 
 // encode writes all of h but its CRC to b and sets h.end.
