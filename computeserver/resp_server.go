@@ -4,7 +4,6 @@ package computeserver
 
 import (
 	"cmp"
-	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -37,20 +36,13 @@ type respServer struct {
 	waits  bool // somebody waits for gone
 }
 
-// accept serves a listener until it is closed.
+// accept serves a listener until it is closed. Its Accept fails for nothing else.
 func (s *respServer) accept(l net.Listener) {
-	for pause := time.Millisecond; ; {
+	for {
 		nc, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
+		if err != nil {
 			return
 		}
-		if err != nil { // out of descriptors, say: that passes
-			s.core.log("accept a RESP connection: %v", err)
-			time.Sleep(pause)
-			pause = min(2*pause, time.Second)
-			continue
-		}
-		pause = time.Millisecond
 		s.admit(nc)
 	}
 }

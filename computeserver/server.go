@@ -21,6 +21,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // Connections between servers and from programs: a dead one is noticed soon, a failed attempt is repeated soon.
@@ -93,10 +94,12 @@ func New(cfg Config) (*Server, error) {
 		if l.address == "" {
 			continue
 		}
-		if *l.to, err = net.Listen("tcp", l.address); err != nil {
+		listener, err := net.Listen("tcp", l.address)
+		if err != nil {
 			s.closeListeners()
 			return nil, fmt.Errorf("compute server: %w", err)
 		}
+		*l.to = accept.Patiently(listener, func(err error) { c.log("accept a connection on %v: %v; trying again", listener.Addr(), err) })
 	}
 	if s.rpcListener != nil {
 		s.callers = newTermListener(s.rpcListener, c.eng)

@@ -21,6 +21,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/dmindex/dmindex/deviceplugin/slots"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // stopLimit bounds how long a server waits for calls under way when it stops.
@@ -88,7 +89,7 @@ func (s *server) listen() error {
 	s.mu.Lock()
 	s.ended = make(chan struct{})
 	s.mu.Unlock()
-	go s.grpc.Serve(l) //nolint:errcheck // ends with close; the loop looks at the socket
+	go s.grpc.Serve(accept.Patiently(l, nil)) //nolint:errcheck // ends with close; the loop looks at the socket
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/deviceplugin/hca"
 	"github.com/dmindex/dmindex/deviceplugin/settings"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // view is what a round found and did, for metrics and probes.
@@ -60,7 +61,7 @@ func (p *plugin) serveHTTP() (stop func(), err error) {
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 	}
-	go server.Serve(l) // ends with Close
+	go server.Serve(accept.Patiently(l, nil)) // ends with Close
 	if p.c.Ready != nil {
 		p.c.Ready(l.Addr())
 	}

@@ -32,6 +32,7 @@ type core struct {
 
 	expired atomic.Uint64 // leases that ended because nobody renewed them
 	turned  atomic.Uint64 // locks of fenced clients that say REPAIR since
+	panics  atomic.Uint64 // connections to the memory that ended by a panic
 }
 
 // provider is a transport that the server offers.

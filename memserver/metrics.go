@@ -46,6 +46,7 @@ var (
 	descUnfinished   = describe("unfinished_fences", "Fenced clients of which something may still take effect, or that locks still name.")
 	descExpired      = describe("expired_leases_total", "Leases that ended because nobody renewed them.")
 	descTurned       = describe("repair_locks_total", "Locks of fenced clients that were turned to REPAIR.")
+	descPanics       = describe("connection_panics_total", "Connections to the memory that ended by a fault of the program; its log has the stack of the first.")
 	descIndexConns   = describe("index_connections", "Connections of an index to this server's memory.", "index")
 	descIndexMap     = describe("index_map_generation", "Generation of the partition map that is kept here; 0 = none.", "index")
 	descTLSFailed    = describe("tls_reload_failed", "1 while the newest TLS files cannot be used and older ones are in force.")
@@ -101,6 +102,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(descUnfinished, float64(unfinished))
 	count(descExpired, c.control.expired.Load())
 	count(descTurned, c.control.turned.Load())
+	count(descPanics, c.control.panics.Load())
 	r := c.control.region
 	gauge(descRegion, float64(r.dataBytes), "data")
 	gauge(descRegion, float64(r.lockBytes), "locks")

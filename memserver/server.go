@@ -21,6 +21,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"
@@ -206,7 +207,9 @@ func (s *Server) listen(network, address string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("listen: %w", err)
 	}
-	s.listeners = append(s.listeners, l)
+	s.listeners = append(s.listeners, accept.Patiently(l, func(err error) {
+		s.log.Warn("connections cannot be accepted for now; trying again", "address", l.Addr().String(), "err", err)
+	}))
 	return l.Addr().String(), nil
 }
 
@@ -238,7 +241,7 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 	}
 	server, err := build(verbs.ServerOptions{
 		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: admission{s.control.tokens, name},
-		Executor: s.executor, CallThreads: s.callThreads,
+		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.panicked,
 	})
 	if err != nil {
 		return "", err

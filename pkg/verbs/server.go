@@ -35,7 +35,11 @@ type ServerOptions struct {
 	CallThreads int      // how many calls are executed at once; who comes when there are as many is told that all are busy. 0 = DefaultCallThreads
 
 	HandshakeLimit time.Duration // for a client to present its token; 0 = DefaultHandshakeLimit
-	MaxConns       int           // connections at once, those still unadmitted included; 0 = DefaultMaxConns
+	MaxConns       int           // admitted connections at once; those not admitted yet have as many places of their own. 0 = DefaultMaxConns
+
+	// Panicked is told of a panic in the code that serves a connection, which has ended then. Nil = such a panic ends the process.
+	// Safe for concurrent use.
+	Panicked func(peer Peer, value any, stack []byte)
 }
 
 // What ServerOptions has where it says nothing.

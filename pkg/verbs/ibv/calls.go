@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/serve"
 )
 
 // A two-sided call is a SEND of its request, whose immediate is how many bytes the answer may have with its header, and a SEND of the answer back. The client's RECV is
@@ -47,7 +48,7 @@ func (m *near) Read(region verbs.RegionID, remote uint64, dst []byte) error {
 // other, as tcp does on the goroutine of a connection. Who destroys a queue pair waits for its call.
 type calls struct {
 	server *server
-	peer   verbs.Peer
+	of     *serve.Session
 	cq     *C.struct_ibv_cq
 	handle uint64
 	wake   chan struct{}
@@ -74,8 +75,8 @@ type caller struct {
 	waiting bool   // the next request came before the NIC said that the answer is gone
 }
 
-func (s *server) newCalls(peer verbs.Peer) *calls {
-	c := &calls{server: s, peer: peer, wake: make(chan struct{}, 1), stop: make(chan struct{}), takes: map[uint64]*caller{}}
+func (s *server) newCalls(of *serve.Session) *calls {
+	c := &calls{server: s, of: of, wake: make(chan struct{}, 1), stop: make(chan struct{}), takes: map[uint64]*caller{}}
 	c.idle = sync.NewCond(&c.mu)
 	c.handle = s.hca.waits(c.wake)
 	// A request and an answer of each queue pair at most.
@@ -209,9 +210,8 @@ func (c *calls) arrived() *caller {
 
 // execute executes a call and sends its answer.
 func (c *calls) execute(w *caller) {
-	s := c.server
 	request, answer := w.mem[:w.length], w.mem[verbs.MaxCall:][:w.room]
-	status, n := s.callers.Call(c.peer, s.near, request, answer[verbs.CallBytes(0):])
+	status, n := c.answer(request, answer[verbs.CallBytes(0):])
 	mapped.Barrier() // what the answer shows is seen by everybody (G3)
 	binary.LittleEndian.PutUint32(answer, uint32(status))
 	binary.LittleEndian.PutUint32(answer[4:], uint32(n))
@@ -222,6 +222,13 @@ func (c *calls) execute(w *caller) {
 	if w.receive() == 0 { // before the answer, which the next request follows
 		w.sending = w.send(verbs.CallBytes(n)) == 0
 	}
+}
+
+// answer lets the executor answer. A panic of it ends the session, whose queue pairs are destroyed as after any end.
+func (c *calls) answer(request, answer []byte) (status verbs.CallStatus, n int) {
+	status = verbs.CallFailed // unless the executor returns
+	defer c.server.Recover(c.of)
+	return c.server.callers.Call(c.of.Peer, c.server.near, request, answer)
 }
 
 // receive posts the buffer of requests.

@@ -94,7 +94,7 @@ func (s *server) open(options Options, o verbs.ServerOptions, list []verbs.Regio
 		MaxQPs:       MaxQPs,
 		Regions:      list,
 		Answer:       func(e *serve.Session, answer []byte) error { return s.sendAnswer(e.Conn, answer, list) },
-		Run:          func(e *serve.Session) { (&session{server: s, conn: e.Conn, peer: e.Peer}).run() },
+		Run:          func(e *serve.Session) { (&session{server: s, of: e, conn: e.Conn}).run() },
 		Cut:          func(e *serve.Session) { e.Conn.Close() },
 	})
 	return err
@@ -210,8 +210,8 @@ func (s *server) release() error {
 // session is the server's side of one connection: its queue pairs, by slot.
 type session struct {
 	server  *server
+	of      *serve.Session
 	conn    net.Conn
-	peer    verbs.Peer
 	qps     [MaxQPs]*C.struct_ibv_qp
 	callers [MaxQPs]*caller // of those that take calls
 	calls   *calls          // nil = there are none, or no queue pair yet
@@ -219,6 +219,18 @@ type session struct {
 
 // run makes and destroys queue pairs as the client asks, until the connection ends. When it returns, nothing of them takes effect any more.
 func (e *session) run() {
+	clean := false
+	defer func() {
+		if !clean { // a panic: the queue pairs must not outlive the session
+			e.end()
+		}
+	}()
+	e.serve()
+	clean = true
+}
+
+// serve is run, without its care for panics.
+func (e *session) serve() {
 	for {
 		f, err := readFrame(e.conn)
 		if err != nil || f.kind == frameBye {
@@ -260,7 +272,7 @@ func (e *session) pair(slot uint16, theirs *endpoint) (mine endpoint, code uint8
 	cq := e.server.cq
 	if e.server.callers.Any() {
 		if e.calls == nil {
-			if e.calls = e.server.newCalls(e.peer); e.calls == nil {
+			if e.calls = e.server.newCalls(e.of); e.calls == nil {
 				return mine, codeResource
 			}
 		}

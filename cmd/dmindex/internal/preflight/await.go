@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"
 )
@@ -114,7 +115,7 @@ func serve(p Ports, why string) (*reasons, error) {
 	r.grpc = grpc.NewServer(append(options, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
 		return status.Error(codes.FailedPrecondition, r.get())
 	}))...)
-	r.running.Go(func() { r.grpc.Serve(l) })
+	r.running.Go(func() { r.grpc.Serve(accept.Patiently(l, nil)) })
 	if m == nil {
 		return r, nil
 	}
@@ -122,7 +123,7 @@ func serve(p Ports, why string) (*reasons, error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, r.get(), http.StatusServiceUnavailable) })
 	r.http = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
-	r.running.Go(func() { r.http.Serve(m) })
+	r.running.Go(func() { r.http.Serve(accept.Patiently(m, nil)) })
 	return r, nil
 }
 

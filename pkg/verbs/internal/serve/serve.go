@@ -3,14 +3,18 @@
 package serve
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
 )
@@ -57,15 +61,12 @@ type Server struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners map[net.Listener]struct{}
-	conns     map[net.Conn]struct{} // all but the refused, for Close and for the limit
-	refused   map[net.Conn]struct{} // beyond the limit; they are told so
-	sessions  map[uint64]*Session
+	waiting   map[net.Conn]uint64   // connections without a session, by the order in which they came; at most MaxConns
+	came      uint64                // number of the last of them
+	sessions  map[uint64]*Session   // at most MaxConns
 	lasting   map[verbs.Peer]string // with Quiet: who had a session and was not seen quiet since, with its process
-	running   sync.WaitGroup        // a member for each of conns and refused
+	running   sync.WaitGroup        // a member for each connection
 }
-
-// mostRefused is how many connections beyond the limit are told so at once. One more is closed without a word.
-const mostRefused = 64
 
 // New makes a server of provider p.
 func New(o verbs.ServerOptions, p Provider) (*Server, error) {
@@ -75,8 +76,7 @@ func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 	return &Server{
 		o: o.WithDefaults(), p: p,
 		listeners: map[net.Listener]struct{}{},
-		conns:     map[net.Conn]struct{}{},
-		refused:   map[net.Conn]struct{}{},
+		waiting:   map[net.Conn]uint64{},
 		sessions:  map[uint64]*Session{},
 		lasting:   map[verbs.Peer]string{},
 	}, nil
@@ -84,6 +84,7 @@ func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 
 // Serve implements verbs.Server. It closes l.
 func (s *Server) Serve(l net.Listener) error {
+	l = accept.Patiently(l, nil)
 	defer l.Close()
 	s.mu.Lock()
 	if s.closed {
@@ -106,46 +107,51 @@ func (s *Server) Serve(l net.Listener) error {
 			if closed {
 				return nil
 			}
-			var ne net.Error
-			if errors.As(err, &ne) && ne.Timeout() {
-				continue
-			}
 			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		}
 		s.start(c)
 	}
 }
 
-// start gives c a goroutine: to serve it, or to tell it that there are too many connections. Who accepts waits for neither: over TLS the
-// first word takes a handshake, and so a client that answers.
+// start gives c a goroutine. A connection without a session takes no place of one with a session: anybody who reaches the port can
+// open it. There are as many places for connections that wait for their admission, and where all are taken the one that has waited
+// longest gives its place up: an honest client presents its token at once, so it is the most likely to be silent.
 func (s *Server) start(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	full := len(s.conns) >= s.o.MaxConns
-	if s.closed || full && len(s.refused) == mostRefused {
+	if s.closed {
 		c.Close()
 		return
 	}
-	among, run := s.conns, s.handle
-	if full {
-		among, run = s.refused, s.refuse
+	if len(s.waiting) >= s.o.MaxConns {
+		s.closeLongestWaitingLocked()
 	}
-	among[c] = struct{}{}
+	s.came++
+	s.waiting[c] = s.came
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
 		defer func() {
 			c.Close()
 			s.mu.Lock()
-			delete(among, c)
+			delete(s.waiting, c)
 			s.mu.Unlock()
 		}()
 		c.SetDeadline(time.Now().Add(s.o.HandshakeLimit))
-		run(c)
+		s.handle(c)
 	}()
 }
 
-func (s *Server) refuse(c net.Conn) { decline(c, &hello.Answer{Code: hello.Full}) }
+func (s *Server) closeLongestWaitingLocked() {
+	var longest net.Conn
+	for c, came := range s.waiting {
+		if longest == nil || came < s.waiting[longest] {
+			longest = c
+		}
+	}
+	longest.Close() // its goroutine ends by that
+	delete(s.waiting, longest)
+}
 
 // decline answers a client that is not let in. Whoever refuses cannot care whether it is heard.
 func decline(c net.Conn, refusal *hello.Answer) {
@@ -173,6 +179,7 @@ func (s *Server) handle(c net.Conn) {
 		return
 	}
 	defer s.end(session)
+	defer s.Recover(session)
 	answer := hello.Answer{
 		Incarnation: s.o.Incarnation, Session: session.id, MaxQPs: s.p.MaxQPs,
 		Capabilities: s.p.Capabilities, Regions: s.p.Regions,
@@ -184,10 +191,33 @@ func (s *Server) handle(c net.Conn) {
 	s.p.Run(session)
 }
 
-// admit lets a client in: token first, so that who has none learns nothing; then the incarnation; then its earlier sessions
-// end, so that nothing of them takes effect once the client has its answer (G3).
+// Recover is deferred by a goroutine that serves a session. A panic ends the session's connection and no other one: memory and requests
+// are what any client made of them, so whatever a client can provoke costs its own connection only.
+func (s *Server) Recover(session *Session) {
+	if s.o.Panicked == nil {
+		return
+	}
+	if p := recover(); p != nil {
+		session.Conn.Close()
+		s.o.Panicked(session.Peer, p, debug.Stack())
+	}
+}
+
+// admit lets a client in: token first, so that a client without one learns nothing; then the incarnation; then the sessions that it
+// names end, so that nothing of them takes effect once the client has its answer (G3).
+//
+// They end whichever peer had them. One device of a client process connects as several peers, and forgets the sessions that it named when
+// it has its answer: a session that stayed because it was another peer's would never be named again. A session's id is a random number
+// that its own client alone was told, so a client can end no session but those of its own process.
 func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	s.admitting.Lock()
+	s.mu.Lock()
+	full := len(s.sessions) >= s.o.MaxConns
+	s.mu.Unlock()
+	if full { // before the token is used up: with it the client may try again
+		s.admitting.Unlock()
+		return nil, verbs.ErrTooMany
+	}
 	peer, err := s.o.Admission.Admit(h.Token)
 	if err == nil && h.Incarnation != 0 && h.Incarnation != s.o.Incarnation {
 		err = verbs.ErrLostMemory
@@ -200,14 +230,15 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	var earlier []*Session
 	s.mu.Lock()
 	for _, id := range h.Earlier {
-		if e := s.sessions[id]; e != nil && e.Peer == peer {
+		if e := s.sessions[id]; e != nil && !slices.Contains(earlier, e) {
 			earlier = append(earlier, e)
 		}
 	}
 	for session.id == 0 || s.sessions[session.id] != nil {
-		session.id = rand.Uint64()
+		session.id = newID()
 	}
 	s.sessions[session.id] = session
+	delete(s.waiting, c)
 	if s.p.Quiet != nil {
 		s.lasting[peer] = s.process(c)
 	}
@@ -220,6 +251,13 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	}
 	s.cut(earlier)
 	return session, nil
+}
+
+// newID is a number that nobody can guess.
+func newID() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 func (s *Server) end(session *Session) {
@@ -269,17 +307,10 @@ func (s *Server) Close() error {
 		l.Close()
 	}
 	var list []*Session
-	admitted := map[net.Conn]bool{}
 	for _, e := range s.sessions {
 		list = append(list, e)
-		admitted[e.Conn] = true
 	}
-	for c := range s.conns {
-		if !admitted[c] {
-			c.Close()
-		}
-	}
-	for c := range s.refused {
+	for c := range s.waiting {
 		c.Close()
 	}
 	s.mu.Unlock()

@@ -133,8 +133,8 @@ func TestCloseWaits(t *testing.T) {
 	waits(t, p, ended)
 }
 
-// TestEarlierSessionsEnd: the answer to a hello comes only when the sessions that it names have ended; those of other
-// clients are none of its business.
+// TestEarlierSessionsEnd: the answer to a hello comes only when the sessions that it names have ended, those of other peers of the same
+// device included.
 func TestEarlierSessionsEnd(t *testing.T) {
 	_, p, address := start(t, verbs.ServerOptions{})
 	_, mine, err := connect(t, address, hello.Hello{Token: verbs.Token{1}})
@@ -154,8 +154,9 @@ func TestEarlierSessionsEnd(t *testing.T) {
 			t.Errorf("the new connection: %+v, %v", a, err)
 		}
 		<-p.started
-		ended <- p.running.Load() - 2 // the other client's and the new one
+		ended <- p.running.Load() - 1 // the new one
 	}()
+	p.release <- struct{}{} // one of the two
 	waits(t, p, ended)
 }
 
@@ -229,25 +230,89 @@ func TestSilentClientOfAFullServer(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded: of those who come to a full server and are silent, so many are waited for.
-func TestRefusalsAreBounded(t *testing.T) {
-	_, p, address := startOn(t, verbs.ServerOptions{MaxConns: 1, HandshakeLimit: time.Hour}, func(l net.Listener) net.Listener { return talking{l} })
-	if _, _, err := connect(t, address, hello.Hello{Token: verbs.Token{1}}); err != nil {
-		t.Fatal(err)
-	}
-	<-p.started
-	var last net.Conn
-	for range mostRefused + 1 {
+// TestSilentClientsTakeNoPlaces: however many connections wait for their admission, a client with a token gets in, and of those that
+// wait the server keeps the newest.
+func TestSilentClientsTakeNoPlaces(t *testing.T) {
+	_, p, address := start(t, verbs.ServerOptions{MaxConns: 3, HandshakeLimit: time.Hour})
+	var silent []net.Conn
+	for range 10 {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		last = c
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		silent = append(silent, c)
 	}
-	last.SetDeadline(time.Now().Add(20 * time.Second))
-	if n, err := last.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("one silent client more than are waited for reads %d bytes, %v, want %v", n, err, io.EOF)
+	for id := byte(1); id <= 3; id++ {
+		if _, a, err := connect(t, address, hello.Hello{Token: verbs.Token{id}}); err != nil || a.Code != hello.OK {
+			t.Fatalf("client %d beside silent connections is answered with %+v, %v", id, a, err)
+		}
+		<-p.started
+	}
+	if _, a, err := connect(t, address, hello.Hello{Token: verbs.Token{4}}); err != nil || a.Code != hello.Full {
+		t.Errorf("one client more than there are places is answered with %+v, %v", a, err)
+	}
+	for i, c := range silent[:7] { // the other ones may wait still
+		if n, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("silent connection %d of 10 reads %d bytes, %v, want %v", i, n, err, io.EOF)
+		}
+	}
+}
+
+// TestPanicEndsOneConnection: a panic of the code that serves a session is reported, and ends that session only.
+func TestPanicEndsOneConnection(t *testing.T) {
+	var panicked atomic.Int32
+	s, err := New(verbs.ServerOptions{Admission: admission{}, Panicked: func(peer verbs.Peer, value any, stack []byte) {
+		if peer.Client == 1 && value == "a fault" && len(stack) > 0 {
+			panicked.Add(1)
+		}
+	}}, Provider{
+		Answer: func(s *Session, answer []byte) error { _, err := s.Conn.Write(answer); return err },
+		Run: func(s *Session) {
+			b := make([]byte, 1)
+			for s.Conn.SetReadDeadline(time.Now().Add(20*time.Second)) == nil {
+				if _, err := s.Conn.Read(b); err != nil {
+					return
+				}
+				if s.Peer.Client == 1 {
+					panic("a fault")
+				}
+				s.Conn.Write(b)
+			}
+		},
+		Cut: func(s *Session) { s.Conn.Close() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	defer s.Close()
+	bad, _, err := connect(t, l.Addr().String(), hello.Hello{Token: verbs.Token{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, _, err := connect(t, l.Addr().String(), hello.Hello{Token: verbs.Token{2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.Write([]byte{1})
+	if _, err := bad.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection lives on after a panic of its code")
+	}
+	good.Write([]byte{1})
+	if _, err := good.Read(make([]byte, 1)); err != nil {
+		t.Errorf("another connection: %v", err)
+	}
+	if err := s.Fence(func(p verbs.Peer) bool { return p.Client == 1 }, 20*time.Second); err != nil {
+		t.Errorf("fence the client whose session panicked: %v", err)
+	}
+	if n := panicked.Load(); n != 1 {
+		t.Errorf("%d panics were reported, want 1", n)
 	}
 }
 
