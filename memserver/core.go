@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,8 @@ type core struct {
 	stopped  atomic.Bool
 	longer   time.Duration // when leases that an earlier process granted for longer are over; 0 = there are none
 	earlier  time.Duration // when all leases that an earlier process granted are over
+
+	evictions atomic.Uint64 // of any index; changes under sweeping and the lock of the accounts
 
 	expired atomic.Uint64 // leases that ended because nobody renewed them
 	turned  atomic.Uint64 // locks of fenced clients that say REPAIR since
@@ -72,7 +75,11 @@ func (c *core) provider(name string) *provider {
 func (c *core) start() error {
 	granted := uint64(c.lease / time.Millisecond)
 	first := c.lease
-	var left []verbs.Peer
+	type fencing struct {
+		index string
+		ids   []uint16
+	}
+	var left []fencing
 	err := c.accounts.change(func(l *ledger.Ledger) error {
 		if before := l.Lease(); before > granted {
 			first = time.Duration(before) * time.Millisecond
@@ -89,11 +96,11 @@ func (c *core) start() error {
 					c.accounts.epochsOf(index.Identity).Found(client.ID)
 				}
 			}
-			for _, id := range l.Unfinished(index.Identity) {
+			left = append(left, fencing{index.Identity, l.Unfinished(index.Identity)})
+			for _, id := range left[len(left)-1].ids {
 				peer := verbs.Peer{Index: index.Identity, Client: id}
 				c.accounts.fences.begin(peer, c.env.Now())
 				c.accounts.epochsOf(index.Identity).Found(id)
-				left = append(left, peer)
 			}
 		}
 		return nil
@@ -101,9 +108,11 @@ func (c *core) start() error {
 	if err != nil {
 		return err
 	}
-	for _, peer := range left {
-		if _, err := c.finish(peer.Index, []uint16{peer.Client}, 0); err != nil {
-			c.log.Warn("a client that an earlier process fenced is not quiet yet", "index", peer.Index, "client", peer.Client, "err", err)
+	for _, f := range left {
+		for ids := range slices.Chunk(f.ids, maxTogether) {
+			if _, err := c.finish(f.index, ids, 0); err != nil {
+				c.log.Warn("clients that an earlier process fenced are not quiet yet", "index", f.index, "clients", ids, "err", err)
+			}
 		}
 	}
 	return nil
@@ -180,6 +189,7 @@ func (c *core) evict(index string) (freed uint64, cut int, err error) {
 		freed = l.Evict(index)
 		return nil
 	}, func() {
+		c.evictions.Add(1)
 		c.accounts.leases.dropIndex(index)
 		c.accounts.fences.endIndex(index)
 		delete(c.accounts.epochs, index)

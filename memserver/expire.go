@@ -13,10 +13,8 @@ func (c *core) run() {
 	tick := min(max(c.lease/20, 5*time.Millisecond), 250*time.Millisecond)
 	for !c.stopped.Load() {
 		c.expire()
-		for range retriesATick {
-			if c.stopped.Load() || !c.retry() {
-				break
-			}
+		// As many as there is time for until the next look at the leases. An attempt puts off the next one of its clients, so this ends.
+		for end := c.env.Now() + tick; !c.stopped.Load() && c.retry() && c.env.Now() < end; {
 		}
 		c.forgetLonger()
 		c.wake.Wait(tick)
@@ -71,16 +69,16 @@ func (c *core) expire() {
 	}
 }
 
-// retry tries once to finish a fence; false if there is none whose turn it is.
+// retry tries once to finish fences of the index whose turn it is; false if there is none.
 func (c *core) retry() bool {
-	var peer verbs.Peer
-	due := false
-	c.accounts.note(func(*ledger.Ledger) { peer, due = c.accounts.fences.due(c.env.Now()) })
-	if !due {
+	var index string
+	var ids []uint16
+	c.accounts.note(func(*ledger.Ledger) { index, ids = c.accounts.fences.due(c.env.Now()) })
+	if len(ids) == 0 {
 		return false
 	}
-	if _, err := c.finish(peer.Index, []uint16{peer.Client}, retryLimit); err != nil {
-		c.log.Warn("a fenced client is not quiet yet", "index", peer.Index, "client", peer.Client, "err", err)
+	if _, err := c.finish(index, ids, retryLimit); err != nil {
+		c.log.Warn("fenced clients are not quiet yet", "index", index, "clients", ids, "err", err)
 	}
 	return true
 }

@@ -86,16 +86,41 @@ func (c *core) refuse(index string, ids []uint16) error {
 // errNoNews ends a change that would change nothing.
 var errNoNews = errors.New("nothing is new")
 
-// finish is steps 3 and 4.
+// errAdmittedAnew is returned when an index was evicted while clients of it were being fenced. Clients of its next admission may have
+// their ids: those hold locks and connections of their own, which a fence of the earlier ones must not touch.
+var errAdmittedAnew = fmt.Errorf("%w: the index was evicted while its clients were being fenced", ledger.ErrUnknownClient)
+
+// areFenced returns how many evictions there were when all of the clients were fenced. They are fenced as long as there is no other one.
+func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err error) {
+	c.accounts.read(func(l *ledger.Ledger) {
+		evictions = c.evictions.Load()
+		for _, id := range ids {
+			if !l.Fenced(index, id) {
+				err = errAdmittedAnew
+			}
+		}
+	})
+	return evictions, err
+}
+
+// finish is steps 3 and 4. It knows by the number of evictions whether the index is the one whose clients were refused: 3 takes its time,
+// and the lock table's slice is looked up, used and given back under the same lock.
 func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
+	since, err := c.areFenced(index, ids)
+	if err != nil {
+		return 0, err
+	}
 	if err := c.quiet(index, ids, limit); err != nil {
 		return 0, err
 	}
-	locks, err = c.sweep(index, ids)
+	locks, err = c.sweep(index, ids, since)
 	if err != nil {
 		return locks, err
 	}
 	c.accounts.note(func(l *ledger.Ledger) {
+		if c.evictions.Load() != since {
+			return
+		}
 		for _, id := range ids {
 			if l.Finished(index, id) {
 				c.accounts.epochsOf(index).Leave(id)
@@ -135,11 +160,14 @@ func (c *core) quiet(index string, ids []uint16, limit time.Duration) error {
 }
 
 // sweep is step 4. The index keeps its slice of the lock table meanwhile.
-func (c *core) sweep(index string, ids []uint16) (locks int, err error) {
+func (c *core) sweep(index string, ids []uint16, since uint64) (locks int, err error) {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
 	var view ledger.Index
 	c.accounts.read(func(l *ledger.Ledger) { view, err = l.Index(index) })
+	if err == nil && c.evictions.Load() != since {
+		err = errAdmittedAnew
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -183,7 +183,7 @@ func (w *fenceWorld) settle() {
 		}
 		return
 	}
-	w.report("the server does not finish: %v are left, and %d fences", left, len(w.core.accounts.fences.list))
+	w.report("the server does not finish: %v are left, and %d fences", left, w.core.accounts.fences.len())
 }
 
 func simNumber(t testing.TB, name string, otherwise uint64) uint64 {

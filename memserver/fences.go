@@ -1,6 +1,7 @@
 package memserver
 
 import (
+	"container/heap"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -11,66 +12,128 @@ const (
 	firstRetry   = 50 * time.Millisecond
 	longestRetry = 5 * time.Second
 	retryLimit   = 100 * time.Millisecond // of one attempt
-	retriesATick = 8
+	maxTogether  = 64                     // clients of one attempt
 )
 
 // fences are the clients that are fenced and not finished: something of theirs may still take effect, or locks may name them. The
-// lease loop tries again and again. All methods are called under the lock of the accounts.
+// lease loop tries again and again. The indexes take turns, so that an index with many such clients delays those of another one by one
+// attempt for each of its own. All methods are called under the lock of the accounts.
 type fences struct {
-	list []unfinished
+	turns []*fenceQueue // of the indexes that have unfinished fences, the next one first
+	at    map[verbs.Peer]*unfinished
+}
+
+// fenceQueue is a heap of the unfinished fences of one index, the one that is due first at its top.
+type fenceQueue struct {
+	index string
+	list  []*unfinished
 }
 
 type unfinished struct {
-	peer verbs.Peer
-	next time.Duration // when it is tried again
-	wait time.Duration // and after how long again, if in vain
+	peer  verbs.Peer
+	next  time.Duration // when it is tried again
+	wait  time.Duration // and after how long again, if in vain
+	place int           // in the queue
 }
 
-func (s *fences) find(peer verbs.Peer) *unfinished {
-	for i := range s.list {
-		if s.list[i].peer == peer {
-			return &s.list[i]
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (q *fenceQueue) Len() int           { return len(q.list) }
+func (q *fenceQueue) Less(i, j int) bool { return q.list[i].next < q.list[j].next }
+
+func (q *fenceQueue) Swap(i, j int) {
+	q.list[i], q.list[j] = q.list[j], q.list[i]
+	q.list[i].place, q.list[j].place = i, j
+}
+
+func (q *fenceQueue) Push(u any) {
+	u.(*unfinished).place = len(q.list)
+	q.list = append(q.list, u.(*unfinished))
+}
+
+func (q *fenceQueue) Pop() any {
+	last := len(q.list) - 1
+	u := q.list[last]
+	q.list[last] = nil
+	q.list = q.list[:last]
+	return u
+}
+
+// len is how many fences are not finished.
+func (s *fences) len() int { return len(s.at) }
+
+func (s *fences) queue(index string) (at int) {
+	for i, q := range s.turns {
+		if q.index == index {
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
 // begin remembers a client, to be tried again from now on.
 func (s *fences) begin(peer verbs.Peer, now time.Duration) {
-	if s.find(peer) == nil {
-		s.list = append(s.list, unfinished{peer, now, firstRetry})
+	if s.at[peer] != nil {
+		return
 	}
+	if s.at == nil {
+		s.at = map[verbs.Peer]*unfinished{}
+	}
+	i := s.queue(peer.Index)
+	if i < 0 {
+		i = len(s.turns)
+		s.turns = append(s.turns, &fenceQueue{index: peer.Index})
+	}
+	u := &unfinished{peer: peer, next: now, wait: firstRetry}
+	s.at[peer] = u
+	heap.Push(s.turns[i], u)
 }
 
-// due is the client whose turn it is, if any; its next turn comes later.
-func (s *fences) due(now time.Duration) (peer verbs.Peer, ok bool) {
-	for i := range s.list {
-		if u := &s.list[i]; now >= u.next {
+// due are clients of the index whose turn it is, if any; the next turn of each comes later, and that of the index behind all others.
+// Clients that were tried in vain before are tried alone, so that one which is not quiet holds up no other one.
+func (s *fences) due(now time.Duration) (index string, ids []uint16) {
+	for i, q := range s.turns {
+		if now < q.list[0].next {
+			continue
+		}
+		for len(ids) < maxTogether && now >= q.list[0].next {
+			u := q.list[0]
+			again := u.wait > firstRetry
+			if again && len(ids) > 0 {
+				break
+			}
+			ids = append(ids, u.peer.Client)
 			u.next = now + u.wait
 			u.wait = min(2*u.wait, longestRetry)
-			return u.peer, true
+			heap.Fix(q, 0)
+			if again {
+				break
+			}
 		}
+		s.turns = append(append(s.turns[:i], s.turns[i+1:]...), q)
+		return q.index, ids
 	}
-	return verbs.Peer{}, false
+	return "", nil
 }
 
 // end forgets a client.
 func (s *fences) end(peer verbs.Peer) {
-	for i := range s.list {
-		if s.list[i].peer == peer {
-			s.list = append(s.list[:i], s.list[i+1:]...)
-			return
-		}
+	u := s.at[peer]
+	if u == nil {
+		return
+	}
+	delete(s.at, peer)
+	i := s.queue(peer.Index)
+	if heap.Remove(s.turns[i], u.place); len(s.turns[i].list) == 0 {
+		s.turns = append(s.turns[:i], s.turns[i+1:]...)
 	}
 }
 
 // endIndex forgets the clients of an index.
 func (s *fences) endIndex(index string) {
-	kept := s.list[:0]
-	for _, u := range s.list {
-		if u.peer.Index != index {
-			kept = append(kept, u)
+	if i := s.queue(index); i >= 0 {
+		for _, u := range s.turns[i].list {
+			delete(s.at, u.peer)
 		}
+		s.turns = append(s.turns[:i], s.turns[i+1:]...)
 	}
-	s.list = kept
 }

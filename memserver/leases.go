@@ -45,11 +45,19 @@ func (s *leases) has(peer verbs.Peer) bool {
 	return ok
 }
 
-// over are up to most clients whose lease has ended.
+// over are up to most clients of each index whose lease has ended.
 func (s *leases) over(now time.Duration, most int) (peers []verbs.Peer) {
+	var count map[string]int
 	for i := range s.list {
-		if now >= s.list[i].end && len(peers) < most {
-			peers = append(peers, s.list[i].peer)
+		if now < s.list[i].end {
+			continue
+		}
+		if count == nil {
+			count = map[string]int{}
+		}
+		if peer := s.list[i].peer; count[peer.Index] < most {
+			count[peer.Index]++
+			peers = append(peers, peer)
 		}
 	}
 	return peers

@@ -43,6 +43,10 @@ func (l *Ledger) Register(identity, name string) (uint16, error) {
 		return 0, fmt.Errorf("%w: index %s has had %d clients, and a number is not used twice; dump it and restore it into a new one",
 			ErrExhausted, identity, MaxClients)
 	}
+	if live := p.live(); live >= MaxLive {
+		return 0, fmt.Errorf("%w: index %s has %d clients that are not fenced, which is the most; end those that are of no use, or fence them",
+			ErrExhausted, identity, live)
+	}
 	id := p.lastClient
 	for {
 		if id++; id == 0 || id == NoClient {
@@ -50,6 +54,7 @@ func (l *Ledger) Register(identity, name string) (uint16, error) {
 		}
 		if at, known := p.search(id); !known {
 			p.clients = slices.Insert(p.clients, at, client{id: id, name: name})
+			p.alive++
 			p.lastClient = id
 			return id, nil
 		}
@@ -69,6 +74,7 @@ func (l *Ledger) Meet(identity string, id uint16) error {
 	switch {
 	case !known:
 		p.clients = slices.Insert(p.clients, at, client{id: id})
+		p.alive++
 	case p.clients[at].state != clientLive:
 		return fenced(identity, id)
 	}
@@ -91,6 +97,12 @@ func (l *Ledger) Live(identity string, id uint16) error {
 	return nil
 }
 
+// Fenced reports whether a client is known and fenced.
+func (l *Ledger) Fenced(identity string, id uint16) bool {
+	p, _ := l.find(identity)
+	return p != nil && p.isFenced(id)
+}
+
 // Fence ends a client, known or not, and says whether that is news. Its end is not complete before Finished.
 func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 	p, _ := l.find(identity)
@@ -106,6 +118,7 @@ func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 		p.clients = slices.Insert(p.clients, at, client{id: id, state: clientFencing})
 	case p.clients[at].state == clientLive:
 		p.clients[at] = client{id: id, state: clientFencing}
+		p.alive--
 	default:
 		return false, nil
 	}
@@ -191,14 +204,7 @@ func (p *place) isFenced(id uint16) bool {
 	return known && p.clients[at].state != clientLive
 }
 
-func (p *place) live() (n int) {
-	for i := range p.clients {
-		if p.clients[i].state == clientLive {
-			n++
-		}
-	}
-	return n
-}
+func (p *place) live() int { return p.alive }
 
 func fenced(identity string, id uint16) error {
 	return fmt.Errorf("%w: %d of index %s; register anew", ErrFenced, id, identity)
@@ -264,6 +270,9 @@ func (r *reader) clients(p *place) {
 		for next = id; next < id+n; next++ {
 			c.id = uint16(next)
 			p.clients = append(p.clients, c)
+			if c.state == clientLive {
+				p.alive++
+			}
 		}
 	}
 }
@@ -272,8 +281,11 @@ func (p *place) checkClients() error {
 	if len(p.clients) > MaxClients {
 		return fmt.Errorf("%d clients", len(p.clients))
 	}
-	last := uint16(0)
+	last, alive := uint16(0), 0
 	for _, c := range p.clients {
+		if c.state == clientLive {
+			alive++
+		}
 		switch {
 		case c.id <= last || c.id == NoClient:
 			return fmt.Errorf("client %d follows client %d", c.id, last)
@@ -281,6 +293,9 @@ func (p *place) checkClients() error {
 			return fmt.Errorf("client %d has state %d and name %q", c.id, c.state, c.name)
 		}
 		last = c.id
+	}
+	if alive != p.alive {
+		return fmt.Errorf("%d clients are not fenced, counted as %d", alive, p.alive)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	MaxIdentity   = 128       // bytes of an index's identity
 	MaxClientName = 64        // bytes of a client's name; longer ones are refused
 	MaxClients    = 1<<16 - 2 // clients of one index, fenced ones included
+	MaxLive       = 1 << 12   // clients of one index that are not fenced
 	MaxLease      = 1 << 32   // milliseconds
 	LockAlign     = 4         // slices of the lock table are whole 8-byte words of 16-bit locks
 
@@ -93,6 +94,7 @@ type place struct {
 	quota      uint64
 	used       uint64
 	clients    []client  // sorted by id; see clients.go
+	alive      int       // how many of them are not fenced
 	lastClient uint16    // the id that was handed out last
 	generation uint64    // of the map; 0 = there is none
 	partition  []byte    // the map

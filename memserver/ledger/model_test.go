@@ -565,6 +565,31 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// TestRegisterIsBounded: an index has so many clients that are not fenced, and another one once one of them is.
+func TestRegisterIsBounded(t *testing.T) {
+	l, _ := New(Shape{Chunks: 1, Slots: 2, Locks: 8})
+	l.Admit("a", 0, 4)
+	l.Admit("b", 0, 4)
+	for range MaxLive {
+		if _, err := l.Register("a", "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Register("a", "x"); !errors.Is(err, ErrExhausted) {
+		t.Errorf("one client too many: %v", err)
+	}
+	if _, err := l.Register("b", "x"); err != nil {
+		t.Errorf("another index: %v", err)
+	}
+	l.Fence("a", 7)
+	if _, err := l.Register("a", "x"); err != nil {
+		t.Errorf("after one was fenced: %v", err)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestManyClientsAreFewBytes: what a life of an index leaves behind is a few runs, whatever the order in which clients ended.
 func TestManyClientsAreFewBytes(t *testing.T) {
 	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
