@@ -272,7 +272,7 @@ func byteLeaf(t testing.TB, l *layout, keys ...string) *bytesNear {
 		e := l.PutEntry(make([]byte, 64), []byte(k), []byte("v"))
 		off := roundUp(len(p.image) + unit)
 		p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
-		p.list = append(p.list, item{prefixOf(e), uint16(off), uint16(len(e))})
+		p.list = append(p.list, item{prefixOf(e), uint32(off), uint16(len(e))})
 	}
 	b := make([]byte, l.nodeBytes)
 	buildLeaf(b, l, testAddr, &header{version: 3, low: []byte("a"), high: []byte("x"), sibling: testAddr}, p, 0, len(p.list))
