@@ -22,6 +22,8 @@ type conn struct {
 	err    error // not nil once no queue pair may be made any more
 	qps    map[*qp]struct{}
 	closed chan struct{} // closed when watch has ended: nothing runs and nothing is mapped
+
+	closeErr error // why something is mapped after all; set before closed is closed
 }
 
 func newConn(socket *net.UnixConn, a *hello.Answer, fds []int) (*conn, error) {
@@ -75,7 +77,10 @@ func (c *conn) watch() {
 	for q := range qps {
 		q.drain()
 	}
-	unmap(c.mem)
+	if err := unmap(c.mem); err != nil {
+		c.closeErr = fmt.Errorf("shm: connection to %v: the memory stays mapped, so a fence of this client waits for the end of its process: %w",
+			c.socket.RemoteAddr(), err)
+	}
 	c.socket.Close()
 }
 
@@ -96,5 +101,5 @@ func (c *conn) Close() error {
 	c.stop(fmt.Errorf("shm: connection: %w", verbs.ErrClosed))
 	c.socket.CloseRead() // ends the watcher's read
 	<-c.closed
-	return nil
+	return c.closeErr
 }

@@ -132,18 +132,27 @@ func mapRegions(regions []verbs.Region, fds []int) (mem []verbs.Memory, space *m
 			return mem, nil, fmt.Errorf("region %d: file of %d bytes for a region of %d: %w",
 				r.ID, st.Size, r.Size, hello.ErrMalformed)
 		}
-		b, err := unix.Mmap(fds[i], 0, int(r.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		b, err := unix.Mmap(fds[i], 0, mappedBytes(r.Size, &st), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err != nil {
 			return mem, nil, fmt.Errorf("map %d bytes of region %d: %w", r.Size, r.ID, err)
 		}
-		mem = append(mem, verbs.Memory{ID: r.ID, Bytes: b})
+		mem = append(mem, verbs.Memory{ID: r.ID, Bytes: b[:r.Size]})
 	}
 	space, err = mapped.NewSpace(mem)
 	return mem, space, err
 }
 
-func unmap(mem []verbs.Memory) {
+// mappedBytes is how much to map of a file for a region of so many bytes: whole pages of its file system. A part of a huge page can be
+// mapped, but not unmapped (mmap(2)), and a mapping that stays keeps the server from knowing that its client is gone.
+func mappedBytes(size uint64, st *unix.Stat_t) int {
+	page := max(uint64(st.Blksize), 1)
+	return int((size + page - 1) / page * page)
+}
+
+// unmap ends the mappings, of which the regions are the starts.
+func unmap(mem []verbs.Memory) (err error) {
 	for _, m := range mem {
-		unix.Munmap(m.Bytes)
+		err = errors.Join(err, unix.Munmap(m.Bytes[:cap(m.Bytes)]))
 	}
+	return err
 }
