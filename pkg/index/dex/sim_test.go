@@ -47,6 +47,7 @@ func TestSeeds(t *testing.T) {
 		}
 		sum.deaths += o.counts.deaths
 		sum.gives += o.counts.gives
+		sum.beside += o.counts.beside
 		sum.takes += o.counts.takes
 		sum.replays += o.counts.replays
 		sum.ops += o.counts.ops
@@ -62,7 +63,7 @@ func TestSeeds(t *testing.T) {
 }
 
 // blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that lived then, lost what nobody has any more.
-type ownersCounts struct{ ops, deaths, gives, takes, replays, calls, blocks, reclaimed, lost int }
+type ownersCounts struct{ ops, deaths, beside, gives, takes, replays, calls, blocks, reclaimed, lost int }
 
 var executor = index.Executor()
 
@@ -92,6 +93,7 @@ type owner struct {
 	pool   *pool.Pool
 	x      index.Partitioned
 	log    []byte
+	gone   bool // it died, and is fenced or about to be
 }
 
 // owned is a range: the keys from low up to high.
@@ -99,6 +101,7 @@ type owned struct {
 	start, end []byte
 	low, high  uint64
 	by         *owner // nil = nobody yet
+	moving     bool   // beside operations on other ranges: nobody but its mover uses its keys
 	epoch      uint64
 	inherits   []pool.Inherited
 }
@@ -239,6 +242,10 @@ func (o *owners) make() bool {
 
 // died fences a client and makes its ranges orphans.
 func (o *owners) died(c *owner) {
+	if c.gone {
+		return
+	}
+	c.gone = true
 	o.counts.deaths++
 	for i, l := range o.living {
 		if l == c {
@@ -308,6 +315,14 @@ func (o *owners) moveTo(g *owned, to *owner) error {
 func (o *owners) work() error {
 	g := env.NewWaitGroup(o.main)
 	all := append([]*owner(nil), o.living...)
+	for i, m := range o.movers() {
+		seed := o.r.Uint64()
+		g.Go("move", func() {
+			if err := o.moveBeside(m, rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
+				o.w.Fail(err)
+			}
+		})
+	}
 	for _, c := range all {
 		for k := range 2 {
 			if c.p.Dead() {
@@ -325,6 +340,9 @@ func (o *owners) work() error {
 		}
 	}
 	g.Wait(env.Forever)
+	for _, m := range o.ranges {
+		m.moving = false
+	}
 	for _, c := range all {
 		if c.p.Dead() {
 			o.died(c)
@@ -341,16 +359,21 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 	}
 	var mine []*owned
 	for _, g := range o.ranges {
-		if g.by == c {
+		if g.by == c && !g.moving {
 			mine = append(mine, g)
 		}
 	}
 	for n := 0; n < 120 && len(mine) > 0; n++ {
 		g := mine[r.IntN(len(mine))]
 		number := g.low + r.Uint64N(g.high-g.low)
+		if o.atEdges() {
+			number = o.nearEdge(g, r)
+		}
 		var err error
 		switch {
-		case r.IntN(10) == 0:
+		case o.atEdges() && n/20%2 == 0:
+			err = o.remove(s, simKey(number&^1|k))
+		case r.IntN(10) == 0 && !o.beforeMoving(g):
 			err = o.sweep(s, number, g.high, k)
 		case r.IntN(3) == 0 && number%2 != k:
 			err = o.peek(s, simKey(number))
@@ -428,7 +451,7 @@ func (o *owners) sweep(s index.Session, number, end, k uint64) error {
 	found := map[string]string{}
 	if err := s.Scan(simKey(number), simSweep, false, func(key, value []byte) bool {
 		found[string(key)] = string(value)
-		return true
+		return bytes.Compare(key, simKey(end)) < 0
 	}); err != nil {
 		return err
 	}
