@@ -8,28 +8,33 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // fleet is the clients of one index whose ranges have owners (index.Partitioned). What a test sees of each client is an index that sends every operation to the owner of
-// its key, as compute servers do; and now and then a range moves from one client to another one.
+// its key, as compute servers do; and now and then a range moves from one client to another one, beside operations on all other keys (index.Partitioned).
+//
+// Operations and moves hold mu for reading; what concerns all clients holds it for writing. An operation holds the lock of its range for reading, a move that of the range that moves for writing. Nobody waits for
+// the lock of a range with that of one above it, nor with table.
 type fleet struct {
-	mu      sync.RWMutex // held for reading by operations, for writing by moves
-	members []*member
-	bounds  []bound // sorted; the first begins at the lowest key
-	epoch   uint64
+	mu      sync.RWMutex
+	members []*member // guarded by mu
 	ops     atomic.Uint64
-	moves   int
+
+	table sync.RWMutex // guards the rest; a leaf of the lock order
+	from  []*bound     // sorted; the first begins at the lowest key
+	epoch uint64
+	last  []byte // where a range was to begin the last time
+	moves int
 }
 
-// bound is where a range begins, and whose it is.
+// bound is where a range begins, and whose it is. While somebody holds busy, both stand, and so does where the range ends.
 type bound struct {
 	start []byte
 	owner *member
+	busy  sync.RWMutex
 }
 
 // member is one client.
@@ -62,7 +67,7 @@ func (f *fleet) join(t testing.TB, x index.Index, o index.Options) index.Index {
 			bottom = number(0)
 		}
 		must(t, p.Take(pool.Holding{Start: bottom, Epoch: f.epoch}))
-		f.bounds = []bound{{bottom, m}}
+		f.from = []*bound{{start: bottom, owner: m}}
 	}
 	return m
 }
@@ -73,9 +78,9 @@ func (m *member) Close() error {
 	defer m.f.mu.Unlock()
 	m.f.members = slices.DeleteFunc(m.f.members, func(o *member) bool { return o == m })
 	var errs []error
-	for i := range m.f.bounds {
-		if m.f.bounds[i].owner == m && len(m.f.members) > 0 {
-			errs = append(errs, m.f.move(i, m.f.members[0]))
+	for i, b := range m.f.from {
+		if b.owner == m && len(m.f.members) > 0 {
+			errs = append(errs, m.f.move(b, m.f.end(i), m.f.members[0]))
 		}
 	}
 	m.used.Range(func(k, _ any) bool {
@@ -87,16 +92,29 @@ func (m *member) Close() error {
 	return errors.Join(append(errs, m.Partitioned.Close())...)
 }
 
-// Check implements index.Checker: all write back first. What these find before the others have is not looked at: leaves that are old refer to blocks that are used again.
+// Check implements index.Checker: all write back first. What one finds wrong before all have written back is looked at again then: leaves that are old refer to blocks that are used again.
 func (m *member) Check() (index.Structure, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
+	again := false
 	for _, o := range m.f.members {
-		if o != m {
-			_, _ = o.Partitioned.(index.Checker).Check()
+		if o == m {
+			continue
+		}
+		if _, err := o.Partitioned.(index.Checker).Check(); err != nil {
+			again = true
 		}
 	}
-	return m.Partitioned.(index.Checker).Check()
+	found, err := m.Partitioned.(index.Checker).Check()
+	if err != nil || !again {
+		return found, err
+	}
+	for _, o := range m.f.members {
+		if _, err := o.Partitioned.(index.Checker).Check(); err != nil {
+			return found, fmt.Errorf("another client, when all had written back: %w", err)
+		}
+	}
+	return found, nil
 }
 
 // Verifies implements index.Checker.
@@ -108,9 +126,9 @@ func (m *member) Verifies(a pool.Addr, node []byte) bool {
 func (m *member) BulkLoad(pairs index.Pairs, parallel int) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	for i := range m.f.bounds {
-		if m.f.bounds[i].owner != m {
-			if err := m.f.move(i, m); err != nil {
+	for i, b := range m.f.from {
+		if b.owner != m {
+			if err := m.f.move(b, m.f.end(i), m); err != nil {
 				return err
 			}
 		}
@@ -120,230 +138,111 @@ func (m *member) BulkLoad(pairs index.Pairs, parallel int) error {
 
 // end is where range i ends.
 func (f *fleet) end(i int) []byte {
-	if i+1 < len(f.bounds) {
-		return f.bounds[i+1].start
+	if i+1 < len(f.from) {
+		return f.from[i+1].start
 	}
 	return nil
 }
 
 // at is the range that holds key.
 func (f *fleet) at(key []byte) int {
-	i, found := slices.BinarySearchFunc(f.bounds, key, func(b bound, key []byte) int { return bytes.Compare(b.start, key) })
+	i, found := slices.BinarySearchFunc(f.from, key, func(b *bound, key []byte) int { return bytes.Compare(b.start, key) })
 	if !found {
 		i--
 	}
 	return max(0, i) // a key that is too short is whose the lowest key is
 }
 
-// move gives range i to another client. Called under mu.
-func (f *fleet) move(i int, to *member) error {
-	from, start, end := f.bounds[i].owner, f.bounds[i].start, f.end(i)
-	if _, err := from.Give(start, end); err != nil {
-		return err
+// find is the range that holds key.
+func (f *fleet) find(key []byte) *bound {
+	f.table.RLock()
+	defer f.table.RUnlock()
+	return f.from[f.at(key)]
+}
+
+// move gives b, which ends at end, to another client. Nobody is in an operation on its keys.
+func (f *fleet) move(b *bound, end []byte, to *member) error {
+	if _, err := b.owner.Give(b.start, end); err != nil {
+		return fmt.Errorf("give: %w", err)
 	}
+	f.table.Lock()
+	b.owner = to
 	f.epoch++
 	f.moves++
-	f.bounds[i].owner = to
-	return to.Take(pool.Holding{Start: start, End: end, Epoch: f.epoch})
+	epoch := f.epoch
+	f.table.Unlock()
+	if err := to.Take(pool.Holding{Start: b.start, End: end, Epoch: epoch}); err != nil {
+		return fmt.Errorf("take: %w", err)
+	}
+	return nil
 }
 
-// moveSome moves the range from key on, now and then.
+// moveSome moves a range that begins at key, now and then, beside operations on the keys before and behind it. Called under mu.
 func (f *fleet) moveSome(key []byte) error {
 	n := f.ops.Add(1)
-	if n%moveEvery != 0 {
+	if n%moveEvery != 0 || len(f.members) < 2 {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.members) < 2 {
-		return nil
-	}
-	i := f.at(key)
-	from := f.bounds[i].owner
-	if !bytes.Equal(f.bounds[i].start, key) && len(f.bounds) < mostRanges {
-		f.bounds = slices.Insert(f.bounds, i+1, bound{bytes.Clone(key), from})
-		i++
+	b := f.find(key)
+	for b.busy.Lock(); f.find(key) != b; b.busy.Lock() {
+		b.busy.Unlock()
+		b = f.find(key)
 	}
 	to := f.members[int(n/moveEvery)%len(f.members)]
-	if to == from {
+	if to == b.owner {
+		b.busy.Unlock()
 		return nil
 	}
-	if err := f.move(i, to); err != nil {
+	b, end := f.cut(b, key)
+	defer b.busy.Unlock()
+	if err := f.move(b, end, to); err != nil {
 		return err
 	}
-	// Neighbours of one owner become one range.
-	f.bounds = slices.CompactFunc(f.bounds, func(a, b bound) bool { return a.owner == b.owner })
+	f.coalesce(b)
 	return nil
 }
 
-// Session implements index.Index.
-func (m *member) Session() (index.Session, error) {
-	s := &routed{f: m.f, home: m, own: map[*member]index.Session{}, limit: index.DefaultLimit}
-	_, err := s.of(m)
-	return s, err
-}
-
-// routed is a session that sends each operation to the owner's client.
-type routed struct {
-	f     *fleet
-	home  *member
-	own   map[*member]index.Session
-	limit time.Duration
-}
-
-func (s *routed) of(m *member) (index.Session, error) {
-	if own, ok := s.own[m]; ok {
-		return own, nil
+// cut makes a range begin at key, and perhaps end where another one was to begin before, as long as there are few. b, which is locked, holds key; so does what is returned, locked, and b is not any more.
+func (f *fleet) cut(b *bound, key []byte) (moving *bound, end []byte) {
+	f.table.Lock()
+	defer f.table.Unlock()
+	i := f.at(key)
+	if !bytes.Equal(b.start, key) && len(f.from) < mostRanges {
+		left := b
+		b = &bound{start: bytes.Clone(key), owner: left.owner}
+		b.busy.Lock()
+		i++
+		f.from = slices.Insert(f.from, i, b)
+		left.busy.Unlock()
 	}
-	own, err := m.Partitioned.Session()
-	if err != nil {
-		return nil, err
+	end = f.end(i)
+	if l := f.last; bytes.Compare(l, key) > 0 && (len(end) == 0 || bytes.Compare(l, end) < 0) && len(f.from) < mostRanges {
+		f.from = slices.Insert(f.from, i+1, &bound{start: l, owner: b.owner})
+		end = l
 	}
-	own.SetLimit(s.limit)
-	s.own[m] = own
-	m.used.Store(s, nil)
-	return own, nil
+	f.last = bytes.Clone(key)
+	return b, end
 }
 
-// route calls do with the session of the owner of key, which stays so meanwhile.
-func (s *routed) route(key []byte, do func(index.Session) error) error {
-	if err := s.f.moveSome(key); err != nil {
-		return fmt.Errorf("move a range: %w", err)
-	}
-	s.f.mu.RLock()
-	defer s.f.mu.RUnlock()
-	m := s.home // if it is alone, whatever the key is
-	if len(s.f.bounds) > 0 {
-		m = s.f.bounds[s.f.at(key)].owner
-	}
-	own, err := s.of(m)
-	if err != nil {
-		return err
-	}
-	return do(own)
-}
-
-func (s *routed) Lookup(key, dst []byte) (out []byte, err error) {
-	out = dst
-	err = s.route(key, func(o index.Session) (err error) { out, err = o.Lookup(key, dst); return err })
-	return out, err
-}
-
-func (s *routed) Insert(key, value []byte) error {
-	return s.route(key, func(o index.Session) error { return o.Insert(key, value) })
-}
-
-func (s *routed) Update(key, value []byte) error {
-	return s.route(key, func(o index.Session) error { return o.Update(key, value) })
-}
-
-func (s *routed) Upsert(key, value []byte) error {
-	return s.route(key, func(o index.Session) error { return o.Upsert(key, value) })
-}
-
-func (s *routed) Delete(key []byte) error {
-	return s.route(key, func(o index.Session) error { return o.Delete(key) })
-}
-
-// Scan implements index.Session: range by range.
-func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	if done, err := s.scanAll(start, limit, reverse, visit); done {
-		return err
-	}
-	return s.scanParts(start, limit, reverse, visit)
-}
-
-func (s *routed) scanParts(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	cursor, more := bytes.Clone(start), true
-	for more && limit > 0 {
-		s.f.mu.RLock()
-		var i int
-		switch {
-		case !reverse:
-			i = s.f.at(cursor)
-		case len(cursor) == 0:
-			i = len(s.f.bounds) - 1
-		default:
-			if i = s.f.at(cursor); i > 0 && bytes.Equal(s.f.bounds[i].start, cursor) {
-				i--
+// coalesce makes b, which is locked, and its neighbours one range where they have the same owner and nobody uses them.
+func (f *fleet) coalesce(b *bound) {
+	f.table.Lock()
+	defer f.table.Unlock()
+	i := slices.Index(f.from, b)
+	if i+1 < len(f.from) {
+		if right := f.from[i+1]; right.busy.TryLock() {
+			if right.owner == b.owner {
+				f.from = slices.Delete(f.from, i+1, i+2)
 			}
-		}
-		low, high := s.f.bounds[i].start, s.f.end(i)
-		var stray error
-		own, err := s.of(s.f.bounds[i].owner)
-		if err == nil {
-			err = own.Scan(cursor, limit, reverse, func(key, value []byte) bool {
-				if !reverse && len(high) > 0 && bytes.Compare(key, high) >= 0 || reverse && bytes.Compare(key, low) < 0 {
-					if stray = s.f.connected(i, s.f.at(key)); stray != nil {
-						stray = fmt.Errorf("scan shows %x: %w", key, stray)
-					}
-					return false // of the next range of the same owner
-				}
-				limit--
-				more = visit(key, value)
-				return more
-			})
-		}
-		if reverse {
-			more, cursor = more && i > 0, bytes.Clone(low)
-		} else {
-			more, cursor = more && len(high) > 0, bytes.Clone(high)
-		}
-		s.f.mu.RUnlock()
-		if err = errors.Join(err, stray); err != nil {
-			return err
+			right.busy.Unlock()
 		}
 	}
-	return nil
-}
-
-// connected is nil if all ranges between two have the same owner.
-func (f *fleet) connected(i, k int) error {
-	for r := min(i, k); r < max(i, k); r++ {
-		if f.bounds[r].owner != f.bounds[r+1].owner {
-			return fmt.Errorf("between it and the keys from %x on lie some of another owner", f.bounds[i].start)
+	if i > 0 {
+		if left := f.from[i-1]; left.busy.TryLock() {
+			if left.owner == b.owner {
+				f.from = slices.Delete(f.from, i, i+1)
+			}
+			left.busy.Unlock()
 		}
 	}
-	return nil
-}
-
-// scanAll is Scan where there is one range; done is false if there are more.
-func (s *routed) scanAll(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) (done bool, err error) {
-	s.f.mu.RLock()
-	defer s.f.mu.RUnlock()
-	if len(s.f.bounds) != 1 {
-		return false, nil
-	}
-	own, err := s.of(s.f.bounds[0].owner)
-	if err != nil {
-		return true, err
-	}
-	return true, own.Scan(start, limit, reverse, visit)
-}
-
-func (s *routed) SetLimit(limit time.Duration) {
-	s.limit = limit
-	for _, o := range s.own {
-		o.SetLimit(limit)
-	}
-}
-
-func (s *routed) Counters() (sum verbs.Counters) {
-	for _, o := range s.own {
-		c := o.Counters()
-		sum.Sum(&c)
-	}
-	return sum
-}
-
-func (s *routed) Close() error {
-	s.f.mu.Lock()
-	defer s.f.mu.Unlock()
-	var errs []error
-	for m, o := range s.own {
-		errs = append(errs, o.Close())
-		m.used.Delete(s)
-		delete(s.own, m)
-	}
-	return errors.Join(errs...)
 }

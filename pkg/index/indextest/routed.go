@@ -1,0 +1,195 @@
+package indextest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Session implements index.Index.
+func (m *member) Session() (index.Session, error) {
+	s := &routed{f: m.f, home: m, own: map[*member]index.Session{}, limit: index.DefaultLimit}
+	_, err := s.of(m)
+	return s, err
+}
+
+// routed is a session that sends each operation to the owner's client.
+type routed struct {
+	f     *fleet
+	home  *member
+	own   map[*member]index.Session
+	limit time.Duration
+}
+
+func (s *routed) of(m *member) (index.Session, error) {
+	if own, ok := s.own[m]; ok {
+		return own, nil
+	}
+	own, err := m.Partitioned.Session()
+	if err != nil {
+		return nil, err
+	}
+	own.SetLimit(s.limit)
+	s.own[m] = own
+	m.used.Store(s, nil)
+	return own, nil
+}
+
+// route calls do with the session of the owner of key, which stays so meanwhile.
+func (s *routed) route(key []byte, do func(index.Session) error) error {
+	s.f.mu.RLock()
+	defer s.f.mu.RUnlock()
+	if len(s.f.from) == 0 { // it is alone, whatever the key is
+		return do(s.own[s.home])
+	}
+	if err := s.f.moveSome(key); err != nil {
+		return fmt.Errorf("move a range: %w", err)
+	}
+	b := s.f.find(key)
+	for b.busy.RLock(); s.f.find(key) != b; b.busy.RLock() {
+		b.busy.RUnlock()
+		b = s.f.find(key)
+	}
+	defer b.busy.RUnlock()
+	own, err := s.of(b.owner)
+	if err != nil {
+		return err
+	}
+	return do(own)
+}
+
+func (s *routed) Lookup(key, dst []byte) (out []byte, err error) {
+	out = dst
+	err = s.route(key, func(o index.Session) (err error) { out, err = o.Lookup(key, dst); return err })
+	return out, err
+}
+
+func (s *routed) Insert(key, value []byte) error {
+	return s.route(key, func(o index.Session) error { return o.Insert(key, value) })
+}
+
+func (s *routed) Update(key, value []byte) error {
+	return s.route(key, func(o index.Session) error { return o.Update(key, value) })
+}
+
+func (s *routed) Upsert(key, value []byte) error {
+	return s.route(key, func(o index.Session) error { return o.Upsert(key, value) })
+}
+
+func (s *routed) Delete(key []byte) error {
+	return s.route(key, func(o index.Session) error { return o.Delete(key) })
+}
+
+// Scan implements index.Session: range by range.
+func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	s.f.mu.RLock()
+	defer s.f.mu.RUnlock()
+	cursor, more := bytes.Clone(start), true
+	for more && limit > 0 {
+		p := s.f.part(cursor, reverse)
+		var stray error
+		own, err := s.of(p.owner)
+		if err == nil {
+			err = own.Scan(cursor, limit, reverse, func(key, value []byte) bool {
+				if !reverse && len(p.high) > 0 && bytes.Compare(key, p.high) >= 0 || reverse && bytes.Compare(key, p.low) < 0 {
+					stray = fmt.Errorf("scan shows %x, which belongs to another owner than the keys from %x up to %x", key, p.low, p.high)
+					return false
+				}
+				limit--
+				more = visit(key, value)
+				return more
+			})
+		}
+		if reverse {
+			more, cursor = more && !p.first, bytes.Clone(p.low)
+		} else {
+			more, cursor = more && len(p.high) > 0, bytes.Clone(p.high)
+		}
+		p.unlock()
+		if err = errors.Join(err, stray); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part is ranges of one owner without a gap, all that there are on both sides, with their locks for reading: a scan goes on from one to the next, and is an operation on the keys of both.
+type part struct {
+	locked    []*bound
+	owner     *member
+	low, high []byte
+	first     bool // of all
+}
+
+func (p *part) unlock() {
+	for _, b := range p.locked {
+		b.busy.RUnlock()
+	}
+}
+
+// part finds the one where a scan goes on from cursor.
+func (f *fleet) part(cursor []byte, reverse bool) *part {
+	for {
+		p := f.look(cursor, reverse)
+		for _, b := range p.locked {
+			b.busy.RLock()
+		}
+		if now := f.look(cursor, reverse); slices.Equal(now.locked, p.locked) {
+			return now // ends and owners stand now
+		}
+		p.unlock()
+	}
+}
+
+// look is the part as the table has it, without locks. An owner that it reads may be about to change.
+func (f *fleet) look(cursor []byte, reverse bool) *part {
+	f.table.RLock()
+	defer f.table.RUnlock()
+	i := f.at(cursor)
+	switch {
+	case reverse && len(cursor) == 0:
+		i = len(f.from) - 1
+	case reverse && i > 0 && bytes.Equal(f.from[i].start, cursor):
+		i--
+	}
+	low, high := i, i
+	for low > 0 && f.from[low-1].owner == f.from[i].owner {
+		low--
+	}
+	for high+1 < len(f.from) && f.from[high+1].owner == f.from[i].owner {
+		high++
+	}
+	return &part{slices.Clone(f.from[low : high+1]), f.from[i].owner, f.from[low].start, f.end(high), low == 0}
+}
+
+func (s *routed) SetLimit(limit time.Duration) {
+	s.limit = limit
+	for _, o := range s.own {
+		o.SetLimit(limit)
+	}
+}
+
+func (s *routed) Counters() (sum verbs.Counters) {
+	for _, o := range s.own {
+		c := o.Counters()
+		sum.Sum(&c)
+	}
+	return sum
+}
+
+func (s *routed) Close() error {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	var errs []error
+	for m, o := range s.own {
+		errs = append(errs, o.Close())
+		m.used.Delete(s)
+		delete(s.own, m)
+	}
+	return errors.Join(errs...)
+}
