@@ -22,17 +22,6 @@ import (
 // Repair is what stands in a lock whose holder was fenced: who takes it repairs first what the holder may have left half done.
 const Repair = 1<<16 - 1
 
-// ToRepair is a word of the lock table with the locks of certain clients turned to Repair: what fencing swaps in, once nothing of theirs
-// takes effect any more.
-func ToRepair(word uint64, fenced func(client uint16) bool) uint64 {
-	for shift := 0; shift < 64; shift += lockBits {
-		if holder := uint16(word >> shift); holder != 0 && holder != Repair && fenced(holder) {
-			word |= lockMask << shift
-		}
-	}
-	return word
-}
-
 // lockBits is the width of a lock, locksPerWord how many share a word.
 const (
 	lockBits     = 16

@@ -49,18 +49,8 @@ func (s *server) fence(ids []uint16) error {
 	if err := s.half.Fence(theirs, time.Second); err != nil {
 		return err
 	}
-	locks := s.regions[verbs.RegionLocks].Bytes
-	for at := 0; at < len(locks); at += 8 {
-		for {
-			old := binary.NativeEndian.Uint64(locks[at:])
-			now := pool.ToRepair(old, func(client uint16) bool { return s.fenced[client] })
-			if now == old {
-				break
-			}
-			if _, err := s.half.CompareSwap(verbs.RegionLocks, uint64(at), old, now); err != nil {
-				return err
-			}
-		}
+	if _, err := pool.SweepLocks(s, 0, uint64(len(s.regions[verbs.RegionLocks].Bytes)/2), ids); err != nil {
+		return err
 	}
 	for _, c := range ids {
 		s.done[c] = true
@@ -74,6 +64,20 @@ func (s *server) fence(ids []uint16) error {
 		}
 	}
 	return nil
+}
+
+// LoadLocks implements pool.LockWords.
+func (s *server) LoadLocks(at uint64, dst []uint64) error {
+	locks := s.regions[verbs.RegionLocks].Bytes
+	for i := range dst {
+		dst[i] = binary.NativeEndian.Uint64(locks[at+8*uint64(i):])
+	}
+	return nil
+}
+
+// SwapLocks implements pool.LockWords.
+func (s *server) SwapLocks(at, compare, swap uint64) (uint64, error) {
+	return s.half.CompareSwap(verbs.RegionLocks, at, compare, swap)
 }
 
 // Predecessors implements pool.Control: processes of the simulation do not come back under their name.

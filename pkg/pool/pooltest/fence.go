@@ -51,15 +51,9 @@ func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	if err := s.half.Fence(func(p verbs.Peer) bool { return fenced(p.Client) }, limit); err != nil {
 		return err
 	}
-	locks := s.memory[verbs.RegionLocks].Bytes
-	for at := 0; at < len(locks); at += 8 {
-		word := (*uint64)(unsafe.Pointer(&locks[at]))
-		for {
-			old := atomic.LoadUint64(word)
-			if now := pool.ToRepair(old, fenced); now == old || atomic.CompareAndSwapUint64(word, old, now) {
-				break
-			}
-		}
+	locks := lockWords(s.memory[verbs.RegionLocks].Bytes)
+	if _, err := pool.SweepLocks(locks, 0, uint64(len(locks)/2), clients); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,6 +62,31 @@ func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
 		s.epochs.Leave(client)
 	}
 	return nil
+}
+
+// lockWords are the locks in memory that this process shares with its clients.
+type lockWords []byte
+
+func (l lockWords) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&l[at])) }
+
+// LoadLocks implements pool.LockWords.
+func (l lockWords) LoadLocks(at uint64, dst []uint64) error {
+	for i := range dst {
+		dst[i] = atomic.LoadUint64(l.word(at + 8*uint64(i)))
+	}
+	return nil
+}
+
+// SwapLocks implements pool.LockWords.
+func (l lockWords) SwapLocks(at, compare, swap uint64) (uint64, error) {
+	for {
+		if atomic.CompareAndSwapUint64(l.word(at), compare, swap) {
+			return compare, nil
+		}
+		if old := atomic.LoadUint64(l.word(at)); old != compare {
+			return old, nil
+		}
+	}
 }
 
 // Fence ends clients on every server.
