@@ -45,6 +45,7 @@ type shape struct {
 	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
 	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
 	bulk     bool          // the first keys are bulk loaded while the clients read
+	half     *rand.Rand    // of which is drawn who is fenced on one memory server, where others still take its requests; nil = nobody
 	switches *rand.Rand    // of which each client that opens draws its switches; nil = all are on
 }
 
@@ -101,6 +102,15 @@ func shapeOf(r *rand.Rand) shape {
 func switchesOf(seed uint64) *rand.Rand {
 	r := rand.New(rand.NewPCG(seed, 78))
 	if r.IntN(2) == 0 {
+		return nil
+	}
+	return r
+}
+
+// halfOf draws whether clients are fenced on single servers, in half of the runs in which they die. The source is one of its own.
+func halfOf(seed uint64, sh *shape) *rand.Rand {
+	r := rand.New(rand.NewPCG(seed, 81))
+	if sh.lease == 0 || r.IntN(2) == 0 {
 		return nil
 	}
 	return r
@@ -165,6 +175,7 @@ func (run Run) Do() Report {
 	random := rand.New(rand.NewPCG(run.Seed, 77))
 	sh := shapeOf(random)
 	sh.switches = switchesOf(run.Seed)
+	sh.half = halfOf(run.Seed, &sh)
 	sh.options.InlineBytes = inlineOf(run.Seed, &sh.options)
 	sh.bulk = sh.preload > 0 && rand.New(rand.NewPCG(run.Seed, 79)).IntN(4) == 0
 	var names []string
@@ -222,6 +233,9 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	} else if err := preload(first.index, sh, h, random); err != nil {
 		return err
 	}
+	if sh.half != nil {
+		p.Go("fence on one server", func() { fenceHalf(c, p, sh, first.pool.Client()) })
+	}
 	for i := range sh.clients {
 		proc := p.World().NewProcess(fmt.Sprint("client-", i))
 		done, seed := p.NewEvent(), random.Uint64()
@@ -234,6 +248,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		g.Go(fmt.Sprint("wait for client ", i), func() { done.Wait(env.Forever) })
 	}
 	g.Wait(env.Forever)
+	sh.half = nil
 	if loaded != nil {
 		return loaded
 	}
@@ -268,6 +283,17 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 		return fmt.Errorf("check of the structure: %w", err)
 	}
 	return h.account(c, checker, &found, sh.lease > 0)
+}
+
+// fenceHalf fences clients, but for the first one, on a memory server, which the others learn only when their leases there are over, or the client gives up.
+func fenceHalf(c *poolsim.Cluster, p *simenv.Process, sh *shape, first uint16) {
+	for r := sh.half; sh.half != nil; {
+		p.Sleep(time.Duration(1+r.IntN(400)) * sh.lease / 100)
+		server, client := uint16(1+r.IntN(c.Options.Servers)), c.Newest()-uint16(r.IntN(4))
+		if sh.half != nil && client > first && client <= c.Newest() {
+			_ = c.Control(p).Fence(server, []uint16{client}, sh.lease)
+		}
+	}
 }
 
 // locksFree says whether nobody holds a lock when nobody works. After deaths there are locks to repair.

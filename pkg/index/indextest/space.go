@@ -52,9 +52,9 @@ func (r *runner) space(t *testing.T) {
 // its next nodes. Meanwhile a third one goes on reading.
 func (r *runner) spaceBack(t *testing.T) {
 	const servers, limit = 2, 2 * time.Minute
-	n := scale(10000)
+	n := scale(20000)
 	r.fleet = &fleet{}
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 64, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 512, ChunkBytes: 16 << 10, RenewEvery: time.Millisecond})
 	most, nodes := 2*servers, 8
 	if !r.Design.SharesAll {
 		most = 3*servers + 3    // each client has an open chunk on each server, and a redo log
@@ -68,6 +68,10 @@ func (r *runner) spaceBack(t *testing.T) {
 		must(t, loader.Insert(key(i), number(uint64(i))))
 	}
 	loaded := c.UsedChunks()
+	t.Logf("%d chunks are loaded, %d may be left", loaded, most)
+	if loaded < 4*most && n >= 20000 {
+		t.Fatalf("%d chunks are loaded: that %d are left would prove little", loaded, most)
+	}
 	for i := range n {
 		must(t, deleter.Delete(key(i)))
 	}

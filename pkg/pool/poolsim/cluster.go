@@ -160,6 +160,9 @@ func (c *Cluster) Chunks() (all []Chunk) {
 	return all
 }
 
+// Newest is the client that registered last.
+func (c *Cluster) Newest() uint16 { return c.clients }
+
 // UsedChunks is how many chunks are handed out, on all servers.
 func (c *Cluster) UsedChunks() (n int) {
 	for _, s := range c.servers {
