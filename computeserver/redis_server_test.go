@@ -35,3 +35,17 @@ func newRedis(t testing.TB, arguments ...string) *raw {
 	t.Cleanup(func() { _ = nc.Close() })
 	return &raw{t, nc}
 }
+
+// again is another connection to where r leads.
+func (r *raw) again() *raw {
+	r.t.Helper()
+	_ = r.nc.Close()
+	address := r.nc.RemoteAddr()
+	nc, err := net.Dial(address.Network(), address.String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_ = nc.SetDeadline(time.Now().Add(2 * time.Minute))
+	r.t.Cleanup(func() { _ = nc.Close() })
+	return &raw{r.t, nc}
+}

@@ -51,9 +51,9 @@ func setKind(options [][]byte) (rpcv1.Operation_Kind, error) {
 	kind := rpcv1.Operation_UPSERT
 	for _, o := range options {
 		switch {
-		case is(o, "NX") && kind == rpcv1.Operation_UPSERT:
+		case is(o, "NX") && kind != rpcv1.Operation_UPDATE:
 			kind = rpcv1.Operation_INSERT
-		case is(o, "XX") && kind == rpcv1.Operation_UPSERT:
+		case is(o, "XX") && kind != rpcv1.Operation_INSERT:
 			kind = rpcv1.Operation_UPDATE
 		case is(o, "KEEPTTL"): // nothing here ever expires
 		case is(o, "EX"), is(o, "PX"), is(o, "EXAT"), is(o, "PXAT"):

@@ -170,8 +170,8 @@ func (c *respConn) run() error {
 			return nil
 		}
 		c.begin += n
-		_, args, _, _, err := redcon.ReadNextCommand(b[:n], c.args)
-		if err != nil {
+		args, ok := split(b[:n], c.args[:0])
+		if !ok {
 			return protocolError("unbalanced quotes in request")
 		}
 		c.args = args

@@ -131,16 +131,17 @@ func (c *respConn) mayServe() bool {
 	return true
 }
 
+// unknownCommand is the error of Redis, which shows some 128 bytes of the arguments.
 func unknownCommand(args [][]byte) string {
+	const most = 128
 	var b strings.Builder
-	fmt.Fprintf(&b, "ERR unknown command '%.128s', with args beginning with: ", args[0])
 	for _, a := range args[1:] {
-		if b.Len() > 128 {
+		if b.Len() >= most {
 			break
 		}
-		fmt.Fprintf(&b, "'%.*s' ", 128-min(b.Len(), 127), a)
+		fmt.Fprintf(&b, "'%s' ", a[:min(len(a), most-b.Len())])
 	}
-	return b.String()
+	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", args[0][:min(len(args[0]), most)], b.String())
 }
 
 // The appenders of replies also count their kind.

@@ -3,13 +3,14 @@ package computeserver
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/tidwall/redcon"
 )
 
 // Bounds of what a RESP client may send. A frame beyond them is answered with a protocol error and ends the connection, before
 // more of it is read.
 const (
 	maxInline      = 8 << 10 // bytes of a command in plain text
-	maxInlineWords = 256     // spaces and quotes of it: the parser copies the rest of the line at each
 	maxHeader      = 16      // bytes of the line that says how much follows
 	maxBulk        = 1 << 20 // bytes of one argument; longer than any key or value, so that those get a better error
 	maxArgs        = 1 << 16
@@ -111,19 +112,16 @@ func (f *frames) inline(b []byte) (int, error) {
 		return 0, nil
 	}
 	*f = frames{}
-	if separators(b[:n]) > maxInlineWords {
-		return 0, protocolError("too big inline request")
-	}
 	return n, nil
 }
 
-func separators(line []byte) (n int) {
-	for _, c := range line {
-		if c == ' ' || c == '"' || c == '\'' {
-			n++
-		}
+// split is the arguments of a complete command, in args. They lie in b.
+func split(b []byte, args [][]byte) ([][]byte, bool) {
+	if b[0] != '*' {
+		return splitInline(b, args)
 	}
-	return n
+	_, args, _, _, err := redcon.ReadNextCommand(b, args)
+	return args, err == nil
 }
 
 // header reads a line like "*3\r\n" or "$5\r\n" at from, and says where it ends; 0 if it is not complete.
