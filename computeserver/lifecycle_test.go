@@ -319,3 +319,16 @@ func TestBlockedServerAnswersNothing(t *testing.T) {
 		t.Errorf("/readyz: %d %s", code, body)
 	}
 }
+
+// valueOf is the number behind the beginning of a line of /metrics; 0 if there is no such line.
+func valueOf(t testing.TB, body, beginning string) (n int) {
+	t.Helper()
+	for _, line := range strings.Split(body, "\n") {
+		if rest, ok := strings.CutPrefix(line, beginning); ok {
+			if _, err := fmt.Sscan(rest, &n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return n
+}

@@ -105,14 +105,14 @@ func (c *respConn) sendAside() {
 	outcomes := c.s.core.do(a.ops, false, c.s.core.limit, c.term)
 	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
 	c.account.force(holdOut, cap(c.out)+cap(filled))
-	from := 0
+	from, slot := 0, c.tally.slot // that of the command under way, before which these are run
 	for i, h := range a.holes {
 		filled = append(filled, c.out[from:h.at]...)
 		from = h.at
 		c.tally.slot = h.slot
 		filled = c.appendOutcome(filled, outcomes[i], h.reply)
 	}
-	c.out = append(filled, c.out[from:]...)
+	c.out, c.tally.slot = append(filled, c.out[from:]...), slot
 	clear(a.ops)
 	a.ops, a.holes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, 0
 	c.account.force(holdAside, 0)

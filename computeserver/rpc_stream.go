@@ -17,7 +17,8 @@ import (
 )
 
 // doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take them, so that one slow batch does
-// not hold up the others.
+// not hold up the others. There is a worker for each pending batch, up to the bound: a batch counts as pending from before it is queued
+// until after it ran, so a worker that has taken a batch and not begun it is never taken for an idle one.
 type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
@@ -25,7 +26,8 @@ type doStream struct {
 	batches chan *rpcv1.DoRequest
 	workers sync.WaitGroup
 	running int          // workers; the receiver's
-	busy    atomic.Int32 // workers that run a batch
+	pending atomic.Int32 // batches that are queued or run
+	mute    atomic.Bool  // an answer could not be sent
 	sending sync.Mutex   // of stream.Send
 
 	mu    sync.Mutex // held while a batch is queued
@@ -49,8 +51,14 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	w.mu.Unlock()
 	close(w.batches)
 	w.workers.Wait()
+	if w.mute.Load() { // ABORTED would say that nothing was done of what is not answered
+		return errMute
+	}
 	return err
 }
+
+// errMute is how a stream ends that took a batch and could not answer it.
+var errMute = status.Error(codes.Internal, "a batch was taken, and its answer could not be sent")
 
 // receive reads batches until the stream ends.
 func (w *doStream) receive() error {
@@ -70,9 +78,8 @@ func (w *doStream) receive() error {
 			w.mu.Unlock()
 			return nil
 		}
-		if w.running < rpcWorkers && int(w.busy.Load()) == w.running {
+		if n := int(w.pending.Add(1)); w.running < rpcWorkers && n > w.running {
 			w.running++
-			w.busy.Add(1)
 			w.workers.Go(w.work)
 		}
 		w.batches <- req // the workers make room
@@ -81,14 +88,9 @@ func (w *doStream) receive() error {
 }
 
 func (w *doStream) work() {
-	for {
-		w.busy.Add(-1)
-		req, ok := <-w.batches
-		w.busy.Add(1)
-		if !ok {
-			return
-		}
+	for req := range w.batches {
 		w.batch(req)
+		w.pending.Add(-1)
 	}
 }
 
@@ -115,7 +117,9 @@ func (w *doStream) batch(req *rpcv1.DoRequest) {
 	t.publish(&w.r.metrics.rpc, c.env.Now()-began)
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	_ = w.stream.Send(reply) // a broken stream ends Recv as well
+	if w.stream.Send(reply) != nil { // a broken stream ends Recv as well; what is too large to be sent does not
+		w.mute.Store(true)
+	}
 }
 
 func kindOf(o *rpcv1.Outcome) outcomeKind {
