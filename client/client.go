@@ -34,6 +34,8 @@ type Client struct {
 	view atomic.Pointer[view] // never nil
 	turn atomic.Uint64        // spreads scans
 
+	slack time.Duration // attemptSlack
+
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	refresh chan uint64 // a generation that somebody heard of; one element
@@ -68,7 +70,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	}
 	ctx, stop := withLimit(ctx, o.Limit)
 	defer stop()
-	c := &Client{o: o, links: l, refresh: make(chan uint64, 1), changed: make(chan struct{})}
+	c := &Client{o: o, links: l, slack: attemptSlack, refresh: make(chan uint64, 1), changed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var why error // says more than that time is over
 	for pause := retryFirst; ; pause = min(2*pause, retrySlowest) {
@@ -81,7 +83,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		if errors.Is(err, ErrUnauthorized) || !sleep(ctx, pause) {
 			l.close()
-			return nil, fmt.Errorf("connect to an index: %w", why)
+			return nil, fmt.Errorf("connect to an index: %w", because(ctx, why))
 		}
 	}
 	c.loop.Go(c.follow)
@@ -214,6 +216,14 @@ func (c *Client) awaitOther(ctx context.Context, v *view, limit time.Duration) b
 	case <-timer.C:
 	}
 	return true
+}
+
+// because is err, wrapping also the error of ctx if that has ended.
+func because(ctx context.Context, err error) error {
+	if over := ctx.Err(); over != nil {
+		return fmt.Errorf("%w: %w", over, err)
+	}
+	return err
 }
 
 // withLimit is ctx with a deadline if it has none.

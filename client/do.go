@@ -18,20 +18,50 @@ import (
 // task is one operation on its way.
 type task struct {
 	op      *rpcv1.Operation
-	outcome *rpcv1.Outcome
+	outcome *rpcv1.Outcome // of the last attempt
 	server  partition.Server
-	err     error // of the context or the connection, instead of an outcome
+	err     error // instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized; the attempt did nothing
 	tries   int
+
+	doubt *rpcv1.Outcome // of the first attempt that may have made the change, or may still make it; nil if none
+	over  error          // of the context, if the task ended with it
 }
+
+// changes says whether the operation changes anything.
+func (t *task) changes() bool { return t.op.Kind != rpcv1.Operation_LOOKUP }
 
 // safe says whether the operation may be sent again although it may have been done.
 func (t *task) safe() bool {
 	return t.op.Kind == rpcv1.Operation_LOOKUP || t.op.Kind == rpcv1.Operation_UPSERT
 }
 
-// again says whether the last try is worth another one.
+// ended notes how an attempt ended.
+func (t *task) ended(o *rpcv1.Outcome, err error) {
+	t.outcome, t.err = o, err
+	if err == nil && t.doubt == nil && cause(o.Code, t.changes()) == ErrUnknown {
+		t.doubt = o
+	}
+}
+
+// answered says whether the last attempt has an answer of the index. If it has, doubts about earlier ones are settled: only a Put is sent
+// again when it may have been done, and it has done what it should.
+func (t *task) answered() bool {
+	if t.err != nil {
+		return false
+	}
+	switch t.outcome.Code {
+	case rpcv1.Outcome_OK, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
+		return true
+	}
+	return false
+}
+
+// again says whether the last attempt is worth another one.
 func (t *task) again() bool {
-	switch t.outcome.GetCode() {
+	if t.err != nil {
+		return false
+	}
+	switch t.outcome.Code {
 	case rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_TIMED_OUT:
 		return true
 	case rpcv1.Outcome_UNKNOWN:
@@ -45,12 +75,28 @@ func (c *Client) failure(t *task) error {
 	if t.err == nil && t.outcome.Code == rpcv1.Outcome_OK {
 		return nil
 	}
-	e := &Error{Op: opNames[t.op.Kind], Key: t.op.Key, Err: t.err}
-	if t.outcome != nil {
-		e.Err, e.Message = cause(t.outcome.Code), t.outcome.Message
+	e := &Error{Op: opNames[t.op.Kind], Key: t.op.Key}
+	switch {
+	case t.err != nil:
+		e.Err, e.Message = sentinel(t.err)
+	default:
+		e.Err, e.Message = cause(t.outcome.Code, t.changes()), t.outcome.Message
 	}
-	if e.Err == ErrNotFound || e.Err == ErrExists { // an answer, not a fault of somebody
+	if t.answered() { // not a fault of somebody
 		return e
+	}
+	if t.doubt != nil { // what a later attempt met says nothing of an earlier one
+		last := e.Message
+		if e.Message = t.doubt.Message; t.outcome != t.doubt {
+			e.Message += "; then: " + e.Err.Error()
+			if last != "" {
+				e.Message += ": " + last
+			}
+		}
+		e.Err = ErrUnknown
+	}
+	if e.Err == ErrUnavailable || e.Err == ErrUnknown {
+		e.Cause = t.over
 	}
 	if t.server.RPC != "" {
 		e.at(c.Map().Range(t.op.Key), t.server)
@@ -58,17 +104,39 @@ func (c *Client) failure(t *task) error {
 	return e
 }
 
-// run brings all tasks to an outcome, until ctx ends. Tasks on the same key keep their order.
+// sentinel is which error of this package err wraps, and what it says beyond that.
+func sentinel(err error) (which error, message string) {
+	for _, which = range []error{ErrClosed, ErrUnauthorized} {
+		if err == which {
+			return which, ""
+		}
+		if errors.Is(err, which) {
+			return which, err.Error()
+		}
+	}
+	return ErrUnavailable, err.Error()
+}
+
+// run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any order.
 func (c *Client) run(ctx context.Context, tasks []*task) {
 	ctx, stop := withLimit(ctx, c.o.Limit)
 	defer stop()
+	c.rounds(ctx, tasks)
+	if over := ctx.Err(); over != nil {
+		for _, t := range tasks {
+			t.over = over
+		}
+	}
+}
+
+func (c *Client) rounds(ctx context.Context, tasks []*task) {
 	pause := retryFirst
 	for todo := tasks; ; pause = min(2*pause, retrySlowest) {
 		v := c.view.Load()
 		c.round(ctx, v, todo)
 		var left []*task
 		for _, t := range todo {
-			if t.err == nil && t.again() {
+			if t.again() {
 				left = append(left, t)
 			}
 		}
@@ -79,7 +147,7 @@ func (c *Client) run(ctx context.Context, tasks []*task) {
 		if !c.awaitOther(ctx, v, pause) {
 			if c.ctx.Err() != nil {
 				for _, t := range todo {
-					t.err, t.outcome = ErrClosed, nil
+					t.ended(nil, ErrClosed)
 				}
 			}
 			return
@@ -145,20 +213,28 @@ func (c *Client) send(ctx context.Context, s partition.Server, tasks []*task) {
 	ops := make([]*rpcv1.Operation, len(tasks))
 	for i, t := range tasks {
 		ops[i] = t.op
-		t.server, t.outcome = s, nil
+		t.server = s
 		t.tries++
 	}
-	l, err := c.links.to(s.RPC, "")
-	if err != nil {
-		setAll(tasks, nil, err)
+	if err := ctx.Err(); err != nil {
+		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "the time was over before the operation was sent"}, nil)
 		return
 	}
-	attempt, stop := context.WithTimeoutCause(ctx, c.o.Attempt+attemptSlack, errNoAnswer)
+	l, err := c.links.to(s.RPC, "")
+	switch {
+	case errors.Is(err, ErrClosed):
+		endAll(tasks, nil, ErrClosed)
+		return
+	case err != nil:
+		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: err.Error()}, nil)
+		return
+	}
+	attempt, stop := context.WithTimeoutCause(ctx, c.o.Attempt+c.slack, errNoAnswer)
 	defer stop()
 	reply, err := l.stream.Do(attempt, ops)
 	if err == nil {
 		for i, t := range tasks {
-			t.outcome = reply.Outcomes[i]
+			t.ended(reply.Outcomes[i], nil)
 		}
 		if code := reply.Outcomes[0].Code; code == rpcv1.Outcome_UNAVAILABLE {
 			l.failed()
@@ -171,14 +247,14 @@ func (c *Client) send(ctx context.Context, s partition.Server, tasks []*task) {
 	}
 	var broken *dostream.Error
 	switch st, _ := status.FromError(errors.Unwrap(err)); {
-	case st.Code() == codes.Unauthenticated || st.Code() == codes.PermissionDenied:
-		setAll(tasks, nil, wordRPC(l.address, errors.Unwrap(err)))
-	case st.Code() == codes.InvalidArgument:
-		setAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_INVALID, Message: st.Message()}, nil)
+	case st.Code() == codes.Unauthenticated || st.Code() == codes.PermissionDenied: // of the stream: the server took nothing of it
+		endAll(tasks, nil, wordRPC(l.address, errors.Unwrap(err)))
+	case st.Code() == codes.InvalidArgument: // the server took nothing that it did not answer (rpc.Compute.Do)
+		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_INVALID, Message: st.Message()}, nil)
 	case errors.As(err, &broken) && broken.Sent:
-		setAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: err.Error()}, nil)
+		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: err.Error()}, nil)
 	default:
-		setAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: err.Error()}, nil)
+		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: err.Error()}, nil)
 	}
 }
 
@@ -187,8 +263,8 @@ const attemptSlack = time.Second
 
 var errNoAnswer = errors.New("the server did not answer in time")
 
-func setAll(tasks []*task, o *rpcv1.Outcome, err error) {
+func endAll(tasks []*task, o *rpcv1.Outcome, err error) {
 	for _, t := range tasks {
-		t.outcome, t.err = o, err
+		t.ended(o, err)
 	}
 }

@@ -5,12 +5,18 @@ import (
 	"fmt"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Why an operation failed. Every error of this package that came from a server is an *[Error] and wraps one of these.
+// Why an operation failed. Every error of an operation is an *[Error] and wraps exactly one of these. Each says what became of the change
+// that was asked for, by all attempts together: unless the text below says otherwise, nothing was done and nothing will be. An error
+// of PutMany or Load speaks of the pair that it names; each of the others may be stored or not.
+//
+// If the context ended, or Options.Limit was over, the error of an operation without an answer also wraps [context.Canceled] or
+// [context.DeadlineExceeded]: that is why the operation ended, and the error above says what became of it.
 var (
-	// ErrNotFound is returned when the key is not there.
+	// ErrNotFound is returned by Get, Update and Delete when the key is not there.
 	ErrNotFound = errors.New("key not found")
 	// ErrExists is returned by Insert when the key is there.
 	ErrExists = errors.New("key exists")
@@ -18,15 +24,17 @@ var (
 	ErrInvalid = errors.New("key or value does not fit the index")
 	// ErrPoolFull is returned when the index used up its quota of memory. Nothing was done; reads and deletes go on.
 	ErrPoolFull = errors.New("memory pool is full")
-	// ErrUnavailable is returned when no server took the operation until the deadline. Nothing was done.
+	// ErrUnavailable is returned when no server took the operation until the deadline. Nothing was done. A read that no server
+	// answered ends with it, too.
 	ErrUnavailable = errors.New("no server took the operation")
-	// ErrUnknown is returned when a server was lost before it confirmed a change. Whether it was done is not known.
+	// ErrUnknown is returned when an attempt was sent and its answer did not arrive, and no later attempt was answered. The change may
+	// have been done or not, and may still be done for a bounded time (see Client). No read ends with it.
 	ErrUnknown = errors.New("outcome is unknown")
-	// ErrDataLost is returned when a memory server lost its content; the index answers nothing until its owner decides.
+	// ErrDataLost is returned when a memory server lost its content; the index answers nothing until its owner decides. Nothing was done.
 	ErrDataLost = errors.New("index has lost data")
-	// ErrUnauthorized is returned when the password, or the certificate, was refused.
+	// ErrUnauthorized is returned when the password, or the certificate, was refused. Nothing was done.
 	ErrUnauthorized = errors.New("access was refused")
-	// ErrClosed is returned by a closed client.
+	// ErrClosed is returned by a closed client. Nothing was done; a change under way when Close was called may end with ErrUnknown.
 	ErrClosed = errors.New("client is closed")
 )
 
@@ -37,15 +45,19 @@ type Error struct {
 	Range   string // keys that the server was asked for, ["a", "m"); empty if none was
 	Server  string // name and address; empty if none was asked
 	Message string // of the server
-	Err     error  // one of the above, or of a context
+	Err     error  // one of the above
+	Cause   error  // context.Canceled or context.DeadlineExceeded if that is why the operation ended, else nil
 }
 
 func (e *Error) Error() string {
 	s := e.Op
 	if e.Key != nil {
-		s += fmt.Sprintf(" %q", e.Key)
+		s += " " + keyrange.Quote(e.Key)
 	}
 	s += ": " + e.Err.Error()
+	if e.Cause != nil {
+		s += ", " + e.Cause.Error()
+	}
 	if e.Server != "" {
 		s += fmt.Sprintf(" (keys %s at %s)", e.Range, e.Server)
 	}
@@ -55,8 +67,13 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns e.Err.
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap returns e.Err and e.Cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Err, e.Cause}
+}
 
 // at puts where it happened into e.
 func (e *Error) at(span partition.Span, s partition.Server) *Error {
@@ -77,11 +94,16 @@ var causes = map[rpcv1.Outcome_Code]error{
 	rpcv1.Outcome_DATA_LOST:      ErrDataLost,
 }
 
-func cause(code rpcv1.Outcome_Code) error {
-	if err, ok := causes[code]; ok {
-		return err
+// cause is what an outcome of an operation means; changes is whether the operation changes anything.
+func cause(code rpcv1.Outcome_Code, changes bool) error {
+	err, ok := causes[code]
+	if !ok { // a newer server; nothing can be said about it
+		err = ErrUnknown
 	}
-	return ErrUnknown // a newer server; nothing can be said about it
+	if err == ErrUnknown && !changes {
+		err = ErrUnavailable
+	}
+	return err
 }
 
 var opNames = map[rpcv1.Operation_Kind]string{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
@@ -12,8 +13,23 @@ func newTask(kind rpcv1.Operation_Kind, key, value []byte) *task {
 	return &task{op: &rpcv1.Operation{Kind: kind, Key: bytes.Clone(key), Value: bytes.Clone(value)}}
 }
 
+// maxOperation bounds key and value together. It is far above what any index takes, and low enough that no message of a stream, which
+// operations of many goroutines share, becomes too large because of one of them.
+const maxOperation = 32 << 10
+
+// check refuses what no index takes.
+func check(op *rpcv1.Operation) error {
+	if n := len(op.Key) + len(op.Value); n > maxOperation {
+		return &Error{Op: opNames[op.Kind], Key: op.Key, Err: ErrInvalid, Message: fmt.Sprintf("key and value have %d bytes; no index takes more than %d", n, maxOperation)}
+	}
+	return nil
+}
+
 func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) ([]byte, error) {
 	t := newTask(kind, key, value)
+	if err := check(t.op); err != nil {
+		return nil, err
+	}
 	c.run(ctx, []*task{t})
 	if err := c.failure(t); err != nil {
 		return nil, err
@@ -62,6 +78,9 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 	tasks := make([]*task, len(keys))
 	for i, key := range keys {
 		tasks[i] = newTask(rpcv1.Operation_LOOKUP, key, nil)
+		if err := check(tasks[i].op); err != nil {
+			return nil, err
+		}
 	}
 	c.run(ctx, tasks)
 	values = make([][]byte, len(keys))
@@ -79,11 +98,14 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 }
 
 // PutMany sets many pairs, side by side; pairs of the same key should not be among them, unless their order does not matter. It is
-// not atomic: after an error some pairs are stored and some are not.
+// not atomic: after an error each pair may be stored or not; the error speaks of the first pair, in their order, that has one.
 func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
 	tasks := make([]*task, len(pairs))
 	for i, p := range pairs {
 		tasks[i] = newTask(rpcv1.Operation_UPSERT, p.Key, p.Value)
+		if err := check(tasks[i].op); err != nil {
+			return err
+		}
 	}
 	c.run(ctx, tasks)
 	for _, t := range tasks {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,6 +41,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Insecure == (len(o.CA) > 0) {
 		return o, errors.New("connect to an index: set either CA, or Insecure to go without TLS")
 	}
+	o.Endpoints = slices.Clone(o.Endpoints) // the caller's
 	if o.Limit == 0 {
 		o.Limit = 10 * time.Second
 	}

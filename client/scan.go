@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"time"
@@ -23,13 +24,15 @@ type ScanOptions struct {
 }
 
 // Scan goes through the pairs from start (inclusive) to end (exclusive; empty = to the last one) in order. Pairs belong to the
-// caller. An error is yielded last, with a zero Pair.
+// caller, and so do start and end again when Scan has returned. An error is yielded last, with a zero Pair; it wraps ErrUnavailable
+// when the pairs that are missing may be had later.
 //
 // Pairs stream from one server after the other. When one fails, the scan goes on after the last key that it delivered. The deadline
-// of ctx is one for the whole scan; without one, a scan fails when nothing arrives for Options.Limit.
+// of ctx is one for the whole scan; without one, a scan fails when nothing arrives for Options.Limit while it waits.
 func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) iter.Seq2[Pair, error] {
+	start, end = bytes.Clone(start), bytes.Clone(end)
 	return func(yield func(Pair, error) bool) {
-		s := &scan{c: c, start: bytes.Clone(start), end: bytes.Clone(end), o: o, yield: yield}
+		s := &scan{c: c, start: start, end: end, o: o, yield: yield, progress: time.Now()}
 		if err := s.run(ctx); err != nil {
 			yield(Pair{}, err)
 		}
@@ -39,45 +42,57 @@ func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) ite
 // scan is one scan under way; start and end close in on what is still to be delivered.
 type scan struct {
 	c          *Client
-	start, end []byte
-	skip       []byte // a key that was delivered already, at start; nil if none
+	start, end []byte // not to be written to: they may be the caller's, the map's or near
+	near       []byte // copy of the key that was delivered last, which its caller may change
+	skip       bool   // near was delivered already, and is start
 	o          ScanOptions
 	yield      func(Pair, error) bool
 	delivered  uint64
 	over       bool // all was delivered, or the caller has enough
 	tries      int
+	progress   time.Time // since when nothing arrived
 }
 
+// errMoved is how a stream ends when the keys that are left have another owner than the server that streams them.
+var errMoved = errors.New("the keys belong to another server by now")
+
 func (s *scan) run(ctx context.Context) error {
-	pause, progress := retryFirst, time.Now()
+	if n := len(s.start) + len(s.end); n > maxOperation {
+		return &Error{Op: "scan", Err: ErrInvalid, Message: fmt.Sprintf("start and end have %d bytes; no index has keys of more than %d", n, maxOperation)}
+	}
+	pause := retryFirst
 	var why error // says more than that time is over
 	for !s.over {
 		v := s.c.view.Load()
 		server, span, last := s.next(v)
 		before := s.delivered
-		attempt, stop := withLimit(ctx, s.c.o.Limit-time.Since(progress))
-		err := s.stream(attempt, server, span)
-		stop()
+		err := s.stream(ctx, v, server, span)
+		if s.delivered > before || err == nil {
+			s.tries, pause, why = 0, retryFirst, nil
+		}
 		switch {
 		case s.over:
 		case err == nil:
 			s.passed(span, last)
-			s.tries, pause, progress = 0, retryFirst, time.Now()
-		case ctx.Err() != nil:
-			return s.failure(ctx.Err(), span, server)
+			s.progress = time.Now()
+		case err == errMoved:
 		case !temporary(err):
-			return s.failure(err, span, server)
+			return s.failure(err, nil, span, server)
 		default:
-			if s.delivered > before {
-				s.tries, pause, progress = 0, retryFirst, time.Now()
-			}
 			s.tries++
 			s.c.heardOf(0)
-			if why == nil || status.Code(err) != codes.DeadlineExceeded {
+			if code := status.Code(err); why == nil || code != codes.DeadlineExceeded && code != codes.Canceled {
 				why = err
 			}
-			if _, has := ctx.Deadline(); !has && time.Since(progress) >= s.c.o.Limit || !s.c.awaitOther(ctx, v, pause) {
-				return s.failure(why, span, server)
+			over := ctx.Err()
+			if _, has := ctx.Deadline(); !has && over == nil && time.Since(s.progress) >= s.c.o.Limit {
+				over = context.DeadlineExceeded
+			}
+			if over == nil && !s.c.awaitOther(ctx, v, pause) {
+				over = ctx.Err()
+			}
+			if over != nil || s.c.ctx.Err() != nil {
+				return s.failure(why, over, span, server)
 			}
 			pause = min(2*pause, retrySlowest)
 		}
@@ -85,7 +100,7 @@ func (s *scan) run(ctx context.Context) error {
 	return nil
 }
 
-// next is the server to ask and the keys to ask it for; last says that nothing lies beyond them.
+// next is the server to ask and the keys to ask it for, which stay as they are; last says that nothing lies beyond them.
 func (s *scan) next(v *view) (server partition.Server, span partition.Span, last bool) {
 	if v.any {
 		servers := v.m.Servers
@@ -96,7 +111,7 @@ func (s *scan) next(v *view) (server partition.Server, span partition.Span, last
 				break
 			}
 		}
-		return server, partition.Span{Start: s.start, End: s.end}, true
+		return server, partition.Span{Start: bytes.Clone(s.start), End: bytes.Clone(s.end)}, true
 	}
 	i := v.m.At(s.start)
 	if s.o.Reverse {
@@ -112,18 +127,18 @@ func (s *scan) next(v *view) (server partition.Server, span partition.Span, last
 		server = v.m.Servers[s.tries%len(v.m.Servers)]
 	}
 	if bytes.Compare(span.Start, s.start) <= 0 {
-		span.Start = s.start
+		span.Start = bytes.Clone(s.start)
 		last = s.o.Reverse
 	}
 	if len(span.End) == 0 || len(s.end) > 0 && bytes.Compare(span.End, s.end) >= 0 {
-		span.End = s.end
+		span.End = bytes.Clone(s.end)
 		last = last || !s.o.Reverse
 	}
 	return server, span, last
 }
 
-// stream delivers the pairs of span from one server.
-func (s *scan) stream(ctx context.Context, server partition.Server, span partition.Span) error {
+// stream delivers the pairs of span from one server, which was chosen by v.
+func (s *scan) stream(ctx context.Context, v *view, server partition.Server, span partition.Span) error {
 	if len(span.End) > 0 && bytes.Compare(span.Start, span.End) >= 0 {
 		return nil
 	}
@@ -136,24 +151,33 @@ func (s *scan) stream(ctx context.Context, server partition.Server, span partiti
 	request := &rpcv1.ScanRequest{Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly}
 	if s.o.Limit > 0 {
 		request.Limit = s.o.Limit - s.delivered
-		if s.skip != nil {
+		if s.skip {
 			request.Limit++
 		}
 	}
+	watchdog := time.AfterFunc(max(s.c.o.Limit-time.Since(s.progress), time.Millisecond), cancel) // runs while something is waited for
+	defer watchdog.Stop()
 	stream, err := l.client.Scan(ctx, request)
 	for err == nil {
 		var reply *rpcv1.ScanReply
 		if reply, err = stream.Recv(); err != nil {
 			break
 		}
+		watchdog.Stop()
 		for _, pair := range reply.Pairs {
 			if !s.deliver(pair) {
 				return nil
 			}
 		}
 		if reply.Error != nil {
-			return &Error{Op: "scan", Message: reply.Error.Message, Err: cause(reply.Error.Code)}
+			return &Error{Op: "scan", Message: reply.Error.Message, Err: cause(reply.Error.Code, false)}
 		}
+		s.c.heardOf(reply.MapGeneration)
+		if s.moved(v) {
+			return errMoved
+		}
+		s.progress = time.Now()
+		watchdog.Reset(s.c.o.Limit)
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -162,15 +186,27 @@ func (s *scan) stream(ctx context.Context, server partition.Server, span partiti
 	return err
 }
 
+// moved says whether what is left would now be asked of another server than v says.
+func (s *scan) moved(v *view) bool {
+	now := s.c.view.Load()
+	if now == v || v.any || s.tries > 1 {
+		return false
+	}
+	was, _, _ := s.next(v)
+	is, _, _ := s.next(now)
+	return was.ID != is.ID
+}
+
 // deliver hands one pair on and moves the near end past it.
 func (s *scan) deliver(pair *rpcv1.Pair) bool {
-	if s.skip != nil && bytes.Equal(pair.Key, s.skip) {
+	if s.skip && bytes.Equal(pair.Key, s.near) {
 		return true
 	}
+	s.near = append(s.near[:0], pair.Key...)
 	if s.o.Reverse {
-		s.end = pair.Key // exclusive
+		s.end = s.near // exclusive
 	} else {
-		s.start, s.skip = pair.Key, pair.Key // inclusive, so it will come once more
+		s.start, s.skip = s.near, true // inclusive, so it will come once more
 	}
 	s.delivered++
 	value := pair.Value
@@ -178,7 +214,7 @@ func (s *scan) deliver(pair *rpcv1.Pair) bool {
 		value = []byte{}
 	}
 	more := s.yield(Pair{pair.Key, value}, nil)
-	s.over = !more || s.delivered == s.o.Limit || s.o.Reverse && len(pair.Key) == 0
+	s.over = !more || s.delivered == s.o.Limit || s.o.Reverse && len(s.near) == 0
 	return !s.over
 }
 
@@ -188,20 +224,29 @@ func (s *scan) passed(span partition.Span, last bool) {
 	if s.o.Reverse {
 		s.end = span.Start
 	} else {
-		s.start, s.skip = span.End, nil
+		s.start, s.skip = span.End, false
 	}
 }
 
-func (s *scan) failure(err error, span partition.Span, server partition.Server) error {
-	e := &Error{Op: "scan", Err: err}
+// failure is how the scan ends by err. over is what ended it, if its time was over.
+func (s *scan) failure(err, over error, span partition.Span, server partition.Server) error {
+	e := &Error{Op: "scan", Err: ErrUnavailable}
 	var inner *Error
-	switch {
+	switch code := status.Code(err); {
+	case s.c.ctx.Err() != nil:
+		e.Err = ErrClosed
+		return e
 	case errors.As(err, &inner):
 		*e = *inner
-	case status.Code(err) == codes.Unauthenticated:
+	case code == codes.Unauthenticated, code == codes.PermissionDenied:
 		e.Err, e.Message = ErrUnauthorized, status.Convert(err).Message()
-	case temporary(err):
-		e.Err, e.Message = ErrUnavailable, err.Error()
+	case code == codes.InvalidArgument:
+		e.Err, e.Message = ErrInvalid, status.Convert(err).Message()
+	default:
+		e.Message = err.Error()
+	}
+	if e.Err == ErrUnavailable {
+		e.Cause = over
 	}
 	return e.at(span, server)
 }

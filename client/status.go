@@ -40,7 +40,7 @@ func (c *Client) describe(ctx context.Context, s partition.Server) (*rpcv1.Descr
 	defer stop()
 	reply, err := l.client.Describe(ctx, &rpcv1.DescribeComputeRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("ask %s at %s: %w", s.Name, s.RPC, err)
+		return nil, fmt.Errorf("ask %s at %s: %w", s.Name, s.RPC, because(ctx, err))
 	}
 	return reply, nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // Limits of the holdings of one index. They are stored with every change of the ledger.
@@ -78,7 +80,7 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint16)
 		return nil, nil, false, fmt.Errorf("%w: name of a log of %d bytes; at most %d are possible", ErrInvalid, len(c.Log), MaxLog)
 	case p.generation != c.Generation:
 		return nil, nil, false, fmt.Errorf("%w: client %d claims keys %s of index %s by the map of generation %d, the map has generation %d",
-			ErrOtherMap, c.Client, interval(c.Start, c.End), identity, c.Generation, p.generation)
+			ErrOtherMap, c.Client, keyrange.Format(c.Start, c.End), identity, c.Generation, p.generation)
 	}
 	below, inside, above := carve(p.holdings, c.Start, c.End)
 	g := granting{claim: &c, epoch: p.epoch}
@@ -99,7 +101,7 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint16)
 		}
 		if len(h.Inherits) > MaxInherits {
 			return nil, nil, false, fmt.Errorf("%w: keys %s of index %s have %d logs to be replayed, at most %d are possible: claim fewer of them at once",
-				ErrExhausted, interval(h.Start, h.End), identity, len(h.Inherits), MaxInherits)
+				ErrExhausted, keyrange.Format(h.Start, h.End), identity, len(h.Inherits), MaxInherits)
 		}
 	}
 	if g.epoch == p.epoch {
@@ -200,7 +202,7 @@ func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch
 	below, inside, above := carve(p.holdings, start, end)
 	for _, h := range filled(inside, start, end) {
 		if h.Client != client || h.Epoch != epoch {
-			return false, fmt.Errorf("%w: keys %s, index %s, client %d, epoch %d", ErrNotOwned, interval(h.Start, h.End), identity, client, epoch)
+			return false, fmt.Errorf("%w: keys %s, index %s, client %d, epoch %d", ErrNotOwned, keyrange.Format(h.Start, h.End), identity, client, epoch)
 		}
 		news = news || len(h.Inherits) > 0
 	}
@@ -229,7 +231,7 @@ func (l *Ledger) Release(identity string, client uint16, start, end []byte, epoc
 			continue
 		case len(h.Inherits) > 0:
 			return false, fmt.Errorf("%w: client %d has not replayed the logs that it inherited with keys %s of index %s",
-				ErrInUse, client, interval(h.Start, h.End), identity)
+				ErrInUse, client, keyrange.Format(h.Start, h.End), identity)
 		}
 		news = true
 	}
@@ -260,7 +262,7 @@ func (l *Ledger) holder(identity string, client uint16, start, end []byte) (*pla
 		return nil, err
 	}
 	if !isRange(start, end) {
-		return nil, fmt.Errorf("%w: keys %s are no range whose ends have at most %d bytes", ErrInvalid, interval(start, end), MaxHoldingKey)
+		return nil, fmt.Errorf("%w: keys %s are no range whose ends have at most %d bytes", ErrInvalid, keyrange.Format(start, end), MaxHoldingKey)
 	}
 	p, _ := l.find(identity)
 	return p, nil
@@ -361,14 +363,6 @@ func isRange(start, end []byte) bool {
 	return max(len(start), len(end)) <= MaxHoldingKey && (len(end) == 0 || bytes.Compare(start, end) < 0)
 }
 
-// interval is a range for people.
-func interval(start, end []byte) string {
-	if len(end) == 0 {
-		return fmt.Sprintf("[%q, end)", start)
-	}
-	return fmt.Sprintf("[%q, %q)", start, end)
-}
-
 // checkHoldings says which invariant is broken: holdings are sorted and do not overlap; what is of one epoch is of one client and one
 // log, and no epoch is above the counter; inherited logs lie within their holding, are older than it and of others.
 func (p *place) checkHoldings() error {
@@ -378,10 +372,10 @@ func (p *place) checkHoldings() error {
 	grants := map[uint64]*Holding{}
 	for i := range p.holdings {
 		h := &p.holdings[i]
-		keys := interval(h.Start, h.End)
+		keys := keyrange.Format(h.Start, h.End)
 		if i > 0 {
 			if before := p.holdings[i-1].End; len(before) == 0 || bytes.Compare(before, h.Start) > 0 {
-				return fmt.Errorf("holding %s begins before the end of the one before it, %q", keys, before)
+				return fmt.Errorf("holding %s begins before the end of the one before it, %s", keys, keyrange.Quote(before))
 			}
 		}
 		if at, known := p.search(h.Client); !known {
@@ -396,7 +390,7 @@ func (p *place) checkHoldings() error {
 		grants[h.Epoch] = h
 		for _, in := range h.Inherits {
 			if start, end, ok := overlap(in.Start, in.End, h.Start, h.End); !ok || !bytes.Equal(start, in.Start) || !bytes.Equal(end, in.End) || !isRange(in.Start, in.End) {
-				return fmt.Errorf("holding %s inherits keys %s", keys, interval(in.Start, in.End))
+				return fmt.Errorf("holding %s inherits keys %s", keys, keyrange.Format(in.Start, in.End))
 			}
 			if in.Client == 0 || in.Client == NoClient || in.Client == h.Client || in.Epoch == 0 || in.Epoch >= h.Epoch || len(in.Log) > MaxLog {
 				return fmt.Errorf("holding %s of client %d, epoch %d, inherits from client %d, epoch %d", keys, h.Client, h.Epoch, in.Client, in.Epoch)

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // Bounds of a map. Together with MaxBytes they keep what is read from elsewhere small.
@@ -74,13 +76,8 @@ type Span struct {
 // String is the span as people write it: ["a", "m").
 func (s Span) String() string { return Interval(s.Start, s.End) }
 
-// Interval renders a range of keys for people; an empty end is written as "end".
-func Interval(start, end []byte) string {
-	if len(end) == 0 {
-		return fmt.Sprintf("[%q, end)", start)
-	}
-	return fmt.Sprintf("[%q, %q)", start, end)
-}
+// Interval is keyrange.Format.
+func Interval(start, end []byte) string { return keyrange.Format(start, end) }
 
 // At is the position in Ranges of the range that holds key. It allocates nothing. m must be valid.
 func (m *Map) At(key []byte) int {
@@ -137,7 +134,7 @@ func (m *Map) Validate() error {
 	case len(m.Ranges) == 0 || len(m.Ranges) > MaxRanges:
 		return fmt.Errorf("partition map: %d ranges; 1 to %d are possible", len(m.Ranges), MaxRanges)
 	case len(m.Ranges[0].Start) != 0:
-		return fmt.Errorf("partition map: keys below %q have no owner", m.Ranges[0].Start)
+		return fmt.Errorf("partition map: keys below %s have no owner", keyrange.Quote(m.Ranges[0].Start))
 	}
 	for i, s := range m.Servers {
 		if i > 0 && m.Servers[i-1].ID >= s.ID {
@@ -149,7 +146,7 @@ func (m *Map) Validate() error {
 	}
 	for i, r := range m.Ranges {
 		if i > 0 && bytes.Compare(m.Ranges[i-1].Start, r.Start) >= 0 {
-			return fmt.Errorf("partition map: range %q stands after %q; starts must ascend", r.Start, m.Ranges[i-1].Start)
+			return fmt.Errorf("partition map: range %s stands after %s; starts must ascend", keyrange.Quote(r.Start), keyrange.Quote(m.Ranges[i-1].Start))
 		}
 		if len(r.Start) > MaxKeyBytes {
 			return fmt.Errorf("partition map: start of range %d has %d bytes; at most %d are possible", i, len(r.Start), MaxKeyBytes)
@@ -173,7 +170,7 @@ func (m *Map) validatePlanned() error {
 			return fmt.Errorf("partition map: the planned move of %s is no range", Interval(p.Start, p.End))
 		}
 		if i > 0 && (len(m.Planned[i-1].End) == 0 || bytes.Compare(m.Planned[i-1].End, p.Start) > 0) {
-			return fmt.Errorf("partition map: the planned move of %s stands after that of keys from %q on; they must ascend", Interval(p.Start, p.End), m.Planned[i-1].Start)
+			return fmt.Errorf("partition map: the planned move of %s stands after that of keys from %s on; they must ascend", Interval(p.Start, p.End), keyrange.Quote(m.Planned[i-1].Start))
 		}
 		if _, ok := m.Server(p.To); !ok {
 			return fmt.Errorf("partition map: server %d, to which %s are planned to go, is not among the servers", p.To, Interval(p.Start, p.End))

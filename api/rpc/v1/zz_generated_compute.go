@@ -90,11 +90,11 @@ const (
 	Outcome_NOT_FOUND      Outcome_Code = 1
 	Outcome_ALREADY_EXISTS Outcome_Code = 2
 	Outcome_INVALID        Outcome_Code = 3 // key or value too long, or the like; retrying is useless
-	Outcome_POOL_FULL      Outcome_Code = 4 // no chunk left in the quota
+	Outcome_POOL_FULL      Outcome_Code = 4 // nothing was done: no chunk is left in the quota
 	Outcome_NOT_OWNER      Outcome_Code = 5 // nothing was done: ask for the map and try the owner
 	Outcome_UNAVAILABLE    Outcome_Code = 6 // nothing was done: draining, overloaded; try again
-	Outcome_UNKNOWN        Outcome_Code = 7 // whether it was done is not known: a memory server was lost on the way
-	Outcome_DATA_LOST      Outcome_Code = 8 // a memory server lost its content; the index is blocked until it is recreated
+	Outcome_UNKNOWN        Outcome_Code = 7 // whether it was done is not known: a memory server, or the owner of the key, was lost on the way
+	Outcome_DATA_LOST      Outcome_Code = 8 // nothing was done: a memory server lost its content; the index is blocked until it is recreated
 	Outcome_TIMED_OUT      Outcome_Code = 9 // nothing was done within the limit
 )
 
@@ -278,7 +278,7 @@ type DoRequest struct {
 	Id                uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Operations        []*Operation           `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`                                         // 1 to 1024
 	Forwarded         bool                   `protobuf:"varint,3,opt,name=forwarded,proto3" json:"forwarded,omitempty"`                                          // by another compute server: answer NOT_OWNER rather than forward again
-	LimitMilliseconds uint32                 `protobuf:"varint,4,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"` // 0 = the server's default
+	LimitMilliseconds uint32                 `protobuf:"varint,4,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"` // no operation is begun later than that after the batch was received; 0 = the server's default, which is also the most
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -541,6 +541,7 @@ type ScanReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pairs         []*Pair                `protobuf:"bytes,1,rep,name=pairs,proto3" json:"pairs,omitempty"`
 	Error         *Outcome               `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"` // set in the last message if the scan ended early
+	MapGeneration uint64                 `protobuf:"varint,3,opt,name=map_generation,json=mapGeneration,proto3" json:"map_generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -587,6 +588,13 @@ func (x *ScanReply) GetError() *Outcome {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *ScanReply) GetMapGeneration() uint64 {
+	if x != nil {
+		return x.MapGeneration
+	}
+	return 0
 }
 
 type GetComputeMapRequest struct {
@@ -1501,10 +1509,11 @@ const file_compute_proto_rawDesc = "" +
 	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\".\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"f\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\x8d\x01\n" +
 	"\tScanReply\x12*\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.dmindex.rpc.v1.PairR\x05pairs\x12-\n" +
-	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\"\x16\n" +
+	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\x12%\n" +
+	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"\x16\n" +
 	"\x14GetComputeMapRequest\"U\n" +
 	"\x0fComputeMapReply\x12\x1e\n" +
 	"\n" +
