@@ -4,10 +4,14 @@
 //
 // The client knows the index's partition map and sends each operation to the server in charge of its key. Operations of many
 // goroutines to one server travel together. What can be repeated without harm is tried again, elsewhere if need be, until the
-// deadline of the context: reads and Put always, Insert, Update and Delete only while it is certain that nothing was done.
-// A Put that is tried again may take effect twice; both times lie within the call.
+// deadline of the context: reads and Put always, Insert, Update and Delete only while it is certain that nothing was done. Each error
+// says what is known (see ErrNotFound and those beside it).
 //
-// Point operations are linearizable. A scan is sorted and has no duplicates; it returns every pair that was there during the whole
+// A write whose answer was lost may still be done by the server that has it: it is begun within its limit there (what is left of the
+// attempt, at most 5 s) and takes at most 5 s; a server that stands still meanwhile takes that much longer, at most a lease (10 s). Later it is
+// never done. So a Put that was tried again may take effect once more for so long, also over a newer write of the same program.
+//
+// But for that, point operations are linearizable. A scan is sorted and has no duplicates; it returns every pair that was there during the whole
 // scan, and none that was absent during the whole scan.
 package client
 

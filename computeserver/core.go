@@ -34,6 +34,7 @@ type core struct {
 
 	draining atomic.Bool
 	stopped  atomic.Bool
+	cut      atomic.Bool            // the time of draining is over: what goes on in steps ends at the next one
 	stop     env.Event              // wakes follow
 	mapErr   atomic.Pointer[string] // why the map may be old; nil when it is not
 }
@@ -43,8 +44,9 @@ type peers interface {
 	// do runs operations at another server, marked as forwarded. An error is for all of them.
 	do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error)
 
-	// scan runs a scan at another server, marked as forwarded, until visit returns false.
-	scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool) error
+	// scan runs a scan at another server, marked as forwarded, until visit returns false, or between, which is called now and then and
+	// may wait, an error, which is then returned.
+	scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
 
 	// keep closes connections to all but these servers.
 	keep(servers []partition.Server)
@@ -98,6 +100,9 @@ func (c *core) blocked() error {
 	}
 	return nil
 }
+
+// ending says whether nothing that takes long goes on any more.
+func (c *core) ending() bool { return c.stopped.Load() || c.cut.Load() }
 
 // ready says why programs should be sent elsewhere; nil when all is well.
 func (c *core) ready() error {

@@ -43,6 +43,7 @@ type engine struct {
 	tables *tables                                 // of the keys that are served; nil = all are
 	hold   func(ix Opened) (end func(gently bool)) // unless nil: lets a client hold ranges, from when the index is open until before it is closed
 
+	hand atomic.Int64           // the time, up to leaseLooks ago, while the index is open; for late
 	lost atomic.Pointer[string] // why the data is lost; never taken back
 
 	mu      env.Mutex
@@ -147,6 +148,7 @@ func (g *engine) awaitEnd() {
 		alive := g.look()
 		if alive {
 			g.seen = g.env.Now()
+			g.hand.Store(int64(g.seen))
 		}
 		g.mu.Unlock()
 		if alive {

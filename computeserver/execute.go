@@ -18,6 +18,9 @@ const (
 // order. Requests that came from another server are not sent on: they are answered with NOT_OWNER, and the sender looks again. Requests for
 // keys that this server is taking over wait, wherever they came from.
 //
+// No change is begun when limit is over, counted from the call, nor handed to another server: who asked has given up by then, and may have
+// asked another server (docs/design/serving.md, "Writes that nobody waits for").
+//
 // term is that of the connection that they came from; 0 is every term.
 //
 // No session is held while another server is waited for, so that two servers that forward to each other cannot starve each
@@ -27,7 +30,10 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, t
 	if err := c.blocked(); err != nil {
 		return fill(out, outcomeOf(err))
 	}
-	deadline := env.Deadline(c.env, limit)
+	if limit <= 0 {
+		return fill(out, outcomeOf(errLate))
+	}
+	t := timing{deadline: env.Deadline(c.env, limit), short: limit < shortLimit}
 	todo := make([]int, 0, len(ops))
 	for i, op := range ops {
 		if err := c.check(op); err != nil {
@@ -38,14 +44,14 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, t
 	}
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
 		m := c.own.current()
-		again := c.round(m, ops, out, todo, forwarded, env.Remaining(c.env, deadline), term)
+		again := c.round(m, ops, out, todo, forwarded, t, term)
 		// With hardly any time left, the reason of this failure says more than "too late"; and with none, as the pause may have taken longer.
-		if left := env.Remaining(c.env, deadline); left <= 2*pause || c.stopped.Load() {
+		if left := env.Remaining(c.env, t.deadline); left <= 2*pause || c.ending() {
 			break
 		}
 		if todo = again; len(todo) > 0 {
 			c.own.awaitOther(m, pause)
-			if env.Remaining(c.env, deadline) == 0 {
+			if env.Remaining(c.env, t.deadline) == 0 {
 				break
 			}
 		}
@@ -61,7 +67,7 @@ func (c *core) check(op *rpcv1.Operation) error {
 }
 
 // round tries the operations at todo once, under one map: the same key goes the same way. It returns those worth another try.
-func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, limit time.Duration, term uint64) (again []int) {
+func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, t timing, term uint64) (again []int) {
 	var here []int
 	var there []remote
 	for _, i := range todo {
@@ -81,7 +87,7 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 		}
 	}
 	if len(there) == 0 {
-		return append(again, c.here(m, ops, out, here, limit, term)...)
+		return append(again, c.here(m, ops, out, here, t, term)...)
 	}
 	if err := c.eng.inTerm(term); err != nil {
 		for _, i := range todo {
@@ -91,10 +97,10 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 	}
 	group := env.NewWaitGroup(c.env)
 	for g := range there {
-		group.Go("forward", func() { c.there(m, &there[g], ops, out, limit) })
+		group.Go("forward", func() { c.there(m, &there[g], ops, out, t) })
 	}
 	if len(here) > 0 {
-		again = append(again, c.here(m, ops, out, here, limit, term)...)
+		again = append(again, c.here(m, ops, out, here, t, term)...)
 	}
 	group.Wait(env.Forever) // each of them keeps to the limit
 	for _, r := range there {
@@ -105,8 +111,8 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 
 // here runs operations in a session of this server. It returns those whose keys this server does not serve yet, or not for this session: nothing
 // was done of them.
-func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, limit time.Duration, term uint64) (again []int) {
-	s, err := c.eng.borrow(limit, term)
+func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t timing, term uint64) (again []int) {
+	s, err := c.eng.borrow(env.Remaining(c.env, t.deadline), term)
 	if err != nil {
 		o := outcomeOf(err)
 		for _, i := range todo {
@@ -120,6 +126,13 @@ func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outco
 			o := outcomeOf(errRangeMoves)
 			for _, j := range todo[n:] {
 				out[j], again = o, append(again, j)
+			}
+			break
+		}
+		if n > 0 && c.eng.late(t) { // all the rest, so that nothing overtakes anything
+			o := outcomeOf(errLate)
+			for _, j := range todo[n:] {
+				out[j] = o
 			}
 			break
 		}
@@ -184,7 +197,7 @@ func addRemote(groups []remote, owner uint32, i int) []remote {
 const maxForward = 1024
 
 // there runs operations at their owner.
-func (c *core) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out []*rpcv1.Outcome, limit time.Duration) {
+func (c *core) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out []*rpcv1.Outcome, t timing) {
 	to, _ := m.Server(r.owner)
 	for rest := r.todo; len(rest) > 0; {
 		part := rest[:min(len(rest), maxForward)]
@@ -193,7 +206,7 @@ func (c *core) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out []
 		for n, i := range part {
 			send[n] = ops[i]
 		}
-		outcomes, err := c.peers.do(to, send, limit)
+		outcomes, err := c.peers.do(to, send, env.Remaining(c.env, t.deadline))
 		c.count.forwarded.Add(uint64(len(part)))
 		for n, i := range part {
 			if err != nil {
@@ -202,16 +215,8 @@ func (c *core) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out []
 			} else {
 				out[i] = outcomes[n]
 			}
-			if code := out[i].Code; code == rpcv1.Outcome_NOT_OWNER || code == rpcv1.Outcome_UNAVAILABLE ||
-				code == rpcv1.Outcome_UNKNOWN && ops[i].Kind == rpcv1.Operation_LOOKUP {
-				r.again = append(r.again, i)
-			}
 		}
-		if len(r.again) > 0 { // what follows must not overtake what will be tried again
-			for _, i := range rest {
-				out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one was not done"}
-			}
-			r.again = append(r.again, rest...)
+		if !r.sift(ops, out, part, rest) {
 			return
 		}
 	}

@@ -103,14 +103,15 @@ func (p *grpcPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.D
 	return nil, unreachable(to, err)
 }
 
-func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool) error {
+func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
 	l, err := p.link(to)
 	if err != nil {
 		return unreachable(to, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	// A server that sends nothing for as long as the limit is as good as away.
+	// A server that sends nothing for as long as the limit is as good as away. The other side sends no more than a window ahead of what is
+	// taken here, and no session is held on either side while between waits.
 	watchdog := time.AfterFunc(limit, cancel)
 	defer watchdog.Stop()
 	stream, err := l.client.Scan(ctx, &rpcv1.ScanRequest{
@@ -121,7 +122,7 @@ func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, 
 		if reply, err = stream.Recv(); err != nil {
 			break
 		}
-		watchdog.Reset(limit)
+		watchdog.Stop()
 		for _, pair := range reply.Pairs {
 			if !visit(pair.Key, pair.Value) {
 				return nil
@@ -130,6 +131,10 @@ func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, 
 		if reply.Error != nil {
 			return failureOf(reply.Error)
 		}
+		if err := between(); err != nil {
+			return err
+		}
+		watchdog.Reset(limit)
 	}
 	if errors.Is(err, io.EOF) {
 		return nil

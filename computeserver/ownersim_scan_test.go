@@ -71,15 +71,21 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r scanRange, forwarded bool
 	}
 }
 
-func (s *simPeers) scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool) error {
-	return s.w.scanAt(s.p, s.w.podOf(to.ID), r, true, limit, func(piece []pairOf) bool {
+func (s *simPeers) scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
+	var broken error
+	err := s.w.scanAt(s.p, s.w.podOf(to.ID), r, true, limit, func(piece []pairOf) bool {
 		for _, pair := range piece {
 			if !visit(pair.key, pair.value) {
 				return false
 			}
 		}
-		return true
+		broken = between()
+		return broken == nil
 	})
+	if broken != nil {
+		return broken
+	}
+	return err
 }
 
 // keyNumber is which key it is, and false if it is none.

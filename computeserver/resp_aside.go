@@ -14,6 +14,7 @@ type aside struct {
 	ops   []*rpcv1.Operation
 	holes []hole
 
+	changes bool // some change something
 	waiting bool // some are of keys that this server does not serve yet
 	bytes   int  // of the operations, and at most of their outcomes
 }
@@ -91,6 +92,7 @@ func (c *respConn) setAside(kind rpcv1.Operation_Kind, key, value []byte, reply 
 	c.aside.bytes += bytes
 	c.aside.ops = append(c.aside.ops, &rpcv1.Operation{Kind: kind, Key: slices.Clone(key), Value: slices.Clone(value)})
 	c.aside.holes = append(c.aside.holes, hole{len(c.out), reply, c.tally.slot})
+	c.aside.changes = c.aside.changes || kind != rpcv1.Operation_LOOKUP
 	if len(c.aside.ops) >= maxAside {
 		c.settle()
 	}
@@ -102,7 +104,7 @@ func (c *respConn) sendAside() {
 	if len(a.ops) == 0 {
 		return
 	}
-	outcomes := c.s.core.do(a.ops, false, c.s.core.limit, c.term)
+	outcomes := c.s.core.do(a.ops, false, c.left(a.changes), c.term)
 	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
 	c.account.force(holdOut, cap(c.out)+cap(filled))
 	from, slot := 0, c.tally.slot // that of the command under way, before which these are run
@@ -114,7 +116,7 @@ func (c *respConn) sendAside() {
 	}
 	c.out, c.tally.slot = append(filled, c.out[from:]...), slot
 	clear(a.ops)
-	a.ops, a.holes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, 0
+	a.ops, a.holes, a.changes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, false, 0
 	c.account.force(holdAside, 0)
 	c.account.force(holdOut, cap(c.out))
 }

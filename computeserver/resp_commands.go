@@ -89,6 +89,10 @@ func (c *respConn) change(kind rpcv1.Operation_Kind, key, value []byte, reply re
 	if s == nil {
 		return
 	}
+	if c.time.deadline > 0 && c.s.core.eng.late(c.time) {
+		c.fail(errLate)
+		return
+	}
 	switch kind {
 	case rpcv1.Operation_INSERT:
 		err = s.Insert(key, value)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -33,6 +34,7 @@ type respConn struct {
 	who clientInfo
 
 	term uint64 // in which it was accepted
+	time timing // that the changes have which were read together
 
 	in     []byte // bytes read; in[:begin] are done
 	begin  int
@@ -65,6 +67,7 @@ func (c *respConn) serve() {
 			return
 		}
 		began := c.s.core.env.Now()
+		c.time = timing{began + c.s.core.limit, c.s.core.limit < shortLimit}
 		err := c.run()
 		c.settle()
 		c.closing = c.closing || c.refuse
@@ -227,6 +230,14 @@ func (c *respConn) hold() *session {
 		c.session = s
 	}
 	return c.session
+}
+
+// left is how much time changes have that go through core.do. Reads have all of the limit: when they are made is nobody else's business.
+func (c *respConn) left(changes bool) time.Duration {
+	if limit := c.s.core.limit; !changes || c.time.deadline == 0 {
+		return limit
+	}
+	return env.Remaining(c.s.core.env, c.time.deadline)
 }
 
 // used notes what the held session returned; a dead one is given back at once.

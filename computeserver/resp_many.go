@@ -69,7 +69,7 @@ func (c *respConn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visi
 				op.Value = now[i*step+1]
 			}
 		}
-		for _, o := range core.do(ops, false, core.limit, c.term) {
+		for _, o := range core.do(ops, false, c.left(kind != rpcv1.Operation_LOOKUP), c.term) {
 			switch {
 			case o.Code == rpcv1.Outcome_OK:
 				n.done++

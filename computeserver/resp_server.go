@@ -125,6 +125,7 @@ func (s *respServer) drain(limit time.Duration) (forced int) {
 		return 0
 	case <-force.C:
 	}
+	s.core.cut.Store(true)
 	s.mu.Lock()
 	forced = len(s.conns)
 	for _, c := range s.conns {

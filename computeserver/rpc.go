@@ -35,6 +35,7 @@ type rpcServer struct {
 
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans
+	pending atomic.Int64  // batches that are queued or run
 	latest  atomic.Int64  // when the last of them began
 }
 
@@ -58,6 +59,7 @@ func (r *rpcServer) drainCalls(limit time.Duration) {
 	for r.running.Load() > 0 && e.Now() < deadline {
 		e.Sleep(drainLooks)
 	}
+	r.core.cut.Store(true)
 }
 
 // errDrained is how Do streams end: see rpc.Compute.
@@ -89,7 +91,8 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	c := r.core
 	began := c.env.Now()
 	var full []*rpcv1.ScanReply
-	reply, size := &rpcv1.ScanReply{}, 0
+	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.own.generation()} }
+	reply, size := begin(), 0
 	visit := func(key, value []byte) bool {
 		pair := &rpcv1.Pair{Key: append([]byte(nil), key...)}
 		if !req.KeysOnly {
@@ -98,7 +101,7 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 		reply.Pairs = append(reply.Pairs, pair)
 		if size += len(key) + len(value) + 8; size >= rpcScanMessage {
 			full = append(full, reply)
-			reply, size = &rpcv1.ScanReply{}, 0
+			reply, size = begin(), 0
 		}
 		return true
 	}

@@ -23,7 +23,7 @@ type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
 	term    uint64
-	batches chan *rpcv1.DoRequest
+	batches chan received
 	workers sync.WaitGroup
 	running int          // workers; the receiver's
 	pending atomic.Int32 // batches that are queued or run
@@ -34,9 +34,15 @@ type doStream struct {
 	ended bool       // nothing more is queued
 }
 
+// received is a batch and when it was: its limit counts from then.
+type received struct {
+	req *rpcv1.DoRequest
+	at  time.Duration
+}
+
 // Do runs batches until the stream or the server ends.
 func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
-	w := &doStream{r: r, stream: stream, term: termOf(stream.Context()), batches: make(chan *rpcv1.DoRequest, rpcUnanswered-rpcWorkers)}
+	w := &doStream{r: r, stream: stream, term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()
 	var err error
@@ -70,6 +76,7 @@ func (w *doStream) receive() error {
 		if err != nil {
 			return err
 		}
+		at := w.r.core.env.Now()
 		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
 			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
 		}
@@ -82,19 +89,21 @@ func (w *doStream) receive() error {
 			w.running++
 			w.workers.Go(w.work)
 		}
-		w.batches <- req // the workers make room
+		w.r.pending.Add(1)
+		w.batches <- received{req, at} // the workers make room
 		w.mu.Unlock()
 	}
 }
 
 func (w *doStream) work() {
-	for req := range w.batches {
-		w.batch(req)
+	for b := range w.batches {
+		w.batch(b.req, b.at)
 		w.pending.Add(-1)
+		w.r.pending.Add(-1)
 	}
 }
 
-func (w *doStream) batch(req *rpcv1.DoRequest) {
+func (w *doStream) batch(req *rpcv1.DoRequest, at time.Duration) {
 	c := w.r.core
 	if w.stream.Context().Err() != nil {
 		return // who sent it is gone, and may have asked another server by now
@@ -105,7 +114,7 @@ func (w *doStream) batch(req *rpcv1.DoRequest) {
 	if asked := time.Duration(req.LimitMilliseconds) * time.Millisecond; asked > 0 {
 		limit = min(limit, asked)
 	}
-	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.do(req.Operations, req.Forwarded, limit, w.term), MapGeneration: c.own.generation()}
+	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.do(req.Operations, req.Forwarded, limit-(began-at), w.term), MapGeneration: c.own.generation()}
 	var t tally
 	for i, o := range reply.Outcomes {
 		t.slot = int(req.Operations[i].Kind)

@@ -32,15 +32,16 @@ type scan struct {
 	rest      scanRange // what is still to be delivered
 	forwarded bool
 	visit     func(key, value []byte) bool
-	between   func() error // called when no session is held
+	between   func() error // called when no session is held, also in the midst of a piece of another server
 	near      []byte       // copy of the near end of the piece under way, since rest moves on meanwhile
 	read      pairs        // of the piece under way, until they may be delivered
 	delivered uint64
 	ended     bool
+	broken    error // of between
 }
 
 // scan calls visit with pairs in order until it returns false. The slices are valid only during the call, which must not block;
-// between is called after every piece and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
+// between is called after every piece, and after every message of another server, and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
 func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
 	if err := errors.Join(c.checkBound(r.start), c.checkBound(r.end)); err != nil {
 		return err
@@ -52,11 +53,14 @@ func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) b
 		if err := c.blocked(); err != nil {
 			return err
 		}
+		if c.ending() {
+			return errCut
+		}
 		before := s.delivered
 		m := c.own.current()
 		err := s.piece(m)
-		if flushed := s.between(); flushed != nil {
-			return flushed
+		if s.flush() != nil {
+			return s.broken
 		}
 		if err == nil || s.delivered > before {
 			deadline, pause = env.Deadline(c.env, c.limit), retryFirst
@@ -67,13 +71,27 @@ func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) b
 		left := env.Remaining(c.env, deadline)
 		var f *failure
 		waits := errors.As(err, &f) && f.waits
-		if code := outcomeOf(err).Code; forwarded && !waits || left == 0 || c.stopped.Load() || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
+		if code := outcomeOf(err).Code; forwarded && !waits || left == 0 || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
 			return err
 		}
 		c.own.awaitOther(m, min(pause, left))
 		pause = min(2*pause, retrySlowest)
 	}
 	return nil
+}
+
+// errCut is how a scan ends that outlasts a drain.
+var errCut error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "this server is shutting down; ask another one"}
+
+// flush calls between, unless that failed before.
+func (s *scan) flush() error {
+	if s.broken == nil {
+		s.broken = s.between()
+	}
+	if s.broken == nil && s.c.ending() {
+		s.broken = errCut
+	}
+	return s.broken
 }
 
 // empty says whether nothing is left between the ends.
@@ -103,7 +121,7 @@ func (s *scan) piece(m *partition.Map) error {
 	err := s.c.peers.scan(to, part, s.c.limit, func(key, value []byte) bool {
 		full = !s.deliver(key, value)
 		return !full
-	})
+	}, s.flush)
 	switch {
 	case err != nil:
 		o := outcomeOf(err)

@@ -80,8 +80,8 @@ type call struct {
 // New makes a stream to the server behind client.
 func New(client rpcv1.ComputeClient, o Options) *Stream { return &Stream{client: client, o: o} }
 
-// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The server goes on with them no longer than that, or than others wait with which
-// they travel. The operations and what they point to belong to the stream from then on, even after an error. Every error is an *Error.
+// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The server begins none of them after that, counted from
+// when it received them. The operations and what they point to belong to the stream from then on, even after an error. Every error is an *Error.
 func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) {
 	c := &call{ops: ops, done: make(chan struct{})}
 	c.until, _ = ctx.Deadline()

@@ -200,27 +200,42 @@ func TestAnswerAfterClose(t *testing.T) {
 	}
 }
 
-// TestLimit: the server has no more time than the caller who waits longest, and never more than the stream's limit.
+// TestLimit: the server has no more time than any caller of a batch waits, and never more than the stream's limit; who waits for much longer
+// travels in the next batch.
 func TestLimit(t *testing.T) {
 	now := time.Now()
-	in := func(d time.Duration) *call { return &call{until: now.Add(d)} }
+	in := func(d time.Duration) *call { return &call{ops: get("a"), until: now.Add(d)} }
+	ever := &call{ops: get("a")}
 	for _, c := range []struct {
 		calls []*call
 		most  time.Duration
 		want  uint32
+		taken int
 	}{
-		{[]*call{{}}, 0, 0},
-		{[]*call{{}}, 5 * time.Second, 5000},
-		{[]*call{in(time.Second), {}}, 5 * time.Second, 5000},
-		{[]*call{in(time.Second)}, 5 * time.Second, 1000},
-		{[]*call{in(time.Second)}, 0, 1000},
-		{[]*call{in(30 * time.Millisecond), in(200 * time.Millisecond), in(-time.Second)}, 5 * time.Second, 200},
-		{[]*call{in(time.Minute)}, 5 * time.Second, 5000},
-		{[]*call{in(10 * time.Microsecond)}, 5 * time.Second, 1},
-		{[]*call{in(-time.Second)}, 5 * time.Second, 1},
+		{[]*call{ever, ever}, 0, 0, 2},
+		{[]*call{ever, ever}, 5 * time.Second, 5000, 2},
+		{[]*call{ever, in(time.Hour)}, 0, 0, 1},
+		{[]*call{in(time.Second), ever}, 0, 1000, 1},
+		{[]*call{ever, in(time.Minute)}, 5 * time.Second, 5000, 2},
+		{[]*call{in(time.Second), ever}, 5 * time.Second, 1000, 1},
+		{[]*call{in(time.Second)}, 5 * time.Second, 1000, 1},
+		{[]*call{in(time.Second)}, 0, 1000, 1},
+		{[]*call{in(100 * time.Millisecond), in(80 * time.Millisecond), in(30 * time.Millisecond)}, 5 * time.Second, 80, 2},
+		{[]*call{in(80 * time.Millisecond), in(100 * time.Millisecond), in(200 * time.Millisecond)}, 5 * time.Second, 80, 2},
+		{[]*call{in(time.Minute)}, 5 * time.Second, 5000, 1},
+		{[]*call{in(10 * time.Microsecond)}, 5 * time.Second, 1, 1},
+		{[]*call{in(-time.Second)}, 5 * time.Second, 1, 1},
 	} {
-		if got := (&batch{calls: c.calls}).limit(c.most, now); got != c.want {
-			t.Errorf("%d calls, at most %v: %d ms, want %d", len(c.calls), c.most, got, c.want)
+		b := &batch{}
+		for _, call := range c.calls {
+			left := call.left(c.most, now)
+			if !b.takes(call, left) {
+				break
+			}
+			b.add(call, left)
+		}
+		if got := b.limit(); got != c.want || len(b.calls) != c.taken {
+			t.Errorf("%d of %d calls, at most %v: %d ms, want %d calls and %d ms", len(b.calls), len(c.calls), c.most, got, c.taken, c.want)
 		}
 	}
 }

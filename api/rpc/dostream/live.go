@@ -30,23 +30,45 @@ type batch struct {
 	id    uint64
 	calls []*call
 	count int
+	left  time.Duration // that the server has: until the first of the callers stops waiting; 0 = there is no limit
 }
 
-// limit is how many milliseconds the server has for the batch: until nobody waits for any of it any more, and the stream's limit at most (0 = none). One limit is for all of
-// it, so who waits longest decides.
-func (b *batch) limit(most time.Duration, now time.Time) uint32 {
-	var longest time.Duration
-	for _, c := range b.calls {
-		if c.until.IsZero() {
-			return uint32(most / time.Millisecond)
-		}
-		longest = max(longest, c.until.Sub(now))
+// left is how long the server may take for a call that is sent now: until its caller stops waiting, and the stream's limit (0 = none) at most.
+func (c *call) left(most time.Duration, now time.Time) time.Duration {
+	if c.until.IsZero() {
+		return most
 	}
+	left := max(c.until.Sub(now), time.Millisecond)
 	if most > 0 {
-		longest = min(longest, most)
+		left = min(left, most)
 	}
-	return uint32(max((longest+time.Millisecond-1)/time.Millisecond, 1)) // 0 would be the server's default
+	return left
 }
+
+// takes says whether a call may travel in b. One limit is for all of a batch, and no change may be begun for a caller who has given up; so
+// the shortest decides, and who has much more time travels in another one.
+func (b *batch) takes(c *call, left time.Duration) bool {
+	if len(b.calls) == 0 {
+		return true
+	}
+	if b.count+len(c.ops) > MaxBatch || (left == 0) != (b.left == 0) {
+		return false
+	}
+	longer, shorter := max(left, b.left), min(left, b.left)
+	return longer-shorter <= longer/4
+}
+
+// add puts a call into b.
+func (b *batch) add(c *call, left time.Duration) {
+	if len(b.calls) == 0 || left < b.left {
+		b.left = left
+	}
+	b.calls = append(b.calls, c)
+	b.count += len(c.ops)
+}
+
+// limit is b.left in milliseconds, as requests have it.
+func (b *batch) limit() uint32 { return uint32((b.left + time.Millisecond - 1) / time.Millisecond) }
 
 func (l *live) poke() {
 	select {
@@ -82,7 +104,7 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 				return
 			}
 		}
-		req := &rpcv1.DoRequest{Id: b.id, Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit(s.o.Limit, time.Now())}
+		req := &rpcv1.DoRequest{Id: b.id, Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit()}
 		for _, c := range b.calls {
 			req.Operations = append(req.Operations, c.ops...)
 		}
@@ -101,15 +123,15 @@ func (s *Stream) take(l *live) *batch {
 		return nil
 	}
 	l.next++
-	b := &batch{id: l.next}
+	b, now := &batch{id: l.next}, time.Now()
 	for len(s.queue) > 0 {
 		c := s.queue[0]
-		if len(b.calls) > 0 && b.count+len(c.ops) > MaxBatch {
+		left := c.left(s.o.Limit, now)
+		if !b.takes(c, left) {
 			break
 		}
 		c.sent = true
-		b.calls = append(b.calls, c)
-		b.count += len(c.ops)
+		b.add(c, left)
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
 		s.queued -= len(c.ops)
