@@ -27,7 +27,10 @@ type ownedStore struct {
 }
 
 // owners makes servers hold ranges.
-func owners(t testing.TB) func(*Config) {
+func owners(t testing.TB) func(*Config) { return ownersOf(t, memindex.New(env.Real(), 512, 2048)) }
+
+// ownersOf is owners of a given store.
+func ownersOf(t testing.TB, store *memindex.Store) func(*Config) {
 	home, err := memserver.NewBare(env.Real(), memserver.BareOptions{
 		Locks: make([]byte, 64), Shape: ledger.Shape{ChunkBytes: 1 << 20, Chunks: 1, Slots: 1, Locks: 32},
 		Save: func([]byte) error { return nil }, Log: slog.New(slog.DiscardHandler),
@@ -41,7 +44,7 @@ func owners(t testing.TB) func(*Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &ownedStore{t, memindex.New(env.Real(), 512, 2048), home}
+	o := &ownedStore{t, store, home}
 	return func(cfg *Config) {
 		cfg.SharesAll = false
 		cfg.Open = func() (Opened, error) {
@@ -189,7 +192,7 @@ func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(ke
 				at, going = h.End, true
 			case reverse && len(h.Start) > 0 && (len(at) == 0 && len(h.End) == 0 || bytes.Compare(h.Start, at) < 0 && (len(h.End) == 0 || bytes.Compare(at, h.End) <= 0)):
 				at, going = h.Start, true
-			case len(h.End) == 0 && !reverse && bytes.Compare(h.Start, at) <= 0, reverse && len(h.Start) == 0 && bytes.Compare(at, h.End) <= 0:
+			case len(h.End) == 0 && !reverse && bytes.Compare(h.Start, at) <= 0, reverse && len(h.Start) == 0 && (len(h.End) == 0 || bytes.Compare(at, h.End) <= 0):
 				at = nil
 			}
 		}

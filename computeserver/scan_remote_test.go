@@ -42,7 +42,7 @@ func (c *cluster) pieces(f func(n int64)) *atomic.Int64 {
 // TestForwardedScanFlows: a scan through a server that is not the owner delivers pairs while the owner still reads, and ends at the owner when
 // its caller leaves.
 func TestForwardedScanFlows(t *testing.T) {
-	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Limit = time.Hour }, 1, 2) // no silence ends it
 	c.split([]uint32{1, 2}, "a")
 	const pairs, perPiece = 8192, 128 // of 2 KiB: 256 KiB a piece
 	c.fill(pairs, 2000)

@@ -26,6 +26,7 @@ type Store struct {
 	hook             atomic.Pointer[func(key []byte)]
 	after            atomic.Pointer[func(key []byte)]
 	stuck            atomic.Pointer[string]
+	watch            atomic.Pointer[func(key, value []byte, there bool)]
 	env              env.Env
 	openNow          []*Index // under mu
 }
@@ -46,6 +47,16 @@ func (s *Store) Fail(err error) {
 		return
 	}
 	s.fault.Store(&err)
+}
+
+// Watch makes every change that is made call f, at the moment when it is made: calls come one after the other. f may keep key and value; nil
+// ends that.
+func (s *Store) Watch(f func(key, value []byte, there bool)) {
+	if f == nil {
+		s.watch.Store(nil)
+		return
+	}
+	s.watch.Store(&f)
 }
 
 // Before makes every point operation call f first, outside of any lock; nil ends that.
@@ -263,7 +274,11 @@ func (x *session) change(key, value []byte, allowed func(present bool) error) er
 	if err := allowed(present); err != nil {
 		return err
 	}
-	x.s.pairs.Set(pair{bytes.Clone(key), bytes.Clone(value)})
+	p := pair{bytes.Clone(key), bytes.Clone(value)}
+	x.s.pairs.Set(p)
+	if f := x.s.watch.Load(); f != nil {
+		(*f)(p.key, p.value, true)
+	}
 	return nil
 }
 
@@ -296,8 +311,12 @@ func (x *session) Delete(key []byte) error {
 	defer x.end(key)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	if _, ok := x.s.pairs.Delete(pair{key: key}); !ok {
+	p, ok := x.s.pairs.Delete(pair{key: key})
+	if !ok {
 		return index.ErrNotFound
+	}
+	if f := x.s.watch.Load(); f != nil {
+		(*f)(p.key, nil, false)
 	}
 	return nil
 }
