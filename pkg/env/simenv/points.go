@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -52,8 +53,11 @@ const (
 	stopWindow = 10
 )
 
-// traceVariable, set to 1, has each stop printed.
-const traceVariable = "DMINDEX_SIM_STOPS"
+// Environment, for a closer look at a failure.
+const (
+	traceVariable = "DMINDEX_SIM_STOPS" // 1 = each stop is printed
+	sitesVariable = "DMINDEX_SIM_SITES" // a regular expression: each seed arms the sites whose names match, and no others
+)
 
 // newPoints draws what a seed does; nil if the program has no points.
 func newPoints(w *World) *points {
@@ -67,7 +71,8 @@ func newPoints(w *World) *points {
 	p := &points{world: w, random: rand.New(rand.NewPCG(w.o.Seed, streamPoints)), sites: sites, rules: map[uint32]*rule{}, stops: map[uint32]int{}}
 	p.trace = os.Getenv(traceVariable) == "1"
 	r := p.random
-	if r.IntN(8) == 0 || w.o.Ordered {
+	only := os.Getenv(sitesVariable)
+	if calm := r.IntN(8) == 0; calm && only == "" || w.o.Ordered {
 		return p
 	}
 	total := 0.0
@@ -78,9 +83,13 @@ func newPoints(w *World) *points {
 	// that matter.
 	share := math.Exp2(1+7*r.Float64()) / total
 	salt := r.Uint64()
+	var wanted *regexp.Regexp
+	if only != "" {
+		wanted = regexp.MustCompile(only)
+	}
 	for i := range sites {
 		h := mix(sites[i].Hash ^ salt)
-		if float64(h>>11)/(1<<53) < share*weights[sites[i].Kind] {
+		if wanted != nil && wanted.MatchString(sites[i].Name) || wanted == nil && float64(h>>11)/(1<<53) < share*weights[sites[i].Kind] {
 			p.armed = append(p.armed, uint32(i))
 			h = mix(h)
 			p.rules[uint32(i)] = &rule{oneIn: 1 << (h % 8 * (h >> 3 % 2)), left: 1 << (h >> 8 % 8)}

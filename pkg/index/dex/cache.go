@@ -69,6 +69,9 @@ func frameCost(words int, with techniques) int {
 	return n
 }
 
+// shardFrames is from how many frames on a shard is divided in two. Tests with few frames lower it, so that leaves of several shards meet.
+var shardFrames = 256
+
 // newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
@@ -83,7 +86,7 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 		n = min(n, uncached)
 	}
 	shards := 1
-	for shards < mostShards && n/shards >= 256 && (with.frequencies || with.coolingMap) {
+	for shards < mostShards && n/shards >= shardFrames && (with.frequencies || with.coolingMap) {
 		shards *= 2
 	}
 	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words, stride: strideOf(words)}

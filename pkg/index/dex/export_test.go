@@ -55,3 +55,9 @@ func CollectAt(i, other index.Index) error {
 	}
 	return err
 }
+
+// DivideShards says from how many frames on a shard of a cache that is made from now on is divided in two, and returns what it was.
+func DivideShards(frames int) (was int) {
+	was, shardFrames = shardFrames, frames
+	return was
+}

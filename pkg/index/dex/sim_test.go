@@ -84,6 +84,8 @@ type owners struct {
 	model  map[string]*known
 	counts ownersCounts
 	found  index.Structure
+
+	sessions uint64 // of each client, each with keys of its own
 }
 
 // owner is a client.
@@ -114,6 +116,10 @@ const (
 func simKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<32) }
 
 func (o *owners) run() error {
+	if o.seed%5 < 2 { // leaves of several shards depart at once
+		defer dex.DivideShards(dex.DivideShards(8))
+	}
+	o.sessions = 2 + rand.New(rand.NewPCG(o.seed, 9)).Uint64N(3)
 	o.model = map[string]*known{}
 	for n := range uint64(simKeys) {
 		o.model[string(simKey(n))] = &known{}
@@ -324,7 +330,7 @@ func (o *owners) work() error {
 		})
 	}
 	for _, c := range all {
-		for k := range 2 {
+		for k := range o.sessions {
 			if c.p.Dead() {
 				break
 			}
@@ -332,7 +338,7 @@ func (o *owners) work() error {
 			over := o.main.NewEvent()
 			c.p.Go("serve", func() {
 				defer over.Set()
-				if err := o.serve(c, rand.New(rand.NewPCG(seed, 1)), uint64(k)); err != nil {
+				if err := o.serve(c, rand.New(rand.NewPCG(seed, 1)), k); err != nil {
 					o.w.Fail(err)
 				}
 			})
@@ -351,7 +357,7 @@ func (o *owners) work() error {
 	return nil
 }
 
-// serve does operations on the keys of c whose number is k modulo 2.
+// serve does operations on the keys of c whose number is k modulo the sessions of each client.
 func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 	s, err := c.x.Session()
 	if err != nil {
@@ -363,7 +369,7 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 			mine = append(mine, g)
 		}
 	}
-	for n := 0; n < 120 && len(mine) > 0; n++ {
+	for n := 0; n < 240/int(o.sessions) && len(mine) > 0; n++ {
 		g := mine[r.IntN(len(mine))]
 		number := g.low + r.Uint64N(g.high-g.low)
 		if o.atEdges() {
@@ -375,10 +381,10 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 			err = o.remove(s, simKey(number&^1|k))
 		case r.IntN(10) == 0 && !o.beforeMoving(g):
 			err = o.sweep(s, number, g.high, k)
-		case r.IntN(3) == 0 && number%2 != k:
+		case r.IntN(3) == 0 && number%o.sessions != k:
 			err = o.peek(s, simKey(number))
 		default:
-			err = o.operate(s, simKey(number&^1|k), r)
+			err = o.operate(s, simKey(number-number%o.sessions+k), r)
 		}
 		if err != nil {
 			return err
@@ -441,7 +447,7 @@ func (o *owners) peek(s index.Session, key []byte) error {
 	return m.allows(g, key, string(value))
 }
 
-// sweep scans some keys from number on, and below end, of which those whose number is k modulo 2 are this goroutine's own.
+// sweep scans some keys from number on, and below end, of which those whose number is k modulo the sessions are this goroutine's own.
 func (o *owners) sweep(s index.Session, number, end, k uint64) error {
 	end = min(end, number+simSweep)
 	var before [simSweep]glimpse
@@ -459,7 +465,7 @@ func (o *owners) sweep(s index.Session, number, end, k uint64) error {
 		key := simKey(number + i)
 		m, got := o.model[string(key)], found[string(key)]
 		err := error(nil)
-		if (number+i)%2 == k {
+		if (number+i)%o.sessions == k {
 			err = m.saw(key, got)
 		} else {
 			err = m.allows(before[i], key, got)
@@ -579,6 +585,6 @@ func (o *owners) account() error {
 	return nil
 }
 
-// mostLost is how many blocks a client of two sessions can have in its hands that are no part of the index: what it has replaced and not given back yet, by the goroutine that does it and by each
+// mostLost is how many blocks a client of four sessions can have in its hands that are no part of the index: what it has replaced and not given back yet, by the goroutine that does it and by each
 // session, and what each session had just written.
-const mostLost = 4*32 + 2
+const mostLost = 6*32 + 4
