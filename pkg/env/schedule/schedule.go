@@ -12,6 +12,7 @@ package schedule
 
 import (
 	"math"
+	"strings"
 	"sync"
 )
 
@@ -30,6 +31,12 @@ type Site struct {
 	Name string // package/file.go:line function
 	Hash uint64 // of package, function and place in it: the same when other code changes
 	Kind Kind
+}
+
+// File is the file of the site.
+func (s *Site) File() string {
+	file, _, _ := strings.Cut(s.Name, ":")
+	return file
 }
 
 // Most is how many points a program may have.

@@ -48,9 +48,9 @@ var weights = [...]float64{schedule.Other: 1, schedule.Lock: 4, schedule.Access:
 const (
 	shortestStop = 100 * time.Nanosecond
 
-	// A goroutine stands still for at most a tenth of the time, so that what is done in time by a
+	// A goroutine stands still for at most a third of the time, so that what is done in time by a
 	// goroutine that is only slow is done in time.
-	stopWindow = 10
+	stopWindow = 3
 )
 
 // Environment, for a closer look at a failure.
@@ -75,6 +75,12 @@ func newPoints(w *World) *points {
 	if calm := r.IntN(8) == 0; calm && only == "" || w.o.Ordered {
 		return p
 	}
+	salt := r.Uint64()
+	near := p.near(r)
+	var wanted *regexp.Regexp
+	if only != "" {
+		wanted = regexp.MustCompile(only)
+	}
 	total := 0.0
 	for i := range sites {
 		total += weights[sites[i].Kind]
@@ -82,22 +88,58 @@ func newPoints(w *World) *points {
 	// From two sites, where every stop is one of theirs, to a few hundred, among which are more of those
 	// that matter.
 	share := math.Exp2(1+7*r.Float64()) / total
-	salt := r.Uint64()
-	var wanted *regexp.Regexp
-	if only != "" {
-		wanted = regexp.MustCompile(only)
-	}
 	for i := range sites {
-		h := mix(sites[i].Hash ^ salt)
-		if wanted != nil && wanted.MatchString(sites[i].Name) || wanted == nil && float64(h>>11)/(1<<53) < share*weights[sites[i].Kind] {
+		s := &sites[i]
+		h := mix(s.Hash ^ salt)
+		arm := float64(h>>11)/(1<<53) < share*weights[s.Kind]
+		switch {
+		case wanted != nil:
+			arm = wanted.MatchString(s.Name)
+		case near != nil:
+			arm = near[s.File()] && h&1 == 0
+		}
+		if arm {
 			p.armed = append(p.armed, uint32(i))
 			h = mix(h)
-			p.rules[uint32(i)] = &rule{oneIn: 1 << (h % 8 * (h >> 3 % 2)), left: 1 << (h >> 8 % 8)}
+			p.rules[uint32(i)] = &rule{oneIn: 1 << (h % 8 * (h >> 3 % 2)), left: 1 << (h >> 8 % 10)}
 		}
 	}
 	p.most = math.Log2(float64(w.o.LongestStop)) - float64(r.IntN(3))*2
 	p.changes = r.IntN(4)
 	return p
+}
+
+// near is nil for half of the seeds. For the others it is one to three files: sites that race are
+// often neighbours, and a goroutine is stopped in each.
+func (p *points) near(r *rand.Rand) map[string]bool {
+	if r.IntN(2) == 0 {
+		return nil
+	}
+	var files []string
+	weight := map[string]float64{}
+	for i := range p.sites {
+		f := p.sites[i].File()
+		if weight[f] == 0 {
+			files = append(files, f)
+		}
+		weight[f] += weights[p.sites[i].Kind]
+	}
+	total := 0.0
+	for _, f := range files {
+		weight[f] = math.Sqrt(weight[f])
+		total += weight[f]
+	}
+	near := map[string]bool{}
+	for range 1 + r.IntN(3) {
+		at := total * r.Float64()
+		for _, f := range files {
+			if at -= weight[f]; at < 0 {
+				near[f] = true
+				break
+			}
+		}
+	}
+	return near
 }
 
 func mix(h uint64) uint64 {

@@ -17,7 +17,7 @@ import (
 
 const (
 	caughtWithin = 400
-	mendedPasses = 2000
+	mendedPasses = 1000
 )
 
 // stopToy is a small protocol of goroutines of one process; right chooses the mended form. It
@@ -52,7 +52,7 @@ func siteTable() []schedule.Site {
 		if i < firstNoise || i%8 == 0 {
 			k = schedule.Access
 		}
-		sites = append(sites, schedule.Site{Name: fmt.Sprint("toy:", i), Hash: (i + 1) * 0x9E3779B97F4A7C15, Kind: k})
+		sites = append(sites, schedule.Site{Name: fmt.Sprintf("toys/file%d.go:%d", i/firstNoise, i), Hash: (i + 1) * 0x9E3779B97F4A7C15, Kind: k})
 	}
 	return sites
 }
@@ -236,10 +236,10 @@ func backwards(y *stopWorld, right bool) {
 // checkBeforeLock: a leaf is the caller's while its range is; who gives the range away takes the
 // lock of the leaf once. Mended: who changes the leaf looks at the range with the lock held.
 func checkBeforeLock(y *stopWorld, right bool) {
-	mine, others := true, false
+	mine, others, over := true, false, false
 	mu := y.NewMutex()
 	y.together(func() {
-		for range 60 {
+		for !over {
 			y.work()
 			schedule.Point(4)
 			if !mine {
@@ -248,25 +248,26 @@ func checkBeforeLock(y *stopWorld, right bool) {
 			schedule.Point(5)
 			mu.Lock()
 			schedule.Point(6)
-			if !right || mine {
-				if others {
-					y.report("a leaf is changed that is another's")
-				}
+			if (!right || mine) && others {
+				y.report("a leaf is changed that is another's")
 			}
 			mu.Unlock()
 		}
 	}, func() {
-		for range 15 {
+		for range 10 {
 			y.work()
+			schedule.Point(7)
+			mine = false
+			schedule.Point(8)
+			mu.Lock()
+			schedule.Point(9)
+			mu.Unlock()
+			schedule.Point(10)
+			others = true
+			y.work()
+			others, mine = false, true // it comes back
 		}
-		schedule.Point(7)
-		mine = false
-		schedule.Point(8)
-		mu.Lock()
-		schedule.Point(9)
-		mu.Unlock()
-		schedule.Point(10)
-		others = true
+		over = true
 	})
 }
 

@@ -69,8 +69,9 @@ func frameCost(words int, with techniques) int {
 	return n
 }
 
-// shardFrames is from how many frames on a shard is divided in two. Tests with few frames lower it, so that leaves of several shards meet.
-var shardFrames = 256
+// shardFrames is from how many frames on a shard is divided in two, departedShare how many frames share a time of departure. Tests with
+// few frames change them, so that leaves of several shards meet.
+var shardFrames, departedShare = 256, 1
 
 // newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
@@ -95,7 +96,7 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
-	c.departed.last = make([]atomic.Uint64, n*shards)
+	c.departed.start(max(1, n*shards/departedShare))
 	c.bytes.Add(int64(c.entries.start(c, room)))
 	for i := range c.shards {
 		c.shards[i].departed = &c.departed

@@ -3,6 +3,7 @@ package dex
 import (
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -26,13 +27,21 @@ type departed struct {
 	clock atomic.Uint64
 	all   atomic.Uint64 // when a range was taken the last time
 	last  []atomic.Uint64
+	least []atomic.Uint64 // in builds with invariants: what each of last was at least
 }
 
 // noteAll notes that a range is about to be taken, of which all is in the memory servers.
 func (d *departed) noteAll() { d.raise(&d.all) }
 
 // note is step b.
-func (d *departed) note(a pool.Addr) { d.raise(d.of(a)) }
+func (d *departed) note(a pool.Addr) {
+	d.raise(d.of(a))
+	if invariants.Enabled {
+		least := &d.least[d.number(a)]
+		for was, now := least.Load(), d.of(a).Load(); was < now && !least.CompareAndSwap(was, now); was = least.Load() {
+		}
+	}
+}
 
 // raise counts the clock up and makes the time at least what it shows then. Leaves of several shards share a time, and no lock is common to their departures: one that has counted the clock up may
 // stand still while a later one stores its time. Then the later time stays: a reader whose step 1 lies between the two must find the later departure. So a time never falls, and when raise returns the
@@ -44,13 +53,30 @@ func (d *departed) raise(time *atomic.Uint64) {
 }
 
 // after says whether the leaf at a may have left the cache after the clock showed t.
-func (d *departed) after(a pool.Addr, t uint64) bool { return d.of(a).Load() > t || d.all.Load() > t }
+func (d *departed) after(a pool.Addr, t uint64) bool {
+	if invariants.Enabled {
+		least := d.least[d.number(a)].Load()
+		last := d.of(a).Load()
+		invariants.Check(last >= least, "the leaf at %v departed at %d, and at %d before", a, last, least)
+	}
+	return d.of(a).Load() > t || d.all.Load() > t
+}
 
 // still says whether what was READ, or told, of the leaf at a after the clock showed since is what it is now, or was when this began.
 func (c *cache) still(a pool.Addr, since uint64) bool {
 	return c.find(a) == nil && !c.departed.after(a, since)
 }
 
-func (d *departed) of(a pool.Addr) *atomic.Uint64 {
-	return &d.last[lfu.Hash(a)*0xC2B2AE3D27D4EB4F>>32*uint64(len(d.last))>>32]
+// start makes room for n times.
+func (d *departed) start(n int) {
+	d.last = make([]atomic.Uint64, n)
+	if invariants.Enabled {
+		d.least = make([]atomic.Uint64, n)
+	}
+}
+
+func (d *departed) of(a pool.Addr) *atomic.Uint64 { return &d.last[d.number(a)] }
+
+func (d *departed) number(a pool.Addr) uint64 {
+	return lfu.Hash(a) * 0xC2B2AE3D27D4EB4F >> 32 * uint64(len(d.last)) >> 32
 }

@@ -25,7 +25,8 @@ func TestDeparturesAreNotTakenBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := departed{last: make([]atomic.Uint64, 1)}
+			var d departed
+			d.start(1)
 			var others sync.WaitGroup
 			var over atomic.Bool
 			for range 3 {

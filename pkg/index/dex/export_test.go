@@ -56,8 +56,10 @@ func CollectAt(i, other index.Index) error {
 	return err
 }
 
-// DivideShards says from how many frames on a shard of a cache that is made from now on is divided in two, and returns what it was.
-func DivideShards(frames int) (was int) {
-	was, shardFrames = shardFrames, frames
-	return was
+// DivideShards says for caches that are made from now on from how many frames on a shard is divided in two, and how many frames share
+// a time of departure. It returns what they were.
+func DivideShards(frames, share int) (int, int) {
+	f, s := shardFrames, departedShare
+	shardFrames, departedShare = frames, share
+	return f, s
 }

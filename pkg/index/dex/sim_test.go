@@ -116,8 +116,9 @@ const (
 func simKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<32) }
 
 func (o *owners) run() error {
-	if o.seed%5 < 2 { // leaves of several shards depart at once
-		defer dex.DivideShards(dex.DivideShards(8))
+	evicts := o.seed%5 < 2 // leaves of several shards depart at once
+	if evicts {
+		defer dex.DivideShards(dex.DivideShards(2, 8))
 	}
 	o.sessions = 2 + rand.New(rand.NewPCG(o.seed, 9)).Uint64N(3)
 	o.model = map[string]*known{}
@@ -138,6 +139,9 @@ func (o *owners) run() error {
 	case o.seed%2 == 0: // inner nodes have no room: memory servers look for keys
 		o.opts.CacheBytes = 3 << 10
 		o.opts.Switches = map[string]bool{"costAware": o.seed%4 == 0}
+	}
+	if evicts {
+		o.opts.CacheBytes = []int{3, 5, 8}[o.seed/5%3] << 10
 	}
 	renew := time.Duration(0)
 	if r := rand.New(rand.NewPCG(o.seed, 8)); r.IntN(2) == 0 { // longer values lie in blocks, which come back soon
