@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
 // Reclamation of nodes that a design has taken out of its structure. Others may still follow an address of such a node that they got before: an
@@ -473,6 +474,8 @@ func (a *allocator) leaveImages() {
 type clock struct {
 	time  atomic.Uint64 // from 1 on
 	floor atomic.Uint64
+
+	passed atomic.Uint64 // in builds with invariants: a time of which a server was told that no operation follows what is older
 }
 
 // tick moves the clock on and says what time it is then.
@@ -492,12 +495,24 @@ func (p *Pool) pass() uint64 {
 // Floor is the stamp below which what a client has cached must not be followed any more. Ask after Begin.
 func (p *Pool) Floor() uint64 { return p.clock.floor.Load() }
 
-func (p *Pool) raiseFloor(to uint64) {
+func (p *Pool) raiseFloor(to uint64) { raise(&p.clock.floor, to) }
+
+// raise makes w at least to.
+func raise(w *atomic.Uint64, to uint64) {
 	for {
-		old := p.clock.floor.Load()
-		if to <= old || p.clock.floor.CompareAndSwap(old, to) {
+		old := w.Load()
+		if to <= old || w.CompareAndSwap(old, to) {
 			return
 		}
+	}
+}
+
+// Follows says, in builds with invariants, that the operation under way follows a copy with this stamp: one that no server was told
+// nobody follows any more.
+func (s *Session) Follows(stamp uint64) {
+	if invariants.Enabled {
+		passed := s.pool.clock.passed.Load()
+		invariants.Check(stamp >= passed, "an operation that began at %d follows a copy of %d, and servers were told that nobody follows what is older than %d", s.active.Load(), stamp, passed)
 	}
 }
 
@@ -535,6 +550,9 @@ const expectMore = 16
 func (ps *passing) say(p *Pool, s *server) Epochs {
 	if ps.passed < ps.epoch && p.sessions.quiet(ps.since) {
 		ps.passed = ps.epoch
+		if invariants.Enabled {
+			raise(&p.clock.passed, ps.since)
+		}
 	}
 	return Epochs{Passed: ps.passed, Wanted: s.wanted.Load()}
 }

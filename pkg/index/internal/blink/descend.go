@@ -32,6 +32,7 @@ type path struct {
 // root is the root as last read, if that is not too old to be followed; else it is read. No operation gets the root in another way.
 func (s *session) root() (*rootRef, error) {
 	if r := s.t.root.Load(); r.stamp >= s.floor {
+		s.ps.Follows(r.stamp)
 		return r, nil
 	}
 	s.count.misses += 2 // its address, and the node
@@ -237,6 +238,7 @@ func (s *session) lost(p *path, key []byte) error {
 func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error) {
 	if p.parent != nil {
 		if n := p.parent.kid(p.child, p.addr, level, s.floor); n != nil {
+			s.ps.Follows(n.stamp)
 			if level == 1 {
 				n.ask()
 			}
@@ -244,6 +246,7 @@ func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error)
 		}
 	}
 	if n := s.t.cache.get(p.addr, s.floor); n != nil && n.level == level {
+		s.ps.Follows(n.stamp)
 		if p.parent != nil {
 			s.t.cache.link(p.parent, p.child, n)
 		}
