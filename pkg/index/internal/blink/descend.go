@@ -207,7 +207,7 @@ func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 		return err
 	}
 	if !p.cached && *hops == 1 && now.is(root) {
-		s.unlinked = l.sibling
+		s.unlinked, s.metAt = l.sibling, s.ps.Stamp()
 		s.sep = append(s.sep[:0], l.high...)
 	}
 	if *hops <= most && (p.parent != nil || now.is(root)) {

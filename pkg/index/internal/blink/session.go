@@ -53,6 +53,7 @@ type session struct {
 	waits      int       // how often it waited for something within this client (Again)
 	remembered pool.Addr // the leaf that staging has
 	unlinked   pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
+	metAt      uint64    // the operation's stamp then: an operation that waits for memory has another one afterwards, and may have lost the leaf
 
 	count  tallies
 	shown  shownTallies

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -70,7 +71,13 @@ func (s *session) linkSibling(level uint8, to pool.Addr) error {
 // So not everybody tries who comes by. Call it where no lock is held, when the operation is done.
 func (s *session) link() error {
 	to := s.unlinked
-	if s.unlinked = pool.Nil; to == pool.Nil || s.t.env.Uint64()%linkEvery != 0 {
+	if s.unlinked = pool.Nil; to == pool.Nil {
+		return nil
+	}
+	if invariants.Enabled {
+		invariants.Check(s.metAt == s.ps.Stamp(), "leaf %v, which was met unlinked at %d, is linked at %d", to, s.metAt, s.ps.Stamp())
+	}
+	if s.t.env.Uint64()%linkEvery != 0 {
 		return nil
 	}
 	return s.linkSibling(1, to)
