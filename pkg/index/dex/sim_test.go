@@ -379,16 +379,20 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 		if o.atEdges() {
 			number = o.nearEdge(g, r)
 		}
+		own, any := o.own(g, number, k)
+		if !any { // a range of few keys
+			continue
+		}
 		var err error
 		switch {
 		case o.atEdges() && n/20%2 == 0:
-			err = o.remove(s, simKey(number&^1|k))
+			err = o.remove(s, simKey(own))
 		case r.IntN(10) == 0 && !o.beforeMoving(g):
 			err = o.sweep(s, number, g.high, k)
 		case r.IntN(3) == 0 && number%o.sessions != k:
 			err = o.peek(s, simKey(number))
 		default:
-			err = o.operate(s, simKey(number-number%o.sessions+k), r)
+			err = o.operate(s, simKey(own), r)
 		}
 		if err != nil {
 			return err
@@ -397,6 +401,18 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 	calls := s.Counters()
 	o.counts.calls += int(calls.Requests[verbs.Call])
 	return s.Close()
+}
+
+// own is a key of g near number whose number is k modulo the sessions of each client; false if there is none.
+func (o *owners) own(g *owned, number, k uint64) (uint64, bool) {
+	number = number - number%o.sessions + k
+	switch {
+	case number >= g.high && number >= g.low+o.sessions:
+		number -= o.sessions
+	case number < g.low:
+		number += o.sessions
+	}
+	return number, g.low <= number && number < g.high
 }
 
 // operate does one operation, or looks a key up and changes it then, and compares.
