@@ -78,7 +78,7 @@ func (c *Client) failure(t *task) error {
 	e := &Error{Op: opNames[t.op.Kind], Key: t.op.Key}
 	switch {
 	case t.err != nil:
-		e.Err, e.Message = sentinel(t.err)
+		e.Message, e.Err = sentinel(t.err)
 	default:
 		e.Err, e.Message = cause(t.outcome.Code, t.changes()), t.outcome.Message
 	}
@@ -105,16 +105,16 @@ func (c *Client) failure(t *task) error {
 }
 
 // sentinel is which error of this package err wraps, and what it says beyond that.
-func sentinel(err error) (which error, message string) {
+func sentinel(err error) (message string, which error) {
 	for _, which = range []error{ErrClosed, ErrUnauthorized} {
 		if err == which {
-			return which, ""
+			return "", which
 		}
 		if errors.Is(err, which) {
-			return which, err.Error()
+			return err.Error(), which
 		}
 	}
-	return ErrUnavailable, err.Error()
+	return err.Error(), ErrUnavailable
 }
 
 // run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any order.
