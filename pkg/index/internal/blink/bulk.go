@@ -324,15 +324,11 @@ func (ld *loader) giveBack() {
 
 // onlyLeaf is the leaf that an empty index consists of.
 func (s *session) onlyLeaf() (pool.Addr, error) {
-	a, err := s.ps.Root()
-	if err != nil {
-		return pool.Nil, failure(err, false)
-	}
-	root, err := s.learnRoot(a)
+	root, err := s.relearnRoot()
 	if err != nil {
 		return pool.Nil, err
 	}
-	a = root.addr
+	a := root.addr
 	if root.level > 0 {
 		return pool.Nil, fmt.Errorf("it has %d levels: %w", root.level+1, index.ErrNotEmpty)
 	}
@@ -394,7 +390,7 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 			return false, s.unlock(err)
 		}
 	}
-	n := 0
+	n, known := 0, s.t.root.Load()
 	if top == nil {
 		n = b.build(&b.nodes[0], s.left, s.lay, a, l.version+1)
 	} else {
@@ -406,7 +402,7 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	}
 	if top != nil {
 		s.keep(decodeInner(s.lay, a, s.left))
-		s.t.noteRoot(&rootRef{a, top.level, s.ps.Stamp()})
+		s.t.noteRoot(&rootRef{a, top.level, s.ps.Stamp()}, known)
 	}
 	return true, nil
 }

@@ -62,18 +62,14 @@ func (t *tree) Survey(visit func(low []byte) error) (nodeBytes int, err error) {
 
 func (s *session) survey(visit func(low []byte) error) error {
 	s.begin()
-	a, err := s.ps.Root()
-	if err != nil {
-		return err
-	}
-	root, err := s.learnRoot(a)
+	root, err := s.relearnRoot()
 	if err != nil {
 		return err
 	}
 	if root.level == 0 {
 		return visit(s.lay.bottom)
 	}
-	a = root.addr
+	a := root.addr
 	for level := root.level; level > 1; level-- {
 		n, err := s.readInner(a, level)
 		if err != nil {
@@ -111,11 +107,7 @@ func (c *checker) fault(format string, args ...any) {
 
 func (c *checker) walk() error {
 	c.s.begin()
-	a, err := c.s.ps.Root()
-	if err != nil {
-		return err
-	}
-	root, err := c.s.learnRoot(a)
+	root, err := c.s.relearnRoot()
 	if err != nil {
 		return err
 	}

@@ -41,26 +41,28 @@ func (s *session) root() (*rootRef, error) {
 
 // relearnRoot reads which node is the root, and learns it.
 func (s *session) relearnRoot() (*rootRef, error) {
+	known := s.t.root.Load()
 	a, err := s.ps.Root()
 	if err != nil {
 		return nil, failure(err, false)
 	}
-	return s.learnRoot(a)
+	return s.learnRoot(a, known)
 }
 
-// learnRoot reads the level of the root, which this operation has found to be a, and keeps both for others. By the time that it returns, the root may be another one.
-func (s *session) learnRoot(a pool.Addr) (*rootRef, error) {
+// learnRoot reads the level of the root, which this operation has found to be a, and keeps both for
+// others. known is as for noteRoot. By the time that learnRoot returns, the root may be another one.
+func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 	for {
 		if err := s.read(a, s.node); err != nil {
 			return nil, err
 		}
 		var l leaf
 		if l.open(s.lay, a, s.node) {
-			return s.t.noteRoot(&rootRef{a, 0, s.ps.Stamp()}), nil
+			return s.t.noteRoot(&rootRef{a, 0, s.ps.Stamp()}, known), nil
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
 			s.keep(n)
-			return s.t.noteRoot(&rootRef{a, n.level, s.ps.Stamp()}), nil
+			return s.t.noteRoot(&rootRef{a, n.level, s.ps.Stamp()}, known), nil
 		}
 		dead := isDead(a, s.node)
 		err := s.again(a)
@@ -73,11 +75,26 @@ func (s *session) learnRoot(a pool.Addr) (*rootRef, error) {
 	}
 }
 
-// noteRoot keeps r as the root, unless what is kept was read in an operation that began later: that may be newer. It returns r, which the operation that read it may follow.
-func (t *tree) noteRoot(r *rootRef) *rootRef {
+// noteRoot keeps r as the root. It returns r, which the operation that read it may follow. known is a
+// root that was kept, or followed, before r was read or made.
+//
+// Stamps do not say which of two roots is newer: an operation may begin later and have read the root
+// word earlier, before the tree grew. So r takes the place of known, whatever the stamps are. Without
+// that an operation could find that the root is another one, be led to the kept one once more, and
+// find the same again, without end. Every loop that reads the root word rests on this: the next
+// attempt gets what the last one has learned, or what another session has kept meanwhile. The second
+// takes a READ of the root word by that session each time.
+//
+// In the place of any other root, r is kept unless that one was read in an operation that began
+// later: that one may be newer, and holds for more operations. A root that is kept and old shows
+// itself by its level, its fences, or its death, as an old copy of an inner node does.
+//
+// The stamp of what is kept may fall. That is safe: the stamp is when the operation began that read
+// r, and an operation with a higher floor reads the root itself.
+func (t *tree) noteRoot(r, known *rootRef) *rootRef {
 	for {
 		old := t.root.Load()
-		if old != nil && old.stamp > r.stamp || t.root.CompareAndSwap(old, r) {
+		if old != nil && old != known && old.stamp > r.stamp || t.root.CompareAndSwap(old, r) {
 			return r
 		}
 	}
@@ -95,7 +112,7 @@ func (s *session) renewRoot(known *rootRef) (*rootRef, error) {
 	if a == known.addr {
 		return known, nil
 	}
-	return s.learnRoot(a)
+	return s.learnRoot(a, known)
 }
 
 // descend finds the node of a level for a key, from the root down, through the cache as far as it goes. It reads nodes above

@@ -265,7 +265,7 @@ func (s *session) shrinkRoot(m *merger) error {
 			if err := errors.Join(s.leave(m, nil), s.unlock(nil)); err != nil {
 				return err
 			}
-			_, err := s.learnRoot(now)
+			_, err := s.learnRoot(now, root)
 			return err
 		}
 		dead := buildDead(s.left, root.addr, n.level, n.version+1)

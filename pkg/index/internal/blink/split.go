@@ -279,7 +279,7 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 		if err := s.unlock(nil); err != nil {
 			return false, err
 		}
-		_, err := s.learnRoot(now)
+		_, err := s.learnRoot(now, root)
 		return false, err
 	}
 	if root.level+1 != level {
@@ -306,6 +306,6 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 		return false, err
 	}
 	s.keep(decodeInner(s.lay, a, s.rest))
-	s.t.noteRoot(&rootRef{a, level, s.ps.Stamp()})
+	s.t.noteRoot(&rootRef{a, level, s.ps.Stamp()}, root)
 	return true, nil
 }

@@ -86,7 +86,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	s.begin()
-	_, err = s.learnRoot(root)
+	_, err = s.learnRoot(root, nil)
 	if err := errors.Join(err, s.Close()); err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
