@@ -1,6 +1,7 @@
 package dex_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -16,13 +17,58 @@ type known struct {
 }
 
 func (m *known) begin(want string) {
+	m.fold()
+	m.pending, m.open = want, true
+}
+
+// fold makes an operation that did not end one of the earlier ones.
+func (m *known) fold() {
 	switch {
 	case m.open && m.seen:
 		m.value, m.maybe = m.pending, nil
 	case m.open:
 		m.maybe = append(m.maybe, m.pending)
 	}
-	m.pending, m.open, m.seen = want, true, false
+	m.open, m.seen = false, false
+}
+
+// could reports whether the key may be there, or, with there false, whether it may be absent. No
+// operation is open.
+func (m *known) could(there bool) bool {
+	is := func(v string) bool { return (v != "") == there }
+	return is(m.value) || slices.ContainsFunc(m.maybe, is)
+}
+
+// try does an operation with a condition, and judges its answer, which is nil or refused. The
+// operation takes effect only if the key is there, or, with there false, only if the key is absent. The
+// answer also settles what an operation wanted whose client died. Another error is passed on; then
+// the outcome is unknown.
+func (m *known) try(key []byte, want string, there bool, refused error, do func() error) error {
+	m.fold()
+	before, may := *m, m.could(there)
+	before.maybe = slices.Clone(m.maybe)
+	if may {
+		m.begin(want)
+	}
+	switch err := do(); {
+	case err == nil && may:
+		m.ack()
+		return nil
+	case err == nil:
+		return fmt.Errorf("key %x gets %q, for which it has to be there: %v; it is %q, or %q", key, want, there, before.value, before.maybe)
+	case !errors.Is(err, refused):
+		return err
+	}
+	if m.open && m.seen {
+		return fmt.Errorf("key %x was %q to another one, which was refused: %w", key, want, refused)
+	}
+	m.open, m.value, m.maybe = false, before.value, before.maybe
+	if !m.could(!there) {
+		return fmt.Errorf("key %x is %q, or %q: %w", key, m.value, m.maybe, refused)
+	}
+	left := slices.DeleteFunc(append([]string{m.value}, m.maybe...), func(v string) bool { return (v != "") == there })
+	m.value, m.maybe = left[0], left[1:]
+	return nil
 }
 
 func (m *known) ack() {

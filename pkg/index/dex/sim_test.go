@@ -415,7 +415,8 @@ func (o *owners) own(g *owned, number, k uint64) (uint64, bool) {
 	return number, g.low <= number && number < g.high
 }
 
-// operate does one operation, or looks a key up and changes it then, and compares.
+// operate does one operation, or looks a key up and changes it then, and compares the answer with the
+// model. The model also says whether an operation with a condition may take effect.
 func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 	m := o.model[string(key)]
 	o.counts.ops++
@@ -430,24 +431,28 @@ func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 		}
 		return o.put(s, key, r)
 	case 2:
-		m.begin("")
-		err := s.Delete(key)
-		if err != nil && !errors.Is(err, index.ErrNotFound) {
-			return err
-		}
-	default:
-		return o.put(s, key, r)
+		return m.try(key, "", true, index.ErrNotFound, func() error { return s.Delete(key) })
+	case 3:
+		v := someValue(r)
+		return m.try(key, string(v), false, index.ErrExists, func() error { return s.Insert(key, v) })
+	case 4:
+		v := someValue(r)
+		return m.try(key, string(v), true, index.ErrNotFound, func() error { return s.Update(key, v) })
 	}
-	m.ack()
-	return nil
+	return o.put(s, key, r)
+}
+
+func someValue(r *rand.Rand) []byte {
+	v := make([]byte, 1+r.IntN(24))
+	for i := range v {
+		v[i] = byte('a' + r.IntN(26))
+	}
+	return v
 }
 
 // put gives a key some value.
 func (o *owners) put(s index.Session, key []byte, r *rand.Rand) error {
-	m, v := o.model[string(key)], make([]byte, 1+r.IntN(24))
-	for i := range v {
-		v[i] = byte('a' + r.IntN(26))
-	}
+	m, v := o.model[string(key)], someValue(r)
 	m.begin(string(v))
 	if err := s.Upsert(key, v); err != nil {
 		return err
