@@ -43,7 +43,7 @@ func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, 
 		for part := 1 + int(seed)%step; ; part += step {
 			ended, err := run(t, seed, part)
 			if err != nil {
-				t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
+				t.Fatalf("seed %d, dead after part %d: %v\nreplay with DMINDEX_SIM_SEED=%d %s", seed, part, err, seed, simenv.Replay("dex-crashes"))
 			}
 			if ended {
 				break
