@@ -77,7 +77,8 @@ type Config struct {
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
 
-	env env.Env // nil = the real one
+	env        env.Env       // nil = the real one
+	replyLimit time.Duration // 0 = replyLimit
 }
 
 // What Config has where it says nothing.
@@ -112,6 +113,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Version == "" {
 		c.Version = "unknown"
+	}
+	if c.replyLimit == 0 {
+		c.replyLimit = replyLimit
 	}
 	if c.env == nil {
 		c.env = env.Real()

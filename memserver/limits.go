@@ -8,10 +8,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -19,9 +23,14 @@ import (
 // any more does not live on in an old connection.
 func limits() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(2 * ledger.MaxMap), // a map that is too large by little gets a better message than gRPC's
-		grpc.MaxSendMsgSize(8 * ledger.MaxMap),
-		grpc.MaxConcurrentStreams(256),
+		// The largest request is a map. One that is too large by little gets a better message than gRPC's.
+		grpc.MaxRecvMsgSize(ledger.MaxMap + 64<<10),
+		grpc.MaxSendMsgSize(maxOwed),
+		grpc.MaxConcurrentStreams(128),
+		// A stream's window grows to what its request announces, and not by what the connection carries.
+		grpc.StaticStreamWindowSize(64 << 10),
+		grpc.StaticConnWindowSize(1 << 20),
+		grpc.ForceServerCodecV2(newReplyCodec()),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second), // of the handshake
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -33,6 +42,21 @@ func limits() []grpc.ServerOption {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
+}
+
+// everybody is who calls a server without TLS.
+var everybody = identity.Identity{Role: identity.RoleOperator}
+
+// newGRPC is the gRPC server with its services.
+func newGRPC(c *service, m *metrics, callers *callers) (*grpc.Server, *health.Server) {
+	options := append(limits(), grpc.Creds(callers),
+		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, withStatus),
+		grpc.ChainStreamInterceptor(c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
+	server, healthy := grpc.NewServer(options...), health.NewServer()
+	rpcv1.RegisterMemoryServer(server, c)
+	healthv1.RegisterHealthServer(server, healthy)
+	healthy.SetServingStatus(rpcv1.Memory_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	return server, healthy
 }
 
 // withStatus turns the errors of handlers into statuses.

@@ -17,9 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -39,6 +37,7 @@ type Server struct {
 	callThreads int
 	region      *region
 	control     *service
+	callers     *callers // of the control port
 	grpc        *grpc.Server
 	health      *health.Server
 	http        *http.Server // nil = no metrics
@@ -123,7 +122,8 @@ func (s *Server) open(c *Config) error {
 		}
 	}
 	metrics := newMetrics(s.control, c.ID, files)
-	s.grpc, s.health = newGRPC(s.control, metrics, files)
+	s.callers = newCallers(files, c.replyLimit, s.log)
+	s.grpc, s.health = newGRPC(s.control, metrics, s.callers)
 	if c.Metrics != "" {
 		if s.addresses.Metrics, err = s.listen("tcp", c.Metrics); err != nil {
 			return err
@@ -371,26 +371,4 @@ func (s *Server) Close() error {
 		s.closeErr = errors.Join(errs...)
 	})
 	return s.closeErr
-}
-
-// everybody is who calls a server without TLS.
-var everybody = identity.Identity{Role: identity.RoleOperator}
-
-// newGRPC is the gRPC server with its services; files = nil serves without TLS.
-func newGRPC(c *service, m *metrics, files *identity.Files) (*grpc.Server, *health.Server) {
-	var all *identity.Identity
-	options := limits()
-	if files == nil {
-		all = &everybody
-	} else {
-		options = append(options, grpc.Creds(files.ServerCredentials()))
-	}
-	options = append(options,
-		grpc.ChainUnaryInterceptor(m.count, c.recovered, identity.UnaryServerInterceptor(all), authorized, withStatus),
-		grpc.ChainStreamInterceptor(c.recoveredStream, identity.StreamServerInterceptor(all), authorizedStream))
-	server, healthy := grpc.NewServer(options...), health.NewServer()
-	rpcv1.RegisterMemoryServer(server, c)
-	healthv1.RegisterHealthServer(server, healthy)
-	healthy.SetServingStatus(rpcv1.Memory_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
-	return server, healthy
 }

@@ -50,12 +50,21 @@ func FromContext(ctx context.Context) Identity {
 	return id
 }
 
+// FromAuthInfo reads the identity of a connection's verified certificate. Credentials that add to what the handshake found have an Unwrap.
+func FromAuthInfo(info credentials.AuthInfo) (Identity, error) {
+	if w, ok := info.(interface{ Unwrap() credentials.AuthInfo }); ok {
+		info = w.Unwrap()
+	}
+	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.VerifiedChains) > 0 {
+		return FromCertificate(t.State.PeerCertificates[0])
+	}
+	return Identity{}, ErrNone
+}
+
 // fromPeer reads the identity of a call's verified certificate.
 func fromPeer(ctx context.Context) (Identity, error) {
 	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
-			return FromCertificate(info.State.PeerCertificates[0])
-		}
+		return FromAuthInfo(p.AuthInfo)
 	}
 	return Identity{}, ErrNone
 }

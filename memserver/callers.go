@@ -1,0 +1,185 @@
+//env:real gRPC serves each connection on goroutines of its own
+
+package memserver
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// Bounds of what the connections of the control port hold. The operator and each index have their own share: connections of one index
+// keep neither the operator nor another index out.
+const (
+	maxHandshakes  = 256              // connections that have not shown a certificate yet
+	maxConnections = 1024             // of one identity
+	maxOwed        = 8 << 20          // bytes of replies that one identity has not taken
+	replyLimit     = 30 * time.Second // a reply that is not taken for so long ends its connection
+)
+
+// callers are the credentials of the control port. They count its connections, before their handshakes and after. Safe for concurrent use.
+type callers struct {
+	credentials.TransportCredentials
+	everybody *identity.Identity // without TLS
+	log       *slog.Logger
+	limit     time.Duration // replyLimit
+
+	mu struct {
+		sync.Mutex
+		handshakes map[net.Conn]uint64 // by the order in which they came; at most maxHandshakes
+		came       uint64              // number of the last of them
+		of         map[identity.Identity]*party
+	}
+}
+
+// party is what the connections of one identity hold.
+type party struct {
+	room        *semaphore.Weighted // maxOwed
+	building    *semaphore.Weighted // one large reply is built at a time
+	connections int                 // guarded by callers.mu
+}
+
+// newCallers asks callers for certificates; files = nil serves everybody without TLS.
+func newCallers(files *identity.Files, limit time.Duration, log *slog.Logger) *callers {
+	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit}
+	if files != nil {
+		c.TransportCredentials, c.everybody = files.ServerCredentials(), nil
+	}
+	c.mu.handshakes, c.mu.of = map[net.Conn]uint64{}, map[identity.Identity]*party{}
+	return c
+}
+
+// callerInfo is what interceptors learn of a connection.
+type callerInfo struct {
+	credentials.AuthInfo
+	connection *connection
+}
+
+// Unwrap is what the handshake found.
+func (i callerInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
+
+// ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
+func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c.begin(raw)
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if !c.end(raw) && err == nil { // the handshake ended, and lost its place then
+		conn.Close()
+		err = errPlace
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	admitted, err := c.admit(conn, info)
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return admitted, callerInfo{info, admitted}, nil
+}
+
+// errPlace is returned when a connection gave up its place to a newer one.
+var errPlace = fmt.Errorf("%d newer connections are in their handshakes", maxHandshakes)
+
+// begin counts a connection before its handshake. Anybody who reaches the port can open one. Where all places are taken, the connection
+// that has waited longest gives its place up: an honest caller answers at once, so that one is the most likely to be silent.
+func (c *callers) begin(raw net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.mu.handshakes) >= maxHandshakes {
+		var longest net.Conn
+		for conn, came := range c.mu.handshakes { //env:real the least of all is the same in any order
+			if longest == nil || came < c.mu.handshakes[longest] {
+				longest = conn
+			}
+		}
+		longest.Close() // its handshake ends by that
+		delete(c.mu.handshakes, longest)
+	}
+	c.mu.came++
+	c.mu.handshakes[raw] = c.mu.came
+}
+
+// end reports whether the connection still had its place. From then on nobody but its owner closes it.
+func (c *callers) end(raw net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, had := c.mu.handshakes[raw]
+	delete(c.mu.handshakes, raw)
+	return had
+}
+
+// admit counts a connection of an identity until it is closed.
+func (c *callers) admit(conn net.Conn, info credentials.AuthInfo) (*connection, error) {
+	var who identity.Identity
+	var err error
+	if c.everybody != nil {
+		who = *c.everybody
+	} else if who, err = identity.FromAuthInfo(info); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.mu.of[who]
+	if p == nil {
+		p = &party{room: semaphore.NewWeighted(maxOwed), building: semaphore.NewWeighted(1)}
+		c.mu.of[who] = p
+	}
+	if p.connections >= maxConnections {
+		c.log.Warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", p.connections,
+			"address", conn.RemoteAddr().String())
+		return nil, fmt.Errorf("%v has %d control connections open, at most %d are possible", who, p.connections, maxConnections)
+	}
+	p.connections++
+	return &connection{Conn: conn, callers: c, who: who, party: p, owed: map[*reply]struct{}{}}, nil
+}
+
+// leave counts a closed connection no more.
+func (c *callers) leave(conn *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn.party.connections--; conn.party.connections == 0 {
+		delete(c.mu.of, conn.who)
+	}
+}
+
+// connection is a control connection after its handshake.
+type connection struct {
+	net.Conn
+	callers *callers
+	who     identity.Identity
+	party   *party
+
+	mu     sync.Mutex
+	closed bool
+	owed   map[*reply]struct{}
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// end counts the connection no more, nor what it owed: gRPC does not free every reply of a connection that ends. It reports whether this
+// was the first call.
+func (c *connection) end() bool {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	for r := range c.owed { //env:real all of them, in any order
+		c.settleLocked(r)
+	}
+	c.mu.Unlock()
+	if first {
+		c.callers.leave(c)
+	}
+	return first
+}

@@ -1,0 +1,204 @@
+package memserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/identity/identitytest"
+)
+
+// slowReader opens a control connection on which it calls GetMap so often, and takes no byte of any reply: the windows of its
+// streams are 0. It answers pings.
+func slowReader(t *testing.T, address, index string, files *identity.Files, calls int) (ended <-chan struct{}, end func()) {
+	t.Helper()
+	c, err := tls.Dial("tcp", address, files.ClientConfig("localhost", "h2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	must(c.Write([]byte(http2.ClientPreface)))
+	f := http2.NewFramer(c, c)
+	for _, err := range []error{f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize}), f.WriteSettingsAck()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	body := must(proto.Marshal(&rpcv1.GetMapRequest{Index: index}))
+	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+	for i := range calls {
+		var h bytes.Buffer
+		e := hpack.NewEncoder(&h)
+		for _, kv := range [][2]string{
+			{":method", "POST"}, {":scheme", "https"}, {":path", rpcv1.Memory_GetMap_FullMethodName}, {":authority", "localhost"},
+			{"content-type", "application/grpc"}, {"te", "trailers"},
+		} {
+			e.WriteField(hpack.HeaderField{Name: kv[0], Value: kv[1]})
+		}
+		id := uint32(2*i + 1)
+		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: h.Bytes(), EndHeaders: true})
+		if err = errors.Join(err, f.WriteData(id, true, message)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if p, ok := frame.(*http2.PingFrame); ok && !p.IsAck() {
+				f.WritePing(true, p.Data)
+			}
+		}
+	}()
+	return over, func() { c.Close() }
+}
+
+// slowWorld is a server with an index whose map is a large reply, and the files of a client of it.
+func slowWorld(t *testing.T, limit time.Duration) (s *Server, ca *identitytest.CA, mine *identity.Files, reply int) {
+	t.Helper()
+	ca = identitytest.NewCA(t, "index")
+	c := localConfig(t)
+	c.Insecure, c.TLSDir, c.replyLimit = false, ca.Dir(identitytest.Options{}), limit
+	s, _ = start(t, c)
+	operator := admin(t, s.Addresses().Control, tlsFiles(t, ca, identity.Operator()))
+	for _, index := range []string{"mine", "other"} {
+		must(operator.Admit(t.Context(), &rpcv1.AdmitRequest{Index: index, QuotaChunks: 1}))
+		must(operator.SwapMap(t.Context(), &rpcv1.SwapMapRequest{Index: index, Generation: 1, Map: make([]byte, 1<<20)}))
+	}
+	reply = proto.Size(must(operator.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"})))
+	if reply < maxOwed/16 || 200*reply < 2*maxOwed {
+		t.Fatalf("a reply has %d bytes; that is no large one", reply)
+	}
+	return s, ca, tlsFiles(t, ca, identity.Index("mine")), reply
+}
+
+// owed is how much clients of index mine have not taken.
+func owed(s *Server) (bytes int) {
+	s.callers.mu.Lock()
+	defer s.callers.mu.Unlock()
+	p := s.callers.mu.of[identity.Identity{Role: identity.RoleClient, Index: "mine"}]
+	if p == nil {
+		return 0
+	}
+	left := 0
+	for step := maxOwed; step > 0; step /= 2 {
+		if p.room.TryAcquire(int64(step)) {
+			left += step
+		}
+	}
+	p.room.Release(int64(left))
+	return maxOwed - left
+}
+
+func until(is func() bool) {
+	for !is() {
+		runtime.Gosched()
+	}
+}
+
+// TestSlowReaders: connections that take no reply make the server keep a bounded number of them. The operator, other indexes and small
+// calls are answered meanwhile. The room comes back with the connections' end.
+func TestSlowReaders(t *testing.T) {
+	s, ca, mine, reply := slowWorld(t, time.Hour)
+	address := s.Addresses().Control
+	var close []func()
+	for range 2 {
+		_, end := slowReader(t, address, "mine", mine, 100)
+		close = append(close, end)
+	}
+	until(func() bool { return owed(s) > maxOwed-reply }) // the next one waits
+	operator := admin(t, address, tlsFiles(t, ca, identity.Operator()))
+	must(operator.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"}))
+	must(admin(t, address, tlsFiles(t, ca, identity.Index("other"))).GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "other"}))
+	client := admin(t, address, mine)
+	must(client.Register(t.Context(), &rpcv1.RegisterRequest{Index: "mine"}))
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := client.GetMap(short, &rpcv1.GetMapRequest{Index: "mine"}); err == nil {
+		t.Error("a large reply found room")
+	}
+	for _, end := range close {
+		end()
+	}
+	must(client.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"}))
+	until(func() bool { return owed(s) == 0 })
+}
+
+// TestSlowReadersEnd: a connection that does not take a reply within the limit is closed, although it answers pings.
+func TestSlowReadersEnd(t *testing.T) {
+	s, _, mine, _ := slowWorld(t, time.Second)
+	ended, _ := slowReader(t, s.Addresses().Control, "mine", mine, 100)
+	<-ended
+	until(func() bool { return owed(s) == 0 })
+}
+
+// TestPlacesOfHandshakes: connections that show no certificate keep nobody out: the one that has waited longest ends for a newer one.
+func TestPlacesOfHandshakes(t *testing.T) {
+	ca := identitytest.NewCA(t, "index")
+	c := localConfig(t)
+	c.Insecure, c.TLSDir = false, ca.Dir(identitytest.Options{})
+	s, _ := start(t, c)
+	var first net.Conn
+	for i := range maxHandshakes + 8 {
+		conn := must(net.Dial("tcp", s.Addresses().Control))
+		defer conn.Close()
+		if i == 0 {
+			first = conn
+		}
+	}
+	operator := admin(t, s.Addresses().Control, tlsFiles(t, ca, identity.Operator()))
+	must(operator.Describe(t.Context(), &rpcv1.DescribeMemoryRequest{}))
+	if n, err := first.Read(make([]byte, 1)); err == nil {
+		t.Errorf("the longest wait was answered with %d bytes", n)
+	}
+	s.callers.mu.Lock()
+	defer s.callers.mu.Unlock()
+	if n := len(s.callers.mu.handshakes); n > maxHandshakes {
+		t.Errorf("%d connections wait", n)
+	}
+}
+
+// TestConnectionsOfAnIdentity: an identity has so many connections, which others do not share, and closed ones count no more.
+func TestConnectionsOfAnIdentity(t *testing.T) {
+	who := identity.Identity{Role: identity.RoleClient, Index: "mine"}
+	c := newCallers(nil, time.Hour, testLog(t))
+	c.everybody = &who
+	open := func() (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { ours.Close(); theirs.Close() })
+		conn, _, err := c.ServerHandshake(ours)
+		return conn, err
+	}
+	var conns []net.Conn
+	for range maxConnections {
+		conns = append(conns, must(open()))
+	}
+	if _, err := open(); err == nil {
+		t.Error("one too many is admitted")
+	}
+	who = identity.Identity{Role: identity.RoleOperator}
+	must(open())
+	who = identity.Identity{Role: identity.RoleClient, Index: "mine"}
+	conns[0].Close()
+	conns[0].Close()
+	must(open())
+	if _, err := open(); err == nil {
+		t.Error("a second close counted")
+	}
+}
