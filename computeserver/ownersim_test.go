@@ -438,7 +438,8 @@ func TestSeeds(t *testing.T) {
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
 		"%d logs replayed, %d ranges given; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined; %d long values in the end; %d died while they replayed, at most %d logs in a holding; %s",
 		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined, sum.blocks, sum.doomed, sum.logs, &sum.wide)
-	if n >= 30 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0 || sum.blocks == 0 || sum.doomed == 0 || sum.wide.tame()) {
+	// The rarest, a change of the number of servers, comes in one run of ten to twenty: fewer runs may be without by chance.
+	if n >= 200 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0 || sum.blocks == 0 || sum.doomed == 0 || sum.wide.tame()) {
 		t.Error("the adversary is tame")
 	}
 }

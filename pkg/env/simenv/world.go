@@ -95,6 +95,7 @@ func New(o Options) *World {
 	if o.MaxTime == 0 {
 		o.MaxTime = time.Hour
 	}
+	showProgress(o.Seed)
 	return &World{
 		o:       o,
 		hash:    0xcbf29ce484222325,
