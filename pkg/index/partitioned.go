@@ -7,10 +7,11 @@ import "github.com/dmindex/dmindex/pkg/pool"
 // what Take and Give tell it.
 //
 // Operations on keys that this client has not taken, or has given back, are refused with ErrNotOwner. A scan begins in a range that was
-// taken, else it is refused likewise, and ends without an error where what was taken without a gap ends.
+// taken, else it is refused likewise, and ends without an error where what was taken without a gap, and not given since the scan began, ends.
 //
 // Sessions go on beside Take and Give on all keys that these are not about, also on those next to them: none of their operations waits for
-// a move to end, or is refused for it. A scan is an operation on the keys that it shows: one that is to end before a range that moves is ended by its visit.
+// a move to end, or is refused for it. A scan is an operation on the keys that its caller wants of it: where these end, its visit ends it. So it may come to a range ahead that moves.
+// It does not fail for that, and shows no pair that another client may have changed when the scan looked at it.
 // Calls of Take and Give take turns, whoever makes them; none is made after Close began. They end soon when the client is given up (pool.Condemn).
 type Partitioned interface {
 	Index

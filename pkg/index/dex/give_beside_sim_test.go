@@ -3,6 +3,7 @@ package dex_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -25,21 +26,29 @@ type beside struct {
 	s, other index.Session // of x
 	have     map[uint64]string
 	epoch    uint64
+	inline   int                   // of its options
+	env      func(env.Env) env.Env // of x
 }
 
 const (
 	besideFrom, besideTo, besideAll = 6, 46, 60
 	besideNode                      = 512
+	besideRenew                     = 200 * time.Microsecond // memory comes back soon
 )
 
 func runBeside(t *testing.T, switches map[string]bool, do func(h *beside) error) {
 	t.Helper()
+	new(beside).run(t, switches, do)
+}
+
+func (h *beside) run(t *testing.T, switches map[string]bool, do func(h *beside) error) {
+	t.Helper()
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 1024, Fabric: sim.Options{}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 1024, RenewEvery: besideRenew, Fabric: sim.Options{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &beside{w: w, c: c, have: map[uint64]string{}}
+	h.w, h.c, h.have = w, c, map[uint64]string{}
 	err = w.Run(func(p *simenv.Process) {
 		h.a, h.b = w.NewProcess("client-1"), w.NewProcess("client-2")
 		over := p.NewEvent()
@@ -65,10 +74,10 @@ func runBeside(t *testing.T, switches map[string]bool, do func(h *beside) error)
 
 // start leaves leaves that are half full, of which one begins where the range does, and none is in a frame.
 func (h *beside) start(switches map[string]bool) error {
-	opts := index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: besideNode, CacheBytes: 64 << 10}
-	open := func(p *simenv.Process, d verbs.Device, opts index.Options) (index.Partitioned, error) {
+	opts := index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: besideNode, CacheBytes: 64 << 10, InlineBytes: h.inline}
+	open := func(p env.Env, control pool.Control, d verbs.Device, opts index.Options) (index.Partitioned, error) {
 		var err error
-		h.pool, err = pool.Open(pool.Config{Env: p, Control: h.c.Control(p), Devices: []verbs.Device{d}, Identity: poolsim.Identity})
+		h.pool, err = pool.Open(pool.Config{Env: p, Control: control, Devices: []verbs.Device{d}, Identity: poolsim.Identity})
 		if err != nil {
 			return nil, err
 		}
@@ -81,11 +90,15 @@ func (h *beside) start(switches map[string]bool) error {
 	h.late = &lateDevice{Device: h.c.Fabric.Device(h.a), node: besideNode}
 	mine := opts
 	mine.Switches = switches
+	around := env.Env(h.a)
+	if h.env != nil {
+		around = h.env(h.a)
+	}
 	var err error
-	if h.x, err = open(h.a, h.late, mine); err != nil {
+	if h.x, err = open(around, h.c.Control(h.a), h.late, mine); err != nil {
 		return err
 	}
-	if err := h.inB(func() (err error) { h.y, err = open(h.b, h.c.Fabric.Device(h.b), opts); return err }); err != nil {
+	if err := h.inB(func() (err error) { h.y, err = open(h.b, h.c.Control(h.b), h.c.Fabric.Device(h.b), opts); return err }); err != nil {
 		return err
 	}
 	if err := h.take(h.x, nil, nil); err != nil {
@@ -193,6 +206,9 @@ func (h *beside) judge() error {
 		if err := h.put(h.s, n, fmt.Sprintf("kept %d", n)); err != nil {
 			return fmt.Errorf("client 1, key %d, which it kept: %w", n, err)
 		}
+	}
+	if h.inline > 0 { // what is old refers to blocks that are used again
+		_ = h.inB(func() error { _, err := h.y.(index.Checker).Check(); return err })
 	}
 	if _, err := h.x.(index.Checker).Check(); err != nil {
 		return fmt.Errorf("after client 1 has written back: %w", err)

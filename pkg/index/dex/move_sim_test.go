@@ -102,12 +102,6 @@ func (o *owners) nearEdge(g *owned, r *rand.Rand) uint64 {
 	return g.high - 1 - n
 }
 
-// beforeMoving says whether the range behind g moves: a scan of g would go on there, and be an operation on its keys.
-func (o *owners) beforeMoving(g *owned) bool {
-	i := slices.Index(o.ranges, g)
-	return i+1 < len(o.ranges) && o.ranges[i+1].moving
-}
-
 // remove deletes a key.
 func (o *owners) remove(s index.Session, key []byte) error {
 	m := o.model[string(key)]

@@ -8,29 +8,81 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Scan implements index.Session. It ends where what this client took without a gap ends.
+// The end of a scan. A session's scan may begin on kept keys and come to a range that is given meanwhile, or was: the
+// next owner's changes are not seen here. So the scan ends there.
+//
+//   - The operation begins before the scan looks at the ranges for the first time. Every leaf that it comes to is of a
+//     range that was this client's then. Whatever others take out of such a leaf, and retire, the epochs keep as it is
+//     until the scan is over. So the values are there to which the image of a leaf refers, even if it is an old one.
+//   - A pair is shown only if this client has had its range all the time from that first look until the image of the leaf
+//     was complete. So nobody else has changed the leaf before it was READ. A range that has left and came back in
+//     between has another epoch.
+//   - The image of a leaf may be older than its division at an end of the range. So its pairs are compared with the bound.
+//
+// A range that moves while the last of its pairs are shown is not noticed: they are what was there before.
+
+// reach is how far a scan may go.
+type reach struct {
+	first *ranges // those when the scan began
+	last  *ranges // those when it looked the last time
+	bound []byte  // what follows from these two
+}
+
+// Scan implements index.Session. It ends where what this client has had without a gap, since the scan began, ends.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	r := s.x.ranges.Load()
+	s.b.Begin()
+	defer s.b.End()
+	if reverse && len(start) > 0 && bytes.Equal(start, s.x.low) {
+		return nil // nothing is below the lowest key
+	}
+	s.reach = reach{first: s.x.ranges.Load()}
+	s.x.pause()
 	from := start
 	if len(start) == 0 && !reverse {
 		from = s.x.low
 	}
-	if reverse && len(start) > 0 && bytes.Equal(start, s.x.low) {
-		return nil // nothing is below the lowest key
-	}
-	if reverse {
-		i := r.below(start)
-		if i < 0 {
-			return fmt.Errorf("scan: %w", index.ErrNotOwner)
-		}
-		low, _ := r.around(r.spans[i].start)
-		return s.b.ScanUpTo(low, start, limit, true, visit)
-	}
-	if r.at(from) < 0 {
+	if _, ok := s.reach.first.bound(s.reach.first, from, reverse); !ok {
 		return fmt.Errorf("scan: %w", index.ErrNotOwner)
 	}
-	_, high := r.around(from)
-	return s.b.ScanUpTo(high, start, limit, false, visit)
+	return s.b.ScanWithin(s, start, limit, reverse, visit)
+}
+
+// Bound implements blink.Bounder.
+func (s *session) Bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
+	now := s.x.ranges.Load()
+	if now == s.reach.last { // the usual case
+		return s.reach.bound, true
+	}
+	if bound, ok = now.bound(s.reach.first, cursor, reverse); ok {
+		s.reach.last, s.reach.bound = now, bound
+	}
+	return bound, ok
+}
+
+// bound is where those keys of r end, from cursor on (or, if reverse, below it, where an empty cursor is above all keys),
+// that lie there without a gap and have been in before, an earlier table, in the same epoch. ok is false if there are none.
+func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byte, ok bool) {
+	i, step := 0, 1
+	if reverse {
+		i, step = r.below(cursor), -1
+	} else {
+		i = r.at(cursor)
+	}
+	for ; i >= 0 && i < len(r.spans); i += step {
+		span := &r.spans[i]
+		if ok && (reverse && !bytes.Equal(span.end, cursor) || !reverse && !bytes.Equal(span.start, cursor)) {
+			break
+		}
+		if k := before.at(span.start); k < 0 || before.spans[k].epoch != span.epoch {
+			break
+		}
+		if ok = true; reverse {
+			cursor = span.start
+		} else if cursor = span.end; len(cursor) == 0 {
+			return nil, true
+		}
+	}
+	return cursor, ok
 }
 
 // Clock implements blink.Taker.

@@ -24,6 +24,7 @@ type session struct {
 	costs   map[uint16]*costs    // by memory server
 	sought  sought
 	ahead   ahead
+	reach   reach
 	limit   time.Duration
 	value   []byte // on its way out of a frame
 	leaving []byte // an entry of a frame that goes

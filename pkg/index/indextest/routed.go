@@ -24,6 +24,7 @@ type routed struct {
 	home  *member
 	own   map[*member]index.Session
 	limit time.Duration
+	scans int
 }
 
 func (s *routed) of(m *member) (index.Session, error) {
@@ -85,18 +86,23 @@ func (s *routed) Delete(key []byte) error {
 	return s.route(key, func(o index.Session) error { return o.Delete(key) })
 }
 
-// Scan implements index.Session: range by range.
+// Scan implements index.Session: range by range. Every other scan locks only the range that it is in, of which there may be more
+// than one of an owner in a row, and ends at the first key behind it: that range may be moving.
 func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.f.mu.RLock()
 	defer s.f.mu.RUnlock()
-	cursor, more := bytes.Clone(start), true
+	s.scans++
+	cursor, more, alone := bytes.Clone(start), true, s.scans%2 == 0
 	for more && limit > 0 {
-		p := s.f.part(cursor, reverse)
+		p := s.f.part(cursor, reverse, alone)
 		var stray error
 		own, err := s.of(p.owner)
 		if err == nil {
 			err = own.Scan(cursor, limit, reverse, func(key, value []byte) bool {
 				if !reverse && len(p.high) > 0 && bytes.Compare(key, p.high) >= 0 || reverse && bytes.Compare(key, p.low) < 0 {
+					if alone {
+						return false
+					}
 					stray = fmt.Errorf("scan shows %x, which belongs to another owner than the keys from %x up to %x", key, p.low, p.high)
 					return false
 				}
@@ -118,7 +124,7 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 	return nil
 }
 
-// part is ranges of one owner without a gap, all that there are on both sides, with their locks for reading: a scan goes on from one to the next, and is an operation on the keys of both.
+// part is ranges of one owner without a gap, all that there are on both sides, or one alone, with their locks for reading: the keys that a scan is an operation on.
 type part struct {
 	locked    []*bound
 	owner     *member
@@ -133,13 +139,13 @@ func (p *part) unlock() {
 }
 
 // part finds the one where a scan goes on from cursor.
-func (f *fleet) part(cursor []byte, reverse bool) *part {
+func (f *fleet) part(cursor []byte, reverse, alone bool) *part {
 	for {
-		p := f.look(cursor, reverse)
+		p := f.look(cursor, reverse, alone)
 		for _, b := range p.locked {
 			b.busy.RLock()
 		}
-		if now := f.look(cursor, reverse); slices.Equal(now.locked, p.locked) {
+		if now := f.look(cursor, reverse, alone); slices.Equal(now.locked, p.locked) {
 			return now // ends and owners stand now
 		}
 		p.unlock()
@@ -147,7 +153,7 @@ func (f *fleet) part(cursor []byte, reverse bool) *part {
 }
 
 // look is the part as the table has it, without locks. An owner that it reads may be about to change.
-func (f *fleet) look(cursor []byte, reverse bool) *part {
+func (f *fleet) look(cursor []byte, reverse, alone bool) *part {
 	f.table.RLock()
 	defer f.table.RUnlock()
 	i := f.at(cursor)
@@ -158,10 +164,10 @@ func (f *fleet) look(cursor []byte, reverse bool) *part {
 		i--
 	}
 	low, high := i, i
-	for low > 0 && f.from[low-1].owner == f.from[i].owner {
+	for !alone && low > 0 && f.from[low-1].owner == f.from[i].owner {
 		low--
 	}
-	for high+1 < len(f.from) && f.from[high+1].owner == f.from[i].owner {
+	for !alone && high+1 < len(f.from) && f.from[high+1].owner == f.from[i].owner {
 		high++
 	}
 	return &part{slices.Clone(f.from[low : high+1]), f.from[i].owner, f.from[low].start, f.end(high), low == 0}

@@ -35,6 +35,14 @@ type Taker interface {
 	Offer(a pool.Addr, low, high []byte, rightmost bool, b []byte, since uint64) error
 }
 
+// Bounder says where a scan ends of a client that may use some keys only, and fewer of them as time goes by.
+type Bounder interface {
+	// Bound is asked before a leaf is READ in which the scan goes on from cursor (or, if reverse, below it, where an empty
+	// cursor is above all keys), and again when its image is complete, before any pair of it is shown: the scan shows no
+	// keys from bound on, or, if reverse, none below bound. An empty bound is nowhere. The scan ends if ok is false.
+	Bound(cursor []byte, reverse bool) (bound []byte, ok bool)
+}
+
 // What such designs use of the tree.
 type (
 	Session = session

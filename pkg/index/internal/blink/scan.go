@@ -26,18 +26,18 @@ type scan struct {
 	read    uint32 // a bit for each leaf of the ring that was READ, after the taker's clock showed
 	since   uint64
 	hops    int
+	bound   []byte // where it ends; see Bounder
 }
 
 // Scan implements index.Session.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	return s.ScanUpTo(nil, start, limit, reverse, visit)
-}
-
-// ScanUpTo is Scan, but ends where the keys from bound on begin, or, if reverse, those below bound; an empty bound is nowhere. No leaf may have keys on both sides of
-// bound: those beyond it belong to somebody whose changes are not seen here.
-func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.begin()
 	defer s.end()
+	return s.ScanWithin(nil, start, limit, reverse, visit)
+}
+
+// ScanWithin is Scan as a part of an operation, and ends where what the bounder allows ends; nil allows all keys.
+func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if len(start) > 0 || !s.lay.uint64Keys {
 		if err := s.lay.CheckKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)
@@ -52,19 +52,29 @@ func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit f
 		sc.cursor = s.lay.bottom
 	}
 	for limit > 0 {
+		if b != nil { // else leaves were READ in vain
+			if _, ok := b.Bound(sc.cursor, reverse); !ok {
+				return nil
+			}
+		}
 		var l leaf
 		if err := s.nextLeaf(&sc, &l, limit); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		seen, more, err := s.emit(&sc, limit, visit)
+		if sc.bound = nil; b != nil {
+			var ok bool
+			if sc.bound, ok = b.Bound(sc.cursor, reverse); !ok {
+				return nil
+			}
+		}
+		seen, more, err := s.emit(&sc, &l, limit, visit)
 		if err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
+		more = more && !sc.ends(&l, s.lay.bottom)
 		if reverse {
-			more = more && !bytes.Equal(l.low, s.lay.bottom) && (len(bound) == 0 || below(bound, l.low))
 			s.sep = append(s.sep[:0], l.low...)
 		} else {
-			more = more && !l.rightmost && (len(bound) == 0 || below(l.high, bound))
 			s.sep = append(s.sep[:0], l.high...)
 		}
 		if !more {
@@ -76,10 +86,37 @@ func (s *session) ScanUpTo(bound, start []byte, limit int, reverse bool, visit f
 	return nil
 }
 
-// emit visits what of the leaf lies from the cursor on (or below it, downwards), at most limit pairs; more is false if visit had
-// enough. A key that moved to another slot while the leaf was read may be there twice; it counts once. Values in blocks are those that the leaf had
-// when it was read.
-func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
+// ends reports whether the scan ends with leaf l: nothing comes after it, or nothing that is within the bound.
+func (sc *scan) ends(l *leaf, bottom []byte) bool {
+	if sc.side == ending {
+		return bytes.Equal(l.low, bottom) || len(sc.bound) > 0 && !below(sc.bound, l.low)
+	}
+	return l.rightmost || len(sc.bound) > 0 && !below(l.high, sc.bound)
+}
+
+// passes reports whether key lies beyond the bound.
+func (sc *scan) passes(key []byte) bool {
+	if sc.side == ending {
+		return below(key, sc.bound)
+	}
+	return !below(key, sc.bound)
+}
+
+// crosses reports whether leaf l has keys beyond the bound. Its image may be older than the division there.
+func (sc *scan) crosses(l *leaf) bool {
+	switch {
+	case len(sc.bound) == 0:
+		return false
+	case sc.side == ending:
+		return below(l.low, sc.bound)
+	}
+	return l.rightmost || below(sc.bound, l.high)
+}
+
+// emit visits what of the leaf lies from the cursor on (or below it, downwards) and within the bound, at most limit
+// pairs; more is false if visit had enough. A key that moved to another slot while the leaf was read may be there twice;
+// it counts once. Values in blocks are those that the leaf had when it was read.
+func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
 	s.fetched.n, s.fetched.next = 0, 0
 	p := &s.pairs
 	i, step := 0, 1
@@ -93,11 +130,15 @@ func (s *session) emit(sc *scan, limit int, visit func(key, value []byte) bool) 
 			i++
 		}
 	}
+	crosses := sc.crosses(l)
 	for ; i >= 0 && i < len(p.list) && seen < limit; i += step {
 		if seen > 0 && p.same(min(i, i-step)) {
 			continue
 		}
 		key, value := p.pair(i)
+		if crosses && sc.passes(key) {
+			break
+		}
 		if s.lay.isLong(p.entry(i)) {
 			if value, err = s.longValue(i, step, limit-seen); err == nil && value == nil {
 				if s.t.keep != nil {

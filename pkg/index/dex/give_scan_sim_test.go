@@ -1,0 +1,176 @@
+package dex_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// TestGiveBesideScans gives the range ahead of a scan that has shown the first pair of a kept leaf. The other client
+// changes all values of the range. The scan ends where the kept keys end.
+func TestGiveBesideScans(t *testing.T) {
+	for _, partitioning := range []bool{true, false} {
+		for _, inline := range []int{0, 4} {
+			for _, reverse := range []bool{false, true} {
+				t.Run(fmt.Sprintf("partitioning %v, inline %d, reverse %v", partitioning, inline, reverse), func(t *testing.T) {
+					h := &beside{inline: inline}
+					h.run(t, map[string]bool{"partitioning": partitioning}, func(h *beside) error {
+						return h.scanBeside(reverse, func(begun bool) error {
+							if begun {
+								return h.giveAhead()
+							}
+							// No leaf has keys on both sides of the upper end.
+							if _, err := h.x.Give(simKey(besideTo), nil); err != nil {
+								return err
+							}
+							return h.take(h.x, simKey(besideTo), nil)
+						})
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestScansOfDividedLeaves gives the range ahead of a scan that has READ a leaf with keys on both sides of its end.
+func TestScansOfDividedLeaves(t *testing.T) {
+	met := false
+	runBeside(t, nil, func(h *beside) error {
+		return h.scanBeside(true, func(begun bool) error {
+			if !begun {
+				h.late.after = func(pool.Addr) error { // it is the last one of those that are READ together
+					met = true
+					return h.giveAhead()
+				}
+			}
+			return nil
+		})
+	})
+	if !met {
+		t.Error("the scan has not READ a leaf: this tests nothing")
+	}
+}
+
+// TestScansBeginBeforeTheyLook gives the range ahead of a scan after the scan has looked at the ranges of its client,
+// and before it has READ anything. The epochs must wait for the scan by then.
+func TestScansBeginBeforeTheyLook(t *testing.T) {
+	if !invariants.Enabled {
+		t.Skip("scans let others run here only in builds with invariants")
+	}
+	for _, reverse := range []bool{false, true} {
+		t.Run(fmt.Sprint("reverse ", reverse), func(t *testing.T) {
+			e, met := &besideEnv{}, false
+			h := &beside{inline: 4, env: func(p env.Env) env.Env { e.Env = p; return e }}
+			h.run(t, nil, func(h *beside) error {
+				return h.scanBeside(reverse, func(begun bool) error {
+					if begun {
+						return nil
+					}
+					e.yields = func() error { met = true; return h.giveAhead() }
+					return nil
+				})
+			})
+			if e.err != nil {
+				t.Error(e.err)
+			}
+			if !met {
+				t.Error("no range was given between the look at the ranges and the first READ: this tests nothing")
+			}
+		})
+	}
+}
+
+// besideEnv does something when its client yields for the first time in builds with invariants.
+type besideEnv struct {
+	env.Env
+	yields func() error
+	err    error
+}
+
+func (e *besideEnv) Uint64() uint64 {
+	if e.yields != nil {
+		return 0
+	}
+	return e.Env.Uint64()
+}
+
+func (e *besideEnv) Yield() {
+	if do := e.yields; do != nil {
+		e.yields = nil
+		e.err = do()
+	}
+	e.Env.Yield()
+}
+
+// scanBeside scans the keys that the first client keeps, and on into the range, upwards from below it, or downwards from
+// above it. during is called before the scan, and when it has shown its first pair.
+func (h *beside) scanBeside(reverse bool, during func(begun bool) error) error {
+	if err := during(false); err != nil {
+		return err
+	}
+	shown, start := 0, simKey(0)
+	if reverse {
+		start = nil
+	}
+	var failed error // the first one; the scan goes on, as it may end with another one
+	err := h.s.Scan(start, besideAll, reverse, func(key, value []byte) bool {
+		if shown++; shown == 1 {
+			failed = during(true)
+		}
+		if failed != nil {
+			return true
+		}
+		n := binary.BigEndian.Uint64(key) >> 32
+		switch {
+		case besideFrom <= n && n < besideTo:
+			failed = fmt.Errorf("the scan shows key %d, %q, which the other client owns and has made %q", n, value, h.have[n])
+		case string(value) != h.have[n]:
+			failed = fmt.Errorf("the scan shows key %d, %q, which is %q", n, value, h.have[n])
+		}
+		return true
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("scan: %w", err)
+	}
+	want := 0
+	for n := range h.have {
+		if !reverse && n < besideFrom || reverse && n >= besideTo {
+			want++
+		}
+	}
+	if shown != want {
+		return fmt.Errorf("the scan shows %d pairs, %d were kept", shown, want)
+	}
+	return nil
+}
+
+// giveAhead gives the range to the second client, which changes all of it until blocks that the first one wrote are
+// used again, or the epochs have had the time for it.
+func (h *beside) giveAhead() error {
+	if _, err := h.x.Give(simKey(besideFrom), simKey(besideTo)); err != nil {
+		return err
+	}
+	if err := h.serve(); err != nil {
+		return err
+	}
+	return h.inB(func() error {
+		s, err := h.y.Session()
+		if err != nil {
+			return err
+		}
+		for round := range 12 {
+			h.b.Sleep(20 * besideRenew)
+			for n := uint64(besideFrom); n < besideTo; n += 2 {
+				if err := h.put(s, n, fmt.Sprintf("r%d %d", round, n)); err != nil {
+					return err
+				}
+			}
+		}
+		return s.Close()
+	})
+}
