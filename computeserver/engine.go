@@ -114,6 +114,7 @@ func (g *engine) run() {
 			continue
 		}
 		g.ix, g.why, g.stood, g.seen = ix, nil, false, g.env.Now()
+		g.hand.Store(int64(g.seen)) // before a session is lent
 		g.wakeAll()
 		g.mu.Unlock()
 		g.log("the index is open")
@@ -196,17 +197,19 @@ func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 	return g.stopped
 }
 
-// awaitLent waits until no session is lent, for at most limit.
+// awaitLent waits until no session is lent, for at most limit. Meanwhile it moves the hand: batches that hold a session go on, and end when
+// their time is over.
 func (g *engine) awaitLent(limit time.Duration) bool {
 	for deadline := env.Deadline(g.env, limit); ; {
 		g.mu.Lock()
 		lent := g.lent
 		g.mu.Unlock()
+		g.hand.Store(int64(g.env.Now()))
 		left := env.Remaining(g.env, deadline)
 		if lent == 0 || left == 0 {
 			return lent == 0
 		}
-		g.wake.Wait(left)
+		g.wake.Wait(min(left, leaseLooks))
 	}
 }
 

@@ -145,3 +145,26 @@ func TestNoCommandWritesLate(t *testing.T) {
 	r.send(resp("DEL", "k1", "k3")) // what comes later has its own time
 	r.expect(":2\r\n")
 }
+
+// TestNoWriteBeginsLateAtTheEnd has the time of a batch pass while the engine already waits for its session, to close the index.
+func TestNoWriteBeginsLateAtTheEnd(t *testing.T) {
+	h := newHalted()
+	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Env = h }, 1)
+	c.split([]uint32{1})
+	eng := c.servers[1].core.eng
+	c.store.Before(func(key []byte) {
+		if string(key) == "k3" {
+			eng.mu.Lock()
+			eng.stopped = true
+			eng.mu.Unlock()
+			eng.wake.Set()
+			awaitTrue(t, "the engine closes the index", func() bool { return eng.opened() == nil })
+			h.pass(t, c, 3*time.Second)
+		}
+	})
+	b := c.batches(1)
+	b.send(3*time.Second, puts(8)...)
+	if n := done(t, b.receive().Outcomes); n != 4 || c.store.Len() != 4 {
+		t.Errorf("%d writes are answered as done, %d are", n, c.store.Len())
+	}
+}
