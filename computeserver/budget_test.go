@@ -215,3 +215,77 @@ func disorder(rnd *rand.Rand) []byte {
 	}
 	return b
 }
+
+// TestAsideKeepsItsOrderWithoutRoom: what is set aside is sent earlier, or refused, where the buffers have no room for more of it. On one
+// key the replies still follow from the commands in their order, and the budget is back in the end.
+func TestAsideKeepsItsOrderWithoutRoom(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	rnd := seeded(t)
+	budget := &c.servers[1].resp.budget
+	refused := 0
+	now := "$-1\r\n" // what is there; empty if that is not known
+	for round := range 60 {
+		conn, all := c.quiet(1), &sink{}
+		conn.nc = all
+		budget.limit = int64(rnd.IntN(4)) * accountStep
+		var want []string
+		var pipeline strings.Builder
+		for i := range 150 {
+			value := fmt.Sprintf("%d-%d-%s", round, i, strings.Repeat("x", rnd.IntN(1800)))
+			switch rnd.IntN(3) {
+			case 0:
+				pipeline.WriteString(resp("SET", "z", value))
+				want = append(want, "="+fmt.Sprintf("$%d\r\n%s\r\n", len(value), value))
+			case 1:
+				pipeline.WriteString(resp("GET", "z"))
+				want = append(want, "")
+			default: // of this server
+				pipeline.WriteString(resp("SET", "a", value))
+				want = append(want, "+OK\r\n")
+			}
+		}
+		if _, err := conn.feed([]byte(pipeline.String())); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.flush() // a sink takes everything
+		out := string(all.got)
+		for i, w := range want {
+			line, rest, _ := strings.Cut(out, "\r\n")
+			reply := line + "\r\n"
+			if line[0] == '$' && line != "$-1" {
+				var n int
+				_, _ = fmt.Sscanf(line, "$%d", &n)
+				reply, rest = reply+rest[:n+2], rest[n+2:]
+			}
+			out = rest
+			switch {
+			case line[0] == '-':
+				if refused++; line != "-UNAVAILABLE "+errBudget.Error() {
+					t.Fatalf("round %d, reply %d is %q", round, i, line)
+				}
+			case strings.HasPrefix(w, "="):
+				now = w[1:]
+				fallthrough
+			case w != "":
+				if reply != "+OK\r\n" {
+					t.Fatalf("round %d, reply %d is %q", round, i, reply)
+				}
+			case now != "" && reply != now:
+				t.Fatalf("round %d, reply %d is %.60q, the key is %.60q", round, i, reply, now)
+			default:
+				now = reply
+			}
+		}
+		if len(out) != 0 {
+			t.Fatalf("round %d: %.60q was replied beyond", round, out)
+		}
+		conn.account.close()
+		if used := budget.used.Load(); used != 0 {
+			t.Fatalf("round %d: %d bytes are still taken", round, used)
+		}
+	}
+	if refused == 0 {
+		t.Error("the budget refused nothing")
+	}
+}

@@ -3,7 +3,6 @@ package computeserver
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -39,6 +38,7 @@ type judge struct {
 	mu      sync.Mutex
 	changes map[string][]version
 	all     []told
+	chains  []chain
 	faults  int // connections cut, and the like
 }
 
@@ -61,7 +61,7 @@ func (j *judge) note(t ...told) {
 // saw says whether a key was like that at some moment of a call.
 func (j *judge) saw(t told, value string, there bool) bool {
 	was := version{} // not there, to begin with
-	for i, v := range append(slices.Clone(j.changes[t.key]), version{at: math.MaxInt64}) {
+	for _, v := range j.changes[t.key] {
 		if v.at >= t.call && was.there == there && was.value == value {
 			return true
 		}
@@ -69,9 +69,8 @@ func (j *judge) saw(t told, value string, there bool) bool {
 			return false
 		}
 		was = v
-		_ = i
 	}
-	return false
+	return was.there == there && was.value == value
 }
 
 // sentence is what is wrong with all that was said; nil if nothing is.
@@ -89,6 +88,11 @@ func (j *judge) sentence() (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s %q %q, called at %v, returned at %v with %v: %s", t.op, t.key, t.value, t.call, t.ret, t.err, what))
 		}
 	}
+	for _, c := range j.chains {
+		if what := j.broken(c); what != "" {
+			wrong = append(wrong, what)
+		}
+	}
 	for key := range j.changes {
 		wrong = append(wrong, j.deletes(key)...)
 	}
@@ -104,12 +108,13 @@ func (j *judge) fault(t told, made []time.Duration) string {
 	case absent && !j.saw(t, "", false):
 		return "the key was there all the time"
 	case errors.Is(t.err, client.ErrExists):
-		for _, v := range j.changes[t.key] {
-			if v.there && j.saw(t, v.value, true) {
-				return ""
-			}
+		if !slices.ContainsFunc(j.changes[t.key], func(v version) bool { return v.there && j.saw(t, v.value, true) }) {
+			return "the key was never there meanwhile"
 		}
-		return "the key was never there meanwhile"
+		if len(made) > 0 {
+			return "it was done itself"
+		}
+		return ""
 	case t.op == "get" || t.op == "delete":
 		return ""
 	}

@@ -28,6 +28,7 @@ type program struct {
 	sdk   *client.Client
 	redis *redis.Client
 	n     int
+	hasty bool // some calls have little time
 }
 
 const programKeys = 14
@@ -43,9 +44,14 @@ func (p *program) value() string {
 
 // step makes one call.
 func (p *program) step(ctx context.Context) {
+	if p.hasty && p.rnd.IntN(4) == 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, time.Duration(p.rnd.IntN(8000))*time.Microsecond)
+		defer stop()
+	}
 	t := told{key: p.key(), value: p.value(), call: p.j.env.Now()}
 	k, v := []byte(t.key), []byte(t.value)
-	switch p.rnd.IntN(12) {
+	switch p.rnd.IntN(16) {
 	case 0, 1:
 		t.op, t.err = "put", p.sdk.Put(ctx, k, v)
 	case 2:
@@ -65,6 +71,12 @@ func (p *program) step(ctx context.Context) {
 		return
 	case 8, 9:
 		p.scan(ctx)
+		return
+	case 10, 11, 12:
+		p.pipeline(ctx)
+		return
+	case 13:
+		p.scanRESP(ctx)
 		return
 	default:
 		var got []byte
@@ -137,7 +149,7 @@ func (p *program) getMany(ctx context.Context) {
 	}
 }
 
-// scan reads all keys: it is a read of each, those that are missing too.
+// scan reads all keys.
 func (p *program) scan(ctx context.Context) {
 	o := client.ScanOptions{Reverse: p.rnd.IntN(2) == 0}
 	call, last, got := p.j.env.Now(), "", map[string]string{}
@@ -152,15 +164,7 @@ func (p *program) scan(ctx context.Context) {
 		last = string(pair.Key)
 		got[last] = string(pair.Value)
 	}
-	ret := p.j.env.Now()
-	for i := range programKeys {
-		t := told{op: "get", key: programKey(i), call: call, ret: ret}
-		var there bool
-		if t.value, there = got[t.key]; !there {
-			t.err = client.ErrNotFound
-		}
-		p.j.note(t)
-	}
+	p.read(call, got)
 }
 
 // TestProgramsAreToldTheTruth runs programs while ranges move between servers, whose connections are cut and whose clients lose their
@@ -197,7 +201,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 	var steps atomic.Int64
 	var all sync.WaitGroup
 	for i := range 6 {
-		p := &program{name: i, j: j, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), sdk: c.sdk(1, 2, 3), redis: c.redis(uint32(1 + i%3))}
+		p := &program{name: i, j: j, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), hasty: faults, sdk: c.sdk(1, 2, 3), redis: c.redis(uint32(1 + i%3))}
 		all.Go(func() {
 			for !over.Load() && ctx.Err() == nil {
 				p.step(ctx)
