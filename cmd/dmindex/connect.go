@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // defaultEndpoint is where `dmindex local` serves the SDK unless told otherwise.
@@ -113,13 +114,13 @@ func (n *notation) parse(text string) ([]byte, error) {
 	case "hex":
 		key, err := hex.DecodeString(text)
 		if err != nil {
-			return nil, fmt.Errorf("key %q: %w", text, err)
+			return nil, fmt.Errorf("key %s: %w", keyrange.Quote([]byte(text)), err)
 		}
 		return key, nil
 	case "uint64":
 		v, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("key %q is no decimal number of 64 bits", text)
+			return nil, fmt.Errorf("key %s is no decimal number of 64 bits", keyrange.Quote([]byte(text)))
 		}
 		return binary.BigEndian.AppendUint64(nil, v), nil
 	}

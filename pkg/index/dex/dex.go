@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -131,7 +132,7 @@ func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 		return fmt.Errorf("bulk load: this client has not taken all keys: %w", index.ErrNotOwner)
 	}
 	if _, high := r.around(bottom); len(high) > 0 {
-		return fmt.Errorf("bulk load: this client has not taken the keys from %x on: %w", high, index.ErrNotOwner)
+		return fmt.Errorf("bulk load: this client has not taken the keys from %s on: %w", keyrange.Quote(high), index.ErrNotOwner)
 	}
 	if err := x.flushAll(true); err != nil {
 		return fmt.Errorf("bulk load: %w", err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -82,7 +83,7 @@ func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, mus
 	}
 	here, err = s.b.Judge(p, l, key, b, hops)
 	if here && must {
-		return false, false, fmt.Errorf("leaf %v of %x to %x goes beyond the ranges that this client took: %w", a, l.Low(), l.High(), index.ErrFormat)
+		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low(), l.High()), index.ErrFormat)
 	}
 	if here && s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
 		s.b.Remember(a, since)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -240,7 +241,7 @@ func (p *player) apply(e *seat, changes []change) (done int, err error) {
 		return e.from, nil
 	}
 	if !p.taken.whole(l.Low(), l.High(), l.Rightmost()) {
-		return e.from, fmt.Errorf("leaf %v of %x to %x goes beyond the range that is taken: %w", e.addr, l.Low(), l.High(), index.ErrFormat)
+		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low(), l.High()), index.ErrFormat)
 	}
 	e.f.fill(e.b)
 	var v view

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -119,7 +120,7 @@ func (ld *loader) add(key, value []byte) error {
 		return err
 	}
 	if ld.pairs > 0 && !below(ld.last, key) {
-		return fmt.Errorf("key %x comes after key %x, keys must ascend: %w", key, ld.last, index.ErrUnsorted)
+		return fmt.Errorf("key %s comes after key %s, keys must ascend: %w", keyrange.Quote(key), keyrange.Quote(ld.last), index.ErrUnsorted)
 	}
 	e, err := ld.entryOf(key, value)
 	if err != nil {
@@ -347,7 +348,7 @@ func (l *leaf) empties() error {
 	for i := range l.count {
 		if w := l.slot(i); slotLength(w) != 0 {
 			key, _, _ := l.lay.pair(l.entry(w))
-			return fmt.Errorf("it has key %x: %w", key, index.ErrNotEmpty)
+			return fmt.Errorf("it has key %s: %w", keyrange.Quote(key), index.ErrNotEmpty)
 		}
 	}
 	return nil

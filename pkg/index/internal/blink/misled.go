@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -31,7 +32,7 @@ func (h *header) below(key []byte) bool { return bytes.Compare(key, h.low) < 0 }
 func (s *session) misled(from *inner, a pool.Addr, key []byte) error {
 	s.t.misled.Add(1)
 	if s.misleads++; s.misleads > mostMisled {
-		return fmt.Errorf("node %v begins above key %x, and the tree leads there: %w", a, key, index.ErrFormat)
+		return fmt.Errorf("node %v begins above key %s, and the tree leads there: %w", a, keyrange.Quote(key), index.ErrFormat)
 	}
 	s.t.cache.drop(from)
 	s.floor, s.unlinked = math.MaxUint64, pool.Nil
