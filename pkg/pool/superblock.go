@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// FormatVersion is the version of everything that this program writes into disaggregated memory. Another one is refused.
-const FormatVersion = 2
+// FormatVersion is the version of everything that this program writes into disaggregated memory. Another one is refused. Version 3: the root word changes under a lock of its own,
+// lists of bundles can change it, and redo logs have records of kind 4. A client of version 2 would take no lock for the root, and refuse the others.
+const FormatVersion = 3
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
 //
