@@ -20,10 +20,11 @@ func roundNode(size int) int { return (size + nodeAlign - 1) &^ (nodeAlign - 1) 
 
 // allocator is shared by the sessions of a client.
 type allocator struct {
-	pool *Pool
-	mu   env.Mutex // held across control calls: whoever needs a node meanwhile needs the same chunk
-	next int       // server whose turn it is
-	open []class
+	pool    *Pool
+	fetcher fetcher
+	mu      env.Mutex // guards what follows; never held across calls
+	next    int       // server whose turn it is
+	open    []*class
 
 	images [][]*images // by dense server number
 	swept  *chunk      // that is being swept
@@ -49,40 +50,77 @@ const fullFor = 100 * time.Millisecond
 type span struct{ next, end uint64 }
 
 func newAllocator(p *Pool) *allocator {
-	return &allocator{pool: p, mu: p.env.NewMutex()}
+	return &allocator{pool: p, mu: p.env.NewMutex(), fetcher: newFetcher(p.env)}
 }
 
 // Allocate takes a node of size bytes. With near it comes from the same server, if that has room, so that both can be written in
 // one list; with Nil, servers take turns. What was given back is used first. The node's content is zero or that of a freed node of the same size.
-// ErrPoolFull: no server has room.
-func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(size, near, true) }
+// ErrPoolFull: no server has room. It may take as long as control calls do: an operation, which has a limit and may hold a lock, calls the session's own.
+func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(nil, size, near, true) }
+
+// Allocate is Pool.Allocate as a part of the operation under way. ErrTimeout: the operation was overdue before a memory server answered; nothing was allocated.
+func (s *Session) Allocate(size int, near Addr) (Addr, error) {
+	return s.pool.allocate(s, size, near, true)
+}
 
 // AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images of it.
-func (p *Pool) AllocateBlock(size int, near Addr) (Addr, error) { return p.allocate(size, near, false) }
+func (p *Pool) AllocateBlock(size int, near Addr) (Addr, error) {
+	return p.allocate(nil, size, near, false)
+}
 
-func (p *Pool) allocate(size int, near Addr, rewritten bool) (Addr, error) {
+// AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images of it.
+func (s *Session) AllocateBlock(size int, near Addr) (Addr, error) {
+	return s.pool.allocate(s, size, near, false)
+}
+
+func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, error) {
 	a := p.alloc
 	size = roundNode(size)
 	if size <= 0 || uint64(size) > p.ChunkBytes() {
 		return Nil, fmt.Errorf("allocate a node of %d bytes: a chunk has %d", size, p.ChunkBytes())
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	c := a.class(size)
 	c.rewritten = c.rewritten || rewritten
+	first, addr := a.have(c, near)
+	a.mu.Unlock()
+	if addr != Nil {
+		return addr, nil
+	}
+	return a.fetch(s, func() (Addr, error) { return a.find(c, first) }, func(addr Addr) { a.giveNode(c, addr) })
+}
+
+// have takes a node that is there without a call, near that one: Nil if there is none. first is the server to ask first.
+func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
+	p := a.pool
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
 		first = a.next
 		a.next = (a.next + 1) % len(p.servers)
 		for i := range p.servers {
 			if s := (first + i) % len(p.servers); len(c.free[s]) > 0 {
-				return a.takeFree(c, s), nil
+				return first, a.takeFree(c, s)
 			}
 		}
 	}
-	if len(c.free[first]) > 0 {
-		return a.takeFree(c, first), nil
+	now := p.env.Now()
+	for i := range p.servers {
+		s := (first + i) % len(p.servers)
+		switch {
+		case len(c.free[s]) > 0:
+			return first, a.takeFree(c, s)
+		case c.hasRoom(s):
+			return first, a.cutNext(c, s)
+		case now >= c.full[s]:
+			return first, Nil // it is to be asked
+		}
 	}
+	return first, Nil
+}
+
+// find takes a node of any server, with calls if need be, beginning with server first.
+func (a *allocator) find(c *class, first int) (Addr, error) {
+	p := a.pool
 	now := p.env.Now()
 	for _, patient := range []bool{false, true} { // first without servers that said lately that they are full: it takes calls to hear it again
 		passed := false
@@ -91,7 +129,7 @@ func (p *Pool) allocate(size int, near Addr, rewritten bool) (Addr, error) {
 			if len(c.free[s]) > 0 {
 				return a.takeFree(c, s), nil
 			}
-			if !patient && now < c.full[s] && c.chunk[s].end-c.chunk[s].next < uint64(c.size) {
+			if !patient && now < c.full[s] && !c.hasRoom(s) {
 				passed = true
 				continue
 			}
@@ -105,39 +143,48 @@ func (p *Pool) allocate(size int, near Addr, rewritten bool) (Addr, error) {
 			break
 		}
 	}
-	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", size, len(p.servers), ErrPoolFull)
+	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers), ErrPoolFull)
 }
 
 func (a *allocator) class(size int) *class {
-	for i := range a.open {
-		if a.open[i].size == size {
-			return &a.open[i]
+	for _, c := range a.open {
+		if c.size == size {
+			return c
 		}
 	}
 	n := len(a.pool.servers)
-	a.open = append(a.open, class{size: size, chunk: make([]span, n), full: make([]time.Duration, n), free: make([][]Addr, n)})
-	return &a.open[len(a.open)-1]
+	c := &class{size: size, chunk: make([]span, n), full: make([]time.Duration, n), free: make([][]Addr, n)}
+	a.open = append(a.open, c)
+	return c
 }
 
 // cut takes a node from the open chunk on server i; if that is used up, a free one of that server, of a chunk that it adopts if need be, or the
 // first one of a new chunk.
 func (a *allocator) cut(c *class, i int) (Addr, error) {
-	srv, s := a.pool.servers[i], &c.chunk[i]
-	if s.end-s.next < uint64(c.size) {
+	if !c.hasRoom(i) {
 		addr, err := a.renew(c, i)
 		if addr != Nil || err != nil {
 			return addr, err
 		}
 	}
-	addr := NewAddr(srv.id, s.next)
+	return a.cutNext(c, i), nil
+}
+
+// hasRoom says whether the open chunk on server i has room for a node.
+func (c *class) hasRoom(i int) bool { return c.chunk[i].end-c.chunk[i].next >= uint64(c.size) }
+
+// cutNext takes the next node of the open chunk on server i, which has room for it.
+func (a *allocator) cutNext(c *class, i int) Addr {
+	s := &c.chunk[i]
+	addr := NewAddr(a.pool.servers[i].id, s.next)
 	s.next += uint64(c.size)
-	return addr, nil
+	return addr
 }
 
 // mostAdopted is how many chunks a client adopts at once at most when the quota is used up.
 const mostAdopted = 64
 
-// renew finds a free node on server i, or opens a new chunk there.
+// renew finds a free node on server i, or opens a new chunk there. It gives up a.mu for calls.
 func (a *allocator) renew(c *class, i int) (Addr, error) {
 	srv, s := a.pool.servers[i], &c.chunk[i]
 	for try := 0; ; try++ {
@@ -148,7 +195,7 @@ func (a *allocator) renew(c *class, i int) (Addr, error) {
 		if adopted == nil && try == 0 {
 			continue
 		}
-		off, err := a.pool.control.AllocateChunk(srv.id, a.pool.client, c.size, false, a.pool.limit)
+		off, err := a.fetchChunk(c, i, false)
 		if errors.Is(err, ErrPoolFull) && adopted == nil && try < mostAdopted {
 			continue
 		}
@@ -189,9 +236,13 @@ func (p *Pool) Free(addr Addr, size int) {
 	size = roundNode(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.class(size)
+	a.giveNode(a.class(size), addr)
+}
+
+// giveNode is Free under a.mu.
+func (a *allocator) giveNode(c *class, addr Addr) {
 	if k := c.chunkOf(addr); k != nil {
-		i, _ := p.serverOf(addr)
+		i, _ := a.pool.serverOf(addr)
 		c.pushFree(k, i, addr)
 	}
 }

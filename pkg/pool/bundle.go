@@ -108,17 +108,18 @@ func (s *Session) abandon(err error) {
 	}
 }
 
-// reserveAll finds a place for each image and one for the list, without waiting: nobody who holds some of them waits for more.
+// reserveAll finds a place for each image and one for the list, as a part of the operation of main. It waits for memory servers, but not for places that others have: nobody who holds some
+// of them waits for more.
 func reserveAll(size int, main *Session, changes []Change) (list Addr, err error) {
 	for _, c := range changes {
 		s := c.Session
 		if err == nil && s.image == Nil {
-			s.image, _, err = s.pool.takeImage(s.lock.server, size)
+			s.image, _, err = s.pool.takeImage(main, s.lock.server, size)
 			s.imageBytes = size
 		}
 	}
 	if err == nil {
-		list, _, err = main.pool.takeImage(main.lock.server, size)
+		list, _, err = main.pool.takeImage(main, main.lock.server, size)
 	}
 	if err != nil {
 		for _, c := range changes {

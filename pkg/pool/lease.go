@@ -146,6 +146,9 @@ func (p *Pool) Condemn(reason error) {
 	for _, s := range p.servers {
 		s.local.cancel()
 	}
+	if p.alloc != nil {
+		p.alloc.fetcher.turn.cancel()
+	}
 	p.env.Go("cut the connections of a client that was given up", func() { _ = p.cut() }) // Close cuts them again and says how it went
 }
 

@@ -227,6 +227,7 @@ func (p *Pool) Close() error {
 		p.keeper.stop(partingLimit)
 	}
 	if p.alloc != nil && p.condemned.Load() == nil {
+		p.alloc.fetcher.group.Wait(partingLimit) // of what is fetched for no session any more
 		p.alloc.leaveImages()
 	}
 	p.condemned.CompareAndSwap(nil, &errParted) // from here on it answers nothing: part says so

@@ -145,11 +145,19 @@ func (s *server) want(epoch uint64) {
 
 // reap frees the retired nodes of server i that nobody can look at any more, now that epoch safe is, and gives back the chunks that are wholly free.
 func (a *allocator) reap(i int, safe uint64) {
+	srv := a.pool.servers[i]
+	for _, first := range a.reapLocked(i, safe) {
+		// It is this client's no more even if the call fails, since it may have taken effect; if not, it is adopted one day.
+		_ = a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
+	}
+}
+
+// reapLocked is reap without the calls: it returns the chunks to give back, which this client does not know any more.
+func (a *allocator) reapLocked(i int, safe uint64) (leaving []Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := a.pool.servers[i].id
-	for n := range a.open {
-		c := &a.open[n]
+	for _, c := range a.open {
 		kept := c.limbo[:0]
 		for _, r := range c.limbo {
 			if r.addr.Server() != id || r.epoch+safeAfter > safe {
@@ -160,14 +168,14 @@ func (a *allocator) reap(i int, safe uint64) {
 			a.pool.reclaimed.Add(1)
 		}
 		c.limbo = kept
-		a.giveBack(c, i)
+		leaving = append(leaving, a.giveBack(c, i)...)
 	}
+	return leaving
 }
 
-// giveBack returns the chunks of server i that are wholly free, but for one that serves the next nodes.
-func (a *allocator) giveBack(c *class, i int) {
+// giveBack takes out the chunks of server i that are wholly free, but for one that serves the next nodes.
+func (a *allocator) giveBack(c *class, i int) (leaving []Addr) {
 	srv, free := a.pool.servers[i], len(c.free[i])
-	var leaving []Addr
 	for n := len(c.chunks) - 1; n >= 0; n-- {
 		k := c.chunks[n]
 		if k.first.Server() != srv.id || k == a.swept || k.free == 0 {
@@ -188,14 +196,10 @@ func (a *allocator) giveBack(c *class, i int) {
 		c.chunks = slices.Delete(c.chunks, n, n+1)
 		leaving = append(leaving, k.first)
 	}
-	if len(leaving) == 0 {
-		return
+	if len(leaving) > 0 {
+		c.free[i] = slices.DeleteFunc(c.free[i], func(f Addr) bool { return c.chunkOf(f) == nil })
 	}
-	c.free[i] = slices.DeleteFunc(c.free[i], func(f Addr) bool { return c.chunkOf(f) == nil })
-	for _, first := range leaving {
-		// It is this client's no more even if the call fails, since it may have taken effect; if not, it is adopted one day.
-		_ = a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
-	}
+	return leaving
 }
 
 // Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this client wait until nobody can look at them any more, or have
@@ -204,7 +208,7 @@ func (p *Pool) Reclaiming(since uint64) bool {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return p.Reclaimed() != since || slices.ContainsFunc(a.open, func(c class) bool { return len(c.limbo) > 0 })
+	return p.Reclaimed() != since || slices.ContainsFunc(a.open, func(c *class) bool { return len(c.limbo) > 0 })
 }
 
 // Reclaimed is how many dead nodes this client has made free.
@@ -420,28 +424,6 @@ func (p *Pool) InUse(size int) (nodes []Addr) {
 	return nodes
 }
 
-// adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is none.
-func (a *allocator) adopt(c *class, i int) error {
-	p, srv := a.pool, a.pool.servers[i]
-	off, err := p.control.AllocateChunk(srv.id, p.client, c.size, true, p.limit)
-	if err != nil {
-		return err
-	}
-	k := a.addChunk(c, NewAddr(srv.id, off), srv.grant.ChunkBytes)
-	w, err := p.newSweeper(c.size)
-	if err != nil {
-		return err
-	}
-	err = w.look(k, c.size, k.nodes, func(at Addr, m Mark) {
-		if m == unwritten {
-			c.pushFree(k, i, at)
-			return
-		}
-		srv.want(srv.epoch.Load() + safeAfter) // a sweep, which may wait for locks, finds it again
-	})
-	return errors.Join(err, w.s.Close())
-}
-
 // leaveImages makes the places for images look as if they had never been written, so that who adopts their chunks can use them. It is a courtesy: a
 // client that dies does not do it.
 func (a *allocator) leaveImages() {
@@ -456,18 +438,24 @@ func (a *allocator) leaveImages() {
 	if err != nil {
 		return
 	}
+	for _, place := range a.takeImages() {
+		if s.Write(place, zero); s.Post() != nil {
+			return
+		}
+	}
+}
+
+// takeImages takes all places for images that nobody uses.
+func (a *allocator) takeImages() (places []Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, of := range a.images {
 		for _, i := range of {
-			for _, place := range i.free {
-				if s.Write(place, zero); s.Post() != nil {
-					return
-				}
-			}
+			places = append(places, i.free...)
 			i.free = nil
 		}
 	}
+	return places
 }
 
 // clock is a client's own: see above.

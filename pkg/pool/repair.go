@@ -101,7 +101,7 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 		return nil
 	}
 	for try := 0; ; try++ {
-		image, busy, err := s.pool.takeImage(l.server, size)
+		image, busy, err := s.pool.takeImage(s, l.server, size)
 		if err == nil {
 			s.image, s.imageBytes = image, size
 			return nil
@@ -116,37 +116,63 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 	}
 }
 
-// takeImage finds a place for an image. busy: there are places, but all are in use.
-func (p *Pool) takeImage(server, size int) (image Addr, busy bool, err error) {
+// takeImage finds a place for an image, for the operation of s, which may be nil: see fetch. busy: there are places, but all are in use.
+func (p *Pool) takeImage(s *Session, server, size int) (image Addr, busy bool, err error) {
 	a := p.alloc
 	size = roundNode(size)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	i := a.imagesOf(server, size)
-	if n := len(i.free); n > 0 {
-		image = i.free[n-1]
-		i.free = i.free[:n-1]
-		return image, false, nil
-	}
-	c := a.class(size)
+	i, c := a.imagesOf(server, size), a.class(size)
 	c.rewritten = true
-	if image, err = a.cut(c, server); err == nil {
-		k := c.chunkOf(image)
-		k.setIdle(k.index(image, size))
+	image, ok := i.pop()
+	if !ok && (len(c.free[server]) > 0 || c.hasRoom(server)) {
+		image, err = a.makeImage(c, i, server)
+		ok = true
+	}
+	a.mu.Unlock()
+	if !ok {
+		image, err = a.fetch(s, func() (Addr, error) { return a.makeImage(c, i, server) }, i.push)
 	}
 	if err != nil {
-		return Nil, i.made > 0 && errors.Is(err, ErrPoolFull), fmt.Errorf("allocate %d bytes to rewrite a node: %w", size, err)
+		a.mu.Lock()
+		busy = i.made > 0
+		a.mu.Unlock()
+		return Nil, busy && errors.Is(err, ErrPoolFull), fmt.Errorf("allocate %d bytes to rewrite a node: %w", size, err)
 	}
-	i.made++
 	return image, false, nil
+}
+
+// makeImage takes a place that is free by now, or makes another one, with calls if need be. a.mu is held.
+func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err error) {
+	image, ok := i.pop()
+	if ok {
+		return image, nil
+	}
+	if image, err = a.cut(c, server); err != nil {
+		return Nil, err
+	}
+	k := c.chunkOf(image)
+	k.setIdle(k.index(image, c.size))
+	i.made++
+	return image, nil
+}
+
+func (i *images) push(image Addr) { i.free = append(i.free, image) }
+
+func (i *images) pop() (image Addr, ok bool) {
+	n := len(i.free)
+	if n == 0 {
+		return Nil, false
+	}
+	image = i.free[n-1]
+	i.free = i.free[:n-1]
+	return image, true
 }
 
 func (p *Pool) giveImage(server int, image Addr, size int) {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := a.imagesOf(server, roundNode(size))
-	i.free = append(i.free, image)
+	a.imagesOf(server, roundNode(size)).push(image)
 }
 
 func (a *allocator) imagesOf(server, size int) *images {

@@ -7,7 +7,7 @@ func (p *Pool) StockRewrites(size int) {
 	for i := range p.servers {
 		var places []Addr
 		for range maxChanges {
-			image, _, err := p.takeImage(i, size)
+			image, _, err := p.takeImage(nil, i, size)
 			if err != nil {
 				break
 			}

@@ -2,6 +2,7 @@ package blink
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/bits"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
@@ -136,17 +137,22 @@ func Marks(a pool.Addr, head []byte) pool.Mark {
 	return pool.Dead
 }
 
+// blockAllocator is a session, whose operation the block is for, or the pool, where nobody waits for the caller.
+type blockAllocator interface {
+	AllocateBlock(size int, near pool.Addr) (pool.Addr, error)
+}
+
 // allocateBlock takes a block for a value of n bytes, near a node. Where there is none of the right size a larger one will do.
-func (t *tree) allocateBlock(n int, near pool.Addr) (a pool.Addr, size int, err error) {
-	for size = t.lay.blockBytes(n); ; size = t.lay.blockBytes(size - blockFixed + 1) {
-		a, e := t.pool.AllocateBlock(size, near)
+func (lay *layout) allocateBlock(from blockAllocator, n int, near pool.Addr) (a pool.Addr, size int, err error) {
+	for size = lay.blockBytes(n); ; size = lay.blockBytes(size - blockFixed + 1) {
+		a, e := from.AllocateBlock(size, near)
 		if e == nil {
 			return a, size, nil
 		}
 		if err == nil {
 			err = e
 		}
-		if size >= t.lay.blockBytes(t.lay.maxValue) {
+		if !errors.Is(e, index.ErrPoolFull) || size >= lay.blockBytes(lay.maxValue) {
 			return pool.Nil, 0, failure(err, false)
 		}
 	}
@@ -161,7 +167,7 @@ func (s *session) entry(key, value []byte, near pool.Addr) (e []byte, err error)
 	if len(value) <= s.lay.inline {
 		return s.lay.PutEntry(s.scratch, key, value), nil
 	}
-	a, size, err := s.t.allocateBlock(len(value), near)
+	a, size, err := s.lay.allocateBlock(s.ps, len(value), near)
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 	if len(value) <= lay.inline {
 		return lay.PutEntry(ld.entry, key, value), nil
 	}
-	a, size, err := ld.t.allocateBlock(len(value), ld.leaf)
+	a, size, err := lay.allocateBlock(ld.t.pool, len(value), ld.leaf)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func Refer(b []byte) (r Reference) {
 // WriteBlock writes value to a block of its own, near a node, and puts the reference to it in b, of ReferenceBytes. When it returns the block is complete (G3), and nobody but the
 // caller knows it. It is a part of an operation. ErrPoolFull: there is no memory for it. One round trip.
 func (s *session) WriteBlock(b, value []byte, near pool.Addr) error {
-	a, size, err := s.t.allocateBlock(len(value), near)
+	a, size, err := s.lay.allocateBlock(s.ps, len(value), near)
 	if err != nil {
 		return err
 	}

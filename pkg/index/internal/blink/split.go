@@ -33,7 +33,7 @@ func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.
 	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
 		return failure(err, false)
 	}
-	to, err := s.t.pool.Allocate(s.lay.nodeBytes, near)
+	to, err := s.ps.Allocate(s.lay.nodeBytes, near)
 	if err != nil {
 		return failure(err, false)
 	}
@@ -234,7 +234,7 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	if d.bytes(s.lay) > s.lay.nodeBytes {
 		var right *draft
 		right, up = d.split(s.lay, i == len(n.children)-1)
-		to, err = s.t.pool.Allocate(s.lay.nodeBytes, s.t.among(right.level, right.children))
+		to, err = s.ps.Allocate(s.lay.nodeBytes, s.t.among(right.level, right.children))
 		if err != nil {
 			return false, nil, 0, s.unlock(failure(err, false))
 		}
@@ -288,7 +288,7 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	if lives, err := s.lives(child, root.level, sep); err != nil || !lives {
 		return err == nil, s.unlock(err)
 	}
-	a, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	a, err := s.ps.Allocate(s.lay.nodeBytes, pool.Nil)
 	if err != nil {
 		return false, s.unlock(failure(err, false))
 	}

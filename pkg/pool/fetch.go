@@ -1,0 +1,120 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// Memory that takes control calls to get is fetched by a goroutine of its own, one at a time for each client. allocator.mu is never held across a call, so nodes and
+// places for images that this client has are handed out meanwhile. A session waits for the turn, and for what is fetched, until its operation is overdue: it may hold a
+// node's lock, which others wait for. The calls go on without it, for Config.Limit, and what they bring stays this client's. If the session ended the calls instead, chunks would be
+// lost that a memory server had granted just then: as many as operations try in vain while a server stands still.
+
+// fetcher is how an allocator makes its control calls.
+type fetcher struct {
+	turn  *lockTable // of one lock: whose fetch it is
+	group *env.WaitGroup
+}
+
+func newFetcher(e env.Env) fetcher { return fetcher{newLockTable(e, 1), env.NewWaitGroup(e)} }
+
+// fetch lets get find a node or a place for an image, and returns it. get is called under a.mu, by one goroutine at a time, and gives it up for calls (calling). If the operation of s becomes
+// overdue before that, put is called with what get found, under a.mu, when it is found. A nil session waits for as long as calls may take.
+func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) (Addr, error) {
+	p := a.pool
+	w, deadline := &waiter{}, env.Deadline(p.env, p.limit)
+	left := func() time.Duration { return env.Remaining(p.env, deadline) }
+	late := func() error { return ErrTimeout }
+	if s != nil {
+		w, left, late = &s.wait, s.remaining, s.Overdue
+	} else {
+		w.event = p.env.NewEvent()
+	}
+	overdue := func() error {
+		if err := late(); err != nil {
+			return err
+		}
+		return ErrTimeout // its clock and that of the wait are not quite the same
+	}
+	if _, ok := a.fetcher.turn.acquire(0, w, left()); !ok {
+		return Nil, fmt.Errorf("wait until another session has fetched memory: %w", overdue())
+	}
+	var f struct { // guarded by a.mu
+		addr       Addr
+		err        error
+		over, left bool
+	}
+	done := p.env.NewEvent() // nobody waits for it any more, perhaps, when it is set
+	a.fetcher.group.Go("fetch memory", func() {
+		a.mu.Lock()
+		f.addr, f.err = get()
+		if f.over = true; f.left && f.err == nil {
+			put(f.addr)
+		}
+		a.mu.Unlock()
+		a.fetcher.turn.release(0, false)
+		done.Set()
+	})
+	done.Wait(left())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if f.over {
+		return f.addr, f.err
+	}
+	f.left = true
+	return Nil, fmt.Errorf("wait for a memory server: %w", overdue())
+}
+
+// calling gives a.mu up for a call. What the caller knew of free nodes and chunks may have changed when it returns.
+func (a *allocator) calling(call func() error) error {
+	a.mu.Unlock()
+	defer a.mu.Lock()
+	return call()
+}
+
+// fetchChunk asks server i for a chunk for class c: one that a fenced client left, or one of the quota.
+func (a *allocator) fetchChunk(c *class, i int, adopt bool) (off uint64, err error) {
+	p := a.pool
+	if why := p.condemned.Load(); why != nil {
+		return 0, *why
+	}
+	err = a.calling(func() (err error) {
+		off, err = p.control.AllocateChunk(p.servers[i].id, p.client, c.size, adopt, p.limit)
+		return err
+	})
+	return off, err
+}
+
+// adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its
+// nodes were looked at.
+func (a *allocator) adopt(c *class, i int) error {
+	p, srv := a.pool, a.pool.servers[i]
+	off, err := a.fetchChunk(c, i, true)
+	if err != nil {
+		return err
+	}
+	var never []Addr
+	err = a.calling(func() error {
+		w, err := p.newSweeper(c.size)
+		if err != nil {
+			return err
+		}
+		k := &chunk{first: NewAddr(srv.id, off), nodes: int(srv.grant.ChunkBytes) / c.size}
+		err = w.look(k, c.size, k.nodes, func(at Addr, m Mark) {
+			if m == unwritten {
+				never = append(never, at)
+				return
+			}
+			srv.want(srv.epoch.Load() + safeAfter) // a sweep, which may wait for locks, finds it again
+		})
+		return errors.Join(err, w.s.Close())
+	})
+	k := a.addChunk(c, NewAddr(srv.id, off), srv.grant.ChunkBytes)
+	for _, at := range never {
+		c.pushFree(k, i, at)
+	}
+	return err
+}
