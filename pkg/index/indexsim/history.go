@@ -31,6 +31,7 @@ type history struct {
 	scans             []scanned
 	clock             int64
 	inVain            int          // operations that their limit ended
+	refused           int          // operations for which there was no memory
 	merged, reclaimed uint64       // nodes, by all clients but those that died
 	misled            uint64       // times that they came to a leaf that begins above the key
 	pools             []*pool.Pool // of the clients that live

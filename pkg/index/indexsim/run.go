@@ -29,26 +29,6 @@ type Run struct {
 	Plan   *sim.Plan
 }
 
-// shape is the part of a run that is not the adversary's.
-type shape struct {
-	options  index.Options
-	clients  int // processes
-	sessions int // of each
-	ops      int // of each session
-	keys     int
-	preload  int
-	scans    int  // one of how many operations
-	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
-	growing  bool // more is written than deleted
-	waves    bool // for a while most operations write, then most delete, so that nodes split and are merged
-	limit    time.Duration
-	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
-	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
-	bulk     bool          // the first keys are bulk loaded while the clients read
-	half     *rand.Rand    // of which is drawn who is fenced on one memory server, where others still take its requests; nil = nobody
-	switches *rand.Rand    // of which each client that opens draws its switches; nil = all are on
-}
-
 // faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are the others; freezing goes on for
 // longer than a lease there.
 var (
@@ -63,100 +43,6 @@ const (
 	shortLimit = 25 * time.Millisecond
 )
 
-// shapeOf draws a shape. Trees are small and nodes as small as they may be, so that splits and conflicts are frequent.
-func shapeOf(r *rand.Rand) shape {
-	s := shape{
-		clients: 1 + r.IntN(3), sessions: 1 + r.IntN(3), ops: 20 + r.IntN(60),
-		keys: []int{2, 8, 40, 150, 600}[r.IntN(5)], scans: []int{1 << 30, 4, 12}[r.IntN(3)],
-		growing: r.IntN(2) == 0, limit: longLimit,
-	}
-	switch r.IntN(8) {
-	case 0, 1:
-		s.limit = shortLimit
-	case 2, 3, 4:
-		s.lease = []time.Duration{10, 30, 100}[r.IntN(3)] * time.Millisecond
-	}
-	if r.IntN(2) == 0 {
-		s.renew = []time.Duration{20, 100, 1000}[r.IntN(3)] * time.Microsecond
-	}
-	if r.IntN(2) == 0 {
-		s.waves, s.keys, s.ops = true, []int{40, 150}[r.IntN(2)], 3*s.ops
-	}
-	if s.keys >= 40 && r.IntN(2) == 0 {
-		s.window = 8 + r.IntN(32)
-	}
-	s.preload = r.IntN(1 + s.keys>>r.IntN(6))
-	if r.IntN(2) == 0 {
-		s.options = index.Options{Uint64: true, MaxValueBytes: 8 + r.IntN(24), NodeBytes: 256 << r.IntN(2)}
-	} else {
-		s.options = index.Options{MaxKeyBytes: 40, MaxValueBytes: 8 + r.IntN(40), NodeBytes: []int{0, 512, 640}[r.IntN(3)]}
-	}
-	if r.IntN(3) == 0 {
-		s.options.CacheBytes = 2048 // next to nothing
-	}
-	return s
-}
-
-// switchesOf is where clients draw their switches from, each for itself: in half of the runs, else nil. The source is one of its own, so that what a
-// seed stood for before there were switches, it stands for still, but for what these change.
-func switchesOf(seed uint64) *rand.Rand {
-	r := rand.New(rand.NewPCG(seed, 78))
-	if r.IntN(2) == 0 {
-		return nil
-	}
-	return r
-}
-
-// halfOf draws whether clients are fenced on single servers, in half of the runs in which they die. The source is one of its own.
-func halfOf(seed uint64, sh *shape) *rand.Rand {
-	r := rand.New(rand.NewPCG(seed, 81))
-	if sh.lease == 0 || r.IntN(2) == 0 {
-		return nil
-	}
-	return r
-}
-
-// inlineOf draws the inline size of values: in half of the runs some are longer. The source is one of its own, as that of switches is.
-func inlineOf(seed uint64, o *index.Options) int {
-	r := rand.New(rand.NewPCG(seed, 80))
-	if r.IntN(2) == 0 {
-		return 0
-	}
-	return 1 + r.IntN(o.MaxValueBytes)
-}
-
-// pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
-func (s *shape) pick(r *rand.Rand, h *history) string {
-	if s.window == 0 {
-		return s.key(r.IntN(s.keys))
-	}
-	start := uint64(h.clock) / uint64(8*s.window) * 0x9E3779B97F4A7C15 >> 33
-	return s.key((int(start) + r.IntN(s.window)) % s.keys)
-}
-
-// draw draws what to do.
-func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
-	if s.waves && r.IntN(4) != 0 {
-		if int(h.clock)/(3*s.keys)%2 == 0 {
-			return register.Upsert
-		}
-		return register.Delete
-	}
-	if s.growing && r.IntN(2) == 0 {
-		return []register.Verb{register.Lookup, register.Insert, register.Upsert}[r.IntN(3)]
-	}
-	return register.Verb(r.IntN(int(register.NumVerbs)))
-}
-
-func (s *shape) key(n int) string {
-	if s.options.Uint64 {
-		var b [8]byte
-		b[7], b[6], b[0] = byte(n), byte(n>>8), byte(n%3)
-		return string(b[:])
-	}
-	return fmt.Sprintf("%03d%*s", n, n%30, "")
-}
-
 // Report is what became of a run.
 type Report struct {
 	Err               error
@@ -166,6 +52,7 @@ type Report struct {
 	Time              time.Duration // virtual
 	Ops               int
 	InVain            int    // operations that their limit ended
+	Refused           int    // for want of memory
 	Merged, Reclaimed uint64 // nodes
 }
 
@@ -177,6 +64,7 @@ func (run Run) Do() Report {
 	sh.switches = switchesOf(run.Seed)
 	sh.half = halfOf(run.Seed, &sh)
 	sh.options.InlineBytes = inlineOf(run.Seed, &sh.options)
+	chunkBytes, chunks := memoryOf(run.Seed, &sh)
 	sh.bulk = sh.preload > 0 && rand.New(rand.NewPCG(run.Seed, 79)).IntN(4) == 0
 	var names []string
 	for i := range sh.clients {
@@ -197,7 +85,7 @@ func (run Run) Do() Report {
 		plan = run.Plan
 	}
 	rep := Report{Plan: plan}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: 256 << 10, Chunks: 32, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: chunkBytes, Chunks: chunks, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		rep.Err = err
 		return rep
@@ -214,7 +102,7 @@ func (run Run) Do() Report {
 	if rep.Err == nil && h.misled > 0 {
 		rep.Err = fmt.Errorf("clients came %d times to a leaf that begins above the key: memory was used again too early", h.misled)
 	}
-	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Merged, rep.Reclaimed = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.merged, h.reclaimed
+	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused, rep.Merged, rep.Reclaimed = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused, h.merged, h.reclaimed
 	return rep
 }
 
@@ -343,7 +231,7 @@ func preload(x index.Index, sh *shape, h *history, random *rand.Rand) error {
 	}
 	s.SetLimit(longLimit)
 	for _, k := range random.Perm(sh.keys)[:sh.preload] {
-		if err := h.do(s, 0, register.Input{Verb: register.Upsert, Key: sh.key(k), Value: fmt.Sprint(k)}); err != nil {
+		if err := h.do(s, 0, register.Input{Verb: register.Upsert, Key: sh.key(k), Value: fmt.Sprint(k)}); err != nil && !sh.refused(h, err) {
 			return err
 		}
 	}
@@ -375,7 +263,7 @@ func bulkLoad(x index.Index, sh *shape, h *history, keys []int) error {
 			h.ops[i].Input = nil
 		}
 	}
-	if err != nil && sh.lease > 0 && died(err) {
+	if err != nil && (sh.lease > 0 && died(err) || sh.refused(h, err)) {
 		return nil
 	}
 	return err
@@ -430,7 +318,7 @@ func (w *worker) work() (err error) {
 		if err = w.step(n); w.h.loading {
 			n--
 		}
-		if err == nil || w.sh.inVain(w.h, err) {
+		if err == nil || w.sh.inVain(w.h, err) || w.sh.refused(w.h, err) {
 			continue
 		}
 		if w.sh.lease == 0 || !died(err) {
@@ -499,6 +387,15 @@ func (s *shape) inVain(h *history, err error) bool {
 	return true
 }
 
+// refused says whether err is that of an operation for which there was no memory. It has changed nothing: the history does not have it.
+func (s *shape) refused(h *history, err error) bool {
+	if !s.full || !errors.Is(err, index.ErrPoolFull) {
+		return false
+	}
+	h.refused++
+	return true
+}
+
 // final changes and reads everything, by point and by scan.
 func final(x index.Index, sh *shape, h *history) error {
 	s, err := x.Session()
@@ -511,7 +408,7 @@ func final(x index.Index, sh *shape, h *history) error {
 			return err
 		}
 		if k%5 == 0 {
-			if err := h.do(s, 0, register.Input{Verb: register.Update, Key: sh.key(k), Value: fmt.Sprint("last", k%1000)}); err != nil {
+			if err := h.do(s, 0, register.Input{Verb: register.Update, Key: sh.key(k), Value: fmt.Sprint("last", k%1000)}); err != nil && !sh.refused(h, err) {
 				return err
 			}
 		}

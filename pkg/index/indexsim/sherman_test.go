@@ -80,7 +80,7 @@ func TestSeeds(t *testing.T) {
 	}
 	first := number(t, seedVariable, 1)
 	start := time.Now()
-	var next, events, ops, inVain, merged, reclaimed atomic.Uint64
+	var next, events, ops, inVain, refused, merged, reclaimed atomic.Uint64
 	var mu sync.Mutex
 	failed := 0
 	var workers sync.WaitGroup
@@ -99,6 +99,7 @@ func TestSeeds(t *testing.T) {
 				events.Add(rep.Events)
 				ops.Add(uint64(rep.Ops))
 				inVain.Add(uint64(rep.InVain))
+				refused.Add(uint64(rep.Refused))
 				merged.Add(rep.Merged)
 				reclaimed.Add(rep.Reclaimed)
 				if rep.Err != nil {
@@ -116,8 +117,8 @@ func TestSeeds(t *testing.T) {
 	if failed > 0 {
 		verdict = fmt.Sprintf("%d seeds fail", failed)
 	}
-	t.Logf("%s: %d seeds from %d, %d operations, %d more ended by their limit, %d nodes merged, %d reclaimed, %d events: %.0f seeds per second; %s",
-		d.Name, n, first, ops.Load(), inVain.Load(), merged.Load(), reclaimed.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
+	t.Logf("%s: %d seeds from %d, %d operations, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d events: %.0f seeds per second; %s",
+		d.Name, n, first, ops.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), events.Load(), float64(n)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.

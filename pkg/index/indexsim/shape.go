@@ -1,0 +1,155 @@
+package indexsim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/register"
+)
+
+// shape is the part of a run that is not the adversary's.
+type shape struct {
+	options  index.Options
+	clients  int // processes
+	sessions int // of each
+	ops      int // of each session
+	keys     int
+	preload  int
+	scans    int  // one of how many operations
+	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
+	growing  bool // more is written than deleted
+	waves    bool // for a while most operations write, then most delete, so that nodes split and are merged
+	limit    time.Duration
+	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
+	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
+	bulk     bool          // the first keys are bulk loaded while the clients read
+	full     bool          // there is little memory: allocations fail, and what deletes bring back is waited for
+	half     *rand.Rand    // of which is drawn who is fenced on one memory server, where others still take its requests; nil = nobody
+	switches *rand.Rand    // of which each client that opens draws its switches; nil = all are on
+}
+
+// shapeOf draws a shape. Trees are small and nodes as small as they may be, so that splits and conflicts are frequent.
+func shapeOf(r *rand.Rand) shape {
+	s := shape{
+		clients: 1 + r.IntN(3), sessions: 1 + r.IntN(3), ops: 20 + r.IntN(60),
+		keys: []int{2, 8, 40, 150, 600}[r.IntN(5)], scans: []int{1 << 30, 4, 12}[r.IntN(3)],
+		growing: r.IntN(2) == 0, limit: longLimit,
+	}
+	switch r.IntN(8) {
+	case 0, 1:
+		s.limit = shortLimit
+	case 2, 3, 4:
+		s.lease = []time.Duration{10, 30, 100}[r.IntN(3)] * time.Millisecond
+	}
+	if r.IntN(2) == 0 {
+		s.renew = []time.Duration{20, 100, 1000}[r.IntN(3)] * time.Microsecond
+	}
+	if r.IntN(2) == 0 {
+		s.waves, s.keys, s.ops = true, []int{40, 150}[r.IntN(2)], 3*s.ops
+	}
+	if s.keys >= 40 && r.IntN(2) == 0 {
+		s.window = 8 + r.IntN(32)
+	}
+	s.preload = r.IntN(1 + s.keys>>r.IntN(6))
+	if r.IntN(2) == 0 {
+		s.options = index.Options{Uint64: true, MaxValueBytes: 8 + r.IntN(24), NodeBytes: 256 << r.IntN(2)}
+	} else {
+		s.options = index.Options{MaxKeyBytes: 40, MaxValueBytes: 8 + r.IntN(40), NodeBytes: []int{0, 512, 640}[r.IntN(3)]}
+	}
+	if r.IntN(3) == 0 {
+		s.options.CacheBytes = 2048 // next to nothing
+	}
+	return s
+}
+
+// switchesOf is where clients draw their switches from, each for itself: in half of the runs, else nil. The source is one of its own, so that what a
+// seed stood for before there were switches, it stands for still, but for what these change.
+func switchesOf(seed uint64) *rand.Rand {
+	r := rand.New(rand.NewPCG(seed, 78))
+	if r.IntN(2) == 0 {
+		return nil
+	}
+	return r
+}
+
+// halfOf draws whether clients are fenced on single servers, in half of the runs in which they die. The source is one of its own.
+func halfOf(seed uint64, sh *shape) *rand.Rand {
+	r := rand.New(rand.NewPCG(seed, 81))
+	if sh.lease == 0 || r.IntN(2) == 0 {
+		return nil
+	}
+	return r
+}
+
+// inlineOf draws the inline size of values: in half of the runs some are longer. The source is one of its own, as that of switches is.
+func inlineOf(seed uint64, o *index.Options) int {
+	r := rand.New(rand.NewPCG(seed, 80))
+	if r.IntN(2) == 0 {
+		return 0
+	}
+	return 1 + r.IntN(o.MaxValueBytes)
+}
+
+// memoryOf draws how much memory there is on each server, and in half of the runs another size of nodes. One run in eight has chunks of a few nodes, and few of them.
+// The sources are their own.
+func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
+	o := &sh.options
+	if r := rand.New(rand.NewPCG(seed, 83)); r.IntN(2) == 0 {
+		least := 512
+		if o.Uint64 {
+			least = 256
+		}
+		if o.NodeBytes = least + 64*r.IntN(12); r.IntN(16) == 0 {
+			o.NodeBytes = 32 << 10
+		}
+	}
+	r := rand.New(rand.NewPCG(seed, 82))
+	if r.IntN(8) != 0 {
+		return 256 << 10, 32
+	}
+	sh.full = true
+	if o.NodeBytes > 2<<10 {
+		o.NodeBytes = 0
+	}
+	if sh.renew == 0 {
+		sh.renew = 100 * time.Microsecond
+	}
+	if r.IntN(4) != 0 {
+		o.InlineBytes = 1 + r.IntN(8) // writes of long values wait for memory
+	}
+	return 8 << 10, 2 + r.IntN(2+2*sh.clients)
+}
+
+// pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
+func (s *shape) pick(r *rand.Rand, h *history) string {
+	if s.window == 0 {
+		return s.key(r.IntN(s.keys))
+	}
+	start := uint64(h.clock) / uint64(8*s.window) * 0x9E3779B97F4A7C15 >> 33
+	return s.key((int(start) + r.IntN(s.window)) % s.keys)
+}
+
+// draw draws what to do.
+func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
+	if s.waves && r.IntN(4) != 0 {
+		if int(h.clock)/(3*s.keys)%2 == 0 {
+			return register.Upsert
+		}
+		return register.Delete
+	}
+	if s.growing && r.IntN(2) == 0 {
+		return []register.Verb{register.Lookup, register.Insert, register.Upsert}[r.IntN(3)]
+	}
+	return register.Verb(r.IntN(int(register.NumVerbs)))
+}
+
+func (s *shape) key(n int) string {
+	if s.options.Uint64 {
+		var b [8]byte
+		b[7], b[6], b[0] = byte(n), byte(n>>8), byte(n%3)
+		return string(b[:])
+	}
+	return fmt.Sprintf("%03d%*s", n, n%30, "")
+}
