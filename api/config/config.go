@@ -31,6 +31,15 @@ const (
 // EnvGuardDir names GuardDir to a compute server: not a flag, which an older image would not know.
 const EnvGuardDir = "DMINDEX_GUARD_DIR"
 
+// What a memory server's process needs at most besides its volumes, in bytes. The operator sizes pods
+// and GOMEMLIMIT by it.
+const (
+	MemoryServerFabric  = 208 << 20 // for connections to the memory: tcp.Budget(verbs.DefaultMaxConns) and a little
+	MemoryServerControl = 32 << 20  // for replies to control calls
+	MemoryServerRest    = 48 << 20  // ledger, leases, locks, connections of the control service
+	MemoryServerOutside = 32 << 20  // what is not Go's: the program, the kernel's buffers of sockets
+)
+
 // Key types.
 const (
 	KeyUint64 = "Uint64" // 8 bytes, big-endian

@@ -110,6 +110,27 @@ func TestCache(t *testing.T) {
 	f("1Gi", "3Gi", "--cache=1073741824", "3Gi")
 }
 
+// TestHeapLimit: the heap of a memory server may become as large as its container's limit less its volumes, and no
+// smaller than it needs to be to run at all.
+func TestHeapLimit(t *testing.T) {
+	index := testIndex()
+	pool := MemoryPool(index, index.Spec.MemoryPools[0], "i")
+	f := func(limit string, want int64) {
+		t.Helper()
+		pool.Spec.Pod.Resources = dmv1.Resources{}
+		if limit != "" {
+			pool.Spec.Pod.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}
+		}
+		c := MemoryPod(pool, 0, "i").Spec.Containers[0]
+		if got, want := fmt.Sprint(c.Env), fmt.Sprint([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: fmt.Sprint(want)}}); got != want {
+			t.Errorf("limit %q: %s, want %s", limit, got, want)
+		}
+	}
+	f("", 288<<20)
+	f("2Gi", 1440<<20) // of which 576 MiB are in the volume
+	f("600Mi", leastHeap)
+}
+
 // TestMachineArgs: the arguments of small pods with RDMA, for machines without Kubernetes, stand in testdata. DMINDEX_REWRITE=1 writes them anew.
 func TestMachineArgs(t *testing.T) {
 	memory := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "demo-memory", Namespace: "ns"}}

@@ -2,6 +2,7 @@ package build
 
 import (
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,7 +14,8 @@ import (
 // What a memory server takes beside its region: lock table and ledger in the same volume, then the process.
 const (
 	volumeHeadroom  = 64 << 20
-	processHeadroom = 192 << 20
+	processHeadroom = config.MemoryServerFabric + config.MemoryServerControl + config.MemoryServerRest + config.MemoryServerOutside
+	leastHeap       = 64 << 20 // of GOMEMLIMIT, whatever limit a template has
 )
 
 // MemoryPod is the pod of a memory server. Its region is a file in a volume of memory, which lives as long as the pod: a
@@ -58,11 +60,19 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	for name, n := range demanded.Limits {
 		demand(c, name, n)
 	}
+	limit := c.Resources.Limits[corev1.ResourceMemory]
+	c.Env = append(c.Env, heapLimit(limit.Value()-ordinary-config.MemoryServerOutside))
 	if spec.Transport == dmv1.TransportRDMA {
 		c.Args = append(c.Args, "--on-chip", "--reserve") // a NIC pins all pages at once
 		rdma(p, spec.RDMA)
 	}
 	return p
+}
+
+// heapLimit tells Go's runtime how large its heap may become. Without it the heap grows to twice what
+// lives, and a burst of garbage may end the container, although nothing holds that memory.
+func heapLimit(bytes int64) corev1.EnvVar {
+	return corev1.EnvVar{Name: "GOMEMLIMIT", Value: strconv.FormatInt(max(bytes, leastHeap), 10)}
 }
 
 // lockTableBytes is the size of a memory server's lock table.

@@ -3,7 +3,6 @@ package tcp
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
 )
@@ -13,10 +12,13 @@ const callAnswer = headerSize + 8
 
 // call executes a call and appends its answer. It runs on the goroutine of its connection, as lists do: so it comes after all that the caller's connection has
 // completed, nothing of it is left when the connection has ended, and what has to wait is the connection of who called.
-func (s *session) call(h *header, r *request) {
+func (s *session) call(h *header, r *request) error {
 	room := r.length - 8
+	if err := s.room(callAnswer + pad(room)); err != nil {
+		return err
+	}
 	at := len(s.out)
-	s.out = slices.Grow(s.out, callAnswer+pad(room))[:at+callAnswer+pad(room)]
+	s.out = s.out[:at+callAnswer+pad(room)]
 	status, n := s.callers.Call(s.peer, s.space, r.Local, s.out[at+callAnswer:][:room])
 	mapped.Barrier() // what the answer shows is seen by everybody (G3)
 	size := callAnswer + pad(n)
@@ -25,6 +27,7 @@ func (s *session) call(h *header, r *request) {
 	(&header{size: uint32(size), qp: h.qp, kind: frameList, count: 1, seq: h.seq}).put(s.out[at:])
 	binary.LittleEndian.PutUint32(s.out[at+headerSize:], uint32(status))
 	binary.LittleEndian.PutUint32(s.out[at+headerSize+4:], uint32(n))
+	return nil
 }
 
 // takeCall copies the answer of a call.

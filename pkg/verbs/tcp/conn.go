@@ -17,6 +17,7 @@ import (
 )
 
 const (
+	postBuffer   = 64 << 10        // of lists to be sent; grows up to outLimit
 	outLimit     = 2 << 20         // bytes that may wait to be sent; lists beyond it stay where they are until there is room
 	maxYields    = 4               // of a posting goroutine to others that may post too
 	inlineRounds = 4               // writes that a posting goroutine does for others before it hands over to the flusher
@@ -88,7 +89,7 @@ type conn struct {
 func newConn(socket net.Conn, a *hello.Answer, broke func()) *conn {
 	c := &conn{
 		socket: newStream(socket), answer: a, caps: a.Capabilities, broke: broke,
-		out: make([]byte, 0, readBuffer), sending: make([]byte, 0, readBuffer),
+		out: make([]byte, 0, postBuffer), sending: make([]byte, 0, postBuffer),
 		in: newInbox(answerBuffer), woken: make([]*qp, 0, MaxQPs), appoint: make(chan struct{}, 1),
 		handOver: make(chan struct{}, 1), dead: make(chan struct{}), bye: make(chan struct{}),
 		unread: make(chan struct{}), closed: make(chan struct{}),

@@ -5,8 +5,9 @@ import (
 	"io"
 )
 
-// inbox collects what a connection sends until a frame is whole. It starts small and grows once to the longest frame when one
-// does not fit; it never holds more.
+// inbox collects what a connection sends until a frame is whole. A client's starts small and grows
+// once to the longest frame when one does not fit; it never holds more. A server's session gives its
+// inbox a buffer for such a frame, and takes it back (see buffers).
 type inbox struct {
 	buf        []byte
 	start, end int // buf[start:end] has arrived and was not taken
@@ -42,17 +43,32 @@ func (b *inbox) makeRoom() {
 		b.start, b.end = 0, 0
 		return
 	}
-	need := headerSize
-	if b.end-b.start >= headerSize {
-		need = int(binary.LittleEndian.Uint32(b.buf[b.start:])) // next has checked it
-	}
+	need := b.need()
 	switch {
 	case need > len(b.buf):
-		b.buf = append(make([]byte, 0, maxFrame), b.buf[b.start:b.end]...)[:maxFrame]
+		b.move(make([]byte, maxFrame))
+		return
+	case b.start == 0: // there is room up to the frame's end
+		return
 	case len(b.buf)-b.start < need, len(b.buf)-b.end < len(b.buf)/4:
 		copy(b.buf, b.buf[b.start:b.end])
 	default:
 		return
 	}
 	b.start, b.end = 0, b.end-b.start
+}
+
+// need is how long the unfinished frame is, as far as that is known. next has been called, and has
+// checked it.
+func (b *inbox) need() int {
+	if b.end-b.start < headerSize {
+		return headerSize
+	}
+	return int(binary.LittleEndian.Uint32(b.buf[b.start:]))
+}
+
+// move goes on in another buffer, with what was not taken at its start.
+func (b *inbox) move(buf []byte) {
+	b.start, b.end = 0, copy(buf, b.buf[b.start:b.end])
+	b.buf = buf
 }

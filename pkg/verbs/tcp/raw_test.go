@@ -63,7 +63,7 @@ func answers(t *testing.T, c net.Conn, send ...[]byte) (list []header) {
 			t.Fatal(err)
 		}
 	}
-	in := newInbox(readBuffer)
+	in := newInbox(answerBuffer)
 	for {
 		err := in.fill(c)
 		for {

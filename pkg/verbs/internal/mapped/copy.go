@@ -41,7 +41,9 @@ func edges(dst, src unsafe.Pointer, n uintptr, shared unsafe.Pointer) {
 	if words > 0 {
 		copyWords(unsafe.Add(dst, head), unsafe.Add(src, head), words, unsafe.Add(shared, head))
 	}
-	copyBytes(unsafe.Add(dst, mid), unsafe.Add(src, mid), n-mid)
+	if mid < n { // else dst+mid may be the end of its buffer, where no pointer may point
+		copyBytes(unsafe.Add(dst, mid), unsafe.Add(src, mid), n-mid)
+	}
 }
 
 // copyBytes copies fewer than 8 bytes one by one. The compiler must not fuse them into a longer access that straddles a

@@ -48,6 +48,12 @@ func (s *Space) Regions() (list []verbs.Region) {
 // InRange says whether r, whose Region is a known one, stays within its region.
 func (s *Space) InRange(r *verbs.Request) bool { return r.InRange(s.regions[r.Region].size) }
 
+// Contains says whether length bytes at remote are within a region, which is a known one.
+func (s *Space) Contains(region verbs.RegionID, remote uint64, length int) bool {
+	n, size := uint64(length), s.regions[region].size
+	return n <= size && remote <= size-n
+}
+
 // Apply executes r, which must be well-formed (verbs.Check) and in range. For an atomic it returns the old value and leaves
 // r.Local alone.
 //

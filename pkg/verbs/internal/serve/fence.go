@@ -21,7 +21,7 @@ const (
 func (s *Server) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 	list := s.matching(match)
 	for _, e := range list {
-		s.p.Cut(e)
+		s.beginCut(e)
 	}
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()

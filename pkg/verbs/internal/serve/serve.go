@@ -46,10 +46,17 @@ type Session struct {
 
 	id   uint64
 	done chan struct{} // closed when the session has ended
+
+	cutOnce sync.Once
+	wasCut  chan struct{} // closed when the session is first cut
 }
 
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
+
+// WasCut is closed when the session is first cut. A Run that waits for something besides its
+// connection waits for this as well.
+func (s *Session) WasCut() <-chan struct{} { return s.wasCut }
 
 // Server is a verbs.Server. Safe for concurrent use.
 type Server struct {
@@ -226,7 +233,7 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 		s.admitting.Unlock()
 		return nil, err
 	}
-	session := &Session{Conn: c, Peer: peer, done: make(chan struct{})}
+	session := &Session{Conn: c, Peer: peer, done: make(chan struct{}), wasCut: make(chan struct{})}
 	var earlier []*Session
 	s.mu.Lock()
 	for _, id := range h.Earlier {
@@ -268,10 +275,16 @@ func (s *Server) end(session *Session) {
 	close(session.done)
 }
 
+// beginCut makes the session end soon. It may be called several times.
+func (s *Server) beginCut(e *Session) {
+	e.cutOnce.Do(func() { close(e.wasCut) })
+	s.p.Cut(e)
+}
+
 // cut ends sessions and waits for them.
 func (s *Server) cut(list []*Session) {
 	for _, e := range list {
-		s.p.Cut(e)
+		s.beginCut(e)
 	}
 	for _, e := range list {
 		<-e.done

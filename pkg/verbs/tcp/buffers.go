@@ -1,0 +1,137 @@
+package tcp
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// What a server holds for its connections.
+const (
+	inBuffer  = 72 << 10 // of a session: what is read at once, such as a list of 64 WRITEs of 1 KiB
+	outBuffer = 72 << 10 // of a session: what is sent at once, such as 64 answers to a READ of 1 KiB
+
+	largeBuffers = 32       // of a server, of maxFrame bytes each: for frames that are longer
+	sessionBytes = 24 << 10 // of a session besides its buffers: its decoded requests, its goroutine's stack
+
+	frameLimit = verbs.DefaultLimit // from a large buffer to the answer; the client has given its list up by then
+	turnLimit  = time.Minute        // for a large buffer
+)
+
+// Budget is the most bytes that a server holds for so many connections at once, whatever they send
+// and however slowly they read.
+func Budget(conns int) int64 {
+	return int64(conns)*(inBuffer+outBuffer+sessionBytes) + largeBuffers*maxFrame
+}
+
+// errTurn ends a session that waited too long for a large buffer.
+var errTurn = errors.New("tcp: no buffer for a large frame became free")
+
+// buffers are the large buffers of a server, which its sessions share. Most connections send no long
+// frame most of the time, so a large buffer of its own for each would lie idle. A session takes one
+// when the header of a long frame has arrived, and gives it back when the frame was executed.
+//
+// Nobody starves, and there is no deadlock:
+//   - A session waits for a buffer only while it holds none, has sent all its answers and executes
+//     nothing. So no holder waits for a session that waits.
+//   - A holder waits for its client alone, to send the rest of the frame and to take answers that do
+//     not fit into outBuffer. Both end frameLimit after it got the buffer, by the end of the session.
+//   - Sessions that wait get buffers in the order in which they came.
+//   - Long answers take a buffer only while half of them are left for long frames, and go out in
+//     pieces otherwise. So they wait for no buffer, and slow readers take no more than half of them.
+//
+// A large buffer passes between clients with its content. A frame is looked at only once it has
+// overwritten all bytes of it, so no client's bytes reach another one.
+type buffers struct {
+	frame, turn time.Duration // frameLimit and turnLimit, less in tests
+	sessions    atomic.Int64  // that have buffers of their own
+
+	mu struct {
+		sync.Mutex
+		made    int // at most largeBuffers
+		free    [][]byte
+		waiting []chan []byte // each has room for a buffer
+	}
+}
+
+func newBuffers() *buffers { return &buffers{frame: frameLimit, turn: turnLimit} }
+
+// take returns a large buffer, and waits for one if it must. It fails if none is free in time or the
+// session is cut.
+func (b *buffers) take(cut <-chan struct{}) ([]byte, error) {
+	b.mu.Lock()
+	if len(b.mu.free) > 0 || b.mu.made < largeBuffers {
+		large := b.popLocked()
+		b.mu.Unlock()
+		return large, nil
+	}
+	turn := make(chan []byte, 1)
+	b.mu.waiting = append(b.mu.waiting, turn)
+	b.mu.Unlock()
+
+	limit := time.NewTimer(b.turn)
+	defer limit.Stop()
+	err := errTurn
+	select {
+	case large := <-turn:
+		return large, nil
+	case <-cut:
+		err = net.ErrClosed
+	case <-limit.C:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.mu.waiting, turn); i >= 0 {
+		b.mu.waiting = slices.Delete(b.mu.waiting, i, i+1)
+		return nil, err
+	}
+	return <-turn, nil // give was faster, and has sent it before it released mu
+}
+
+// spare returns a large buffer, or nil if half of them or fewer are left.
+func (b *buffers) spare() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if largeBuffers-b.mu.made+len(b.mu.free) <= largeBuffers/2 {
+		return nil
+	}
+	return b.popLocked()
+}
+
+// popLocked returns one of the buffers that are left. The last one that came back is the likeliest to
+// be in the processor's cache.
+func (b *buffers) popLocked() []byte {
+	n := len(b.mu.free)
+	if n == 0 {
+		b.mu.made++
+		return make([]byte, maxFrame)
+	}
+	large := b.mu.free[n-1]
+	b.mu.free = b.mu.free[:n-1]
+	return large
+}
+
+// give gives a buffer back.
+func (b *buffers) give(large []byte) {
+	large = large[:maxFrame]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.mu.waiting) == 0 {
+		b.mu.free = append(b.mu.free, large)
+		return
+	}
+	b.mu.waiting[0] <- large
+	b.mu.waiting = slices.Delete(b.mu.waiting, 0, 1)
+}
+
+// held is how many bytes of buffers there are.
+func (b *buffers) held() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sessions.Load()*(inBuffer+outBuffer) + int64(b.mu.made)*maxFrame
+}
