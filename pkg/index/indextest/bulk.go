@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
@@ -142,7 +141,7 @@ func (r *runner) bulkRefusals(t *testing.T) {
 	for range 5 {
 		err := x.BulkLoad(stream(twice, nil), 2)
 		want(t, "a key twice", err, index.ErrUnsorted)
-		if key := keyrange.Quote([]byte(twice[3000].key)); strings.Count(err.Error(), key) != 2 {
+		if key := fmt.Sprintf("%q", twice[3000].key); strings.Count(err.Error(), key) != 2 {
 			t.Errorf("%v does not name both keys", err)
 		}
 		want(t, "a source that fails", x.BulkLoad(stream(all, source), 2), source)
