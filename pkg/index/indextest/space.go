@@ -51,14 +51,17 @@ func (r *runner) space(t *testing.T) {
 // spaceBack loads an index with one client and empties it with another one: what is left is the chunk on each server that either client keeps for
 // its next nodes. Meanwhile a third one goes on reading.
 func (r *runner) spaceBack(t *testing.T) {
-	const servers, limit = 2, 2 * time.Minute
-	n := scale(20000)
+	const servers, limit, all = 2, 2 * time.Minute, 20000
+	n := scale(all)
 	r.fleet = &fleet{}
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 512, ChunkBytes: 16 << 10, RenewEvery: time.Millisecond})
 	most, nodes := 2*servers, 8
 	if !r.Design.SharesAll {
-		most = 3*servers + 3    // each client has an open chunk on each server, and a redo log
-		nodes += 2 * mostRanges // no leaf belongs to two
+		// Each client has an open chunk on each server, and a redo log. No leaf belongs to two ranges, so each range keeps a leaf,
+		// which may be alone in its chunk; so may the root.
+		most = 3*servers + 3 + mostRanges + 1
+		n = scale(all * 2)
+		nodes += 2 * mostRanges
 	}
 	o := index.Options{Uint64: true, MaxValueBytes: 8}
 	x := r.open(t, c.Open(t), o)
@@ -69,7 +72,7 @@ func (r *runner) spaceBack(t *testing.T) {
 	}
 	loaded := c.UsedChunks()
 	t.Logf("%d chunks are loaded, %d may be left", loaded, most)
-	if loaded < 4*most && n >= 20000 {
+	if loaded < 4*most && n >= all {
 		t.Fatalf("%d chunks are loaded: that %d are left would prove little", loaded, most)
 	}
 	for i := range n {
