@@ -324,7 +324,8 @@ func (w *ownWorld) writeBack() (all bool) {
 	return all
 }
 
-// atRest is who holds what, and which clients there are; empty while a range is on its way.
+// atRest is who holds what, which clients there are, and how much was asked for. It is empty while a range is on its way, or a request is, which a program
+// may have sent before the trouble ended.
 func (w *ownWorld) atRest() string {
 	stored, err := ledger.Decode(w.memory[0].disk)
 	if err != nil {
@@ -339,8 +340,12 @@ func (w *ownWorld) atRest() string {
 		fmt.Fprintf(&b, "%x-%x %d %d;", h.Start, h.End, h.Client, h.Epoch)
 	}
 	for _, o := range w.dex.open {
+		if w.serving[o.p] > 0 && !o.p.Dead() {
+			return ""
+		}
 		fmt.Fprintf(&b, "%d,", o.Client())
 	}
+	fmt.Fprintf(&b, ";%d", w.asked)
 	return b.String()
 }
 

@@ -247,8 +247,11 @@ func (w *ownWorld) ask(p *simenv.Process, d *pod, ops []*rpcv1.Operation, forwar
 		return fill(make([]*rpcv1.Outcome, len(ops)), o)
 	}
 	done := p.NewEvent()
+	w.asked++
+	w.serving[there]++
 	there.Go("request", func() {
 		answer := c.do(ops, forwarded, min(limit, ownLimit), 0)
+		w.serving[there]--
 		there.Sleep(w.upTo(time.Millisecond))
 		out = answer
 		done.Set()

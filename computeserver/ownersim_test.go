@@ -58,7 +58,7 @@ func (r ownRun) do() ownReport {
 	}
 	w := &ownWorld{
 		World: world, fabric: sim.New(world, sim.Options{Plan: plan}), random: random, wrong: r.wrong, calm: r.seed%8 == 7 || r.dex && r.seed%16 == 14,
-		log: &history{doubts: map[int]int{}}, granted: map[uint64]bool{}, desired: 1 + random.IntN(4), kinds: kinds,
+		log: &history{doubts: map[int]int{}}, granted: map[uint64]bool{}, serving: map[*simenv.Process]int{}, desired: 1 + random.IntN(4), kinds: kinds,
 	}
 	if r.dex {
 		w.dex = newDexShape(r.seed, random)

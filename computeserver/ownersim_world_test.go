@@ -46,7 +46,9 @@ type ownWorld struct {
 	quiet   bool // trouble is over
 	over    bool
 	log     *history
-	granted map[uint64]bool // epochs
+	granted map[uint64]bool         // epochs
+	asked   int                     // requests so far
+	serving map[*simenv.Process]int // requests under way
 	problem error
 	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses, blocks int }
 }
