@@ -87,7 +87,7 @@ func (h *beside) start(switches map[string]bool) error {
 		}
 		return x.(index.Partitioned), nil
 	}
-	h.late = &lateDevice{Device: h.c.Fabric.Device(h.a), node: besideNode}
+	h.late = newLateDevice(h.c.Fabric.Device(h.a), besideNode)
 	mine := opts
 	mine.Switches = switches
 	around := env.Env(h.a)

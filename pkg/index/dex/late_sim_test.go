@@ -1,12 +1,9 @@
 package dex_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
@@ -19,30 +16,14 @@ import (
 // TestEntriesOfLateAnswers: between a lookup's READ of a leaf and its answer, another session changes the key, and the leaf leaves the cache again. What was READ must not be kept then: neither the entry, nor
 // the leaf, by a change that comes next.
 func TestEntriesOfLateAnswers(t *testing.T) {
-	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = w.Run(func(p *simenv.Process) {
-		over := p.NewEvent()
-		q := w.NewProcess("client")
-		q.Go("run", func() {
-			defer over.Set()
-			if err := lateAnswers(t, c, q); err != nil {
-				w.Fail(err)
-			}
-		})
-		over.Wait(env.Forever)
+	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{}}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		return lateAnswers(t, c, p)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func lateAnswers(t *testing.T, c *poolsim.Cluster, p *simenv.Process) error {
 	const keys, node = 4000, 512
-	late := &lateDevice{Device: c.Fabric.Device(p), node: node}
+	late := newLateDevice(c.Fabric.Device(p), node)
 	opened, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Devices: []verbs.Device{late}, Identity: poolsim.Identity})
 	if err != nil {
 		return err
@@ -118,52 +99,28 @@ func lateAnswers(t *testing.T, c *poolsim.Cluster, p *simenv.Process) error {
 	return nil
 }
 
-// lateDevice does something after a READ of a node, before its answer is there for whoever waits for it.
+// lateDevice does something once after a READ of a node, before its answer is there for whoever waits for it.
 type lateDevice struct {
-	verbs.Device
-	node  int
+	hookedDevice
 	after func(pool.Addr) error
-	close error // what closing a queue pair says
 }
 
-func (d *lateDevice) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
-	c, err := d.Device.Connect(t, limit)
-	return &lateConn{c, d}, err
-}
-
-type lateConn struct {
-	verbs.Conn
-	d *lateDevice
-}
-
-func (c *lateConn) NewQP(a *verbs.Arena) (verbs.QP, error) {
-	q, err := c.Conn.NewQP(a)
-	return &lateQP{QP: q, d: c.d}, err
-}
-
-type lateQP struct {
-	verbs.QP
-	d    *lateDevice
-	read pool.Addr // the node that the list under way READs last, on the only server
-}
-
-func (q *lateQP) Close() error { return errors.Join(q.QP.Close(), q.d.close) }
-
-func (q *lateQP) Start(list []verbs.Request) error {
-	q.read = pool.Nil
-	for i := range list {
-		if list[i].Op == verbs.Read && len(list[i].Local) == q.d.node {
-			q.read = pool.NewAddr(1, list[i].Remote)
+// newLateDevice makes one for nodes of so many bytes, on the only memory server.
+func newLateDevice(d verbs.Device, node int) *lateDevice {
+	late := &lateDevice{hookedDevice: hookedDevice{Device: d}}
+	late.over = func(list []verbs.Request) error {
+		read := pool.Nil // the node that the list READs last
+		for i := range list {
+			if list[i].Op == verbs.Read && len(list[i].Local) == node {
+				read = pool.NewAddr(1, list[i].Remote)
+			}
 		}
+		do := late.after
+		if read == pool.Nil || do == nil {
+			return nil
+		}
+		late.after = nil
+		return do(read)
 	}
-	return q.QP.Start(list)
-}
-
-func (q *lateQP) Wait() error {
-	err := q.QP.Wait()
-	if do := q.d.after; err == nil && q.read != pool.Nil && do != nil {
-		q.d.after = nil
-		err = do(q.read)
-	}
-	return err
+	return late
 }

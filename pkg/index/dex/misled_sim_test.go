@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
@@ -30,24 +29,8 @@ func TestMisledOperationsBeginAnew(t *testing.T) {
 			if off != "" {
 				opts.Switches = map[string]bool{off: false}
 			}
-			w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
-			c, err := poolsim.New(w, poolsim.Options{Servers: 1, Executor: executor, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Run(func(p *simenv.Process) {
-				over := p.NewEvent()
-				q := w.NewProcess("client")
-				q.Go("run", func() {
-					defer over.Set()
-					if err := misled(t, c, q, opts); err != nil {
-						w.Fail(err)
-					}
-				})
-				over.Wait(env.Forever)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			o := poolsim.Options{Servers: 1, Executor: executor, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{}}
+			inSimulation(t, o, func(c *poolsim.Cluster, p *simenv.Process) error { return misled(t, c, p, opts) })
 		})
 	}
 }
@@ -55,7 +38,7 @@ func TestMisledOperationsBeginAnew(t *testing.T) {
 const misledKeys = 400
 
 func misled(t *testing.T, c *poolsim.Cluster, p *simenv.Process, opts index.Options) error {
-	d := &lyingDevice{Device: c.Fabric.Device(p), node: opts.NodeBytes}
+	d := newLyingDevice(c.Fabric.Device(p), opts.NodeBytes)
 	opened, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Devices: []verbs.Device{d}, Identity: poolsim.Identity})
 	if err != nil {
 		return err
@@ -195,55 +178,29 @@ func misledScan(s index.Session, model map[string]string, number uint64, reverse
 
 // lyingDevice shifts the children of some inner nodes of level 1 that are READ without a lock: each key leads to the leaf after its own.
 type lyingDevice struct {
-	verbs.Device
-	node       int
+	hookedDevice
 	lies, told int // how many more, and how many so far
 }
 
-func (d *lyingDevice) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
-	c, err := d.Device.Connect(t, limit)
-	return &lyingConn{c, d}, err
-}
-
-type lyingConn struct {
-	verbs.Conn
-	d *lyingDevice
-}
-
-func (c *lyingConn) NewQP(a *verbs.Arena) (verbs.QP, error) {
-	q, err := c.Conn.NewQP(a)
-	return &lyingQP{QP: q, d: c.d}, err
-}
-
-type lyingQP struct {
-	verbs.QP
-	d     *lyingDevice
-	nodes []verbs.Request
-}
-
-func (q *lyingQP) Start(list []verbs.Request) error {
-	q.nodes = q.nodes[:0]
-	for i := range list {
-		if list[i].Op != verbs.Read {
-			q.nodes = q.nodes[:0]
-			break
+// newLyingDevice makes one for nodes of so many bytes, on the only memory server.
+func newLyingDevice(d verbs.Device, node int) *lyingDevice {
+	lying := &lyingDevice{hookedDevice: hookedDevice{Device: d}}
+	lying.over = func(list []verbs.Request) error {
+		for i := range list {
+			if list[i].Op != verbs.Read {
+				return nil
+			}
 		}
-		if len(list[i].Local) == q.d.node {
-			q.nodes = append(q.nodes, list[i])
+		for i := range list {
+			b := list[i].Local
+			if len(b) == node && lying.lies > 0 && shift(pool.NewAddr(1, list[i].Remote), b) {
+				lying.lies--
+				lying.told++
+			}
 		}
+		return nil
 	}
-	return q.QP.Start(list)
-}
-
-func (q *lyingQP) Wait() error {
-	err := q.QP.Wait()
-	for i := range q.nodes {
-		if err == nil && q.d.lies > 0 && shift(pool.NewAddr(1, q.nodes[i].Remote), q.nodes[i].Local) {
-			q.d.lies--
-			q.d.told++
-		}
-	}
-	return err
+	return lying
 }
 
 // shift makes the inner node of level 1 at a, of an index of numbers, lead each key to the leaf after its own; false if b is no such node.
