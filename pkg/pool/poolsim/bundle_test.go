@@ -173,10 +173,17 @@ func (b *bundler) one(i int) uint64 {
 
 // look reads node i under its lock.
 func (b *bundler) look(i int) [2]uint64 {
-	must(b.t, b.sessions[i].Lock(b.nodes[i], b.node[i]))
-	must(b.t, b.sessions[i].PostUnlock())
+	must(b.t, b.touch(i))
 	b.change(i, 0, 0)
 	return [2]uint64{binary.LittleEndian.Uint64(b.image[i]), binary.LittleEndian.Uint64(b.image[i][8:])}
+}
+
+// touch takes the lock of node i, and so repairs what it has to, and gives it up.
+func (b *bundler) touch(i int) error {
+	if err := b.sessions[i].Lock(b.nodes[i], b.node[i]); err != nil {
+		return err
+	}
+	return b.sessions[i].PostUnlock()
 }
 
 // change makes the image of node i from what was read of it.
