@@ -51,20 +51,21 @@ func stream(all []pair, err error) index.Pairs {
 // bulkLoad loads indexes of every kind and size, and compares them with what was loaded, also as a client sees them that was there before; then
 // goes on with point operations.
 func (r *runner) bulkLoad(t *testing.T) {
+	sizes, parallels := []int{0, 1, 2, 30, 100, 1500, scale(30000)}, []int{1, 3}
+	if testing.Short() { // under the race detector, which never gives back what it keeps of each index's memory
+		sizes, parallels = []int{0, 100, 1500}, []int{3}
+	}
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 8},
 		{MaxKeyBytes: 100, MaxValueBytes: 64},
 		{MaxKeyBytes: 512, MaxValueBytes: 2048},
 		{Uint64: true, MaxValueBytes: 1100, InlineBytes: 100},
 	} {
-		for _, n := range []int{0, 1, 2, 30, 100, 1500, scale(30000)} {
+		for _, n := range sizes {
 			if o.MaxValueBytes > 1000 {
 				n /= 20
 			}
-			if testing.Short() {
-				n = min(n, 5000)
-			}
-			for _, parallel := range []int{1, 3} {
+			for _, parallel := range parallels {
 				t.Run(fmt.Sprintf("uint64=%v/value=%d/pairs=%d/parallel=%d", o.Uint64, o.MaxValueBytes, n, parallel), func(t *testing.T) {
 					r.bulkLoadOn(t, o, n, parallel)
 				})
