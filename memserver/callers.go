@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -21,7 +22,10 @@ import (
 const (
 	maxHandshakes  = 256              // connections that have not shown a certificate yet
 	maxConnections = 1024             // of one identity
+	maxCalls       = 2048             // of one identity at a time
+	maxRequest     = 32 << 10         // bytes of a request that is not a map
 	maxOwed        = 8 << 20          // bytes of replies that one identity has not taken
+	maxOwedAll     = 16 << 20         // bytes of replies that all identities but the operator have not taken
 	replyLimit     = 30 * time.Second // a reply that is not taken for so long ends its connection
 )
 
@@ -30,26 +34,35 @@ type callers struct {
 	credentials.TransportCredentials
 	everybody *identity.Identity // without TLS
 	log       *slog.Logger
-	limit     time.Duration // replyLimit
+	limit     time.Duration       // replyLimit
+	room      *semaphore.Weighted // maxOwedAll
 
 	mu struct {
 		sync.Mutex
 		handshakes map[net.Conn]uint64 // by the order in which they came; at most maxHandshakes
 		came       uint64              // number of the last of them
 		of         map[identity.Identity]*party
+		began      uint64 // number of the last request that began
+		requests   int    // bytes of requests under way, but for the operator's
 	}
 }
 
 // party is what the connections of one identity hold.
 type party struct {
-	room        *semaphore.Weighted // maxOwed
-	building    *semaphore.Weighted // one large reply is built at a time
-	connections int                 // guarded by callers.mu
+	operator bool
+	room     *semaphore.Weighted // maxOwed
+	building *semaphore.Weighted // one large reply is built at a time
+	calls    *semaphore.Weighted // maxCalls
+
+	// Guarded by callers.mu.
+	connections map[*connection]struct{}
+	requests    int // bytes of requests under way
 }
 
 // newCallers asks callers for certificates; files = nil serves everybody without TLS.
 func newCallers(files *identity.Files, limit time.Duration, log *slog.Logger) *callers {
-	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit}
+	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit,
+		room: semaphore.NewWeighted(maxOwedAll)}
 	if files != nil {
 		c.TransportCredentials, c.everybody = files.ServerCredentials(), nil
 	}
@@ -77,7 +90,7 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil {
 		return nil, nil, err
 	}
-	admitted, err := c.admit(conn, info)
+	admitted, err := c.admit(conn, raw, info)
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -117,7 +130,7 @@ func (c *callers) end(raw net.Conn) bool {
 }
 
 // admit counts a connection of an identity until it is closed.
-func (c *callers) admit(conn net.Conn, info credentials.AuthInfo) (*connection, error) {
+func (c *callers) admit(conn, raw net.Conn, info credentials.AuthInfo) (*connection, error) {
 	var who identity.Identity
 	var err error
 	if c.everybody != nil {
@@ -129,23 +142,32 @@ func (c *callers) admit(conn net.Conn, info credentials.AuthInfo) (*connection, 
 	defer c.mu.Unlock()
 	p := c.mu.of[who]
 	if p == nil {
-		p = &party{room: semaphore.NewWeighted(maxOwed), building: semaphore.NewWeighted(1)}
+		p = &party{
+			operator: who.Role == identity.RoleOperator,
+			room:     semaphore.NewWeighted(maxOwed), building: semaphore.NewWeighted(1), calls: semaphore.NewWeighted(maxCalls),
+			connections: map[*connection]struct{}{},
+		}
 		c.mu.of[who] = p
 	}
-	if p.connections >= maxConnections {
-		c.log.Warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", p.connections,
+	if open := len(p.connections); open >= maxConnections {
+		c.log.Warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", open,
 			"address", conn.RemoteAddr().String())
-		return nil, fmt.Errorf("%v has %d control connections open, at most %d are possible", who, p.connections, maxConnections)
+		return nil, fmt.Errorf("%v has %d control connections open, at most %d are possible", who, open, maxConnections)
 	}
-	p.connections++
-	return &connection{Conn: conn, callers: c, who: who, party: p, owed: map[*reply]struct{}{}}, nil
+	admitted := &connection{
+		Conn: conn, raw: raw, callers: c, who: who, party: p, owed: map[*reply]struct{}{}, requests: map[uint32]underway{},
+		in: frames{skip: len(http2.ClientPreface)},
+	}
+	p.connections[admitted] = struct{}{}
+	return admitted, nil
 }
 
 // leave counts a closed connection no more.
 func (c *callers) leave(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if conn.party.connections--; conn.party.connections == 0 {
+	conn.endRequestsLocked()
+	if delete(conn.party.connections, conn); len(conn.party.connections) == 0 {
 		delete(c.mu.of, conn.who)
 	}
 }
@@ -156,6 +178,10 @@ type connection struct {
 	callers *callers
 	who     identity.Identity
 	party   *party
+	raw     net.Conn // below TLS
+
+	in, out  frames              // of Read and of Write, which gRPC calls from one goroutine each
+	requests map[uint32]underway // by stream; guarded by callers.mu; nil once they count no more
 
 	mu     sync.Mutex
 	closed bool

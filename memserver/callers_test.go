@@ -202,3 +202,42 @@ func TestConnectionsOfAnIdentity(t *testing.T) {
 		t.Error("a second close counted")
 	}
 }
+
+// TestOwedByAll: what all identities but the operator owe is bounded in sum. Who finds no room takes none.
+func TestOwedByAll(t *testing.T) {
+	c := newCallers(nil, time.Hour, testLog(t))
+	open := func(who identity.Identity) *connection {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { ours.Close(); theirs.Close() })
+		c.everybody = &who
+		conn, _, err := c.ServerHandshake(ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn.(*connection)
+	}
+	owe := func(ctx context.Context, conn *connection, bytes int) error {
+		_, err := conn.owe(ctx, "Method", &rpcv1.MapReply{Map: make([]byte, bytes-100)})
+		return err
+	}
+	var conns []*connection
+	for i := range maxOwedAll / maxOwed {
+		conns = append(conns, open(clientOf(string(rune('a'+i)))))
+		if err := owe(t.Context(), conns[i], maxOwed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := open(clientOf("late"))
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if owe(short, late, 1<<20) == nil {
+		t.Error("one too many has room")
+	}
+	if err := owe(t.Context(), open(everybody), maxOwed); err != nil {
+		t.Errorf("the operator: %v", err)
+	}
+	conns[0].Close()
+	if err := owe(t.Context(), late, maxOwed); err != nil {
+		t.Errorf("after the end of another: %v", err)
+	}
+}

@@ -30,8 +30,10 @@ func limits() []grpc.ServerOption {
 		// A stream's window grows to what its request announces, and not by what the connection carries.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),
-		grpc.ForceServerCodecV2(newReplyCodec()),
-		grpc.MaxHeaderListSize(16 << 10),
+		// There may be many connections, most of them idle.
+		grpc.ReadBufferSize(4 << 10),
+		grpc.ForceServerCodecV2(newControlCodec()),
+		grpc.MaxHeaderListSize(8 << 10),
 		grpc.ConnectionTimeout(10 * time.Second), // of the handshake
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     15 * time.Minute,
@@ -51,7 +53,7 @@ var everybody = identity.Identity{Role: identity.RoleOperator}
 func newGRPC(c *service, m *metrics, callers *callers) (*grpc.Server, *health.Server) {
 	options := append(limits(), grpc.Creds(callers),
 		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, withStatus),
-		grpc.ChainStreamInterceptor(c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
+		grpc.ChainStreamInterceptor(chargedStream, c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
 	server, healthy := grpc.NewServer(options...), health.NewServer()
 	rpcv1.RegisterMemoryServer(server, c)
 	healthv1.RegisterHealthServer(server, healthy)

@@ -4,6 +4,7 @@ package memserver
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -39,16 +40,40 @@ type reply struct {
 	late       *time.Timer
 }
 
-// charged charges replies to their callers.
-func charged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// called counts a call of its caller until end.
+func called(ctx context.Context, method string) (caller *connection, end func(), err error) {
 	p, _ := peer.FromContext(ctx)
-	caller, ok := p.AuthInfo.(callerInfo)
+	info, ok := p.AuthInfo.(callerInfo)
 	if !ok {
-		return nil, status.Error(codes.Internal, "the connection was not counted: this is a fault of the program, please report it")
+		return nil, nil, status.Error(codes.Internal, "the connection was not counted: this is a fault of the program, please report it")
 	}
-	if building := caller.connection.party.building; large[info.FullMethod] {
+	caller = info.connection
+	if calls := caller.party.calls; calls.TryAcquire(1) {
+		return caller, func() { calls.Release(1) }, nil
+	}
+	return nil, nil, status.Errorf(codes.Unavailable, "%s: %d calls of %v are under way, and no more are possible; ask again", method, maxCalls, caller.who)
+}
+
+// chargedStream counts streams.
+func chargedStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	_, end, err := called(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return next(srv, stream)
+}
+
+// charged counts calls and charges replies to their callers.
+func charged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	caller, end, err := called(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if building := caller.party.building; large[info.FullMethod] {
 		if err := building.Acquire(ctx, 1); err != nil {
-			return nil, caller.connection.noRoom(info.FullMethod, err)
+			return nil, caller.noRoom(info.FullMethod, err)
 		}
 		defer building.Release(1)
 	}
@@ -60,7 +85,7 @@ func charged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next 
 	if !ok || mem.IsBelowBufferPoolingThreshold(proto.Size(message)) {
 		return out, nil
 	}
-	return caller.connection.owe(ctx, info.FullMethod, message)
+	return caller.owe(ctx, info.FullMethod, message)
 }
 
 // owe waits for room for a reply and charges it.
@@ -72,10 +97,16 @@ func (c *connection) owe(ctx context.Context, method string, message proto.Messa
 	if err := c.party.room.Acquire(ctx, int64(r.size)); err != nil {
 		return nil, c.noRoom(method, err)
 	}
+	if !c.party.operator {
+		if err := c.callers.room.Acquire(ctx, int64(r.size)); err != nil {
+			c.party.room.Release(int64(r.size))
+			return nil, c.noRoom(method, err)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		c.party.room.Release(int64(r.size))
+		c.release(r)
 		return nil, status.Error(codes.Unavailable, "the connection is closed")
 	}
 	r.late = time.AfterFunc(c.callers.limit, func() {
@@ -90,7 +121,7 @@ func (c *connection) owe(ctx context.Context, method string, message proto.Messa
 }
 
 func (c *connection) noRoom(method string, err error) error {
-	return status.Errorf(codes.ResourceExhausted, "%s: connections of %v do not read their replies; this one found no room beside them, "+
+	return status.Errorf(codes.ResourceExhausted, "%s: connections of %v, or of others, do not read their replies; this one found no room beside them, "+
 		"ask again: %v", method, c.who, err)
 }
 
@@ -99,7 +130,15 @@ func (c *connection) settleLocked(r *reply) {
 	if _, owed := c.owed[r]; owed {
 		delete(c.owed, r)
 		r.late.Stop()
-		c.party.room.Release(int64(r.size))
+		c.release(r)
+	}
+}
+
+// release gives back the room of a reply.
+func (c *connection) release(r *reply) {
+	c.party.room.Release(int64(r.size))
+	if !c.party.operator {
+		c.callers.room.Release(int64(r.size))
 	}
 }
 
@@ -116,13 +155,13 @@ func (r *reply) Put(*[]byte) {
 	r.connection.settleLocked(r)
 }
 
-// replyCodec is gRPC's codec, but for replies that are charged.
-type replyCodec struct{ encoding.CodecV2 }
+// controlCodec is gRPC's codec, but for replies that are charged and for requests that are larger than such requests are.
+type controlCodec struct{ encoding.CodecV2 }
 
-func newReplyCodec() replyCodec { return replyCodec{encoding.GetCodecV2("proto")} }
+func newControlCodec() controlCodec { return controlCodec{encoding.GetCodecV2("proto")} }
 
 // Marshal implements encoding.CodecV2.
-func (c replyCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (c controlCodec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(*reply)
 	if !ok {
 		return c.CodecV2.Marshal(v)
@@ -134,4 +173,19 @@ func (c replyCodec) Marshal(v any) (mem.BufferSlice, error) {
 		return nil, err
 	}
 	return mem.BufferSlice{mem.NewBuffer(&b, r)}, nil
+}
+
+// Unmarshal implements encoding.CodecV2. A request lives as long as its call, which may wait; so it is small, and fields that this
+// server does not know are dropped.
+func (c controlCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	request, ok := v.(proto.Message)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	if _, large := v.(*rpcv1.SwapMapRequest); !large && data.Len() > maxRequest {
+		return fmt.Errorf("a request of %d bytes; at most %d are possible but for maps", data.Len(), maxRequest)
+	}
+	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buffer.Free()
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buffer.ReadOnlyData(), request)
 }

@@ -35,7 +35,7 @@ const EnvGuardDir = "DMINDEX_GUARD_DIR"
 // and GOMEMLIMIT by it.
 const (
 	MemoryServerFabric  = 208 << 20 // for connections to the memory: tcp.Budget(verbs.DefaultMaxConns) and a little
-	MemoryServerControl = 32 << 20  // for replies to control calls
+	MemoryServerControl = 32 << 20  // for control replies that are not read, and requests that are not ended
 	MemoryServerRest    = 48 << 20  // ledger, leases, locks, connections of the control service
 	MemoryServerOutside = 32 << 20  // what is not Go's: the program, the kernel's buffers of sockets
 )

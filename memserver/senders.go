@@ -1,0 +1,194 @@
+//env:real gRPC serves each connection on goroutines of its own
+
+package memserver
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2"
+
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// A caller can begin a request and not end it: gRPC keeps what has come of it, up to its window, and its goroutine. Neither windows nor
+// the number of streams bound the sum: a window is at least 64 KiB, and gRPC opens a connection's window again whatever its streams keep.
+// So a connection looks at the frames that pass through it. A request is charged from the frame that opens its stream, before gRPC sees
+// that, until the frame that ends it, or until the stream is reset or answered. All memory of a request that is under way came through
+// Read, so no request escapes.
+//
+// Nobody waits for room: that would delay leases. Where there is too much, the connection ends whose request is the oldest, of the
+// identity that has most. A request that is sent at once is charged and settled within one Read, and is never the oldest.
+
+// Bounds of requests that are under way.
+const (
+	maxRequests     = 1 << 20 // bytes of one identity
+	maxRequestsAll  = 4 << 20 // bytes of all identities but the operator
+	maxRequestsOper = 3 << 20 // bytes of the operator: maps are its, and larger than all other requests
+)
+
+const (
+	openCost  = 8 << 10 // of a request of which nothing but its header has come: a goroutine and what gRPC keeps of a stream
+	frameCost = 256     // of a frame besides its bytes
+)
+
+// underway is a request that has not ended.
+type underway struct {
+	cost  int
+	began uint64 // in the order of callers.mu.began
+}
+
+// costOf is what a frame of data keeps until its request has ended. gRPC takes a buffer for it as soon as it sees the frame's header:
+// of its size up to 1 KiB, and else of 4 or 16 KiB. It refuses frames of more than 16 KiB.
+func costOf(length uint32) int {
+	switch {
+	case length <= 1<<10:
+		return frameCost + int(length)
+	case length <= 4<<10:
+		return frameCost + 4<<10
+	}
+	return frameCost + 16<<10
+}
+
+// frames finds the headers of HTTP/2's frames in one direction of a connection.
+type frames struct {
+	skip   int // bytes until the next header
+	header [9]byte
+	have   int // bytes of header
+}
+
+// next consumes b up to the end of the next header, and reports whether there is one.
+func (f *frames) next(b []byte) (h http2.FrameHeader, rest []byte, ok bool) {
+	n := min(f.skip, len(b))
+	f.skip -= n
+	b = b[n:]
+	n = copy(f.header[f.have:], b)
+	f.have += n
+	if b = b[n:]; f.have < len(f.header) {
+		return h, b, false
+	}
+	f.have = 0
+	h.Length = binary.BigEndian.Uint32(f.header[:]) >> 8
+	h.Type, h.Flags = http2.FrameType(f.header[3]), http2.Flags(f.header[4])
+	h.StreamID = binary.BigEndian.Uint32(f.header[5:]) & (1<<31 - 1)
+	f.skip = int(h.Length)
+	return h, b, true
+}
+
+// ends reports whether a frame is the last one that its sender sends on the stream.
+func ends(h http2.FrameHeader) bool {
+	switch h.Type {
+	case http2.FrameHeaders, http2.FrameData:
+		return h.Flags.Has(http2.FlagDataEndStream) // the same bit in both
+	case http2.FrameRSTStream:
+		return true
+	}
+	return false
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.received(b[:n])
+	}
+	return n, err
+}
+
+// Write implements net.Conn. What ends a stream here ends its request too, whether or not that was complete.
+func (c *connection) Write(b []byte) (int, error) {
+	for h, rest, ok := c.out.next(b); ok; h, rest, ok = c.out.next(rest) {
+		if ends(h) {
+			c.callers.mu.Lock()
+			c.endRequestLocked(h.StreamID)
+			c.callers.mu.Unlock()
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+// received charges and settles what came.
+func (c *connection) received(b []byte) {
+	c.callers.mu.Lock()
+	defer c.callers.mu.Unlock()
+	for h, rest, ok := c.in.next(b); ok; h, rest, ok = c.in.next(rest) {
+		if _, has := c.requests[h.StreamID]; h.Type == http2.FrameHeaders && !has && c.requests != nil {
+			c.callers.mu.began++
+			c.requests[h.StreamID] = underway{began: c.callers.mu.began}
+			c.chargeLocked(h.StreamID, openCost)
+		}
+		if h.Type == http2.FrameData {
+			c.chargeLocked(h.StreamID, costOf(h.Length))
+		}
+		if ends(h) {
+			c.endRequestLocked(h.StreamID)
+		}
+	}
+	c.callers.boundLocked(c.party)
+}
+
+// chargeLocked adds to the cost of a request, if that is under way. callers.mu is held, as in all that follows.
+func (c *connection) chargeLocked(stream uint32, cost int) {
+	r, ok := c.requests[stream]
+	if !ok {
+		return
+	}
+	r.cost += cost
+	c.requests[stream] = r
+	c.party.requests += cost
+	if c.who.Role != identity.RoleOperator {
+		c.callers.mu.requests += cost
+	}
+}
+
+// endRequestLocked charges a request no more.
+func (c *connection) endRequestLocked(stream uint32) {
+	if r, ok := c.requests[stream]; ok {
+		c.chargeLocked(stream, -r.cost)
+		delete(c.requests, stream)
+	}
+}
+
+// endRequestsLocked charges the requests of a connection no more, nor any later ones.
+func (c *connection) endRequestsLocked() {
+	for stream := range c.requests { //env:real all of them, in any order
+		c.endRequestLocked(stream)
+	}
+	c.requests = nil
+}
+
+// boundLocked ends connections until the requests under way are few enough, of p and of all.
+func (c *callers) boundLocked(p *party) {
+	limit := maxRequests
+	if p.operator {
+		limit = maxRequestsOper
+	}
+	for p.requests > limit {
+		c.endOldestLocked(p)
+	}
+	for c.mu.requests > maxRequestsAll {
+		var most *party
+		for _, p := range c.mu.of { //env:real one of the largest, in any order
+			if !p.operator && (most == nil || p.requests > most.requests) {
+				most = p
+			}
+		}
+		c.endOldestLocked(most)
+	}
+}
+
+// endOldestLocked ends the connection of p with the oldest request that is under way. p has one.
+func (c *callers) endOldestLocked(p *party) {
+	var oldest *connection
+	var began uint64
+	for conn := range p.connections { //env:real the least of all is the same in any order
+		for _, r := range conn.requests { //env:real the least of all is the same in any order
+			if oldest == nil || r.began < began {
+				oldest, began = conn, r.began
+			}
+		}
+	}
+	c.log.Warn("a control connection is closed: its caller does not end its requests", "caller", oldest.who.String(),
+		"address", oldest.RemoteAddr().String(), "requests", len(oldest.requests))
+	oldest.endRequestsLocked()
+	oldest.raw.Close() // gRPC closes the rest of it
+}
