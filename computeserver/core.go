@@ -27,6 +27,7 @@ type core struct {
 	peers   peers
 	holder  atomic.Pointer[holder] // of the open index, with a design whose ranges have owners; else nil
 	taken   takeOvers
+	seeker  seeker
 	log     func(format string, args ...any)
 
 	heldMost int // holdings of the client before it joins some; 0 = the default

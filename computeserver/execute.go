@@ -1,6 +1,7 @@
 package computeserver
 
 import (
+	"slices"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -43,7 +44,7 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, t
 		todo = append(todo, i)
 	}
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
-		m := c.own.current()
+		m := c.own.route()
 		again := c.round(m, ops, out, todo, forwarded, t, term)
 		// With hardly any time left, the reason of this failure says more than "too late"; and with none, as the pause may have taken longer.
 		if left := env.Remaining(c.env, t.deadline); left <= 2*pause || c.ending() {
@@ -105,6 +106,9 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 	group.Wait(env.Forever) // each of them keeps to the limit
 	for _, r := range there {
 		again = append(again, r.again...)
+		if slices.ContainsFunc(r.again, func(i int) bool { return out[i].Code == rpcv1.Outcome_NOT_OWNER }) {
+			c.seek()
+		}
 	}
 	return again
 }
@@ -171,6 +175,7 @@ var errRangeMoves error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "a 
 func (c *core) notYet(m *partition.Map, key []byte) error {
 	why := errOpening
 	if h := c.holder.Load(); h != nil {
+		c.seek()
 		why = h.why(key)
 	}
 	return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: c.at(m, key, why.Error()), waits: true}

@@ -96,6 +96,9 @@ type heldRange struct {
 	next   time.Duration // when the next one is tried
 	why    error
 
+	deferred  bool // it is served although the map gives it to another server (holder_defer.go)
+	deferrals int  // attempts to give it that found no memory
+
 	since   time.Duration    // when it came into its state
 	took    [2]time.Duration // what it was in the two states before
 	written int              // leaves that were written back
@@ -128,6 +131,7 @@ func newHolder(c *core, ix Owner) *holder {
 	}
 	h.fence = newFencer(h)
 	h.tables.replace(ix, nil)
+	h.own.serve(nil)
 	h.own.onChange(h.wake.Set)
 	return h
 }
@@ -157,6 +161,7 @@ func (h *holder) end(gently bool) {
 	if !gently {
 		return
 	}
+	h.rejoin()
 	for deadline := env.Deadline(h.env, holdParting); h.ix.Alive() == nil && env.Remaining(h.env, deadline) > 0; {
 		if !h.part() {
 			return
@@ -231,7 +236,7 @@ func (h *holder) round() (pause time.Duration) {
 			pause = min(pause, h.claims.next-now)
 		}
 		for i := range h.held {
-			if r := &h.held[i]; r.state != RangeServing {
+			if r := &h.held[i]; r.state != RangeServing || r.deferred {
 				pause = min(pause, r.next-now)
 			}
 		}
@@ -271,7 +276,13 @@ func (h *holder) close(wanted []partition.Span) {
 			continue
 		}
 		for _, part := range cut(r, wanted) {
-			if !isWanted(part.Holding, wanted) {
+			switch {
+			case isWanted(part.Holding, wanted):
+				changed = changed || part.deferred
+				part.wantedAgain()
+			case part.deferred && h.env.Now() < part.next:
+			default:
+				part.deferred = false
 				h.enter(&part, RangeClosing)
 				changed = true
 			}
@@ -334,7 +345,7 @@ func (h *holder) publish() {
 		spans = append(spans, partition.Span{Start: r.Start, End: r.End, Owner: h.own.self, Epoch: r.Epoch})
 	}
 	h.tables.replace(h.ix, spans)
-	h.own.poke()
+	h.own.serve(h.deferred())
 }
 
 // due is the range whose next step is due, those first that somebody else waits for; -1 if there is none. Called under mu.
@@ -388,7 +399,15 @@ func (h *holder) step(i int) {
 	}
 	p := &h.held[i]
 	p.written += written
-	if p.why = err; err != nil {
+	if err != nil || p.deferrals == 0 {
+		p.why = err
+	}
+	switch {
+	case err == nil:
+	case r.state == RangeGiving && errors.Is(err, index.ErrPoolFull) && !h.stopped:
+		h.putOff(p, err)
+		return
+	default:
 		h.stumbled(p, err)
 		return
 	}

@@ -33,7 +33,7 @@ func (h *holder) join() bool {
 		i += n
 	}
 	for i := range h.held {
-		if h.held[i].state != RangeServing {
+		if h.held[i].state != RangeServing || h.held[i].deferred {
 			return false
 		}
 	}

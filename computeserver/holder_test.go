@@ -202,7 +202,7 @@ func TestHopelessOwnerIsGivenUp(t *testing.T) {
 			return index.ErrUnreachable
 		}
 		c.own.apply(mapFor(t, 2, 5))
-		until(t, e, "it tries", func() bool { return len(s.calls) > 3*holdTries })
+		until(t, e, "it tries", func() bool { return len(s.calls) > 6 })
 		if err := s.Alive(); err != nil {
 			t.Errorf("a client whose pool is full was given up: %v", err)
 		}

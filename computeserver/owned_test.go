@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -24,6 +25,7 @@ type ownedStore struct {
 	t     testing.TB
 	store *memindex.Store
 	home  *memserver.Bare
+	full  *atomic.Bool // there is no memory to divide a range
 }
 
 // owners makes servers hold ranges.
@@ -31,6 +33,15 @@ func owners(t testing.TB) func(*Config) { return ownersOf(t, memindex.New(env.Re
 
 // ownersOf is owners of a given store.
 func ownersOf(t testing.TB, store *memindex.Store) func(*Config) {
+	return ownersIn(t, store, &atomic.Bool{})
+}
+
+// ownersFull is owners of an index whose pool is full at times.
+func ownersFull(t testing.TB, full *atomic.Bool) func(*Config) {
+	return ownersIn(t, memindex.New(env.Real(), 512, 2048), full)
+}
+
+func ownersIn(t testing.TB, store *memindex.Store, full *atomic.Bool) func(*Config) {
 	home, err := memserver.NewBare(env.Real(), memserver.BareOptions{
 		Locks: make([]byte, 64), Shape: ledger.Shape{ChunkBytes: 1 << 20, Chunks: 1, Slots: 1, Locks: 32},
 		Save: func([]byte) error { return nil }, Log: slog.New(slog.DiscardHandler),
@@ -44,11 +55,11 @@ func ownersOf(t testing.TB, store *memindex.Store) func(*Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &ownedStore{t, store, home}
+	o := &ownedStore{t, store, home, full}
 	return func(cfg *Config) {
 		cfg.SharesAll = false
 		cfg.Open = func() (Opened, error) {
-			id, err := home.Register(testIndex, "")
+			id, err := home.Register(testIndex, fmt.Sprint("pod-", cfg.ID))
 			return &ownedIndex{Index: o.store.Open(), o: o, client: id, inUse: map[string]int{}}, err
 		}
 	}
@@ -97,6 +108,9 @@ func (x *ownedIndex) Give(start, end []byte) (int, error) {
 		if _, _, in := overlap(start, end, []byte(key), append([]byte(key), 0)); in && n > 0 {
 			x.o.t.Errorf("client %d gives [%q, %q) while %q is in use", x.client, start, end, key)
 		}
+	}
+	if x.o.full.Load() {
+		return 0, index.ErrPoolFull
 	}
 	var kept []pool.Holding
 	for _, h := range x.taken {

@@ -1,6 +1,8 @@
 package computeserver
 
 import (
+	"bytes"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +22,15 @@ type ownership struct {
 	any  bool // whoever gets a request serves it
 
 	newest atomic.Pointer[partition.Map]
+	routed atomic.Pointer[partition.Map] // newest, but for keys whose move is deferred: the server that serves them stands in their owner's place
 
 	mu       env.Mutex
-	watchers []env.Event // set when newest changes, or what this server serves
-	changed  func()      // unless nil: called when newest changes
+	watchers []env.Event      // set when routed changes, or what this server serves
+	changed  func()           // unless nil: called when newest changes
+	since    time.Duration    // when newest came
+	kept     []partition.Span // deferred, served here
+	seen     []partition.Span // deferred, served by other servers, as far as this one knows (seek.go)
+	version  uint64           // of newest and kept
 }
 
 func newOwnership(e env.Env, self uint32, any bool) *ownership {
@@ -32,6 +39,78 @@ func newOwnership(e env.Env, self uint32, any bool) *ownership {
 
 // current is the newest map; nil before the first.
 func (o *ownership) current() *partition.Map { return o.newest.Load() }
+
+// route is the map by which requests are placed; nil before the first.
+func (o *ownership) route() *partition.Map { return o.routed.Load() }
+
+// serve says which keys this server serves although the map gives them to others, after its table has changed.
+func (o *ownership) serve(kept []partition.Span) {
+	o.mu.Lock()
+	o.kept, o.seen = kept, nil
+	o.reroute()
+	o.mu.Unlock()
+	o.poke()
+}
+
+// age returns when the newest map came, and the version that see wants.
+func (o *ownership) age() (since time.Duration, version uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.since, o.version
+}
+
+// see says which other servers serve keys that the map gives to another one, as it was at a version. It is ignored if that is over.
+func (o *ownership) see(version uint64, seen []partition.Span) {
+	o.mu.Lock()
+	if o.version != version {
+		o.mu.Unlock()
+		return
+	}
+	o.seen = seen
+	o.reroute()
+	o.mu.Unlock()
+	o.poke()
+}
+
+// reroute makes routed follow. Called under mu.
+func (o *ownership) reroute() {
+	o.version++
+	if m := o.newest.Load(); m != nil {
+		o.routed.Store(overlay(m, slices.Concat(o.kept, o.seen)))
+	}
+}
+
+// overlay returns m with other owners of some keys; the first of spans that holds a key counts.
+func overlay(m *partition.Map, spans []partition.Span) *partition.Map {
+	if len(spans) == 0 {
+		return m
+	}
+	starts := make([][]byte, 0, len(m.Ranges)+2*len(spans))
+	for _, r := range m.Ranges {
+		starts = append(starts, r.Start)
+	}
+	for _, s := range spans {
+		starts = append(starts, s.Start)
+		if len(s.End) > 0 {
+			starts = append(starts, s.End)
+		}
+	}
+	slices.SortFunc(starts, bytes.Compare)
+	out := &partition.Map{Generation: m.Generation, Index: m.Index, Servers: m.Servers, Planned: m.Planned}
+	for _, start := range slices.CompactFunc(starts, bytes.Equal) {
+		r := m.Ranges[m.At(start)]
+		r.Start = start
+		if i := slices.IndexFunc(spans, func(s partition.Span) bool {
+			return bytes.Compare(s.Start, start) <= 0 && (len(s.End) == 0 || bytes.Compare(start, s.End) < 0)
+		}); i >= 0 {
+			r.Owner = spans[i].Owner
+		}
+		if n := len(out.Ranges); n == 0 || out.Ranges[n-1].Owner != r.Owner || out.Ranges[n-1].Epoch != r.Epoch {
+			out.Ranges = append(out.Ranges, r)
+		}
+	}
+	return out
+}
 
 // generation is that of the newest map, 0 before the first.
 func (o *ownership) generation() uint64 {
@@ -49,6 +128,8 @@ func (o *ownership) apply(m *partition.Map) bool {
 		return false
 	}
 	o.newest.Store(m)
+	o.since, o.seen = o.env.Now(), nil
+	o.reroute()
 	changed := o.changed
 	o.mu.Unlock()
 	if changed != nil {
@@ -99,10 +180,10 @@ func (o *ownership) place(m *partition.Map, key []byte) (placement, uint32) {
 	return placeHere, o.self
 }
 
-// awaitOther waits until the newest map is another one than seen, or this server serves other keys, for at most limit.
+// awaitOther waits until requests are placed by another map than seen, or this server serves other keys, for at most limit.
 func (o *ownership) awaitOther(seen *partition.Map, limit time.Duration) {
 	o.mu.Lock()
-	if o.current() != seen {
+	if o.route() != seen {
 		o.mu.Unlock()
 		return
 	}

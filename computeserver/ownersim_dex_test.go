@@ -275,6 +275,9 @@ func (o *dexOwner) Give(start, end []byte) (int, error) {
 	o.w.counts.gives++
 	o.w.beside(o.p, start, end)
 	o.falter(12, 100*time.Microsecond)
+	if err := o.w.isFull(); err != nil {
+		return 0, err
+	}
 	written, err := o.x.Give(start, end)
 	if err == nil {
 		var kept []partition.Span

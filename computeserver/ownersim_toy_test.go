@@ -50,7 +50,12 @@ const toyKeys = 8
 
 func toyKey(n int) []byte { return []byte{byte(n * 256 / toyKeys)} }
 
-func toyNumber(key []byte) int { return int(key[0]) * toyKeys / 256 }
+func toyNumber(key []byte) int {
+	if len(key) == 0 { // a server asks another one for the start of a range
+		return 0
+	}
+	return int(key[0]) * toyKeys / 256
+}
 
 // openToy makes a client.
 func (w *ownWorld) openToy(p *simenv.Process, k *path, eng *engine) (Opened, error) {
@@ -171,6 +176,9 @@ func (t *toy) replay(in pool.Inherited) error {
 // Give implements index.Partitioned.
 func (t *toy) Give(start, end []byte) (written int, err error) {
 	t.w.counts.gives++
+	if err := t.w.isFull(); err != nil {
+		return 0, err
+	}
 	for n := range toyKeys {
 		if _, _, ok := overlap(start, end, toyKey(n), append(toyKey(n), 0)); !ok {
 			continue

@@ -41,6 +41,7 @@ type ownWorld struct {
 	doom doom
 	wide wideWorld
 
+	tight   bool // there is no memory to give ranges, most of the time
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once
 	quiet   bool // trouble is over
@@ -50,7 +51,7 @@ type ownWorld struct {
 	asked   int                     // requests so far
 	serving map[*simenv.Process]int // requests under way
 	problem error
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses, blocks int }
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses, blocks, deferred int }
 }
 
 // mistake is a fault put in on purpose.

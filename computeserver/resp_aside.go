@@ -45,7 +45,7 @@ func (c *respConn) elsewhere(key []byte) bool {
 	if own.any {
 		return false
 	}
-	if m := own.current(); m != c.pinned {
+	if m := own.route(); m != c.pinned {
 		c.settle()
 		c.pinned = m
 	}

@@ -124,7 +124,7 @@ func (c *respConn) change(kind rpcv1.Operation_Kind, key, value []byte, reply re
 // failAt replies an error of the held session.
 func (c *respConn) failAt(key []byte, err error) {
 	o := outcomeOf(err)
-	o.Message = c.s.core.at(c.s.core.own.current(), key, o.Message)
+	o.Message = c.s.core.at(c.s.core.own.route(), key, o.Message)
 	c.out = appendFailure(c.out, o)
 	c.tally.count(outcomeError)
 	c.used(err)

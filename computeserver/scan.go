@@ -57,7 +57,7 @@ func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) b
 			return errCut
 		}
 		before := s.delivered
-		m := c.own.current()
+		m := c.own.route()
 		err := s.piece(m)
 		if s.flush() != nil {
 			return s.broken
@@ -71,8 +71,12 @@ func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) b
 		left := env.Remaining(c.env, deadline)
 		var f *failure
 		waits := errors.As(err, &f) && f.waits
-		if code := outcomeOf(err).Code; forwarded && !waits || left == 0 || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
+		code := outcomeOf(err).Code
+		if forwarded && !waits || left == 0 || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
 			return err
+		}
+		if code == rpcv1.Outcome_NOT_OWNER {
+			c.seek()
 		}
 		c.own.awaitOther(m, min(pause, left))
 		pause = min(2*pause, retrySlowest)

@@ -10,25 +10,42 @@ import (
 )
 
 // A range of keys changes its owner by steps that may need memory: the replay of a dead owner's log makes leaves, and a boundary divides one. In a full pool such a step fails, and is tried
-// again, until there is memory. Its keys are served by nobody meanwhile, while all others are.
+// again, until there is memory. A server that cannot give keys serves them on. Keys that a server cannot take over from a dead one are served by nobody meanwhile, while all others are.
+
+// stays reports whether a range that waits for memory is served by the server that is to give it.
+func stays(r *rpcv1.OwnedRange) bool {
+	return r.State != "Acquiring" && r.State != "Taking" && r.State != "Settling"
+}
 
 // fullPool says which keys wait for memory, and what to do; empty if none do.
 func (s *indexScope) fullPool() string {
-	var waiting []string
+	var waiting, staying []string
 	why := ""
 	for i := range s.compute {
 		c := &s.compute[i]
 		for _, r := range c.described.GetRanges() {
 			if r.PoolFull {
-				waiting = append(waiting, short(r.Start, r.End))
+				if stays(r) {
+					staying = append(staying, short(r.Start, r.End))
+				} else {
+					waiting = append(waiting, short(r.Start, r.End))
+				}
 				why = orElse(why, fmt.Sprintf("%s, %s: %s", c.pod.Name, r.State, r.Reason))
 			}
 		}
 	}
-	if why == "" {
+	var what string
+	switch {
+	case why == "":
 		return ""
+	case len(waiting) == 0:
+		what = fmt.Sprintf("keys %s are served, but do not move to the server that is to have them", some(staying))
+	case len(staying) == 0:
+		what = fmt.Sprintf("keys %s are not served", some(waiting))
+	default:
+		what = fmt.Sprintf("keys %s are not served, and %s do not move", some(waiting), some(staying))
 	}
-	return fmt.Sprintf("keys %s are not served, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys (%s)", some(waiting), cut(why, mostInNote))
+	return fmt.Sprintf("%s, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys (%s)", what, cut(why, mostInNote))
 }
 
 // tellFullPool makes an event of ranges that begin to wait for memory: one for each server and look at it, and none of those that were told of.

@@ -55,6 +55,11 @@ func TestFullPoolIsShown(t *testing.T) {
 	f(withRanges([]*rpcv1.OwnedRange{serving}, nil), nothing, dmv1.ReasonAsDesired, dmv1.ReasonAsDesired)
 	f(withRanges([]*rpcv1.OwnedRange{serving, waitsForMemory("a", "m", 7)}, []*rpcv1.OwnedRange{waitsForMemory("m", "", 7)}), nothing, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull,
 		`keys ["a", "m"); ["m", end) are not served`, "raise quota in spec.memoryPools, or delete other keys", "x-compute-0, Taking: 3 of 9 changes find no memory")
+	stays := waitsForMemory("a", "m", 7)
+	stays.State = "Serving"
+	f(withRanges([]*rpcv1.OwnedRange{serving, stays}), nothing, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull, `keys ["a", "m") are served, but do not move to the server`, "raise quota")
+	f(withRanges([]*rpcv1.OwnedRange{stays}, []*rpcv1.OwnedRange{waitsForMemory("m", "", 7)}), nothing, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull,
+		`keys ["m", end) are not served, and ["a", "m") do not move, since`)
 	s := withRanges([]*rpcv1.OwnedRange{waitsForMemory("a", "", 7)})
 	f(s, func() { s.waiting = "ranges move" }, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull)
 	f(s, func() { s.short = &shortage{reason: dmv1.ReasonMemoryPending} }, dmv1.ReasonMemoryPending, dmv1.ReasonPoolFull) // the quota was raised, and that is what is waited for

@@ -89,8 +89,9 @@ const (
 	// message names. It waits until that server answers, or is given up.
 	ReasonFencePending = "FencePending"
 
-	// ReasonPoolFull: a range of keys has no server that serves it, since the one that is to take it over, or to give it back, finds no memory for that in
-	// the index's quota. It is tried again, at last every 2 s; the message says what to do. Also of the event.
+	// ReasonPoolFull: a range of keys has no server that serves it, since the one that is to take it over from a dead one finds no memory for that in
+	// the index's quota; or a range does not move, and is served by the server that it is to leave. Both are tried again, at last every 2 s and every
+	// 30 s; the message says what to do. Also of the event.
 	ReasonPoolFull = "PoolFull"
 
 	// ReasonFailed: a step failed and is tried again; the message says which and why.

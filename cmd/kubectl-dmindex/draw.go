@@ -285,7 +285,7 @@ func (v *view) drawGoingOn(b *strings.Builder) {
 			lines = append(lines, a.Pod+" answers nothing: "+a.said.DataLost)
 		}
 		for i, r := range a.said.Ranges {
-			if r.State == "Serving" {
+			if r.State == "Serving" && !r.PoolFull {
 				continue
 			}
 			text := fmt.Sprintf("%s, range %d of %d: %s", a.Pod, i+1, len(a.said.Ranges), r.State)

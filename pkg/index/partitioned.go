@@ -29,7 +29,7 @@ type Partitioned interface {
 	// Give writes back all that this client changed of the keys from start up to end, and forgets them. It is called for keys of one
 	// range that was taken, when no session is in an operation on them, and none begins one. When it returns nil, nothing of this client takes effect
 	// on these keys any more, neither what sessions left behind that died. After an error it may be called again, and either all of the keys are this
-	// client's still or none is; a
-	// client that cannot give is ended, and its log is replayed. written is how many nodes it wrote back, also after an error.
+	// client's still or none is; a client that cannot give is ended, and its log is replayed. ErrPoolFull is returned when there is no memory to divide
+	// a node at start or end: then all of the keys are this client's still, as if Give had not been called, and sessions may use them. written is how many nodes it wrote back, also after an error.
 	Give(start, end []byte) (written int, err error)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -33,6 +35,11 @@ import (
 // After an error in 1 to 3 the mark is taken back: the range is this client's as before, divided or not, and its leaves may be merged again. After an error in 5 to 7 the range has left already.
 // Either way Give may be called again and begins at 1.
 //
+// Only 3 allocates memory of the pool, so ErrPoolFull says that the range has not left. Sessions may
+// use it again, and the move may wait for memory: 1 to 3 drop no record of the log, frames that 3
+// drops were written back before, and a boundary inside of what this client has is an ordinary one. To
+// all others it looks as if this client had split a leaf.
+//
 // 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before its frame is another's (outlive). 6 waits for the lock of such a frame, so 7 finds what it left.
 //
 // 5 has the locks of several frames at once. It never waits for a lock with them: it posts what it has, and gives them back before. Give waits in 2 with no lock but that of moves, which no operation takes.
@@ -56,6 +63,9 @@ func (x *dex) Give(start, end []byte) (written int, err error) {
 		s.b.Begin()
 		written, err = s.giveAway(&ranges{spans: []span{given}})
 		s.b.End()
+		if invariants.Enabled && errors.Is(err, index.ErrPoolFull) {
+			panic(fmt.Sprintf("dex: a range that has left finds no memory: %v", err))
+		}
 	}
 	if err = errors.Join(err, s.Close()); err != nil {
 		return written, fmt.Errorf("give a range: %w", err)

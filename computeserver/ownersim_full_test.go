@@ -1,0 +1,12 @@
+package computeserver
+
+import "github.com/dmindex/dmindex/pkg/index"
+
+// isFull is the error of a Give that finds no memory.
+func (w *ownWorld) isFull() error {
+	if !w.tight || w.quiet || w.oneIn(6) {
+		return nil
+	}
+	w.counts.deferred++
+	return index.ErrPoolFull
+}
