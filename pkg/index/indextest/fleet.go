@@ -153,6 +153,13 @@ func (f *fleet) at(key []byte) int {
 	return max(0, i) // a key that is too short is whose the lowest key is
 }
 
+// divided reports whether keys have owners.
+func (f *fleet) divided() bool {
+	f.table.RLock()
+	defer f.table.RUnlock()
+	return len(f.from) > 0
+}
+
 // find is the range that holds key.
 func (f *fleet) find(key []byte) *bound {
 	f.table.RLock()

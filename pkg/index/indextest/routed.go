@@ -45,7 +45,7 @@ func (s *routed) of(m *member) (index.Session, error) {
 func (s *routed) route(key []byte, do func(index.Session) error) error {
 	s.f.mu.RLock()
 	defer s.f.mu.RUnlock()
-	if len(s.f.from) == 0 { // it is alone, whatever the key is
+	if !s.f.divided() { // it is alone, whatever the key is
 		return do(s.own[s.home])
 	}
 	if err := s.f.moveSome(key); err != nil {
