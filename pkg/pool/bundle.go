@@ -79,6 +79,9 @@ func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
 	if len(changes) > maxChanges-1 {
 		panic("pool: too many nodes for RewriteAll")
 	}
+	if swap != nil && swap.To == Nil {
+		panic("pool: RewriteAndSwap to a root that is nowhere")
+	}
 	m := changes[main].Session
 	home := m.lock.server
 	list, err := reserveAll(size, m, changes)

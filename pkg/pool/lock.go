@@ -68,6 +68,7 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if err != nil {
 		return err
 	}
+	s.resolved = link{} // an earlier Lock may have failed when it had resolved one
 	for links, waits := 0, 0; links < maxLinks; {
 		main, err := s.lockOnce(&l, a, node)
 		if err != nil && s.broken == nil {
@@ -79,9 +80,6 @@ func (s *Session) Lock(a Addr, node []byte) error {
 				waits++
 				continue
 			}
-		}
-		if links > 0 && main == Nil {
-			s.resolved = link{} // it says nothing to the next Lock
 		}
 		if err != nil {
 			return err

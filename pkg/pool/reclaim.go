@@ -214,8 +214,10 @@ func (p *Pool) Reclaiming(since uint64) bool {
 // Reclaimed is how many dead nodes this client has made free.
 func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
-// Marks tell the pool what a design's dead nodes look like. head is the first HeadBytes of one. A function of nothing else, safe for concurrent use. Those of a
-// node in use are never all zero.
+// Marks tell the pool what a design's dead nodes look like. head is the first HeadBytes of the node
+// at a. A function of nothing else, safe for concurrent use. It must depend on the address: images
+// of nodes lie in places of their own (RewriteAll), and the image of a dead node is not dead there.
+// The head of a node in use is never all zero.
 type Marks func(a Addr, head []byte) Mark
 
 // Mark is what the head of a node says.

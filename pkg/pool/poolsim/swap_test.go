@@ -119,3 +119,13 @@ func (b *bundler) shrink() error {
 	b.change(1, 1, 0)
 	return pool.RewriteAndSwap(bundleNode, pool.RootSwap{Session: o, From: root, To: b.nodes[2]}, pool.Change{Session: s, Node: b.nodes[1], Image: b.image[1]})
 }
+
+// TestSwapToNowhere: a bundle whose swap would leave no root is refused before anything is posted.
+func TestSwapToNowhere(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("it is not refused")
+		}
+	}()
+	_ = pool.RewriteAndSwap(bundleNode, pool.RootSwap{From: pool.NewAddr(1, 64), To: pool.Nil}, pool.Change{})
+}
