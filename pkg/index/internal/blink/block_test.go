@@ -72,3 +72,19 @@ func FuzzBlock(f *testing.F) {
 		verifyBlock(pool.NewAddr(1, 64), b)
 	})
 }
+
+// TestMarksBelongToAnAddress: the image of a dead node, or of a dead block, is not dead at another address.
+func TestMarksBelongToAnAddress(t *testing.T) {
+	b := make([]byte, HeaderBytes)
+	for level, want := range map[uint8]pool.Mark{0: pool.Dead, 3: pool.Dead, blockLevel: pool.Over} {
+		buildDead(b, testAddr, level, 7)
+		if got := Marks(testAddr, b); got != want {
+			t.Errorf("a dead node of level %d is marked %v, want %v", level, got, want)
+		}
+		for _, other := range []pool.Addr{testAddr + 64, testAddr - 64, pool.NewAddr(testAddr.Server()+1, testAddr.Offset())} {
+			if got := Marks(other, b); got != pool.Used {
+				t.Errorf("its image at %v is marked %v", other, got)
+			}
+		}
+	}
+}

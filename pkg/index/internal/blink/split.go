@@ -104,6 +104,9 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			if done || err != nil {
 				return err
 			}
+			if err := s.again(root.addr); err != nil { // the root changed; the limit of the operation bounds how often
+				return err
+			}
 			continue
 		}
 		p, err := s.descend(sep, holding, level)
