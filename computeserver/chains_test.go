@@ -83,14 +83,14 @@ func (p *program) pipeline(ctx context.Context) {
 	for range 3 + p.rnd.IntN(6) {
 		t := told{key: keys[p.rnd.IntN(2)]}
 		var cmd redis.Cmder
-		switch p.rnd.IntN(5) {
-		case 0:
+		switch choice := p.rnd.IntN(5); {
+		case choice == 0 || choice == 2 && lasting(t.key):
 			t.op, t.value = "put", p.value()
 			cmd = pipe.Set(ctx, t.key, t.value, 0)
-		case 1:
+		case choice == 1:
 			t.op, t.value = "insert", p.value()
 			cmd = pipe.SetNX(ctx, t.key, t.value, 0)
-		case 2:
+		case choice == 2:
 			t.op = "delete"
 			cmd = pipe.Del(ctx, t.key)
 		default:

@@ -30,8 +30,9 @@ type core struct {
 	seeker  seeker
 	log     func(format string, args ...any)
 
-	heldMost int // holdings of the client before it joins some; 0 = the default
-	count    *counters
+	heldMost  int // holdings of the client before it joins some; 0 = the default
+	scanPiece int // bytes of a piece of a scan, and of its messages; 0 = the defaults
+	count     *counters
 
 	draining atomic.Bool
 	stopped  atomic.Bool

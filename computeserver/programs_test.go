@@ -29,11 +29,47 @@ type program struct {
 	redis *redis.Client
 	n     int
 	hasty bool // some calls have little time
+	slow  bool // some scans stand in their midst until there is another map
+	maps  *maps
 }
 
-const programKeys = 14
+// maps says when there is another map.
+type maps struct {
+	mu   sync.Mutex
+	next chan struct{} // closed then
+}
+
+// end says that there will always be another one.
+func (m *maps) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.next)
+}
+
+func newMaps() *maps { return &maps{next: make(chan struct{})} }
+
+func (m *maps) changes() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.next
+}
+
+func (m *maps) changed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.next)
+	m.next = make(chan struct{})
+}
+
+const (
+	programKeys = 14
+	deletes     = 4 // of the choices of a step
+)
 
 func programKey(i int) string { return string(rune('a'+i)) + "-key" }
+
+// lasting reports whether a key is never deleted: a scan that misses it is wrong, whatever changes meanwhile.
+func lasting(key string) bool { return key[0]%3 == 0 }
 
 func (p *program) key() string { return programKey(p.rnd.IntN(programKeys)) }
 
@@ -51,14 +87,18 @@ func (p *program) step(ctx context.Context) {
 	}
 	t := told{key: p.key(), value: p.value(), call: p.j.env.Now()}
 	k, v := []byte(t.key), []byte(t.value)
-	switch p.rnd.IntN(16) {
+	choice := p.rnd.IntN(16)
+	if choice == deletes && lasting(t.key) {
+		choice = 0
+	}
+	switch choice {
 	case 0, 1:
 		t.op, t.err = "put", p.sdk.Put(ctx, k, v)
 	case 2:
 		t.op, t.err = "insert", p.sdk.Insert(ctx, k, v)
 	case 3:
 		t.op, t.err = "update", p.sdk.Update(ctx, k, v)
-	case 4:
+	case deletes:
 		t.op, t.value, t.err = "delete", "", p.sdk.Delete(ctx, k)
 	case 5:
 		p.putMany(ctx)
@@ -153,6 +193,10 @@ func (p *program) getMany(ctx context.Context) {
 func (p *program) scan(ctx context.Context) {
 	o := client.ScanOptions{Reverse: p.rnd.IntN(2) == 0}
 	call, last, got := p.j.env.Now(), "", map[string]string{}
+	var another <-chan struct{}
+	if p.slow && p.rnd.IntN(2) == 0 {
+		another = p.maps.changes()
+	}
 	for pair, err := range p.sdk.Scan(ctx, nil, nil, o) {
 		if err != nil {
 			p.j.note(told{op: "get", key: "scan", err: err})
@@ -163,6 +207,16 @@ func (p *program) scan(ctx context.Context) {
 		}
 		last = string(pair.Key)
 		got[last] = string(pair.Value)
+		if another != nil {
+			for range 2 { // by the second one its client knows the first
+				select {
+				case <-another:
+				case <-ctx.Done():
+				}
+				another = p.maps.changes()
+			}
+			another = nil
+		}
 	}
 	p.read(call, got)
 }
@@ -194,14 +248,18 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 	}
 	store.Watch(j.changed)
 	c := newCluster(t, routing, adjust, 1, 2, 3)
+	for _, s := range c.servers {
+		s.core.scanPiece = 1 // a pair, so that scans have several messages
+	}
 	m := c.split([]uint32{1, 2, 3}, "e", "j")
 	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer stop()
 	var over atomic.Bool
 	var steps atomic.Int64
 	var all sync.WaitGroup
+	published := newMaps()
 	for i := range 6 {
-		p := &program{name: i, j: j, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), hasty: faults, sdk: c.sdk(1, 2, 3), redis: c.redis(uint32(1 + i%3))}
+		p := &program{name: i, slow: i < 2, maps: published, j: j, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), hasty: faults, sdk: c.sdk(1, 2, 3), redis: c.redis(uint32(1 + i%3))}
 		all.Go(func() {
 			for !over.Load() && ctx.Err() == nil {
 				p.step(ctx)
@@ -225,6 +283,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 		next.Generation = m.Generation + 1
 		m = next
 		c.publish(m)
+		published.changed()
 		for k := int64(1); k <= 4; k++ {
 			awaitTrue(t, "programs go on", func() bool { return steps.Load() > before+20*k || ctx.Err() != nil })
 			if !faults {
@@ -242,6 +301,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 		}
 	}
 	over.Store(true)
+	published.end()
 	all.Wait()
 	if err := ctx.Err(); err != nil {
 		t.Fatal(err)

@@ -92,14 +92,14 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	began := c.env.Now()
 	var full []*rpcv1.ScanReply
 	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.own.generation()} }
-	reply, size := begin(), 0
+	reply, size, most := begin(), 0, or(c.scanPiece, rpcScanMessage)
 	visit := func(key, value []byte) bool {
 		pair := &rpcv1.Pair{Key: append([]byte(nil), key...)}
 		if !req.KeysOnly {
 			pair.Value = append([]byte(nil), value...)
 		}
 		reply.Pairs = append(reply.Pairs, pair)
-		if size += len(key) + len(value) + 8; size >= rpcScanMessage {
+		if size += len(key) + len(value) + 8; size >= most {
 			full = append(full, reply)
 			reply, size = begin(), 0
 		}

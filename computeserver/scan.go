@@ -167,7 +167,7 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 	if part.limit > 0 {
 		limit = min(limit, part.limit)
 	}
-	size, outside := 0, false
+	size, most, outside := 0, or(s.c.scanPiece, scanPieceBytes), false
 	s.read.clear()
 	err = session.Scan(s.near, int(limit), part.reverse, func(key, value []byte) bool {
 		if outside = beyond(part, key); outside {
@@ -178,7 +178,7 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 			value = nil
 		}
 		s.read.add(key, value)
-		return size < scanPieceBytes
+		return size < most
 	})
 	if lapsed := s.c.eng.repay(session, err); lapsed != nil {
 		s.read.clear()
@@ -198,7 +198,7 @@ func (s *scan) local(m *partition.Map, part scanRange) error {
 		}
 		return err
 	}
-	if outside || s.read.len() < int(limit) && size < scanPieceBytes {
+	if outside || s.read.len() < int(limit) && size < most {
 		s.finished(part)
 	}
 	return nil
