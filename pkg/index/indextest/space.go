@@ -51,7 +51,7 @@ func (r *runner) space(t *testing.T) {
 // spaceBack loads an index with one client and empties it with another one: what is left is the chunk on each server that either client keeps for
 // its next nodes. Meanwhile a third one goes on reading.
 func (r *runner) spaceBack(t *testing.T) {
-	const servers, limit, all = 2, 2 * time.Minute, 20000
+	const servers, all = 2, 20000
 	n := scale(all)
 	r.fleet = &fleet{}
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 512, ChunkBytes: 16 << 10, RenewEvery: time.Millisecond})
@@ -62,6 +62,9 @@ func (r *runner) spaceBack(t *testing.T) {
 		most = 3*servers + 3 + mostRanges + 1
 		n = scale(all * 2)
 		nodes += 2 * mostRanges
+	}
+	if testing.Short() { // under the race detector it takes minutes, and what races needs no more
+		n /= 8
 	}
 	o := index.Options{Uint64: true, MaxValueBytes: 8}
 	x := r.open(t, c.Open(t), o)
@@ -78,14 +81,15 @@ func (r *runner) spaceBack(t *testing.T) {
 	for i := range n {
 		must(t, deleter.Delete(key(i)))
 	}
-	end := time.Now().Add(limit)
-	for i := 0; c.UsedChunks() > most && time.Now().Before(end); i++ {
+	i := 0
+	awaitChunks(c, most, func() {
 		if _, err := reader.Lookup(key(i%n), nil); err != index.ErrNotFound {
 			t.Fatalf("lookup of what was deleted: %v", err)
 		}
-	}
+		i++
+	})
 	if left := c.UsedChunks(); left > most {
-		t.Errorf("of %d chunks %d are left after %v", loaded, left, limit)
+		t.Errorf("of %d chunks %d are left", loaded, left)
 	}
 	// A merge whose locks somebody holds is left to the next delete, so some empty leaves may stay.
 	if found := check(t, x); found.Pairs != 0 || found.Nodes > nodes {
@@ -93,11 +97,25 @@ func (r *runner) spaceBack(t *testing.T) {
 	}
 }
 
+// awaitChunks does something until at most so many chunks are used, or for a minute none has come back.
+func awaitChunks(c *pooltest.Cluster, most int, do func()) {
+	used, end := c.UsedChunks(), time.Now().Add(time.Minute)
+	for now := used; now > most && time.Now().Before(end); now = c.UsedChunks() {
+		if now < used {
+			used, end = now, time.Now().Add(time.Minute)
+		}
+		do()
+	}
+}
+
 // longSpaceBack loads long values with one client, replaces half of them with another one and deletes all of them with a third: of their memory at most a
 // tenth is left, but for a chunk of each size on each server that a client keeps for what comes next.
 func (r *runner) longSpaceBack(t *testing.T) {
-	const servers, limit, sizes = 2, 2 * time.Minute, 2
+	const servers, sizes = 2, 2
 	n := scale(6000)
+	if testing.Short() {
+		n /= 4
+	}
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	o := index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 50}
 	x := r.open(t, c.Open(t), o)
@@ -118,16 +136,15 @@ func (r *runner) longSpaceBack(t *testing.T) {
 		must(t, deleter.Delete(key(i)))
 	}
 	kept := 3*servers*sizes + loaded/10
-	end := time.Now().Add(limit)
-	for c.UsedChunks() > kept && time.Now().Before(end) {
+	awaitChunks(c, kept, func() {
 		if _, err := changer.Lookup(key(0), nil); err != index.ErrNotFound {
 			t.Fatalf("lookup of what was deleted: %v", err)
 		}
-	}
+	})
 	left := c.UsedChunks()
 	t.Logf("%d chunks loaded, %d when half of the values were replaced, %d in the end", loaded, changed, left)
 	if left > kept {
-		t.Errorf("of %d chunks %d are left after %v, at most %d may be", loaded, left, limit, kept)
+		t.Errorf("of %d chunks %d are left, at most %d may be", loaded, left, kept)
 	}
 	if found := check(t, x); found.Pairs != 0 || found.Blocks != 0 {
 		t.Errorf("what is left: %+v", found)
