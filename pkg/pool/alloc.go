@@ -103,7 +103,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 			}
 		}
 	}
-	now := p.env.Now()
+	var now time.Duration // read only if it matters: reading the clock can cost as much as all else here
 	for i := range p.servers {
 		s := (first + i) % len(p.servers)
 		switch {
@@ -111,7 +111,10 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 			return first, a.takeFree(c, s)
 		case c.hasRoom(s):
 			return first, a.cutNext(c, s)
-		case now >= c.full[s]:
+		case now == 0:
+			now = p.env.Now()
+		}
+		if now >= c.full[s] {
 			return first, Nil // it is to be asked
 		}
 	}
