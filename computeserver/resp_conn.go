@@ -128,15 +128,18 @@ func (c *respConn) read() error {
 // trim makes room at the end of the read buffer and gives big buffers back. It is called when the replies so far are sent.
 func (c *respConn) trim() {
 	rest := len(c.in) - c.begin
-	if cap(c.in) > respBuffer && rest <= respBuffer/2 {
+	tight, keep := c.s.budget.tight(), respKeep
+	if tight { // so those that are quiet keep half of the budget at most
+		keep = respBuffer
+	}
+	if cap(c.in) > keep && rest <= respBuffer/2 {
 		c.in = append(make([]byte, 0, respBuffer), c.in[c.begin:]...)
 	} else if c.begin > 0 {
 		copy(c.in, c.in[c.begin:])
 		c.in = c.in[:rest]
 	}
 	c.begin = 0
-	tight := c.s.budget.tight()
-	if cap(c.out) > respKeep || tight && cap(c.out) > respBuffer {
+	if cap(c.out) > keep {
 		c.out = nil
 	}
 	if tight {
