@@ -50,12 +50,7 @@ const toyKeys = 8
 
 func toyKey(n int) []byte { return []byte{byte(n * 256 / toyKeys)} }
 
-func toyNumber(key []byte) int {
-	if len(key) == 0 { // a server asks another one for the start of a range
-		return 0
-	}
-	return int(key[0]) * toyKeys / 256
-}
+func toyNumber(key []byte) int { return int(key[0]) * toyKeys / 256 }
 
 // openToy makes a client.
 func (w *ownWorld) openToy(p *simenv.Process, k *path, eng *engine) (Opened, error) {
@@ -293,6 +288,12 @@ func (x *toySession) load(n int) error {
 }
 
 func (x *toySession) Lookup(key, dst []byte) ([]byte, error) {
+	if len(key) != 1 || !bytes.Equal(toyKey(toyNumber(key)), key) { // a server asks another one for the start of a range, which has no page
+		if _, ok := x.t.holding(key); !ok {
+			return dst, fmt.Errorf("key %x: %w", key, index.ErrNotOwner)
+		}
+		return dst, index.ErrNotFound
+	}
 	n, _, err := x.begin(key)
 	if err != nil {
 		return dst, err
