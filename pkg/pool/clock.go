@@ -1,0 +1,109 @@
+package pool
+
+import (
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+)
+
+// clock is a client's own. reclaim.go says what it is for, and why the floor is raised before it ticks.
+type clock struct {
+	time  atomic.Uint64 // from 1 on
+	floor atomic.Uint64
+
+	passed atomic.Uint64 // in builds with invariants: a time of which a server was told that no operation follows what is older
+}
+
+// tick moves the clock on and says what time it is then.
+func (p *Pool) tick() uint64 { return p.clock.time.Add(1) }
+
+// pass raises the floor to the next time, and then moves the clock on to that. It says what time it is then.
+func (p *Pool) pass() uint64 {
+	for {
+		now := p.clock.time.Load()
+		p.raiseFloor(now + 1)
+		if p.clock.time.CompareAndSwap(now, now+1) {
+			return now + 1
+		}
+	}
+}
+
+// Floor is the stamp below which what a client has cached must not be followed any more. Ask after Begin.
+func (p *Pool) Floor() uint64 { return p.clock.floor.Load() }
+
+func (p *Pool) raiseFloor(to uint64) { raise(&p.clock.floor, to) }
+
+// raise makes w at least to.
+func raise(w *atomic.Uint64, to uint64) {
+	for {
+		old := w.Load()
+		if to <= old || w.CompareAndSwap(old, to) {
+			return
+		}
+	}
+}
+
+// Follows says, in builds with invariants, that the operation under way follows a copy with this stamp: one that no server was told
+// nobody follows any more.
+func (s *Session) Follows(stamp uint64) {
+	if invariants.Enabled {
+		passed := s.pool.clock.passed.Load()
+		invariants.Check(stamp >= passed, "an operation that began at %d follows a copy of %d, and servers were told that nobody follows what is older than %d", s.active.Load(), stamp, passed)
+	}
+}
+
+// Stamp is what a cache keeps with what the operation under way has read.
+func (s *Session) Stamp() uint64 { return s.active.Load() }
+
+// End ends an operation: the session holds no address that the operation got.
+func (s *Session) End() { s.active.Store(0) }
+
+// quiet says whether every operation under way began at time since or later.
+func (r *sessions) quiet(since uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.open {
+		if began := s.active.Load(); began != 0 && began < since {
+			return false
+		}
+	}
+	return true
+}
+
+// passing is what a keeper knows of the epochs of its server.
+type passing struct {
+	epoch  uint64 // learned last
+	since  uint64 // the client's time then
+	passed uint64
+	lively int // for how many renewals more it expects another epoch
+}
+
+// expectMore is for how many renewals a client hurries after an epoch that it did not ask for: where one client has garbage all the time, the others would
+// else let it wait at each epoch.
+const expectMore = 16
+
+// say is what the server is told.
+func (ps *passing) say(p *Pool, s *server) Epochs {
+	if ps.passed < ps.epoch && p.sessions.quiet(ps.since) {
+		ps.passed = ps.epoch
+		if invariants.Enabled {
+			raise(&p.clock.passed, ps.since)
+		}
+	}
+	return Epochs{Passed: ps.passed, Wanted: s.wanted.Load()}
+}
+
+// hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that there is something to reap or to sweep.
+func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
+	if r.Epoch > ps.epoch {
+		ps.epoch, ps.lively, news = r.Epoch, expectMore, true
+		s.epoch.Store(r.Epoch)
+		ps.since = p.pass()
+	}
+	if r.Safe > s.safe.Load() {
+		s.safe.Store(r.Safe)
+		news = true
+	}
+	ps.lively = max(0, ps.lively-1)
+	return ps.lively > 0 || ps.passed < ps.epoch || s.wanted.Load() > r.Safe, news
+}
