@@ -26,13 +26,7 @@ func bufferServer(t *testing.T, frame, turn time.Duration) (b *buffers, s verbs.
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Serve(l)
-	t.Cleanup(func() { s.Close() })
-	return b, s, l.Addr().String(), tokens
+	return b, s, listen(t, s), tokens
 }
 
 // patientConn is rawConn for tests that load the machine.

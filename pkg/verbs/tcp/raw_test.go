@@ -22,13 +22,19 @@ func rawServer(t testing.TB) (s verbs.Server, address string, tokens *verbstest.
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, listen(t, s), tokens
+}
+
+// listen lets a server serve on loopback until the test ends.
+func listen(t testing.TB, s verbs.Server) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
-	return s, l.Addr().String(), tokens
+	return l.Addr().String()
 }
 
 // echo answers calls with their requests and counts them.
