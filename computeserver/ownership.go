@@ -47,6 +47,7 @@ func (o *ownership) route() *partition.Map { return o.routed.Load() }
 func (o *ownership) serve(kept []partition.Span) {
 	o.mu.Lock()
 	o.kept, o.seen = kept, nil
+	o.version++
 	o.reroute()
 	o.mu.Unlock()
 	o.poke()
@@ -74,7 +75,6 @@ func (o *ownership) see(version uint64, seen []partition.Span) {
 
 // reroute makes routed follow. Called under mu.
 func (o *ownership) reroute() {
-	o.version++
 	if m := o.newest.Load(); m != nil {
 		o.routed.Store(overlay(m, slices.Concat(o.kept, o.seen)))
 	}
@@ -129,6 +129,7 @@ func (o *ownership) apply(m *partition.Map) bool {
 	}
 	o.newest.Store(m)
 	o.since, o.seen = o.env.Now(), nil
+	o.version++
 	o.reroute()
 	changed := o.changed
 	o.mu.Unlock()

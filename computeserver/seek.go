@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -35,13 +36,12 @@ type seeker struct {
 
 // seek begins a look unless one is under way or has just been, or the map is too new. It does not wait.
 func (c *core) seek() {
-	h := c.holder.Load()
-	if h == nil || c.env.Now() < time.Duration(c.seeker.next.Load()) || !c.seeker.busy.CompareAndSwap(false, true) {
+	h, now := c.holder.Load(), c.env.Now()
+	if h == nil || now < time.Duration(c.seeker.next.Load()) {
 		return
 	}
 	since, version := c.own.age()
-	if c.env.Now()-since < c.limit/seekAfter {
-		c.seeker.busy.Store(false)
+	if now-since < c.limit/seekAfter || !c.seeker.busy.CompareAndSwap(false, true) {
 		return
 	}
 	c.env.Go("look for the server of keys", func() {
@@ -53,8 +53,10 @@ func (c *core) seek() {
 	})
 }
 
-// look returns the ranges that other servers serve although the map does not give them these.
+// look returns the ranges that other servers serve although the map does not give them these, as far
+// as it learns in the time that a request has.
 func (c *core) look(ix Owner) (seen []partition.Span, err error) {
+	deadline := env.Deadline(c.env, c.limit)
 	held, err := ix.Holdings()
 	if err != nil {
 		return nil, err
@@ -79,7 +81,7 @@ func (c *core) look(ix Owner) (seen []partition.Span, err error) {
 			if s.Owner == to.ID || silent[to.ID] {
 				continue
 			}
-			if asked++; asked > seekMost {
+			if asked++; asked > seekMost || env.Remaining(c.env, deadline) == 0 {
 				return seen, nil
 			}
 			serves, err := c.answers(to, start)
