@@ -63,7 +63,7 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r scanRange, forwarded bool
 		switch {
 		case len(piece) > 0 && !more(piece):
 			return nil
-		case s.over:
+		case s.over && len(s.pairs) == 0: // the last ones may arrive while more stands still
 			return s.err
 		case there.Dead() || silent > limit:
 			return &failure{code: rpcv1.Outcome_UNAVAILABLE, message: d.name + " sends nothing"}
