@@ -1,10 +1,8 @@
 package computeserver
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,9 +25,10 @@ type history struct {
 
 // asked is one operation. A scan is noted as a lookup of each key that it covered.
 type asked struct {
-	key   int
-	kind  rpcv1.Operation_Kind
-	value uint32 // what is written
+	key    int
+	kind   rpcv1.Operation_Kind
+	value  uint32 // what is written
+	unseen int    // for the judge: the n-th change of its key and kind whose outcome is not known and whose value nobody has seen; 0 = none of them
 }
 
 // answered is the answer to an operation.
@@ -63,42 +62,6 @@ func (h *history) doubt(in asked) {
 
 // undone notes that an operation had no effect.
 func (h *history) undone(at int) { h.ops[at].Input = nil }
-
-// registers is the model: each key is a register, 0 to begin with, which stands for a key that is not there.
-var registers = porcupine.Model{
-	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
-		var parts [][]porcupine.Operation
-		for _, o := range ops {
-			k := o.Input.(asked).key
-			for len(parts) <= k {
-				parts = append(parts, nil)
-			}
-			parts[k] = append(parts[k], o)
-		}
-		return parts
-	},
-	Init: func() any { return uint32(0) },
-	Step: func(state, input, output any) (bool, any) {
-		is, in, out := state.(uint32), input.(asked), output.(answered)
-		if !in.changes() {
-			return out.present && is != 0 || !out.present && out.value == is, is
-		}
-		applies, next := true, in.value
-		switch in.kind {
-		case rpcv1.Operation_INSERT:
-			applies = is == 0
-		case rpcv1.Operation_UPDATE:
-			applies = is != 0
-		case rpcv1.Operation_DELETE:
-			applies, next = is != 0, 0
-		}
-		if !applies {
-			return out.unknown || out.refused, is
-		}
-		return !out.refused, next
-	},
-	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
-}
 
 // request asks for one key and notes what came of it; nil if it was done.
 func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, limit time.Duration) error {
@@ -168,31 +131,4 @@ func (w *ownWorld) answer(d *pod, in asked, at int, o *rpcv1.Outcome) error {
 	}
 	h.reason = fmt.Sprintf("%v: %s", o.Code, o.Message)
 	return errors.New(h.reason)
-}
-
-// judge reports what is wrong with the history.
-func (w *ownWorld) judge() {
-	var ops []porcupine.Operation
-	for _, o := range w.log.ops {
-		in, ok := o.Input.(asked)
-		if !ok || !in.changes() && o.Output.(answered).unknown {
-			continue
-		}
-		ops = append(ops, o)
-	}
-	if result, _ := porcupine.CheckOperationsVerbose(registers, ops, time.Minute); result == porcupine.Illegal {
-		for _, part := range registers.Partition(ops) {
-			if len(part) > 0 && porcupine.CheckOperations(registers, part) == false {
-				var b bytes.Buffer
-				slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-				for _, o := range part {
-					fmt.Fprintf(&b, "\n  %d-%d program %d: %+v %+v", o.Call, o.Return, o.ClientId, o.Input, o.Output)
-				}
-				w.report("the history of key %d is not linearizable:%s", part[0].Input.(asked).key, b.String())
-				return
-			}
-		}
-	} else if result == porcupine.Unknown {
-		w.report("the history could not be judged in time")
-	}
 }

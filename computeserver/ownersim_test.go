@@ -165,7 +165,7 @@ func (w *ownWorld) settle(after string) {
 			for key := n; key < min(n+batch, w.keys()); key++ {
 				reads = append(reads, asked{key: key, kind: rpcv1.Operation_LOOKUP})
 				if w.oneIn(2) && (!w.wide.is || !w.begun || w.oneIn(4)) {
-					writes = append(writes, asked{key, rpcv1.Operation_UPSERT, uint32(w.log.clock+int64(key-n))<<8 | 0xFF})
+					writes = append(writes, asked{key: key, kind: rpcv1.Operation_UPSERT, value: uint32(w.log.clock+int64(key-n))<<8 | 0xFF})
 				}
 			}
 			if why = w.requests(w.main, 100, d, reads, 3*ownLimit); why == nil {
