@@ -245,9 +245,12 @@ func (r *region) publish() {
 func (r *region) memory() []verbs.Memory {
 	return []verbs.Memory{
 		{ID: verbs.RegionData, Bytes: r.data.bytes[:r.dataBytes], File: r.data.file},
-		{ID: verbs.RegionLocks, Bytes: r.locks.bytes[:r.lockBytes], File: r.locks.file},
+		{ID: verbs.RegionLocks, Bytes: r.lockTable(), File: r.locks.file},
 	}
 }
+
+// lockTable is the lock region. Its mapping goes on behind it to the end of a page, which may be a huge one.
+func (r *region) lockTable() []byte { return r.locks.bytes[:r.lockBytes] }
 
 func (r *region) zeroChunk(number uint32) {
 	at := r.chunkOffset(number)
@@ -258,7 +261,7 @@ func (r *region) zeroPlace(slot int, firstLock, locks uint64) {
 	at := superblockOffset(slot)
 	clear(r.data.bytes[at : at+superblockBytes])
 	clear(r.data.bytes[repairOffset(firstLock):repairOffset(firstLock+locks)])
-	clear(r.locks.bytes[2*firstLock : 2*(firstLock+locks)])
+	clear(r.lockTable()[2*firstLock : 2*(firstLock+locks)])
 }
 
 // close unmaps. Nobody may use the memory any more.

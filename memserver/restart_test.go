@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"google.golang.org/grpc/codes"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
@@ -314,6 +317,33 @@ func TestStoreFails(t *testing.T) {
 	if chunk := must(c.AllocateChunk(7, 1, 1024, false, limit)); chunk == first {
 		t.Error("a chunk was given twice")
 	}
+}
+
+// TestLockTableOfPartOfAPage: what lies behind a lock table on its last page is nobody's, whether its slices are granted, swept or waiting to be zeroed.
+// A table on huge pages is less than a page as well.
+func TestLockTableOfPartOfAPage(t *testing.T) {
+	config := localConfig(t)
+	config.DataDir, config.LockTableBytes = t.TempDir(), 128 // 64 locks
+	s, stop := start(t, config)
+	m := admin(t, s.Addresses().Control, nil)
+	for i := range 16 { // some meet slices that wait to be zeroed
+		r, err := m.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "default", QuotaChunks: 1})
+		if err == nil && r.Locks != 8 {
+			t.Fatalf("%d locks of 64 by default, want an eighth", r.Locks)
+		}
+		c := client(t, s.Addresses().Control, fmt.Sprint("all", i), "tcp", nil)
+		must(m.Evict(t.Context(), &rpcv1.EvictRequest{Index: "default"}))
+		must(c.Admit(7, 64, limit)) // waits for the other one's
+		if grant := must(c.Connect(7, 1, limit)); grant.LockOffset != 0 || grant.Locks != 64 {
+			t.Fatalf("%d locks at %d", grant.Locks, grant.LockOffset)
+		}
+		_, err = m.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "more", QuotaChunks: 1})
+		wantCode(t, "more than all", err, codes.ResourceExhausted, "of 64")
+		must(m.Fence(t.Context(), &rpcv1.FenceRequest{Index: fmt.Sprint("all", i), Clients: []uint32{1}}))
+		must(m.Evict(t.Context(), &rpcv1.EvictRequest{Index: fmt.Sprint("all", i)}))
+	}
+	stop()
+	start(t, config) // finds a ledger that it understands
 }
 
 // TestEvict takes an index away from a client that is connected: it is cut, and who comes next finds nothing but zeros.

@@ -94,7 +94,7 @@ func (s *Server) open(c *Config) error {
 	stopping, cancel := context.WithCancel(context.Background())
 	s.stopping = cancel
 	waits := newWaits()
-	core := newCore(c.env, accounts, newTokens(c.env, newToken), s.region.locks.bytes, c.Lease, s.log)
+	core := newCore(c.env, accounts, newTokens(c.env, newToken), s.region.lockTable(), c.Lease, s.log)
 	s.control = &service{
 		core:    core,
 		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
@@ -257,7 +257,7 @@ func (s *Server) recoverLocks(c *Config, a *accounts) (err error) {
 		s.mark = markIn(c.StateDir)
 	}
 	var turned uint64
-	a.read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.locks.bytes, l) })
+	a.read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.lockTable(), l) })
 	if turned > 0 {
 		s.log.Warn("an earlier process died with the locks in its NIC; whoever takes one repairs first what it guards", "locks", turned)
 	}

@@ -134,7 +134,8 @@ func (l *Ledger) Admit(identity string, quota, locks uint64) (existed bool, err 
 // Part of the lock table: locks First to End - 1.
 type Part struct{ First, End uint64 }
 
-// AdmitIn is Admit with the slice of a new index within one of these parts of the lock table: the first that has room.
+// AdmitIn is Admit with the slice of a new index within one of these parts of the lock table: the first that has room. ErrInvalid too: a part
+// goes beyond the table.
 func (l *Ledger) AdmitIn(identity string, quota, locks uint64, parts ...Part) (existed bool, err error) {
 	if identity == "" || len(identity) > MaxIdentity {
 		return false, fmt.Errorf("%w: identity of %d bytes; 1 to %d are possible", ErrInvalid, len(identity), MaxIdentity)
@@ -198,6 +199,9 @@ func (l *Ledger) freeSlot() (int, error) {
 func (l *Ledger) freeLocks(locks uint64, parts []Part) (first, n uint64, err error) {
 	most := uint64(0)
 	for _, part := range parts {
+		if part.End > l.shape.Locks {
+			return 0, 0, fmt.Errorf("%w: locks %d to %d are not all in the table of %d", ErrInvalid, part.First, part.End, l.shape.Locks)
+		}
 		at, largest, dirty := l.freeIn(part, locks)
 		switch {
 		case locks == 0 && largest >= LockAlign:
