@@ -92,8 +92,10 @@ func inlineOf(seed uint64, o *index.Options) int {
 	return 1 + r.IntN(o.MaxValueBytes)
 }
 
-// memoryOf draws how much memory there is on each server, and in half of the runs another size of nodes. One run in eight has chunks of a few nodes, and few of them.
-// The sources are their own.
+// memoryOf draws how much memory there is on each server, and in half of the runs another size of
+// nodes. One run in four has few chunks of a few nodes each. Most of those have long values, small
+// caches and many deletes too: there a write that met a leaf which its parent does not know yet
+// has to wait for memory. The sources are its own.
 func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
 	o := &sh.options
 	if r := rand.New(rand.NewPCG(seed, 83)); r.IntN(2) == 0 {
@@ -106,7 +108,7 @@ func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
 		}
 	}
 	r := rand.New(rand.NewPCG(seed, 82))
-	if r.IntN(8) != 0 {
+	if r.IntN(4) != 0 {
 		return 256 << 10, 32
 	}
 	sh.full = true
@@ -119,7 +121,13 @@ func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
 	if r.IntN(4) != 0 {
 		o.InlineBytes = 1 + r.IntN(8) // writes of long values wait for memory
 	}
-	return 8 << 10, 2 + r.IntN(2+2*sh.clients)
+	chunkBytes, chunks = 8<<10, 2+r.IntN(2+2*sh.clients)
+	if r.IntN(4) != 0 {
+		o.CacheBytes, o.InlineBytes = 2048<<r.IntN(3), 1
+		sh.waves, sh.keys, sh.ops = true, 150, max(sh.ops, 150)
+		sh.preload = min(sh.preload, 40)
+	}
+	return chunkBytes, chunks
 }
 
 // pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
