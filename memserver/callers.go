@@ -26,6 +26,9 @@ const (
 	maxRequest     = 32 << 10         // bytes of a request that is not a map
 	maxOwed        = 8 << 20          // bytes of replies that one identity has not taken
 	maxOwedAll     = 16 << 20         // bytes of replies that all identities but the operator have not taken
+	smallRequest   = 512              // bytes of a request that is not charged while its call goes on
+	maxHeld        = 256 << 10        // of one identity: four times the bytes of larger requests whose calls go on, but for maps
+	maxMessage     = 2 << 10          // bytes of an error's message
 	replyLimit     = 30 * time.Second // a reply that is not taken for so long ends its connection
 )
 
@@ -36,6 +39,7 @@ type callers struct {
 	log       *slog.Logger
 	limit     time.Duration       // replyLimit
 	room      *semaphore.Weighted // maxOwedAll
+	building  *semaphore.Weighted // one large reply is built at a time, but for the operator's
 
 	mu struct {
 		sync.Mutex
@@ -51,7 +55,8 @@ type callers struct {
 type party struct {
 	operator bool
 	room     *semaphore.Weighted // maxOwed
-	building *semaphore.Weighted // one large reply is built at a time
+	building *semaphore.Weighted // one large call at a time is built, or waits for its turn or for room
+	held     *semaphore.Weighted // maxHeld
 	calls    *semaphore.Weighted // maxCalls
 
 	// Guarded by callers.mu.
@@ -62,7 +67,7 @@ type party struct {
 // newCallers asks callers for certificates; files = nil serves everybody without TLS.
 func newCallers(files *identity.Files, limit time.Duration, log *slog.Logger) *callers {
 	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit,
-		room: semaphore.NewWeighted(maxOwedAll)}
+		room: semaphore.NewWeighted(maxOwedAll), building: semaphore.NewWeighted(1)}
 	if files != nil {
 		c.TransportCredentials, c.everybody = files.ServerCredentials(), nil
 	}
@@ -145,6 +150,7 @@ func (c *callers) admit(conn, raw net.Conn, info credentials.AuthInfo) (*connect
 		p = &party{
 			operator: who.Role == identity.RoleOperator,
 			room:     semaphore.NewWeighted(maxOwed), building: semaphore.NewWeighted(1), calls: semaphore.NewWeighted(maxCalls),
+			held:        semaphore.NewWeighted(maxHeld),
 			connections: map[*connection]struct{}{},
 		}
 		c.mu.of[who] = p

@@ -20,9 +20,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 )
 
-// slowReader opens a control connection on which it calls GetMap so often, and takes no byte of any reply: the windows of its
-// streams are 0. It answers pings.
+// slowReader opens a control connection on which it calls GetMap so often, and takes no byte of any reply.
 func slowReader(t *testing.T, address, index string, files *identity.Files, calls int) (ended <-chan struct{}, end func()) {
+	t.Helper()
+	return slowReaderOf(t, address, rpcv1.Memory_GetMap_FullMethodName, &rpcv1.GetMapRequest{Index: index}, files, calls)
+}
+
+// slowReaderOf is slowReader with any call. The windows of its streams are 0; it answers pings.
+func slowReaderOf(t *testing.T, address, method string, request proto.Message, files *identity.Files, calls int) (ended <-chan struct{}, end func()) {
 	t.Helper()
 	c, err := tls.Dial("tcp", address, files.ClientConfig("localhost", "h2"))
 	if err != nil {
@@ -36,13 +41,13 @@ func slowReader(t *testing.T, address, index string, files *identity.Files, call
 			t.Fatal(err)
 		}
 	}
-	body := must(proto.Marshal(&rpcv1.GetMapRequest{Index: index}))
+	body := must(proto.Marshal(request))
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
 	for i := range calls {
 		var h bytes.Buffer
 		e := hpack.NewEncoder(&h)
 		for _, kv := range [][2]string{
-			{":method", "POST"}, {":scheme", "https"}, {":path", rpcv1.Memory_GetMap_FullMethodName}, {":authority", "localhost"},
+			{":method", "POST"}, {":scheme", "https"}, {":path", method}, {":authority", "localhost"},
 			{"content-type", "application/grpc"}, {"te", "trailers"},
 		} {
 			e.WriteField(hpack.HeaderField{Name: kv[0], Value: kv[1]})
@@ -217,7 +222,10 @@ func TestOwedByAll(t *testing.T) {
 		return conn.(*connection)
 	}
 	owe := func(ctx context.Context, conn *connection, bytes int) error {
-		_, err := conn.owe(ctx, "Method", &rpcv1.MapReply{Map: make([]byte, bytes-100)})
+		err := conn.acquire(ctx, "Method", bytes)
+		if err == nil {
+			_, err = conn.owe("Method", &rpcv1.MapReply{Map: make([]byte, bytes-100)}, bytes)
+		}
 		return err
 	}
 	var conns []*connection
