@@ -94,7 +94,7 @@ func openRegion(d *directory, want header, log *slog.Logger) (r *region, err err
 	if d == nil {
 		r.incarnation = newIncarnation()
 		if r.data.file, err = memfd("dmindex-region", want.dataBytes); err == nil {
-			r.locks.file, err = memfd("dmindex-locks", want.lockBytes)
+			r.locks.file, err = memfd("dmindex-locks", roundUp(want.lockBytes, pageBytes)) // as long as the mapping, all of which is reserved
 		}
 	} else {
 		err = r.openFiles(d, want, log)

@@ -201,3 +201,16 @@ func TestPath(t *testing.T) {
 		t.Errorf("after the eviction: %v", d)
 	}
 }
+
+// TestReserveAnonymousLocks: memory without a directory can be reserved when its lock table ends within a page: its file ends there too, and is sealed.
+func TestReserveAnonymousLocks(t *testing.T) {
+	c := localConfig(t)
+	c.DataDir, c.LockTableBytes, c.Reserve = "", 64<<10+512, true
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
