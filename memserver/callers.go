@@ -18,10 +18,11 @@ import (
 )
 
 // Bounds of what the connections of the control port hold. The operator and each index have their own share: connections of one index
-// keep neither the operator nor another index out.
+// keep neither the operator nor another index out. An idle connection takes 32 KiB and a call that waits 11 KiB (measured, with TLS).
 const (
 	maxHandshakes  = 256              // connections that have not shown a certificate yet
 	maxConnections = 1024             // of one identity
+	maxAll         = 1024             // connections of all identities but the operator: as many as the fabric admits
 	maxCalls       = 2048             // of one identity at a time
 	maxRequest     = 32 << 10         // bytes of a request that is not a map
 	maxOwed        = 8 << 20          // bytes of replies that one identity has not taken
@@ -46,6 +47,8 @@ type callers struct {
 		handshakes map[net.Conn]uint64 // by the order in which they came; at most maxHandshakes
 		came       uint64              // number of the last of them
 		of         map[identity.Identity]*party
+		open       int    // connections of all identities but the operator
+		admitted   uint64 // number of the last connection that was admitted
 		began      uint64 // number of the last request that began
 		requests   int    // bytes of requests under way, but for the operator's
 	}
@@ -153,27 +156,75 @@ func (c *callers) admit(conn, raw net.Conn, info credentials.AuthInfo) (*connect
 			held:        semaphore.NewWeighted(maxHeld),
 			connections: map[*connection]struct{}{},
 		}
-		c.mu.of[who] = p
 	}
-	if open := len(p.connections); open >= maxConnections {
-		c.log.Warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", open,
+	if err := c.makePlaceLocked(p); err != nil {
+		c.log.Warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", len(p.connections),
 			"address", conn.RemoteAddr().String())
-		return nil, fmt.Errorf("%v has %d control connections open, at most %d are possible", who, open, maxConnections)
+		return nil, fmt.Errorf("%v: %w", who, err)
 	}
+	c.mu.admitted++
 	admitted := &connection{
-		Conn: conn, raw: raw, callers: c, who: who, party: p, owed: map[*reply]struct{}{}, requests: map[uint32]underway{},
+		Conn: conn, raw: raw, callers: c, who: who, party: p, number: c.mu.admitted, owed: map[*reply]struct{}{}, requests: map[uint32]underway{},
 		in: frames{skip: len(http2.ClientPreface)},
 	}
+	c.mu.of[who] = p
 	p.connections[admitted] = struct{}{}
+	if !p.operator {
+		c.mu.open++
+	}
 	return admitted, nil
+}
+
+// makePlaceLocked makes place for one more connection of p. Where all places are taken, the identity that has most gives up its newest
+// connection: so an identity that has few keeps them, and gets more, whatever others open. The difference of two keeps two identities from
+// taking a place from each other in turn.
+func (c *callers) makePlaceLocked(p *party) error {
+	open := len(p.connections)
+	if open >= maxConnections {
+		return fmt.Errorf("it has %d control connections open, at most %d are possible", open, maxConnections)
+	}
+	if p.operator || c.mu.open < maxAll {
+		return nil
+	}
+	most := p
+	for _, other := range c.mu.of { //env:real one of the largest, in any order
+		if !other.operator && len(other.connections) > len(most.connections) {
+			most = other
+		}
+	}
+	if len(most.connections) < open+2 {
+		return fmt.Errorf("it has %d control connections open, no other index has many more, and all together have %d, which is the most", open, c.mu.open)
+	}
+	var newest *connection
+	for conn := range most.connections { //env:real the greatest of all is the same in any order
+		if newest == nil || conn.number > newest.number {
+			newest = conn
+		}
+	}
+	c.log.Warn("a control connection is closed: all places are taken, and its caller has most", "caller", newest.who.String(),
+		"open", len(most.connections), "address", newest.RemoteAddr().String())
+	c.leaveLocked(newest)
+	newest.raw.Close() // gRPC closes the rest of it
+	return nil
 }
 
 // leave counts a closed connection no more.
 func (c *callers) leave(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.leaveLocked(conn)
+}
+
+func (c *callers) leaveLocked(conn *connection) {
 	conn.endRequestsLocked()
-	if delete(conn.party.connections, conn); len(conn.party.connections) == 0 {
+	p := conn.party
+	if _, counted := p.connections[conn]; !counted { // it gave its place up before
+		return
+	}
+	if !p.operator {
+		c.mu.open--
+	}
+	if delete(p.connections, conn); len(p.connections) == 0 {
 		delete(c.mu.of, conn.who)
 	}
 }
@@ -185,6 +236,7 @@ type connection struct {
 	who     identity.Identity
 	party   *party
 	raw     net.Conn // below TLS
+	number  uint64   // in the order in which they were admitted
 
 	in, out  frames              // of Read and of Write, which gRPC calls from one goroutine each
 	requests map[uint32]underway // by stream; guarded by callers.mu; nil once they count no more

@@ -208,6 +208,59 @@ func TestConnectionsOfAnIdentity(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfAllIdentities: all identities but the operator have so many connections together. The one that has most gives its newest up
+// for those that have few; who has as many as it is refused. Nothing stays of refused or closed ones.
+func TestConnectionsOfAllIdentities(t *testing.T) {
+	c := newCallers(nil, time.Hour, testLog(t))
+	open := func(who identity.Identity) (*connection, net.Conn, error) {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { ours.Close(); theirs.Close() })
+		c.everybody = &who
+		conn, _, err := c.ServerHandshake(ours)
+		if err != nil {
+			return nil, theirs, err
+		}
+		return conn.(*connection), theirs, nil
+	}
+	var all []*connection
+	var ends []net.Conn
+	for range maxAll {
+		conn, end, err := open(clientOf("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, ends = append(all, conn), append(ends, end)
+	}
+	for i := range maxAll / 2 {
+		conn, _, err := open(clientOf("b"))
+		if err != nil {
+			t.Fatalf("connection %d of another index: %v", i, err)
+		}
+		all = append(all, conn)
+	}
+	if _, err := ends[maxAll-1].Read(make([]byte, 1)); err == nil {
+		t.Error("the newest connection of the index that had most goes on")
+	}
+	for _, index := range []string{"a", "b"} {
+		if _, _, err := open(clientOf(index)); err == nil {
+			t.Errorf("one more of index %s is admitted", index)
+		}
+		if n := len(c.mu.of[clientOf(index)].connections); n != maxAll/2 {
+			t.Errorf("index %s has %d connections", index, n)
+		}
+	}
+	conn, _, err := open(everybody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, conn := range append(all, conn) {
+		conn.Close()
+	}
+	if c.mu.open != 0 || len(c.mu.of) != 0 {
+		t.Errorf("%d connections of %d identities stay", c.mu.open, len(c.mu.of))
+	}
+}
+
 // TestOwedByAll: what all identities but the operator owe is bounded in sum. Who finds no room takes none.
 func TestOwedByAll(t *testing.T) {
 	c := newCallers(nil, time.Hour, testLog(t))
