@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -68,7 +69,7 @@ func (g *garbage) take(b []blink.Reference, least int, durable uint64) []blink.R
 
 // retire gives garbage back, as long as there are at least so many blocks of it.
 func (s *session) retire(least int) error {
-	for s.x.lay.Blocks() {
+	for s.x.lay.Blocks {
 		if s.garbage = s.x.garbage.take(s.garbage[:0], least, s.x.log.Durable()); len(s.garbage) == 0 {
 			break
 		}
@@ -164,7 +165,7 @@ func (s *session) again(err error, value []byte, m mode) bool {
 // entries.keep. ok is false if its block does not hold it.
 func (s *session) told(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
-	if s.x.lay.LongValue(entry) {
+	if s.x.lay.HasReference(entry) {
 		s.tag.set(v, epoch)
 		return s.long(dst, func() bool { return s.x.cache.still(a, since) })
 	}
@@ -181,7 +182,7 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 	if err := x.balance.shift(s); err != nil {
 		return dst, false, err
 	}
-	if value, ok, err = s.b.Value(blink.Refer(s.tag[:blink.ReferenceBytes]), dst); ok {
+	if value, ok, err = s.b.Value(blink.Refer(s.tag[:item.ReferenceBytes]), dst); ok {
 		x.values.keep(x, &s.tag, value[len(dst):], right)
 	}
 	return value, ok, err
@@ -191,5 +192,5 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 func (s *session) refers(f *frame, a pool.Addr, key []byte, fp byte) bool {
 	value, _, st := s.look(f, a, key, s.value[:0], fp)
 	s.value = value
-	return st == inBlock && bytes.Equal(value, s.tag[:blink.ReferenceBytes])
+	return st == inBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
 // TestGarbageWaits: a block is given back when the record of the change that took it out is durable, not before; as many at once as one list takes; and in no hurry.
@@ -12,7 +13,7 @@ func TestGarbageWaits(t *testing.T) {
 	var g garbage
 	g.start(env.Real())
 	block := func(n int) blink.Reference {
-		b := make([]byte, blink.ReferenceBytes)
+		b := make([]byte, item.ReferenceBytes)
 		b[0] = byte(n)
 		return blink.Refer(b)
 	}

@@ -78,13 +78,13 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()
-	if x.low = []byte{}; x.lay.Uint64Keys() {
+	if x.low = []byte{}; x.lay.Uint64 {
 		x.low = make([]byte, 8)
 	}
 	p.SetMarks(marks)
 	frames := bound - x.balance.start(x, bound)
-	if x.lay.Blocks() && with.entries {
-		frames -= x.values.start(bound, x.lay.MaxValue(), x.balance.moves())
+	if x.lay.Blocks && with.entries {
+		frames -= x.values.start(bound, x.lay.MaxValue, x.balance.moves())
 	}
 	x.cache = newCache(x.env, with, frames, x.lay.NodeBytes())
 	if x.log, err = createLog(p); err != nil {

@@ -21,7 +21,7 @@ func (s *session) LowFence(key, dst []byte) ([]byte, bool) {
 	}
 	version, before := f.version.Load(), len(dst)
 	var v view
-	if version&1 != 0 || f.addr.Load() != uint64(p.Addr()) || !f.open(&v) || f.below(&v, key, s.x.lay.Uint64Keys()) || f.above(&v, key, s.x.lay.Uint64Keys()) {
+	if version&1 != 0 || f.addr.Load() != uint64(p.Addr()) || !f.open(&v) || f.below(&v, key, s.x.lay.Uint64) || f.above(&v, key, s.x.lay.Uint64) {
 		return dst, false
 	}
 	dst = f.bytes(8*fenceWord, v.lowLen, dst)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -146,12 +147,12 @@ func (f *frame) value(w uint64, lay *blink.Layout, key, dst []byte) []byte {
 
 // refers says whether the value of the entry of w lies in a block.
 func (f *frame) refers(w uint64, lay *blink.Layout) bool {
-	if !lay.Blocks() {
+	if !lay.Blocks {
 		return false
 	}
 	_, off, _ := blink.Slot(w)
 	i := off / 8
-	return lay.IsReference(f.word(i), f.word(min(i+1, len(f.words)-1)))
+	return lay.HasReferenceIn(f.word(i), f.word(min(i+1, len(f.words)-1)))
 }
 
 // load is the 8 bytes from off on; beyond the end there are zeros.
@@ -308,7 +309,7 @@ func (f *frame) remove(l *blink.Layout, v *view, i int) {
 	f.clears()[i/64] |= 1 << (i % 64)
 }
 
-func (f *frame) seed() uint32 { return blink.SeedOf(pool.Addr(f.addr.Load()), uint32(f.word(0))) }
+func (f *frame) seed() uint32 { return unit.Seed(pool.Addr(f.addr.Load()), uint32(f.word(0))) }
 
 // content is how many entries there are, and their bytes, each rounded up.
 func (f *frame) content(v *view) (count, bytes int) {

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -211,7 +212,7 @@ func shift(a pool.Addr, b []byte) bool {
 	if b[8] != 1 || count < 2 || end > len(b) {
 		return false
 	}
-	seed := blink.SeedOf(a, binary.LittleEndian.Uint32(b))
+	seed := unit.Seed(a, binary.LittleEndian.Uint32(b))
 	if binary.LittleEndian.Uint32(b[4:]) != crc.Sum(seed, b[8:end]) {
 		return false
 	}

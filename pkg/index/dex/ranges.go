@@ -152,7 +152,7 @@ func (x *dex) fence(key []byte) []byte {
 	if len(key) == 0 {
 		return nil
 	}
-	if x.lay.Uint64Keys() && len(key) < 8 { // as it compares
+	if x.lay.Uint64 && len(key) < 8 { // as it compares
 		return append(bytes.Clone(key), make([]byte, 8-len(key))...)
 	}
 	return key

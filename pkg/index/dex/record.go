@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
 // A redo record is one change of one pair, little-endian:
@@ -59,7 +60,7 @@ func (r *record) decode(b []byte) error {
 		return fmt.Errorf("redo record of kind %d with a key of %d in %d bytes: %w", r.op, n, len(b), index.ErrFormat)
 	}
 	r.key, r.value = b[recordFixed:recordFixed+n], b[recordFixed+n:]
-	if r.op == recordRefer && len(r.value) != blink.ReferenceBytes {
+	if r.op == recordRefer && len(r.value) != item.ReferenceBytes {
 		return fmt.Errorf("redo record with a reference of %d bytes: %w", len(r.value), index.ErrFormat)
 	}
 	return nil

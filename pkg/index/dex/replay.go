@@ -259,7 +259,7 @@ func (p *player) apply(e *seat, changes []change) (done int, err error) {
 func (p *player) change(f *frame, v *view, c *change) bool {
 	lay := p.x.lay
 	fp := lay.Fingerprint(c.record.key)
-	i, word := f.find(v, c.record.key, fp, lay.Uint64Keys())
+	i, word := f.find(v, c.record.key, fp, lay.Uint64)
 	if c.op == recordDelete {
 		if i >= 0 {
 			f.remove(lay, v, i)

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -30,9 +31,9 @@ type session struct {
 	leaving []byte // an entry of a frame that goes
 	entry   []byte // on its way into one
 	record  []byte
-	tag     tag                        // of a long value that is looked up, or leaves its leaf
-	ref     [blink.ReferenceBytes]byte // of the block of the write under way
-	block   blink.Reference            // the same one, as long as nothing else has it
+	tag     tag                       // of a long value that is looked up, or leaves its leaf
+	ref     [item.ReferenceBytes]byte // of the block of the write under way
+	block   blink.Reference           // the same one, as long as nothing else has it
 	closed  bool
 
 	garbage []blink.Reference // on its way back
@@ -271,7 +272,7 @@ func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value [
 	var v view
 	s.x.pause()
 	value, st = dst, absentee
-	numbers := s.x.lay.Uint64Keys()
+	numbers := s.x.lay.Uint64
 	if !f.open(&v) {
 		st = busy
 	} else if f.below(&v, key, numbers) {

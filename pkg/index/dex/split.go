@@ -59,9 +59,9 @@ func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
 	case !f.open(&v):
 		f.unlock()
 		return done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
-	case f.above(&v, key, s.x.lay.Uint64Keys()):
+	case f.above(&v, key, s.x.lay.Uint64):
 		st = astray
-	case f.below(&v, key, s.x.lay.Uint64Keys()):
+	case f.below(&v, key, s.x.lay.Uint64):
 		st = misled
 	}
 	if st != done {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 )
 
@@ -50,7 +51,7 @@ const (
 	// valueRoom is how many of the largest values a bucket has room for.
 	valueRoom = 4
 
-	tagBytes = blink.ReferenceBytes + 8
+	tagBytes = item.ReferenceBytes + 8
 )
 
 // tag is a reference and an epoch.
@@ -58,7 +59,7 @@ type tag [tagBytes]byte
 
 func (t *tag) set(reference []byte, epoch uint64) {
 	copy(t[:], reference)
-	binary.LittleEndian.PutUint64(t[blink.ReferenceBytes:], epoch)
+	binary.LittleEndian.PutUint64(t[item.ReferenceBytes:], epoch)
 }
 
 // start prepares for values of at most so many bytes in a cache of cacheBytes, and returns how many bytes it takes at once: where nothing moves.
@@ -80,7 +81,7 @@ func (v *values) part(t *tag) *entries {
 	if n == 0 {
 		return nil
 	}
-	r := blink.Refer(t[:blink.ReferenceBytes])
+	r := blink.Refer(t[:item.ReferenceBytes])
 	return &v.parts[lfu.Hash(r.Addr())>>40&(n-1)]
 }
 

@@ -155,16 +155,16 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	if !f.open(&v) {
 		return outcome{err: fmt.Errorf("what is kept of leaf %v is no leaf: %w", a, index.ErrFormat)}
 	}
-	if f.above(&v, key, s.x.lay.Uint64Keys()) {
+	if f.above(&v, key, s.x.lay.Uint64) {
 		return outcome{st: astray}
 	}
-	if f.below(&v, key, s.x.lay.Uint64Keys()) {
+	if f.below(&v, key, s.x.lay.Uint64) {
 		return outcome{st: misled}
 	}
 	if _, ok := s.x.cache.entries.drop(s.x, key); !ok {
 		return outcome{st: busy}
 	}
-	i, word := f.find(&v, key, fp, s.x.lay.Uint64Keys())
+	i, word := f.find(&v, key, fp, s.x.lay.Uint64)
 	switch {
 	case i >= 0 && m == insert:
 		return outcome{lsn: f.lsn.Load(), answer: index.ErrExists}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -137,7 +138,7 @@ func (s *session) divideOnly(t *testing.T, l *leaf, at int, sep []byte) pool.Add
 	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
 	fatal(t, err)
 	right := l.header
-	right.version, right.low = newVersion(s.t.env), sep
+	right.version, right.low = unit.NewVersion(s.t.env), sep
 	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
 	s.ps.Write(to, s.rest[:n])
 	left := l.header

@@ -7,6 +7,8 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -15,7 +17,7 @@ import (
 //
 //	offset  size  field
 //	0       4     version: random
-//	4       4     CRC-32C of bytes 8 to 24, started with address and version (seed.go)
+//	4       4     CRC-32C of bytes 8 to 24, started with address and version (package unit)
 //	8       1     level: 255
 //	9       1     flags: as in a node's header; dead = what a dead node is (header.go)
 //	10      2     zero
@@ -38,7 +40,6 @@ const (
 	blockFixed   = HeaderBytes
 	blockLevel   = 255
 	blockUnit    = 64
-	pointerBytes = 16
 
 	maxBlockValue = 32 << 10
 )
@@ -67,16 +68,18 @@ func (p *pointer) decode(b []byte) {
 
 // pointerOf is the pointer of a verified entry; false if its value is in it.
 func (l *layout) pointerOf(e []byte) (p pointer, ok bool) {
-	if !l.isLong(e) {
+	if !l.HasReference(e) {
 		return p, false
 	}
-	_, value, _ := l.pair(e)
+	_, value, _ := l.Pair(e)
 	p.decode(value)
 	return p, true
 }
 
 // valueCheck is the check of a value in the block at a.
-func valueCheck(a pool.Addr, value []byte) uint32 { return sum(SeedOf(a, uint32(len(value))), value) }
+func valueCheck(a pool.Addr, value []byte) uint32 {
+	return crc.Sum(unit.Seed(a, uint32(len(value))), value)
+}
 
 // holds says whether value is what the pointer stands for.
 func (p *pointer) holds(value []byte) bool { return p.check == valueCheck(p.addr, value) }
@@ -84,7 +87,7 @@ func (p *pointer) holds(value []byte) bool { return p.check == valueCheck(p.addr
 // blockBytes is the size of the block for a value of n bytes: one of two in each doubling, so that blocks of few sizes share chunks and waste a third
 // at most.
 func (l *layout) blockBytes(n int) int {
-	n = min(roundTo(n, l.maxValue), l.maxValue)
+	n = min(roundTo(n, l.MaxValue), l.MaxValue)
 	return (blockFixed + n + blockUnit - 1) &^ (blockUnit - 1)
 }
 
@@ -109,17 +112,17 @@ func pointTo(a pool.Addr, size int, value []byte) pointer {
 // build makes the image of the block in b and returns it.
 func (p *pointer) build(b []byte, version uint32, value []byte) []byte {
 	clear(b[:blockFixed])
-	binary.LittleEndian.PutUint32(b[atVersion:], version)
-	b[atLevel], b[atFlags] = blockLevel, flagNode
+	binary.LittleEndian.PutUint32(b[unit.AtVersion:], version)
+	b[unit.AtKind], b[unit.AtFlags] = blockLevel, unit.Node
 	binary.LittleEndian.PutUint32(b[atLength:], uint32(len(value)))
 	binary.LittleEndian.PutUint32(b[atValueCheck:], p.check)
-	sealUnit(b, blockFixed, p.addr, version)
+	unit.Seal(b, blockFixed, p.addr, version)
 	return b[:blockFixed+copy(b[blockFixed:], value)]
 }
 
 // verifyBlock says whether b, which may be any bytes, is a living block at a.
 func verifyBlock(a pool.Addr, b []byte) bool {
-	if b[atLevel] != blockLevel || b[atFlags] != flagNode || !verifyUnit(b, blockFixed, a, binary.LittleEndian.Uint32(b)) {
+	if b[unit.AtKind] != blockLevel || b[unit.AtFlags] != unit.Node || !unit.Verify(b, blockFixed, a, binary.LittleEndian.Uint32(b)) {
 		return false
 	}
 	n := int(binary.LittleEndian.Uint32(b[atLength:]))
@@ -129,9 +132,9 @@ func verifyBlock(a pool.Addr, b []byte) bool {
 // Marks implements pool.Marks. A block is marked behind the word that forgot it; what made a node dead may have to be repaired.
 func Marks(a pool.Addr, head []byte) pool.Mark {
 	switch {
-	case !isDead(a, head):
+	case !unit.IsDead(a, head):
 		return pool.Used
-	case head[atLevel] == blockLevel:
+	case head[unit.AtKind] == blockLevel:
 		return pool.Over
 	}
 	return pool.Dead
@@ -152,7 +155,7 @@ func (lay *layout) allocateBlock(from blockAllocator, n int, near pool.Addr) (a 
 		if err == nil {
 			err = e
 		}
-		if !errors.Is(e, index.ErrPoolFull) || size >= lay.blockBytes(lay.maxValue) {
+		if !errors.Is(e, index.ErrPoolFull) || size >= lay.blockBytes(lay.MaxValue) {
 			return pool.Nil, 0, failure(err, false)
 		}
 	}
@@ -164,7 +167,7 @@ func (s *session) entry(key, value []byte, near pool.Addr) (e []byte, err error)
 	if s.made != nil {
 		return s.made, nil
 	}
-	if len(value) <= s.lay.inline {
+	if len(value) <= s.lay.Inline {
 		return s.lay.PutEntry(s.scratch, key, value), nil
 	}
 	a, size, err := s.lay.allocateBlock(s.ps, len(value), near)
@@ -172,7 +175,7 @@ func (s *session) entry(key, value []byte, near pool.Addr) (e []byte, err error)
 		return nil, err
 	}
 	s.fresh = pointTo(a, size, value)
-	s.ps.Write(a, s.fresh.build(s.long, newVersion(s.t.env), value))
+	s.ps.Write(a, s.fresh.build(s.long, unit.NewVersion(s.t.env), value))
 	return s.lay.putPointer(s.scratch, key, &s.fresh), nil
 }
 
@@ -194,14 +197,14 @@ func (s *session) leaves(e []byte) {
 // markGone queues the WRITE that marks the block dead which the change under way takes out. Whoever reads its value goes on to do so: it becomes
 // another block only when no operation is under way any more that may have its address.
 func (s *session) markGone() {
-	n := buildDead(s.mark, s.gone.addr, blockLevel, newVersion(s.t.env))
+	n := unit.PutDead(s.mark, s.gone.addr, blockLevel, unit.NewVersion(s.t.env))
 	s.ps.Write(s.gone.addr, s.mark[:n])
 }
 
 // value READs a value from its block into s.long: one round trip. nil: it is not what the pointer says, so the block was used again, which is only
 // possible where this client is fenced, or its memory damaged.
 func (s *session) value(p *pointer) ([]byte, error) {
-	if p.length > s.lay.maxValue {
+	if p.length > s.lay.MaxValue {
 		return nil, nil
 	}
 	b := s.long[:p.length]
@@ -244,7 +247,7 @@ func (s *session) fetch(i, step, left int) error {
 			continue
 		}
 		n := roundUp(p.length)
-		if p.length > s.lay.maxValue || at+n > len(s.long) {
+		if p.length > s.lay.MaxValue || at+n > len(s.long) {
 			break
 		}
 		s.ps.Read(p.addr+blockFixed, s.long[at:at+p.length])
@@ -278,10 +281,10 @@ func (s *session) longValue(i, step, left int) ([]byte, error) {
 
 // longBytes is how much a session has room for of what blocks hold: at least the longest.
 func (l *layout) longBytes() int {
-	if !l.long {
+	if !l.Blocks {
 		return 0
 	}
-	return max(16<<10, l.blockBytes(l.maxValue))
+	return max(16<<10, l.blockBytes(l.MaxValue))
 }
 
 // block checks the block that a leaf's entry points to.

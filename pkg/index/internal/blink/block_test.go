@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -19,7 +20,7 @@ func TestBlockRoundTrip(t *testing.T) {
 	} {
 		l := mustLayout(t, o)
 		for range 300 {
-			value := make([]byte, l.inline+1+r.IntN(l.maxValue-l.inline))
+			value := make([]byte, l.Inline+1+r.IntN(l.MaxValue-l.Inline))
 			for i := range value {
 				value[i] = byte(r.Uint32())
 			}
@@ -33,10 +34,10 @@ func TestBlockRoundTrip(t *testing.T) {
 			key := make([]byte, 8)
 			e := l.putPointer(make([]byte, maxEntryBytes), key, &p)
 			got, long := l.pointerOf(e)
-			if k, _, ok := l.pair(e); !ok || !long || got != p || !bytes.Equal(k, key) || len(e) > l.longestEntry() {
+			if k, _, ok := l.Pair(e); !ok || !long || got != p || !bytes.Equal(k, key) || len(e) > l.LongestEntry() {
 				t.Fatalf("%+v became %+v, %v", p, got, long)
 			}
-			if _, long := l.pointerOf(l.PutEntry(make([]byte, maxEntryBytes), key, value[:l.inline])); long {
+			if _, long := l.pointerOf(l.PutEntry(make([]byte, maxEntryBytes), key, value[:l.Inline])); long {
 				t.Fatal("a short value has a pointer")
 			}
 			if !verifyBlock(a, b) || verifyBlock(a+64, b) || !p.holds(b[blockFixed:blockFixed+len(value)]) || Marks(a, b[:pool.HeadBytes]) != pool.Used {
@@ -45,7 +46,7 @@ func TestBlockRoundTrip(t *testing.T) {
 			if h := (leaf{}); h.open(l, a, b) || decodeInner(l, a, b) != nil {
 				t.Fatal("a block is taken for a node")
 			}
-			buildDead(b, a, blockLevel, r.Uint32())
+			unit.PutDead(b, a, blockLevel, r.Uint32())
 			if verifyBlock(a, b) || !p.holds(b[blockFixed:blockFixed+len(value)]) || Marks(a, b[:pool.HeadBytes]) != pool.Over {
 				t.Fatal("a dead block is not what it should be")
 			}
@@ -68,7 +69,7 @@ func FuzzBlock(f *testing.F) {
 			return
 		}
 		// A checksum that fits makes what follows it reached.
-		sealUnit(b, blockFixed, pool.NewAddr(1, 64), binary.LittleEndian.Uint32(b))
+		unit.Seal(b, blockFixed, pool.NewAddr(1, 64), binary.LittleEndian.Uint32(b))
 		verifyBlock(pool.NewAddr(1, 64), b)
 	})
 }
@@ -77,7 +78,7 @@ func FuzzBlock(f *testing.F) {
 func TestMarksBelongToAnAddress(t *testing.T) {
 	b := make([]byte, HeaderBytes)
 	for level, want := range map[uint8]pool.Mark{0: pool.Dead, 3: pool.Dead, blockLevel: pool.Over} {
-		buildDead(b, testAddr, level, 7)
+		unit.PutDead(b, testAddr, level, 7)
 		if got := Marks(testAddr, b); got != want {
 			t.Errorf("a dead node of level %d is marked %v, want %v", level, got, want)
 		}

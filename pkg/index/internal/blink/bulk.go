@@ -8,6 +8,8 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -119,7 +121,7 @@ func (ld *loader) add(key, value []byte) error {
 	if err := lay.CheckPair(key, value); err != nil {
 		return err
 	}
-	if ld.pairs > 0 && !below(ld.last, key) {
+	if ld.pairs > 0 && !item.Below(ld.last, key) {
 		return fmt.Errorf("key %s comes after key %s, keys must ascend: %w", keyrange.Quote(key), keyrange.Quote(ld.last), index.ErrUnsorted)
 	}
 	e, err := ld.entryOf(key, value)
@@ -129,16 +131,16 @@ func (ld *loader) add(key, value []byte) error {
 	grown := ld.filled
 	grown.add(len(e))
 	// The high fence is not known yet, but how long it can be.
-	room := lay.nodeBytes - roundUp(HeaderBytes+len(ld.low)+lay.maxKey)
+	room := lay.nodeBytes - roundUp(HeaderBytes+len(ld.low)+lay.MaxKey)
 	if ld.filled.count > 0 && grown.used() > room*fill/100 {
-		if err := ld.closeLeaf(lay.separator(ld.last, key)); err != nil {
+		if err := ld.closeLeaf(lay.Separator(ld.last, key)); err != nil {
 			return err
 		}
 		grown = load{}
 		grown.add(len(e))
 	}
 	ld.filled = grown
-	ld.b.items = append(ld.b.items, item{off: uint32(len(ld.b.bytes) - ld.start), n: uint16(len(e))})
+	ld.b.items = append(ld.b.items, entryAt{off: uint32(len(ld.b.bytes) - ld.start), n: uint16(len(e))})
 	ld.b.bytes = append(ld.b.bytes, e...)
 	ld.last = append(ld.last[:0], key...)
 	ld.pairs++
@@ -148,7 +150,7 @@ func (ld *loader) add(key, value []byte) error {
 // entryOf makes the entry of a pair. A long value gets a block, which joins the batch: its leaf is in that one, or in a later one.
 func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 	lay := &ld.t.lay
-	if len(value) <= lay.inline {
+	if len(value) <= lay.Inline {
 		return lay.PutEntry(ld.entry, key, value), nil
 	}
 	a, size, err := lay.allocateBlock(ld.t.pool, len(value), ld.leaf)
@@ -192,7 +194,7 @@ func (ld *loader) beginLeaf() error {
 		return err
 	}
 	ld.from, ld.start = len(ld.b.items), len(ld.b.bytes)
-	ld.b.bytes = append(ld.b.bytes, make([]byte, unit)...) // no entry lies at offset 0 (pairs.at)
+	ld.b.bytes = append(ld.b.bytes, make([]byte, grain)...) // no entry lies at offset 0 (pairs.at)
 	return nil
 }
 
@@ -219,8 +221,8 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 	if len(r.children) > 0 {
 		// Were it to end here, the fences would have this prefix in common.
 		skip := 0
-		if !lay.uint64Keys {
-			skip = commonPrefix(r.low, low)
+		if !lay.Uint64 {
+			skip = item.CommonPrefix(r.low, low)
 		}
 		size := roundUp(HeaderBytes+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
 		if len(r.children) > 1 && size > lay.nodeBytes*fill/100 {
@@ -243,7 +245,7 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 		r.bytes += len(low)
 	}
 	r.children = append(r.children, child)
-	if r.bytes += childBytes; !lay.uint64Keys {
+	if r.bytes += childBytes; !lay.Uint64 {
 		r.bytes += 2
 	}
 	return nil
@@ -281,7 +283,7 @@ func (ld *loader) closeInner(r *rising) (err error) {
 
 // emit hands over an inner node that is complete.
 func (ld *loader) emit(d *draft, a pool.Addr) error {
-	ld.b.inner(d, &ld.t.lay, a, newVersion(ld.t.env))
+	ld.b.inner(d, &ld.t.lay, a, unit.NewVersion(ld.t.env))
 	return ld.raise(int(d.level)+1, d.low, a)
 }
 
@@ -289,16 +291,16 @@ func (ld *loader) emit(d *draft, a pool.Addr) error {
 // ld.b then still has.
 func (ld *loader) finish() (*rising, error) {
 	if ld.leaf == pool.Nil {
-		ld.b.leaf(ld, ld.t.lay.noHigh(), pool.Nil)
+		ld.b.leaf(ld, ld.t.lay.NoHigh(), pool.Nil)
 		return nil, nil
 	}
-	ld.b.leaf(ld, ld.t.lay.noHigh(), pool.Nil)
+	ld.b.leaf(ld, ld.t.lay.NoHigh(), pool.Nil)
 	if err := ld.raise(1, ld.low, ld.leaf); err != nil {
 		return nil, err
 	}
 	for i := 0; ; i++ {
 		r := ld.levels[i]
-		r.rightmost, r.high, r.sibling = true, ld.t.lay.noHigh(), pool.Nil
+		r.rightmost, r.high, r.sibling = true, ld.t.lay.NoHigh(), pool.Nil
 		if r.addr == pool.Nil && r.draft.bytes(&ld.t.lay) <= ld.t.lay.nodeBytes {
 			return r, ld.handOver()
 		}
@@ -342,12 +344,12 @@ func (s *session) onlyLeaf() (pool.Addr, error) {
 
 // empties is nil if the leaf is the whole of an index, and holds nothing; ErrNotEmpty else.
 func (l *leaf) empties() error {
-	if !l.rightmost || !bytes.Equal(l.low, l.lay.bottom) {
+	if !l.rightmost || !bytes.Equal(l.low, l.lay.Bottom) {
 		return fmt.Errorf("it has more than one leaf: %w", index.ErrNotEmpty)
 	}
 	for i := range l.count {
 		if w := l.slot(i); slotLength(w) != 0 {
-			key, _, _ := l.lay.pair(l.entry(w))
+			key, _, _ := l.lay.Pair(l.entry(w))
 			return fmt.Errorf("it has key %s: %w", keyrange.Quote(key), index.ErrNotEmpty)
 		}
 	}
@@ -411,7 +413,7 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 // outgrown says whether the node at a, of which b was read, was the root and a leaf, and is an inner node by now: a bulk load has put a tree in its
 // place. The new root is learned then, and the descent has to begin anew. No lock may be held.
 func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
-	if b[atLevel] == 0 {
+	if b[unit.AtKind] == 0 {
 		return false, nil
 	}
 	if decodeInner(s.lay, a, b) == nil {
@@ -426,7 +428,7 @@ func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
 
 // newLoader makes a loader with its sessions at work.
 func (t *tree) newLoader(parallel int) (*loader, error) {
-	ld := &loader{t: t, servers: len(t.pool.Servers()), entry: make([]byte, maxEntryBytes), low: bytes.Clone(t.lay.bottom)}
+	ld := &loader{t: t, servers: len(t.pool.Servers()), entry: make([]byte, maxEntryBytes), low: bytes.Clone(t.lay.Bottom)}
 	var err error
 	if ld.s, err = t.newSession(); err != nil {
 		return nil, err

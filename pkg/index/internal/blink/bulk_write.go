@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -11,9 +12,9 @@ import (
 type batch struct {
 	most  int
 	nodes []loadNode
-	bytes []byte // entries and fences of leaves, and images of inner nodes
-	items []item // of the entries, by their offset from their leaf's start
-	pairs pairs  // of one leaf at a time
+	bytes []byte    // entries and fences of leaves, and images of inner nodes
+	items []entryAt // of the entries, by their offset from their leaf's start
+	pairs pairs     // of one leaf at a time
 
 	blocks []pointer
 	values []byte // of the blocks, one behind the other
@@ -46,7 +47,7 @@ func (b *batch) reset() {
 // leaf adds the leaf that ld has filled.
 func (b *batch) leaf(ld *loader, high []byte, sibling pool.Addr) {
 	n := loadNode{addr: ld.leaf, start: ld.start, end: len(b.bytes), from: ld.from, to: len(b.items), sibling: sibling,
-		rightmost: sibling == pool.Nil, version: newVersion(ld.t.env)}
+		rightmost: sibling == pool.Nil, version: unit.NewVersion(ld.t.env)}
 	b.bytes = append(b.bytes, ld.low...)
 	n.low = len(b.bytes)
 	b.bytes = append(b.bytes, high...)
@@ -141,7 +142,7 @@ func (s *session) writeBlocks(b *batch) error {
 			}
 			at, queued = 0, 0
 		}
-		image := p.build(s.long[at:], newVersion(s.t.env), b.values[n:n+p.length])
+		image := p.build(s.long[at:], unit.NewVersion(s.t.env), b.values[n:n+p.length])
 		s.ps.Write(p.addr, image)
 		n += p.length
 		at += roundUp(len(image))

@@ -17,7 +17,7 @@ import (
 // cached makes a copy of an inner node of uint64 keys.
 func cached(tb testing.TB, l *layout, a pool.Addr, level uint8, children int, version uint32) *inner {
 	tb.Helper()
-	d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: level}
+	d := &draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: level}
 	for i := range children {
 		d.children = append(d.children, pool.Addr(i))
 		if i > 0 {
@@ -265,7 +265,7 @@ func TestCacheBytesAreReal(t *testing.T) {
 	for i, o := range []index.Options{{Uint64: true, MaxValueBytes: 8}, {MaxKeyBytes: 100, MaxValueBytes: 8}, {Uint64: true, MaxValueBytes: 8}} {
 		l := testLayout(t, o)
 		l.hints = i == 0
-		d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: uint8(1 + i/2), children: []pool.Addr{0}}
+		d := &draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: uint8(1 + i/2), children: []pool.Addr{0}}
 		for i := 1; ; i++ {
 			sep := fmt.Appendf(nil, "%08d", i)
 			if d.insert(i-1, sep, pool.Addr(i)); d.bytes(l) > l.nodeBytes*7/10 {

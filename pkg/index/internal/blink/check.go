@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -48,7 +49,7 @@ func (t *tree) Check() (index.Structure, error) {
 // Verifies implements index.Checker.
 func (t *tree) Verifies(a pool.Addr, node []byte) bool {
 	var l leaf
-	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.long && verifyBlock(a, node)
+	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.Blocks && verifyBlock(a, node)
 }
 
 // Survey implements index.Surveyor: it walks the level above the leaves along its sibling pointers.
@@ -67,7 +68,7 @@ func (s *session) survey(visit func(low []byte) error) error {
 		return err
 	}
 	if root.level == 0 {
-		return visit(s.lay.bottom)
+		return visit(s.lay.Bottom)
 	}
 	a := root.addr
 	for level := root.level; level > 1; level-- {
@@ -112,7 +113,7 @@ func (c *checker) walk() error {
 		return err
 	}
 	c.found.Levels = int(root.level) + 1
-	c.above = []span{{root.addr, c.s.lay.bottom}}
+	c.above = []span{{root.addr, c.s.lay.Bottom}}
 	for level := root.level; ; level-- {
 		if err := c.level(c.above[0].addr, level); err != nil {
 			return err
@@ -137,7 +138,7 @@ func (c *checker) walk() error {
 
 // level walks the chain of a level from its first node on.
 func (c *checker) level(a pool.Addr, level uint8) error {
-	low, known := c.s.lay.bottom, c.above
+	low, known := c.s.lay.Bottom, c.above
 	for {
 		c.s.begin()
 		h, err := c.node(a, level)
@@ -159,7 +160,7 @@ func (c *checker) level(a pool.Addr, level uint8) error {
 		if h.rightmost {
 			break
 		}
-		if !below(h.low, h.high) {
+		if !item.Below(h.low, h.high) {
 			return fmt.Errorf("node %v of level %d has fences %x and %x", a, level, h.low, h.high)
 		}
 		a, low = h.sibling, bytes.Clone(h.high)
@@ -201,14 +202,14 @@ func (c *checker) inner(n *inner) {
 	for i, child := range n.children {
 		if i > 0 {
 			sep := n.separator(i - 1)
-			if !below(low, sep) {
+			if !item.Below(low, sep) {
 				c.fault("%v: separator %x stands behind %x", n, sep, low)
 			}
 			low = sep
 		}
 		c.below = append(c.below, span{child, low})
 	}
-	if !n.rightmost && !below(low, n.high) {
+	if !n.rightmost && !item.Below(low, n.high) {
 		c.fault("%v: separator %x reaches the high fence %x", n, low, n.high)
 	}
 }
@@ -217,15 +218,15 @@ func (c *checker) leaf(l *leaf, p *pairs) error {
 	p.sort()
 	for i := range p.list {
 		key, value := p.pair(i)
-		if below(key, l.low) || l.above(key) {
+		if item.Below(key, l.low) || l.above(key) {
 			c.fault("leaf %v of %x to %x has key %x", l.addr, l.low, l.high, key)
 		}
-		if i > 0 && !below(p.key(i-1), key) {
+		if i > 0 && !item.Below(p.key(i-1), key) {
 			c.fault("leaf %v has key %x twice", l.addr, key)
 		}
 		length := len(value)
 		if at, ok := l.lay.pointerOf(p.entry(i)); ok {
-			if length = at.length; length > l.lay.maxValue {
+			if length = at.length; length > l.lay.MaxValue {
 				c.fault("leaf %v has a value of %d bytes", l.addr, length)
 				continue
 			}
@@ -239,7 +240,7 @@ func (c *checker) leaf(l *leaf, p *pairs) error {
 	var used heapMap
 	for i := range l.count {
 		w := l.slot(i)
-		first, end := slotOffset(w)/unit, (slotOffset(w)+slotLength(w)+unit-1)/unit
+		first, end := slotOffset(w)/grain, (slotOffset(w)+slotLength(w)+grain-1)/grain
 		if slotLength(w) != 0 && used.next(first, end, true) != end {
 			c.fault("leaf %v: the entry of slot %d lies over another one", l.addr, i)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -64,7 +65,7 @@ func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 			s.keep(n)
 			return s.t.noteRoot(&rootRef{a, n.level, s.ps.Stamp()}, known), nil
 		}
-		dead := isDead(a, s.node)
+		dead := unit.IsDead(a, s.node)
 		err := s.again(a)
 		if err == nil && dead {
 			a, err = s.ps.Root()
@@ -300,7 +301,7 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 			s.keep(n)
 			return n, nil
 		}
-		if isDead(a, s.node) {
+		if unit.IsDead(a, s.node) {
 			return nil, errDead
 		}
 		if err := s.again(a); err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -121,16 +123,18 @@ func (w *walk) decode(b, answer []byte) error {
 		return errRequest
 	}
 	size, key := int(binary.LittleEndian.Uint32(b[atNodeBytes:])), int(binary.LittleEndian.Uint16(b[atKeyLength:]))
-	w.lay = layout{uint64Keys: b[atLayout]&layoutUint64 != 0, long: b[atLayout]&layoutLong != 0, nodeBytes: size,
-		maxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:]))}
+	w.lay = layout{nodeBytes: size, Codec: item.Codec{
+		Uint64: b[atLayout]&layoutUint64 != 0, Blocks: b[atLayout]&layoutLong != 0,
+		MaxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:])),
+	}}
 	w.asked, w.level, w.at = b[atAsked], b[atBegin], pool.Addr(binary.LittleEndian.Uint64(b[atNode:]))
 	switch {
 	case w.asked != askEntry && w.asked != askLeaf,
 		w.level >= SubtreeLevels,
-		size < minNodeBytes || size > maxNodeBytes || size%unit != 0,
-		HeaderBytes+2*roundUp(w.lay.maxKey) > size, // two fences; every index has room for four and more
+		size < minNodeBytes || size > maxNodeBytes || size%grain != 0,
+		HeaderBytes+2*roundUp(w.lay.MaxKey) > size, // two fences; every index has room for four and more
 		len(answer) < answerFixed+size,
-		key > w.lay.maxKey || len(b) != requestFixed+key || w.lay.uint64Keys && key != 8,
+		key > w.lay.MaxKey || len(b) != requestFixed+key || w.lay.Uint64 && key != 8,
 		w.at.Swizzled() || w.at.Server() == 0:
 		return errRequest
 	}
@@ -150,12 +154,12 @@ func (w *walk) run(near verbs.Near) (int, error) {
 			return 0, err
 		}
 		if w.level > 0 {
-			if !w.inner() && isDead(w.at, w.node) {
+			if !w.inner() && unit.IsDead(w.at, w.node) {
 				break
 			}
 		} else if n := w.leaf(); n > 0 {
 			return n, nil
-		} else if isDead(w.at, w.node) {
+		} else if unit.IsDead(w.at, w.node) {
 			break
 		}
 		if w.misled {
@@ -179,7 +183,7 @@ func (w *walk) inner() bool {
 		return false
 	}
 	end := unitEnd(&w.lay, &h, w.node)
-	if end == h.end || !verifyUnit(w.node, end, w.at, h.version) {
+	if end == h.end || !unit.Verify(w.node, end, w.at, h.version) {
 		return false
 	}
 	if w.misled = h.below(w.key); w.misled {
@@ -230,7 +234,7 @@ func (w *walk) leaf() int {
 func childIn(l *layout, h *header, b, key []byte) (int, bool) {
 	ends := h.end + childBytes*h.count
 	lo, hi := 0, h.count-1
-	if l.uint64Keys {
+	if l.Uint64 {
 		k := binary.BigEndian.Uint64(key)
 		for lo < hi {
 			mid := int(uint(lo+hi) >> 1)
@@ -244,7 +248,7 @@ func childIn(l *layout, h *header, b, key []byte) (int, bool) {
 	}
 	skip := 0
 	if !h.rightmost {
-		skip = commonPrefix(h.low, h.high)
+		skip = item.CommonPrefix(h.low, h.high)
 	}
 	if len(key) < skip {
 		return 0, true

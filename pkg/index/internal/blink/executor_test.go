@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -76,7 +78,7 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 				found++
 				var l Leaf
 				g, ok, err := s.AskLeaf(&w, k)
-				if err != nil || !ok || g.Leaf != f.Leaf || !l.Is(x, g.Leaf, g.Image, k) || below(k, l.low) {
+				if err != nil || !ok || g.Leaf != f.Leaf || !l.Is(x, g.Leaf, g.Image, k) || item.Below(k, l.low) {
 					t.Fatalf("key %x, from level %d: leaf %v, %v, %v", k, level, g.Leaf, ok, err)
 				}
 			}
@@ -119,19 +121,19 @@ func twoLevels(t testing.TB, l *layout) *bytesNear {
 	n := pool.Addr(l.nodeBytes)
 	left, right := testAddr+n, testAddr+2*n
 	b := make([]byte, 3*n)
-	d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 1, children: []pool.Addr{left, right}, seps: [][]byte{number(100)}}
+	d := &draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: 1, children: []pool.Addr{left, right}, seps: [][]byte{number(100)}}
 	d.build(b, l, testAddr, 5)
 	for i, a := range []pool.Addr{left, right} {
 		p := &pairs{lay: l}
 		for k := range uint64(10) {
 			e := l.PutEntry(make([]byte, 64), number(100*uint64(i)+10*k), number(k))
-			off := roundUp(len(p.image) + unit)
+			off := roundUp(len(p.image) + grain)
 			p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
-			p.list = append(p.list, item{prefixOf(e), uint32(off), uint16(len(e))})
+			p.list = append(p.list, entryAt{item.PrefixOf(e), uint32(off), uint16(len(e))})
 		}
-		h := header{version: 7, low: l.bottom, high: number(100), sibling: right}
+		h := header{version: 7, low: l.Bottom, high: number(100), sibling: right}
 		if i == 1 {
-			h = header{version: 8, low: number(100), high: l.noHigh(), rightmost: true}
+			h = header{version: 8, low: number(100), high: l.NoHigh(), rightmost: true}
 		}
 		buildLeaf(b[a-testAddr:], l, a, &h, p, 0, len(p.list))
 	}
@@ -143,7 +145,7 @@ func requestOf(l *layout, what byte, w Way, key []byte) []byte {
 	b[0], b[atAsked], b[atLayout], b[atBegin] = requestVersion, what, layoutUint64, w.Level
 	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(l.nodeBytes))
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
-	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(l.maxKey))
+	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(l.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
 	return append(b, key...)
 }
@@ -179,15 +181,15 @@ func TestExecutor(t *testing.T) {
 	f("nodes that are being changed", &bytesNear{b: m.b, torn: true}, requestOf(l, askEntry, root, number(30)), noWay, testAddr, mostNodes)
 
 	dead := &bytesNear{b: bytes.Clone(m.b)}
-	buildDead(dead.b[512:], left, 0, 8)
+	unit.PutDead(dead.b[512:], left, 0, 8)
 	f("a dead leaf", dead, requestOf(l, askEntry, root, number(30)), noWay, left, 2)
 	f("a dead leaf, asked for", dead, requestOf(l, askLeaf, root, number(30)), noWay, left, 2)
-	buildDead(dead.b, testAddr, 1, 8)
+	unit.PutDead(dead.b, testAddr, 1, 8)
 	f("a dead inner node", dead, requestOf(l, askEntry, root, number(30)), noWay, testAddr, 1)
 
 	far := &bytesNear{b: bytes.Clone(m.b)}
 	there := pool.NewAddr(9, 4096)
-	(&draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 1, children: []pool.Addr{there, right}, seps: [][]byte{number(100)}}).build(far.b, l, testAddr, 6)
+	(&draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: 1, children: []pool.Addr{there, right}, seps: [][]byte{number(100)}}).build(far.b, l, testAddr, 6)
 	f("a leaf on another server", far, requestOf(l, askEntry, root, number(30)), elsewhere, there, 1)
 	torn := &bytesNear{b: bytes.Clone(m.b)}
 	torn.b[600] ^= 1 // in a slot
@@ -245,7 +247,7 @@ func TestExecutorFencesBeyondTheNode(t *testing.T) {
 		{1<<16 - 1, 1<<16 - 1, 1<<16 - 1}, {1<<16 - 1, 1<<16 - 1, 0}, {1000, 0, 1000}, {480, 480, 480}, {488, 0, 0},
 	} {
 		node := make([]byte, 1024)
-		node[atFlags] = flagNode
+		node[unit.AtFlags] = unit.Node
 		binary.LittleEndian.PutUint16(node[atLowLen:], c.low)
 		binary.LittleEndian.PutUint16(node[atHighLen:], c.high)
 		request := byteRequest(512, int(c.maxKey), Way{testAddr, 0}, []byte("k"))
@@ -259,7 +261,7 @@ func TestExecutorFencesBeyondTheNode(t *testing.T) {
 
 // byteRequest is a request for an entry of an index of byte keys.
 func byteRequest(node, maxKey int, w Way, key []byte) []byte {
-	b := requestOf(&layout{nodeBytes: node, maxKey: maxKey}, askEntry, w, key)
+	b := requestOf(&layout{nodeBytes: node, Codec: item.Codec{MaxKey: maxKey}}, askEntry, w, key)
 	b[atLayout] = 0
 	return b
 }
@@ -270,9 +272,9 @@ func byteLeaf(t testing.TB, l *layout, keys ...string) *bytesNear {
 	p := &pairs{lay: l}
 	for _, k := range keys {
 		e := l.PutEntry(make([]byte, 64), []byte(k), []byte("v"))
-		off := roundUp(len(p.image) + unit)
+		off := roundUp(len(p.image) + grain)
 		p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
-		p.list = append(p.list, item{prefixOf(e), uint32(off), uint16(len(e))})
+		p.list = append(p.list, entryAt{item.PrefixOf(e), uint32(off), uint16(len(e))})
 	}
 	b := make([]byte, l.nodeBytes)
 	buildLeaf(b, l, testAddr, &header{version: 3, low: []byte("a"), high: []byte("x"), sibling: testAddr}, p, 0, len(p.list))
@@ -301,7 +303,7 @@ func FuzzExecutor(f *testing.F) {
 		copy(b, memory)
 		if seal {
 			for end := HeaderBytes; end <= 512; end += 8 { // some of these may verify
-				sealUnit(b, end, testAddr, binary.LittleEndian.Uint32(b))
+				unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
 				run(t, request, b)
 			}
 		}

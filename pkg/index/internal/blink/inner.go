@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -56,7 +58,7 @@ func unitEnd(l *layout, h *header, b []byte) int {
 		return h.end
 	}
 	at := h.end + childBytes*h.count
-	if l.uint64Keys {
+	if l.Uint64 {
 		at += 8 * (h.count - 1)
 	} else {
 		at += 2 * (h.count - 1)
@@ -77,7 +79,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 		return nil
 	}
 	end := unitEnd(l, &h, b)
-	if !verifyUnit(b, end, a, h.version) || end == h.end {
+	if !unit.Verify(b, end, a, h.version) || end == h.end {
 		return nil
 	}
 	ends := h.end + childBytes*h.count
@@ -97,7 +99,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	} else if l.hints {
 		n.hints = room[uint32](n, h.count)
 	}
-	if l.uint64Keys {
+	if l.Uint64 {
 		n.top = binary.BigEndian.Uint64(n.high)
 		n.numbers = room[uint64](n, h.count-1)
 		for i := range n.numbers {
@@ -106,7 +108,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 		return n
 	}
 	if !n.rightmost {
-		n.skip = commonPrefix(n.low, n.high)
+		n.skip = item.CommonPrefix(n.low, n.high)
 	}
 	n.ends = room[int32](n, h.count-1)
 	n.prefixes = room[uint64](n, h.count-1)
@@ -119,7 +121,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 			return nil
 		}
 		n.ends[i] = int32(e)
-		n.prefixes[i] = prefixOf(n.seps[before:e])
+		n.prefixes[i] = item.PrefixOf(n.seps[before:e])
 		before = e
 	}
 	return n
@@ -144,7 +146,7 @@ func (n *inner) stored(i int) []byte {
 
 // child is the number of the child that holds key, which must lie in the node's range: how many separators are at most key.
 func (n *inner) child(l *layout, key []byte) int {
-	if l.uint64Keys {
+	if l.Uint64 {
 		return countUpTo(n.numbers, binary.BigEndian.Uint64(key))
 	}
 	return n.search(key, 0)
@@ -152,7 +154,7 @@ func (n *inner) child(l *layout, key []byte) int {
 
 // childBelow is the number of the child that holds the largest keys below key: how many separators are below key.
 func (n *inner) childBelow(l *layout, key []byte) int {
-	if l.uint64Keys {
+	if l.Uint64 {
 		k := binary.BigEndian.Uint64(key)
 		if k == 0 {
 			return 0
@@ -184,7 +186,7 @@ func (n *inner) search(key []byte, most int) int {
 		return 0
 	}
 	key = key[n.skip:]
-	p := prefixOf(key)
+	p := item.PrefixOf(key)
 	lo, hi := 0, len(n.ends)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
@@ -264,13 +266,13 @@ func (d *draft) prefix() int {
 	if d.rightmost {
 		return 0
 	}
-	return commonPrefix(d.low, d.high)
+	return item.CommonPrefix(d.low, d.high)
 }
 
 // bytes is how large the node will be.
 func (d *draft) bytes(l *layout) int {
 	n := roundUp(HeaderBytes+len(d.low)+len(d.high)) + childBytes*len(d.children)
-	if l.uint64Keys {
+	if l.Uint64 {
 		return n + 8*len(d.seps)
 	}
 	skip := d.prefix()
@@ -289,7 +291,7 @@ func (d *draft) build(b []byte, l *layout, a pool.Addr, version uint32) int {
 		binary.LittleEndian.PutUint64(b[at:], uint64(c))
 		at += childBytes
 	}
-	if l.uint64Keys {
+	if l.Uint64 {
 		for _, s := range d.seps {
 			at += copy(b[at:], s)
 		}
@@ -302,7 +304,7 @@ func (d *draft) build(b []byte, l *layout, a pool.Addr, version uint32) int {
 			binary.LittleEndian.PutUint16(b[ends+2*i:], uint16(at-heap))
 		}
 	}
-	sealUnit(b, at, a, version)
+	unit.Seal(b, at, a, version)
 	if invariants.Enabled {
 		d.check(b, l, a)
 	}
@@ -316,10 +318,10 @@ func (d *draft) check(b []byte, l *layout, a pool.Addr) {
 	last := d.low
 	for i, s := range d.seps {
 		invariants.Check(bytes.Equal(n.separator(i), s), "inner node %v: separator %d is %x, not %x", a, i, n.separator(i), s)
-		invariants.Check(below(last, s), "inner node %v: separator %x stands behind %x", a, s, last)
+		invariants.Check(item.Below(last, s), "inner node %v: separator %x stands behind %x", a, s, last)
 		last = s
 	}
-	invariants.Check(d.rightmost || below(last, d.high), "inner node %v: separator %x reaches the high fence %x", a, last, d.high)
+	invariants.Check(d.rightmost || item.Below(last, d.high), "inner node %v: separator %x reaches the high fence %x", a, last, d.high)
 }
 
 // split divides d near the middle, or near its end if the newest child came last, into d and its right sibling; separator is the low fence of
@@ -332,7 +334,7 @@ func (d *draft) split(l *layout, newLast bool) (right *draft, separator []byte) 
 	at, used := 1, HeaderBytes
 	for ; at < len(d.children)-1 && used < target; at++ {
 		used += childBytes + len(d.seps[at-1])
-		if !l.uint64Keys {
+		if !l.Uint64 {
 			used += 2 - d.prefix()
 		}
 	}

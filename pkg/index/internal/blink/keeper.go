@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -151,7 +154,7 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 		}
 		return false, s.again(p.addr)
 	}
-	if isDead(p.addr, b) {
+	if unit.IsDead(p.addr, b) {
 		return false, s.lost(p, key)
 	}
 	grew, err := s.outgrown(p.addr, b)
@@ -245,7 +248,7 @@ func (s *session) SplitAt(key []byte) error {
 func (s *session) AwaitBelow(key []byte) error {
 	s.begin()
 	defer s.end()
-	if bytes.Equal(key, s.lay.bottom) {
+	if bytes.Equal(key, s.lay.Bottom) {
 		return nil
 	}
 	p, err := s.descend(key, ending, 0)
@@ -305,7 +308,7 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 	if err := s.lay.CheckKey(key); err != nil {
 		return false, fmt.Errorf("split at a key: %w", err)
 	}
-	if bytes.Equal(key, s.lay.bottom) {
+	if bytes.Equal(key, s.lay.Bottom) {
 		return true, nil
 	}
 	var l leaf
@@ -321,7 +324,7 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 	}
 	p.sort()
 	at := 0
-	for at < len(p.list) && below(p.key(at), key) {
+	for at < len(p.list) && item.Below(p.key(at), key) {
 		at++
 	}
 	left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
@@ -361,7 +364,7 @@ func (s *session) release(n *inner, i int) {
 // claimRoot claims the leaf at a, which is the whole of an index, and waits for it.
 func (s *session) claimRoot(a pool.Addr) error {
 	for s.t.keep != nil {
-		if ok, err := s.t.keep.Claim(s, a, s.lay.bottom, nil, true); ok || err != nil {
+		if ok, err := s.t.keep.Claim(s, a, s.lay.Bottom, nil, true); ok || err != nil {
 			return err
 		}
 		if err := s.Again(); err != nil {
@@ -396,17 +399,16 @@ func (s *session) offer(sc *scan, l *leaf) error {
 // SlotOf makes a slot word for entry e at offset off, for slot i of a leaf with that seed. An empty entry makes that of an empty slot.
 func (l *layout) SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
 	if len(e) == 0 {
-		return slotWord(slotSeed(seed, i), 0, 0, 0)
+		return slotWord(unit.SlotSeed(seed, i), 0, 0, 0)
 	}
-	return slotWord(sum(slotSeed(seed, i), e), fp, off, len(e))
+	return slotWord(crc.Sum(unit.SlotSeed(seed, i), e), fp, off, len(e))
 }
 
 // Slot takes a slot word apart.
 func Slot(w uint64) (fp byte, off, length int) { return slotFP(w), slotOffset(w), slotLength(w) }
 
-// Uint64Keys and NodeBytes are what the index was created with.
-func (l *layout) Uint64Keys() bool { return l.uint64Keys }
-func (l *layout) NodeBytes() int   { return l.nodeBytes }
+// NodeBytes is what the index was created with.
+func (l *layout) NodeBytes() int { return l.nodeBytes }
 
 // MaxEntryBytes is the size of the largest entry.
 const MaxEntryBytes = maxEntryBytes

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -17,7 +19,7 @@ import (
 // A slot word is one aligned word, so that it changes at once:
 //
 //	bits    field
-//	32-63   CRC-32C of the entry's bytes, started with the node's address and version and the slot's number (seed.go)
+//	32-63   CRC-32C of the entry's bytes, started with the node's address and version and the slot's number (package unit)
 //	24-31   fingerprint of the key
 //	12-23   offset of the entry in the node, in units of 8 bytes
 //	0-11    length of the entry in bytes; 0 = the slot is empty, and so are offset and fingerprint
@@ -30,12 +32,12 @@ import (
 const slotBytes = 8
 
 func slotWord(check uint32, fp byte, off, length int) uint64 {
-	return uint64(check)<<32 | uint64(fp)<<24 | uint64(off/unit)<<12 | uint64(length)
+	return uint64(check)<<32 | uint64(fp)<<24 | uint64(off/grain)<<12 | uint64(length)
 }
 
 func slotCheck(w uint64) uint32 { return uint32(w >> 32) }
 func slotFP(w uint64) byte      { return byte(w >> 24) }
-func slotOffset(w uint64) int   { return int(w>>12&0xfff) * unit }
+func slotOffset(w uint64) int   { return int(w>>12&0xfff) * grain }
 func slotLength(w uint64) int   { return int(w & 0xfff) }
 
 // leaf is a decoded view of a leaf's bytes.
@@ -67,8 +69,8 @@ func (l *leaf) open(lay *layout, addr pool.Addr, b []byte) bool {
 	if l.heap > len(b) {
 		return false
 	}
-	l.seed = SeedOf(addr, l.version)
-	return binary.LittleEndian.Uint32(b[atCheck:]) == sum(l.seed, b[atLevel:l.end])
+	l.seed = unit.Seed(addr, l.version)
+	return unit.VerifyFrom(b, l.end, l.seed)
 }
 
 // slot is word i of the directory.
@@ -88,11 +90,11 @@ func (l *leaf) entry(w uint64) []byte {
 
 // verified says whether slot i, whose word is w and whose entry e, was published under the version of the header.
 func (l *leaf) verified(i int, w uint64, e []byte) bool {
-	return slotCheck(w) == sum(slotSeed(l.seed, i), e)
+	return slotCheck(w) == crc.Sum(unit.SlotSeed(l.seed, i), e)
 }
 
 // empty is the word of slot i when it holds nothing.
-func (l *leaf) empty(i int) uint64 { return slotWord(slotSeed(l.seed, i), 0, 0, 0) }
+func (l *leaf) empty(i int) uint64 { return slotWord(unit.SlotSeed(l.seed, i), 0, 0, 0) }
 
 // find looks for key. present: i is its slot and e its verified entry. absent: every slot verifies and none has the key. torn:
 // read the leaf again.
@@ -104,7 +106,7 @@ func (l *leaf) find(key []byte, fp byte) (i int, e []byte, o outcome) {
 			continue
 		}
 		e := l.entry(w)
-		if k, _, ok := l.lay.pair(e); ok && bytes.Equal(k, key) && l.verified(i, w, e) {
+		if k, _, ok := l.lay.Pair(e); ok && bytes.Equal(k, key) && l.verified(i, w, e) {
 			return i, e, present
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -18,7 +21,7 @@ func (d *load) add(n int) {
 	d.bytes += roundUp(n)
 }
 
-func loadOf(items []item) (d load) {
+func loadOf(items []entryAt) (d load) {
 	for i := range items {
 		d.add(int(items[i].n))
 	}
@@ -60,10 +63,10 @@ func (d *load) slots(room, typical int) int {
 
 // typical is the size of entries that an empty leaf is laid out for.
 func (l *layout) typical() int {
-	if l.uint64Keys {
-		return roundUp(min(l.longestEntry(), 128))
+	if l.Uint64 {
+		return roundUp(min(l.LongestEntry(), 128))
 	}
-	return roundUp(min(l.longestEntry(), 64))
+	return roundUp(min(l.LongestEntry(), 64))
 }
 
 // buildLeaf makes the image of a leaf in b: header as given (but for level and count, which it fills in), and items from to to
@@ -72,14 +75,14 @@ func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, p *pairs, from, t
 	d := loadOf(p.list[from:to])
 	h.level, h.count = 0, d.slots(l.room(h.low, h.high), l.typical())
 	h.encode(b)
-	sealUnit(b, h.end, addr, h.version)
-	seed := SeedOf(addr, h.version)
+	unit.Seal(b, h.end, addr, h.version)
+	seed := unit.Seed(addr, h.version)
 	at := h.end + slotBytes*h.count
 	for i := range h.count {
-		w := slotWord(slotSeed(seed, i), 0, 0, 0)
+		w := slotWord(unit.SlotSeed(seed, i), 0, 0, 0)
 		if from+i < to {
 			e := p.entry(from + i)
-			w = slotWord(sum(slotSeed(seed, i), e), l.Fingerprint(l.keyOf(e)), at, len(e))
+			w = slotWord(crc.Sum(unit.SlotSeed(seed, i), e), l.Fingerprint(l.KeyOf(e)), at, len(e))
 			n := at + copy(b[at:], e)
 			at = roundUp(n)
 			clear(b[n:at])
@@ -89,10 +92,10 @@ func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, p *pairs, from, t
 	if invariants.Enabled {
 		var built leaf
 		invariants.Check(built.open(l, addr, b[:l.nodeBytes]) && built.verifyAll(), "leaf %v does not verify after it was built", addr)
-		invariants.Check(h.rightmost || below(h.low, h.high), "leaf %v has fences %x and %x", addr, h.low, h.high)
+		invariants.Check(h.rightmost || item.Below(h.low, h.high), "leaf %v has fences %x and %x", addr, h.low, h.high)
 		for i := from; i < to; i++ {
 			key := p.key(i)
-			invariants.Check(!below(key, h.low) && !h.above(key), "leaf %v of %x to %x gets key %x", addr, h.low, h.high, key)
+			invariants.Check(!item.Below(key, h.low) && !h.above(key), "leaf %v of %x to %x gets key %x", addr, h.low, h.high, key)
 		}
 	}
 	return at
@@ -110,7 +113,7 @@ func splitAt(h *header, p *pairs, newLast bool) int {
 	var left load
 	for at := 1; at < len(p.list); at++ {
 		left.add(int(p.list[at-1].n))
-		sep := l.separator(p.key(at-1), p.key(at))
+		sep := l.Separator(p.key(at-1), p.key(at))
 		if left.used() > l.room(h.low, sep) || all.used()-left.used() > l.room(sep, h.high) {
 			continue
 		}

@@ -5,12 +5,14 @@ import (
 	"math/bits"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 )
 
 // Changes of a leaf's image under its lock. Nothing here posts: write.go does, from the places that these functions return.
 
 // heapMap has a bit for each unit of a leaf's bytes that is in use. The last word is never used: a run may be said to reach into it.
-type heapMap [maxNodeBytes/unit/64 + 1]uint64
+type heapMap [maxNodeBytes/grain/64 + 1]uint64
 
 // mark sets n bits from bit at on.
 func (m *heapMap) mark(at, n int) {
@@ -41,7 +43,7 @@ func (m *heapMap) next(at, end int, set bool) int {
 // place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last entry there is room until that is used up for the first
 // time; then there are gaps.
 func (l *leaf) place(m *heapMap, n int) int {
-	end, last := len(l.b)/unit, l.heap/unit
+	end, last := len(l.b)/grain, l.heap/grain
 	clear(m[:(end+63)/64])
 	dir := l.b[l.end:l.heap]
 	for i := 0; i < len(dir)/slotBytes; i++ {
@@ -49,7 +51,7 @@ func (l *leaf) place(m *heapMap, n int) int {
 		if w&0xfff == 0 {
 			continue
 		}
-		first, units := int(w>>12&0xfff), (int(w&0xfff)+unit-1)/unit
+		first, units := int(w>>12&0xfff), (int(w&0xfff)+grain-1)/grain
 		if units < 64 { // mark, where it pays
 			j, off, mask := first>>6, first&63, uint64(1)<<(units&63)-1
 			m[j] |= mask << off
@@ -59,18 +61,18 @@ func (l *leaf) place(m *heapMap, n int) int {
 		}
 		last = max(last, first+units)
 	}
-	need := (n + unit - 1) / unit
+	need := (n + grain - 1) / grain
 	if last+need <= end {
-		return last * unit
+		return last * grain
 	}
-	for at := l.heap / unit; ; {
+	for at := l.heap / grain; ; {
 		at = m.next(at, end, false)
 		if end-at < need {
 			return 0
 		}
 		stop := m.next(at, end, true)
 		if stop-at >= need {
-			return at * unit
+			return at * grain
 		}
 		at = stop
 	}
@@ -89,7 +91,7 @@ func (l *leaf) vacant() int {
 // put writes entry e of the key with fingerprint fp at offset off, and then the word of slot i that publishes it.
 func (l *leaf) put(i int, fp byte, off int, e []byte) {
 	copy(l.b[off:], e)
-	w := slotWord(sum(slotSeed(l.seed, i), e), fp, off, len(e))
+	w := slotWord(crc.Sum(unit.SlotSeed(l.seed, i), e), fp, off, len(e))
 	binary.LittleEndian.PutUint64(l.b[l.slotAt(i):], w)
 	if invariants.Enabled {
 		invariants.Check(off >= l.heap && off+len(e) <= len(l.b), "entry of %d bytes at %d of leaf %v", len(e), off, l.addr)

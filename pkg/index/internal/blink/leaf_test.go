@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -44,9 +46,9 @@ func randomPairs(l *layout, r *rand.Rand, n int) *pairs {
 	p := &pairs{lay: l}
 	seen := map[string]bool{}
 	for tries := 0; len(p.list) < n && tries < 1000; tries++ {
-		key := make([]byte, l.maxKey)
-		if !l.uint64Keys {
-			key = key[:r.IntN(l.maxKey+1)]
+		key := make([]byte, l.MaxKey)
+		if !l.Uint64 {
+			key = key[:r.IntN(l.MaxKey+1)]
 		}
 		for i := range key {
 			key[i] = byte(r.Uint32())
@@ -55,12 +57,12 @@ func randomPairs(l *layout, r *rand.Rand, n int) *pairs {
 			continue
 		}
 		seen[string(key)] = true
-		value := bytes.Repeat([]byte{byte(r.Uint32())}, r.IntN(l.inline+1))
+		value := bytes.Repeat([]byte{byte(r.Uint32())}, r.IntN(l.Inline+1))
 		e := l.PutEntry(make([]byte, maxEntryBytes), key, value)
-		off := roundUp(len(p.image) + unit)
+		off := roundUp(len(p.image) + grain)
 		p.image = append(p.image, make([]byte, off-len(p.image))...)
 		p.image = append(p.image, e...)
-		p.list = append(p.list, item{prefixOf(key), uint32(off), uint16(len(e))})
+		p.list = append(p.list, entryAt{item.PrefixOf(key), uint32(off), uint16(len(e))})
 	}
 	return p
 }
@@ -71,11 +73,11 @@ func TestLeafRoundTrip(t *testing.T) {
 	for _, l := range layouts(t) {
 		for round := range 200 {
 			p := randomPairs(l, r, r.IntN(20))
-			for d := loadOf(p.list); d.used() > l.room(l.bottom, l.noHigh()); d = loadOf(p.list) {
+			for d := loadOf(p.list); d.used() > l.room(l.Bottom, l.NoHigh()); d = loadOf(p.list) {
 				p.list = p.list[:len(p.list)-1]
 			}
 			b := make([]byte, l.nodeBytes)
-			h := header{version: r.Uint32(), rightmost: true, low: l.bottom, high: l.noHigh()}
+			h := header{version: r.Uint32(), rightmost: true, low: l.Bottom, high: l.NoHigh()}
 			if end := buildLeaf(b, l, testAddr, &h, p, 0, len(p.list)); end > len(b) {
 				t.Fatalf("%+v: leaf of %d bytes", l, end)
 			}
@@ -86,7 +88,7 @@ func TestLeafRoundTrip(t *testing.T) {
 			for i := range p.list {
 				key, value := p.pair(i)
 				_, e, o := leaf.find(key, l.Fingerprint(key))
-				if _, v, _ := l.pair(e); o != present || !bytes.Equal(v, value) {
+				if _, v, _ := l.Pair(e); o != present || !bytes.Equal(v, value) {
 					t.Fatalf("%+v: key %x: %v %x", l, key, o, v)
 				}
 			}
@@ -147,14 +149,14 @@ func TestMixedLeafNeverVerifies(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	l := mustLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
 	build := func(version uint32, keys []uint64, value byte) []byte {
-		p := &pairs{lay: l, image: make([]byte, unit)}
+		p := &pairs{lay: l, image: make([]byte, grain)}
 		for _, k := range keys {
 			e := l.PutEntry(make([]byte, 16), binary.BigEndian.AppendUint64(nil, k), bytes.Repeat([]byte{value}, 8))
-			p.list = append(p.list, item{k, uint32(len(p.image)), 16})
+			p.list = append(p.list, entryAt{k, uint32(len(p.image)), 16})
 			p.image = append(p.image, e...)
 		}
 		b := make([]byte, l.nodeBytes)
-		h := header{version: version, rightmost: true, low: l.bottom, high: l.noHigh()}
+		h := header{version: version, rightmost: true, low: l.Bottom, high: l.NoHigh()}
 		buildLeaf(b, l, testAddr, &h, p, 0, len(p.list))
 		return b
 	}
@@ -193,25 +195,25 @@ func TestSplitFits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for _, l := range layouts(t) {
 		for range 300 {
-			p := &pairs{lay: l, image: make([]byte, unit)}
-			h := header{rightmost: true, low: l.bottom, high: l.noHigh()}
+			p := &pairs{lay: l, image: make([]byte, grain)}
+			h := header{rightmost: true, low: l.Bottom, high: l.NoHigh()}
 			for n := 0; ; n++ {
 				d := loadOf(p.list)
 				if d.used() > l.room(h.low, h.high) { // one entry more than it holds
 					break
 				}
-				key := make([]byte, l.maxKey)
+				key := make([]byte, l.MaxKey)
 				if key[len(key)-1] = byte(n); len(key) > 1 {
 					key[len(key)-2] = byte(n >> 8)
 				} else if n > 255 {
 					break
 				}
-				size := l.inline
+				size := l.Inline
 				if r.IntN(3) == 0 {
-					size = r.IntN(l.inline + 1)
+					size = r.IntN(l.Inline + 1)
 				}
 				e := l.PutEntry(make([]byte, maxEntryBytes), key, make([]byte, size))
-				p.list = append(p.list, item{prefixOf(key), uint32(len(p.image)), uint16(len(e))})
+				p.list = append(p.list, entryAt{item.PrefixOf(key), uint32(len(p.image)), uint16(len(e))})
 				p.image = append(p.image, e...)
 				p.image = append(p.image, make([]byte, roundUp(len(p.image))-len(p.image))...)
 			}
@@ -219,7 +221,7 @@ func TestSplitFits(t *testing.T) {
 				continue
 			}
 			at := splitAt(&h, p, r.IntN(2) == 0)
-			sep := l.separator(p.key(at-1), p.key(at))
+			sep := l.Separator(p.key(at-1), p.key(at))
 			left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
 			if at == 0 || at == len(p.list) || left.used() > l.room(h.low, sep) || right.used() > l.room(sep, h.high) {
 				t.Fatalf("%+v: split of %d at %d: %+v and %+v", l, len(p.list), at, left, right)
@@ -233,7 +235,7 @@ func FuzzLeaf(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for i, l := range layouts(f) {
 		b := make([]byte, l.nodeBytes)
-		h := header{version: 9, rightmost: true, low: l.bottom, high: l.noHigh()}
+		h := header{version: 9, rightmost: true, low: l.Bottom, high: l.NoHigh()}
 		p := randomPairs(l, r, 1)
 		buildLeaf(b, l, testAddr, &h, p, 0, len(p.list))
 		f.Add(byte(i), b, []byte("key"), true)
@@ -245,17 +247,17 @@ func FuzzLeaf(f *testing.F) {
 		copy(b, data)
 		var h header
 		if seal && h.decode(b, l) { // past the CRC
-			sealUnit(b, h.end, testAddr, h.version)
+			unit.Seal(b, h.end, testAddr, h.version)
 		}
 		var leaf leaf
 		if !leaf.open(l, testAddr, b) {
 			return
 		}
-		if l.uint64Keys {
+		if l.Uint64 {
 			key = append(key, make([]byte, 8)...)[:8]
 		}
 		if _, e, o := leaf.find(key, l.Fingerprint(key)); o == present {
-			if k, _, ok := l.pair(e); !ok || !bytes.Equal(k, key) {
+			if k, _, ok := l.Pair(e); !ok || !bytes.Equal(k, key) {
 				t.Fatalf("found %x for key %x", e, key)
 			}
 		}
@@ -275,7 +277,7 @@ func FuzzLeaf(f *testing.F) {
 func FuzzInner(f *testing.F) {
 	all := layouts(f)
 	for i, l := range all {
-		d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 1, children: []pool.Addr{1, 2}, seps: [][]byte{make([]byte, l.maxKey)}}
+		d := &draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: 1, children: []pool.Addr{1, 2}, seps: [][]byte{make([]byte, l.MaxKey)}}
 		d.seps[0][0] = 1
 		b := make([]byte, l.nodeBytes)
 		d.build(b, l, testAddr, 5)
@@ -287,13 +289,13 @@ func FuzzInner(f *testing.F) {
 		copy(b, data)
 		n := decodeInner(l, testAddr, b)
 		for end := HeaderBytes; n == nil && end <= min(len(b), 256); end += 2 { // past the CRC
-			sealUnit(b, end, testAddr, binary.LittleEndian.Uint32(b))
+			unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
 			n = decodeInner(l, testAddr, b)
 		}
 		if n == nil {
 			return
 		}
-		if l.uint64Keys {
+		if l.Uint64 {
 			key = append(key, make([]byte, 8)...)[:8]
 		}
 		if i := n.child(l, key); i < 0 || i >= len(n.children) {
@@ -313,7 +315,7 @@ func FuzzInner(f *testing.F) {
 func TestInnerRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, l := range layouts(t) {
-		d := &draft{low: l.bottom, high: l.noHigh(), rightmost: true, level: 3, children: []pool.Addr{1}}
+		d := &draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: 3, children: []pool.Addr{1}}
 		b := make([]byte, l.nodeBytes)
 		next := pool.Addr(2)
 		for n := range 800 {
@@ -324,13 +326,13 @@ func TestInnerRoundTrip(t *testing.T) {
 			}
 			sep := randomPairs(l, r, 1).key(0)
 			at := node.child(l, sep)
-			if at > 0 && below(sep, d.seps[at-1]) || at < len(d.seps) && !below(sep, d.seps[at]) {
+			if at > 0 && item.Below(sep, d.seps[at-1]) || at < len(d.seps) && !item.Below(sep, d.seps[at]) {
 				t.Fatalf("%+v: key %x leads to child %d", l, sep, at)
 			}
 			if i := node.childBelow(l, sep); i != at && !(i == at-1 && bytes.Equal(sep, d.seps[i])) {
 				t.Fatalf("%+v: below key %x leads to child %d, the key itself to %d", l, sep, i, at)
 			}
-			if below(d.low, sep) && !(at > 0 && bytes.Equal(sep, d.seps[at-1])) && (d.rightmost || below(sep, d.high)) {
+			if item.Below(d.low, sep) && !(at > 0 && bytes.Equal(sep, d.seps[at-1])) && (d.rightmost || item.Below(sep, d.high)) {
 				d.insert(at, bytes.Clone(sep), next)
 				next++
 			}
@@ -345,7 +347,7 @@ func TestInnerRoundTrip(t *testing.T) {
 				d = right
 			}
 			if !d.rightmost && len(d.children) < 3 { // its range may be used up
-				d.rightmost, d.high = true, l.noHigh()
+				d.rightmost, d.high = true, l.NoHigh()
 			}
 		}
 	}
@@ -354,8 +356,8 @@ func TestInnerRoundTrip(t *testing.T) {
 func TestLayoutDefaults(t *testing.T) {
 	f := func(o index.Options, node, inline int) {
 		t.Helper()
-		if l := mustLayout(t, o); l.nodeBytes != node || l.inline != inline {
-			t.Errorf("%+v: nodes of %d bytes with values of %d, want %d with %d", o, l.nodeBytes, l.inline, node, inline)
+		if l := mustLayout(t, o); l.nodeBytes != node || l.Inline != inline {
+			t.Errorf("%+v: nodes of %d bytes with values of %d, want %d with %d", o, l.nodeBytes, l.Inline, node, inline)
 		}
 	}
 	f(index.Options{Uint64: true, MaxValueBytes: 8}, 1024, 8)
@@ -374,7 +376,7 @@ func TestSeparator(t *testing.T) {
 	l := mustLayout(t, index.Options{MaxKeyBytes: 100})
 	f := func(left, right, want string) {
 		t.Helper()
-		if got := l.separator([]byte(left), []byte(right)); string(got) != want {
+		if got := l.Separator([]byte(left), []byte(right)); string(got) != want {
 			t.Errorf("between %q and %q: %q, want %q", left, right, got, want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -63,7 +64,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			return dst, s.explain("look up", err)
 		}
 		switch {
-		case o == torn && isDead(p.addr, s.node):
+		case o == torn && unit.IsDead(p.addr, s.node):
 			if err := s.lost(&p, key); err != nil {
 				return dst, s.explain("look up", err)
 			}
@@ -71,7 +72,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		case o == present:
 			at, long := s.lay.pointerOf(e)
 			if !long {
-				_, value, _ := s.lay.pair(e)
+				_, value, _ := s.lay.Pair(e)
 				return append(dst, value...), nil
 			}
 			if value, err := s.value(&at); err != nil {
@@ -103,7 +104,7 @@ func (s *session) explain(what string, err error) error {
 // leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then. errDead: it is dead.
 func (s *session) leafAt(l *leaf, a pool.Addr) error {
 	if !l.open(s.lay, a, s.node) {
-		if isDead(a, s.node) {
+		if unit.IsDead(a, s.node) {
 			return errDead
 		}
 		return fmt.Errorf("leaf %v does not verify under its lock: %w", a, index.ErrFormat)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -268,7 +269,7 @@ func (s *session) shrinkRoot(m *merger) error {
 			_, err := s.learnRoot(now, root)
 			return err
 		}
-		dead := buildDead(s.left, root.addr, n.level, n.version+1)
+		dead := unit.PutDead(s.left, root.addr, n.level, n.version+1)
 		err = pool.RewriteAndSwap(s.lay.nodeBytes, swap, pool.Change{Session: s.ps, Node: root.addr, Image: s.left[:dead]})
 		switch {
 		case errors.Is(err, index.ErrPoolFull) && s.ps.Holds():
@@ -311,7 +312,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	}
 	var h header
 	h.decode(m.node[1], s.lay)
-	dead := buildDead(m.image[1], a[1], h.level, h.version+1)
+	dead := unit.PutDead(m.image[1], a[1], h.level, h.version+1)
 	d := n.draft()
 	d.remove(i + 1)
 	parent := d.build(s.left, s.lay, n.addr, n.version+1)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
@@ -51,7 +52,7 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		h.decode(s.node, s.lay)
 		binary.LittleEndian.PutUint64(s.node[h.end+childBytes*p.child:], uint64(p.parent.children[p.child+1]))
 		end := unitEnd(s.lay, &h, s.node)
-		sealUnit(s.node, end, p.parent.addr, h.version)
+		unit.Seal(s.node, end, p.parent.addr, h.version)
 		s.ps.Write(p.parent.addr, s.node[:end])
 		if err := s.ps.Post(); err != nil {
 			t.Fatal(err)

@@ -65,15 +65,15 @@ func (s *session) ask(w *Way, key []byte, what byte) (f Found, ok bool, err erro
 	b := s.call
 	clear(b[:requestFixed])
 	b[0], b[atAsked], b[atBegin] = requestVersion, what, w.Level
-	if s.lay.uint64Keys {
+	if s.lay.Uint64 {
 		b[atLayout] |= layoutUint64
 	}
-	if s.lay.long {
+	if s.lay.Blocks {
 		b[atLayout] |= layoutLong
 	}
 	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(s.lay.nodeBytes))
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
-	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.lay.maxKey))
+	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.lay.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
 	n := requestFixed + copy(b[requestFixed:], key)
 	answer, err := s.ps.Call(w.Addr, b, n)
@@ -96,7 +96,7 @@ func (s *session) found(w *Way, b []byte) (f Found, ok bool, err error) {
 	switch b[atOutcome] {
 	case foundEntry:
 		f.Entry = rest
-		_, _, ok = s.lay.pair(rest)
+		_, _, ok = s.lay.Pair(rest)
 	case foundNone:
 		ok = true
 	case foundLeaf:
@@ -136,16 +136,4 @@ func (s *session) GoOn(w Way, key []byte) (Path, error) {
 		p.addr = n.children[p.child]
 	}
 	return p, nil
-}
-
-// LongValue says whether the value of an entry that a memory server has found lies in a block.
-func (l *layout) LongValue(e []byte) bool { return l.isLong(e) }
-
-// Pair is key and value, or the reference that stands for it, of an entry; false if it is none.
-func (l *layout) Pair(e []byte) (key, value []byte, ok bool) { return l.pair(e) }
-
-// ValueOf is the value in an entry that a memory server has found.
-func (l *layout) ValueOf(e []byte) []byte {
-	_, value, _ := l.pair(e)
-	return value
 }

@@ -3,6 +3,8 @@ package blink
 import (
 	"bytes"
 	"slices"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
 // pairs are the entries of a leaf's image in some order, and perhaps one more that is about to come into the leaf.
@@ -11,11 +13,11 @@ type pairs struct {
 	image []byte
 	extra []byte // the entry of the item at offset 0
 	skip  int    // how many bytes all keys have in common, being between the leaf's fences
-	list  []item
+	list  []entryAt
 }
 
-// item is one entry of pairs.
-type item struct {
+// entryAt is one entry of pairs.
+type entryAt struct {
 	prefix uint64 // of its key, without the common bytes
 	off    uint32 // where it is in the image, which may be of two leaves
 	n      uint16 // how long it is
@@ -24,8 +26,8 @@ type item struct {
 // collect makes p the entries of l, in the order of slots. false means that the leaf is torn.
 func (l *leaf) collect(p *pairs) bool {
 	p.lay, p.image, p.extra, p.list, p.skip = l.lay, l.b, nil, p.list[:0], 0
-	if !l.lay.uint64Keys && !l.rightmost {
-		p.skip = commonPrefix(l.low, l.high)
+	if !l.lay.Uint64 && !l.rightmost {
+		p.skip = item.CommonPrefix(l.low, l.high)
 	}
 	for i := range l.count {
 		w := l.slot(i)
@@ -39,11 +41,11 @@ func (l *leaf) collect(p *pairs) bool {
 		if e == nil || !l.verified(i, w, e) {
 			return false
 		}
-		key, _, ok := l.lay.pair(e)
+		key, _, ok := l.lay.Pair(e)
 		if !ok || len(key) < p.skip {
 			return false
 		}
-		p.list = append(p.list, item{prefixOf(key[p.skip:]), uint32(slotOffset(w)), uint16(len(e))})
+		p.list = append(p.list, entryAt{item.PrefixOf(key[p.skip:]), uint32(slotOffset(w)), uint16(len(e))})
 	}
 	return true
 }
@@ -51,12 +53,12 @@ func (l *leaf) collect(p *pairs) bool {
 // add appends an entry that is not in the image; there can be one.
 func (p *pairs) add(e []byte) {
 	p.extra = e
-	p.list = append(p.list, item{prefixOf(p.lay.keyOf(e)[p.skip:]), 0, uint16(len(e))})
+	p.list = append(p.list, entryAt{item.PrefixOf(p.lay.KeyOf(e)[p.skip:]), 0, uint16(len(e))})
 }
 
 // replace puts e in the place of the entry with the same key.
 func (p *pairs) replace(e []byte) {
-	key := p.lay.keyOf(e)
+	key := p.lay.KeyOf(e)
 	for i := range p.list {
 		if bytes.Equal(p.key(i), key) {
 			p.extra = e
@@ -69,15 +71,15 @@ func (p *pairs) replace(e []byte) {
 // entry, key and pair are those of item i.
 func (p *pairs) entry(i int) []byte { return p.at(p.list[i]) }
 
-func (p *pairs) key(i int) []byte { return p.lay.keyOf(p.entry(i)) }
+func (p *pairs) key(i int) []byte { return p.lay.KeyOf(p.entry(i)) }
 func (p *pairs) pair(i int) (key, value []byte) {
-	key, value, _ = p.lay.pair(p.entry(i))
+	key, value, _ = p.lay.Pair(p.entry(i))
 	return key, value
 }
 
 // same says whether items i and i+1 have the same key.
 func (p *pairs) same(i int) bool {
-	return p.list[i].prefix == p.list[i+1].prefix && (p.lay.uint64Keys || bytes.Equal(p.key(i), p.key(i+1)))
+	return p.list[i].prefix == p.list[i+1].prefix && (p.lay.Uint64 || bytes.Equal(p.key(i), p.key(i+1)))
 }
 
 // fewItems is up to how many are sorted by insertion.
@@ -86,7 +88,7 @@ const fewItems = 48
 // sort sorts by key. A leaf was sorted when it was last rewritten and has grown at its end since, which suits insertion.
 func (p *pairs) sort() {
 	if len(p.list) > fewItems {
-		slices.SortFunc(p.list, func(a, b item) int {
+		slices.SortFunc(p.list, func(a, b entryAt) int {
 			if p.less(a, b) {
 				return -1
 			}
@@ -113,23 +115,23 @@ func (p *pairs) sort() {
 // resort computes what sorting goes by anew, for a leaf with header h, and sorts.
 func (p *pairs) resort(h *header) {
 	p.skip = 0
-	if !p.lay.uint64Keys && !h.rightmost {
-		p.skip = commonPrefix(h.low, h.high)
+	if !p.lay.Uint64 && !h.rightmost {
+		p.skip = item.CommonPrefix(h.low, h.high)
 	}
 	for i := range p.list {
-		p.list[i].prefix = prefixOf(p.key(i)[p.skip:])
+		p.list[i].prefix = item.PrefixOf(p.key(i)[p.skip:])
 	}
 	p.sort()
 }
 
-func (p *pairs) less(a, b item) bool {
-	if a.prefix != b.prefix || p.lay.uint64Keys {
+func (p *pairs) less(a, b entryAt) bool {
+	if a.prefix != b.prefix || p.lay.Uint64 {
 		return a.prefix < b.prefix
 	}
-	return below(p.lay.keyOf(p.at(a)), p.lay.keyOf(p.at(b)))
+	return item.Below(p.lay.KeyOf(p.at(a)), p.lay.KeyOf(p.at(b)))
 }
 
-func (p *pairs) at(it item) []byte {
+func (p *pairs) at(it entryAt) []byte {
 	if it.off == 0 {
 		return p.extra
 	}

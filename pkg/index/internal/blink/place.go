@@ -31,8 +31,8 @@ func (s *session) beside(l *leaf, newLast bool) pool.Addr {
 // leavesOfSubtree is about how many there are.
 func (l *layout) leavesOfSubtree() uint64 {
 	separator := 8
-	if !l.uint64Keys {
-		separator = min(l.maxKey, 16) + 2
+	if !l.Uint64 {
+		separator = min(l.MaxKey, 16) + 2
 	}
 	children := uint64(max(2, l.nodeBytes*fill/100/(childBytes+separator)))
 	return children * children

@@ -3,6 +3,8 @@ package blink
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
 // How far a scan reaches. The leaves that it will use are READ together; one too many is a READ for nothing, one too few a round trip more. A scan of some pairs uses what its first leaf has of them, and then
@@ -58,7 +60,7 @@ func (n *inner) bound(l *layout, i int) (b uint64, ok bool) {
 		return n.number(l, n.low), true
 	case i == len(n.children):
 		return n.number(l, n.high), !n.rightmost
-	case l.uint64Keys:
+	case l.Uint64:
 		return n.numbers[i-1], true
 	}
 	return n.prefixes[i-1], true
@@ -66,11 +68,11 @@ func (n *inner) bound(l *layout, i int) (b uint64, ok bool) {
 
 // number is the number of key.
 func (n *inner) number(l *layout, key []byte) uint64 {
-	if l.uint64Keys {
+	if l.Uint64 {
 		return binary.BigEndian.Uint64(key)
 	}
 	if len(key) < n.skip {
 		return 0
 	}
-	return prefixOf(key[n.skip:])
+	return item.PrefixOf(key[n.skip:])
 }

@@ -41,7 +41,7 @@ func TestAhead(t *testing.T) {
 			l := testLayout(t, c.o)
 			d := &draft{low: c.low, high: c.high, rightmost: c.high == nil, level: 1, seps: [][]byte{c.sep}}
 			if d.children = append(d.children, 64, 128); d.rightmost {
-				d.high = l.noHigh()
+				d.high = l.NoHigh()
 			}
 			b := make([]byte, l.nodeBytes)
 			d.build(b, l, 4096, 1)

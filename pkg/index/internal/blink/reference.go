@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -12,43 +13,6 @@ import (
 
 // Reference stands in an entry in the place of a value that lies in a block.
 type Reference = pointer
-
-// ReferenceBytes is the size of a reference in an entry (block.go has the layout).
-const ReferenceBytes = pointerBytes
-
-// Blocks says whether values can lie in blocks.
-func (l *layout) Blocks() bool { return l.long }
-
-// MaxValue is the longest value.
-func (l *layout) MaxValue() int { return l.maxValue }
-
-// InBlock says whether a value of n bytes lies in a block.
-func (l *layout) InBlock(n int) bool { return n > l.inline }
-
-// ValueAt is where the value, or its reference, stands in an entry of a key of n bytes.
-func (l *layout) ValueAt(n int) int { return l.entryBytes(n, 0) }
-
-// IsReference says of the first 16 bytes of an entry, as two words, whether a reference stands in the place of its value.
-func (l *layout) IsReference(first, second uint64) bool {
-	switch {
-	case !l.long:
-		return false
-	case l.uint64Keys:
-		return byte(second) == inBlock
-	}
-	return first&flagLong != 0
-}
-
-// PutReference is PutEntry with a reference, of ReferenceBytes, in the place of the value.
-func (l *layout) PutReference(dst, key, reference []byte) []byte {
-	e := l.PutEntry(dst, key, reference)
-	if l.uint64Keys {
-		e[8] = inBlock
-	} else {
-		e[1] |= flagLong >> 8
-	}
-	return e
-}
 
 // Addr is the address of the block.
 func (p *pointer) Addr() pool.Addr { return p.addr }
@@ -67,7 +31,7 @@ func (s *session) WriteBlock(b, value []byte, near pool.Addr) error {
 		return err
 	}
 	r := pointTo(a, size, value)
-	s.ps.Write(a, r.build(s.long, newVersion(s.t.env), value))
+	s.ps.Write(a, r.build(s.long, unit.NewVersion(s.t.env), value))
 	if err := s.ps.Post(); err != nil {
 		return failure(err, false)
 	}
@@ -90,7 +54,7 @@ const MostRetired = maxFetched
 func (s *session) RetireBlocks(list []Reference) error {
 	for i := range list {
 		m := s.long[i*HeaderBytes : (i+1)*HeaderBytes]
-		s.ps.Write(list[i].addr, m[:buildDead(m, list[i].addr, blockLevel, newVersion(s.t.env))])
+		s.ps.Write(list[i].addr, m[:unit.PutDead(m, list[i].addr, blockLevel, unit.NewVersion(s.t.env))])
 	}
 	if err := s.ps.Post(); err != nil {
 		return failure(err, false)

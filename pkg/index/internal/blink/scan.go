@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -38,18 +40,18 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 
 // ScanWithin is Scan as a part of an operation, and ends where what the bounder allows ends; nil allows all keys.
 func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	if len(start) > 0 || !s.lay.uint64Keys {
+	if len(start) > 0 || !s.lay.Uint64 {
 		if err := s.lay.CheckKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
 	}
 	sc := scan{cursor: start}
 	if reverse {
-		if sc.side = ending; len(start) > 0 && bytes.Equal(start, s.lay.bottom) {
+		if sc.side = ending; len(start) > 0 && bytes.Equal(start, s.lay.Bottom) {
 			return nil // nothing is below the lowest key
 		}
 	} else if len(start) == 0 {
-		sc.cursor = s.lay.bottom
+		sc.cursor = s.lay.Bottom
 	}
 	for limit > 0 {
 		if b != nil { // else leaves were READ in vain
@@ -71,7 +73,7 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 		if err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		more = more && !sc.ends(&l, s.lay.bottom)
+		more = more && !sc.ends(&l, s.lay.Bottom)
 		if reverse {
 			s.sep = append(s.sep[:0], l.low...)
 		} else {
@@ -89,17 +91,17 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 // ends reports whether the scan ends with leaf l: nothing comes after it, or nothing that is within the bound.
 func (sc *scan) ends(l *leaf, bottom []byte) bool {
 	if sc.side == ending {
-		return bytes.Equal(l.low, bottom) || len(sc.bound) > 0 && !below(sc.bound, l.low)
+		return bytes.Equal(l.low, bottom) || len(sc.bound) > 0 && !item.Below(sc.bound, l.low)
 	}
-	return l.rightmost || len(sc.bound) > 0 && !below(l.high, sc.bound)
+	return l.rightmost || len(sc.bound) > 0 && !item.Below(l.high, sc.bound)
 }
 
 // passes reports whether key lies beyond the bound.
 func (sc *scan) passes(key []byte) bool {
 	if sc.side == ending {
-		return below(key, sc.bound)
+		return item.Below(key, sc.bound)
 	}
-	return !below(key, sc.bound)
+	return !item.Below(key, sc.bound)
 }
 
 // crosses reports whether leaf l has keys beyond the bound. Its image may be older than the division there.
@@ -108,9 +110,9 @@ func (sc *scan) crosses(l *leaf) bool {
 	case len(sc.bound) == 0:
 		return false
 	case sc.side == ending:
-		return below(l.low, sc.bound)
+		return item.Below(l.low, sc.bound)
 	}
-	return l.rightmost || below(sc.bound, l.high)
+	return l.rightmost || item.Below(sc.bound, l.high)
 }
 
 // emit visits what of the leaf lies from the cursor on (or below it, downwards) and within the bound, at most limit
@@ -122,11 +124,11 @@ func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byt
 	i, step := 0, 1
 	if sc.side == ending {
 		i, step = len(p.list)-1, -1
-		for i >= 0 && len(sc.cursor) > 0 && !below(p.key(i), sc.cursor) {
+		for i >= 0 && len(sc.cursor) > 0 && !item.Below(p.key(i), sc.cursor) {
 			i--
 		}
 	} else {
-		for i < len(p.list) && below(p.key(i), sc.cursor) {
+		for i < len(p.list) && item.Below(p.key(i), sc.cursor) {
 			i++
 		}
 	}
@@ -139,7 +141,7 @@ func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byt
 		if crosses && sc.passes(key) {
 			break
 		}
-		if s.lay.isLong(p.entry(i)) {
+		if s.lay.HasReference(p.entry(i)) {
 			if value, err = s.longValue(i, step, limit-seen); err == nil && value == nil {
 				if s.t.keep != nil {
 					return seen, false, s.refused()
@@ -178,7 +180,7 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 		}
 		addr := sc.addrs[sc.next]
 		if !l.open(s.lay, addr, s.ring[sc.next]) {
-			if isDead(addr, s.ring[sc.next]) {
+			if unit.IsDead(addr, s.ring[sc.next]) {
 				if err := s.descendAgain(sc, addr); err != nil {
 					return err
 				}
@@ -324,15 +326,15 @@ func (h *header) beyond(key []byte, at side) bool {
 		return false
 	}
 	if at == ending {
-		return len(key) == 0 || below(h.high, key)
+		return len(key) == 0 || item.Below(h.high, key)
 	}
-	return !below(key, h.high)
+	return !item.Below(key, h.high)
 }
 
 // before says whether what is looked for lies to the left of the node.
 func (h *header) before(key []byte, at side) bool {
 	if at == ending {
-		return len(key) != 0 && !below(h.low, key)
+		return len(key) != 0 && !item.Below(h.low, key)
 	}
-	return below(key, h.low)
+	return item.Below(key, h.low)
 }

@@ -92,7 +92,7 @@ const ringBytes = 16 << 10
 func (t *tree) newSession() (*session, error) {
 	n := t.lay.nodeBytes
 	ring := min(maxRing, max(2, ringBytes/n))
-	call := verbs.CallBytes(answerFixed + max(n, requestFixed+t.lay.maxKey))
+	call := verbs.CallBytes(answerFixed + max(n, requestFixed+t.lay.MaxKey))
 	ps, err := t.pool.NewSession((4+ring)*n + call + t.lay.longBytes() + 4*maxEntryBytes)
 	if err != nil {
 		return nil, failure(err, false)
@@ -116,7 +116,7 @@ func (t *tree) newSession() (*session, error) {
 		}
 		s.ring = append(s.ring, b)
 	}
-	if t.lay.long {
+	if t.lay.Blocks {
 		if s.long, err = ps.Buffer(t.lay.longBytes()); err == nil {
 			s.mark, err = ps.Buffer(HeaderBytes)
 		}
@@ -125,8 +125,8 @@ func (t *tree) newSession() (*session, error) {
 		}
 	}
 	s.scratch = make([]byte, maxEntryBytes)
-	s.sep = make([]byte, 0, t.lay.maxKey)
-	s.pairs.list = make([]item, 0, n/slotBytes)
+	s.sep = make([]byte, 0, t.lay.MaxKey)
+	s.pairs.list = make([]entryAt, 0, n/slotBytes)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -53,7 +54,7 @@ func TestAllNodeSizes(t *testing.T) {
 				newSizeRun(t, o).do()
 			}
 			wrong := []int{maxNodeBytes + 64, maxNodeBytes - 32}
-			if !lay.long || o.InlineBytes != 0 { // else smaller nodes have a smaller inline size
+			if !lay.Blocks || o.InlineBytes != 0 { // else smaller nodes have a smaller inline size
 				wrong = append(wrong, least-64)
 			}
 			for _, n := range wrong {
@@ -81,7 +82,7 @@ type sizeRun struct {
 func newSizeRun(t *testing.T, o index.Options) *sizeRun {
 	run := &sizeRun{t: t, lay: mustLayout(t, o), r: rand.New(rand.NewPCG(uint64(o.NodeBytes), uint64(o.MaxValueBytes))), want: map[string][]byte{}}
 	run.b = make([]byte, run.lay.nodeBytes)
-	h := header{version: 1, rightmost: true, low: run.lay.bottom, high: run.lay.noHigh()}
+	h := header{version: 1, rightmost: true, low: run.lay.Bottom, high: run.lay.NoHigh()}
 	run.build(&h, &pairs{lay: run.lay}, 0, 0)
 	return run
 }
@@ -112,7 +113,7 @@ func (run *sizeRun) check() {
 		if o != present {
 			run.fatalf("key %x is lost", key)
 		}
-		if _, v, _ := run.lay.pair(e); !bytes.Equal(v, value) {
+		if _, v, _ := run.lay.Pair(e); !bytes.Equal(v, value) {
 			run.fatalf("key %x has another value", key)
 		}
 	}
@@ -126,9 +127,9 @@ func (run *sizeRun) draw() (key, value []byte) {
 	lay, r := run.lay, run.r
 	most := func(n int) int { return []int{n, n, 0, r.IntN(n + 1)}[r.IntN(4)] }
 	for {
-		key = make([]byte, lay.maxKey)
-		if !lay.uint64Keys {
-			key = key[:most(lay.maxKey)]
+		key = make([]byte, lay.MaxKey)
+		if !lay.Uint64 {
+			key = key[:most(lay.MaxKey)]
 		}
 		for i := range key {
 			key[i] = byte(r.Uint32())
@@ -138,14 +139,14 @@ func (run *sizeRun) draw() (key, value []byte) {
 				key[i] = 7 // long separators
 			}
 		}
-		if lay.maxKey > 100 && !lay.uint64Keys && len(key) > 3 {
+		if lay.MaxKey > 100 && !lay.Uint64 && len(key) > 3 {
 			binary.BigEndian.PutUint16(key[len(key)-2:], uint16(r.Uint32()))
 		}
-		if !below(key, run.l.low) && !run.l.above(key) {
-			return key, bytes.Repeat([]byte{byte(r.Uint32())}, most(lay.inline))
+		if !item.Below(key, run.l.low) && !run.l.above(key) {
+			return key, bytes.Repeat([]byte{byte(r.Uint32())}, most(lay.Inline))
 		}
 		if r.IntN(50) == 0 { // few keys lie there: one that does
-			return bytes.Clone(run.l.low), make([]byte, most(lay.inline))
+			return bytes.Clone(run.l.low), make([]byte, most(lay.Inline))
 		}
 	}
 }
@@ -183,7 +184,7 @@ func (run *sizeRun) upsert(key, value []byte) (split bool) {
 	}
 	newLast := o == absent && p.list[len(p.list)-1].off == 0
 	at := splitAt(&h, p, newLast)
-	sep := bytes.Clone(lay.separator(p.key(at-1), p.key(at)))
+	sep := bytes.Clone(lay.Separator(p.key(at-1), p.key(at)))
 	halves := [2]header{h, h}
 	halves[0].high, halves[0].rightmost, halves[0].sibling = sep, false, testAddr+64
 	halves[1].low = sep
@@ -191,7 +192,7 @@ func (run *sizeRun) upsert(key, value []byte) (split bool) {
 	for _, half := range []int{1 - stay, stay} {
 		run.want = map[string][]byte{}
 		for k, v := range whole {
-			if below([]byte(k), sep) == (half == 0) {
+			if item.Below([]byte(k), sep) == (half == 0) {
 				run.want[k] = v
 			}
 		}
@@ -213,7 +214,7 @@ func (run *sizeRun) do() {
 	// One entry, of all lengths.
 	key, _ := run.draw()
 	for i := range 40 {
-		value := make([]byte, run.lay.inline*(i%5)/4)
+		value := make([]byte, run.lay.Inline*(i%5)/4)
 		if run.upsert(key, value) {
 			run.fatalf("a leaf with one key is divided")
 		}
@@ -251,7 +252,7 @@ func (run *sizeRun) merge() {
 	for len(all.list) > 1 {
 		d := loadOf(all.list)
 		at := len(all.list) / 2
-		sep := lay.separator(all.key(at-1), all.key(at))
+		sep := lay.Separator(all.key(at-1), all.key(at))
 		left, right := h, h
 		left.high, left.rightmost, left.sibling = sep, false, testAddr+pool.Addr(lay.nodeBytes)
 		right.low = sep
@@ -303,7 +304,7 @@ func (run *sizeRun) fillEnd(b []byte, a pool.Addr) {
 		w := l.slot(i)
 		if off := len(b) - roundUp(slotLength(w)); slotLength(w) > 0 && off >= end {
 			e := bytes.Clone(l.entry(w))
-			l.put(i, run.lay.Fingerprint(run.lay.keyOf(e)), off, e)
+			l.put(i, run.lay.Fingerprint(run.lay.KeyOf(e)), off, e)
 			return
 		}
 	}
@@ -313,12 +314,12 @@ func (run *sizeRun) fillEnd(b []byte, a pool.Addr) {
 func (run *sizeRun) inner() {
 	lay := run.lay
 	b := make([]byte, lay.nodeBytes)
-	d := &draft{low: lay.bottom, high: lay.noHigh(), rightmost: true, level: 1, children: []pool.Addr{64}}
-	run.l.header = header{rightmost: true, low: lay.bottom, high: lay.noHigh()}
+	d := &draft{low: lay.Bottom, high: lay.NoHigh(), rightmost: true, level: 1, children: []pool.Addr{64}}
+	run.l.header = header{rightmost: true, low: lay.Bottom, high: lay.NoHigh()}
 	for n := 0; n < 10000; n++ {
 		sep, _ := run.draw()
 		i, found := slices.BinarySearchFunc(d.seps, sep, bytes.Compare)
-		if found || !below(d.low, sep) {
+		if found || !item.Below(d.low, sep) {
 			continue
 		}
 		d.insert(i, sep, pool.Addr(64*(n+2)))

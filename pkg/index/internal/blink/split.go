@@ -7,6 +7,8 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -25,7 +27,7 @@ import (
 // pointer; so a failure to put it there is no failure of the operation.
 func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 	at := splitAt(&l.header, p, newLast)
-	return s.divide(l, p, at, s.lay.separator(p.key(at-1), p.key(at)), s.beside(l, newLast))
+	return s.divide(l, p, at, s.lay.Separator(p.key(at-1), p.key(at)), s.beside(l, newLast))
 }
 
 // divide is splitLeaf with the entries from at on to the right of the separator, in a leaf on the server of near if that is not Nil.
@@ -39,7 +41,7 @@ func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.
 	}
 	s.sep = append(s.sep[:0], separator...)
 	right := l.header
-	right.version, right.low = newVersion(s.t.env), s.sep
+	right.version, right.low = unit.NewVersion(s.t.env), s.sep
 	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
 	s.ps.Write(to, s.rest[:n])
 	if err := s.await(); err != nil {
@@ -142,7 +144,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 			return nil, err
 		}
 		n := decodeInner(s.lay, p.addr, s.node)
-		if n == nil && isDead(p.addr, s.node) {
+		if n == nil && unit.IsDead(p.addr, s.node) {
 			err := s.unlock(errDead)
 			if p.parent != nil {
 				s.t.cache.drop(p.parent)
@@ -159,7 +161,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 		if n == nil || n.level != level {
 			return nil, s.unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
-		if below(sep, n.low) {
+		if item.Below(sep, n.low) {
 			if err := s.unlock(nil); err != nil {
 				return nil, err
 			}
@@ -191,9 +193,9 @@ func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
 		}
 		var h header
 		switch {
-		case isDead(a, s.node):
+		case unit.IsDead(a, s.node):
 			return false, nil
-		case h.decode(s.node, s.lay) && h.level == level && verifyUnit(s.node, unitEnd(s.lay, &h, s.node), a, h.version):
+		case h.decode(s.node, s.lay) && h.level == level && unit.Verify(s.node, unitEnd(s.lay, &h, s.node), a, h.version):
 			return bytes.Equal(h.low, low), nil
 		}
 		s.count.retries++
@@ -242,7 +244,7 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 			return false, nil, 0, s.unlock(failure(err, false))
 		}
 		d.sibling = to
-		size := right.build(s.rest, s.lay, to, newVersion(s.t.env))
+		size := right.build(s.rest, s.lay, to, unit.NewVersion(s.t.env))
 		s.ps.Write(to, s.rest[:size])
 		if err := s.await(); err != nil {
 			return false, nil, 0, s.unlock(err)
@@ -295,9 +297,9 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	if err != nil {
 		return false, s.unlock(failure(err, false))
 	}
-	d := &draft{low: s.lay.bottom, high: s.lay.noHigh(), rightmost: true, level: level,
+	d := &draft{low: s.lay.Bottom, high: s.lay.NoHigh(), rightmost: true, level: level,
 		children: []pool.Addr{root.addr, child}, seps: [][]byte{sep}}
-	n := d.build(s.rest, s.lay, a, newVersion(s.t.env))
+	n := d.build(s.rest, s.lay, a, unit.NewVersion(s.t.env))
 	s.ps.Write(a, s.rest[:n])
 	won, now, err := s.ps.SwapRoot(root.addr, a)
 	if err == nil && !won {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -57,8 +58,8 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	if uint64(max(lay.nodeBytes, lay.blockBytes(lay.maxValue))) > p.ChunkBytes() {
-		return nil, fmt.Errorf("open a %s index: nodes of %d bytes, or values of %d, do not fit chunks of %d", design, lay.nodeBytes, lay.maxValue, p.ChunkBytes())
+	if uint64(max(lay.nodeBytes, lay.blockBytes(lay.MaxValue))) > p.ChunkBytes() {
+		return nil, fmt.Errorf("open a %s index: nodes of %d bytes, or values of %d, do not fit chunks of %d", design, lay.nodeBytes, lay.MaxValue, p.ChunkBytes())
 	}
 	bound := o.CacheBytes
 	if bound == 0 {
@@ -142,7 +143,7 @@ func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, err
 	}
-	h := header{version: newVersion(t.env), rightmost: true, low: lay.bottom, high: lay.noHigh()}
+	h := header{version: unit.NewVersion(t.env), rightmost: true, low: lay.Bottom, high: lay.NoHigh()}
 	ps.Write(addr, b[:buildLeaf(b, &lay, addr, &h, &pairs{lay: &lay}, 0, 0)])
 	if err := ps.Post(); err != nil {
 		return pool.Nil, err
@@ -154,11 +155,8 @@ func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
 	return root, err
 }
 
-// newVersion is the first version of a node: random, so that what an earlier node left at its address does not verify.
-func newVersion(e env.Env) uint32 { return uint32(e.Uint64()) }
-
 func (l *layout) stored() stored {
-	return stored{Uint64: l.uint64Keys, MaxKeyBytes: l.maxKey, MaxValueBytes: l.maxValue, InlineBytes: l.inline, NodeBytes: l.nodeBytes}
+	return stored{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.nodeBytes}
 }
 
 func (s stored) options() index.Options {

@@ -51,7 +51,7 @@ func (s *session) put(key, value []byte, m mode, what string) error {
 
 // mayWait says, where there is no memory, whether value needs a block and the wait for one is worth it, and waits a little.
 func (s *session) mayWait(value []byte) bool {
-	return len(value) > s.lay.inline && s.AwaitMemory()
+	return len(value) > s.lay.Inline && s.AwaitMemory()
 }
 
 // fullPause is how long a write that found no memory for a block waits before it looks again.
