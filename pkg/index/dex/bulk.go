@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
@@ -50,10 +51,10 @@ func (x *dex) LeafLoads(s *blink.Session) error {
 				return x.giveUp(fmt.Errorf("note a bulk load: %w", err))
 			}
 			x.writer.wake.Set() // there is nothing to write back, so it truncates
-			if err := s.Again(); err != nil {
+			if err := s.Retry(); err != nil {
 				return err
 			}
 		}
 	}
-	return blink.Failure(log.Wait(last, index.DefaultLimit), false)
+	return op.Failure(log.Wait(last, index.DefaultLimit), false)
 }

@@ -45,8 +45,8 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 			mustDo(t, err)
 			var l blink.Leaf
 			for hops, here := 0, false; !here; {
-				s.b.Pool().Read(p.Addr(), s.b.Staging())
-				mustDo(t, s.b.Pool().Post())
+				s.b.PS.Read(p.Addr(), s.b.Staging())
+				mustDo(t, s.b.PS.Post())
 				here, err = s.b.Judge(&p, &l, key, s.b.Staging(), &hops)
 				mustDo(t, err)
 			}

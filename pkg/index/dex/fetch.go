@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -55,21 +56,21 @@ func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, mus
 		return false, false, err
 	}
 	if f == nil && must {
-		return false, false, s.b.Again()
+		return false, false, s.b.Retry()
 	}
 	old := f != nil && s.x.cache.departed.after(a, since)
 	if !had || old {
 		s.x.fetched.Add(1)
 	}
 	if !s.ahead.done || old {
-		ps := s.b.Pool()
+		ps := s.b.PS
 		ps.Read(a, b)
 		began := s.clock(a)
 		if err := ps.Post(); err != nil {
 			if f != nil {
 				s.x.cache.drop(f)
 			}
-			return false, false, blink.Failure(err, false)
+			return false, false, op.Failure(err, false)
 		}
 		s.measured(a, began)
 	}

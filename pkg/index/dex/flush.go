@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -36,9 +37,9 @@ func (x *dex) flushAnd(by *blink.Session, log *redo.Appender, limit time.Duratio
 		return nil
 	}
 	if err := log.Wait(f.lsn.Load(), limit); err != nil {
-		return blink.Failure(err, false)
+		return op.Failure(err, false)
 	}
-	ps, queued := by.Pool(), 0
+	ps, queued := by.PS, 0
 	err := f.queue(ps, b, &queued)
 	if err == nil {
 		if next != nil && queued < verbs.MaxList {
@@ -151,7 +152,7 @@ func (f *frame) requests(v *view) (n int) {
 // giveUp condemns this client.
 func (x *dex) giveUp(err error) error {
 	x.pool.Condemn(err)
-	return blink.Failure(err, true)
+	return op.Failure(err, true)
 }
 
 // forget writes f back and drops it, if its leaf lies in what is given.
@@ -163,7 +164,7 @@ func (s *session) forget(f *frame, given *ranges) error {
 		if f.tryLock() {
 			break
 		}
-		if err := s.b.Again(); err != nil {
+		if err := s.b.Retry(); err != nil {
 			return err
 		}
 	}
@@ -198,7 +199,7 @@ func (x *dex) flushAll(drop bool) error {
 				f.unlock()
 				return err
 			}
-			if err := s.b.Again(); err != nil {
+			if err := s.b.Retry(); err != nil {
 				return err
 			}
 		}
@@ -325,7 +326,7 @@ func (w *writer) run() {
 			err := w.writeBack(f)
 			w.s.b.End()
 			if err != nil {
-				if w.s.b.Pool().Err() != nil {
+				if w.s.b.PS.Err() != nil {
 					return // this client is given up
 				}
 				break
@@ -336,7 +337,7 @@ func (w *writer) run() {
 
 func (w *writer) writeBack(f *frame) error {
 	if !f.tryLock() {
-		return w.s.b.Again()
+		return w.s.b.Retry()
 	}
 	err := w.s.back(f)
 	f.unlock()

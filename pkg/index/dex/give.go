@@ -7,7 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -96,7 +96,7 @@ func (s *session) setApart(given span) error {
 func (s *session) giveAway(given *ranges) (written int, err error) {
 	g := giver{s: s, given: given}
 	if err := g.start(); err != nil {
-		return 0, blink.Failure(err, false)
+		return 0, op.Failure(err, false)
 	}
 	err = g.writeBack()
 	if err = errors.Join(err, g.ps.Close()); err != nil {
@@ -105,7 +105,7 @@ func (s *session) giveAway(given *ranges) (written int, err error) {
 	if err := s.x.cache.each(func(f *frame) error { return s.forget(f, given) }); err != nil {
 		return g.written, err
 	}
-	return g.written, s.x.cache.entries.forget(given, s.b.Again)
+	return g.written, s.x.cache.entries.forget(given, s.b.Retry)
 }
 
 // giver writes back what is dirty of a range, many leaves in one round trip.
@@ -154,7 +154,7 @@ func (g *giver) add(f *frame) error {
 		if f.first.Load() == 0 {
 			return nil
 		}
-		if err := g.s.b.Again(); err != nil {
+		if err := g.s.b.Retry(); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (g *giver) add(f *frame) error {
 	err := g.s.log.Wait(f.lsn.Load(), g.s.limit)
 	if err != nil {
 		f.unlock()
-		return blink.Failure(err, false)
+		return op.Failure(err, false)
 	}
 	if n := f.requests(&v); g.n == giveLeaves || g.queued > 0 && g.queued+n > verbs.MaxList {
 		err = g.post()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -77,10 +78,10 @@ func (x *dex) Copy(s *blink.Session, a pool.Addr, b []byte) (bool, error) {
 				if lsn <= x.log.Durable() {
 					return true, nil
 				}
-				return true, blink.Failure(x.log.Appender().Wait(lsn, index.DefaultLimit), false)
+				return true, op.Failure(x.log.Appender().Wait(lsn, index.DefaultLimit), false)
 			}
 		}
-		if err := s.Again(); err != nil {
+		if err := s.Retry(); err != nil {
 			return false, err
 		}
 	}

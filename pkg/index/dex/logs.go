@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -171,10 +171,10 @@ func createLog(p *pool.Pool) (l *redo.Log, err error) {
 		reclaimed := p.Reclaimed()
 		l, err = redo.Create(p, logBytes(p))
 		if !errors.Is(err, pool.ErrPoolFull) || env.Remaining(p.Env(), deadline) == 0 || p.Alive() != nil {
-			return l, blink.Failure(err, false)
+			return l, op.Failure(err, false)
 		}
 		if given, _, e := collectLogs(p, pool.Nil); e != nil || given == 0 && !p.Reclaiming(reclaimed) {
-			return nil, blink.Failure(err, false)
+			return nil, op.Failure(err, false)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -47,7 +48,7 @@ func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 		return p.play(nil)
 	}
 	if err := p.start(); err != nil {
-		return blink.Failure(err, false)
+		return op.Failure(err, false)
 	}
 	s.LeaveBlocks() // the dead client may have given them back
 	return errors.Join(p.play(changes), p.ps.Close())
@@ -106,7 +107,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, blink.Failure(err, false)
+			return nil, op.Failure(err, false)
 		}
 	}
 	all := make([]change, 0, len(last))
@@ -182,7 +183,7 @@ func (p *player) some(changes []change) (n int, err error) {
 		ps.Read(seats[i].addr, seats[i].b)
 	}
 	if err := ps.Post(); err != nil {
-		return 0, blink.Failure(err, false)
+		return 0, op.Failure(err, false)
 	}
 	queued := 0
 	for i := range seats {

@@ -135,8 +135,8 @@ func TestOffersAreCurrent(t *testing.T) {
 		mustDo(t, err)
 		since, b := s.Clock(), make([]byte, x.lay.NodeBytes())
 		s.b.Begin()
-		s.b.Pool().Read(p.Addr(), s.b.Staging())
-		mustDo(t, s.b.Pool().Post())
+		s.b.PS.Read(p.Addr(), s.b.Staging())
+		mustDo(t, s.b.PS.Post())
 		copy(b, s.b.Staging())
 		s.b.End()
 		var l blink.Leaf

@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -194,7 +195,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 				if value, ok, err := s.told(key, e, dst, p.Addr(), s.ahead.since, epoch); ok || err != nil {
 					return value, err
 				}
-				if err := s.b.Again(); err != nil {
+				if err := s.b.Retry(); err != nil {
 					return dst, err
 				}
 			}
@@ -205,7 +206,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		case done, absentee, inBlock:
 			f.hit()
 			if err := s.durable(lsn); err != nil {
-				return dst, blink.Failure(err, false)
+				return dst, op.Failure(err, false)
 			}
 			switch st {
 			case absentee:
@@ -217,7 +218,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			if value, ok, err := s.long(dst, func() bool { return s.refers(f, p.Addr(), key, fp) }); ok || err != nil {
 				return value, err
 			}
-			if err := s.b.Again(); err != nil {
+			if err := s.b.Retry(); err != nil {
 				return dst, err
 			}
 		default:
@@ -314,11 +315,11 @@ func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error 
 		return err
 	case logFull:
 		s.x.writer.wake.Set()
-		return s.b.Again()
+		return s.b.Retry()
 	case misled:
 		return s.b.Misled(p, key, hops)
 	case gone:
 		return nil
 	}
-	return s.b.Again()
+	return s.b.Retry()
 }

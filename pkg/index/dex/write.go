@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -124,7 +125,7 @@ type outcome struct {
 // answer waits until what was done, or seen, is durable.
 func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 	if err := s.durable(o.lsn); err != nil {
-		return blink.Failure(err, o.answer == nil)
+		return op.Failure(err, o.answer == nil)
 	}
 	if o.underfull {
 		if err := s.b.Tidy(key, a, o.count, o.bytes); err != nil {
@@ -293,7 +294,7 @@ func (s *session) note(r []byte) error {
 			return s.x.giveUp(err)
 		}
 		s.x.writer.wake.Set()
-		if err := s.b.Again(); err != nil {
+		if err := s.b.Retry(); err != nil {
 			return err // nothing was appended
 		}
 	}

@@ -47,7 +47,7 @@ func TestAwaitMemoryForgets(t *testing.T) {
 		return tr, s, p
 	}
 	splits, a, owner := open()
-	waits, x, _ := open()
+	_, x, _ := open()
 	value := make([]byte, 8)
 	const keys = 24
 	for i := range uint64(keys) {
@@ -58,7 +58,7 @@ func TestAwaitMemoryForgets(t *testing.T) {
 	fatal(t, x.Upsert(number(100), value))
 
 	// A splits the only leaf, and stands still before it links the sibling.
-	a.begin()
+	a.Begin()
 	var l leaf
 	fatal(t, a.lockLeaf(&l, number(100)))
 	if !l.collect(&a.pairs) {
@@ -71,15 +71,15 @@ func TestAwaitMemoryForgets(t *testing.T) {
 	from := binary.BigEndian.Uint64(sep)
 
 	// X writes a long value there, for which there is no memory at first.
-	e := &sleeper{Env: waits.env}
-	waits.env = e
+	e := &sleeper{Env: x.Env}
+	x.Env = e
 	c.Refuse(1, pool.ErrPoolFull)
 	loaded, goOn, full := make(chan error, 1), make(chan bool), make(chan bool)
 	e.first = func() {
 		c.Refuse(1, nil)
 		a.sep = append(a.sep[:0], sep...)
 		fatal(t, a.linkSibling(1, to)) // A goes on
-		a.end()
+		a.End()
 		before := owner.Reclaimed()
 		for i := range uint64(keys) {
 			fatal(t, a.Delete(number(100+10*i)))
@@ -134,18 +134,18 @@ func TestAwaitMemoryForgets(t *testing.T) {
 // divideOnly is divide, but leaves the sibling, which it returns, unlinked.
 func (s *session) divideOnly(t *testing.T, l *leaf, at int, sep []byte) pool.Addr {
 	p := &s.pairs
-	fatal(t, s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes))
-	to, err := s.t.pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	fatal(t, s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes))
+	to, err := s.Pool.Allocate(s.lay.nodeBytes, pool.Nil)
 	fatal(t, err)
 	right := l.header
-	right.version, right.low = unit.NewVersion(s.t.env), sep
+	right.version, right.low = unit.NewVersion(s.Env), sep
 	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
-	s.ps.Write(to, s.rest[:n])
+	s.PS.Write(to, s.rest[:n])
 	left := l.header
 	left.version++
 	left.high, left.rightmost, left.sibling = sep, false, to
 	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
-	s.ps.Rewrite(l.addr, s.left[:n])
+	s.PS.Rewrite(l.addr, s.left[:n])
 	fatal(t, s.publish())
 	return to
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -156,7 +157,7 @@ func (lay *layout) allocateBlock(from blockAllocator, n int, near pool.Addr) (a 
 			err = e
 		}
 		if !errors.Is(e, index.ErrPoolFull) || size >= lay.blockBytes(lay.MaxValue) {
-			return pool.Nil, 0, failure(err, false)
+			return pool.Nil, 0, op.Failure(err, false)
 		}
 	}
 }
@@ -170,19 +171,19 @@ func (s *session) entry(key, value []byte, near pool.Addr) (e []byte, err error)
 	if len(value) <= s.lay.Inline {
 		return s.lay.PutEntry(s.scratch, key, value), nil
 	}
-	a, size, err := s.lay.allocateBlock(s.ps, len(value), near)
+	a, size, err := s.lay.allocateBlock(s.PS, len(value), near)
 	if err != nil {
 		return nil, err
 	}
 	s.fresh = pointTo(a, size, value)
-	s.ps.Write(a, s.fresh.build(s.long, unit.NewVersion(s.t.env), value))
+	s.PS.Write(a, s.fresh.build(s.long, unit.NewVersion(s.Env), value))
 	return s.lay.putPointer(s.scratch, key, &s.fresh), nil
 }
 
 // discard gives the block of an entry back that was not published. Not if the session died: then nobody knows.
 func (s *session) discard() {
-	if s.fresh.addr != pool.Nil && s.ps.Err() == nil {
-		s.t.pool.Free(s.fresh.addr, s.fresh.size)
+	if s.fresh.addr != pool.Nil && s.PS.Err() == nil {
+		s.Pool.Free(s.fresh.addr, s.fresh.size)
 	}
 	s.fresh = pointer{}
 }
@@ -197,8 +198,8 @@ func (s *session) leaves(e []byte) {
 // markGone queues the WRITE that marks the block dead which the change under way takes out. Whoever reads its value goes on to do so: it becomes
 // another block only when no operation is under way any more that may have its address.
 func (s *session) markGone() {
-	n := unit.PutDead(s.mark, s.gone.addr, blockLevel, unit.NewVersion(s.t.env))
-	s.ps.Write(s.gone.addr, s.mark[:n])
+	n := unit.PutDead(s.mark, s.gone.addr, blockLevel, unit.NewVersion(s.Env))
+	s.PS.Write(s.gone.addr, s.mark[:n])
 }
 
 // value READs a value from its block into s.long: one round trip. nil: it is not what the pointer says, so the block was used again, which is only
@@ -208,7 +209,7 @@ func (s *session) value(p *pointer) ([]byte, error) {
 		return nil, nil
 	}
 	b := s.long[:p.length]
-	if err := s.read(p.addr+blockFixed, b); err != nil {
+	if err := s.Read(p.addr+blockFixed, b); err != nil {
 		return nil, err
 	}
 	return s.intact(p, b), nil
@@ -221,7 +222,7 @@ func (s *session) intact(p *pointer, b []byte) []byte {
 		return b
 	}
 	if invariants.Enabled {
-		alive := s.t.pool.Alive()
+		alive := s.Pool.Alive()
 		invariants.Check(alive != nil, "block %v does not hold the value that %+v points to", p.addr, *p)
 	}
 	return nil
@@ -250,15 +251,15 @@ func (s *session) fetch(i, step, left int) error {
 		if p.length > s.lay.MaxValue || at+n > len(s.long) {
 			break
 		}
-		s.ps.Read(p.addr+blockFixed, s.long[at:at+p.length])
+		s.PS.Read(p.addr+blockFixed, s.long[at:at+p.length])
 		f.items[f.n], f.at[f.n] = i, at
 		f.n++
 		at += n
 	}
-	if err := s.ps.Post(); err != nil {
-		return failure(err, false)
+	if err := s.PS.Post(); err != nil {
+		return op.Failure(err, false)
 	}
-	s.pause()
+	s.Pause()
 	return nil
 }
 
@@ -291,7 +292,7 @@ func (l *layout) longBytes() int {
 func (c *checker) block(l *leaf, p *pointer) error {
 	c.blocks = append(c.blocks, p.addr)
 	b := c.s.long[:blockFixed+p.length]
-	if err := c.s.read(p.addr, b); err != nil {
+	if err := c.s.Read(p.addr, b); err != nil {
 		return err
 	}
 	if !verifyBlock(p.addr, b) || !p.holds(b[blockFixed:]) {

@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -81,8 +82,8 @@ func (t *tree) BulkLoad(source index.Pairs, parallel int) error {
 
 // run loads and publishes; on an error before that it gives back what was allocated.
 func (ld *loader) run(source index.Pairs) error {
-	ld.s.begin()
-	defer ld.s.end()
+	ld.s.Begin()
+	defer ld.s.End()
 	old, err := ld.s.onlyLeaf()
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (ld *loader) beginLeaf() error {
 func (ld *loader) allocate(level int, children []pool.Addr) (pool.Addr, error) {
 	a, err := ld.t.pool.Allocate(ld.t.lay.nodeBytes, ld.place(level, children))
 	if err != nil {
-		return pool.Nil, failure(err, false)
+		return pool.Nil, op.Failure(err, false)
 	}
 	if ld.home == pool.Nil && level < SubtreeLevels {
 		ld.home = a
@@ -314,9 +315,9 @@ func (ld *loader) finish() (*rising, error) {
 func (ld *loader) giveBack() {
 	for _, m := range append(ld.blocks, madeBlocks{ld.t.lay.nodeBytes, ld.made}) {
 		for _, a := range m.at {
-			doubt := ld.s.ps.Err() != nil && ld.b.has(a)
+			doubt := ld.s.PS.Err() != nil && ld.b.has(a)
 			for _, w := range ld.writers {
-				doubt = doubt || w.s.ps.Err() != nil && w.b.has(a)
+				doubt = doubt || w.s.PS.Err() != nil && w.b.has(a)
 			}
 			if !doubt {
 				ld.t.pool.Free(a, m.size)
@@ -363,7 +364,7 @@ func (l *leaf) empties() error {
 // all other nodes are there before. Where a keeper has leaves, this one is claimed around all of that: what this client has changed there is written back before it is looked at, and
 // nobody of this client changes it, or reads it as a leaf, until it is another node. The keeper hears of the load (LeafLoads) when the leaf is known to be all that there is, and empty.
 func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bool, err error) {
-	s.begin() // anew: the source took its time
+	s.Begin() // anew: the source took its time
 	if err := s.claimRoot(a); err != nil {
 		return false, err
 	}
@@ -373,24 +374,24 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	}
 	var l leaf
 	if !l.open(s.lay, a, s.node) {
-		return false, s.unlock(fmt.Errorf("its root is no leaf any more: %w", index.ErrNotEmpty))
+		return false, s.Unlock(fmt.Errorf("its root is no leaf any more: %w", index.ErrNotEmpty))
 	}
 	if err := l.empties(); err != nil {
-		return false, s.unlock(err)
+		return false, s.Unlock(err)
 	}
-	now, err := s.ps.Root()
+	now, err := s.PS.Root()
 	if err != nil {
-		return false, s.unlock(failure(err, false))
+		return false, s.Unlock(op.Failure(err, false))
 	}
 	if now != a {
-		return false, s.unlock(fmt.Errorf("it has another root: %w", index.ErrNotEmpty))
+		return false, s.Unlock(fmt.Errorf("it has another root: %w", index.ErrNotEmpty))
 	}
-	if err := s.ps.ReserveRewrite(a, s.lay.nodeBytes); err != nil {
-		return false, s.unlock(failure(err, false))
+	if err := s.PS.ReserveRewrite(a, s.lay.nodeBytes); err != nil {
+		return false, s.Unlock(op.Failure(err, false))
 	}
 	if s.t.keep != nil {
 		if err := s.t.keep.LeafLoads(s); err != nil {
-			return false, s.unlock(err)
+			return false, s.Unlock(err)
 		}
 	}
 	n, known := 0, s.t.root.Load()
@@ -399,13 +400,13 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	} else {
 		n = top.build(s.left, s.lay, a, l.version+1)
 	}
-	s.ps.Rewrite(a, s.left[:n])
+	s.PS.Rewrite(a, s.left[:n])
 	if err := s.publish(); err != nil {
 		return true, err
 	}
 	if top != nil {
 		s.keep(decodeInner(s.lay, a, s.left))
-		s.t.noteRoot(&rootRef{a, top.level, s.ps.Stamp()}, known)
+		s.t.noteRoot(&rootRef{a, top.level, s.PS.Stamp()}, known)
 	}
 	return true, nil
 }
@@ -419,7 +420,7 @@ func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
 	if decodeInner(s.lay, a, b) == nil {
 		return false, nil
 	}
-	if err := s.again(a); err != nil {
+	if err := s.Reread(a); err != nil {
 		return true, err
 	}
 	_, err := s.relearnRoot()

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -113,21 +114,21 @@ func (w *loadWriter) run() {
 // write makes the images and WRITEs them: one list for each server, as many round trips as it takes for the buffers, one mostly.
 func (w *loadWriter) write() error {
 	s, b := w.s, w.b
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	if err := s.writeBlocks(b); err != nil {
 		return err
 	}
 	for i := range b.nodes {
 		n, buf := &b.nodes[i], s.ring[i%len(s.ring)]
 		if i > 0 && i%len(s.ring) == 0 {
-			if err := s.ps.Post(); err != nil {
-				return failure(err, false)
+			if err := s.PS.Post(); err != nil {
+				return op.Failure(err, false)
 			}
 		}
-		s.ps.Write(n.addr, buf[:b.build(n, buf, s.lay, n.addr, n.version)])
+		s.PS.Write(n.addr, buf[:b.build(n, buf, s.lay, n.addr, n.version)])
 	}
-	return failure(s.ps.Post(), false)
+	return op.Failure(s.PS.Post(), false)
 }
 
 // writeBlocks WRITEs the blocks of a batch, as many in one round trip as there is room for.
@@ -137,13 +138,13 @@ func (s *session) writeBlocks(b *batch) error {
 	for i := range b.blocks {
 		p := &b.blocks[i]
 		if need := roundUp(blockFixed + p.length); at+need > len(s.long) || queued == most {
-			if err := s.ps.Post(); err != nil {
-				return failure(err, false)
+			if err := s.PS.Post(); err != nil {
+				return op.Failure(err, false)
 			}
 			at, queued = 0, 0
 		}
-		image := p.build(s.long[at:], unit.NewVersion(s.t.env), b.values[n:n+p.length])
-		s.ps.Write(p.addr, image)
+		image := p.build(s.long[at:], unit.NewVersion(s.Env), b.values[n:n+p.length])
+		s.PS.Write(p.addr, image)
 		n += p.length
 		at += roundUp(len(image))
 		queued++
@@ -151,7 +152,7 @@ func (s *session) writeBlocks(b *batch) error {
 	if queued == 0 {
 		return nil
 	}
-	return failure(s.ps.Post(), false)
+	return op.Failure(s.PS.Post(), false)
 }
 
 // mayHandOver hands the batch over if it is full.

@@ -62,7 +62,7 @@ func (t *tree) Survey(visit func(low []byte) error) (nodeBytes int, err error) {
 }
 
 func (s *session) survey(visit func(low []byte) error) error {
-	s.begin()
+	s.Begin()
 	root, err := s.relearnRoot()
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *session) survey(visit func(low []byte) error) error {
 		a = n.children[0]
 	}
 	for {
-		s.begin()
+		s.Begin()
 		n, err := s.readInner(a, 1)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (c *checker) fault(format string, args ...any) {
 }
 
 func (c *checker) walk() error {
-	c.s.begin()
+	c.s.Begin()
 	root, err := c.s.relearnRoot()
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (c *checker) walk() error {
 func (c *checker) level(a pool.Addr, level uint8) error {
 	low, known := c.s.lay.Bottom, c.above
 	for {
-		c.s.begin()
+		c.s.Begin()
 		h, err := c.node(a, level)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (c *checker) node(a pool.Addr, level uint8) (*header, error) {
 		return &header{low: n.low, high: n.high, rightmost: n.rightmost, sibling: n.sibling}, nil
 	}
 	for {
-		if err := c.s.read(a, c.s.node); err != nil {
+		if err := c.s.Read(a, c.s.node); err != nil {
 			return nil, err
 		}
 		var l leaf
@@ -191,7 +191,7 @@ func (c *checker) node(a pool.Addr, level uint8) (*header, error) {
 				return &l.header, c.leaf(&l, &c.s.pairs)
 			}
 		}
-		if err := c.s.again(a); err != nil {
+		if err := c.s.Reread(a); err != nil {
 			return nil, err
 		}
 	}

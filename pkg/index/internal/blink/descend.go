@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -32,20 +33,20 @@ type path struct {
 
 // root is the root as last read, if that is not too old to be followed; else it is read. No operation gets the root in another way.
 func (s *session) root() (*rootRef, error) {
-	if r := s.t.root.Load(); r.stamp >= s.floor {
-		s.ps.Follows(r.stamp)
+	if r := s.t.root.Load(); r.stamp >= s.Floor {
+		s.PS.Follows(r.stamp)
 		return r, nil
 	}
-	s.count.misses += 2 // its address, and the node
+	s.Count.Misses += 2 // its address, and the node
 	return s.relearnRoot()
 }
 
 // relearnRoot reads which node is the root, and learns it.
 func (s *session) relearnRoot() (*rootRef, error) {
 	known := s.t.root.Load()
-	a, err := s.ps.Root()
+	a, err := s.PS.Root()
 	if err != nil {
-		return nil, failure(err, false)
+		return nil, op.Failure(err, false)
 	}
 	return s.learnRoot(a, known)
 }
@@ -54,24 +55,24 @@ func (s *session) relearnRoot() (*rootRef, error) {
 // others. known is as for noteRoot. By the time that learnRoot returns, the root may be another one.
 func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 	for {
-		if err := s.read(a, s.node); err != nil {
+		if err := s.Read(a, s.node); err != nil {
 			return nil, err
 		}
 		var l leaf
 		if l.open(s.lay, a, s.node) {
-			return s.t.noteRoot(&rootRef{a, 0, s.ps.Stamp()}, known), nil
+			return s.t.noteRoot(&rootRef{a, 0, s.PS.Stamp()}, known), nil
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
 			s.keep(n)
-			return s.t.noteRoot(&rootRef{a, n.level, s.ps.Stamp()}, known), nil
+			return s.t.noteRoot(&rootRef{a, n.level, s.PS.Stamp()}, known), nil
 		}
 		dead := unit.IsDead(a, s.node)
-		err := s.again(a)
+		err := s.Reread(a)
 		if err == nil && dead {
-			a, err = s.ps.Root()
+			a, err = s.PS.Root()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the root: %w", failure(err, false))
+			return nil, fmt.Errorf("read the root: %w", op.Failure(err, false))
 		}
 	}
 }
@@ -106,9 +107,9 @@ func (r *rootRef) is(o *rootRef) bool { return r.addr == o.addr && r.level == o.
 
 // renewRoot reads which node is the root now, and returns that, or known if it still is.
 func (s *session) renewRoot(known *rootRef) (*rootRef, error) {
-	a, err := s.ps.Root()
+	a, err := s.PS.Root()
 	if err != nil {
-		return nil, failure(err, false)
+		return nil, op.Failure(err, false)
 	}
 	if a == known.addr {
 		return known, nil
@@ -134,7 +135,7 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 		n, cached, err := s.inner(&p, l)
 		if err == errDead {
 			s.t.cache.drop(from)
-			err = s.again(p.addr)
+			err = s.Reread(p.addr)
 			switch {
 			case err != nil:
 			case from == nil:
@@ -197,7 +198,7 @@ func (s *session) stale(p *path, root *rootRef, hops int) (now *rootRef, err err
 	}
 	if hops > s.mostHops() {
 		s.far++
-		if err := s.again(p.addr); err != nil {
+		if err := s.Reread(p.addr); err != nil {
 			return nil, err
 		}
 	}
@@ -225,7 +226,7 @@ func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 		return err
 	}
 	if !p.cached && *hops == 1 && now.is(root) {
-		s.unlinked, s.metAt = l.sibling, s.ps.Stamp()
+		s.unlinked, s.metAt = l.sibling, s.PS.Stamp()
 		s.sep = append(s.sep[:0], l.high...)
 	}
 	if *hops <= most && (p.parent != nil || now.is(root)) {
@@ -245,7 +246,7 @@ func (s *session) lost(p *path, key []byte) error {
 	if p.parent != nil {
 		s.t.cache.drop(p.parent)
 	}
-	err := s.again(p.addr)
+	err := s.Reread(p.addr)
 	if err == nil {
 		*p, err = s.descend(key, holding, 0)
 	}
@@ -255,16 +256,16 @@ func (s *session) lost(p *path, key []byte) error {
 // inner is the inner node where p leads: from the cache, or read. errStopped: see DescendUntil.
 func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error) {
 	if p.parent != nil {
-		if n := p.parent.kid(p.child, p.addr, level, s.floor); n != nil {
-			s.ps.Follows(n.stamp)
+		if n := p.parent.kid(p.child, p.addr, level, s.Floor); n != nil {
+			s.PS.Follows(n.stamp)
 			if level == 1 {
 				n.ask()
 			}
 			return n, true, nil
 		}
 	}
-	if n := s.t.cache.get(p.addr, s.floor); n != nil && n.level == level {
-		s.ps.Follows(n.stamp)
+	if n := s.t.cache.get(p.addr, s.Floor); n != nil && n.level == level {
+		s.PS.Follows(n.stamp)
 		if p.parent != nil {
 			s.t.cache.link(p.parent, p.child, n)
 		}
@@ -273,25 +274,25 @@ func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error)
 	if s.stop != nil && level < SubtreeLevels {
 		if w := (Way{p.addr, level}); s.stop(w) {
 			s.way = w
-			s.count.misses++
+			s.Count.Misses++
 			return nil, false, errStopped
 		}
 	}
-	s.count.misses++
+	s.Count.Misses++
 	n, err = s.readInner(p.addr, level)
 	return n, false, err
 }
 
 // keep puts a copy that is as new as the operation under way into the cache.
 func (s *session) keep(n *inner) {
-	n.stamp = s.ps.Stamp()
+	n.stamp = s.PS.Stamp()
 	s.t.cache.put(n)
 }
 
 // readInner reads the inner node at a and keeps it in the cache. errDead: it is dead.
 func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 	for {
-		if err := s.read(a, s.node); err != nil {
+		if err := s.Read(a, s.node); err != nil {
 			return nil, err
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
@@ -304,7 +305,7 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 		if unit.IsDead(a, s.node) {
 			return nil, errDead
 		}
-		if err := s.again(a); err != nil {
+		if err := s.Reread(a); err != nil {
 			return nil, err
 		}
 	}

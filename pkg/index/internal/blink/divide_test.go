@@ -24,7 +24,7 @@ func TestDivideOnce(t *testing.T) {
 	for used := 0; used < 900; pairs++ {
 		fatal(t, s.Insert(fmt.Appendf(nil, "k%02d", pairs), []byte("12345678")))
 		var l leaf
-		if fatal(t, s.read(x.root.Load().addr, s.node)); !l.open(s.lay, x.root.Load().addr, s.node) {
+		if fatal(t, s.Read(x.root.Load().addr, s.node)); !l.open(s.lay, x.root.Load().addr, s.node) {
 			t.Fatalf("the root is no leaf any more with %d pairs", pairs+1)
 		}
 		d := l.load()
@@ -33,8 +33,8 @@ func TestDivideOnce(t *testing.T) {
 	fence := []byte(fmt.Sprintf("k%02d", pairs-2) + strings.Repeat("f", 140))
 	holder := func() path {
 		t.Helper()
-		s.begin()
-		defer s.end()
+		s.Begin()
+		defer s.End()
 		p, err := s.descend(fence, holding, 0)
 		fatal(t, err)
 		return p
@@ -44,9 +44,9 @@ func TestDivideOnce(t *testing.T) {
 		t.Fatal("there is more than one leaf before")
 	}
 	for call, want := range []bool{false, true, true} {
-		s.begin()
+		s.Begin()
 		done, err := s.DivideOnce(fence)
-		s.end()
+		s.End()
 		fatal(t, err)
 		divided, err := s.IsDivided(fence)
 		fatal(t, err)

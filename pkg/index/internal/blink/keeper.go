@@ -3,11 +3,11 @@ package blink
 import (
 	"bytes"
 	"fmt"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -69,9 +69,6 @@ func (t *tree) Layout() *Layout { return &t.lay }
 // NewSession makes a session; see index.Index.
 func (t *tree) NewSession() (*Session, error) { return t.newSession() }
 
-// Pool is what the session posts with.
-func (s *session) Pool() *pool.Session { return s.ps }
-
 // Staging is a buffer for one leaf, which the tree does not use. Who asks for it may write it: what it had is forgotten.
 func (s *session) Staging() []byte {
 	s.remembered, s.since = pool.Nil, 0
@@ -89,35 +86,8 @@ func (s *session) Remembers(a pool.Addr) (since uint64, ok bool) {
 // Spare is another one. The tree uses it in operations of its own.
 func (s *session) Spare() []byte { return s.rest }
 
-// Begin starts an operation, which End ends.
-func (s *session) Begin() { s.begin() }
-
-// End ends an operation.
-func (s *session) End() { s.end() }
-
 // SetTaker says who wants the leaves that scans READ.
 func (s *session) SetTaker(t Taker) { s.taker = t }
-
-// Again is called before something is tried again; it lets others run, and ends the operation with an error when its limit is over. Who has what is waited for may itself
-// wait for a memory server: so an operation that comes often sleeps in between, ever longer.
-func (s *session) Again() error {
-	s.count.retries++
-	if late := s.ps.Overdue(); late != nil {
-		return late
-	}
-	if s.waits++; s.waits <= againSpins {
-		s.t.env.Yield()
-		return nil
-	}
-	s.t.env.Sleep(min(againSleeps, time.Microsecond<<min(s.waits-againSpins, 20)))
-	return nil
-}
-
-// How often Again only lets others run, and how long it sleeps at most.
-const (
-	againSpins  = 64
-	againSleeps = 500 * time.Microsecond
-)
 
 // Descend finds where the leaf for key is, as far as copies of inner nodes say.
 func (s *session) Descend(key []byte) (Path, error) {
@@ -152,7 +122,7 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 		if l.verifyAll() {
 			return true, nil
 		}
-		return false, s.again(p.addr)
+		return false, s.Reread(p.addr)
 	}
 	if unit.IsDead(p.addr, b) {
 		return false, s.lost(p, key)
@@ -163,7 +133,7 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 		return false, err
 	}
 	if err == nil {
-		err = s.again(p.addr)
+		err = s.Reread(p.addr)
 	}
 	return false, err
 }
@@ -174,7 +144,7 @@ func (l *leaf) Is(t *Tree, a pool.Addr, b, key []byte) bool {
 }
 
 // RepairAll is that of the pool.
-func (s *session) RepairAll() error { return failure(s.ps.RepairAll(s.Staging(), s.rest), false) }
+func (s *session) RepairAll() error { return op.Failure(s.PS.RepairAll(s.Staging(), s.rest), false) }
 
 // Low, High and Rightmost are the fences of a leaf.
 func (l *leaf) Low() []byte     { return l.low }
@@ -203,10 +173,10 @@ func (s *session) Tidy(key []byte, a pool.Addr, count, entryBytes int) error {
 // MergeAt merges the leaf that holds key with a neighbour, if it is underfull: what divided it from that may be gone. Only errors that the session does not
 // survive are returned.
 func (s *session) MergeAt(key []byte) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	err := s.mergeAt(key)
-	if s.ps.Err() != nil {
+	if s.PS.Err() != nil {
 		return fmt.Errorf("merge at a key: %w", err)
 	}
 	return nil
@@ -223,7 +193,7 @@ func (s *session) mergeAt(key []byte) error {
 	var l leaf
 	kept, err := s.kept(p.addr, s.node)
 	if err == nil && !kept {
-		err = s.read(p.addr, s.node)
+		err = s.Read(p.addr, s.node)
 	}
 	if err != nil || !l.open(s.lay, p.addr, s.node) || l.below(key) || l.above(key) {
 		return err
@@ -238,16 +208,16 @@ func (s *session) mergeAt(key []byte) error {
 // SplitAt makes key the low fence of a leaf: the one that holds it is divided there, whatever is in it. What is kept of that one must be written back
 // before, and is old afterwards.
 func (s *session) SplitAt(key []byte) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	return s.Divide(key)
 }
 
 // AwaitBelow returns when nobody changes the structure of the leaf with the largest keys below key any more that has done so when it was called, and what a dead client left of that is repaired: it takes the lock of that leaf,
 // and gives it up.
 func (s *session) AwaitBelow(key []byte) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	if bytes.Equal(key, s.lay.Bottom) {
 		return nil
 	}
@@ -259,7 +229,7 @@ func (s *session) AwaitBelow(key []byte) error {
 		var l leaf
 		found := s.leafAt(&l, p.addr)
 		beyond, next := found == nil && l.beyond(key, ending), l.sibling
-		if err = s.unlock(nil); err != nil {
+		if err = s.Unlock(nil); err != nil {
 			break
 		}
 		switch {
@@ -271,7 +241,7 @@ func (s *session) AwaitBelow(key []byte) error {
 			if p.parent != nil {
 				s.t.cache.drop(p.parent)
 			}
-			if err = s.again(p.addr); err == nil {
+			if err = s.Reread(p.addr); err == nil {
 				p, err = s.descend(key, ending, 0)
 			}
 		default:
@@ -283,11 +253,11 @@ func (s *session) AwaitBelow(key []byte) error {
 
 // IsDivided says whether key is the low fence of a leaf, as far as one READ shows.
 func (s *session) IsDivided(key []byte) (bool, error) {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	p, err := s.descend(key, holding, 0)
 	if err == nil {
-		err = s.read(p.addr, s.node)
+		err = s.Read(p.addr, s.node)
 	}
 	var l leaf
 	return err == nil && l.open(s.lay, p.addr, s.node) && bytes.Equal(l.low, key), err
@@ -316,11 +286,11 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 		return false, fmt.Errorf("split at a key: %w", err)
 	}
 	if bytes.Equal(l.low, key) {
-		return true, s.unlock(nil)
+		return true, s.Unlock(nil)
 	}
 	p := &s.pairs
 	if !l.collect(p) {
-		return false, s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+		return false, s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
 	}
 	p.sort()
 	at := 0
@@ -334,8 +304,8 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 	} else {
 		err = s.splitLeaf(&l, p, false)
 	}
-	if err != nil && s.ps.Holds() {
-		err = s.unlock(err)
+	if err != nil && s.PS.Holds() {
+		err = s.Unlock(err)
 	}
 	return done, err
 }
@@ -367,8 +337,8 @@ func (s *session) claimRoot(a pool.Addr) error {
 		if ok, err := s.t.keep.Claim(s, a, s.lay.Bottom, nil, true); ok || err != nil {
 			return err
 		}
-		if err := s.Again(); err != nil {
-			return fmt.Errorf("leaf %v is in use: %w", a, failure(err, false))
+		if err := s.Retry(); err != nil {
+			return fmt.Errorf("leaf %v is in use: %w", a, op.Failure(err, false))
 		}
 	}
 	return nil
@@ -412,6 +382,3 @@ func (l *layout) NodeBytes() int { return l.nodeBytes }
 
 // MaxEntryBytes is the size of the largest entry.
 const MaxEntryBytes = maxEntryBytes
-
-// Failure gives an error of the pool its name in package index; see failure.
-func Failure(err error, changing bool) error { return failure(err, changing) }

@@ -18,8 +18,8 @@ import (
 // A value in a block is READ after the leaf: a round trip more. It is the value that the slot held at that moment, however old it is by now: a block's
 // value stays until no operation is under way that began before the block went out.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	return s.lookup(key, dst)
 }
 
@@ -35,7 +35,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	s.hit(&p)
 	fp := s.lay.Fingerprint(key)
 	for hops := 0; ; {
-		if err := s.read(p.addr, s.node); err != nil {
+		if err := s.Read(p.addr, s.node); err != nil {
 			return dst, s.explain("look up", err)
 		}
 		var l leaf
@@ -83,7 +83,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		case o == absent:
 			return dst, index.ErrNotFound
 		}
-		if err := s.again(p.addr); err != nil {
+		if err := s.Reread(p.addr); err != nil {
 			return dst, s.explain("look up", err)
 		}
 	}
@@ -92,7 +92,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 // hit counts whether a descent needed no READ.
 func (s *session) hit(p *path) {
 	if p.cached || p.parent == nil {
-		s.count.hits++
+		s.Count.Hits++
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -101,7 +102,7 @@ func (s *session) AwaitMerges() error {
 	}
 	first, busy := under()
 	for turn := first; busy && turn == first; turn, busy = under() {
-		if err := s.Again(); err != nil {
+		if err := s.Retry(); err != nil {
 			return fmt.Errorf("await a merge: %w", err)
 		}
 	}
@@ -121,11 +122,11 @@ func (m *merger) close() error {
 // tidy merges the leaf at a, which holds key and d, with a neighbour if that has room, and then perhaps its parent, and so on. No lock is
 // held before or after. The operation is done: only errors that the session does not survive are returned.
 func (s *session) tidy(key []byte, a pool.Addr, d load) error {
-	if d.count > 0 && !invariants.Enabled && s.t.env.Uint64()%tryMerge != 0 {
+	if d.count > 0 && !invariants.Enabled && s.Env.Uint64()%tryMerge != 0 {
 		return nil
 	}
 	err := s.mergeUp(key, a, d)
-	if s.ps.Err() != nil {
+	if s.PS.Err() != nil {
 		return fmt.Errorf("the change is made, but a merge failed: %w: %w", index.ErrUnknown, err)
 	}
 	return nil
@@ -140,9 +141,9 @@ func (s *session) mergeUp(key []byte, a pool.Addr, d load) error {
 	if err != nil || !ok {
 		return err
 	}
-	m, err := s.t.takeMerger(s.ps.Limit())
+	m, err := s.t.takeMerger(s.PS.Limit())
 	if m == nil || err != nil {
-		return failure(err, false)
+		return op.Failure(err, false)
 	}
 	defer s.t.giveMerger(m)
 	key = append([]byte(nil), key...)
@@ -162,7 +163,7 @@ func (s *session) roomBeside(n *inner, i int, d load) (bool, error) {
 		}
 		kept, err := s.kept(n.children[j], s.node)
 		if err == nil && !kept {
-			err = s.read(n.children[j], s.node)
+			err = s.Read(n.children[j], s.node)
 		}
 		if err != nil {
 			return false, err
@@ -214,7 +215,7 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 			return len(parent.children) == 1 || parent.bytes(s.lay) < s.lay.nodeBytes/underfull, nil
 		}
 	}
-	return false, s.unlock(nil)
+	return false, s.Unlock(nil)
 }
 
 // shrinkRoot takes the root away, and again, as long as it is an inner node with one child, which becomes the root.
@@ -234,52 +235,52 @@ func (s *session) shrinkRoot(m *merger) error {
 		}
 		n := decodeInner(s.lay, root.addr, s.node)
 		if n == nil || len(n.children) != 1 || !n.rightmost {
-			return s.unlock(nil)
+			return s.Unlock(nil)
 		}
 		swap := pool.RootSwap{From: root.addr, To: n.children[0]}
 		now := pool.Nil
-		if s.t.pool.SharesRootLock(root.addr) {
-			now, err = s.ps.Root()
+		if s.Pool.SharesRootLock(root.addr) {
+			now, err = s.PS.Root()
 		} else {
 			var ok bool
 			m.left.Begin()
 			swap.Session = m.left
 			if now, ok, err = m.left.TryLockRoot(m.node[0]); err == nil && !ok {
 				// Somebody has it, or died with it: that is waited for with no lock in hand, and once.
-				if err := s.unlock(nil); err != nil || waited {
+				if err := s.Unlock(nil); err != nil || waited {
 					return err
 				}
 				waited = true
 				if _, err := m.left.LockRoot(m.node[0]); err != nil {
-					return failure(err, false)
+					return op.Failure(err, false)
 				}
 				if err := m.left.PostUnlock(); err != nil {
-					return failure(err, false)
+					return op.Failure(err, false)
 				}
 				continue
 			}
 		}
 		if err != nil {
-			return s.leave(m, failure(err, false))
+			return s.leave(m, op.Failure(err, false))
 		}
 		if now != root.addr {
-			if err := errors.Join(s.leave(m, nil), s.unlock(nil)); err != nil {
+			if err := errors.Join(s.leave(m, nil), s.Unlock(nil)); err != nil {
 				return err
 			}
 			_, err := s.learnRoot(now, root)
 			return err
 		}
 		dead := unit.PutDead(s.left, root.addr, n.level, n.version+1)
-		err = pool.RewriteAndSwap(s.lay.nodeBytes, swap, pool.Change{Session: s.ps, Node: root.addr, Image: s.left[:dead]})
+		err = pool.RewriteAndSwap(s.lay.nodeBytes, swap, pool.Change{Session: s.PS, Node: root.addr, Image: s.left[:dead]})
 		switch {
-		case errors.Is(err, index.ErrPoolFull) && s.ps.Holds():
-			return errors.Join(s.leave(m, nil), s.unlock(nil))
-		case err != nil && s.ps.Holds():
-			return s.leave(m, failure(err, false))
+		case errors.Is(err, index.ErrPoolFull) && s.PS.Holds():
+			return errors.Join(s.leave(m, nil), s.Unlock(nil))
+		case err != nil && s.PS.Holds():
+			return s.leave(m, op.Failure(err, false))
 		case err != nil:
-			return failure(err, true)
+			return op.Failure(err, true)
 		}
-		s.t.pool.Retire(root.addr, s.lay.nodeBytes)
+		s.Pool.Retire(root.addr, s.lay.nodeBytes)
 		if _, err := s.relearnRoot(); err != nil {
 			return err
 		}
@@ -298,7 +299,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 			ok, err = ps.TryLock(a[j], m.node[j])
 		}
 		if err != nil || !ok {
-			return nil, s.leave(m, failure(err, false))
+			return nil, s.leave(m, op.Failure(err, false))
 		}
 	}
 	var size int
@@ -318,22 +319,22 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	parent := d.build(s.left, s.lay, n.addr, n.version+1)
 	err := pool.RewriteAll(s.lay.nodeBytes, 1,
 		pool.Change{Session: m.left, Node: a[0], Image: m.image[0][:size]},
-		pool.Change{Session: s.ps, Node: n.addr, Image: s.left[:parent]},
+		pool.Change{Session: s.PS, Node: n.addr, Image: s.left[:parent]},
 		pool.Change{Session: m.right, Node: a[1], Image: m.image[1][:dead]})
 	switch {
 	case errors.Is(err, index.ErrPoolFull):
 		return nil, s.leave(m, nil)
-	case err != nil && s.ps.Holds():
-		return nil, s.leave(m, failure(err, false))
+	case err != nil && s.PS.Holds():
+		return nil, s.leave(m, op.Failure(err, false))
 	case err != nil:
-		return nil, failure(err, true)
+		return nil, op.Failure(err, true)
 	}
 	s.keep(decodeInner(s.lay, n.addr, s.left))
 	if n.level > 1 {
 		s.keep(decodeInner(s.lay, a[0], m.image[0]))
 	}
 	s.t.merges.Add(1)
-	s.t.pool.Retire(a[1], s.lay.nodeBytes)
+	s.Pool.Retire(a[1], s.lay.nodeBytes)
 	return d, nil
 }
 
@@ -341,11 +342,11 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 func (s *session) leave(m *merger, err error) error {
 	for _, ps := range []*pool.Session{m.right, m.left} {
 		if ps.Holds() {
-			err = errors.Join(err, failure(ps.PostUnlock(), false))
+			err = errors.Join(err, op.Failure(ps.PostUnlock(), false))
 		}
 	}
-	if err != nil && s.ps.Holds() {
-		err = errors.Join(err, s.unlock(nil))
+	if err != nil && s.PS.Holds() {
+		err = errors.Join(err, s.Unlock(nil))
 	}
 	return err
 }

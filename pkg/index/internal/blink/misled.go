@@ -35,8 +35,8 @@ func (s *session) misled(from *inner, a pool.Addr, key []byte) error {
 		return fmt.Errorf("node %v begins above key %s, and the tree leads there: %w", a, keyrange.Quote(key), index.ErrFormat)
 	}
 	s.t.cache.drop(from)
-	s.floor, s.unlinked = math.MaxUint64, pool.Nil
-	return s.again(a)
+	s.Floor, s.unlinked = math.MaxUint64, pool.Nil
+	return s.Reread(a)
 }
 
 // Misled is called where the leaf where p leads begins above key. Then p leads elsewhere, or to the same one once more.

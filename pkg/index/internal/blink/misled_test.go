@@ -26,10 +26,10 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		}
 	}
 	key := number(100)
-	s.begin()
+	s.Begin()
 	p, err := s.descend(key, holding, 0)
 	if err == nil {
-		err = s.read(p.parent.addr, s.node)
+		err = s.Read(p.parent.addr, s.node)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -53,12 +53,12 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		binary.LittleEndian.PutUint64(s.node[h.end+childBytes*p.child:], uint64(p.parent.children[p.child+1]))
 		end := unitEnd(s.lay, &h, s.node)
 		unit.Seal(s.node, end, p.parent.addr, h.version)
-		s.ps.Write(p.parent.addr, s.node[:end])
-		if err := s.ps.Post(); err != nil {
+		s.PS.Write(p.parent.addr, s.node[:end])
+		if err := s.PS.Post(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.end()
+	s.End()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

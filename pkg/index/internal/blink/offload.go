@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -26,7 +27,7 @@ type Found struct {
 }
 
 // Offloads says whether the memory server of a answers calls.
-func (s *session) Offloads(a pool.Addr) bool { return s.call != nil && s.ps.Calls(a) }
+func (s *session) Offloads(a pool.Addr) bool { return s.call != nil && s.PS.Calls(a) }
 
 // DescendUntil is Descend, but where a node of level 1 or 2 is not in the cache it asks stop; if that says so, it ends there.
 func (s *session) DescendUntil(key []byte, stop func(Way) bool) (Path, Way, error) {
@@ -76,12 +77,12 @@ func (s *session) ask(w *Way, key []byte, what byte) (f Found, ok bool, err erro
 	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.lay.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
 	n := requestFixed + copy(b[requestFixed:], key)
-	answer, err := s.ps.Call(w.Addr, b, n)
+	answer, err := s.PS.Call(w.Addr, b, n)
 	switch {
 	case errors.Is(err, verbs.ErrBusy), errors.Is(err, verbs.ErrCall):
 		return f, false, nil
 	case err != nil:
-		return f, false, failure(err, false)
+		return f, false, op.Failure(err, false)
 	}
 	return s.found(w, answer)
 }

@@ -41,8 +41,8 @@ func placed(t *testing.T, keep Keeper) (*Tree, *Session) {
 func where(t *testing.T, s *Session) (leaves, together int, on map[uint16]int) {
 	t.Helper()
 	on = map[uint16]int{}
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	root, err := s.relearnRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func TestScansReadWhatTheyUse(t *testing.T) {
 		}
 		return at
 	}
-	before, missed, used := s.Counters(), s.count.misses, 0
+	before, missed, used := s.Counters(), s.Count.Misses, 0
 	for n := range scans {
 		i, limit := 100+r.IntN(pairs-200), 1+r.IntN(50)
 		last, reverse := i+limit-1, n%2 == 1
@@ -114,7 +114,7 @@ func TestScansReadWhatTheyUse(t *testing.T) {
 	}
 	after := s.Counters()
 	d := after.Sub(&before)
-	missed = s.count.misses - missed // inner nodes that are READ again since epochs move
+	missed = s.Count.Misses - missed // inner nodes that are READ again since epochs move
 	reads, trips := float64(d.Requests[verbs.Read]-missed)/float64(used), float64(d.RoundTrips-missed)/scans
 	t.Logf("%.3f READs of a leaf that is used, %.3f round trips of a scan", reads, trips)
 	if reads > 1.03 || trips > 1.5 { // the children of one parent are READ at once, which are few here; with a half for each first leaf it was 1.065 and 1.36

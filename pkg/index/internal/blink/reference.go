@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -26,14 +27,14 @@ func Refer(b []byte) (r Reference) {
 // WriteBlock writes value to a block of its own, near a node, and puts the reference to it in b, of ReferenceBytes. When it returns the block is complete (G3), and nobody but the
 // caller knows it. It is a part of an operation. ErrPoolFull: there is no memory for it. One round trip.
 func (s *session) WriteBlock(b, value []byte, near pool.Addr) error {
-	a, size, err := s.lay.allocateBlock(s.ps, len(value), near)
+	a, size, err := s.lay.allocateBlock(s.PS, len(value), near)
 	if err != nil {
 		return err
 	}
 	r := pointTo(a, size, value)
-	s.ps.Write(a, r.build(s.long, unit.NewVersion(s.t.env), value))
-	if err := s.ps.Post(); err != nil {
-		return failure(err, false)
+	s.PS.Write(a, r.build(s.long, unit.NewVersion(s.Env), value))
+	if err := s.PS.Post(); err != nil {
+		return op.Failure(err, false)
 	}
 	r.encode(b)
 	return nil
@@ -41,8 +42,8 @@ func (s *session) WriteBlock(b, value []byte, near pool.Addr) error {
 
 // FreeBlock gives a block back at once that nobody else ever knew. Not if the session or its client died: then nobody knows who does.
 func (s *session) FreeBlock(r Reference) {
-	if s.ps.Err() == nil && s.t.pool.Alive() == nil {
-		s.t.pool.Free(r.addr, r.size)
+	if s.PS.Err() == nil && s.Pool.Alive() == nil {
+		s.Pool.Free(r.addr, r.size)
 	}
 }
 
@@ -54,13 +55,13 @@ const MostRetired = maxFetched
 func (s *session) RetireBlocks(list []Reference) error {
 	for i := range list {
 		m := s.long[i*HeaderBytes : (i+1)*HeaderBytes]
-		s.ps.Write(list[i].addr, m[:unit.PutDead(m, list[i].addr, blockLevel, unit.NewVersion(s.t.env))])
+		s.PS.Write(list[i].addr, m[:unit.PutDead(m, list[i].addr, blockLevel, unit.NewVersion(s.Env))])
 	}
-	if err := s.ps.Post(); err != nil {
-		return failure(err, false)
+	if err := s.PS.Post(); err != nil {
+		return op.Failure(err, false)
 	}
 	for i := range list {
-		s.t.pool.Retire(list[i].addr, list[i].size)
+		s.Pool.Retire(list[i].addr, list[i].size)
 	}
 	return nil
 }
@@ -75,16 +76,11 @@ func (s *session) Value(r Reference, dst []byte) (value []byte, ok bool, err err
 	return append(dst, v...), true, nil
 }
 
-// AwaitMemory says, where there is no memory for a block, whether this client has given some up lately that comes back, or came back since the operation began or last waited, and waits a little for it. The wait has no part in the epochs, which else would
-// wait for it: the operation begins anew.
+// AwaitMemory is op.AwaitMemory. The operation forgets what it met before.
 func (s *session) AwaitMemory() bool {
-	if s.ps.Overdue() != nil || s.ps.Err() != nil || !s.t.pool.Reclaiming(s.reclaimed) {
+	if !s.Op.AwaitMemory() {
 		return false
 	}
-	s.ps.End()
-	s.t.env.Sleep(fullPause)
-	s.ps.Resume()
-	s.floor, s.reclaimed = s.t.pool.Floor(), s.t.pool.Reclaimed()
 	s.forget()
 	return true
 }
@@ -102,15 +98,15 @@ func (s *session) LeaveBlocks() { s.leaving = true }
 
 // UpsertMade is PutMade as an operation of its own.
 func (s *session) UpsertMade(key, entry []byte) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	return s.PutMade(key, entry)
 }
 
 // refused is what a scan ends with where a block does not hold what an entry refers to that this design keeps: where the leaf is READ again, it may be old.
 func (s *session) refused() error {
-	if err := s.t.pool.Alive(); err != nil {
-		return failure(err, false)
+	if err := s.Pool.Alive(); err != nil {
+		return op.Failure(err, false)
 	}
 	return fmt.Errorf("a block does not hold the value that its entry refers to: %w", index.ErrFormat)
 }

@@ -29,9 +29,9 @@ func oldRoot(t *testing.T) (s *session, kept *rootRef) {
 	for n := range uint64(30) {
 		fatal(t, other.Insert(number(n), number(n)))
 	}
-	s.begin()
-	t.Cleanup(s.end)
-	leaf.stamp = s.ps.Stamp() + 1
+	s.Begin()
+	t.Cleanup(s.End)
+	leaf.stamp = s.PS.Stamp() + 1
 	mine.root.Store(&leaf)
 	if root, err := s.root(); err != nil || root.level != 0 {
 		t.Fatalf("the root that is kept is %+v, %v", root, err)
@@ -87,13 +87,13 @@ func TestRootMade(t *testing.T) {
 		fatal(t, x.Insert(number(n), number(n)))
 	}
 	s, tr := x, x.t
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	leaf := *tr.root.Load()
 	if leaf.level != 0 {
 		t.Fatalf("the tree has %d levels", leaf.level+1)
 	}
-	leaf.stamp = s.ps.Stamp() + 1
+	leaf.stamp = s.PS.Stamp() + 1
 	tr.root.Store(&leaf)
 	fatal(t, s.Divide(number(4)))
 	if root := tr.root.Load(); root.level != 1 {

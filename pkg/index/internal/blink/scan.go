@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -33,8 +34,8 @@ type scan struct {
 
 // Scan implements index.Session.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	return s.ScanWithin(nil, start, limit, reverse, visit)
 }
 
@@ -164,7 +165,7 @@ func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byt
 
 // valueNow is the value that a key has now, for a scan whose leaf leads to a block that does not hold it.
 func (s *session) valueNow(key []byte) ([]byte, error) {
-	s.count.retries++
+	s.Count.Retries++
 	value, err := s.lookup(key, nil)
 	s.fetched.n, s.fetched.next = 0, 0 // its room was used
 	return value, err
@@ -262,14 +263,14 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 		if kept, err := s.kept(sc.addrs[i], s.ring[i]); err != nil {
 			return err
 		} else if !kept {
-			s.ps.Read(sc.addrs[i], s.ring[i])
+			s.PS.Read(sc.addrs[i], s.ring[i])
 			sc.read |= 1 << i
 		}
 	}
-	if err := s.ps.Post(); err != nil {
-		return failure(err, false)
+	if err := s.PS.Post(); err != nil {
+		return op.Failure(err, false)
 	}
-	s.pause()
+	s.Pause()
 	return nil
 }
 
@@ -279,12 +280,12 @@ func (s *session) descendAgain(sc *scan, a pool.Addr) error {
 		s.t.cache.drop(sc.p.parent)
 	}
 	sc.next, sc.hops = sc.n, 0
-	return s.again(a)
+	return s.Reread(a)
 }
 
 // readOnce reads the leaf that is next in the ring again, which was torn.
 func (s *session) readOnce(sc *scan, a pool.Addr) error {
-	if err := s.again(a); err != nil {
+	if err := s.Reread(a); err != nil {
 		return err
 	}
 	return s.readNext(sc, a)
@@ -317,7 +318,7 @@ func (s *session) readNext(sc *scan, a pool.Addr) error {
 		return err
 	}
 	sc.read |= 1 << sc.next
-	return s.read(a, s.ring[sc.next])
+	return s.Read(a, s.ring[sc.next])
 }
 
 // beyond says whether what is looked for lies to the right of the node.

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -32,18 +33,18 @@ func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
 
 // divide is splitLeaf with the entries from at on to the right of the separator, in a leaf on the server of near if that is not Nil.
 func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.Addr) error {
-	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
-		return failure(err, false)
+	if err := s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
+		return op.Failure(err, false)
 	}
-	to, err := s.ps.Allocate(s.lay.nodeBytes, near)
+	to, err := s.PS.Allocate(s.lay.nodeBytes, near)
 	if err != nil {
-		return failure(err, false)
+		return op.Failure(err, false)
 	}
 	s.sep = append(s.sep[:0], separator...)
 	right := l.header
-	right.version, right.low = unit.NewVersion(s.t.env), s.sep
+	right.version, right.low = unit.NewVersion(s.Env), s.sep
 	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
-	s.ps.Write(to, s.rest[:n])
+	s.PS.Write(to, s.rest[:n])
 	if err := s.await(); err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.
 	left.version++
 	left.high, left.rightmost, left.sibling = s.sep, false, to
 	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
-	s.ps.Rewrite(l.addr, s.left[:n])
+	s.PS.Rewrite(l.addr, s.left[:n])
 	if err := s.publish(); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.
 // that the session does not survive are returned.
 func (s *session) linkSibling(level uint8, to pool.Addr) error {
 	err := s.insertSeparator(level, s.sep, to)
-	if s.ps.Err() != nil {
+	if s.PS.Err() != nil {
 		return fmt.Errorf("the change is made, but not its link from the parent: %w: %w", index.ErrUnknown, err)
 	}
 	return nil
@@ -77,9 +78,9 @@ func (s *session) link() error {
 		return nil
 	}
 	if invariants.Enabled {
-		invariants.Check(s.metAt == s.ps.Stamp(), "leaf %v, which was met unlinked at %d, is linked at %d", to, s.metAt, s.ps.Stamp())
+		invariants.Check(s.metAt == s.PS.Stamp(), "leaf %v, which was met unlinked at %d, is linked at %d", to, s.metAt, s.PS.Stamp())
 	}
-	if s.t.env.Uint64()%linkEvery != 0 {
+	if s.Env.Uint64()%linkEvery != 0 {
 		return nil
 	}
 	return s.linkSibling(1, to)
@@ -101,12 +102,12 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 		if root.level < level {
 			done, err := s.growRoot(root, level, sep, child)
 			if err == errTorn {
-				err = s.settle(child)
+				err = s.Settle(child)
 			}
 			if done || err != nil {
 				return err
 			}
-			if err := s.again(root.addr); err != nil { // the root changed; the limit of the operation bounds how often
+			if err := s.Reread(root.addr); err != nil { // the root changed; the limit of the operation bounds how often
 				return err
 			}
 			continue
@@ -117,7 +118,7 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			n, err = s.lockInner(p, sep, level)
 		}
 		if err == errDead {
-			if err = s.again(p.addr); err == nil {
+			if err = s.Reread(p.addr); err == nil {
 				continue
 			}
 		}
@@ -126,7 +127,7 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 		}
 		more, up, to, err := s.addChild(n, sep, child)
 		if err == errTorn {
-			if err = s.settle(child); err == nil {
+			if err = s.Settle(child); err == nil {
 				continue
 			}
 		}
@@ -145,7 +146,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 		}
 		n := decodeInner(s.lay, p.addr, s.node)
 		if n == nil && unit.IsDead(p.addr, s.node) {
-			err := s.unlock(errDead)
+			err := s.Unlock(errDead)
 			if p.parent != nil {
 				s.t.cache.drop(p.parent)
 			} else if err == errDead {
@@ -159,10 +160,10 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 			return nil, err
 		}
 		if n == nil || n.level != level {
-			return nil, s.unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
+			return nil, s.Unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
 		if item.Below(sep, n.low) {
-			if err := s.unlock(nil); err != nil {
+			if err := s.Unlock(nil); err != nil {
 				return nil, err
 			}
 			if err := s.misled(p.parent, p.addr, sep); err != nil {
@@ -173,7 +174,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 		if !n.above(sep) {
 			return n, nil
 		}
-		if err := s.unlock(nil); err != nil {
+		if err := s.Unlock(nil); err != nil {
 			return nil, err
 		}
 		if p.parent != nil {
@@ -187,8 +188,8 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 // stays true: a node dies under that lock. Somebody who links a node that its splitter has linked long ago could else link a dead one. errTorn: the node did not
 // come to rest. Its writer may be dead, and its lock has to be taken; not by somebody who has one.
 func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
-	for range lockEvery {
-		if err := s.read(a, s.node); err != nil {
+	for range op.LockEvery {
+		if err := s.Read(a, s.node); err != nil {
 			return false, err
 		}
 		var h header
@@ -198,25 +199,17 @@ func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
 		case h.decode(s.node, s.lay) && h.level == level && unit.Verify(s.node, unitEnd(s.lay, &h, s.node), a, h.version):
 			return bytes.Equal(h.low, low), nil
 		}
-		s.count.retries++
-		if late := s.ps.Overdue(); late != nil {
+		s.Count.Retries++
+		if late := s.PS.Overdue(); late != nil {
 			return false, fmt.Errorf("node %v does not come to rest: %w", a, late)
 		}
-		s.t.env.Yield()
+		s.Env.Yield()
 	}
 	return false, errTorn
 }
 
 // errTorn is returned where a node is torn, for good perhaps, and the caller had a lock. It has none any more.
 var errTorn = errors.New("node is torn")
-
-// settle takes the lock of the node at a, which brings what a dead client left there to its end, and gives it back.
-func (s *session) settle(a pool.Addr) error {
-	if err := s.ps.Lock(a, s.left); err != nil {
-		return failure(err, false)
-	}
-	return s.unlock(nil)
-}
 
 // addChild inserts sep and child into the locked node n, if child lives, and gives the lock up. If n had to be split, more is true, and its new
 // sibling to, from up on, must be made known one level higher.
@@ -226,33 +219,33 @@ func (s *session) settle(a pool.Addr) error {
 func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up []byte, to pool.Addr, err error) {
 	i := n.child(s.lay, sep)
 	if n.children[i] == child {
-		return false, nil, 0, s.unlock(nil) // somebody else was here
+		return false, nil, 0, s.Unlock(nil) // somebody else was here
 	}
 	if lives, err := s.lives(child, n.level-1, sep); err != nil || !lives {
-		return false, nil, 0, s.unlock(err)
+		return false, nil, 0, s.Unlock(err)
 	}
-	if err := s.ps.ReserveRewrite(n.addr, s.lay.nodeBytes); err != nil {
-		return false, nil, 0, s.unlock(failure(err, false))
+	if err := s.PS.ReserveRewrite(n.addr, s.lay.nodeBytes); err != nil {
+		return false, nil, 0, s.Unlock(op.Failure(err, false))
 	}
 	d := n.draft()
 	d.insert(i, sep, child)
 	if d.bytes(s.lay) > s.lay.nodeBytes {
 		var right *draft
 		right, up = d.split(s.lay, i == len(n.children)-1)
-		to, err = s.ps.Allocate(s.lay.nodeBytes, s.t.among(right.level, right.children))
+		to, err = s.PS.Allocate(s.lay.nodeBytes, s.t.among(right.level, right.children))
 		if err != nil {
-			return false, nil, 0, s.unlock(failure(err, false))
+			return false, nil, 0, s.Unlock(op.Failure(err, false))
 		}
 		d.sibling = to
-		size := right.build(s.rest, s.lay, to, unit.NewVersion(s.t.env))
-		s.ps.Write(to, s.rest[:size])
+		size := right.build(s.rest, s.lay, to, unit.NewVersion(s.Env))
+		s.PS.Write(to, s.rest[:size])
 		if err := s.await(); err != nil {
-			return false, nil, 0, s.unlock(err)
+			return false, nil, 0, s.Unlock(err)
 		}
 		more = true
 	}
 	size := d.build(s.left, s.lay, n.addr, n.version+1)
-	s.ps.Rewrite(n.addr, s.left[:size])
+	s.PS.Rewrite(n.addr, s.left[:size])
 	if err := s.publish(); err != nil {
 		return false, nil, 0, err
 	}
@@ -276,41 +269,41 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 // become another level's by a bulk load: with a sibling it is not all of an empty index. On which other servers the client is fenced does not matter: it changes nothing there
 // that anybody knows.
 func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Addr) (done bool, err error) {
-	now, err := s.ps.LockRoot(s.node)
+	now, err := s.PS.LockRoot(s.node)
 	if err != nil {
-		return false, failure(err, false)
+		return false, op.Failure(err, false)
 	}
 	if now != root.addr {
-		if err := s.unlock(nil); err != nil {
+		if err := s.Unlock(nil); err != nil {
 			return false, err
 		}
 		_, err := s.learnRoot(now, root)
 		return false, err
 	}
 	if root.level+1 != level {
-		return false, s.unlock(fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat))
+		return false, s.Unlock(fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat))
 	}
 	if lives, err := s.lives(child, root.level, sep); err != nil || !lives {
-		return err == nil, s.unlock(err)
+		return err == nil, s.Unlock(err)
 	}
-	a, err := s.ps.Allocate(s.lay.nodeBytes, pool.Nil)
+	a, err := s.PS.Allocate(s.lay.nodeBytes, pool.Nil)
 	if err != nil {
-		return false, s.unlock(failure(err, false))
+		return false, s.Unlock(op.Failure(err, false))
 	}
 	d := &draft{low: s.lay.Bottom, high: s.lay.NoHigh(), rightmost: true, level: level,
 		children: []pool.Addr{root.addr, child}, seps: [][]byte{sep}}
-	n := d.build(s.rest, s.lay, a, unit.NewVersion(s.t.env))
-	s.ps.Write(a, s.rest[:n])
-	won, now, err := s.ps.SwapRoot(root.addr, a)
+	n := d.build(s.rest, s.lay, a, unit.NewVersion(s.Env))
+	s.PS.Write(a, s.rest[:n])
+	won, now, err := s.PS.SwapRoot(root.addr, a)
 	if err == nil && !won {
-		s.t.pool.Free(a, s.lay.nodeBytes)
+		s.Pool.Free(a, s.lay.nodeBytes)
 		err = fmt.Errorf("the root is %v, not %v, under its lock: %w", now, root.addr, index.ErrFormat)
-		return false, s.unlock(err)
+		return false, s.Unlock(err)
 	}
-	if err = s.unlock(failure(err, true)); err != nil {
+	if err = s.Unlock(op.Failure(err, true)); err != nil {
 		return false, err
 	}
 	s.keep(decodeInner(s.lay, a, s.rest))
-	s.t.noteRoot(&rootRef{a, level, s.ps.Stamp()}, root)
+	s.t.noteRoot(&rootRef{a, level, s.PS.Stamp()}, root)
 	return true, nil
 }

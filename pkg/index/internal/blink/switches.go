@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -41,20 +42,20 @@ func (s *session) await() error {
 	if s.t.with.combine {
 		return nil
 	}
-	return failure(s.ps.Post(), false)
+	return op.Failure(s.PS.Post(), false)
 }
 
 // wholeLeaf says whether a change of the locked leaf shall write all of it back: without two-level versions, as FG does. In a full pool
 // there may be no place for the image of a rewrite. Then the entry alone is written, so that deletes, and updates in place, go on.
 func (s *session) wholeLeaf(l *leaf) bool {
-	return !s.t.with.twoLevelVersions && !errors.Is(s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes), pool.ErrPoolFull)
+	return !s.t.with.twoLevelVersions && !errors.Is(s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes), pool.ErrPoolFull)
 }
 
 // rewriteWithout replaces the locked leaf by what is left of it, and gives the lock up.
 func (s *session) rewriteWithout(l *leaf) error {
 	p := &s.pairs
 	if !l.collect(p) {
-		return s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+		return s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
 	}
 	p.sort()
 	return s.rewrite(l, p)

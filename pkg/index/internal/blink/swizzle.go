@@ -128,6 +128,6 @@ func (s *session) Glance(key []byte) (a pool.Addr, hint uint32) {
 
 // Glanced counts an operation that was no more than a glance.
 func (s *session) Glanced() {
-	s.count.hits++
-	s.counted()
+	s.Count.Hits++
+	s.Counted()
 }

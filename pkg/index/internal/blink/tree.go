@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -34,12 +35,9 @@ type tree struct {
 	cache *cache
 	root  atomic.Pointer[rootRef]
 
+	sessions op.Sessions
 	mu       env.Mutex
-	open     []*session
-	ended    tallies
-	closed   bool
-	sessions int // ever made
-	merger   *merger
+	merger   *merger       // guarded by mu
 	ascents  atomic.Uint64 // leaves that were added at the right end, in a design with subtrees
 	merges   atomic.Uint64 // nodes that were merged into their left siblings
 	misled   atomic.Uint64 // nodes that began above the key that was looked for
@@ -70,15 +68,16 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
 	t := &tree{name: design, keep: keep, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	t.sessions.Init(t.env)
 	p.SetMarks(Marks)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {
-		return nil, fmt.Errorf("open a %s index: %w", design, failure(err, false))
+		return nil, fmt.Errorf("open a %s index: %w", design, op.Failure(err, false))
 	}
 	ps.Begin() // it ends with the session
 	root, err := t.openSuperblock(ps, lay, &o)
 	if err = errors.Join(err, ps.Close()); err != nil {
-		return nil, fmt.Errorf("open a %s index: %w", design, failure(err, false))
+		return nil, fmt.Errorf("open a %s index: %w", design, op.Failure(err, false))
 	}
 	t.lay.hints = keep != nil
 	t.cache = newCache(t.env, bound, t.lay.nodeBytes)
@@ -86,7 +85,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	s.begin()
+	s.Begin()
 	_, err = s.learnRoot(root, nil)
 	if err := errors.Join(err, s.Close()); err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
@@ -178,36 +177,30 @@ func (t *tree) Session() (index.Session, error) { return t.newSession() }
 
 // Stats implements index.Index.
 func (t *tree) Stats() index.Stats {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	sum := t.ended
-	for _, s := range t.open {
-		sum.add(s.shown.load())
-	}
+	sum := t.sessions.Sum()
 	conflicts, handovers := t.pool.Locks()
 	return index.Stats{
 		Verbs:         t.pool.Counters(),
-		Operations:    sum.operations,
-		Retries:       sum.retries,
+		Operations:    sum.Operations,
+		Retries:       sum.Retries,
 		LockConflicts: conflicts,
 		Merges:        t.merges.Load(),
 		Reclaimed:     t.pool.Reclaimed(),
 		Misled:        t.misled.Load(),
 		Handovers:     handovers,
 		CacheBytes:    uint64(t.cache.bytes.Load()),
-		CacheHits:     sum.hits,
-		CacheMisses:   sum.misses,
+		CacheHits:     sum.Hits,
+		CacheMisses:   sum.Misses,
 	}
 }
 
 // Close implements index.Index.
 func (t *tree) Close() error {
+	if err := t.sessions.Close(); err != nil {
+		return fmt.Errorf("close a %s index: %w", t.name, err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := len(t.open); n > 0 {
-		return fmt.Errorf("close a %s index: %d sessions are open", t.name, n)
-	}
-	t.closed = true
 	if t.merger != nil {
 		return t.merger.close()
 	}

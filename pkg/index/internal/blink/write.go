@@ -3,9 +3,9 @@ package blink
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -31,8 +31,8 @@ func (s *session) Upsert(key, value []byte) error { return s.write(key, value, u
 // with READ, then entry and slot word with the release. A value too long for its entry is written to a block in the second one, and the block that it replaces
 // is marked there; a third one is posted where one of the blocks is on another server than the leaf.
 func (s *session) write(key, value []byte, m mode, what string) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	return s.put(key, value, m, what)
 }
 
@@ -54,9 +54,6 @@ func (s *session) mayWait(value []byte) bool {
 	return len(value) > s.lay.Inline && s.AwaitMemory()
 }
 
-// fullPause is how long a write that found no memory for a block waits before it looks again.
-const fullPause = 5 * time.Millisecond
-
 // writeOnce is write, but does not wait for memory.
 func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	fp := s.lay.Fingerprint(key)
@@ -67,11 +64,11 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	i, old, o := l.find(key, fp)
 	switch {
 	case o == torn:
-		return s.unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.addr, index.ErrFormat))
+		return s.Unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.addr, index.ErrFormat))
 	case o == present && m == insert:
-		return s.unlock(index.ErrExists)
+		return s.Unlock(index.ErrExists)
 	case o == absent && m == update:
-		return s.unlock(index.ErrNotFound)
+		return s.Unlock(index.ErrNotFound)
 	case o == absent:
 		i = l.vacant()
 	default:
@@ -79,7 +76,7 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	}
 	e, err := s.entry(key, value, l.addr)
 	if err != nil {
-		return s.unlock(fmt.Errorf("%s: %w", what, err))
+		return s.Unlock(fmt.Errorf("%s: %w", what, err))
 	}
 	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(&l) {
 		if err = s.writeEntry(&l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
@@ -107,7 +104,7 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 			return err
 		}
 		if err := s.leafAt(l, p.addr); err != nil {
-			if err := s.unlock(nil); err != nil {
+			if err := s.Unlock(nil); err != nil {
 				return err
 			}
 			if grew, e := s.outgrown(p.addr, s.node); e != nil || !grew && err != errDead {
@@ -124,7 +121,7 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 			return nil
 		}
 		// s.node stays as it was read while the lock is given up.
-		if err := s.unlock(nil); err != nil {
+		if err := s.Unlock(nil); err != nil {
 			return err
 		}
 		if misled {
@@ -149,16 +146,16 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 // A client that dies between any two of them leaves the old value or the new one.
 func (s *session) writeEntry(l *leaf, i int, fp byte, off int, e []byte) error {
 	l.put(i, fp, off, e)
-	s.ps.Write(l.addr+pool.Addr(off), l.b[off:off+len(e)])
+	s.PS.Write(l.addr+pool.Addr(off), l.b[off:off+len(e)])
 	at := l.slotAt(i)
-	s.ps.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
+	s.PS.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
 	return s.publish()
 }
 
 // Delete implements index.Session. The slot and the entry's space can be used again at once.
 func (s *session) Delete(key []byte) error {
-	s.begin()
-	defer s.end()
+	s.Begin()
+	defer s.End()
 	if err := s.lay.CheckKey(key); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
@@ -170,9 +167,9 @@ func (s *session) Delete(key []byte) error {
 	i, old, o := l.find(key, s.lay.Fingerprint(key))
 	switch o {
 	case torn:
-		return s.unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+		return s.Unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
 	case absent:
-		return s.unlock(index.ErrNotFound)
+		return s.Unlock(index.ErrNotFound)
 	}
 	s.leaves(old)
 	l.remove(i)
@@ -196,7 +193,7 @@ func (s *session) Delete(key []byte) error {
 // clearSlot writes slot i of the locked leaf, which is empty now: one list of the WRITE of its word, which takes effect at once, and the release.
 func (s *session) clearSlot(l *leaf, i int) error {
 	at := l.slotAt(i)
-	s.ps.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
+	s.PS.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
 	return s.publish()
 }
 
@@ -205,7 +202,7 @@ func (s *session) clearSlot(l *leaf, i int) error {
 func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 	p := &s.pairs
 	if !l.collect(p) {
-		return s.unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+		return s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
 	}
 	if replaces {
 		p.replace(e)
@@ -221,8 +218,8 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 	if errors.Is(err, index.ErrPoolFull) && d.used() <= room {
 		return s.rewrite(l, p)
 	}
-	if err != nil && s.ps.Holds() {
-		return s.unlock(err)
+	if err != nil && s.PS.Holds() {
+		return s.Unlock(err)
 	}
 	return err
 }
@@ -237,8 +234,8 @@ func (d *load) packs(room int, spared bool) bool {
 // reader that sees words of both versions finds that some do not verify, and reads again. A client that dies in the midst of it leaves
 // a repair record (pool.Session.Rewrite). ErrPoolFull: there is no memory for the image.
 func (s *session) rewrite(l *leaf, p *pairs) error {
-	if err := s.ps.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
-		return s.unlock(failure(err, false))
+	if err := s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
+		return s.Unlock(op.Failure(err, false))
 	}
 	h := l.header
 	h.version++
@@ -246,7 +243,7 @@ func (s *session) rewrite(l *leaf, p *pairs) error {
 	if !s.t.with.twoLevelVersions {
 		n = s.lay.nodeBytes
 	}
-	s.ps.Rewrite(l.addr, s.left[:n])
+	s.PS.Rewrite(l.addr, s.left[:n])
 	if err := s.publish(); err != nil || s.unlinked == pool.Nil {
 		return err
 	}
