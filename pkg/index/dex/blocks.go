@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -36,20 +37,20 @@ type garbage struct {
 
 // taken is a block that is garbage once the log is durable up to lsn.
 type taken struct {
-	block blink.Reference
+	block blocks.Reference
 	lsn   uint64
 }
 
 func (g *garbage) start(e env.Env) { g.mu = e.NewMutex() }
 
-func (g *garbage) add(r blink.Reference, lsn uint64) {
+func (g *garbage) add(r blocks.Reference, lsn uint64) {
 	g.mu.Lock()
 	g.list = append(g.list, taken{r, lsn})
 	g.mu.Unlock()
 }
 
 // take moves the garbage to b, as much as RetireBlocks takes, if it is at least so many.
-func (g *garbage) take(b []blink.Reference, least int, durable uint64) []blink.Reference {
+func (g *garbage) take(b []blocks.Reference, least int, durable uint64) []blocks.Reference {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.list) < least {
@@ -57,7 +58,7 @@ func (g *garbage) take(b []blink.Reference, least int, durable uint64) []blink.R
 	}
 	kept := g.list[:0]
 	for _, t := range g.list {
-		if t.lsn <= durable && len(b) < blink.MostRetired {
+		if t.lsn <= durable && len(b) < blocks.MostTogether {
 			b = append(b, t.block)
 		} else {
 			kept = append(kept, t)
@@ -73,7 +74,7 @@ func (s *session) retire(least int) error {
 		if s.garbage = s.x.garbage.take(s.garbage[:0], least, s.x.log.Durable()); len(s.garbage) == 0 {
 			break
 		}
-		if err := s.b.RetireBlocks(s.garbage); err != nil {
+		if err := s.b.Blocks.Retire(s.garbage); err != nil {
 			return fmt.Errorf("give back what changes have replaced: %w", err)
 		}
 	}
@@ -82,7 +83,7 @@ func (s *session) retire(least int) error {
 
 // retired is retire after a change that was made.
 func (s *session) retired() error {
-	least := blink.MostRetired
+	least := blocks.MostTogether
 	if invariants.Enabled && s.x.env.Uint64()%4 == 0 {
 		least = 1
 	}
@@ -119,10 +120,10 @@ func (s *session) prepare(p *blink.Path, key, value []byte, fp byte, epoch uint6
 			return true, s.answer(&o, key, p.Addr())
 		}
 	}
-	if err := s.b.WriteBlock(s.ref[:], value, p.Addr()); err != nil {
+	if err := s.b.Blocks.Write(s.ref[:], value, p.Addr()); err != nil {
 		return false, err
 	}
-	s.block = blink.Refer(s.ref[:])
+	s.block = blocks.Decode(s.ref[:])
 	s.entry = s.x.lay.PutReference(s.entry[:cap(s.entry)], key, s.ref[:])
 	s.record = appendRecord(s.record[:0], recordRefer, epoch, key, s.ref[:])
 	return false, nil
@@ -147,9 +148,9 @@ func (s *session) foresee(p *blink.Path, key []byte, fp byte, m mode) (o outcome
 
 // unmade gives the block back that was written for a change which was not made. What lies in the log is not here any more.
 func (s *session) unmade() {
-	if s.block != (blink.Reference{}) {
-		s.b.FreeBlock(s.block)
-		s.block = blink.Reference{}
+	if s.block != (blocks.Reference{}) {
+		s.b.Blocks.Free(s.block)
+		s.block = blocks.Reference{}
 	}
 }
 
@@ -182,7 +183,7 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 	if err := x.balance.shift(s); err != nil {
 		return dst, false, err
 	}
-	if value, ok, err = s.b.Value(blink.Refer(s.tag[:item.ReferenceBytes]), dst); ok {
+	if value, ok, err = s.b.Blocks.AppendValue(dst, blocks.Decode(s.tag[:item.ReferenceBytes])); ok {
 		x.values.keep(x, &s.tag, value[len(dst):], right)
 	}
 	return value, ok, err

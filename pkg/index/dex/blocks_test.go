@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
@@ -12,12 +12,12 @@ import (
 func TestGarbageWaits(t *testing.T) {
 	var g garbage
 	g.start(env.Real())
-	block := func(n int) blink.Reference {
+	block := func(n int) blocks.Reference {
 		b := make([]byte, item.ReferenceBytes)
 		b[0] = byte(n)
-		return blink.Refer(b)
+		return blocks.Decode(b)
 	}
-	for n := range 3 * blink.MostRetired {
+	for n := range 3 * blocks.MostTogether {
 		g.add(block(n), uint64(1000-n))
 	}
 	take := func(least int, durable uint64, from, to int) { // those from from on are durable
@@ -32,14 +32,14 @@ func TestGarbageWaits(t *testing.T) {
 			}
 		}
 	}
-	all := 3 * blink.MostRetired
+	all := 3 * blocks.MostTogether
 	take(1, uint64(1000-all), 0, 0)
 	take(all+1, 1000, 0, 0)
 	take(1, uint64(1000-all+5), all-5, all)
 	take(1, uint64(1000-all+5), 0, 0)
-	take(1, 1000, 0, blink.MostRetired)
-	take(1, 1000-40, 40, 40+blink.MostRetired)
-	if rest := g.take(nil, 1, 1000); len(rest) != all-5-2*blink.MostRetired || len(g.list) != 0 {
+	take(1, 1000, 0, blocks.MostTogether)
+	take(1, 1000-40, 40, 40+blocks.MostTogether)
+	if rest := g.take(nil, 1, 1000); len(rest) != all-5-2*blocks.MostTogether || len(g.list) != 0 {
 		t.Errorf("%d blocks in the end, and %d left", len(rest), len(g.list))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -108,7 +109,7 @@ func marks(a pool.Addr, head []byte) pool.Mark {
 	if redo.Dead(head) {
 		return pool.Over
 	}
-	return blink.Marks(a, head)
+	return blocks.Marks(a, head)
 }
 
 // Log implements index.Partitioned.

@@ -50,7 +50,7 @@ func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 	if err := p.start(); err != nil {
 		return op.Failure(err, false)
 	}
-	s.LeaveBlocks() // the dead client may have given them back
+	s.Blocks.LeaveReplaced() // the dead client may have given them back
 	return errors.Join(p.play(changes), p.ps.Close())
 }
 

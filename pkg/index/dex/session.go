@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -34,10 +35,10 @@ type session struct {
 	record  []byte
 	tag     tag                       // of a long value that is looked up, or leaves its leaf
 	ref     [item.ReferenceBytes]byte // of the block of the write under way
-	block   blink.Reference           // the same one, as long as nothing else has it
+	block   blocks.Reference          // the same one, as long as nothing else has it
 	closed  bool
 
-	garbage []blink.Reference // on its way back
+	garbage []blocks.Reference // on its way back
 }
 
 // Session implements index.Index.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 )
@@ -81,8 +81,8 @@ func (v *values) part(t *tag) *entries {
 	if n == 0 {
 		return nil
 	}
-	r := blink.Refer(t[:item.ReferenceBytes])
-	return &v.parts[lfu.Hash(r.Addr())>>40&(n-1)]
+	r := blocks.Decode(t[:item.ReferenceBytes])
+	return &v.parts[lfu.Hash(r.Addr)>>40&(n-1)]
 }
 
 // find appends the value of t to dst, if it is here.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -220,7 +221,7 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	if err != nil {
 		return outcome{err: s.x.giveUp(err)}
 	}
-	s.block = blink.Reference{} // the log has it
+	s.block = blocks.Reference{} // the log has it
 	if m == remove {
 		f.remove(s.x.lay, &v, i)
 		o.underfull = true
@@ -234,7 +235,7 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 		o.err = s.back(f)
 	}
 	if was == recordRefer && o.err == nil {
-		s.x.garbage.add(blink.Refer(s.value), lsn)
+		s.x.garbage.add(blocks.Decode(s.value), lsn)
 	}
 	return o
 }
@@ -259,7 +260,7 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	}
 	if err == nil {
 		block := s.block
-		s.block = blink.Reference{} // the log has it
+		s.block = blocks.Reference{} // the log has it
 		if err = s.b.PutMade(key, s.entry); err == nil {
 			return outcome{dropped: true}
 		}

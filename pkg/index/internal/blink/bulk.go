@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -104,7 +105,7 @@ func (ld *loader) run(source index.Pairs) error {
 		err = e
 	}
 	if err == nil && top == nil {
-		err = ld.s.writeBlocks(ld.b)
+		err = ld.s.Blocks.WriteAll(ld.b.blocks, ld.b.values)
 	}
 	published := false
 	if err == nil && ld.pairs > 0 {
@@ -154,7 +155,7 @@ func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 	if len(value) <= lay.Inline {
 		return lay.PutEntry(ld.entry, key, value), nil
 	}
-	a, size, err := lay.allocateBlock(ld.t.pool, len(value), ld.leaf)
+	a, size, err := blocks.Allocate(&lay.Codec, ld.t.pool, len(value), ld.leaf)
 	if err != nil {
 		return nil, err
 	}
@@ -164,10 +165,10 @@ func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 		ld.blocks = append(ld.blocks, madeBlocks{size: size})
 	}
 	ld.blocks[i].at = append(ld.blocks[i].at, a)
-	p := pointTo(a, size, value)
-	ld.b.blocks = append(ld.b.blocks, p)
+	r := blocks.ReferTo(a, size, value)
+	ld.b.blocks = append(ld.b.blocks, r)
 	ld.b.values = append(ld.b.values, value...)
-	return lay.putPointer(ld.entry, key, &p), nil
+	return r.PutEntry(&lay.Codec, ld.entry, key), nil
 }
 
 // closeLeaf ends the leaf that is being filled at a fence, and begins the next one.

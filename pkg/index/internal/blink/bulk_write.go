@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -17,7 +18,7 @@ type batch struct {
 	items []entryAt // of the entries, by their offset from their leaf's start
 	pairs pairs     // of one leaf at a time
 
-	blocks []pointer
+	blocks []blocks.Reference
 	values []byte // of the blocks, one behind the other
 }
 
@@ -77,7 +78,7 @@ func (b *batch) build(n *loadNode, dst []byte, lay *layout, a pool.Addr, version
 // has says whether the node or block at a is in the batch.
 func (b *batch) has(a pool.Addr) bool {
 	for i := range b.blocks {
-		if b.blocks[i].addr == a {
+		if b.blocks[i].Addr == a {
 			return true
 		}
 	}
@@ -116,7 +117,7 @@ func (w *loadWriter) write() error {
 	s, b := w.s, w.b
 	s.Begin()
 	defer s.End()
-	if err := s.writeBlocks(b); err != nil {
+	if err := s.Blocks.WriteAll(b.blocks, b.values); err != nil {
 		return err
 	}
 	for i := range b.nodes {
@@ -127,30 +128,6 @@ func (w *loadWriter) write() error {
 			}
 		}
 		s.PS.Write(n.addr, buf[:b.build(n, buf, s.lay, n.addr, n.version)])
-	}
-	return op.Failure(s.PS.Post(), false)
-}
-
-// writeBlocks WRITEs the blocks of a batch, as many in one round trip as there is room for.
-func (s *session) writeBlocks(b *batch) error {
-	const most = 32 // in a list
-	at, n, queued := 0, 0, 0
-	for i := range b.blocks {
-		p := &b.blocks[i]
-		if need := roundUp(blockFixed + p.length); at+need > len(s.long) || queued == most {
-			if err := s.PS.Post(); err != nil {
-				return op.Failure(err, false)
-			}
-			at, queued = 0, 0
-		}
-		image := p.build(s.long[at:], unit.NewVersion(s.Env), b.values[n:n+p.length])
-		s.PS.Write(p.addr, image)
-		n += p.length
-		at += roundUp(len(image))
-		queued++
-	}
-	if queued == 0 {
-		return nil
 	}
 	return op.Failure(s.PS.Post(), false)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -49,7 +50,7 @@ func (t *tree) Check() (index.Structure, error) {
 // Verifies implements index.Checker.
 func (t *tree) Verifies(a pool.Addr, node []byte) bool {
 	var l leaf
-	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.Blocks && verifyBlock(a, node)
+	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.Blocks && blocks.Verify(a, node)
 }
 
 // Survey implements index.Surveyor: it walks the level above the leaves along its sibling pointers.
@@ -225,8 +226,8 @@ func (c *checker) leaf(l *leaf, p *pairs) error {
 			c.fault("leaf %v has key %x twice", l.addr, key)
 		}
 		length := len(value)
-		if at, ok := l.lay.pointerOf(p.entry(i)); ok {
-			if length = at.length; length > l.lay.MaxValue {
+		if at, ok := blocks.ReferenceIn(&l.lay.Codec, p.Entry(i)); ok {
+			if length = at.Length; length > l.lay.MaxValue {
 				c.fault("leaf %v has a value of %d bytes", l.addr, length)
 				continue
 			}
@@ -246,5 +247,20 @@ func (c *checker) leaf(l *leaf, p *pairs) error {
 		}
 		used.mark(first, end-first)
 	}
+	return nil
+}
+
+// block checks the block that a leaf's entry refers to.
+func (c *checker) block(l *leaf, r *blocks.Reference) error {
+	c.blocks = append(c.blocks, r.Addr)
+	ok, err := c.s.Blocks.Load(r)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c.fault("leaf %v: the block at %v is not what its entry says: %w", l.addr, r.Addr, index.ErrFormat)
+	}
+	c.found.Blocks++
+	c.found.BlockBytes += uint64(r.Size)
 	return nil
 }

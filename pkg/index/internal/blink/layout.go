@@ -12,6 +12,7 @@ import (
 	"math/bits"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
@@ -38,8 +39,8 @@ func newLayout(o index.Options) (l layout, err error) {
 	if l.Codec, err = item.NewCodec(o); err != nil {
 		return l, err
 	}
-	if l.nodeBytes = o.NodeBytes; l.MaxValue > maxBlockValue {
-		return l, fmt.Errorf("values of at most %d bytes: %d are possible", l.MaxValue, maxBlockValue)
+	if l.nodeBytes = o.NodeBytes; l.MaxValue > blocks.MaxValue {
+		return l, fmt.Errorf("values of at most %d bytes: %d are possible", l.MaxValue, blocks.MaxValue)
 	}
 	if o.InlineBytes == 0 {
 		l.defaultInline()
@@ -86,13 +87,6 @@ func defaultNodeFor(least int) int { return max(defaultNode, 1<<bits.Len(uint(le
 func (l *layout) leastNode() int {
 	m := roundUp(l.LongestEntry()) + slotBytes
 	return max(minNodeBytes, 2*m+4*roundUp(l.MaxKey)+2*HeaderBytes)
-}
-
-// putPointer is PutEntry for a value in a block.
-func (l *layout) putPointer(dst, key []byte, p *pointer) []byte {
-	var b [item.ReferenceBytes]byte
-	p.encode(b[:])
-	return l.PutReference(dst, key, b[:])
 }
 
 func roundUp(n int) int { return (n + grain - 1) &^ (grain - 1) }

@@ -81,7 +81,7 @@ func buildLeaf(b []byte, l *layout, addr pool.Addr, h *header, p *pairs, from, t
 	for i := range h.count {
 		w := slotWord(unit.SlotSeed(seed, i), 0, 0, 0)
 		if from+i < to {
-			e := p.entry(from + i)
+			e := p.Entry(from + i)
 			w = slotWord(crc.Sum(unit.SlotSeed(seed, i), e), l.Fingerprint(l.KeyOf(e)), at, len(e))
 			n := at + copy(b[at:], e)
 			at = roundUp(n)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -412,6 +413,20 @@ func TestHeapMap(t *testing.T) {
 					t.Fatal(fmt.Sprint(at, set, got, want))
 				}
 			}
+		}
+	}
+}
+
+// TestBlockIsNoNode: a block, in any state, is taken for neither leaf nor inner node.
+func TestBlockIsNoNode(t *testing.T) {
+	l := mustLayout(t, index.Options{MaxKeyBytes: 64, MaxValueBytes: 5000})
+	for n := l.Inline + 1; n <= l.MaxValue; n += 97 {
+		value := bytes.Repeat([]byte{byte(n)}, n)
+		size := blocks.Size(&l.Codec, n)
+		r, b := blocks.ReferTo(testAddr, size, value), make([]byte, max(size, l.nodeBytes))
+		r.Build(b, uint32(n), value)
+		if (&leaf{}).open(l, testAddr, b) || decodeInner(l, testAddr, b) != nil {
+			t.Fatalf("the block of a value of %d bytes is taken for a node", n)
 		}
 	}
 }

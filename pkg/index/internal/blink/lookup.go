@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -70,12 +71,12 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			}
 			continue
 		case o == present:
-			at, long := s.lay.pointerOf(e)
+			r, long := blocks.ReferenceIn(&s.lay.Codec, e)
 			if !long {
 				_, value, _ := s.lay.Pair(e)
 				return append(dst, value...), nil
 			}
-			if value, err := s.value(&at); err != nil {
+			if value, err := s.Blocks.Value(&r); err != nil {
 				return dst, s.explain("look up", err)
 			} else if value != nil {
 				return append(dst, value...), nil

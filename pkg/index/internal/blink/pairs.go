@@ -68,12 +68,15 @@ func (p *pairs) replace(e []byte) {
 	}
 }
 
-// entry, key and pair are those of item i.
-func (p *pairs) entry(i int) []byte { return p.at(p.list[i]) }
+// Len and Entry implement blocks.Entries.
+func (p *pairs) Len() int { return len(p.list) }
 
-func (p *pairs) key(i int) []byte { return p.lay.KeyOf(p.entry(i)) }
+// Entry, key and pair are those of item i.
+func (p *pairs) Entry(i int) []byte { return p.at(p.list[i]) }
+
+func (p *pairs) key(i int) []byte { return p.lay.KeyOf(p.Entry(i)) }
 func (p *pairs) pair(i int) (key, value []byte) {
-	key, value, _ = p.lay.Pair(p.entry(i))
+	key, value, _ = p.lay.Pair(p.Entry(i))
 	return key, value
 }
 

@@ -120,7 +120,7 @@ func (sc *scan) crosses(l *leaf) bool {
 // pairs; more is false if visit had enough. A key that moved to another slot while the leaf was read may be there twice;
 // it counts once. Values in blocks are those that the leaf had when it was read.
 func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
-	s.fetched.n, s.fetched.next = 0, 0
+	s.Blocks.BeginScan()
 	p := &s.pairs
 	i, step := 0, 1
 	if sc.side == ending {
@@ -142,8 +142,8 @@ func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byt
 		if crosses && sc.passes(key) {
 			break
 		}
-		if s.lay.HasReference(p.entry(i)) {
-			if value, err = s.longValue(i, step, limit-seen); err == nil && value == nil {
+		if s.lay.HasReference(p.Entry(i)) {
+			if value, err = s.Blocks.Next(p, i, step, limit-seen); err == nil && value == nil {
 				if s.t.keep != nil {
 					return seen, false, s.refused()
 				}
@@ -167,7 +167,7 @@ func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byt
 func (s *session) valueNow(key []byte) ([]byte, error) {
 	s.Count.Retries++
 	value, err := s.lookup(key, nil)
-	s.fetched.n, s.fetched.next = 0, 0 // its room was used
+	s.Blocks.BeginScan() // its room was used
 	return value, err
 }
 

@@ -2,9 +2,9 @@ package blink
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -35,13 +35,8 @@ type session struct {
 	pairs   pairs
 	perLeaf int // how many pairs scans found in a leaf: see reach
 
-	long    []byte  // values of blocks that are read, or the image of one
-	mark    []byte  // of a dead block
-	fresh   pointer // the block of the entry that is about to be published
-	gone    pointer // the block of the entry that the change under way takes out
-	made    []byte  // the entry of the change under way, if it is made already
-	leaving bool    // blocks that changes take out are left alone
-	fetched fetched
+	Blocks blocks.Session
+	made   []byte // the entry of the change under way, if it is made already
 
 	far        int       // how often it followed siblings as far as it may, and started again
 	misleads   int       // how often the operation under way came to a node that begins above its key
@@ -59,7 +54,7 @@ func (t *tree) newSession() (*session, error) {
 	n := t.lay.nodeBytes
 	ring := min(maxRing, max(2, ringBytes/n))
 	call := verbs.CallBytes(answerFixed + max(n, requestFixed+t.lay.MaxKey))
-	ps, err := t.pool.NewSession((4+ring)*n + call + t.lay.longBytes() + 4*maxEntryBytes)
+	ps, err := t.pool.NewSession((4+ring)*n + call + blocks.RoomBytes(&t.lay.Codec) + 4*maxEntryBytes)
 	if err != nil {
 		return nil, op.Failure(err, false)
 	}
@@ -83,13 +78,8 @@ func (t *tree) newSession() (*session, error) {
 		}
 		s.ring = append(s.ring, b)
 	}
-	if t.lay.Blocks {
-		if s.long, err = ps.Buffer(t.lay.longBytes()); err == nil {
-			s.mark, err = ps.Buffer(HeaderBytes)
-		}
-		if err != nil {
-			return nil, errors.Join(err, ps.Close())
-		}
+	if err := s.Blocks.Open(&s.Op, &t.lay.Codec); err != nil {
+		return nil, errors.Join(err, ps.Close())
 	}
 	s.scratch = make([]byte, maxEntryBytes)
 	s.sep = make([]byte, 0, t.lay.MaxKey)
@@ -126,7 +116,7 @@ func (s *session) Begin() {
 // forget drops every address that an operation has got: once it has ended, epochs do not wait for it, and what lay there may be something else.
 func (s *session) forget() {
 	s.unlinked = pool.Nil
-	s.fresh, s.gone = pointer{}, pointer{}
+	s.Blocks.Forget()
 }
 
 // lock takes the lock of the node at a and reads it into s.node: one round trip.
@@ -139,27 +129,5 @@ func (s *session) lock(a pool.Addr) error {
 	return nil
 }
 
-// publish posts what is queued and gives the lock up. If the change takes a block out, its dead mark comes behind the change: last in the list
-// if the block is on the node's server (G1), else when the change is confirmed (G3). So who sees the mark sees that the block is out.
-func (s *session) publish() error {
-	beside := s.gone.addr.Server() == s.locked.Server()
-	if s.gone.addr != pool.Nil && beside {
-		s.markGone()
-	}
-	if err := s.PS.PostUnlock(); err != nil {
-		return op.Failure(err, true)
-	}
-	s.fresh = pointer{}
-	if s.gone.addr == pool.Nil {
-		return nil
-	}
-	if !beside {
-		s.markGone()
-		if err := s.PS.Post(); err != nil {
-			return fmt.Errorf("the change is made, but what it replaced is not given back: %w", op.Failure(err, true))
-		}
-	}
-	s.Pool.Retire(s.gone.addr, s.gone.size)
-	s.gone = pointer{}
-	return nil
-}
+// publish posts what is queued, and what follows of it for blocks, and gives the lock up.
+func (s *session) publish() error { return s.Blocks.Publish(s.locked) }

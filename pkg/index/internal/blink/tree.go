@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -56,7 +57,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	if uint64(max(lay.nodeBytes, lay.blockBytes(lay.MaxValue))) > p.ChunkBytes() {
+	if uint64(max(lay.nodeBytes, blocks.Size(&lay.Codec, lay.MaxValue))) > p.ChunkBytes() {
 		return nil, fmt.Errorf("open a %s index: nodes of %d bytes, or values of %d, do not fit chunks of %d", design, lay.nodeBytes, lay.MaxValue, p.ChunkBytes())
 	}
 	bound := o.CacheBytes
@@ -69,7 +70,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	}
 	t := &tree{name: design, keep: keep, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	t.sessions.Init(t.env)
-	p.SetMarks(Marks)
+	p.SetMarks(blocks.Marks)
 	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, op.Failure(err, false))

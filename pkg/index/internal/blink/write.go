@@ -72,9 +72,13 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	case o == absent:
 		i = l.vacant()
 	default:
-		s.leaves(old)
+		s.Blocks.Replace(old)
 	}
-	e, err := s.entry(key, value, l.addr)
+	e := s.made
+	var err error
+	if e == nil {
+		e, err = s.Blocks.PutEntry(s.scratch, key, value, l.addr)
+	}
 	if err != nil {
 		return s.Unlock(fmt.Errorf("%s: %w", what, err))
 	}
@@ -86,7 +90,7 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 		err = s.makeRoom(&l, e, o == present)
 	}
 	if err != nil {
-		s.discard()
+		s.Blocks.Discard()
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -171,7 +175,7 @@ func (s *session) Delete(key []byte) error {
 	case absent:
 		return s.Unlock(index.ErrNotFound)
 	}
-	s.leaves(old)
+	s.Blocks.Replace(old)
 	l.remove(i)
 	d := l.load()
 	if s.wholeLeaf(&l) {
