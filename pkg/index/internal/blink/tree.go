@@ -1,7 +1,6 @@
 package blink
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -9,19 +8,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
-
-// stored are the options that the superblock keeps.
-type stored struct {
-	Uint64        bool `json:"uint64"`
-	MaxKeyBytes   int  `json:"maxKeyBytes"`
-	MaxValueBytes int  `json:"maxValueBytes"`
-	InlineBytes   int  `json:"inlineBytes"`
-	NodeBytes     int  `json:"nodeBytes"`
-}
 
 // Tree is an open tree of one client.
 type Tree = tree
@@ -94,83 +85,40 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	return t, nil
 }
 
-// openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns the root.
+// openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns the
+// root.
 func (t *tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options) (pool.Addr, error) {
-	sb, root, err := ps.ReadSuperblock()
-	if err == nil && root == pool.Nil {
-		if root, err = t.create(ps, lay); err == nil {
-			sb, root, err = ps.ReadSuperblock()
-		}
-	}
+	have, root, err := meta.Open(ps, &meta.Request{
+		Design: t.name, Want: lay.stored(), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
+		Create:  func() (pool.Addr, error) { return t.firstLeaf(ps, lay) },
+		Discard: func(a pool.Addr) { t.pool.Free(a, lay.nodeBytes) },
+	})
 	if err != nil {
 		return pool.Nil, err
 	}
-	if sb.Design != t.name {
-		return pool.Nil, fmt.Errorf("the index is of design %q, not %q: %w", sb.Design, t.name, index.ErrFormat)
-	}
-	var have stored
-	if err := json.Unmarshal(sb.Options, &have); err != nil {
-		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
-	}
-	want := lay.stored()
-	if given.NodeBytes == 0 {
-		want.NodeBytes = have.NodeBytes
-	}
-	if given.InlineBytes == 0 {
-		want.InlineBytes = have.InlineBytes
-	}
-	if have != want {
-		return pool.Nil, fmt.Errorf("the index was created with %v, not %v: %w", have, want, index.ErrFormat)
-	}
-	if t.lay, err = newLayout(have.options()); err != nil {
+	if t.lay, err = newLayout(have.Index()); err != nil {
 		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
 	return root, nil
 }
 
-// create makes the first leaf, complete, and then the superblock that names it. If another client was faster its root counts and this leaf is
-// given back: nobody ever saw its address.
-func (t *tree) create(ps *pool.Session, lay layout) (pool.Addr, error) {
-	options, err := json.Marshal(lay.stored())
-	if err != nil {
-		return pool.Nil, err
-	}
+// firstLeaf makes the leaf of an empty index.
+func (t *tree) firstLeaf(ps *pool.Session, lay layout) (pool.Addr, error) {
 	b, err := ps.Buffer(lay.nodeBytes)
 	if err != nil {
 		return pool.Nil, err
 	}
-	addr, err := t.pool.Allocate(lay.nodeBytes, pool.Nil)
+	a, err := t.pool.Allocate(lay.nodeBytes, pool.Nil)
 	if err != nil {
 		return pool.Nil, err
 	}
 	h := header{version: unit.NewVersion(t.env), rightmost: true, low: lay.Bottom, high: lay.NoHigh()}
-	ps.Write(addr, b[:buildLeaf(b, &lay, addr, &h, &pairs{lay: &lay}, 0, 0)])
-	if err := ps.Post(); err != nil {
-		return pool.Nil, err
-	}
-	root, err := ps.CreateSuperblock(t.name, options, addr)
-	if err == nil && root != addr {
-		t.pool.Free(addr, lay.nodeBytes)
-	}
-	return root, err
+	ps.Write(a, b[:buildLeaf(b, &lay, a, &h, &pairs{lay: &lay}, 0, 0)])
+	return a, ps.Post()
 }
 
-func (l *layout) stored() stored {
-	return stored{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.nodeBytes}
-}
-
-func (s stored) options() index.Options {
-	return index.Options{Uint64: s.Uint64, MaxKeyBytes: s.MaxKeyBytes, MaxValueBytes: s.MaxValueBytes, InlineBytes: s.InlineBytes, NodeBytes: s.NodeBytes}
-}
-
-// String is how error messages show options.
-func (s stored) String() string {
-	kind := "bytes"
-	if s.Uint64 {
-		kind = "uint64"
-	}
-	return fmt.Sprintf("%s keys of at most %d bytes, values of at most %d, those up to %d in their leaves, and nodes of %d",
-		kind, s.MaxKeyBytes, s.MaxValueBytes, s.InlineBytes, s.NodeBytes)
+func (l *layout) stored() meta.Options {
+	return meta.Options{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.nodeBytes}
 }
 
 // Session implements index.Index.
