@@ -28,7 +28,9 @@ const (
 
 // simulated are the packages that run in the simulator.
 var simulated = []string{
-	"pkg/index/dex", "pkg/index/internal/blink", "pkg/index/sherman", "pkg/pool", "pkg/pool/redo", "computeserver", "memserver",
+	"pkg/index/dex", "pkg/index/sherman",
+	"pkg/index/internal/blink", "pkg/index/internal/blocks", "pkg/index/internal/nodecache", "pkg/index/internal/op",
+	"pkg/pool", "pkg/pool/redo", "computeserver", "memserver",
 }
 
 func main() {

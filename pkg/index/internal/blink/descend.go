@@ -64,7 +64,7 @@ func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
 			s.keep(n)
-			return s.t.noteRoot(&rootRef{a, n.level, s.PS.Stamp()}, known), nil
+			return s.t.noteRoot(&rootRef{a, n.Level, s.PS.Stamp()}, known), nil
 		}
 		dead := unit.IsDead(a, s.node)
 		err := s.Reread(a)
@@ -134,7 +134,7 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 	for l := root.level; l > level; {
 		n, cached, err := s.inner(&p, l)
 		if err == errDead {
-			s.t.cache.drop(from)
+			s.drop(from)
 			err = s.Reread(p.addr)
 			switch {
 			case err != nil:
@@ -158,7 +158,7 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 		from = n
 		if n.beyond(key, at) {
 			if cached {
-				s.t.cache.drop(n) // it may have been merged with its sibling since
+				s.drop(n) // it may have been merged with its sibling since
 				continue
 			}
 			hops++
@@ -190,7 +190,7 @@ func (s *session) descend(key []byte, at side, level uint8) (path, error) {
 // none, the node was the root, which has a new one above it, or soon will have. It returns the root as it is known then.
 func (s *session) stale(p *path, root *rootRef, hops int) (now *rootRef, err error) {
 	if p.parent != nil {
-		s.t.cache.drop(p.parent)
+		s.drop(p.parent)
 	} else if hops == 1 {
 		if now, err = s.renewRoot(root); err != nil {
 			return nil, err
@@ -244,7 +244,7 @@ var errDead = errors.New("node was merged into its left sibling")
 // lost goes on from a dead leaf: what led there is dropped, and p found anew.
 func (s *session) lost(p *path, key []byte) error {
 	if p.parent != nil {
-		s.t.cache.drop(p.parent)
+		s.drop(p.parent)
 	}
 	err := s.Reread(p.addr)
 	if err == nil {
@@ -257,17 +257,17 @@ func (s *session) lost(p *path, key []byte) error {
 func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error) {
 	if p.parent != nil {
 		if n := p.parent.kid(p.child, p.addr, level, s.Floor); n != nil {
-			s.PS.Follows(n.stamp)
+			s.PS.Follows(n.Stamp)
 			if level == 1 {
 				n.ask()
 			}
 			return n, true, nil
 		}
 	}
-	if n := s.t.cache.get(p.addr, s.Floor); n != nil && n.level == level {
-		s.PS.Follows(n.stamp)
+	if n := s.t.cached(p.addr, s.Floor); n != nil && n.Level == level {
+		s.PS.Follows(n.Stamp)
 		if p.parent != nil {
-			s.t.cache.link(p.parent, p.child, n)
+			s.t.link(p.parent, p.child, n)
 		}
 		return n, true, nil
 	}
@@ -283,10 +283,22 @@ func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error)
 	return n, false, err
 }
 
+// cached is the cache's copy of the node at a, if it has one that is not from before floor.
+func (t *tree) cached(a pool.Addr, floor uint64) *inner {
+	return innerOf(t.cache.Get(a, floor))
+}
+
+// drop takes a copy that proved old out of the cache. n may be nil.
+func (s *session) drop(n *inner) {
+	if n != nil {
+		s.t.cache.Drop(&n.Head)
+	}
+}
+
 // keep puts a copy that is as new as the operation under way into the cache.
 func (s *session) keep(n *inner) {
-	n.stamp = s.PS.Stamp()
-	s.t.cache.put(n)
+	n.Stamp = s.PS.Stamp()
+	s.t.cache.Put(&n.Head)
 }
 
 // readInner reads the inner node at a and keeps it in the cache. errDead: it is dead.
@@ -296,7 +308,7 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 			return nil, err
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
-			if n.level != level {
+			if n.Level != level {
 				return nil, fmt.Errorf("%v is on level %d of the tree: %w", n, level, index.ErrFormat)
 			}
 			s.keep(n)
@@ -314,7 +326,7 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 // beyond says whether what is looked for lies to the right of n: see header.beyond.
 func (n *inner) beyond(key []byte, at side) bool {
 	if n.numbers != nil && at == holding { // uint64 keys
-		return !n.rightmost && binary.BigEndian.Uint64(key) >= n.top
+		return binary.BigEndian.Uint64(key) >= n.top && !n.rightmost // in this order: rightmost is in a colder line
 	}
 	h := header{rightmost: n.rightmost, high: n.high}
 	return h.beyond(key, at)

@@ -8,8 +8,10 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -25,21 +27,16 @@ import (
 //	                  Bytes: 2 (n-1), where each ends, counted from the end of this array; then their bytes, without the
 //	                  prefix that low and high fence have in common (a rightmost node has no such prefix)
 //
-// An inner is a decoded copy. What a descent needs of uint64 keys comes first, in one cache line or two.
+// An inner is a decoded copy, as the index cache keeps it. What a descent needs of uint64 keys comes first, in one cache line or two.
 type inner struct {
-	addr      pool.Addr
-	stamp     uint64        // see pool.Session.Stamp
-	top       uint64        // Uint64: the high fence
-	used      atomic.Uint32 // the cache's mark
-	kept      atomic.Bool   // by the cache
-	version   uint32
-	level     uint8
-	rightmost bool
+	nodecache.Head
+	top       uint64   // Uint64: the high fence
 	numbers   []uint64 // Uint64: the separators
 	children  []pool.Addr
 	hints     []uint32                // of level 1, with a keeper: see swizzle.go
 	kids      []atomic.Pointer[inner] // of other levels: the cache's copies of the children
-	place     *atomic.Pointer[inner]  // where the parent points here; nil = nowhere. Guarded by the cache's lock
+	rightmost bool
+	place     *atomic.Pointer[inner] // where the parent points here; nil = nowhere. Guarded by the cache's lock
 	sibling   pool.Addr
 	low, high []byte
 	memory    int // bytes that the copy takes
@@ -84,7 +81,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	}
 	ends := h.end + childBytes*h.count
 	at := ends + 2*(h.count-1)
-	n := &inner{addr: a, version: h.version, level: h.level, rightmost: h.rightmost, sibling: h.sibling,
+	n := &inner{Head: nodecache.Head{Addr: a, Version: h.version, Level: h.level}, rightmost: h.rightmost, sibling: h.sibling,
 		memory: innerBytes}
 	fences := room[byte](n, len(h.low)+len(h.high))
 	n.low, n.high = fences[:len(h.low):len(h.low)], fences[len(h.low):]
@@ -94,7 +91,7 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	for i := range n.children {
 		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.end+childBytes*i:]))
 	}
-	if n.level > 1 {
+	if n.Level > 1 {
 		n.kids = room[atomic.Pointer[inner]](n, h.count)
 	} else if l.hints {
 		n.hints = room[uint32](n, h.count)
@@ -216,8 +213,28 @@ func room[T any](n *inner, count int) []T {
 	return s[:count:count]
 }
 
-// size is how many bytes of memory the decoded node takes.
-func (n *inner) size() int { return n.memory }
+// innerOf is the copy that a head is of.
+func innerOf(h *nodecache.Head) *inner { return (*inner)(unsafe.Pointer(h)) }
+
+// The head is the first field: this does not compile else.
+const _ = -unsafe.Offsetof(inner{}.Head)
+
+// inners implements nodecache.Owner.
+type inners struct{}
+
+// Bytes implements nodecache.Owner.
+func (inners) Bytes(h *nodecache.Head) int { return innerOf(h).memory }
+
+// Evicted implements nodecache.Owner.
+func (inners) Evicted(h *nodecache.Head) { innerOf(h).unlink() }
+
+// newCache makes the cache of inner nodes. Nodes are two thirds full.
+func newCache(e env.Env, bound, nodeBytes int) *nodecache.Cache {
+	return nodecache.New(e, inners{}, bound, nodeBytes*2/3+innerBytes)
+}
+
+// DefaultCacheBytes bounds the index cache unless Options say otherwise.
+const DefaultCacheBytes = 64 << 20
 
 // draft is an inner node that is being made: its separators are whole, and between children i and i+1 stands separator i.
 type draft struct {
@@ -231,7 +248,7 @@ type draft struct {
 
 // draft copies n so that it can be changed.
 func (n *inner) draft() *draft {
-	d := &draft{low: n.low, high: n.high, rightmost: n.rightmost, sibling: n.sibling, level: n.level}
+	d := &draft{low: n.low, high: n.high, rightmost: n.rightmost, sibling: n.sibling, level: n.Level}
 	d.children = append(d.children, n.children...)
 	for i := range len(n.children) - 1 {
 		d.seps = append(d.seps, n.separator(i))
@@ -357,5 +374,5 @@ func (d *draft) parts(at int) (left, right *draft, separator []byte) {
 }
 
 func (n *inner) String() string {
-	return fmt.Sprintf("inner node %v of level %d, version %#x, %d children", n.addr, n.level, n.version, len(n.children))
+	return fmt.Sprintf("inner node %v of level %d, version %#x, %d children", n.Addr, n.Level, n.Version, len(n.children))
 }

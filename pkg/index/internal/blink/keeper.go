@@ -55,13 +55,13 @@ type (
 )
 
 // SetCacheBound makes n the bound of the cache of inner nodes, which may become up to half as large again as it was opened with: its table has room for that. false: there are more bytes in it.
-func (t *tree) SetCacheBound(n int64) bool { return t.cache.setBound(n) }
+func (t *tree) SetCacheBound(n int64) bool { return t.cache.SetBound(n) }
 
 // CacheBytes are those of the cache of inner nodes.
-func (t *tree) CacheBytes() int64 { return t.cache.bytes.Load() }
+func (t *tree) CacheBytes() int64 { return t.cache.Bytes() }
 
 // CacheShort says whether inner nodes that are in use have had no room in the cache since it was asked the last time.
-func (t *tree) CacheShort() bool { return t.cache.short.Load() && t.cache.short.Swap(false) }
+func (t *tree) CacheShort() bool { return t.cache.Short() }
 
 // Layout is that of the tree's nodes.
 func (t *tree) Layout() *Layout { return &t.lay }
@@ -239,7 +239,7 @@ func (s *session) AwaitBelow(key []byte) error {
 			return nil
 		case found == errDead:
 			if p.parent != nil {
-				s.t.cache.drop(p.parent)
+				s.drop(p.parent)
 			}
 			if err = s.Reread(p.addr); err == nil {
 				p, err = s.descend(key, ending, 0)
@@ -312,7 +312,7 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 
 // claim and release are the keeper's, if there is one.
 func (s *session) claim(n *inner, i int) (bool, error) {
-	if s.t.keep == nil || n.level > 1 {
+	if s.t.keep == nil || n.Level > 1 {
 		return true, nil
 	}
 	low, high, rightmost := n.low, n.high, n.rightmost && i == len(n.children)-1
@@ -326,7 +326,7 @@ func (s *session) claim(n *inner, i int) (bool, error) {
 }
 
 func (s *session) release(n *inner, i int) {
-	if s.t.keep != nil && n.level == 1 {
+	if s.t.keep != nil && n.Level == 1 {
 		s.t.keep.Release(n.children[i])
 	}
 }

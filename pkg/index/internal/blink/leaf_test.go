@@ -308,7 +308,7 @@ func FuzzInner(f *testing.F) {
 		for i := range len(n.children) - 1 {
 			n.separator(i)
 		}
-		_ = n.size()
+		_ = n.memory
 	})
 }
 
@@ -322,7 +322,7 @@ func TestInnerRoundTrip(t *testing.T) {
 		for n := range 800 {
 			d.build(b, l, testAddr, uint32(n))
 			node := decodeInner(l, testAddr, b)
-			if node == nil || len(node.children) != len(d.children) || node.version != uint32(n) {
+			if node == nil || len(node.children) != len(d.children) || node.Version != uint32(n) {
 				t.Fatalf("%+v: node of %d children is read as %v", l, len(d.children), node)
 			}
 			sep := randomPairs(l, r, 1).key(0)

@@ -270,7 +270,7 @@ func (s *session) shrinkRoot(m *merger) error {
 			_, err := s.learnRoot(now, root)
 			return err
 		}
-		dead := unit.PutDead(s.left, root.addr, n.level, n.version+1)
+		dead := unit.PutDead(s.left, root.addr, n.Level, n.Version+1)
 		err = pool.RewriteAndSwap(s.lay.nodeBytes, swap, pool.Change{Session: s.PS, Node: root.addr, Image: s.left[:dead]})
 		switch {
 		case errors.Is(err, index.ErrPoolFull) && s.PS.Holds():
@@ -303,7 +303,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 		}
 	}
 	var size int
-	if n.level == 1 {
+	if n.Level == 1 {
 		size = s.mergeLeaves(m, a)
 	} else {
 		size = s.mergeInner(m, a)
@@ -316,10 +316,10 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	dead := unit.PutDead(m.image[1], a[1], h.level, h.version+1)
 	d := n.draft()
 	d.remove(i + 1)
-	parent := d.build(s.left, s.lay, n.addr, n.version+1)
+	parent := d.build(s.left, s.lay, n.Addr, n.Version+1)
 	err := pool.RewriteAll(s.lay.nodeBytes, 1,
 		pool.Change{Session: m.left, Node: a[0], Image: m.image[0][:size]},
-		pool.Change{Session: s.PS, Node: n.addr, Image: s.left[:parent]},
+		pool.Change{Session: s.PS, Node: n.Addr, Image: s.left[:parent]},
 		pool.Change{Session: m.right, Node: a[1], Image: m.image[1][:dead]})
 	switch {
 	case errors.Is(err, index.ErrPoolFull):
@@ -329,8 +329,8 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	case err != nil:
 		return nil, op.Failure(err, true)
 	}
-	s.keep(decodeInner(s.lay, n.addr, s.left))
-	if n.level > 1 {
+	s.keep(decodeInner(s.lay, n.Addr, s.left))
+	if n.Level > 1 {
 		s.keep(decodeInner(s.lay, a[0], m.image[0]))
 	}
 	s.t.merges.Add(1)
@@ -393,5 +393,5 @@ func (s *session) mergeInner(m *merger, a [2]pool.Addr) int {
 	if d.bytes(s.lay) > mayFill(s.lay.nodeBytes, len(l.children) == 1 || len(r.children) == 1) {
 		return 0
 	}
-	return d.build(m.image[0], s.lay, a[0], l.version+1)
+	return d.build(m.image[0], s.lay, a[0], l.Version+1)
 }

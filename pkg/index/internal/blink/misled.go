@@ -34,7 +34,7 @@ func (s *session) misled(from *inner, a pool.Addr, key []byte) error {
 	if s.misleads++; s.misleads > mostMisled {
 		return fmt.Errorf("node %v begins above key %s, and the tree leads there: %w", a, keyrange.Quote(key), index.ErrFormat)
 	}
-	s.t.cache.drop(from)
+	s.drop(from)
 	s.Floor, s.unlinked = math.MaxUint64, pool.Nil
 	return s.Reread(a)
 }

@@ -29,7 +29,7 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 	s.Begin()
 	p, err := s.descend(key, holding, 0)
 	if err == nil {
-		err = s.Read(p.parent.addr, s.node)
+		err = s.Read(p.parent.Addr, s.node)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -38,12 +38,12 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		t.Fatalf("key 100 lies in the last child of %v", p.parent)
 	}
 	for _, right := range []bool{true, false} {
-		w := Way{p.parent.addr, 1}
+		w := Way{p.parent.Addr, 1}
 		f, ok, err := s.AskEntry(&w, key)
 		if err != nil || ok != right || right && f.Leaf != p.addr {
 			t.Errorf("right: %v; entry: found %v, %+v, %v", right, ok, f, err)
 		}
-		w = Way{p.parent.addr, 1}
+		w = Way{p.parent.Addr, 1}
 		f, ok, err = s.AskLeaf(&w, key)
 		if err != nil || ok != right || right && f.Leaf != p.addr {
 			t.Errorf("right: %v; leaf: found %v, %+v, %v", right, ok, f, err)
@@ -52,8 +52,8 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		h.decode(s.node, s.lay)
 		binary.LittleEndian.PutUint64(s.node[h.end+childBytes*p.child:], uint64(p.parent.children[p.child+1]))
 		end := unitEnd(s.lay, &h, s.node)
-		unit.Seal(s.node, end, p.parent.addr, h.version)
-		s.PS.Write(p.parent.addr, s.node[:end])
+		unit.Seal(s.node, end, p.parent.Addr, h.version)
+		s.PS.Write(p.parent.Addr, s.node[:end])
 		if err := s.PS.Post(); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ var errStopped = errors.New("the descent was stopped")
 
 // Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss if not: else it will be when it is read.
 func (s *session) Keeps(w Way) bool {
-	return s.t.cache.keeps(w.Addr, w.Level, s.lay.nodeBytes+innerBytes)
+	return s.t.cache.Keeps(w.Addr, w.Level, s.lay.nodeBytes+innerBytes)
 }
 
 // AskEntry has the memory server of w look for key, from w down. ok is false where it did not find the leaf; then w says how far it came, or is as it was, and err is nil

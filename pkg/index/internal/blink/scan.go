@@ -277,7 +277,7 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 // descendAgain lets the scan go on from the root: what led to the leaf at a is old.
 func (s *session) descendAgain(sc *scan, a pool.Addr) error {
 	if sc.p.parent != nil {
-		s.t.cache.drop(sc.p.parent)
+		s.drop(sc.p.parent)
 	}
 	sc.next, sc.hops = sc.n, 0
 	return s.Reread(a)

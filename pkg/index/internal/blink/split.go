@@ -148,7 +148,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 		if n == nil && unit.IsDead(p.addr, s.node) {
 			err := s.Unlock(errDead)
 			if p.parent != nil {
-				s.t.cache.drop(p.parent)
+				s.drop(p.parent)
 			} else if err == errDead {
 				if _, e := s.relearnRoot(); e != nil {
 					err = e
@@ -159,7 +159,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 			}
 			return nil, err
 		}
-		if n == nil || n.level != level {
+		if n == nil || n.Level != level {
 			return nil, s.Unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
 		if item.Below(sep, n.low) {
@@ -178,7 +178,7 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 			return nil, err
 		}
 		if p.parent != nil {
-			s.t.cache.drop(p.parent)
+			s.drop(p.parent)
 		}
 		p.addr = n.sibling
 	}
@@ -221,10 +221,10 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	if n.children[i] == child {
 		return false, nil, 0, s.Unlock(nil) // somebody else was here
 	}
-	if lives, err := s.lives(child, n.level-1, sep); err != nil || !lives {
+	if lives, err := s.lives(child, n.Level-1, sep); err != nil || !lives {
 		return false, nil, 0, s.Unlock(err)
 	}
-	if err := s.PS.ReserveRewrite(n.addr, s.lay.nodeBytes); err != nil {
+	if err := s.PS.ReserveRewrite(n.Addr, s.lay.nodeBytes); err != nil {
 		return false, nil, 0, s.Unlock(op.Failure(err, false))
 	}
 	d := n.draft()
@@ -244,12 +244,12 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 		}
 		more = true
 	}
-	size := d.build(s.left, s.lay, n.addr, n.version+1)
-	s.PS.Rewrite(n.addr, s.left[:size])
+	size := d.build(s.left, s.lay, n.Addr, n.Version+1)
+	s.PS.Rewrite(n.Addr, s.left[:size])
 	if err := s.publish(); err != nil {
 		return false, nil, 0, err
 	}
-	s.keep(decodeInner(s.lay, n.addr, s.left))
+	s.keep(decodeInner(s.lay, n.Addr, s.left))
 	if more {
 		s.keep(decodeInner(s.lay, to, s.rest))
 	}

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -25,33 +25,24 @@ func (n *inner) kid(i int, a pool.Addr, level uint8, floor uint64) *inner {
 		return nil
 	}
 	k := n.kids[i].Load()
-	if k == nil || k.addr != a || k.level != level || k.stamp < floor {
+	if k == nil || k.Addr != a || k.Level != level || k.Stamp < floor {
 		return nil
 	}
-	k.found()
+	k.Found()
 	return k
 }
 
-// found counts that a copy was looked for and found: a plain store, and none once the count is at its most. Of two that are counted at once one may be lost.
-func (n *inner) found() {
-	if u := n.used.Load(); u < lfu.Most {
-		n.used.Store(u + 1)
-	}
-}
-
 // link lets parent know where the copy n of its child i is.
-func (c *cache) link(parent *inner, i int, n *inner) {
-	if i >= len(parent.kids) || parent.children[i] != n.addr || !parent.kept.Load() || !n.kept.Load() {
+func (t *tree) link(parent *inner, i int, n *inner) {
+	if i >= len(parent.kids) || parent.children[i] != n.Addr || !parent.Kept() || !n.Kept() {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !parent.kept.Load() || !n.kept.Load() {
-		return
-	}
-	n.unswizzle() // of a copy of the parent that had the child before
-	n.place = &parent.kids[i]
-	n.place.Store(n)
+	t.cache.Locked(&parent.Head, &n.Head, func(p, c *nodecache.Head) {
+		n := innerOf(c)
+		n.unswizzle() // of a copy of the parent that had the child before
+		n.place = &innerOf(p).kids[i]
+		n.place.Store(n)
+	})
 }
 
 // unswizzle empties the place that points to n. Under the cache's lock.
@@ -107,18 +98,18 @@ func (p *path) hint() *uint32 {
 // is the leaf, however old the way to it was.
 func (s *session) Glance(key []byte) (a pool.Addr, hint uint32) {
 	root := s.t.root.Load()
-	n := s.t.cache.get(root.addr, 0)
+	n := s.t.cached(root.addr, 0)
 	for n != nil && !n.beyond(key, holding) {
 		i := n.child(s.lay, key)
-		if n.level == 1 {
+		if n.Level == 1 {
 			if i < len(n.hints) {
 				return n.children[i], atomic.LoadUint32(&n.hints[i])
 			}
 			return pool.Nil, 0
 		}
 		if n = n.kids[i].Load(); n != nil {
-			n.found()
-			if n.level == 1 {
+			n.Found()
+			if n.Level == 1 {
 				n.ask()
 			}
 		}

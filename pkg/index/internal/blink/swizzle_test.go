@@ -29,54 +29,57 @@ func TestSwizzle(t *testing.T) {
 		copy(n.children, kids[i][:])
 		return n
 	}
-	one := cached(t, l, 64, 1, children, 1).size()
+	one := cached(t, l, 64, 1, children, 1).memory
 	k := newCache(env.Real(), 16*one, l.nodeBytes)
+	x := &tree{cache: k}
 	every := map[*inner]bool{}
 	for range 40_000 {
 		i, j := random.IntN(len(parents)), random.IntN(children)
-		up := k.get(parents[i], 0)
+		up := innerOf(k.Get(parents[i], 0))
 		switch random.IntN(40) {
 		case 0:
 			up = parent(i)
-			k.put(up)
+			k.Put(&up.Head)
 			every[up] = true
 		case 1:
-			k.drop(k.get(kids[i][j], 0))
+			k.Drop(k.Get(kids[i][j], 0))
 		case 2:
-			k.drop(up)
+			if up != nil {
+				k.Drop(&up.Head)
+			}
 		case 3, 4, 5, 6:
 			version++
 			n := cached(t, l, kids[i][j], 1, children, version)
-			k.put(n)
+			k.Put(&n.Head)
 			every[n] = true
 		default:
 			if up == nil {
 				continue
 			}
 			if n := up.kid(j, kids[i][j], 1, 0); n != nil {
-				if n != k.get(kids[i][j], 0) {
+				if n != innerOf(k.Get(kids[i][j], 0)) {
 					t.Fatalf("by way of its parent %v is found, which the table has not", n)
 				}
 				found++
-			} else if n = k.get(kids[i][j], 0); n != nil {
-				k.link(up, j, n)
+			} else if n = innerOf(k.Get(kids[i][j], 0)); n != nil {
+				x.link(up, j, n)
 				if up.kid(j, kids[i][j], 1, 0) != n {
 					t.Fatalf("%v is linked, and not found", n)
 				}
 			}
 		}
-		if k.bytes.Load() > k.bound {
-			t.Fatalf("%d bytes, at most %d", k.bytes.Load(), k.bound)
+		if k.Bytes() > int64(16*one) {
+			t.Fatalf("%d bytes, at most %d", k.Bytes(), 16*one)
 		}
 	}
 	for n := range every {
-		if !n.kept.Load() && n.place != nil {
+		if !n.Kept() && n.place != nil {
 			t.Errorf("%v was dropped, and is pointed to", n)
 		}
 		for j := range n.kids {
 			c := n.kids[j].Load()
-			if c != nil && (!n.kept.Load() || !c.kept.Load() || c.place != &n.kids[j]) {
-				t.Errorf("%v, kept %v, points to %v, kept %v", n, n.kept.Load(), c, c.kept.Load())
+			if c != nil && (!n.Kept() || !c.Kept() || c.place != &n.kids[j]) {
+				t.Errorf("%v, kept %v, points to %v, kept %v", n, n.Kept(), c, c.Kept())
 			}
 		}
 	}
@@ -89,29 +92,30 @@ func TestSwizzle(t *testing.T) {
 func TestSwizzleRefuses(t *testing.T) {
 	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
 	k := newCache(env.Real(), 1<<20, l.nodeBytes)
+	x := &tree{cache: k}
 	up, n := cached(t, l, 1<<20, 2, 4, 1), cached(t, l, 1<<12, 1, 4, 1)
-	up.children[2] = n.addr
-	up.stamp, n.stamp = 7, 7
-	k.put(up)
-	k.link(up, 2, n)
-	if up.kid(2, n.addr, 1, 7) != nil {
+	up.children[2] = n.Addr
+	up.Stamp, n.Stamp = 7, 7
+	k.Put(&up.Head)
+	x.link(up, 2, n)
+	if up.kid(2, n.Addr, 1, 7) != nil {
 		t.Error("a copy is linked that is not kept")
 	}
-	k.put(n)
-	k.link(up, 1, n)
-	if up.kid(1, n.addr, 1, 7) != nil {
+	k.Put(&n.Head)
+	x.link(up, 1, n)
+	if up.kid(1, n.Addr, 1, 7) != nil {
 		t.Error("a copy is linked as another child")
 	}
-	k.link(up, 2, n)
-	if up.kid(2, n.addr, 1, 7) != n {
+	x.link(up, 2, n)
+	if up.kid(2, n.Addr, 1, 7) != n {
 		t.Error("it is not found")
 	}
 	switch {
-	case up.kid(2, n.addr, 1, 8) != nil:
+	case up.kid(2, n.Addr, 1, 8) != nil:
 		t.Error("it is found though it is older than the floor")
-	case up.kid(2, n.addr+64, 1, 7) != nil:
+	case up.kid(2, n.Addr+64, 1, 7) != nil:
 		t.Error("it is found for another address")
-	case up.kid(2, n.addr, 2, 7) != nil:
+	case up.kid(2, n.Addr, 2, 7) != nil:
 		t.Error("it is found on another level")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
+	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -24,7 +25,7 @@ type tree struct {
 	with  techniques
 	pool  *pool.Pool
 	env   env.Env
-	cache *cache
+	cache *nodecache.Cache
 	root  atomic.Pointer[rootRef]
 
 	sessions op.Sessions
@@ -137,7 +138,7 @@ func (t *tree) Stats() index.Stats {
 		Reclaimed:     t.pool.Reclaimed(),
 		Misled:        t.misled.Load(),
 		Handovers:     handovers,
-		CacheBytes:    uint64(t.cache.bytes.Load()),
+		CacheBytes:    uint64(t.cache.Bytes()),
 		CacheHits:     sum.Hits,
 		CacheMisses:   sum.Misses,
 	}

@@ -1,0 +1,62 @@
+package nodecache
+
+// least returns the place in a full set that n may take: that of the least used copy of the lowest
+// level; nil if each is worth more.
+func least(set []place, n *Head) *place {
+	v := &set[0]
+	for i := range set {
+		if set[i].node.Load().lessThan(v.node.Load()) {
+			v = &set[i]
+		}
+	}
+	if !v.node.Load().lessThan(n) {
+		return nil
+	}
+	return v
+}
+
+// victim returns the place of a copy that is evicted for n: of the next few of the lowest level the
+// least used one; nil if it is worth more than n.
+func (c *Cache) victim(n *Head) (v *place) {
+	lowest := uint8(1)
+	for c.mu.levels[lowest] == 0 {
+		if lowest++; lowest > n.Level {
+			return nil
+		}
+	}
+	for left, seen := len(c.places), 0; left > 0 && seen < looks; left-- {
+		c.mu.hand = (c.mu.hand + 1) % len(c.places)
+		p := &c.places[c.mu.hand]
+		old := p.node.Load()
+		if old == nil || old.Level != lowest {
+			continue
+		}
+		if seen++; v == nil || old.lessThan(v.node.Load()) {
+			v = p
+		}
+	}
+	if !v.node.Load().lessThan(n) {
+		return nil
+	}
+	return v
+}
+
+// lessThan reports whether n is evicted before m.
+func (n *Head) lessThan(m *Head) bool {
+	return n.Level < m.Level || n.Level == m.Level && n.used.Load() < m.used.Load()
+}
+
+// tick counts a put or a miss. Now and then it halves all counts, so that what was looked for long
+// ago counts for less.
+func (c *Cache) tick() {
+	if c.mu.puts++; c.mu.puts <= halving*(c.mu.kept+ways) {
+		return
+	}
+	c.mu.puts = 0
+	c.mu.missed.Halve()
+	for i := range c.places {
+		if n := c.places[i].node.Load(); n != nil {
+			n.used.Store(n.used.Load() / 2)
+		}
+	}
+}
