@@ -30,7 +30,7 @@ const (
 // start returns how many bytes of the cache are the inner nodes' at first.
 func (b *balance) start(x *dex, bytes int) int {
 	b.x, b.step, b.most = x, int64(bytes/balances), int64(bytes/innerMost)
-	b.inner = max(int64(bytes/innerFirst), x.tree.CacheBytes()+4*int64(x.lay.NodeBytes()))
+	b.inner = max(int64(bytes/innerFirst), x.tree.CacheBytes()+4*int64(x.lay.NodeBytes))
 	if b.inner >= int64(bytes/innerTable) || !x.tree.SetCacheBound(b.inner) { // a tiny cache: nothing moves
 		b.inner, b.most = int64(bytes/innerTable), 0
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -43,7 +43,7 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 			defer s.b.End()
 			p, err := s.b.Descend(key)
 			mustDo(t, err)
-			var l blink.Leaf
+			var l slotted.Leaf
 			for hops, here := 0, false; !here; {
 				s.b.PS.Read(p.Addr(), s.b.Staging())
 				mustDo(t, s.b.PS.Post())
@@ -53,7 +53,7 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 			met := false
 			h := x.cache.shard(p.Addr())
 			h.mu = &hookedMutex{h.mu, func() { met = true; mustDo(t, c.do(x)) }}
-			ok, err := x.Claim(s.b, p.Addr(), l.Low(), l.High(), l.Rightmost())
+			ok, err := x.Claim(s.b, p.Addr(), l.Low, l.High, l.Rightmost)
 			mustDo(t, err)
 			if ok || x.cache.find(p.Addr()) != nil || !met {
 				t.Errorf("claimed: %v; it has a frame: %v; the range was given meanwhile: %v", ok, x.cache.find(p.Addr()) != nil, met)

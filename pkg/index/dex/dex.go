@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -35,7 +36,7 @@ type dex struct {
 	tree    *blink.Tree
 	pool    *pool.Pool
 	env     env.Env
-	lay     *blink.Layout
+	lay     *fence.Layout
 	with    techniques
 	cache   *cache
 	values  values
@@ -87,7 +88,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if x.lay.Blocks && with.entries {
 		frames -= x.values.start(bound, x.lay.MaxValue, x.balance.moves())
 	}
-	x.cache = newCache(x.env, with, frames, x.lay.NodeBytes())
+	x.cache = newCache(x.env, with, frames, x.lay.NodeBytes)
 	if x.log, err = createLog(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -40,7 +41,7 @@ type ahead struct {
 
 // fetch reads the leaf where p leads, if it is not in the cache. here: l is the leaf that holds key, verified; unless it is kept now, it is in the session's staging buffer. Else p may lead elsewhere;
 // go on. must: it shall be kept. What a lookup READ and did not keep is not READ again by a change that comes next.
-func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
+func (s *session) fetch(p *blink.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
 	if err := s.x.balance.shift(s); err != nil {
 		return false, false, err
 	}
@@ -75,7 +76,7 @@ func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, mus
 		s.measured(a, began)
 	}
 	if f != nil {
-		if l.Is(s.x.tree, a, b, key) && s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
+		if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
 			f.fill(b)
 			f.unlock()
 			return true, true, nil
@@ -84,9 +85,9 @@ func (s *session) fetch(p *blink.Path, l *blink.Leaf, key []byte, hops *int, mus
 	}
 	here, err = s.b.Judge(p, l, key, b, hops)
 	if here && must {
-		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low(), l.High()), index.ErrFormat)
+		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
-	if here && s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
+	if here && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
 		s.b.Remember(a, since)
 	}
 	return false, here, err

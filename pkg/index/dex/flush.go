@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -81,7 +82,7 @@ func (s *session) outlive(f *frame) {
 		if changed>>(i%64)&1 == 0 {
 			continue
 		}
-		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 && !f.refers(f.word(v.dir+i), s.x.lay) {
+		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 && !f.refers(f.word(v.dir+i), s.x.lay) {
 			s.leaving = f.bytes(off, n, s.leaving[:0])
 			if key, value, ok := s.x.lay.Pair(s.leaving); ok {
 				s.x.cache.entries.leave(s.x, key, value)

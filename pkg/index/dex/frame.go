@@ -5,7 +5,8 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -78,7 +79,7 @@ type view struct {
 }
 
 const (
-	fenceWord     = blink.HeaderBytes / 8
+	fenceWord     = fence.HeaderBytes / 8
 	flagRightmost = 1 << 8 // of word 1
 )
 
@@ -123,7 +124,7 @@ func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w ui
 		if byte(w>>24) != fp || w&0xfff == 0 {
 			continue
 		}
-		_, off, n := blink.Slot(w)
+		_, off, n := slotted.Slot(w)
 		if off < 8*v.heap || off+n > 8*len(f.words) {
 			continue
 		}
@@ -139,18 +140,18 @@ func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w ui
 }
 
 // value appends the value of the entry of w, or the reference that stands in its place.
-func (f *frame) value(w uint64, lay *blink.Layout, key, dst []byte) []byte {
-	_, off, n := blink.Slot(w)
+func (f *frame) value(w uint64, lay *fence.Layout, key, dst []byte) []byte {
+	_, off, n := slotted.Slot(w)
 	head := lay.ValueAt(len(key))
 	return f.bytes(off+head, n-head, dst)
 }
 
 // refers says whether the value of the entry of w lies in a block.
-func (f *frame) refers(w uint64, lay *blink.Layout) bool {
+func (f *frame) refers(w uint64, lay *fence.Layout) bool {
 	if !lay.Blocks {
 		return false
 	}
-	_, off, _ := blink.Slot(w)
+	_, off, _ := slotted.Slot(w)
 	i := off / 8
 	return lay.HasReferenceIn(f.word(i), f.word(min(i+1, len(f.words)-1)))
 }
@@ -236,7 +237,7 @@ func (f *frame) clean() {
 	*f.changed() = changed
 	f.first.Store(0)
 	for i := range v.count {
-		if _, off, n := blink.Slot(f.word(v.dir + i)); n > 0 {
+		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 {
 			setBits(f.busy(), off/8, (n+7)/8)
 		}
 	}
@@ -261,7 +262,7 @@ func (f *frame) place(v *view, n int) int {
 // own is the first word of the entry of slot i, whose word is w, if another one of n bytes can be put in its place: it was put since the last flush, so the memory server's slots point to nothing
 // there. Else 0.
 func (f *frame) own(i int, w uint64, n int) int {
-	_, off, has := blink.Slot(w)
+	_, off, has := slotted.Slot(w)
 	if f.sets()[i/64]>>(i%64)&1 == 0 || (has+7)/8 != (n+7)/8 {
 		return 0
 	}
@@ -280,7 +281,7 @@ func (f *frame) vacant(v *view) int {
 }
 
 // put writes entry e at word at and then the word of slot i. Under the lock.
-func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
+func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 	n := (len(e) + 7) / 8
 	var tail [8]byte
 	for k := range n {
@@ -291,7 +292,7 @@ func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
 			f.store(at+k, binary.LittleEndian.Uint64(tail[:]))
 		}
 	}
-	f.store(v.dir+i, l.SlotOf(f.seed(), i, fp, 8*at, e))
+	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, fp, 8*at, e))
 	setBits(f.busy(), at, n)
 	f.sets()[i/64] |= 1 << (i % 64)
 	*f.changed() |= 1 << (i % 64)
@@ -303,8 +304,8 @@ func (f *frame) put(l *blink.Layout, v *view, i, at int, fp byte, e []byte) {
 }
 
 // remove empties slot i. Under the lock.
-func (f *frame) remove(l *blink.Layout, v *view, i int) {
-	f.store(v.dir+i, l.SlotOf(f.seed(), i, 0, 0, nil))
+func (f *frame) remove(l *fence.Layout, v *view, i int) {
+	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, 0, 0, nil))
 	f.sets()[i/64] &^= 1 << (i % 64)
 	f.clears()[i/64] |= 1 << (i % 64)
 }
@@ -314,7 +315,7 @@ func (f *frame) seed() uint32 { return unit.Seed(pool.Addr(f.addr.Load()), uint3
 // content is how many entries there are, and their bytes, each rounded up.
 func (f *frame) content(v *view) (count, bytes int) {
 	for i := range v.count {
-		if _, _, n := blink.Slot(f.word(v.dir + i)); n > 0 {
+		if _, _, n := slotted.Slot(f.word(v.dir + i)); n > 0 {
 			count++
 			bytes += (n + 7) &^ 7
 		}

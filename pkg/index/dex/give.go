@@ -122,7 +122,7 @@ type giver struct {
 }
 
 func (g *giver) start() (err error) {
-	bytes := g.s.x.lay.NodeBytes()
+	bytes := g.s.x.lay.NodeBytes
 	if g.ps, err = g.s.x.pool.NewSession(giveLeaves * (bytes + 64)); err != nil {
 		return err
 	}

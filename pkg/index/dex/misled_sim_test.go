@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
@@ -206,7 +206,7 @@ func newLyingDevice(d verbs.Device, node int) *lyingDevice {
 
 // shift makes the inner node of level 1 at a, of an index of numbers, lead each key to the leaf after its own; false if b is no such node.
 func shift(a pool.Addr, b []byte) bool {
-	const children = blink.HeaderBytes + 16
+	const children = fence.HeaderBytes + 16
 	count := int(binary.LittleEndian.Uint16(b[10:]))
 	end := children + 8*count + 8*(count-1)
 	if b[8] != 1 || count < 2 || end > len(b) {

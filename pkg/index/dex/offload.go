@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -81,9 +82,9 @@ func (s *session) admit(q *sought, key []byte) error {
 	if err != nil || !fresh {
 		return err
 	}
-	var l blink.Leaf
-	if s.x.cache.departed.after(q.found.Leaf, q.since) || !l.Is(s.x.tree, q.found.Leaf, q.found.Image, key) ||
-		!s.x.ranges.Load().whole(l.Low(), l.High(), l.Rightmost()) {
+	var l slotted.Leaf
+	if s.x.cache.departed.after(q.found.Leaf, q.since) || !l.Is(s.x.lay, q.found.Leaf, q.found.Image, key) ||
+		!s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
 		s.x.cache.drop(f)
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
@@ -28,7 +28,7 @@ const (
 )
 
 // entry makes the entry that a record which is no delete stands for.
-func (r *record) entry(lay *blink.Layout, dst []byte) []byte {
+func (r *record) entry(lay *fence.Layout, dst []byte) []byte {
 	if r.op == recordRefer {
 		return lay.PutReference(dst, r.key, r.value)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -145,11 +146,11 @@ type seat struct {
 }
 
 func (p *player) start() (err error) {
-	words := p.x.lay.NodeBytes() / 8
+	words := p.x.lay.NodeBytes / 8
 	if p.ps, err = p.x.pool.NewSession(replayLeaves * (8*words + 64)); err != nil {
 		return err
 	}
-	p.entry = make([]byte, blink.MaxEntryBytes)
+	p.entry = make([]byte, slotted.MaxEntryBytes)
 	for i := range p.seats {
 		e := &p.seats[i]
 		e.f.words = make([]uint64, words, words+notes(words))
@@ -233,23 +234,23 @@ func (p *player) choose(path *blink.Path, changes []change) []seat {
 
 // apply makes the changes of e in the image of its leaf that was read, and says up to which one: less than e.to if one of them belongs elsewhere, or has no room. An error says that the leaf is not what it must be.
 func (p *player) apply(e *seat, changes []change) (done int, err error) {
-	var l blink.Leaf
+	var l slotted.Leaf
 	e.f.addr.Store(uint64(e.addr))
 	first := changes[e.from].record.key
-	if !l.Is(p.x.tree, e.addr, e.b, first) || bytes.Compare(first, l.Low()) < 0 || p.isOpen(&l) {
+	if !l.Is(p.x.lay, e.addr, e.b, first) || bytes.Compare(first, l.Low) < 0 || p.isOpen(&l) {
 		clear(e.f.notes())
 		e.f.words[1] = 0 // no slots
 		return e.from, nil
 	}
-	if !p.taken.whole(l.Low(), l.High(), l.Rightmost()) {
-		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low(), l.High()), index.ErrFormat)
+	if !p.taken.whole(l.Low, l.High, l.Rightmost) {
+		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
 	e.f.fill(e.b)
 	var v view
 	e.f.open(&v)
 	for done = e.from; done < e.to; done++ {
 		c := &changes[done]
-		if !l.Rightmost() && bytes.Compare(c.record.key, l.High()) >= 0 || !p.change(&e.f, &v, c) {
+		if !l.Rightmost && bytes.Compare(c.record.key, l.High) >= 0 || !p.change(&e.f, &v, c) {
 			break
 		}
 	}

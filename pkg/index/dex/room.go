@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
 // A replay in a full pool. A change may need a leaf that is made for it, or a place for the image of one that is compacted; so may the division of a leaf at an end of the range. (Values in blocks need
@@ -60,7 +60,7 @@ func (p *player) play(all []change) error {
 			p.x.env.Sleep(roomPause)
 			continue
 		}
-		if spared || !p.x.pool.SpareRewrites(p.x.lay.NodeBytes()) {
+		if spared || !p.x.pool.SpareRewrites(p.x.lay.NodeBytes) {
 			break
 		}
 		spared = true // they were for merges
@@ -72,7 +72,7 @@ func (p *player) play(all []change) error {
 // stock takes places for images before something takes memory for the first time: merges will need them if that is all that there is.
 func (p *player) stock() {
 	if !p.stocked {
-		p.x.pool.StockRewrites(p.x.lay.NodeBytes())
+		p.x.pool.StockRewrites(p.x.lay.NodeBytes)
 	}
 	p.stocked = true
 }
@@ -107,9 +107,9 @@ func (p *player) divide() error {
 }
 
 // isOpen says whether an end of the range where nothing is divided yet, as far as this client has seen under the lock, lies in a leaf or at one of its fences.
-func (p *player) isOpen(l *blink.Leaf) bool {
+func (p *player) isOpen(l *slotted.Leaf) bool {
 	for _, key := range p.ends {
-		if bytes.Compare(l.Low(), key) <= 0 && (l.Rightmost() || bytes.Compare(key, l.High()) <= 0) {
+		if bytes.Compare(l.Low, key) <= 0 && (l.Rightmost || bytes.Compare(key, l.High) <= 0) {
 			return true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -133,19 +133,19 @@ func TestOffersAreCurrent(t *testing.T) {
 		retake()
 		p, err := s.b.Descend(scanKey(7))
 		mustDo(t, err)
-		since, b := s.Clock(), make([]byte, x.lay.NodeBytes())
+		since, b := s.Clock(), make([]byte, x.lay.NodeBytes)
 		s.b.Begin()
 		s.b.PS.Read(p.Addr(), s.b.Staging())
 		mustDo(t, s.b.PS.Post())
 		copy(b, s.b.Staging())
 		s.b.End()
-		var l blink.Leaf
-		if !l.Is(x.tree, p.Addr(), b, scanKey(7)) {
+		var l slotted.Leaf
+		if !l.Is(x.lay, p.Addr(), b, scanKey(7)) {
 			t.Fatal("no leaf was READ")
 		}
 		c.do()
 		s.b.Begin()
-		mustDo(t, s.Offer(p.Addr(), l.Low(), l.High(), l.Rightmost(), b, since))
+		mustDo(t, s.Offer(p.Addr(), l.Low, l.High, l.Rightmost, b, since))
 		s.b.End()
 		if kept := x.cache.find(p.Addr()) != nil; kept != c.keeps {
 			t.Errorf("%s: in the cache: %v, want %v", c.name, kept, c.keeps)

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -79,7 +80,7 @@ func (x *dex) newSession() (*session, error) {
 		return nil, err
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
-		entry: make([]byte, blink.MaxEntryBytes), record: make([]byte, 0, recordFixed+blink.MaxEntryBytes)}
+		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes)}
 	s.stop, s.costs = s.deserves, map[uint16]*costs{}
 	for _, id := range x.pool.Servers() {
 		s.costs[id] = new(costs)
@@ -183,13 +184,13 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	for hops := 0; ; {
 		f := s.x.cache.locate(&p)
 		if f == nil {
-			var l blink.Leaf
+			var l slotted.Leaf
 			kept, here, err := s.fetch(&p, &l, key, &hops, false)
 			if err != nil {
 				return dst, err
 			}
 			if here && !kept {
-				e, there := l.Find(key)
+				e, there := l.EntryOf(key)
 				if !there {
 					return dst, index.ErrNotFound
 				}
@@ -307,7 +308,7 @@ func (x *dex) pause() {
 func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error {
 	switch st {
 	case astray:
-		var l blink.Leaf
+		var l slotted.Leaf
 		kept, err := s.x.Copy(s.b, p.Addr(), s.b.Staging())
 		if err != nil || !kept {
 			return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
 // splitAt divides the leaf that holds key, which this client has taken, so that key is the low fence of one.
@@ -24,7 +25,7 @@ func (s *session) splitAt(key []byte) error {
 	for hops := 0; ; {
 		f := s.x.cache.locate(&p)
 		if f == nil {
-			var l blink.Leaf
+			var l slotted.Leaf
 			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -86,7 +87,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	for hops := 0; ; {
 		f := s.x.cache.locate(&p)
 		if f == nil {
-			var l blink.Leaf
+			var l slotted.Leaf
 			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {
 				return err
 			}

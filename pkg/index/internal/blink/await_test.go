@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
@@ -59,14 +60,14 @@ func TestAwaitMemoryForgets(t *testing.T) {
 
 	// A splits the only leaf, and stands still before it links the sibling.
 	a.Begin()
-	var l leaf
+	var l slotted.Leaf
 	fatal(t, a.lockLeaf(&l, number(100)))
-	if !l.collect(&a.pairs) {
+	if !l.Collect(&a.pairs) {
 		t.Fatal("torn")
 	}
-	a.pairs.sort()
-	at := splitAt(&l.header, &a.pairs, false)
-	sep := bytes.Clone(a.pairs.key(at))
+	a.pairs.Sort()
+	at := slotted.SplitAt(&l.Header, &a.pairs, false)
+	sep := bytes.Clone(a.pairs.Key(at))
 	to := a.divideOnly(t, &l, at, sep)
 	from := binary.BigEndian.Uint64(sep)
 
@@ -106,7 +107,7 @@ func TestAwaitMemoryForgets(t *testing.T) {
 		until(t, "the bulk load uses the leaf's memory", func() bool {
 			ps.Read(to, b)
 			fatal(t, ps.Post())
-			return new(leaf).open(&splits.lay, to, b)
+			return new(slotted.Leaf).Open(&splits.lay, to, b)
 		})
 		fatal(t, ps.Close())
 	}
@@ -132,20 +133,20 @@ func TestAwaitMemoryForgets(t *testing.T) {
 }
 
 // divideOnly is divide, but leaves the sibling, which it returns, unlinked.
-func (s *session) divideOnly(t *testing.T, l *leaf, at int, sep []byte) pool.Addr {
+func (s *session) divideOnly(t *testing.T, l *slotted.Leaf, at int, sep []byte) pool.Addr {
 	p := &s.pairs
-	fatal(t, s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes))
-	to, err := s.Pool.Allocate(s.lay.nodeBytes, pool.Nil)
+	fatal(t, s.PS.ReserveRewrite(l.Addr, s.lay.NodeBytes))
+	to, err := s.Pool.Allocate(s.lay.NodeBytes, pool.Nil)
 	fatal(t, err)
-	right := l.header
-	right.version, right.low = unit.NewVersion(s.Env), sep
-	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
+	right := l.Header
+	right.Version, right.Low = unit.NewVersion(s.Env), sep
+	n := slotted.Build(s.rest, s.lay, to, &right, p, at, len(p.List))
 	s.PS.Write(to, s.rest[:n])
-	left := l.header
-	left.version++
-	left.high, left.rightmost, left.sibling = sep, false, to
-	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
-	s.PS.Rewrite(l.addr, s.left[:n])
+	left := l.Header
+	left.Version++
+	left.High, left.Rightmost, left.Sibling = sep, false, to
+	n = slotted.Build(s.left, s.lay, l.Addr, &left, p, 0, at)
+	s.PS.Rewrite(l.Addr, s.left[:n])
 	fatal(t, s.publish())
 	return to
 }

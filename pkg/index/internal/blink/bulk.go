@@ -9,8 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -43,7 +45,7 @@ type loader struct {
 	low    []byte    // its low fence
 	start  int       // in b.bytes and b.items
 	from   int
-	filled load
+	filled slotted.Load
 
 	levels            []*rising
 	servers, subtrees int         // of memory; nodes of level 2 that were filled
@@ -131,18 +133,18 @@ func (ld *loader) add(key, value []byte) error {
 		return err
 	}
 	grown := ld.filled
-	grown.add(len(e))
+	grown.Add(len(e))
 	// The high fence is not known yet, but how long it can be.
-	room := lay.nodeBytes - roundUp(HeaderBytes+len(ld.low)+lay.MaxKey)
-	if ld.filled.count > 0 && grown.used() > room*fill/100 {
+	room := lay.NodeBytes - fence.RoundUp(fence.HeaderBytes+len(ld.low)+lay.MaxKey)
+	if ld.filled.Count > 0 && grown.Used() > room*fill/100 {
 		if err := ld.closeLeaf(lay.Separator(ld.last, key)); err != nil {
 			return err
 		}
-		grown = load{}
-		grown.add(len(e))
+		grown = slotted.Load{}
+		grown.Add(len(e))
 	}
 	ld.filled = grown
-	ld.b.items = append(ld.b.items, entryAt{off: uint32(len(ld.b.bytes) - ld.start), n: uint16(len(e))})
+	ld.b.items = append(ld.b.items, slotted.EntryAt{Off: uint32(len(ld.b.bytes) - ld.start), N: uint16(len(e))})
 	ld.b.bytes = append(ld.b.bytes, e...)
 	ld.last = append(ld.last[:0], key...)
 	ld.pairs++
@@ -196,13 +198,13 @@ func (ld *loader) beginLeaf() error {
 		return err
 	}
 	ld.from, ld.start = len(ld.b.items), len(ld.b.bytes)
-	ld.b.bytes = append(ld.b.bytes, make([]byte, grain)...) // no entry lies at offset 0 (pairs.at)
+	ld.b.bytes = append(ld.b.bytes, make([]byte, fence.Grain)...) // no entry lies at offset 0 (pairs.at)
 	return nil
 }
 
 // allocate takes a node for a level; children are those that it has, if they are known.
 func (ld *loader) allocate(level int, children []pool.Addr) (pool.Addr, error) {
-	a, err := ld.t.pool.Allocate(ld.t.lay.nodeBytes, ld.place(level, children))
+	a, err := ld.t.pool.Allocate(ld.t.lay.NodeBytes, ld.place(level, children))
 	if err != nil {
 		return pool.Nil, op.Failure(err, false)
 	}
@@ -226,8 +228,8 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 		if !lay.Uint64 {
 			skip = item.CommonPrefix(r.low, low)
 		}
-		size := roundUp(HeaderBytes+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
-		if len(r.children) > 1 && size > lay.nodeBytes*fill/100 {
+		size := fence.RoundUp(fence.HeaderBytes+len(r.low)+len(low)) + r.bytes - len(r.seps)*skip
+		if len(r.children) > 1 && size > lay.NodeBytes*fill/100 {
 			ld.leaveHome(level)
 			next, err := ld.allocate(level, nil)
 			if err != nil {
@@ -262,10 +264,10 @@ func (ld *loader) closeInner(r *rising) (err error) {
 		}
 	}
 	lay := &ld.t.lay
-	for r.draft.bytes(lay) > lay.nodeBytes {
+	for r.draft.bytes(lay) > lay.NodeBytes {
 		at := 1
 		for ; at < len(r.children)-1; at++ {
-			if more, _, _ := r.parts(at + 1); more.bytes(lay) > lay.nodeBytes*fill/100 {
+			if more, _, _ := r.parts(at + 1); more.bytes(lay) > lay.NodeBytes*fill/100 {
 				break
 			}
 		}
@@ -303,7 +305,7 @@ func (ld *loader) finish() (*rising, error) {
 	for i := 0; ; i++ {
 		r := ld.levels[i]
 		r.rightmost, r.high, r.sibling = true, ld.t.lay.NoHigh(), pool.Nil
-		if r.addr == pool.Nil && r.draft.bytes(&ld.t.lay) <= ld.t.lay.nodeBytes {
+		if r.addr == pool.Nil && r.draft.bytes(&ld.t.lay) <= ld.t.lay.NodeBytes {
 			return r, ld.handOver()
 		}
 		if err := ld.closeInner(r); err != nil {
@@ -314,7 +316,7 @@ func (ld *loader) finish() (*rising, error) {
 
 // giveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session which died may still be writing to.
 func (ld *loader) giveBack() {
-	for _, m := range append(ld.blocks, madeBlocks{ld.t.lay.nodeBytes, ld.made}) {
+	for _, m := range append(ld.blocks, madeBlocks{ld.t.lay.NodeBytes, ld.made}) {
 		for _, a := range m.at {
 			doubt := ld.s.PS.Err() != nil && ld.b.has(a)
 			for _, w := range ld.writers {
@@ -337,25 +339,11 @@ func (s *session) onlyLeaf() (pool.Addr, error) {
 	if root.level > 0 {
 		return pool.Nil, fmt.Errorf("it has %d levels: %w", root.level+1, index.ErrNotEmpty)
 	}
-	var l leaf
-	if !l.open(s.lay, a, s.node) || !l.verifyAll() {
+	var l slotted.Leaf
+	if !l.Open(s.lay, a, s.node) || !l.Verify() {
 		return a, nil // somebody is changing it; it is looked at under its lock in the end
 	}
-	return a, l.empties()
-}
-
-// empties is nil if the leaf is the whole of an index, and holds nothing; ErrNotEmpty else.
-func (l *leaf) empties() error {
-	if !l.rightmost || !bytes.Equal(l.low, l.lay.Bottom) {
-		return fmt.Errorf("it has more than one leaf: %w", index.ErrNotEmpty)
-	}
-	for i := range l.count {
-		if w := l.slot(i); slotLength(w) != 0 {
-			key, _, _ := l.lay.Pair(l.entry(w))
-			return fmt.Errorf("it has key %s: %w", keyrange.Quote(key), index.ErrNotEmpty)
-		}
-	}
-	return nil
+	return a, l.Empties()
 }
 
 // replaceEmpty rewrites the only leaf of the index, if it is still that and empty, under its lock: as the inner node top, or if that is nil as the one
@@ -373,11 +361,11 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	if err := s.lock(a); err != nil {
 		return false, err
 	}
-	var l leaf
-	if !l.open(s.lay, a, s.node) {
+	var l slotted.Leaf
+	if !l.Open(s.lay, a, s.node) {
 		return false, s.Unlock(fmt.Errorf("its root is no leaf any more: %w", index.ErrNotEmpty))
 	}
-	if err := l.empties(); err != nil {
+	if err := l.Empties(); err != nil {
 		return false, s.Unlock(err)
 	}
 	now, err := s.PS.Root()
@@ -387,7 +375,7 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	if now != a {
 		return false, s.Unlock(fmt.Errorf("it has another root: %w", index.ErrNotEmpty))
 	}
-	if err := s.PS.ReserveRewrite(a, s.lay.nodeBytes); err != nil {
+	if err := s.PS.ReserveRewrite(a, s.lay.NodeBytes); err != nil {
 		return false, s.Unlock(op.Failure(err, false))
 	}
 	if s.t.keep != nil {
@@ -397,9 +385,9 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	}
 	n, known := 0, s.t.root.Load()
 	if top == nil {
-		n = b.build(&b.nodes[0], s.left, s.lay, a, l.version+1)
+		n = b.build(&b.nodes[0], s.left, s.lay, a, l.Version+1)
 	} else {
-		n = top.build(s.left, s.lay, a, l.version+1)
+		n = top.build(s.left, s.lay, a, l.Version+1)
 	}
 	s.PS.Rewrite(a, s.left[:n])
 	if err := s.publish(); err != nil {
@@ -430,7 +418,7 @@ func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
 
 // newLoader makes a loader with its sessions at work.
 func (t *tree) newLoader(parallel int) (*loader, error) {
-	ld := &loader{t: t, servers: len(t.pool.Servers()), entry: make([]byte, maxEntryBytes), low: bytes.Clone(t.lay.Bottom)}
+	ld := &loader{t: t, servers: len(t.pool.Servers()), entry: make([]byte, slotted.MaxEntryBytes), low: bytes.Clone(t.lay.Bottom)}
 	var err error
 	if ld.s, err = t.newSession(); err != nil {
 		return nil, err

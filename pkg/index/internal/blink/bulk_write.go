@@ -5,7 +5,9 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -14,9 +16,9 @@ import (
 type batch struct {
 	most  int
 	nodes []loadNode
-	bytes []byte    // entries and fences of leaves, and images of inner nodes
-	items []entryAt // of the entries, by their offset from their leaf's start
-	pairs pairs     // of one leaf at a time
+	bytes []byte            // entries and fences of leaves, and images of inner nodes
+	items []slotted.EntryAt // of the entries, by their offset from their leaf's start
+	pairs slotted.Pairs     // of one leaf at a time
 
 	blocks []blocks.Reference
 	values []byte // of the blocks, one behind the other
@@ -36,9 +38,9 @@ type loadNode struct {
 	version    uint32
 }
 
-func newBatch(lay *layout, most int) *batch {
+func newBatch(lay *fence.Layout, most int) *batch {
 	// Entries take less than the nodes; two nodes more may be raised by the one that fills the batch.
-	return &batch{most: most, bytes: make([]byte, 0, (most+2)*lay.nodeBytes), nodes: make([]loadNode, 0, most+2), pairs: pairs{lay: lay}}
+	return &batch{most: most, bytes: make([]byte, 0, (most+2)*lay.NodeBytes), nodes: make([]loadNode, 0, most+2), pairs: slotted.Pairs{Lay: lay}}
 }
 
 func (b *batch) reset() {
@@ -58,21 +60,21 @@ func (b *batch) leaf(ld *loader, high []byte, sibling pool.Addr) {
 }
 
 // inner adds the image of an inner node.
-func (b *batch) inner(d *draft, lay *layout, a pool.Addr, version uint32) {
+func (b *batch) inner(d *draft, lay *fence.Layout, a pool.Addr, version uint32) {
 	start := len(b.bytes)
-	b.bytes = append(b.bytes, make([]byte, lay.nodeBytes)...)
+	b.bytes = append(b.bytes, make([]byte, lay.NodeBytes)...)
 	size := d.build(b.bytes[start:], lay, a, version)
 	b.nodes = append(b.nodes, loadNode{addr: a, start: start, end: start + size})
 }
 
 // build makes the image of a node in dst, as it shall be at a and with a version if it is a leaf, and returns how long it is.
-func (b *batch) build(n *loadNode, dst []byte, lay *layout, a pool.Addr, version uint32) int {
+func (b *batch) build(n *loadNode, dst []byte, lay *fence.Layout, a pool.Addr, version uint32) int {
 	if n.from == n.to {
 		return copy(dst, b.bytes[n.start:n.end])
 	}
-	h := header{version: version, rightmost: n.rightmost, sibling: n.sibling, low: b.bytes[n.end:n.low], high: b.bytes[n.low:n.high]}
-	b.pairs.image, b.pairs.list = b.bytes[n.start:n.end], b.items[n.from:n.to]
-	return buildLeaf(dst, lay, a, &h, &b.pairs, 0, n.to-n.from)
+	h := fence.Header{Version: version, Rightmost: n.rightmost, Sibling: n.sibling, Low: b.bytes[n.end:n.low], High: b.bytes[n.low:n.high]}
+	b.pairs.Image, b.pairs.List = b.bytes[n.start:n.end], b.items[n.from:n.to]
+	return slotted.Build(dst, lay, a, &h, &b.pairs, 0, n.to-n.from)
 }
 
 // has says whether the node or block at a is in the batch.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -49,8 +51,8 @@ func (t *tree) Check() (index.Structure, error) {
 
 // Verifies implements index.Checker.
 func (t *tree) Verifies(a pool.Addr, node []byte) bool {
-	var l leaf
-	return l.open(&t.lay, a, node) && l.verifyAll() || decodeInner(&t.lay, a, node) != nil || t.lay.Blocks && blocks.Verify(a, node)
+	var l slotted.Leaf
+	return l.Open(&t.lay, a, node) && l.Verify() || decodeInner(&t.lay, a, node) != nil || t.lay.Blocks && blocks.Verify(a, node)
 }
 
 // Survey implements index.Surveyor: it walks the level above the leaves along its sibling pointers.
@@ -59,7 +61,7 @@ func (t *tree) Survey(visit func(low []byte) error) (nodeBytes int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return t.lay.nodeBytes, errors.Join(s.survey(visit), s.Close())
+	return t.lay.NodeBytes, errors.Join(s.survey(visit), s.Close())
 }
 
 func (s *session) survey(visit func(low []byte) error) error {
@@ -125,7 +127,7 @@ func (c *checker) walk() error {
 		c.above, c.below = c.below, nil
 	}
 	c.found.Nodes = len(c.seen)
-	c.found.NodeBytes = uint64(len(c.seen)) * uint64(c.s.lay.nodeBytes)
+	c.found.NodeBytes = uint64(len(c.seen)) * uint64(c.s.lay.NodeBytes)
 	c.seen = append(c.seen, c.blocks...)
 	slices.Sort(c.seen)
 	c.found.Where = c.seen
@@ -147,24 +149,24 @@ func (c *checker) level(a pool.Addr, level uint8) error {
 			return err
 		}
 		c.seen = append(c.seen, a)
-		if !bytes.Equal(h.low, low) {
-			c.fault("node %v of level %d begins at %x, its left sibling ends at %x", a, level, h.low, low)
+		if !bytes.Equal(h.Low, low) {
+			c.fault("node %v of level %d begins at %x, its left sibling ends at %x", a, level, h.Low, low)
 		}
 		if len(known) > 0 && known[0].addr == a {
-			if !bytes.Equal(known[0].low, h.low) {
-				c.fault("node %v of level %d begins at %x, its parent says %x", a, level, h.low, known[0].low)
+			if !bytes.Equal(known[0].low, h.Low) {
+				c.fault("node %v of level %d begins at %x, its parent says %x", a, level, h.Low, known[0].low)
 			}
 			known = known[1:]
 		} else {
 			c.found.Unlinked++
 		}
-		if h.rightmost {
+		if h.Rightmost {
 			break
 		}
-		if !item.Below(h.low, h.high) {
-			return fmt.Errorf("node %v of level %d has fences %x and %x", a, level, h.low, h.high)
+		if !item.Below(h.Low, h.High) {
+			return fmt.Errorf("node %v of level %d has fences %x and %x", a, level, h.Low, h.High)
 		}
-		a, low = h.sibling, bytes.Clone(h.high)
+		a, low = h.Sibling, bytes.Clone(h.High)
 	}
 	if len(known) > 0 {
 		c.fault("node %v, which level %d knows, is not on level %d or not in its place", known[0].addr, level+1, level)
@@ -173,23 +175,23 @@ func (c *checker) level(a pool.Addr, level uint8) error {
 }
 
 // node reads a node and checks what is in it.
-func (c *checker) node(a pool.Addr, level uint8) (*header, error) {
+func (c *checker) node(a pool.Addr, level uint8) (*fence.Header, error) {
 	if level > 0 {
 		n, err := c.s.readInner(a, level)
 		if err != nil {
 			return nil, err
 		}
 		c.inner(n)
-		return &header{low: n.low, high: n.high, rightmost: n.rightmost, sibling: n.sibling}, nil
+		return &fence.Header{Low: n.low, High: n.high, Rightmost: n.rightmost, Sibling: n.sibling}, nil
 	}
 	for {
 		if err := c.s.Read(a, c.s.node); err != nil {
 			return nil, err
 		}
-		var l leaf
-		if l.open(c.s.lay, a, c.s.node) {
-			if l.collect(&c.s.pairs) {
-				return &l.header, c.leaf(&l, &c.s.pairs)
+		var l slotted.Leaf
+		if l.Open(c.s.lay, a, c.s.node) {
+			if l.Collect(&c.s.pairs) {
+				return &l.Header, c.leaf(&l, &c.s.pairs)
 			}
 		}
 		if err := c.s.Reread(a); err != nil {
@@ -215,20 +217,20 @@ func (c *checker) inner(n *inner) {
 	}
 }
 
-func (c *checker) leaf(l *leaf, p *pairs) error {
-	p.sort()
-	for i := range p.list {
-		key, value := p.pair(i)
-		if item.Below(key, l.low) || l.above(key) {
-			c.fault("leaf %v of %x to %x has key %x", l.addr, l.low, l.high, key)
+func (c *checker) leaf(l *slotted.Leaf, p *slotted.Pairs) error {
+	p.Sort()
+	for i := range p.List {
+		key, value := p.Pair(i)
+		if item.Below(key, l.Low) || l.Above(key) {
+			c.fault("leaf %v of %x to %x has key %x", l.Addr, l.Low, l.High, key)
 		}
-		if i > 0 && !item.Below(p.key(i-1), key) {
-			c.fault("leaf %v has key %x twice", l.addr, key)
+		if i > 0 && !item.Below(p.Key(i-1), key) {
+			c.fault("leaf %v has key %x twice", l.Addr, key)
 		}
 		length := len(value)
-		if at, ok := blocks.ReferenceIn(&l.lay.Codec, p.Entry(i)); ok {
-			if length = at.Length; length > l.lay.MaxValue {
-				c.fault("leaf %v has a value of %d bytes", l.addr, length)
+		if at, ok := blocks.ReferenceIn(&l.Lay.Codec, p.Entry(i)); ok {
+			if length = at.Length; length > l.Lay.MaxValue {
+				c.fault("leaf %v has a value of %d bytes", l.Addr, length)
 				continue
 			}
 			if err := c.block(l, &at); err != nil {
@@ -238,27 +240,27 @@ func (c *checker) leaf(l *leaf, p *pairs) error {
 		c.found.Pairs++
 		c.found.PairBytes += uint64(len(key) + length)
 	}
-	var used heapMap
-	for i := range l.count {
-		w := l.slot(i)
-		first, end := slotOffset(w)/grain, (slotOffset(w)+slotLength(w)+grain-1)/grain
-		if slotLength(w) != 0 && used.next(first, end, true) != end {
-			c.fault("leaf %v: the entry of slot %d lies over another one", l.addr, i)
+	var used slotted.HeapMap
+	for i := range l.Count {
+		w := l.SlotWord(i)
+		first, end := slotted.SlotOffset(w)/fence.Grain, (slotted.SlotOffset(w)+slotted.SlotLength(w)+fence.Grain-1)/fence.Grain
+		if slotted.SlotLength(w) != 0 && used.Next(first, end, true) != end {
+			c.fault("leaf %v: the entry of slot %d lies over another one", l.Addr, i)
 		}
-		used.mark(first, end-first)
+		used.Mark(first, end-first)
 	}
 	return nil
 }
 
 // block checks the block that a leaf's entry refers to.
-func (c *checker) block(l *leaf, r *blocks.Reference) error {
+func (c *checker) block(l *slotted.Leaf, r *blocks.Reference) error {
 	c.blocks = append(c.blocks, r.Addr)
 	ok, err := c.s.Blocks.Load(r)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		c.fault("leaf %v: the block at %v is not what its entry says: %w", l.addr, r.Addr, index.ErrFormat)
+		c.fault("leaf %v: the block at %v is not what its entry says: %w", l.Addr, r.Addr, index.ErrFormat)
 	}
 	c.found.Blocks++
 	c.found.BlockBytes += uint64(r.Size)

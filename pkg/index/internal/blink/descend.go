@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -14,14 +16,6 @@ import (
 // maxHops is how often an operation follows sibling pointers on one level before it starts again from the root, with newer
 // copies.
 const maxHops = 4
-
-// side says which leaf is looked for.
-type side uint8
-
-const (
-	holding side = iota // the node that holds the key
-	ending              // the node with the largest keys below the key; without a key: the last node
-)
 
 // path is where a descent ended.
 type path struct {
@@ -58,8 +52,8 @@ func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 		if err := s.Read(a, s.node); err != nil {
 			return nil, err
 		}
-		var l leaf
-		if l.open(s.lay, a, s.node) {
+		var l slotted.Leaf
+		if l.Open(s.lay, a, s.node) {
 			return s.t.noteRoot(&rootRef{a, 0, s.PS.Stamp()}, known), nil
 		}
 		if n := decodeInner(s.lay, a, s.node); n != nil {
@@ -123,7 +117,7 @@ func (s *session) renewRoot(known *rootRef) (*rootRef, error) {
 // Whatever was cached may be old. A node that has split holds less than a copy of its parent says, and then its right sibling is followed
 // (B-link); a copy that does not reach far enough is read again first, since the node may have got what its sibling had. A node that was merged into its left sibling says so: then the copy that led there is dropped, and the descent begins anew.
 // Lower fences never change, so nobody is led too far to the right.
-func (s *session) descend(key []byte, at side, level uint8) (path, error) {
+func (s *session) descend(key []byte, at fence.Side, level uint8) (path, error) {
 	root, err := s.root()
 	if err != nil {
 		return path{}, err
@@ -214,7 +208,7 @@ func (s *session) mostHops() int { return maxHops << min(s.far, 16) }
 // follow goes on from a leaf whose range ends at or below key: to its right sibling, or after several of those down from the root again. The
 // copy that led to the leaf is dropped, so that the next descent knows better. If it was no copy but just read, the sibling is not
 // linked: noted, for link.
-func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
+func (s *session) follow(p *path, l *slotted.Leaf, key []byte, hops *int) error {
 	*hops++
 	most := s.mostHops()
 	root, err := s.root()
@@ -226,15 +220,15 @@ func (s *session) follow(p *path, l *leaf, key []byte, hops *int) error {
 		return err
 	}
 	if !p.cached && *hops == 1 && now.is(root) {
-		s.unlinked, s.metAt = l.sibling, s.PS.Stamp()
-		s.sep = append(s.sep[:0], l.high...)
+		s.unlinked, s.metAt = l.Sibling, s.PS.Stamp()
+		s.sep = append(s.sep[:0], l.High...)
 	}
 	if *hops <= most && (p.parent != nil || now.is(root)) {
-		p.addr = l.sibling
+		p.addr = l.Sibling
 		return nil
 	}
 	*hops = 0
-	*p, err = s.descend(key, holding, 0)
+	*p, err = s.descend(key, fence.Holding, 0)
 	return err
 }
 
@@ -248,7 +242,7 @@ func (s *session) lost(p *path, key []byte) error {
 	}
 	err := s.Reread(p.addr)
 	if err == nil {
-		*p, err = s.descend(key, holding, 0)
+		*p, err = s.descend(key, fence.Holding, 0)
 	}
 	return err
 }
@@ -297,7 +291,9 @@ func (s *session) drop(n *inner) {
 
 // keep puts a copy that is as new as the operation under way into the cache.
 func (s *session) keep(n *inner) {
-	n.Stamp = s.PS.Stamp()
+	if n.Stamp = s.PS.Stamp(); s.t.keep != nil {
+		n.addHints()
+	}
 	s.t.cache.Put(&n.Head)
 }
 
@@ -324,17 +320,17 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 }
 
 // beyond says whether what is looked for lies to the right of n: see header.beyond.
-func (n *inner) beyond(key []byte, at side) bool {
-	if n.numbers != nil && at == holding { // uint64 keys
+func (n *inner) beyond(key []byte, at fence.Side) bool {
+	if n.numbers != nil && at == fence.Holding { // uint64 keys
 		return binary.BigEndian.Uint64(key) >= n.top && !n.rightmost // in this order: rightmost is in a colder line
 	}
-	h := header{rightmost: n.rightmost, high: n.high}
-	return h.beyond(key, at)
+	h := fence.Header{Rightmost: n.rightmost, High: n.high}
+	return h.Beyond(key, at)
 }
 
 // pick is the number of the child in which what is looked for lies.
-func (n *inner) pick(l *layout, key []byte, at side) int {
-	if at == holding {
+func (n *inner) pick(l *fence.Layout, key []byte, at fence.Side) int {
+	if at == fence.Holding {
 		return n.child(l, key)
 	}
 	if len(key) == 0 {

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestDivideOnce divides a nearly full leaf at a fence that is too long for its left half. One call changes one leaf: a
-// caller that keeps leaves stands for no other. The leaf that holds the fence then is a new one, and the next call divides
+// TestDivideOnce divides a nearly full leaf at a low that is too long for its left half. One call changes one leaf: a
+// caller that keeps leaves stands for no other. The leaf that holds the low then is a new one, and the next call divides
 // that.
 func TestDivideOnce(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 10})
@@ -23,19 +25,19 @@ func TestDivideOnce(t *testing.T) {
 	pairs := 0
 	for used := 0; used < 900; pairs++ {
 		fatal(t, s.Insert(fmt.Appendf(nil, "k%02d", pairs), []byte("12345678")))
-		var l leaf
-		if fatal(t, s.Read(x.root.Load().addr, s.node)); !l.open(s.lay, x.root.Load().addr, s.node) {
+		var l slotted.Leaf
+		if fatal(t, s.Read(x.root.Load().addr, s.node)); !l.Open(s.lay, x.root.Load().addr, s.node) {
 			t.Fatalf("the root is no leaf any more with %d pairs", pairs+1)
 		}
-		d := l.load()
-		used = d.used()
+		d := l.Load()
+		used = d.Used()
 	}
-	fence := []byte(fmt.Sprintf("k%02d", pairs-2) + strings.Repeat("f", 140))
+	low := []byte(fmt.Sprintf("k%02d", pairs-2) + strings.Repeat("f", 140))
 	holder := func() path {
 		t.Helper()
 		s.Begin()
 		defer s.End()
-		p, err := s.descend(fence, holding, 0)
+		p, err := s.descend(low, fence.Holding, 0)
 		fatal(t, err)
 		return p
 	}
@@ -45,16 +47,16 @@ func TestDivideOnce(t *testing.T) {
 	}
 	for call, want := range []bool{false, true, true} {
 		s.Begin()
-		done, err := s.DivideOnce(fence)
+		done, err := s.DivideOnce(low)
 		s.End()
 		fatal(t, err)
-		divided, err := s.IsDivided(fence)
+		divided, err := s.IsDivided(low)
 		fatal(t, err)
 		if done != want || divided != want {
 			t.Errorf("call %d: done %v, divided %v, want %v", call+1, done, divided, want)
 		}
 		if call == 0 && holder().addr == first.addr {
-			t.Error("the fence lies in the old leaf after the first call: this tests nothing")
+			t.Error("the low lies in the old leaf after the first call: this tests nothing")
 		}
 	}
 	_, err = x.Check()

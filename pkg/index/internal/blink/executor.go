@@ -6,7 +6,9 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -107,7 +109,7 @@ func (x *Executor) put(w *walk) {
 
 // walk is a call under way.
 type walk struct {
-	lay   layout
+	lay   fence.Layout
 	asked byte
 	at    pool.Addr
 	level uint8
@@ -123,7 +125,7 @@ func (w *walk) decode(b, answer []byte) error {
 		return errRequest
 	}
 	size, key := int(binary.LittleEndian.Uint32(b[atNodeBytes:])), int(binary.LittleEndian.Uint16(b[atKeyLength:]))
-	w.lay = layout{nodeBytes: size, Codec: item.Codec{
+	w.lay = fence.Layout{NodeBytes: size, Codec: item.Codec{
 		Uint64: b[atLayout]&layoutUint64 != 0, Blocks: b[atLayout]&layoutLong != 0,
 		MaxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:])),
 	}}
@@ -131,8 +133,8 @@ func (w *walk) decode(b, answer []byte) error {
 	switch {
 	case w.asked != askEntry && w.asked != askLeaf,
 		w.level >= SubtreeLevels,
-		size < minNodeBytes || size > maxNodeBytes || size%grain != 0,
-		HeaderBytes+2*roundUp(w.lay.MaxKey) > size, // two fences; every index has room for four and more
+		size < fence.MinNodeBytes || size > fence.MaxNodeBytes || size%fence.Grain != 0,
+		fence.HeaderBytes+2*fence.RoundUp(w.lay.MaxKey) > size, // two fences; every index has room for four and more
 		len(answer) < answerFixed+size,
 		key > w.lay.MaxKey || len(b) != requestFixed+key || w.lay.Uint64 && key != 8,
 		w.at.Swizzled() || w.at.Server() == 0:
@@ -178,62 +180,62 @@ func (w *walk) answer(o byte, content []byte) int {
 
 // inner goes on from an inner node, to its child or its sibling; false: the node does not verify.
 func (w *walk) inner() bool {
-	var h header
-	if !h.decode(w.node, &w.lay) || h.level != w.level || h.count == 0 {
+	var h fence.Header
+	if !h.Decode(w.node, &w.lay) || h.Level != w.level || h.Count == 0 {
 		return false
 	}
 	end := unitEnd(&w.lay, &h, w.node)
-	if end == h.end || !unit.Verify(w.node, end, w.at, h.version) {
+	if end == h.End || !unit.Verify(w.node, end, w.at, h.Version) {
 		return false
 	}
-	if w.misled = h.below(w.key); w.misled {
+	if w.misled = h.Below(w.key); w.misled {
 		return false
 	}
-	if h.above(w.key) {
-		w.at = h.sibling
+	if h.Above(w.key) {
+		w.at = h.Sibling
 		return true
 	}
 	i, ok := childIn(&w.lay, &h, w.node[:end], w.key)
 	if !ok {
 		return false
 	}
-	w.at = pool.Addr(binary.LittleEndian.Uint64(w.node[h.end+childBytes*i:]))
+	w.at = pool.Addr(binary.LittleEndian.Uint64(w.node[h.End+childBytes*i:]))
 	w.level--
 	return true
 }
 
 // leaf ends the walk in a leaf: how long the answer is, or 0 if the leaf does not verify, or the way goes on at its sibling.
 func (w *walk) leaf() int {
-	var l leaf
-	if !l.open(&w.lay, w.at, w.node) {
+	var l slotted.Leaf
+	if !l.Open(&w.lay, w.at, w.node) {
 		return 0
 	}
-	if w.misled = l.below(w.key); w.misled {
+	if w.misled = l.Below(w.key); w.misled {
 		return 0
 	}
-	if l.above(w.key) {
-		w.at = l.sibling
+	if l.Above(w.key) {
+		w.at = l.Sibling
 		return 0
 	}
 	if w.asked == askLeaf {
-		if !l.verifyAll() {
+		if !l.Verify() {
 			return 0
 		}
 		return w.answer(foundLeaf, w.node)
 	}
-	switch _, e, o := l.find(w.key, w.lay.Fingerprint(w.key)); o {
-	case present:
+	switch _, e, o := l.Find(w.key, w.lay.Fingerprint(w.key)); o {
+	case slotted.Present:
 		return w.answer(foundEntry, e)
-	case absent:
+	case slotted.Absent:
 		return w.answer(foundNone, nil)
 	}
 	return 0
 }
 
 // childIn is inner.child without a copy of the node: of b, the unit of an inner node that verified. false: its separators make no sense.
-func childIn(l *layout, h *header, b, key []byte) (int, bool) {
-	ends := h.end + childBytes*h.count
-	lo, hi := 0, h.count-1
+func childIn(l *fence.Layout, h *fence.Header, b, key []byte) (int, bool) {
+	ends := h.End + childBytes*h.Count
+	lo, hi := 0, h.Count-1
 	if l.Uint64 {
 		k := binary.BigEndian.Uint64(key)
 		for lo < hi {
@@ -247,14 +249,14 @@ func childIn(l *layout, h *header, b, key []byte) (int, bool) {
 		return lo, true
 	}
 	skip := 0
-	if !h.rightmost {
-		skip = item.CommonPrefix(h.low, h.high)
+	if !h.Rightmost {
+		skip = item.CommonPrefix(h.Low, h.High)
 	}
 	if len(key) < skip {
 		return 0, true
 	}
 	key = key[skip:]
-	seps := b[ends+2*(h.count-1):]
+	seps := b[ends+2*(h.Count-1):]
 	endOf := func(i int) int {
 		if i < 0 {
 			return 0

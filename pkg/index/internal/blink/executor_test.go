@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
@@ -57,7 +59,7 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 			want, wantErr := s.Lookup(k, nil)
 			s.Begin()
 			for level := uint8(1); level < SubtreeLevels; level++ {
-				p, err := s.descend(k, holding, level)
+				p, err := s.descend(k, fence.Holding, level)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,9 +78,9 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 					t.Fatalf("key %x, from level %d: entry %x; a client finds %x, %v", k, level, f.Entry, want, wantErr)
 				}
 				found++
-				var l Leaf
+				var l slotted.Leaf
 				g, ok, err := s.AskLeaf(&w, k)
-				if err != nil || !ok || g.Leaf != f.Leaf || !l.Is(x, g.Leaf, g.Image, k) || item.Below(k, l.low) {
+				if err != nil || !ok || g.Leaf != f.Leaf || !l.Is(&x.lay, g.Leaf, g.Image, k) || item.Below(k, l.Low) {
 					t.Fatalf("key %x, from level %d: leaf %v, %v, %v", k, level, g.Leaf, ok, err)
 				}
 			}
@@ -110,40 +112,40 @@ func (m *bytesNear) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 	copy(dst, m.b[at:])
 	if m.torn {
 		dst[len(dst)/8] ^= 0xff
-		dst[atSibling] ^= 1
+		dst[fence.AtSibling] ^= 1
 	}
 	return nil
 }
 
 // twoLevels is an inner node with two leaves behind it: keys 0 to 99, and from 100 on; of all keys below 200 with a last digit of 0 there are pairs.
-func twoLevels(t testing.TB, l *layout) *bytesNear {
+func twoLevels(t testing.TB, l *fence.Layout) *bytesNear {
 	t.Helper()
-	n := pool.Addr(l.nodeBytes)
+	n := pool.Addr(l.NodeBytes)
 	left, right := testAddr+n, testAddr+2*n
 	b := make([]byte, 3*n)
 	d := &draft{low: l.Bottom, high: l.NoHigh(), rightmost: true, level: 1, children: []pool.Addr{left, right}, seps: [][]byte{number(100)}}
 	d.build(b, l, testAddr, 5)
 	for i, a := range []pool.Addr{left, right} {
-		p := &pairs{lay: l}
+		p := &slotted.Pairs{Lay: l}
 		for k := range uint64(10) {
 			e := l.PutEntry(make([]byte, 64), number(100*uint64(i)+10*k), number(k))
-			off := roundUp(len(p.image) + grain)
-			p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
-			p.list = append(p.list, entryAt{item.PrefixOf(e), uint32(off), uint16(len(e))})
+			off := fence.RoundUp(len(p.Image) + fence.Grain)
+			p.Image = append(append(p.Image, make([]byte, off-len(p.Image))...), e...)
+			p.List = append(p.List, slotted.EntryAt{Off: uint32(off), N: uint16(len(e))})
 		}
-		h := header{version: 7, low: l.Bottom, high: number(100), sibling: right}
+		h := fence.Header{Version: 7, Low: l.Bottom, High: number(100), Sibling: right}
 		if i == 1 {
-			h = header{version: 8, low: number(100), high: l.NoHigh(), rightmost: true}
+			h = fence.Header{Version: 8, Low: number(100), High: l.NoHigh(), Rightmost: true}
 		}
-		buildLeaf(b[a-testAddr:], l, a, &h, p, 0, len(p.list))
+		slotted.Build(b[a-testAddr:], l, a, &h, p, 0, len(p.List))
 	}
 	return &bytesNear{b: b}
 }
 
-func requestOf(l *layout, what byte, w Way, key []byte) []byte {
+func requestOf(l *fence.Layout, what byte, w Way, key []byte) []byte {
 	b := make([]byte, requestFixed)
 	b[0], b[atAsked], b[atLayout], b[atBegin] = requestVersion, what, layoutUint64, w.Level
-	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(l.nodeBytes))
+	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(l.NodeBytes))
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
 	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(l.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
@@ -151,7 +153,7 @@ func requestOf(l *layout, what byte, w Way, key []byte) []byte {
 }
 
 func TestExecutor(t *testing.T) {
-	l := mustLayout(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
+	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
 	m, root := twoLevels(t, l), Way{testAddr, 1}
 	left, right := testAddr+512, testAddr+1024
 	answer := make([]byte, answerFixed+512)
@@ -212,7 +214,7 @@ func TestExecutor(t *testing.T) {
 
 // TestExecutorRefuses what is no request.
 func TestExecutorRefuses(t *testing.T) {
-	l := mustLayout(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
+	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
 	m := twoLevels(t, l)
 	good := requestOf(l, askEntry, Way{testAddr, 1}, number(30))
 	answer := make([]byte, answerFixed+512)
@@ -248,12 +250,12 @@ func TestExecutorFencesBeyondTheNode(t *testing.T) {
 	} {
 		node := make([]byte, 1024)
 		node[unit.AtFlags] = unit.Node
-		binary.LittleEndian.PutUint16(node[atLowLen:], c.low)
-		binary.LittleEndian.PutUint16(node[atHighLen:], c.high)
+		binary.LittleEndian.PutUint16(node[fence.AtLowLen:], c.low)
+		binary.LittleEndian.PutUint16(node[fence.AtHighLen:], c.high)
 		request := byteRequest(512, int(c.maxKey), Way{testAddr, 0}, []byte("k"))
 		answer := make([]byte, 64<<10)
 		n, err := new(Executor).Call(verbs.Peer{}, &bytesNear{b: node}, request, answer[:answerFixed+512])
-		if fits := HeaderBytes+2*roundUp(int(c.maxKey)) <= 512; (err == nil) != fits || fits && n < answerFixed {
+		if fits := fence.HeaderBytes+2*fence.RoundUp(int(c.maxKey)) <= 512; (err == nil) != fits || fits && n < answerFixed {
 			t.Errorf("longest key %d: %d bytes, %v", c.maxKey, n, err)
 		}
 	}
@@ -261,34 +263,34 @@ func TestExecutorFencesBeyondTheNode(t *testing.T) {
 
 // byteRequest is a request for an entry of an index of byte keys.
 func byteRequest(node, maxKey int, w Way, key []byte) []byte {
-	b := requestOf(&layout{nodeBytes: node, Codec: item.Codec{MaxKey: maxKey}}, askEntry, w, key)
+	b := requestOf(&fence.Layout{NodeBytes: node, Codec: item.Codec{MaxKey: maxKey}}, askEntry, w, key)
 	b[atLayout] = 0
 	return b
 }
 
 // byteLeaf is a memory with one leaf of byte keys at testAddr.
-func byteLeaf(t testing.TB, l *layout, keys ...string) *bytesNear {
+func byteLeaf(t testing.TB, l *fence.Layout, keys ...string) *bytesNear {
 	t.Helper()
-	p := &pairs{lay: l}
+	p := &slotted.Pairs{Lay: l}
 	for _, k := range keys {
 		e := l.PutEntry(make([]byte, 64), []byte(k), []byte("v"))
-		off := roundUp(len(p.image) + grain)
-		p.image = append(append(p.image, make([]byte, off-len(p.image))...), e...)
-		p.list = append(p.list, entryAt{item.PrefixOf(e), uint32(off), uint16(len(e))})
+		off := fence.RoundUp(len(p.Image) + fence.Grain)
+		p.Image = append(append(p.Image, make([]byte, off-len(p.Image))...), e...)
+		p.List = append(p.List, slotted.EntryAt{Off: uint32(off), N: uint16(len(e))})
 	}
-	b := make([]byte, l.nodeBytes)
-	buildLeaf(b, l, testAddr, &header{version: 3, low: []byte("a"), high: []byte("x"), sibling: testAddr}, p, 0, len(p.list))
+	b := make([]byte, l.NodeBytes)
+	slotted.Build(b, l, testAddr, &fence.Header{Version: 3, Low: []byte("a"), High: []byte("x"), Sibling: testAddr}, p, 0, len(p.List))
 	return &bytesNear{b: b}
 }
 
 // FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its answer has room. Any client may have
 // written the memory, so units are sealed now and then and verify.
 func FuzzExecutor(f *testing.F) {
-	l := mustLayout(f, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
+	l := testLayout(f, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
 	m := twoLevels(f, l)
 	f.Add(requestOf(l, askEntry, Way{testAddr, 1}, number(30)), m.b, true)
 	f.Add(requestOf(l, askLeaf, Way{testAddr, 1}, number(130)), m.b, false)
-	bl := mustLayout(f, index.Options{MaxKeyBytes: 24, MaxValueBytes: 12, NodeBytes: 512})
+	bl := testLayout(f, index.Options{MaxKeyBytes: 24, MaxValueBytes: 12, NodeBytes: 512})
 	f.Add(byteRequest(512, 24, Way{testAddr, 0}, []byte("key")), byteLeaf(f, bl, "key", "kez").b, false)
 	f.Add(byteRequest(512, 24, Way{testAddr, 0}, []byte("none")), byteLeaf(f, bl, "key").b, true)
 	inner := make([]byte, 512)
@@ -296,13 +298,13 @@ func FuzzExecutor(f *testing.F) {
 		build(inner, bl, testAddr, 5)
 	f.Add(byteRequest(512, 24, Way{testAddr, 1}, []byte("n")), inner, true)
 	far := bytes.Clone(inner)
-	binary.LittleEndian.PutUint16(far[atLowLen:], 1<<16-1)
+	binary.LittleEndian.PutUint16(far[fence.AtLowLen:], 1<<16-1)
 	f.Add(byteRequest(512, 1<<16-1, Way{testAddr, 1}, []byte("n")), far, false)
 	f.Fuzz(func(t *testing.T, request, memory []byte, seal bool) {
 		b := make([]byte, 4096)
 		copy(b, memory)
 		if seal {
-			for end := HeaderBytes; end <= 512; end += 8 { // some of these may verify
+			for end := fence.HeaderBytes; end <= 512; end += 8 { // some of these may verify
 				unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
 				run(t, request, b)
 			}

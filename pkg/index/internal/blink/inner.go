@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -50,55 +51,53 @@ type inner struct {
 const childBytes = 8
 
 // unitEnd is where the unit of a header ends: that of an inner node is the whole node. Where b makes no sense it is the header's end.
-func unitEnd(l *layout, h *header, b []byte) int {
-	if h.level == 0 || h.count == 0 {
-		return h.end
+func unitEnd(l *fence.Layout, h *fence.Header, b []byte) int {
+	if h.Level == 0 || h.Count == 0 {
+		return h.End
 	}
-	at := h.end + childBytes*h.count
+	at := h.End + childBytes*h.Count
 	if l.Uint64 {
-		at += 8 * (h.count - 1)
+		at += 8 * (h.Count - 1)
 	} else {
-		at += 2 * (h.count - 1)
-		if h.count > 1 && at <= len(b) {
+		at += 2 * (h.Count - 1)
+		if h.Count > 1 && at <= len(b) {
 			at += int(binary.LittleEndian.Uint16(b[at-2:]))
 		}
 	}
 	if at > len(b) {
-		return h.end
+		return h.End
 	}
 	return at
 }
 
 // decodeInner decodes b, which may be any bytes; nil if they are no inner node of address a, or torn. The node is a copy.
-func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
-	var h header
-	if !h.decode(b, l) || h.level == 0 || h.count == 0 {
+func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
+	var h fence.Header
+	if !h.Decode(b, l) || h.Level == 0 || h.Count == 0 {
 		return nil
 	}
 	end := unitEnd(l, &h, b)
-	if !unit.Verify(b, end, a, h.version) || end == h.end {
+	if !unit.Verify(b, end, a, h.Version) || end == h.End {
 		return nil
 	}
-	ends := h.end + childBytes*h.count
-	at := ends + 2*(h.count-1)
-	n := &inner{Head: nodecache.Head{Addr: a, Version: h.version, Level: h.level}, rightmost: h.rightmost, sibling: h.sibling,
+	ends := h.End + childBytes*h.Count
+	at := ends + 2*(h.Count-1)
+	n := &inner{Head: nodecache.Head{Addr: a, Version: h.Version, Level: h.Level}, rightmost: h.Rightmost, sibling: h.Sibling,
 		memory: innerBytes}
-	fences := room[byte](n, len(h.low)+len(h.high))
-	n.low, n.high = fences[:len(h.low):len(h.low)], fences[len(h.low):]
-	copy(n.low, h.low)
-	copy(n.high, h.high)
-	n.children = room[pool.Addr](n, h.count)
+	fences := room[byte](n, len(h.Low)+len(h.High))
+	n.low, n.high = fences[:len(h.Low):len(h.Low)], fences[len(h.Low):]
+	copy(n.low, h.Low)
+	copy(n.high, h.High)
+	n.children = room[pool.Addr](n, h.Count)
 	for i := range n.children {
-		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.end+childBytes*i:]))
+		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.End+childBytes*i:]))
 	}
 	if n.Level > 1 {
-		n.kids = room[atomic.Pointer[inner]](n, h.count)
-	} else if l.hints {
-		n.hints = room[uint32](n, h.count)
+		n.kids = room[atomic.Pointer[inner]](n, h.Count)
 	}
 	if l.Uint64 {
 		n.top = binary.BigEndian.Uint64(n.high)
-		n.numbers = room[uint64](n, h.count-1)
+		n.numbers = room[uint64](n, h.Count-1)
 		for i := range n.numbers {
 			n.numbers[i] = binary.BigEndian.Uint64(b[ends+8*i:])
 		}
@@ -107,8 +106,8 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 	if !n.rightmost {
 		n.skip = item.CommonPrefix(n.low, n.high)
 	}
-	n.ends = room[int32](n, h.count-1)
-	n.prefixes = room[uint64](n, h.count-1)
+	n.ends = room[int32](n, h.Count-1)
+	n.prefixes = room[uint64](n, h.Count-1)
 	n.seps = room[byte](n, end-at)
 	copy(n.seps, b[at:end])
 	before := 0
@@ -122,6 +121,13 @@ func decodeInner(l *layout, a pool.Addr, b []byte) *inner {
 		before = e
 	}
 	return n
+}
+
+// addHints gives a copy of level 1, which nobody else knows yet, room for a keeper's hints.
+func (n *inner) addHints() {
+	if n.Level == 1 {
+		n.hints = room[uint32](n, len(n.children))
+	}
 }
 
 // separator is the full separator i, which stands between children i and i+1.
@@ -142,7 +148,7 @@ func (n *inner) stored(i int) []byte {
 }
 
 // child is the number of the child that holds key, which must lie in the node's range: how many separators are at most key.
-func (n *inner) child(l *layout, key []byte) int {
+func (n *inner) child(l *fence.Layout, key []byte) int {
 	if l.Uint64 {
 		return countUpTo(n.numbers, binary.BigEndian.Uint64(key))
 	}
@@ -150,7 +156,7 @@ func (n *inner) child(l *layout, key []byte) int {
 }
 
 // childBelow is the number of the child that holds the largest keys below key: how many separators are below key.
-func (n *inner) childBelow(l *layout, key []byte) int {
+func (n *inner) childBelow(l *fence.Layout, key []byte) int {
 	if l.Uint64 {
 		k := binary.BigEndian.Uint64(key)
 		if k == 0 {
@@ -201,7 +207,7 @@ func (n *inner) search(key []byte, most int) int {
 }
 
 // above says whether key lies above the node's range.
-func (n *inner) above(key []byte) bool { return n.beyond(key, holding) }
+func (n *inner) above(key []byte) bool { return n.beyond(key, fence.Holding) }
 
 // innerBytes is what the allocator takes for an inner without its slices: sizes from 256 to 384 are in steps of 32.
 const innerBytes = (int(unsafe.Sizeof(inner{})) + 31) &^ 31
@@ -287,8 +293,8 @@ func (d *draft) prefix() int {
 }
 
 // bytes is how large the node will be.
-func (d *draft) bytes(l *layout) int {
-	n := roundUp(HeaderBytes+len(d.low)+len(d.high)) + childBytes*len(d.children)
+func (d *draft) bytes(l *fence.Layout) int {
+	n := fence.RoundUp(fence.HeaderBytes+len(d.low)+len(d.high)) + childBytes*len(d.children)
 	if l.Uint64 {
 		return n + 8*len(d.seps)
 	}
@@ -300,10 +306,10 @@ func (d *draft) bytes(l *layout) int {
 }
 
 // build makes the image of the node in b, which it must fit, and returns how much of b it takes.
-func (d *draft) build(b []byte, l *layout, a pool.Addr, version uint32) int {
-	h := header{version: version, level: d.level, rightmost: d.rightmost, count: len(d.children), low: d.low, high: d.high, sibling: d.sibling}
-	h.encode(b)
-	at := h.end
+func (d *draft) build(b []byte, l *fence.Layout, a pool.Addr, version uint32) int {
+	h := fence.Header{Version: version, Level: d.level, Rightmost: d.rightmost, Count: len(d.children), Low: d.low, High: d.high, Sibling: d.sibling}
+	h.Encode(b)
+	at := h.End
 	for _, c := range d.children {
 		binary.LittleEndian.PutUint64(b[at:], uint64(c))
 		at += childBytes
@@ -329,7 +335,7 @@ func (d *draft) build(b []byte, l *layout, a pool.Addr, version uint32) int {
 }
 
 // check panics unless b is the image of d and d is in order.
-func (d *draft) check(b []byte, l *layout, a pool.Addr) {
+func (d *draft) check(b []byte, l *fence.Layout, a pool.Addr) {
 	n := decodeInner(l, a, b)
 	invariants.Check(n != nil, "inner node %v does not verify after it was built", a)
 	last := d.low
@@ -343,12 +349,12 @@ func (d *draft) check(b []byte, l *layout, a pool.Addr) {
 
 // split divides d near the middle, or near its end if the newest child came last, into d and its right sibling; separator is the low fence of
 // that. The caller sets the sibling of d.
-func (d *draft) split(l *layout, newLast bool) (right *draft, separator []byte) {
+func (d *draft) split(l *fence.Layout, newLast bool) (right *draft, separator []byte) {
 	target := d.bytes(l) / 2
 	if newLast {
 		target = target * 9 / 5
 	}
-	at, used := 1, HeaderBytes
+	at, used := 1, fence.HeaderBytes
 	for ; at < len(d.children)-1 && used < target; at++ {
 		used += childBytes + len(d.seps[at-1])
 		if !l.Uint64 {
@@ -357,7 +363,7 @@ func (d *draft) split(l *layout, newLast bool) (right *draft, separator []byte) 
 	}
 	// The left part gets a high fence, which may make it too large where nine tenths were wanted; the middle always fits.
 	left, right, separator := d.parts(at)
-	for ; at > 1 && left.bytes(l) > l.nodeBytes; at-- {
+	for ; at > 1 && left.bytes(l) > l.NodeBytes; at-- {
 		left, right, separator = d.parts(at - 1)
 	}
 	*d = *left

@@ -5,9 +5,10 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -50,8 +51,6 @@ type Bounder interface {
 type (
 	Session = session
 	Path    = path
-	Leaf    = leaf
-	Layout  = layout
 )
 
 // SetCacheBound makes n the bound of the cache of inner nodes, which may become up to half as large again as it was opened with: its table has room for that. false: there are more bytes in it.
@@ -64,7 +63,7 @@ func (t *tree) CacheBytes() int64 { return t.cache.Bytes() }
 func (t *tree) CacheShort() bool { return t.cache.Short() }
 
 // Layout is that of the tree's nodes.
-func (t *tree) Layout() *Layout { return &t.lay }
+func (t *tree) Layout() *fence.Layout { return &t.lay }
 
 // NewSession makes a session; see index.Index.
 func (t *tree) NewSession() (*Session, error) { return t.newSession() }
@@ -91,7 +90,7 @@ func (s *session) SetTaker(t Taker) { s.taker = t }
 
 // Descend finds where the leaf for key is, as far as copies of inner nodes say.
 func (s *session) Descend(key []byte) (Path, error) {
-	p, err := s.descend(key, holding, 0)
+	p, err := s.descend(key, fence.Holding, 0)
 	if err == nil {
 		s.hit(&p)
 	}
@@ -111,15 +110,15 @@ func (p *path) Next(i int) (a pool.Addr, low []byte, ok bool) {
 
 // Judge looks at b, what was read of the leaf where p leads. true: l is that leaf, verified as a whole, and its range holds key. Else p leads elsewhere now, or to
 // the same one again; read again. hops is of one operation.
-func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error) {
-	if l.open(s.lay, p.addr, b) {
-		if l.below(key) {
+func (s *session) Judge(p *Path, l *slotted.Leaf, key, b []byte, hops *int) (bool, error) {
+	if l.Open(s.lay, p.addr, b) {
+		if l.Below(key) {
 			return false, s.Misled(p, key, hops)
 		}
-		if l.above(key) {
+		if l.Above(key) {
 			return false, s.follow(p, l, key, hops)
 		}
-		if l.verifyAll() {
+		if l.Verify() {
 			return true, nil
 		}
 		return false, s.Reread(p.addr)
@@ -129,7 +128,7 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 	}
 	grew, err := s.outgrown(p.addr, b)
 	if err == nil && grew {
-		*p, err = s.descend(key, holding, 0)
+		*p, err = s.descend(key, fence.Holding, 0)
 		return false, err
 	}
 	if err == nil {
@@ -138,24 +137,8 @@ func (s *session) Judge(p *Path, l *Leaf, key, b []byte, hops *int) (bool, error
 	return false, err
 }
 
-// Is says whether b is the leaf at a, verified as a whole, and its range holds key; l is it then.
-func (l *leaf) Is(t *Tree, a pool.Addr, b, key []byte) bool {
-	return l.open(&t.lay, a, b) && !l.below(key) && !l.above(key) && l.verifyAll()
-}
-
 // RepairAll is that of the pool.
 func (s *session) RepairAll() error { return op.Failure(s.PS.RepairAll(s.Staging(), s.rest), false) }
-
-// Low, High and Rightmost are the fences of a leaf.
-func (l *leaf) Low() []byte     { return l.low }
-func (l *leaf) High() []byte    { return l.high }
-func (l *leaf) Rightmost() bool { return l.rightmost }
-
-// Find is the entry of key in a leaf that is verified as a whole.
-func (l *leaf) Find(key []byte) (entry []byte, ok bool) {
-	_, e, o := l.find(key, l.lay.Fingerprint(key))
-	return e, o == present
-}
 
 // Find is Lookup as a part of an operation: the leaf is READ.
 func (s *session) Find(key, dst []byte) ([]byte, error) { return s.lookup(key, dst) }
@@ -163,8 +146,8 @@ func (s *session) Find(key, dst []byte) ([]byte, error) { return s.lookup(key, d
 // Tidy merges the leaf at a, which holds key, with a neighbour if it is nearly empty, now and then: count entries of so many bytes are left. It is a part of an operation, which
 // is done: only errors that the session does not survive are returned.
 func (s *session) Tidy(key []byte, a pool.Addr, count, entryBytes int) error {
-	d := load{count, entryBytes}
-	if d.used() >= s.lay.nodeBytes/underfull {
+	d := slotted.Load{Count: count, Bytes: entryBytes}
+	if d.Used() >= s.lay.NodeBytes/underfull {
 		return nil
 	}
 	return s.tidy(key, a, d)
@@ -186,20 +169,20 @@ func (s *session) mergeAt(key []byte) error {
 	if err := s.lay.CheckKey(key); err != nil {
 		return err
 	}
-	p, err := s.descend(key, holding, 0)
+	p, err := s.descend(key, fence.Holding, 0)
 	if err != nil {
 		return err
 	}
-	var l leaf
+	var l slotted.Leaf
 	kept, err := s.kept(p.addr, s.node)
 	if err == nil && !kept {
 		err = s.Read(p.addr, s.node)
 	}
-	if err != nil || !l.open(s.lay, p.addr, s.node) || l.below(key) || l.above(key) {
+	if err != nil || !l.Open(s.lay, p.addr, s.node) || l.Below(key) || l.Above(key) {
 		return err
 	}
-	d := l.load()
-	if d.used() >= s.lay.nodeBytes/underfull {
+	d := l.Load()
+	if d.Used() >= s.lay.NodeBytes/underfull {
 		return nil
 	}
 	return s.mergeUp(key, p.addr, d)
@@ -221,14 +204,14 @@ func (s *session) AwaitBelow(key []byte) error {
 	if bytes.Equal(key, s.lay.Bottom) {
 		return nil
 	}
-	p, err := s.descend(key, ending, 0)
+	p, err := s.descend(key, fence.Ending, 0)
 	for err == nil {
 		if err = s.lock(p.addr); err != nil {
 			break
 		}
-		var l leaf
+		var l slotted.Leaf
 		found := s.leafAt(&l, p.addr)
-		beyond, next := found == nil && l.beyond(key, ending), l.sibling
+		beyond, next := found == nil && l.Beyond(key, fence.Ending), l.Sibling
 		if err = s.Unlock(nil); err != nil {
 			break
 		}
@@ -242,7 +225,7 @@ func (s *session) AwaitBelow(key []byte) error {
 				s.drop(p.parent)
 			}
 			if err = s.Reread(p.addr); err == nil {
-				p, err = s.descend(key, ending, 0)
+				p, err = s.descend(key, fence.Ending, 0)
 			}
 		default:
 			err = found
@@ -255,12 +238,12 @@ func (s *session) AwaitBelow(key []byte) error {
 func (s *session) IsDivided(key []byte) (bool, error) {
 	s.Begin()
 	defer s.End()
-	p, err := s.descend(key, holding, 0)
+	p, err := s.descend(key, fence.Holding, 0)
 	if err == nil {
 		err = s.Read(p.addr, s.node)
 	}
-	var l leaf
-	return err == nil && l.open(s.lay, p.addr, s.node) && bytes.Equal(l.low, key), err
+	var l slotted.Leaf
+	return err == nil && l.Open(s.lay, p.addr, s.node) && bytes.Equal(l.Low, key), err
 }
 
 // Divide is SplitAt as a part of an operation.
@@ -281,24 +264,24 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 	if bytes.Equal(key, s.lay.Bottom) {
 		return true, nil
 	}
-	var l leaf
+	var l slotted.Leaf
 	if err := s.lockLeaf(&l, key); err != nil {
 		return false, fmt.Errorf("split at a key: %w", err)
 	}
-	if bytes.Equal(l.low, key) {
+	if bytes.Equal(l.Low, key) {
 		return true, s.Unlock(nil)
 	}
 	p := &s.pairs
-	if !l.collect(p) {
-		return false, s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+	if !l.Collect(p) {
+		return false, s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
 	}
-	p.sort()
+	p.Sort()
 	at := 0
-	for at < len(p.list) && item.Below(p.key(at), key) {
+	for at < len(p.List) && item.Below(p.Key(at), key) {
 		at++
 	}
-	left, right := loadOf(p.list[:at]), loadOf(p.list[at:])
-	done = left.used() <= s.lay.room(l.low, key) && right.used() <= s.lay.room(key, l.high)
+	left, right := slotted.LoadOf(p.List[:at]), slotted.LoadOf(p.List[at:])
+	done = left.Used() <= s.lay.Room(l.Low, key) && right.Used() <= s.lay.Room(key, l.High)
 	if done {
 		err = s.divide(&l, p, at, key, s.beside(&l, false))
 	} else {
@@ -359,26 +342,9 @@ func (s *session) kept(a pool.Addr, b []byte) (bool, error) {
 }
 
 // offer tells who wants it of leaf l, which is next in the ring, if it was READ.
-func (s *session) offer(sc *scan, l *leaf) error {
+func (s *session) offer(sc *scan, l *slotted.Leaf) error {
 	if s.taker == nil || sc.read>>sc.next&1 == 0 {
 		return nil
 	}
-	return s.taker.Offer(l.addr, l.low, l.high, l.rightmost, s.ring[sc.next], sc.since)
+	return s.taker.Offer(l.Addr, l.Low, l.High, l.Rightmost, s.ring[sc.next], sc.since)
 }
-
-// SlotOf makes a slot word for entry e at offset off, for slot i of a leaf with that seed. An empty entry makes that of an empty slot.
-func (l *layout) SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
-	if len(e) == 0 {
-		return slotWord(unit.SlotSeed(seed, i), 0, 0, 0)
-	}
-	return slotWord(crc.Sum(unit.SlotSeed(seed, i), e), fp, off, len(e))
-}
-
-// Slot takes a slot word apart.
-func Slot(w uint64) (fp byte, off, length int) { return slotFP(w), slotOffset(w), slotLength(w) }
-
-// NodeBytes is what the index was created with.
-func (l *layout) NodeBytes() int { return l.nodeBytes }
-
-// MaxEntryBytes is the size of the largest entry.
-const MaxEntryBytes = maxEntryBytes

@@ -5,6 +5,8 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -29,7 +31,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	if err := s.lay.CheckKey(key); err != nil {
 		return dst, err
 	}
-	p, err := s.descend(key, holding, 0)
+	p, err := s.descend(key, fence.Holding, 0)
 	if err != nil {
 		return dst, s.explain("look up", err)
 	}
@@ -39,25 +41,25 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		if err := s.Read(p.addr, s.node); err != nil {
 			return dst, s.explain("look up", err)
 		}
-		var l leaf
-		o := torn
+		var l slotted.Leaf
+		o := slotted.Torn
 		var e []byte
-		if l.open(s.lay, p.addr, s.node) {
-			if l.below(key) {
+		if l.Open(s.lay, p.addr, s.node) {
+			if l.Below(key) {
 				if err := s.Misled(&p, key, &hops); err != nil {
 					return dst, s.explain("look up", err)
 				}
 				continue
 			}
-			if l.above(key) {
+			if l.Above(key) {
 				if err := s.follow(&p, &l, key, &hops); err != nil {
 					return dst, s.explain("look up", err)
 				}
 				continue
 			}
-			_, e, o = l.find(key, fp)
+			_, e, o = l.Find(key, fp)
 		} else if grew, err := s.outgrown(p.addr, s.node); grew && err == nil {
-			if p, err = s.descend(key, holding, 0); err != nil {
+			if p, err = s.descend(key, fence.Holding, 0); err != nil {
 				return dst, s.explain("look up", err)
 			}
 			continue
@@ -65,12 +67,12 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			return dst, s.explain("look up", err)
 		}
 		switch {
-		case o == torn && unit.IsDead(p.addr, s.node):
+		case o == slotted.Torn && unit.IsDead(p.addr, s.node):
 			if err := s.lost(&p, key); err != nil {
 				return dst, s.explain("look up", err)
 			}
 			continue
-		case o == present:
+		case o == slotted.Present:
 			r, long := blocks.ReferenceIn(&s.lay.Codec, e)
 			if !long {
 				_, value, _ := s.lay.Pair(e)
@@ -81,7 +83,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			} else if value != nil {
 				return append(dst, value...), nil
 			}
-		case o == absent:
+		case o == slotted.Absent:
 			return dst, index.ErrNotFound
 		}
 		if err := s.Reread(p.addr); err != nil {
@@ -103,8 +105,8 @@ func (s *session) explain(what string, err error) error {
 }
 
 // leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then. errDead: it is dead.
-func (s *session) leafAt(l *leaf, a pool.Addr) error {
-	if !l.open(s.lay, a, s.node) {
+func (s *session) leafAt(l *slotted.Leaf, a pool.Addr) error {
+	if !l.Open(s.lay, a, s.node) {
 		if unit.IsDead(a, s.node) {
 			return errDead
 		}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -48,7 +50,7 @@ type merger struct {
 	node        [2][]byte // of left and right: the nodes under their locks
 	image       [2][]byte
 	both        []byte // the bytes of both leaves
-	pairs       pairs
+	pairs       slotted.Pairs
 }
 
 // takeMerger lets the caller be the one who merges, for at most limit a step; nil if another session does.
@@ -56,14 +58,14 @@ func (t *tree) takeMerger(limit time.Duration) (*merger, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.merger == nil {
-		m := &merger{both: make([]byte, 2*t.lay.nodeBytes)}
+		m := &merger{both: make([]byte, 2*t.lay.NodeBytes)}
 		for i, s := range []**pool.Session{&m.left, &m.right} {
 			var err error
-			if *s, err = t.pool.NewSession(2 * t.lay.nodeBytes); err == nil {
-				m.node[i], err = (*s).Buffer(t.lay.nodeBytes)
+			if *s, err = t.pool.NewSession(2 * t.lay.NodeBytes); err == nil {
+				m.node[i], err = (*s).Buffer(t.lay.NodeBytes)
 			}
 			if err == nil {
-				m.image[i], err = (*s).Buffer(t.lay.nodeBytes)
+				m.image[i], err = (*s).Buffer(t.lay.NodeBytes)
 			}
 			if err != nil {
 				return nil, errors.Join(err, m.close())
@@ -121,8 +123,8 @@ func (m *merger) close() error {
 
 // tidy merges the leaf at a, which holds key and d, with a neighbour if that has room, and then perhaps its parent, and so on. No lock is
 // held before or after. The operation is done: only errors that the session does not survive are returned.
-func (s *session) tidy(key []byte, a pool.Addr, d load) error {
-	if d.count > 0 && !invariants.Enabled && s.Env.Uint64()%tryMerge != 0 {
+func (s *session) tidy(key []byte, a pool.Addr, d slotted.Load) error {
+	if d.Count > 0 && !invariants.Enabled && s.Env.Uint64()%tryMerge != 0 {
 		return nil
 	}
 	err := s.mergeUp(key, a, d)
@@ -132,8 +134,8 @@ func (s *session) tidy(key []byte, a pool.Addr, d load) error {
 	return nil
 }
 
-func (s *session) mergeUp(key []byte, a pool.Addr, d load) error {
-	p, err := s.descend(key, holding, 0)
+func (s *session) mergeUp(key []byte, a pool.Addr, d slotted.Load) error {
+	p, err := s.descend(key, fence.Holding, 0)
 	if err != nil || p.parent == nil || p.addr != a {
 		return err
 	}
@@ -156,7 +158,7 @@ func (s *session) mergeUp(key []byte, a pool.Addr, d load) error {
 }
 
 // roomBeside says whether a neighbour of child i of n, which holds d, seems to have room for it. It takes no lock.
-func (s *session) roomBeside(n *inner, i int, d load) (bool, error) {
+func (s *session) roomBeside(n *inner, i int, d slotted.Load) (bool, error) {
 	for _, j := range []int{i + 1, i - 1} {
 		if j < 0 || j >= len(n.children) {
 			continue
@@ -168,14 +170,14 @@ func (s *session) roomBeside(n *inner, i int, d load) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		var l leaf
-		if !l.open(s.lay, n.children[j], s.node) {
+		var l slotted.Leaf
+		if !l.Open(s.lay, n.children[j], s.node) {
 			continue
 		}
-		beside := l.load()
-		beside.count += d.count
-		beside.bytes += d.bytes
-		if beside.used() <= mayFill(s.lay.room(l.low, l.high), d.count == 0) {
+		beside := l.Load()
+		beside.Count += d.Count
+		beside.Bytes += d.Bytes
+		if beside.Used() <= mayFill(s.lay.Room(l.Low, l.High), d.Count == 0) {
 			return true, nil
 		}
 	}
@@ -191,7 +193,7 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 	if level >= root.level {
 		return false, s.shrinkRoot(m)
 	}
-	p, err := s.descend(key, holding, level+1)
+	p, err := s.descend(key, fence.Holding, level+1)
 	var n *inner
 	if err == nil {
 		n, err = s.lockInner(p, key, level+1)
@@ -212,7 +214,7 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 			return false, err
 		}
 		if parent != nil {
-			return len(parent.children) == 1 || parent.bytes(s.lay) < s.lay.nodeBytes/underfull, nil
+			return len(parent.children) == 1 || parent.bytes(s.lay) < s.lay.NodeBytes/underfull, nil
 		}
 	}
 	return false, s.Unlock(nil)
@@ -271,7 +273,7 @@ func (s *session) shrinkRoot(m *merger) error {
 			return err
 		}
 		dead := unit.PutDead(s.left, root.addr, n.Level, n.Version+1)
-		err = pool.RewriteAndSwap(s.lay.nodeBytes, swap, pool.Change{Session: s.PS, Node: root.addr, Image: s.left[:dead]})
+		err = pool.RewriteAndSwap(s.lay.NodeBytes, swap, pool.Change{Session: s.PS, Node: root.addr, Image: s.left[:dead]})
 		switch {
 		case errors.Is(err, index.ErrPoolFull) && s.PS.Holds():
 			return errors.Join(s.leave(m, nil), s.Unlock(nil))
@@ -280,7 +282,7 @@ func (s *session) shrinkRoot(m *merger) error {
 		case err != nil:
 			return op.Failure(err, true)
 		}
-		s.Pool.Retire(root.addr, s.lay.nodeBytes)
+		s.Pool.Retire(root.addr, s.lay.NodeBytes)
 		if _, err := s.relearnRoot(); err != nil {
 			return err
 		}
@@ -311,13 +313,13 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	if size == 0 {
 		return nil, s.leave(m, nil)
 	}
-	var h header
-	h.decode(m.node[1], s.lay)
-	dead := unit.PutDead(m.image[1], a[1], h.level, h.version+1)
+	var h fence.Header
+	h.Decode(m.node[1], s.lay)
+	dead := unit.PutDead(m.image[1], a[1], h.Level, h.Version+1)
 	d := n.draft()
 	d.remove(i + 1)
 	parent := d.build(s.left, s.lay, n.Addr, n.Version+1)
-	err := pool.RewriteAll(s.lay.nodeBytes, 1,
+	err := pool.RewriteAll(s.lay.NodeBytes, 1,
 		pool.Change{Session: m.left, Node: a[0], Image: m.image[0][:size]},
 		pool.Change{Session: s.PS, Node: n.Addr, Image: s.left[:parent]},
 		pool.Change{Session: m.right, Node: a[1], Image: m.image[1][:dead]})
@@ -334,7 +336,7 @@ func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 		s.keep(decodeInner(s.lay, a[0], m.image[0]))
 	}
 	s.t.merges.Add(1)
-	s.Pool.Retire(a[1], s.lay.nodeBytes)
+	s.Pool.Retire(a[1], s.lay.NodeBytes)
 	return d, nil
 }
 
@@ -353,33 +355,33 @@ func (s *session) leave(m *merger, err error) error {
 
 // mergeLeaves makes the image of two locked leaves in m.image[0] and returns its size; 0 if they are no neighbours, or do not fit.
 func (s *session) mergeLeaves(m *merger, a [2]pool.Addr) int {
-	var l, r leaf
-	n := s.lay.nodeBytes
+	var l, r slotted.Leaf
+	n := s.lay.NodeBytes
 	// The pairs of both refer to one image, in which the right leaf follows the left one.
 	copy(m.both, m.node[0])
 	copy(m.both[n:], m.node[1])
-	if !l.open(s.lay, a[0], m.both[:n]) || !r.open(s.lay, a[1], m.both[n:]) || l.rightmost || l.sibling != a[1] {
+	if !l.Open(s.lay, a[0], m.both[:n]) || !r.Open(s.lay, a[1], m.both[n:]) || l.Rightmost || l.Sibling != a[1] {
 		return 0
 	}
-	p, rest := &m.pairs, pairs{list: s.pairs.list}
-	if !l.collect(p) || !r.collect(&rest) {
+	p, rest := &m.pairs, slotted.Pairs{List: s.pairs.List}
+	if !l.Collect(p) || !r.Collect(&rest) {
 		return 0
 	}
-	s.pairs.list = rest.list
-	p.image = m.both
-	for _, it := range rest.list {
-		it.off += uint32(n)
-		p.list = append(p.list, it)
+	s.pairs.List = rest.List
+	p.Image = m.both
+	for _, it := range rest.List {
+		it.Off += uint32(n)
+		p.List = append(p.List, it)
 	}
-	h := l.header
-	h.version++
-	h.high, h.rightmost, h.sibling = r.high, r.rightmost, r.sibling
-	d, room := loadOf(p.list), s.lay.room(h.low, h.high)
-	if d.used()+d.spare() > mayFill(room, l.load().count == 0 || r.load().count == 0) {
+	h := l.Header
+	h.Version++
+	h.High, h.Rightmost, h.Sibling = r.High, r.Rightmost, r.Sibling
+	d, room := slotted.LoadOf(p.List), s.lay.Room(h.Low, h.High)
+	if d.Used()+d.Spare() > mayFill(room, l.Load().Count == 0 || r.Load().Count == 0) {
 		return 0
 	}
-	p.resort(&h)
-	return buildLeaf(m.image[0], s.lay, a[0], &h, p, 0, len(p.list))
+	p.Resort(&h)
+	return slotted.Build(m.image[0], s.lay, a[0], &h, p, 0, len(p.List))
 }
 
 // mergeInner is mergeLeaves for inner nodes.
@@ -390,7 +392,7 @@ func (s *session) mergeInner(m *merger, a [2]pool.Addr) int {
 	}
 	d := l.draft()
 	d.join(r.draft())
-	if d.bytes(s.lay) > mayFill(s.lay.nodeBytes, len(l.children) == 1 || len(r.children) == 1) {
+	if d.bytes(s.lay) > mayFill(s.lay.NodeBytes, len(l.children) == 1 || len(r.children) == 1) {
 		return 0
 	}
 	return d.build(m.image[0], s.lay, a[0], l.Version+1)

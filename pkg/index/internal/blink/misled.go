@@ -1,11 +1,11 @@
 package blink
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -25,9 +25,6 @@ import (
 // mostMisled is how often an operation begins anew.
 const mostMisled = 8
 
-// below says whether key lies below the node's range: nothing that is right leads there with it.
-func (h *header) below(key []byte) bool { return bytes.Compare(key, h.low) < 0 }
-
 // misled is called where the node at a begins above key, and the copy from (nil: none) led there. After nil the operation begins anew. No lock may be held.
 func (s *session) misled(from *inner, a pool.Addr, key []byte) error {
 	s.t.misled.Add(1)
@@ -44,7 +41,7 @@ func (s *session) Misled(p *Path, key []byte, hops *int) error {
 	err := s.misled(p.parent, p.addr, key)
 	if err == nil {
 		*hops = 0
-		*p, err = s.descend(key, holding, 0)
+		*p, err = s.descend(key, fence.Holding, 0)
 	}
 	return err
 }

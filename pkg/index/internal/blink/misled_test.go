@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -27,7 +28,7 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 	}
 	key := number(100)
 	s.Begin()
-	p, err := s.descend(key, holding, 0)
+	p, err := s.descend(key, fence.Holding, 0)
 	if err == nil {
 		err = s.Read(p.parent.Addr, s.node)
 	}
@@ -48,11 +49,11 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		if err != nil || ok != right || right && f.Leaf != p.addr {
 			t.Errorf("right: %v; leaf: found %v, %+v, %v", right, ok, f, err)
 		}
-		var h header
-		h.decode(s.node, s.lay)
-		binary.LittleEndian.PutUint64(s.node[h.end+childBytes*p.child:], uint64(p.parent.children[p.child+1]))
+		var h fence.Header
+		h.Decode(s.node, s.lay)
+		binary.LittleEndian.PutUint64(s.node[h.End+childBytes*p.child:], uint64(p.parent.children[p.child+1]))
 		end := unitEnd(s.lay, &h, s.node)
-		unit.Seal(s.node, end, p.parent.Addr, h.version)
+		unit.Seal(s.node, end, p.parent.Addr, h.Version)
 		s.PS.Write(p.parent.Addr, s.node[:end])
 		if err := s.PS.Post(); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -32,7 +33,7 @@ func (s *session) Offloads(a pool.Addr) bool { return s.call != nil && s.PS.Call
 // DescendUntil is Descend, but where a node of level 1 or 2 is not in the cache it asks stop; if that says so, it ends there.
 func (s *session) DescendUntil(key []byte, stop func(Way) bool) (Path, Way, error) {
 	s.stop, s.way = stop, Way{}
-	p, err := s.descend(key, holding, 0)
+	p, err := s.descend(key, fence.Holding, 0)
 	s.stop = nil
 	switch {
 	case err == errStopped:
@@ -48,7 +49,7 @@ var errStopped = errors.New("the descent was stopped")
 
 // Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss if not: else it will be when it is read.
 func (s *session) Keeps(w Way) bool {
-	return s.t.cache.Keeps(w.Addr, w.Level, s.lay.nodeBytes+innerBytes)
+	return s.t.cache.Keeps(w.Addr, w.Level, s.lay.NodeBytes+innerBytes)
 }
 
 // AskEntry has the memory server of w look for key, from w down. ok is false where it did not find the leaf; then w says how far it came, or is as it was, and err is nil
@@ -72,7 +73,7 @@ func (s *session) ask(w *Way, key []byte, what byte) (f Found, ok bool, err erro
 	if s.lay.Blocks {
 		b[atLayout] |= layoutLong
 	}
-	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(s.lay.nodeBytes))
+	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(s.lay.NodeBytes))
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
 	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.lay.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
@@ -101,7 +102,7 @@ func (s *session) found(w *Way, b []byte) (f Found, ok bool, err error) {
 	case foundNone:
 		ok = true
 	case foundLeaf:
-		f.Image, ok = rest, len(rest) == s.lay.nodeBytes
+		f.Image, ok = rest, len(rest) == s.lay.NodeBytes
 	case elsewhere:
 		if b[atWayLevel] <= w.Level && at != pool.Nil {
 			*w = Way{at, b[atWayLevel]}
@@ -124,7 +125,7 @@ func (s *session) GoOn(w Way, key []byte) (Path, error) {
 	p := path{addr: w.Addr, cached: true}
 	for l := w.Level; l > 0; l-- {
 		n, _, err := s.inner(&p, l)
-		if err == nil && n.beyond(key, holding) {
+		if err == nil && n.beyond(key, fence.Holding) {
 			err = errDead
 		}
 		if err == errDead {
@@ -133,7 +134,7 @@ func (s *session) GoOn(w Way, key []byte) (Path, error) {
 		if err != nil {
 			return p, err
 		}
-		p = path{parent: n, child: n.pick(s.lay, key, holding)}
+		p = path{parent: n, child: n.pick(s.lay, key, fence.Holding)}
 		p.addr = n.children[p.child]
 	}
 	return p, nil

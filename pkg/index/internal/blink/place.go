@@ -1,6 +1,8 @@
 package blink
 
 import (
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -20,21 +22,21 @@ import (
 const SubtreeLevels = 3
 
 // beside says where the leaf shall lie that the leaf l is split for; Nil = anywhere. newLast: it will hold the largest key of all.
-func (s *session) beside(l *leaf, newLast bool) pool.Addr {
+func (s *session) beside(l *slotted.Leaf, newLast bool) pool.Addr {
 	t := s.t
-	if t.keep == nil || t.root.Load().level < SubtreeLevels-1 || newLast && l.rightmost && t.ascents.Add(1)%(4*t.lay.leavesOfSubtree()) == 0 {
+	if t.keep == nil || t.root.Load().level < SubtreeLevels-1 || newLast && l.Rightmost && t.ascents.Add(1)%(4*leavesOfSubtree(&t.lay)) == 0 {
 		return pool.Nil
 	}
-	return l.addr
+	return l.Addr
 }
 
 // leavesOfSubtree is about how many there are.
-func (l *layout) leavesOfSubtree() uint64 {
+func leavesOfSubtree(l *fence.Layout) uint64 {
 	separator := 8
 	if !l.Uint64 {
 		separator = min(l.MaxKey, 16) + 2
 	}
-	children := uint64(max(2, l.nodeBytes*fill/100/(childBytes+separator)))
+	children := uint64(max(2, l.NodeBytes*fill/100/(childBytes+separator)))
 	return children * children
 }
 
@@ -85,8 +87,8 @@ func (ld *loader) leaveHome(level int) {
 		return
 	}
 	r := ld.levels[level]
-	n, limit := len(r.children), ld.t.lay.nodeBytes*fill/100
-	size := roundUp(HeaderBytes+2*len(r.low)) + r.bytes
+	n, limit := len(r.children), ld.t.lay.NodeBytes*fill/100
+	size := fence.RoundUp(fence.HeaderBytes+2*len(r.low)) + r.bytes
 	last := n > 0 && size <= limit && size+r.bytes/n > limit
 	if last {
 		ld.subtrees++

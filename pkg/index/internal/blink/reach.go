@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
@@ -18,7 +19,7 @@ const (
 )
 
 // reach is how many leaves a scan of limit pairs is likely to use from child i of n on.
-func (s *session) reach(n *inner, i int, cursor []byte, at side, limit int) int {
+func (s *session) reach(n *inner, i int, cursor []byte, at fence.Side, limit int) int {
 	lies := n.ahead(s.lay, i, cursor, at)
 	pairs := perLeafIn * limit
 	first := s.perLeaf * lies / part
@@ -34,8 +35,8 @@ func (s *session) met(pairs int) {
 }
 
 // ahead is which part of the range of child i lies from cursor on, or, if at is ending, below it.
-func (n *inner) ahead(l *layout, i int, cursor []byte, at side) int {
-	if at == ending && len(cursor) == 0 {
+func (n *inner) ahead(l *fence.Layout, i int, cursor []byte, at fence.Side) int {
+	if at == fence.Ending && len(cursor) == 0 {
 		return part
 	}
 	low, ok := n.bound(l, i)
@@ -47,14 +48,14 @@ func (n *inner) ahead(l *layout, i int, cursor []byte, at side) int {
 	// Both have at most 56 bits, so that the product has no more than 64.
 	shift := max(0, bits.Len64(high-low)-56)
 	below := int((key - low) >> shift * part / ((high - low) >> shift))
-	if at == ending {
+	if at == fence.Ending {
 		return below
 	}
 	return part - below
 }
 
 // bound is a number for the lower end of child i of n; behind the last child it is that of the upper end of n. Numbers are in the order of the keys. ok is false if there is no end.
-func (n *inner) bound(l *layout, i int) (b uint64, ok bool) {
+func (n *inner) bound(l *fence.Layout, i int) (b uint64, ok bool) {
 	switch {
 	case i == 0:
 		return n.number(l, n.low), true
@@ -67,7 +68,7 @@ func (n *inner) bound(l *layout, i int) (b uint64, ok bool) {
 }
 
 // number is the number of key.
-func (n *inner) number(l *layout, key []byte) uint64 {
+func (n *inner) number(l *fence.Layout, key []byte) uint64 {
 	if l.Uint64 {
 		return binary.BigEndian.Uint64(key)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -43,18 +44,18 @@ func TestAhead(t *testing.T) {
 			if d.children = append(d.children, 64, 128); d.rightmost {
 				d.high = l.NoHigh()
 			}
-			b := make([]byte, l.nodeBytes)
+			b := make([]byte, l.NodeBytes)
 			d.build(b, l, 4096, 1)
 			n := decodeInner(l, 4096, b)
 			if n == nil {
 				t.Fatal("it does not decode")
 			}
 			if c.up >= 0 {
-				if got := n.ahead(l, c.child, c.cursor, holding); got < c.up-1 || got > c.up+1 {
+				if got := n.ahead(l, c.child, c.cursor, fence.Holding); got < c.up-1 || got > c.up+1 {
 					t.Errorf("upwards %d of %d, want %d", got, part, c.up)
 				}
 			}
-			if got := n.ahead(l, c.child, c.cursor, ending); got < c.down-1 || got > c.down+1 {
+			if got := n.ahead(l, c.child, c.cursor, fence.Ending); got < c.down-1 || got > c.down+1 {
 				t.Errorf("downwards %d of %d, want %d", got, part, c.down)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
@@ -71,7 +72,7 @@ func TestRootFound(t *testing.T) {
 			if root.level == 0 {
 				t.Fatalf("the operation has found the root, and is led to leaf %v, which was the root before", root.addr)
 			}
-			p, err := s.descend(number(29), holding, 0)
+			p, err := s.descend(number(29), fence.Holding, 0)
 			fatal(t, err)
 			if p.parent == nil {
 				t.Errorf("key 29 is looked for in %v, which no inner node leads to", p.addr)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -22,7 +24,7 @@ const maxRing = 16
 // scan is where a scan stands. What comes next begins at cursor (or, of a reverse scan, ends below it).
 type scan struct {
 	cursor  []byte
-	side    side
+	side    fence.Side
 	p       path // of the last descent
 	addrs   [maxRing]pool.Addr
 	next, n int    // leaves next to n of the ring are read and not used yet
@@ -48,7 +50,7 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 	}
 	sc := scan{cursor: start}
 	if reverse {
-		if sc.side = ending; len(start) > 0 && bytes.Equal(start, s.lay.Bottom) {
+		if sc.side = fence.Ending; len(start) > 0 && bytes.Equal(start, s.lay.Bottom) {
 			return nil // nothing is below the lowest key
 		}
 	} else if len(start) == 0 {
@@ -60,7 +62,7 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 				return nil
 			}
 		}
-		var l leaf
+		var l slotted.Leaf
 		if err := s.nextLeaf(&sc, &l, limit); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
@@ -76,9 +78,9 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 		}
 		more = more && !sc.ends(&l, s.lay.Bottom)
 		if reverse {
-			s.sep = append(s.sep[:0], l.low...)
+			s.sep = append(s.sep[:0], l.Low...)
 		} else {
-			s.sep = append(s.sep[:0], l.high...)
+			s.sep = append(s.sep[:0], l.High...)
 		}
 		if !more {
 			return nil
@@ -90,55 +92,55 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 }
 
 // ends reports whether the scan ends with leaf l: nothing comes after it, or nothing that is within the bound.
-func (sc *scan) ends(l *leaf, bottom []byte) bool {
-	if sc.side == ending {
-		return bytes.Equal(l.low, bottom) || len(sc.bound) > 0 && !item.Below(sc.bound, l.low)
+func (sc *scan) ends(l *slotted.Leaf, bottom []byte) bool {
+	if sc.side == fence.Ending {
+		return bytes.Equal(l.Low, bottom) || len(sc.bound) > 0 && !item.Below(sc.bound, l.Low)
 	}
-	return l.rightmost || len(sc.bound) > 0 && !item.Below(l.high, sc.bound)
+	return l.Rightmost || len(sc.bound) > 0 && !item.Below(l.High, sc.bound)
 }
 
 // passes reports whether key lies beyond the bound.
 func (sc *scan) passes(key []byte) bool {
-	if sc.side == ending {
+	if sc.side == fence.Ending {
 		return item.Below(key, sc.bound)
 	}
 	return !item.Below(key, sc.bound)
 }
 
 // crosses reports whether leaf l has keys beyond the bound. Its image may be older than the division there.
-func (sc *scan) crosses(l *leaf) bool {
+func (sc *scan) crosses(l *slotted.Leaf) bool {
 	switch {
 	case len(sc.bound) == 0:
 		return false
-	case sc.side == ending:
-		return item.Below(l.low, sc.bound)
+	case sc.side == fence.Ending:
+		return item.Below(l.Low, sc.bound)
 	}
-	return l.rightmost || item.Below(sc.bound, l.high)
+	return l.Rightmost || item.Below(sc.bound, l.High)
 }
 
 // emit visits what of the leaf lies from the cursor on (or below it, downwards) and within the bound, at most limit
 // pairs; more is false if visit had enough. A key that moved to another slot while the leaf was read may be there twice;
 // it counts once. Values in blocks are those that the leaf had when it was read.
-func (s *session) emit(sc *scan, l *leaf, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
+func (s *session) emit(sc *scan, l *slotted.Leaf, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
 	s.Blocks.BeginScan()
 	p := &s.pairs
 	i, step := 0, 1
-	if sc.side == ending {
-		i, step = len(p.list)-1, -1
-		for i >= 0 && len(sc.cursor) > 0 && !item.Below(p.key(i), sc.cursor) {
+	if sc.side == fence.Ending {
+		i, step = len(p.List)-1, -1
+		for i >= 0 && len(sc.cursor) > 0 && !item.Below(p.Key(i), sc.cursor) {
 			i--
 		}
 	} else {
-		for i < len(p.list) && item.Below(p.key(i), sc.cursor) {
+		for i < len(p.List) && item.Below(p.Key(i), sc.cursor) {
 			i++
 		}
 	}
 	crosses := sc.crosses(l)
-	for ; i >= 0 && i < len(p.list) && seen < limit; i += step {
-		if seen > 0 && p.same(min(i, i-step)) {
+	for ; i >= 0 && i < len(p.List) && seen < limit; i += step {
+		if seen > 0 && p.Same(min(i, i-step)) {
 			continue
 		}
-		key, value := p.pair(i)
+		key, value := p.Pair(i)
 		if crosses && sc.passes(key) {
 			break
 		}
@@ -172,7 +174,7 @@ func (s *session) valueNow(key []byte) ([]byte, error) {
 }
 
 // nextLeaf makes l the leaf in which the scan goes on, and s.pairs what is in it, sorted: verified, and with the cursor in its range.
-func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
+func (s *session) nextLeaf(sc *scan, l *slotted.Leaf, limit int) error {
 	for {
 		if sc.next == sc.n {
 			if err := s.readLeaves(sc, limit); err != nil {
@@ -180,7 +182,7 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 			}
 		}
 		addr := sc.addrs[sc.next]
-		if !l.open(s.lay, addr, s.ring[sc.next]) {
+		if !l.Open(s.lay, addr, s.ring[sc.next]) {
 			if unit.IsDead(addr, s.ring[sc.next]) {
 				if err := s.descendAgain(sc, addr); err != nil {
 					return err
@@ -199,27 +201,27 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 			continue
 		}
 		switch {
-		case l.beyond(sc.cursor, sc.side):
+		case l.Beyond(sc.cursor, sc.side):
 			// It has split: what comes next is further right.
 			if err := s.strayed(sc, l); err != nil {
 				return err
 			}
 			continue
-		case sc.next == 0 && l.before(sc.cursor, sc.side):
+		case sc.next == 0 && l.Before(sc.cursor, sc.side):
 			// It is where the descent led.
 			if err := s.misled(sc.p.parent, addr, sc.cursor); err != nil {
 				return err
 			}
 			sc.next, sc.hops = sc.n, 0
 			continue
-		case l.before(sc.cursor, sc.side):
+		case l.Before(sc.cursor, sc.side):
 			// The leaf before it has split: what comes next is missing among those that were read.
 			if err := s.descendAgain(sc, addr); err != nil {
 				return err
 			}
 			continue
 		}
-		if !l.collect(&s.pairs) {
+		if !l.Collect(&s.pairs) {
 			if err := s.readOnce(sc, addr); err != nil {
 				return err
 			}
@@ -230,8 +232,8 @@ func (s *session) nextLeaf(sc *scan, l *leaf, limit int) error {
 		}
 		sc.next++
 		sc.hops = 0
-		s.met(len(s.pairs.list))
-		s.pairs.sort()
+		s.met(len(s.pairs.List))
+		s.pairs.Sort()
 		return nil
 	}
 }
@@ -247,7 +249,7 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 	sc.addrs[0] = p.addr
 	if n := p.parent; n != nil && n.children[p.child] == p.addr {
 		step := 1
-		if sc.side == ending {
+		if sc.side == fence.Ending {
 			step = -1
 		}
 		want := min(len(s.ring), s.reach(n, p.child, sc.cursor, sc.side, limit))
@@ -292,7 +294,7 @@ func (s *session) readOnce(sc *scan, a pool.Addr) error {
 }
 
 // strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it starts again from the root.
-func (s *session) strayed(sc *scan, l *leaf) error {
+func (s *session) strayed(sc *scan, l *slotted.Leaf) error {
 	sc.hops++
 	most := s.mostHops()
 	root, err := s.root()
@@ -307,8 +309,8 @@ func (s *session) strayed(sc *scan, l *leaf) error {
 		sc.next, sc.hops = sc.n, 0
 		return nil
 	}
-	sc.addrs[sc.next] = l.sibling
-	return s.readNext(sc, l.sibling)
+	sc.addrs[sc.next] = l.Sibling
+	return s.readNext(sc, l.Sibling)
 }
 
 // readNext reads the leaf at a to where the next one of the ring is.
@@ -319,23 +321,4 @@ func (s *session) readNext(sc *scan, a pool.Addr) error {
 	}
 	sc.read |= 1 << sc.next
 	return s.Read(a, s.ring[sc.next])
-}
-
-// beyond says whether what is looked for lies to the right of the node.
-func (h *header) beyond(key []byte, at side) bool {
-	if h.rightmost {
-		return false
-	}
-	if at == ending {
-		return len(key) == 0 || item.Below(h.high, key)
-	}
-	return !item.Below(key, h.high)
-}
-
-// before says whether what is looked for lies to the left of the node.
-func (h *header) before(key []byte, at side) bool {
-	if at == ending {
-		return len(key) != 0 && !item.Below(h.low, key)
-	}
-	return item.Below(key, h.low)
 }

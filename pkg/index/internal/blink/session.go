@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -14,7 +16,7 @@ import (
 type session struct {
 	op.Op
 	t    *tree
-	lay  *layout
+	lay  *fence.Layout
 	node []byte // the node that is read or locked
 	left []byte // image that replaces node
 	rest []byte // image of a new node
@@ -29,10 +31,10 @@ type session struct {
 	stop    func(Way) bool // see DescendUntil
 	way     Way            // where it stopped
 
-	scratch []byte  // an entry on its way into a leaf
-	sep     []byte  // a separator on its way up
-	heap    heapMap // what is in use of node
-	pairs   pairs
+	scratch []byte          // an entry on its way into a leaf
+	sep     []byte          // a separator on its way up
+	heap    slotted.HeapMap // what is in use of node
+	pairs   slotted.Pairs
 	perLeaf int // how many pairs scans found in a leaf: see reach
 
 	Blocks blocks.Session
@@ -51,10 +53,10 @@ type session struct {
 const ringBytes = 16 << 10
 
 func (t *tree) newSession() (*session, error) {
-	n := t.lay.nodeBytes
+	n := t.lay.NodeBytes
 	ring := min(maxRing, max(2, ringBytes/n))
 	call := verbs.CallBytes(answerFixed + max(n, requestFixed+t.lay.MaxKey))
-	ps, err := t.pool.NewSession((4+ring)*n + call + blocks.RoomBytes(&t.lay.Codec) + 4*maxEntryBytes)
+	ps, err := t.pool.NewSession((4+ring)*n + call + blocks.RoomBytes(&t.lay.Codec) + 4*slotted.MaxEntryBytes)
 	if err != nil {
 		return nil, op.Failure(err, false)
 	}
@@ -81,9 +83,9 @@ func (t *tree) newSession() (*session, error) {
 	if err := s.Blocks.Open(&s.Op, &t.lay.Codec); err != nil {
 		return nil, errors.Join(err, ps.Close())
 	}
-	s.scratch = make([]byte, maxEntryBytes)
+	s.scratch = make([]byte, slotted.MaxEntryBytes)
 	s.sep = make([]byte, 0, t.lay.MaxKey)
-	s.pairs.list = make([]entryAt, 0, n/slotBytes)
+	s.pairs.List = make([]slotted.EntryAt, 0, n/slotted.SlotBytes)
 	if err := t.sessions.Add(&s.Op); err != nil {
 		return nil, errors.Join(err, ps.Close())
 	}

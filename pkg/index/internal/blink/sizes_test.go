@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -37,10 +39,10 @@ func TestAllNodeSizes(t *testing.T) {
 	for _, o := range sizeKinds {
 		t.Run(fmt.Sprintf("uint64=%v,key=%d,value=%d,inline=%d", o.Uint64, o.MaxKeyBytes, o.MaxValueBytes, o.InlineBytes), func(t *testing.T) {
 			o := o
-			o.NodeBytes = maxNodeBytes
-			lay := mustLayout(t, o)
-			least := (lay.leastNode() + 63) &^ 63
-			sizes := []int{maxNodeBytes - 64, maxNodeBytes}
+			o.NodeBytes = fence.MaxNodeBytes
+			lay := testLayout(t, o)
+			least := (slotted.LeastNode(lay) + 63) &^ 63
+			sizes := []int{fence.MaxNodeBytes - 64, fence.MaxNodeBytes}
 			for n := least; n < sizes[0]; n += stride {
 				for ; n < 4<<10 && stride > 64; n += 64 {
 					if !testing.Short() || n%1024 == 0 {
@@ -53,13 +55,13 @@ func TestAllNodeSizes(t *testing.T) {
 				o.NodeBytes = n
 				newSizeRun(t, o).do()
 			}
-			wrong := []int{maxNodeBytes + 64, maxNodeBytes - 32}
+			wrong := []int{fence.MaxNodeBytes + 64, fence.MaxNodeBytes - 32}
 			if !lay.Blocks || o.InlineBytes != 0 { // else smaller nodes have a smaller inline size
 				wrong = append(wrong, least-64)
 			}
 			for _, n := range wrong {
 				o.NodeBytes = n
-				if _, err := newLayout(o); err == nil {
+				if _, err := slotted.NewLayout(o); err == nil {
 					t.Errorf("nodes of %d bytes are accepted, at least %d are needed", n, least)
 				}
 			}
@@ -70,33 +72,33 @@ func TestAllNodeSizes(t *testing.T) {
 // sizeRun is a leaf of one size, and what it shall hold.
 type sizeRun struct {
 	t    *testing.T
-	lay  *layout
+	lay  *fence.Layout
 	r    *rand.Rand
 	b    []byte
-	l    leaf
+	l    slotted.Leaf
 	want map[string][]byte
-	heap heapMap
-	p    pairs
+	heap slotted.HeapMap
+	p    slotted.Pairs
 }
 
 func newSizeRun(t *testing.T, o index.Options) *sizeRun {
-	run := &sizeRun{t: t, lay: mustLayout(t, o), r: rand.New(rand.NewPCG(uint64(o.NodeBytes), uint64(o.MaxValueBytes))), want: map[string][]byte{}}
-	run.b = make([]byte, run.lay.nodeBytes)
-	h := header{version: 1, rightmost: true, low: run.lay.Bottom, high: run.lay.NoHigh()}
-	run.build(&h, &pairs{lay: run.lay}, 0, 0)
+	run := &sizeRun{t: t, lay: testLayout(t, o), r: rand.New(rand.NewPCG(uint64(o.NodeBytes), uint64(o.MaxValueBytes))), want: map[string][]byte{}}
+	run.b = make([]byte, run.lay.NodeBytes)
+	h := fence.Header{Version: 1, Rightmost: true, Low: run.lay.Bottom, High: run.lay.NoHigh()}
+	run.build(&h, &slotted.Pairs{Lay: run.lay}, 0, 0)
 	return run
 }
 
 func (run *sizeRun) fatalf(format string, args ...any) {
 	run.t.Helper()
-	run.t.Fatalf("nodes of %d bytes: %s", run.lay.nodeBytes, fmt.Sprintf(format, args...))
+	run.t.Fatalf("nodes of %d bytes: %s", run.lay.NodeBytes, fmt.Sprintf(format, args...))
 }
 
 // build makes the leaf, which must open and hold what it shall.
-func (run *sizeRun) build(h *header, p *pairs, from, to int) {
+func (run *sizeRun) build(h *fence.Header, p *slotted.Pairs, from, to int) {
 	run.t.Helper()
-	image := make([]byte, run.lay.nodeBytes)
-	if n := buildLeaf(image, run.lay, testAddr, h, p, from, to); n > len(image) {
+	image := make([]byte, run.lay.NodeBytes)
+	if n := slotted.Build(image, run.lay, testAddr, h, p, from, to); n > len(image) {
 		run.fatalf("a leaf of %d bytes", n)
 	}
 	run.b = image
@@ -105,20 +107,20 @@ func (run *sizeRun) build(h *header, p *pairs, from, to int) {
 
 func (run *sizeRun) check() {
 	run.t.Helper()
-	if !run.l.open(run.lay, testAddr, run.b) || !run.l.verifyAll() {
+	if !run.l.Open(run.lay, testAddr, run.b) || !run.l.Verify() {
 		run.fatalf("the leaf does not verify")
 	}
 	for key, value := range run.want {
-		_, e, o := run.l.find([]byte(key), run.lay.Fingerprint([]byte(key)))
-		if o != present {
+		_, e, o := run.l.Find([]byte(key), run.lay.Fingerprint([]byte(key)))
+		if o != slotted.Present {
 			run.fatalf("key %x is lost", key)
 		}
 		if _, v, _ := run.lay.Pair(e); !bytes.Equal(v, value) {
 			run.fatalf("key %x has another value", key)
 		}
 	}
-	if d := run.l.load(); d.count != len(run.want) {
-		run.fatalf("the leaf holds %d entries, want %d", d.count, len(run.want))
+	if d := run.l.Load(); d.Count != len(run.want) {
+		run.fatalf("the leaf holds %d entries, want %d", d.Count, len(run.want))
 	}
 }
 
@@ -142,11 +144,11 @@ func (run *sizeRun) draw() (key, value []byte) {
 		if lay.MaxKey > 100 && !lay.Uint64 && len(key) > 3 {
 			binary.BigEndian.PutUint16(key[len(key)-2:], uint16(r.Uint32()))
 		}
-		if !item.Below(key, run.l.low) && !run.l.above(key) {
+		if !item.Below(key, run.l.Low) && !run.l.Above(key) {
 			return key, bytes.Repeat([]byte{byte(r.Uint32())}, most(lay.Inline))
 		}
 		if r.IntN(50) == 0 { // few keys lie there: one that does
-			return bytes.Clone(run.l.low), make([]byte, most(lay.Inline))
+			return bytes.Clone(run.l.Low), make([]byte, most(lay.Inline))
 		}
 	}
 }
@@ -155,39 +157,39 @@ func (run *sizeRun) draw() (key, value []byte) {
 func (run *sizeRun) upsert(key, value []byte) (split bool) {
 	run.t.Helper()
 	lay := run.lay
-	e := lay.PutEntry(make([]byte, maxEntryBytes), key, value)
-	i, _, o := run.l.find(key, lay.Fingerprint(key))
-	if o == absent {
-		i = run.l.vacant()
+	e := lay.PutEntry(make([]byte, slotted.MaxEntryBytes), key, value)
+	i, _, o := run.l.Find(key, lay.Fingerprint(key))
+	if o == slotted.Absent {
+		i = run.l.Vacant()
 	}
-	if off := run.l.place(&run.heap, len(e)); i >= 0 && off > 0 {
-		run.l.put(i, lay.Fingerprint(key), off, e)
+	if off := run.l.Place(&run.heap, len(e)); i >= 0 && off > 0 {
+		run.l.Put(i, lay.Fingerprint(key), off, e)
 		run.want[string(key)] = value
 		return false
 	}
 	p := &run.p
-	if !run.l.collect(p) {
+	if !run.l.Collect(p) {
 		run.fatalf("the leaf is torn")
 	}
-	if o == present {
-		p.replace(e)
+	if o == slotted.Present {
+		p.Replace(e)
 	} else {
-		p.add(e)
+		p.Add(e)
 	}
-	p.sort()
+	p.Sort()
 	run.want[string(key)] = value
-	d, h := loadOf(p.list), run.l.header
-	h.version++
-	if d.packs(lay.room(h.low, h.high), true) {
-		run.build(&h, p, 0, len(p.list))
+	d, h := slotted.LoadOf(p.List), run.l.Header
+	h.Version++
+	if d.Packs(lay.Room(h.Low, h.High), true) {
+		run.build(&h, p, 0, len(p.List))
 		return false
 	}
-	newLast := o == absent && p.list[len(p.list)-1].off == 0
-	at := splitAt(&h, p, newLast)
-	sep := bytes.Clone(lay.Separator(p.key(at-1), p.key(at)))
-	halves := [2]header{h, h}
-	halves[0].high, halves[0].rightmost, halves[0].sibling = sep, false, testAddr+64
-	halves[1].low = sep
+	newLast := o == slotted.Absent && p.List[len(p.List)-1].Off == 0
+	at := slotted.SplitAt(&h, p, newLast)
+	sep := bytes.Clone(lay.Separator(p.Key(at-1), p.Key(at)))
+	halves := [2]fence.Header{h, h}
+	halves[0].High, halves[0].Rightmost, halves[0].Sibling = sep, false, testAddr+64
+	halves[1].Low = sep
 	whole, stay := run.want, run.r.IntN(2)
 	for _, half := range []int{1 - stay, stay} {
 		run.want = map[string][]byte{}
@@ -199,12 +201,12 @@ func (run *sizeRun) upsert(key, value []byte) (split bool) {
 		if len(run.want) == 0 {
 			run.fatalf("half %d of a split gets nothing", half)
 		}
-		low, high := bytes.Clone(halves[half].low), bytes.Clone(halves[half].high)
-		halves[half].low, halves[half].high = low, high
+		low, high := bytes.Clone(halves[half].Low), bytes.Clone(halves[half].High)
+		halves[half].Low, halves[half].High = low, high
 		if half == 0 {
 			run.build(&halves[0], p, 0, at)
 		} else {
-			run.build(&halves[1], p, at, len(p.list))
+			run.build(&halves[1], p, at, len(p.List))
 		}
 	}
 	return true
@@ -228,11 +230,11 @@ func (run *sizeRun) do() {
 	run.check()
 	run.merge()
 	for key := range run.want { // delete everything
-		i, _, o := run.l.find([]byte(key), run.lay.Fingerprint([]byte(key)))
-		if o != present {
+		i, _, o := run.l.Find([]byte(key), run.lay.Fingerprint([]byte(key)))
+		if o != slotted.Present {
 			run.fatalf("key %x is lost before it is deleted", key)
 		}
-		run.l.remove(i)
+		run.l.Remove(i)
 		delete(run.want, key)
 	}
 	run.check()
@@ -242,45 +244,46 @@ func (run *sizeRun) do() {
 // merge divides the leaf in every way that leaves its parts together small enough, and merges them.
 func (run *sizeRun) merge() {
 	lay := run.lay
-	if !run.l.collect(&run.p) {
+	if !run.l.Collect(&run.p) {
 		run.fatalf("the leaf is torn")
 	}
-	run.p.sort()
-	all := pairs{lay: lay, image: bytes.Clone(run.b), skip: run.p.skip, list: slices.Clone(run.p.list)}
-	h := run.l.header
-	h.low, h.high = bytes.Clone(h.low), bytes.Clone(h.high)
-	for len(all.list) > 1 {
-		d := loadOf(all.list)
-		at := len(all.list) / 2
-		sep := lay.Separator(all.key(at-1), all.key(at))
+	run.p.Sort()
+	all := run.p
+	all.Image, all.List = bytes.Clone(run.b), slices.Clone(run.p.List)
+	h := run.l.Header
+	h.Low, h.High = bytes.Clone(h.Low), bytes.Clone(h.High)
+	for len(all.List) > 1 {
+		d := slotted.LoadOf(all.List)
+		at := len(all.List) / 2
+		sep := lay.Separator(all.Key(at-1), all.Key(at))
 		left, right := h, h
-		left.high, left.rightmost, left.sibling = sep, false, testAddr+pool.Addr(lay.nodeBytes)
-		right.low = sep
-		if l, r := loadOf(all.list[:at]), loadOf(all.list[at:]); l.used() > lay.room(left.low, sep) || r.used() > lay.room(sep, right.high) {
-			all.list = all.list[:len(all.list)-1]
+		left.High, left.Rightmost, left.Sibling = sep, false, testAddr+pool.Addr(lay.NodeBytes)
+		right.Low = sep
+		if l, r := slotted.LoadOf(all.List[:at]), slotted.LoadOf(all.List[at:]); l.Used() > lay.Room(left.Low, sep) || r.Used() > lay.Room(sep, right.High) {
+			all.List = all.List[:len(all.List)-1]
 			continue
 		}
-		m := &merger{both: make([]byte, 2*lay.nodeBytes)}
+		m := &merger{both: make([]byte, 2*lay.NodeBytes)}
 		for i := range 2 {
-			m.node[i], m.image[i] = make([]byte, lay.nodeBytes), make([]byte, lay.nodeBytes)
+			m.node[i], m.image[i] = make([]byte, lay.NodeBytes), make([]byte, lay.NodeBytes)
 		}
-		a := [2]pool.Addr{testAddr, left.sibling}
-		buildLeaf(m.node[0], lay, a[0], &left, &all, 0, at)
-		buildLeaf(m.node[1], lay, a[1], &right, &all, at, len(all.list))
+		a := [2]pool.Addr{testAddr, left.Sibling}
+		slotted.Build(m.node[0], lay, a[0], &left, &all, 0, at)
+		slotted.Build(m.node[1], lay, a[1], &right, &all, at, len(all.List))
 		run.fillEnd(m.node[0], a[0])
 		run.fillEnd(m.node[1], a[1])
 		s := &session{lay: lay}
 		n := s.mergeLeaves(m, a)
-		if fits := d.used()+d.spare() <= mayFill(lay.room(h.low, h.high), false); fits != (n > 0) {
-			run.fatalf("leaves of %d entries, %d bytes: merged to %d", d.count, d.used(), n)
+		if fits := d.Used()+d.Spare() <= mayFill(lay.Room(h.Low, h.High), false); fits != (n > 0) {
+			run.fatalf("leaves of %d entries, %d bytes: merged to %d", d.Count, d.Used(), n)
 		}
 		if n == 0 {
-			all.list = all.list[:len(all.list)-1]
+			all.List = all.List[:len(all.List)-1]
 			continue
 		}
 		run.want = map[string][]byte{}
-		for i := range all.list {
-			k, v := all.pair(i)
+		for i := range all.List {
+			k, v := all.Pair(i)
 			run.want[string(k)] = bytes.Clone(v)
 		}
 		run.b = m.image[0]
@@ -291,20 +294,20 @@ func (run *sizeRun) merge() {
 
 // fillEnd moves an entry of the leaf in b to the end of the node, if there is room, as updates do in time.
 func (run *sizeRun) fillEnd(b []byte, a pool.Addr) {
-	var l leaf
-	if !l.open(run.lay, a, b) {
+	var l slotted.Leaf
+	if !l.Open(run.lay, a, b) {
 		run.fatalf("a leaf does not verify before its merge")
 	}
 	end := 0
-	for i := range l.count {
-		w := l.slot(i)
-		end = max(end, slotOffset(w)+slotLength(w))
+	for i := range l.Count {
+		w := l.SlotWord(i)
+		end = max(end, slotted.SlotOffset(w)+slotted.SlotLength(w))
 	}
-	for i := range l.count {
-		w := l.slot(i)
-		if off := len(b) - roundUp(slotLength(w)); slotLength(w) > 0 && off >= end {
-			e := bytes.Clone(l.entry(w))
-			l.put(i, run.lay.Fingerprint(run.lay.KeyOf(e)), off, e)
+	for i := range l.Count {
+		w := l.SlotWord(i)
+		if off := len(b) - fence.RoundUp(slotted.SlotLength(w)); slotted.SlotLength(w) > 0 && off >= end {
+			e := bytes.Clone(l.EntryAt(w))
+			l.Put(i, run.lay.Fingerprint(run.lay.KeyOf(e)), off, e)
 			return
 		}
 	}
@@ -313,9 +316,9 @@ func (run *sizeRun) fillEnd(b []byte, a pool.Addr) {
 // inner grows an inner node until it was divided, joins its halves, and takes all children away but one.
 func (run *sizeRun) inner() {
 	lay := run.lay
-	b := make([]byte, lay.nodeBytes)
+	b := make([]byte, lay.NodeBytes)
 	d := &draft{low: lay.Bottom, high: lay.NoHigh(), rightmost: true, level: 1, children: []pool.Addr{64}}
-	run.l.header = header{rightmost: true, low: lay.Bottom, high: lay.NoHigh()}
+	run.l.Header = fence.Header{Rightmost: true, Low: lay.Bottom, High: lay.NoHigh()}
 	for n := 0; n < 10000; n++ {
 		sep, _ := run.draw()
 		i, found := slices.BinarySearchFunc(d.seps, sep, bytes.Compare)
@@ -323,7 +326,7 @@ func (run *sizeRun) inner() {
 			continue
 		}
 		d.insert(i, sep, pool.Addr(64*(n+2)))
-		if d.bytes(lay) <= lay.nodeBytes {
+		if d.bytes(lay) <= lay.NodeBytes {
 			continue
 		}
 		count := len(d.children)
@@ -332,7 +335,7 @@ func (run *sizeRun) inner() {
 			run.fatalf("an inner node of %d children is divided into %d and %d", count, len(d.children), len(right.children))
 		}
 		for _, half := range []*draft{d, right} {
-			if size := half.bytes(lay); size > lay.nodeBytes {
+			if size := half.bytes(lay); size > lay.NodeBytes {
 				run.fatalf("half of an inner node of %d children, %d of them, takes %d bytes", count, len(half.children), size)
 			}
 			n := half.build(b, lay, testAddr, 1)

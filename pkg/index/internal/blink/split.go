@@ -7,8 +7,10 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -26,34 +28,34 @@ import (
 //
 // Then, without any lock held, the separator goes into the parent. Until it is there, the sibling is found by the left node's
 // pointer; so a failure to put it there is no failure of the operation.
-func (s *session) splitLeaf(l *leaf, p *pairs, newLast bool) error {
-	at := splitAt(&l.header, p, newLast)
-	return s.divide(l, p, at, s.lay.Separator(p.key(at-1), p.key(at)), s.beside(l, newLast))
+func (s *session) splitLeaf(l *slotted.Leaf, p *slotted.Pairs, newLast bool) error {
+	at := slotted.SplitAt(&l.Header, p, newLast)
+	return s.divide(l, p, at, s.lay.Separator(p.Key(at-1), p.Key(at)), s.beside(l, newLast))
 }
 
 // divide is splitLeaf with the entries from at on to the right of the separator, in a leaf on the server of near if that is not Nil.
-func (s *session) divide(l *leaf, p *pairs, at int, separator []byte, near pool.Addr) error {
-	if err := s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
+func (s *session) divide(l *slotted.Leaf, p *slotted.Pairs, at int, separator []byte, near pool.Addr) error {
+	if err := s.PS.ReserveRewrite(l.Addr, s.lay.NodeBytes); err != nil {
 		return op.Failure(err, false)
 	}
-	to, err := s.PS.Allocate(s.lay.nodeBytes, near)
+	to, err := s.PS.Allocate(s.lay.NodeBytes, near)
 	if err != nil {
 		return op.Failure(err, false)
 	}
 	s.sep = append(s.sep[:0], separator...)
-	right := l.header
-	right.version, right.low = unit.NewVersion(s.Env), s.sep
-	n := buildLeaf(s.rest, s.lay, to, &right, p, at, len(p.list))
+	right := l.Header
+	right.Version, right.Low = unit.NewVersion(s.Env), s.sep
+	n := slotted.Build(s.rest, s.lay, to, &right, p, at, len(p.List))
 	s.PS.Write(to, s.rest[:n])
 	if err := s.await(); err != nil {
 		return err
 	}
 
-	left := l.header
-	left.version++
-	left.high, left.rightmost, left.sibling = s.sep, false, to
-	n = buildLeaf(s.left, s.lay, l.addr, &left, p, 0, at)
-	s.PS.Rewrite(l.addr, s.left[:n])
+	left := l.Header
+	left.Version++
+	left.High, left.Rightmost, left.Sibling = s.sep, false, to
+	n = slotted.Build(s.left, s.lay, l.Addr, &left, p, 0, at)
+	s.PS.Rewrite(l.Addr, s.left[:n])
 	if err := s.publish(); err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			}
 			continue
 		}
-		p, err := s.descend(sep, holding, level)
+		p, err := s.descend(sep, fence.Holding, level)
 		var n *inner
 		if err == nil {
 			n, err = s.lockInner(p, sep, level)
@@ -192,12 +194,12 @@ func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
 		if err := s.Read(a, s.node); err != nil {
 			return false, err
 		}
-		var h header
+		var h fence.Header
 		switch {
 		case unit.IsDead(a, s.node):
 			return false, nil
-		case h.decode(s.node, s.lay) && h.level == level && unit.Verify(s.node, unitEnd(s.lay, &h, s.node), a, h.version):
-			return bytes.Equal(h.low, low), nil
+		case h.Decode(s.node, s.lay) && h.Level == level && unit.Verify(s.node, unitEnd(s.lay, &h, s.node), a, h.Version):
+			return bytes.Equal(h.Low, low), nil
 		}
 		s.Count.Retries++
 		if late := s.PS.Overdue(); late != nil {
@@ -224,15 +226,15 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	if lives, err := s.lives(child, n.Level-1, sep); err != nil || !lives {
 		return false, nil, 0, s.Unlock(err)
 	}
-	if err := s.PS.ReserveRewrite(n.Addr, s.lay.nodeBytes); err != nil {
+	if err := s.PS.ReserveRewrite(n.Addr, s.lay.NodeBytes); err != nil {
 		return false, nil, 0, s.Unlock(op.Failure(err, false))
 	}
 	d := n.draft()
 	d.insert(i, sep, child)
-	if d.bytes(s.lay) > s.lay.nodeBytes {
+	if d.bytes(s.lay) > s.lay.NodeBytes {
 		var right *draft
 		right, up = d.split(s.lay, i == len(n.children)-1)
-		to, err = s.PS.Allocate(s.lay.nodeBytes, s.t.among(right.level, right.children))
+		to, err = s.PS.Allocate(s.lay.NodeBytes, s.t.among(right.level, right.children))
 		if err != nil {
 			return false, nil, 0, s.Unlock(op.Failure(err, false))
 		}
@@ -286,7 +288,7 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	if lives, err := s.lives(child, root.level, sep); err != nil || !lives {
 		return err == nil, s.Unlock(err)
 	}
-	a, err := s.PS.Allocate(s.lay.nodeBytes, pool.Nil)
+	a, err := s.PS.Allocate(s.lay.NodeBytes, pool.Nil)
 	if err != nil {
 		return false, s.Unlock(op.Failure(err, false))
 	}
@@ -296,7 +298,7 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	s.PS.Write(a, s.rest[:n])
 	won, now, err := s.PS.SwapRoot(root.addr, a)
 	if err == nil && !won {
-		s.Pool.Free(a, s.lay.nodeBytes)
+		s.Pool.Free(a, s.lay.NodeBytes)
 		err = fmt.Errorf("the root is %v, not %v, under its lock: %w", now, root.addr, index.ErrFormat)
 		return false, s.Unlock(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -47,16 +48,16 @@ func (s *session) await() error {
 
 // wholeLeaf says whether a change of the locked leaf shall write all of it back: without two-level versions, as FG does. In a full pool
 // there may be no place for the image of a rewrite. Then the entry alone is written, so that deletes, and updates in place, go on.
-func (s *session) wholeLeaf(l *leaf) bool {
-	return !s.t.with.twoLevelVersions && !errors.Is(s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes), pool.ErrPoolFull)
+func (s *session) wholeLeaf(l *slotted.Leaf) bool {
+	return !s.t.with.twoLevelVersions && !errors.Is(s.PS.ReserveRewrite(l.Addr, s.lay.NodeBytes), pool.ErrPoolFull)
 }
 
 // rewriteWithout replaces the locked leaf by what is left of it, and gives the lock up.
-func (s *session) rewriteWithout(l *leaf) error {
+func (s *session) rewriteWithout(l *slotted.Leaf) error {
 	p := &s.pairs
-	if !l.collect(p) {
-		return s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+	if !l.Collect(p) {
+		return s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
 	}
-	p.sort()
+	p.Sort()
 	return s.rewrite(l, p)
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -99,7 +100,7 @@ func (p *path) hint() *uint32 {
 func (s *session) Glance(key []byte) (a pool.Addr, hint uint32) {
 	root := s.t.root.Load()
 	n := s.t.cached(root.addr, 0)
-	for n != nil && !n.beyond(key, holding) {
+	for n != nil && !n.beyond(key, fence.Holding) {
 		i := n.child(s.lay, key)
 		if n.Level == 1 {
 			if i < len(n.hints) {

@@ -30,7 +30,7 @@ func TestSwizzle(t *testing.T) {
 		return n
 	}
 	one := cached(t, l, 64, 1, children, 1).memory
-	k := newCache(env.Real(), 16*one, l.nodeBytes)
+	k := newCache(env.Real(), 16*one, l.NodeBytes)
 	x := &tree{cache: k}
 	every := map[*inner]bool{}
 	for range 40_000 {
@@ -91,7 +91,7 @@ func TestSwizzle(t *testing.T) {
 // TestSwizzleRefuses: what the table would not give is not found by way of a parent either.
 func TestSwizzleRefuses(t *testing.T) {
 	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
-	k := newCache(env.Real(), 1<<20, l.nodeBytes)
+	k := newCache(env.Real(), 1<<20, l.NodeBytes)
 	x := &tree{cache: k}
 	up, n := cached(t, l, 1<<20, 2, 4, 1), cached(t, l, 1<<12, 1, 4, 1)
 	up.children[2] = n.Addr

@@ -8,9 +8,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -21,7 +23,7 @@ type Tree = tree
 type tree struct {
 	name  string // of the design
 	keep  Keeper
-	lay   layout
+	lay   fence.Layout
 	with  techniques
 	pool  *pool.Pool
 	env   env.Env
@@ -45,12 +47,12 @@ type rootRef struct {
 
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's. keep is nil where all clients share all leaves.
 func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, error) {
-	lay, err := newLayout(o)
+	lay, err := slotted.NewLayout(o)
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	if uint64(max(lay.nodeBytes, blocks.Size(&lay.Codec, lay.MaxValue))) > p.ChunkBytes() {
-		return nil, fmt.Errorf("open a %s index: nodes of %d bytes, or values of %d, do not fit chunks of %d", design, lay.nodeBytes, lay.MaxValue, p.ChunkBytes())
+	if uint64(max(lay.NodeBytes, blocks.Size(&lay.Codec, lay.MaxValue))) > p.ChunkBytes() {
+		return nil, fmt.Errorf("open a %s index: nodes of %d bytes, or values of %d, do not fit chunks of %d", design, lay.NodeBytes, lay.MaxValue, p.ChunkBytes())
 	}
 	bound := o.CacheBytes
 	if bound == 0 {
@@ -63,7 +65,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	t := &tree{name: design, keep: keep, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	t.sessions.Init(t.env)
 	p.SetMarks(blocks.Marks)
-	ps, err := p.NewSession(2*maxNodeBytes + 64<<10)
+	ps, err := p.NewSession(2*fence.MaxNodeBytes + 64<<10)
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, op.Failure(err, false))
 	}
@@ -72,8 +74,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	if err = errors.Join(err, ps.Close()); err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, op.Failure(err, false))
 	}
-	t.lay.hints = keep != nil
-	t.cache = newCache(t.env, bound, t.lay.nodeBytes)
+	t.cache = newCache(t.env, bound, t.lay.NodeBytes)
 	s, err := t.newSession()
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
@@ -88,38 +89,39 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 
 // openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns the
 // root.
-func (t *tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options) (pool.Addr, error) {
+func (t *tree) openSuperblock(ps *pool.Session, lay fence.Layout, given *index.Options) (pool.Addr, error) {
 	have, root, err := meta.Open(ps, &meta.Request{
-		Design: t.name, Want: lay.stored(), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
+		Design: t.name, Want: storedOptions(&lay), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
 		Create:  func() (pool.Addr, error) { return t.firstLeaf(ps, lay) },
-		Discard: func(a pool.Addr) { t.pool.Free(a, lay.nodeBytes) },
+		Discard: func(a pool.Addr) { t.pool.Free(a, lay.NodeBytes) },
 	})
 	if err != nil {
 		return pool.Nil, err
 	}
-	if t.lay, err = newLayout(have.Index()); err != nil {
+	if t.lay, err = slotted.NewLayout(have.Index()); err != nil {
 		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
 	return root, nil
 }
 
 // firstLeaf makes the leaf of an empty index.
-func (t *tree) firstLeaf(ps *pool.Session, lay layout) (pool.Addr, error) {
-	b, err := ps.Buffer(lay.nodeBytes)
+func (t *tree) firstLeaf(ps *pool.Session, lay fence.Layout) (pool.Addr, error) {
+	b, err := ps.Buffer(lay.NodeBytes)
 	if err != nil {
 		return pool.Nil, err
 	}
-	a, err := t.pool.Allocate(lay.nodeBytes, pool.Nil)
+	a, err := t.pool.Allocate(lay.NodeBytes, pool.Nil)
 	if err != nil {
 		return pool.Nil, err
 	}
-	h := header{version: unit.NewVersion(t.env), rightmost: true, low: lay.Bottom, high: lay.NoHigh()}
-	ps.Write(a, b[:buildLeaf(b, &lay, a, &h, &pairs{lay: &lay}, 0, 0)])
+	h := fence.Header{Version: unit.NewVersion(t.env), Rightmost: true, Low: lay.Bottom, High: lay.NoHigh()}
+	ps.Write(a, b[:slotted.Build(b, &lay, a, &h, &slotted.Pairs{Lay: &lay}, 0, 0)])
 	return a, ps.Post()
 }
 
-func (l *layout) stored() meta.Options {
-	return meta.Options{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.nodeBytes}
+// storedOptions are those that the superblock keeps.
+func storedOptions(l *fence.Layout) meta.Options {
+	return meta.Options{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.NodeBytes}
 }
 
 // Session implements index.Index.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -57,37 +59,37 @@ func (s *session) mayWait(value []byte) bool {
 // writeOnce is write, but does not wait for memory.
 func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	fp := s.lay.Fingerprint(key)
-	var l leaf
+	var l slotted.Leaf
 	if err := s.lockLeaf(&l, key); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	i, old, o := l.find(key, fp)
+	i, old, o := l.Find(key, fp)
 	switch {
-	case o == torn:
-		return s.Unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.addr, index.ErrFormat))
-	case o == present && m == insert:
+	case o == slotted.Torn:
+		return s.Unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.Addr, index.ErrFormat))
+	case o == slotted.Present && m == insert:
 		return s.Unlock(index.ErrExists)
-	case o == absent && m == update:
+	case o == slotted.Absent && m == update:
 		return s.Unlock(index.ErrNotFound)
-	case o == absent:
-		i = l.vacant()
+	case o == slotted.Absent:
+		i = l.Vacant()
 	default:
 		s.Blocks.Replace(old)
 	}
 	e := s.made
 	var err error
 	if e == nil {
-		e, err = s.Blocks.PutEntry(s.scratch, key, value, l.addr)
+		e, err = s.Blocks.PutEntry(s.scratch, key, value, l.Addr)
 	}
 	if err != nil {
 		return s.Unlock(fmt.Errorf("%s: %w", what, err))
 	}
-	if off := l.place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(&l) {
+	if off := l.Place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(&l) {
 		if err = s.writeEntry(&l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
 			err = s.link()
 		}
 	} else {
-		err = s.makeRoom(&l, e, o == present)
+		err = s.makeRoom(&l, e, o == slotted.Present)
 	}
 	if err != nil {
 		s.Blocks.Discard()
@@ -97,8 +99,8 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 }
 
 // lockLeaf finds the leaf for key and takes its lock. When it returns an error no lock is held.
-func (s *session) lockLeaf(l *leaf, key []byte) error {
-	p, err := s.descend(key, holding, 0)
+func (s *session) lockLeaf(l *slotted.Leaf, key []byte) error {
+	p, err := s.descend(key, fence.Holding, 0)
 	if err != nil {
 		return err
 	}
@@ -120,8 +122,8 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 			hops = 0
 			continue
 		}
-		misled := l.below(key)
-		if !misled && !l.above(key) {
+		misled := l.Below(key)
+		if !misled && !l.Above(key) {
 			return nil
 		}
 		// s.node stays as it was read while the lock is given up.
@@ -148,11 +150,11 @@ func (s *session) lockLeaf(l *leaf, key []byte) error {
 //  3. release of the lock: by G1 whoever gets the lock sees both.
 //
 // A client that dies between any two of them leaves the old value or the new one.
-func (s *session) writeEntry(l *leaf, i int, fp byte, off int, e []byte) error {
-	l.put(i, fp, off, e)
-	s.PS.Write(l.addr+pool.Addr(off), l.b[off:off+len(e)])
-	at := l.slotAt(i)
-	s.PS.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
+func (s *session) writeEntry(l *slotted.Leaf, i int, fp byte, off int, e []byte) error {
+	l.Put(i, fp, off, e)
+	s.PS.Write(l.Addr+pool.Addr(off), l.Bytes[off:off+len(e)])
+	at := l.SlotAt(i)
+	s.PS.Write(l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
 	return s.publish()
 }
 
@@ -163,21 +165,21 @@ func (s *session) Delete(key []byte) error {
 	if err := s.lay.CheckKey(key); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	var l leaf
+	var l slotted.Leaf
 	err := s.lockLeaf(&l, key)
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	i, old, o := l.find(key, s.lay.Fingerprint(key))
+	i, old, o := l.Find(key, s.lay.Fingerprint(key))
 	switch o {
-	case torn:
-		return s.Unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
-	case absent:
+	case slotted.Torn:
+		return s.Unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
+	case slotted.Absent:
 		return s.Unlock(index.ErrNotFound)
 	}
 	s.Blocks.Replace(old)
-	l.remove(i)
-	d := l.load()
+	l.Remove(i)
+	d := l.Load()
 	if s.wholeLeaf(&l) {
 		err = s.rewriteWithout(&l)
 	} else {
@@ -186,8 +188,8 @@ func (s *session) Delete(key []byte) error {
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	if d.used() < s.lay.nodeBytes/underfull {
-		if err := s.tidy(key, l.addr, d); err != nil {
+	if d.Used() < s.lay.NodeBytes/underfull {
+		if err := s.tidy(key, l.Addr, d); err != nil {
 			return fmt.Errorf("delete: %w", err)
 		}
 	}
@@ -195,31 +197,31 @@ func (s *session) Delete(key []byte) error {
 }
 
 // clearSlot writes slot i of the locked leaf, which is empty now: one list of the WRITE of its word, which takes effect at once, and the release.
-func (s *session) clearSlot(l *leaf, i int) error {
-	at := l.slotAt(i)
-	s.PS.Write(l.addr+pool.Addr(at), l.b[at:at+slotBytes])
+func (s *session) clearSlot(l *slotted.Leaf, i int) error {
+	at := l.SlotAt(i)
+	s.PS.Write(l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
 	return s.publish()
 }
 
 // makeRoom puts entry e into the locked leaf, which has no free slot or no free space for it: it compacts the leaf if that
 // frees enough to pay, else it splits it. If there is no memory for a split, the leaf is packed as tightly as it must be.
-func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
+func (s *session) makeRoom(l *slotted.Leaf, e []byte, replaces bool) error {
 	p := &s.pairs
-	if !l.collect(p) {
-		return s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.addr, index.ErrFormat))
+	if !l.Collect(p) {
+		return s.Unlock(fmt.Errorf("leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
 	}
 	if replaces {
-		p.replace(e)
+		p.Replace(e)
 	} else {
-		p.add(e)
+		p.Add(e)
 	}
-	p.sort()
-	d, room := loadOf(p.list), s.lay.room(l.low, l.high)
-	if d.packs(room, s.t.with.twoLevelVersions) {
+	p.Sort()
+	d, room := slotted.LoadOf(p.List), s.lay.Room(l.Low, l.High)
+	if d.Packs(room, s.t.with.twoLevelVersions) {
 		return s.rewrite(l, p)
 	}
-	err := s.splitLeaf(l, p, !replaces && p.list[len(p.list)-1].off == 0)
-	if errors.Is(err, index.ErrPoolFull) && d.used() <= room {
+	err := s.splitLeaf(l, p, !replaces && p.List[len(p.List)-1].Off == 0)
+	if errors.Is(err, index.ErrPoolFull) && d.Used() <= room {
 		return s.rewrite(l, p)
 	}
 	if err != nil && s.PS.Holds() {
@@ -228,26 +230,20 @@ func (s *session) makeRoom(l *leaf, e []byte, replaces bool) error {
 	return err
 }
 
-// packs says whether a leaf with room bytes is compacted to hold d, where an entry more has not fitted: if a sixteenth is free afterwards and there is a spare; without a
-// spare, if leaves are rewritten for each change anyway. A leaf of one entry cannot be divided: it holds any one.
-func (d *load) packs(room int, spared bool) bool {
-	return d.used()+d.spare() <= room-room/16 || !spared && d.used() <= room || d.count == 1
-}
-
 // rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its slots have other contents, so a
 // reader that sees words of both versions finds that some do not verify, and reads again. A client that dies in the midst of it leaves
 // a repair record (pool.Session.Rewrite). ErrPoolFull: there is no memory for the image.
-func (s *session) rewrite(l *leaf, p *pairs) error {
-	if err := s.PS.ReserveRewrite(l.addr, s.lay.nodeBytes); err != nil {
+func (s *session) rewrite(l *slotted.Leaf, p *slotted.Pairs) error {
+	if err := s.PS.ReserveRewrite(l.Addr, s.lay.NodeBytes); err != nil {
 		return s.Unlock(op.Failure(err, false))
 	}
-	h := l.header
-	h.version++
-	n := buildLeaf(s.left, s.lay, l.addr, &h, p, 0, len(p.list))
+	h := l.Header
+	h.Version++
+	n := slotted.Build(s.left, s.lay, l.Addr, &h, p, 0, len(p.List))
 	if !s.t.with.twoLevelVersions {
-		n = s.lay.nodeBytes
+		n = s.lay.NodeBytes
 	}
-	s.PS.Rewrite(l.addr, s.left[:n])
+	s.PS.Rewrite(l.Addr, s.left[:n])
 	if err := s.publish(); err != nil || s.unlinked == pool.Nil {
 		return err
 	}

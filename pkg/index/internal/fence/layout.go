@@ -1,0 +1,27 @@
+package fence
+
+import "github.com/dmindex/dmindex/pkg/index/internal/item"
+
+// Limits of nodes, in bytes.
+const (
+	MaxNodeBytes = 32 << 10
+	MinNodeBytes = 256
+
+	// Grain is what parts of a node are aligned to.
+	Grain = 8
+)
+
+// Layout is what the formats of all nodes of one index depend on. It does not change while the index
+// is open.
+type Layout struct {
+	item.Codec
+	NodeBytes int
+}
+
+// Room returns how many bytes of a node lie behind a header with these fences.
+func (l *Layout) Room(low, high []byte) int {
+	return l.NodeBytes - RoundUp(HeaderBytes+len(low)+len(high))
+}
+
+// RoundUp returns the next multiple of Grain from n on.
+func RoundUp(n int) int { return (n + Grain - 1) &^ (Grain - 1) }
