@@ -33,8 +33,8 @@ import (
 //
 // The log is truncated from its beginning, so a record of a load is there as long as any that is older.
 
-// LeafLoads implements blink.Keeper: step 4.
-func (x *dex) LeafLoads(s *blink.Session) error {
+// BeforeLoad implements blink.LeafCache: step 4.
+func (x *dex) BeforeLoad(s *blink.Session) error {
 	if x.with.direct() {
 		return nil // no change has a record
 	}

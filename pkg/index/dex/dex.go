@@ -125,7 +125,7 @@ func (x *dex) Stats() index.Stats {
 	return s
 }
 
-// BulkLoad implements index.Index. This client must have taken all keys. The load is a record in the log, see LeafLoads.
+// BulkLoad implements index.Index. This client must have taken all keys. The load is a record in the log, see BeforeLoad.
 func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	x.moves.Lock()
 	defer x.moves.Unlock()

@@ -21,7 +21,7 @@ type sought struct {
 func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	q.near = false
 	var w blink.Way
-	if q.path, w, err = s.b.DescendUntil(key, s.stop); err != nil || w.Level == 0 {
+	if q.path, w, err = s.b.DescendNear(key); err != nil || w.Level == 0 {
 		return err
 	}
 	q.since = s.x.cache.departed.clock.Load()
@@ -43,8 +43,10 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	return err
 }
 
-// deserves says whether the memory server shall go on from a node that is not in the cache. Nodes that will be kept are READ: that is how hot paths come into the cache.
-func (s *session) deserves(w blink.Way) bool {
+// Offload implements blink.LeafCache. Nodes that will be kept are READ: so hot paths come into the
+// cache.
+func (x *dex) Offload(b *blink.Session, w blink.Way) bool {
+	s := b.Owner.(*session)
 	if !s.b.Offloads(w.Addr) {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -44,11 +45,15 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	if _, ok := s.reach.first.bound(s.reach.first, from, reverse); !ok {
 		return fmt.Errorf("scan: %w", index.ErrNotOwner)
 	}
-	return s.b.ScanWithin(s, start, limit, reverse, visit)
+	return s.b.ScanWithin(start, limit, reverse, visit)
 }
 
-// Bound implements blink.Bounder.
-func (s *session) Bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
+// Bound implements blink.LeafCache.
+func (x *dex) Bound(b *blink.Session, cursor []byte, reverse bool) (bound []byte, ok bool) {
+	return b.Owner.(*session).bound(cursor, reverse)
+}
+
+func (s *session) bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
 	now := s.x.ranges.Load()
 	if now == s.reach.last { // the usual case
 		return s.reach.bound, true
@@ -85,13 +90,14 @@ func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byt
 	return cursor, ok
 }
 
-// Clock implements blink.Taker.
-func (s *session) Clock() uint64 { return s.x.cache.departed.clock.Load() }
+// Clock implements blink.LeafCache.
+func (x *dex) Clock() uint64 { return x.cache.departed.clock.Load() }
 
-// Offer implements blink.Taker: a leaf that a scan READ gets a frame, if it is worth one. What the scan READ is the leaf now if it has no frame, and has not left the cache since before the READ
+// Admit implements blink.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What the scan READ is the leaf now if it has no frame, and has not left the cache since before the READ
 // (departed.go); that nobody changes it afterwards is what the new frame's lock is for. A scan may READ the first leaf of the range behind its own,
 // which this client may give, and take again, meanwhile, changed by others who note nothing here: therefore all leaves depart when a range is taken.
-func (s *session) Offer(a pool.Addr, low, high []byte, rightmost bool, b []byte, since uint64) error {
+func (x *dex) Admit(b *blink.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
+	s := b.Owner.(*session)
 	if s.x.with.direct() {
 		return nil
 	}
@@ -107,7 +113,7 @@ func (s *session) Offer(a pool.Addr, low, high []byte, rightmost bool, b []byte,
 		s.x.cache.drop(f)
 		return nil
 	}
-	f.fill(b)
+	f.fill(image)
 	f.hit()
 	f.unlock()
 	return nil

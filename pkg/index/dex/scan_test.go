@@ -133,7 +133,7 @@ func TestOffersAreCurrent(t *testing.T) {
 		retake()
 		p, err := s.b.Descend(scanKey(7))
 		mustDo(t, err)
-		since, b := s.Clock(), make([]byte, x.lay.NodeBytes)
+		since, b := x.Clock(), make([]byte, x.lay.NodeBytes)
 		s.b.Begin()
 		s.b.PS.Read(p.Addr(), s.b.Staging())
 		mustDo(t, s.b.PS.Post())
@@ -145,7 +145,7 @@ func TestOffersAreCurrent(t *testing.T) {
 		}
 		c.do()
 		s.b.Begin()
-		mustDo(t, s.Offer(p.Addr(), l.Low, l.High, l.Rightmost, b, since))
+		mustDo(t, x.Admit(s.b, p.Addr(), l.Low, l.High, l.Rightmost, b, since))
 		s.b.End()
 		if kept := x.cache.find(p.Addr()) != nil; kept != c.keeps {
 			t.Errorf("%s: in the cache: %v, want %v", c.name, kept, c.keeps)

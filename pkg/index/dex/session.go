@@ -22,10 +22,9 @@ type session struct {
 	x       *dex
 	b       *blink.Session
 	log     *redo.Appender
-	back    func(*frame) error   // flush, made once
-	yield   func(*frame) error   // evict, made once
-	stop    func(blink.Way) bool // deserves, made once
-	costs   map[uint16]*costs    // by memory server
+	back    func(*frame) error // flush, made once
+	yield   func(*frame) error // evict, made once
+	costs   map[uint16]*costs  // by memory server
 	sought  sought
 	ahead   ahead
 	reach   reach
@@ -81,12 +80,12 @@ func (x *dex) newSession() (*session, error) {
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
 		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes)}
-	s.stop, s.costs = s.deserves, map[uint16]*costs{}
+	s.costs = map[uint16]*costs{}
 	for _, id := range x.pool.Servers() {
 		s.costs[id] = new(costs)
 	}
 	s.yield = s.evict
-	b.SetTaker(s)
+	b.Owner = s
 	s.back = func(f *frame) error { return x.flush(s.b, s.log, s.limit, f) }
 	return s, nil
 }

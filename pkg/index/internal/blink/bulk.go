@@ -350,8 +350,8 @@ func (s *session) onlyLeaf() (pool.Addr, error) {
 // leaf in b. published says that this took effect, or may have.
 //
 // Requests: lock + READ of the leaf; READ of the root word; rewrite of the node under its next version (pool.Session.Rewrite), release. By G1 and G3
-// all other nodes are there before. Where a keeper has leaves, this one is claimed around all of that: what this client has changed there is written back before it is looked at, and
-// nobody of this client changes it, or reads it as a leaf, until it is another node. The keeper hears of the load (LeafLoads) when the leaf is known to be all that there is, and empty.
+// all other nodes are there before. Where a leaf cache has leaves, this one is claimed around all of that: what this client has changed there is written back before it is looked at, and
+// nobody of this client changes it, or reads it as a leaf, until it is another node. The cache hears of the load (LeafCache.BeforeLoad) when the leaf is known to be all that there is, and empty.
 func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bool, err error) {
 	s.Begin() // anew: the source took its time
 	if err := s.claimRoot(a); err != nil {
@@ -378,8 +378,8 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	if err := s.PS.ReserveRewrite(a, s.lay.NodeBytes); err != nil {
 		return false, s.Unlock(op.Failure(err, false))
 	}
-	if s.t.keep != nil {
-		if err := s.t.keep.LeafLoads(s); err != nil {
+	if s.t.leaves != nil {
+		if err := s.t.leaves.BeforeLoad(s); err != nil {
 			return false, s.Unlock(err)
 		}
 	}

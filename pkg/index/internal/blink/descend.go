@@ -247,7 +247,7 @@ func (s *session) lost(p *path, key []byte) error {
 	return err
 }
 
-// inner is the inner node where p leads: from the cache, or read. errStopped: see DescendUntil.
+// inner is the inner node where p leads: from the cache, or read. errStopped: see DescendNear.
 func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error) {
 	if p.parent != nil {
 		if n := p.parent.kid(p.child, p.addr, level, s.Floor); n != nil {
@@ -265,8 +265,8 @@ func (s *session) inner(p *path, level uint8) (n *inner, cached bool, err error)
 		}
 		return n, true, nil
 	}
-	if s.stop != nil && level < SubtreeLevels {
-		if w := (Way{p.addr, level}); s.stop(w) {
+	if s.near && level < SubtreeLevels {
+		if w := (Way{p.addr, level}); s.t.leaves.Offload(s, w) {
 			s.way = w
 			s.Count.Misses++
 			return nil, false, errStopped
@@ -291,7 +291,7 @@ func (s *session) drop(n *inner) {
 
 // keep puts a copy that is as new as the operation under way into the cache.
 func (s *session) keep(n *inner) {
-	if n.Stamp = s.PS.Stamp(); s.t.keep != nil {
+	if n.Stamp = s.PS.Stamp(); s.t.leaves != nil {
 		n.addHints()
 	}
 	s.t.cache.Put(&n.Head)

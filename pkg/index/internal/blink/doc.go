@@ -6,5 +6,5 @@
 // none. Leaves are slotted (package slotted), and a change of one pair writes that entry and one slot
 // word. docs/design/sherman.md says for each remote request what others may see after it and why that
 // is safe. A design whose leaves have owners keeps some of them in a cache, dirty ones, too: see
-// Keeper.
+// LeafCache.
 package blink

@@ -34,7 +34,7 @@ type inner struct {
 	top       uint64   // Uint64: the high fence
 	numbers   []uint64 // Uint64: the separators
 	children  []pool.Addr
-	hints     []uint32                // of level 1, with a keeper: see swizzle.go
+	hints     []uint32                // of level 1, with a leaf cache: see swizzle.go
 	kids      []atomic.Pointer[inner] // of other levels: the cache's copies of the children
 	rightmost bool
 	place     *atomic.Pointer[inner] // where the parent points here; nil = nowhere. Guarded by the cache's lock
@@ -123,7 +123,7 @@ func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
 	return n
 }
 
-// addHints gives a copy of level 1, which nobody else knows yet, room for a keeper's hints.
+// addHints gives a copy of level 1, which nobody else knows yet, room for a leaf cache's hints.
 func (n *inner) addHints() {
 	if n.Level == 1 {
 		n.hints = room[uint32](n, len(n.children))

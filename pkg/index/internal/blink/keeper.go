@@ -13,40 +13,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Keeper is a design's cache of leaves, for designs whose leaves have owners. The tree changes the structure of leaves in the memory servers only: what is
-// kept of one must be written back before, and is old afterwards.
-type Keeper interface {
-	// Claim keeps everybody of this client from the leaf at a, which holds the keys from low up to high (without bound if rightmost), until Release, and writes
-	// back, by posting with s, what is kept of it. false: this client may not use all of it, or may not merge it now, or somebody uses it. It waits for nobody.
-	// Its caller has the client's merger until after Release, so whoever refuses claims from some moment on and then waits (AwaitMerges) knows that none is in force.
-	Claim(s *Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error)
-	Release(a pool.Addr)
-
-	// LeafLoads is called before a bulk load takes effect. s has claimed the only leaf and holds its lock, and the leaf is empty in the memory servers. After an error nothing is loaded.
-	LeafLoads(s *Session) error
-
-	// Copy makes b the leaf at a as it is kept, if it is; what the copy shows is durable when it returns.
-	Copy(s *Session, a pool.Addr, b []byte) (bool, error)
-}
-
-// Taker is a session of such a design that wants to keep leaves that its scans READ.
-type Taker interface {
-	// Clock is looked at before leaves are READ.
-	Clock() uint64
-
-	// Offer is told of the leaf at a, verified as a whole, which was READ into b after the clock showed since; it holds the keys from low up to high (without bound if rightmost).
-	// It may post, but changes nothing that a scan uses.
-	Offer(a pool.Addr, low, high []byte, rightmost bool, b []byte, since uint64) error
-}
-
-// Bounder says where a scan ends of a client that may use some keys only, and fewer of them as time goes by.
-type Bounder interface {
-	// Bound is asked before a leaf is READ in which the scan goes on from cursor (or, if reverse, below it, where an empty
-	// cursor is above all keys), and again when its image is complete, before any pair of it is shown: the scan shows no
-	// keys from bound on, or, if reverse, none below bound. An empty bound is nowhere. The scan ends if ok is false.
-	Bound(cursor []byte, reverse bool) (bound []byte, ok bool)
-}
-
 // What such designs use of the tree.
 type (
 	Session = session
@@ -74,7 +40,7 @@ func (s *session) Staging() []byte {
 	return s.staging
 }
 
-// Remember notes that the staging buffer has the leaf at a, verified as a whole, READ after the taker's clock showed since, until somebody asks for the buffer.
+// Remember notes that the staging buffer has the leaf at a, verified as a whole, READ after the leaf cache's clock showed since, until somebody asks for the buffer.
 func (s *session) Remember(a pool.Addr, since uint64) { s.remembered, s.since = a, since }
 
 // Remembers says whether it has that leaf, and since when.
@@ -84,9 +50,6 @@ func (s *session) Remembers(a pool.Addr) (since uint64, ok bool) {
 
 // Spare is another one. The tree uses it in operations of its own.
 func (s *session) Spare() []byte { return s.rest }
-
-// SetTaker says who wants the leaves that scans READ.
-func (s *session) SetTaker(t Taker) { s.taker = t }
 
 // Descend finds where the leaf for key is, as far as copies of inner nodes say.
 func (s *session) Descend(key []byte) (Path, error) {
@@ -293,9 +256,9 @@ func (s *session) DivideOnce(key []byte) (done bool, err error) {
 	return done, err
 }
 
-// claim and release are the keeper's, if there is one.
+// claim and release are the leaf cache's, if there is one.
 func (s *session) claim(n *inner, i int) (bool, error) {
-	if s.t.keep == nil || n.Level > 1 {
+	if s.t.leaves == nil || n.Level > 1 {
 		return true, nil
 	}
 	low, high, rightmost := n.low, n.high, n.rightmost && i == len(n.children)-1
@@ -305,19 +268,19 @@ func (s *session) claim(n *inner, i int) (bool, error) {
 	if i < len(n.children)-1 {
 		high = n.separator(i)
 	}
-	return s.t.keep.Claim(s, n.children[i], low, high, rightmost)
+	return s.t.leaves.Claim(s, n.children[i], low, high, rightmost)
 }
 
 func (s *session) release(n *inner, i int) {
-	if s.t.keep != nil && n.Level == 1 {
-		s.t.keep.Release(n.children[i])
+	if s.t.leaves != nil && n.Level == 1 {
+		s.t.leaves.Release(n.children[i])
 	}
 }
 
 // claimRoot claims the leaf at a, which is the whole of an index, and waits for it.
 func (s *session) claimRoot(a pool.Addr) error {
-	for s.t.keep != nil {
-		if ok, err := s.t.keep.Claim(s, a, s.lay.Bottom, nil, true); ok || err != nil {
+	for s.t.leaves != nil {
+		if ok, err := s.t.leaves.Claim(s, a, s.lay.Bottom, nil, true); ok || err != nil {
 			return err
 		}
 		if err := s.Retry(); err != nil {
@@ -328,23 +291,23 @@ func (s *session) claimRoot(a pool.Addr) error {
 }
 
 func (s *session) releaseRoot(a pool.Addr) {
-	if s.t.keep != nil {
-		s.t.keep.Release(a)
+	if s.t.leaves != nil {
+		s.t.leaves.Release(a)
 	}
 }
 
-// kept makes b the leaf at a as the keeper has it, if there is one and it does.
+// kept makes b the leaf at a as the leaf cache has it, if there is one and it does.
 func (s *session) kept(a pool.Addr, b []byte) (bool, error) {
-	if s.t.keep == nil {
+	if s.t.leaves == nil {
 		return false, nil
 	}
-	return s.t.keep.Copy(s, a, b)
+	return s.t.leaves.Copy(s, a, b)
 }
 
 // offer tells who wants it of leaf l, which is next in the ring, if it was READ.
 func (s *session) offer(sc *scan, l *slotted.Leaf) error {
-	if s.taker == nil || sc.read>>sc.next&1 == 0 {
+	if s.Owner == nil || sc.read>>sc.next&1 == 0 {
 		return nil
 	}
-	return s.taker.Offer(l.Addr, l.Low, l.High, l.Rightmost, s.ring[sc.next], sc.since)
+	return s.t.leaves.Admit(s, l.Addr, l.Low, l.High, l.Rightmost, s.ring[sc.next], sc.since)
 }

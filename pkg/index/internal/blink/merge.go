@@ -91,7 +91,7 @@ func (t *tree) giveMerger(m *merger) {
 	m.turns++
 }
 
-// AwaitMerges returns when the merge of this client that is under way, if there is one, is over. A merge that begins later asks the keeper later. It is a part of an operation.
+// AwaitMerges returns when the merge of this client that is under way, if there is one, is over. A merge that begins later asks the leaf cache later. It is a part of an operation.
 func (s *session) AwaitMerges() error {
 	under := func() (turn uint64, busy bool) {
 		s.t.mu.Lock()

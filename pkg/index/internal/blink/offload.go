@@ -30,11 +30,12 @@ type Found struct {
 // Offloads says whether the memory server of a answers calls.
 func (s *session) Offloads(a pool.Addr) bool { return s.call != nil && s.PS.Calls(a) }
 
-// DescendUntil is Descend, but where a node of level 1 or 2 is not in the cache it asks stop; if that says so, it ends there.
-func (s *session) DescendUntil(key []byte, stop func(Way) bool) (Path, Way, error) {
-	s.stop, s.way = stop, Way{}
+// DescendNear is Descend, but ends at a node of level 1 or 2 that is not in the cache where the leaf
+// cache says so (Offload).
+func (s *session) DescendNear(key []byte) (Path, Way, error) {
+	s.near, s.way = true, Way{}
 	p, err := s.descend(key, fence.Holding, 0)
-	s.stop = nil
+	s.near = false
 	switch {
 	case err == errStopped:
 		return p, s.way, nil
@@ -44,7 +45,7 @@ func (s *session) DescendUntil(key []byte, stop func(Way) bool) (Path, Way, erro
 	return p, Way{}, err
 }
 
-// errStopped is returned where stop said so.
+// errStopped is returned where the leaf cache said so.
 var errStopped = errors.New("the descent was stopped")
 
 // Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss if not: else it will be when it is read.

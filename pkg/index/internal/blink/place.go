@@ -6,7 +6,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Where nodes lie. Nodes of Sherman's tree are dealt out to the memory servers in turns. In a design with a [Keeper] the nodes of a subtree, one of level 2
+// Where nodes lie. Nodes of Sherman's tree are dealt out to the memory servers in turns. In a design with a [LeafCache] the nodes of a subtree, one of level 2
 // with its children and their leaves, lie on one memory server, so that it can look for a key among them by itself (DEX, section 3, with M = 3 levels);
 // and subtrees are dealt out in turns.
 //
@@ -24,7 +24,7 @@ const SubtreeLevels = 3
 // beside says where the leaf shall lie that the leaf l is split for; Nil = anywhere. newLast: it will hold the largest key of all.
 func (s *session) beside(l *slotted.Leaf, newLast bool) pool.Addr {
 	t := s.t
-	if t.keep == nil || t.root.Load().level < SubtreeLevels-1 || newLast && l.Rightmost && t.ascents.Add(1)%(4*leavesOfSubtree(&t.lay)) == 0 {
+	if t.leaves == nil || t.root.Load().level < SubtreeLevels-1 || newLast && l.Rightmost && t.ascents.Add(1)%(4*leavesOfSubtree(&t.lay)) == 0 {
 		return pool.Nil
 	}
 	return l.Addr
@@ -42,7 +42,7 @@ func leavesOfSubtree(l *fence.Layout) uint64 {
 
 // among says where an inner node of a level with these children shall lie; Nil = anywhere.
 func (t *tree) among(level uint8, children []pool.Addr) pool.Addr {
-	if t.keep == nil || level >= SubtreeLevels {
+	if t.leaves == nil || level >= SubtreeLevels {
 		return pool.Nil
 	}
 	most, best := 0, pool.Nil
@@ -68,7 +68,7 @@ func (ld *loader) place(level int, children []pool.Addr) pool.Addr {
 	if len(children) > 0 {
 		return ld.t.among(uint8(level), children)
 	}
-	if ld.t.keep == nil || level >= SubtreeLevels {
+	if ld.t.leaves == nil || level >= SubtreeLevels {
 		return pool.Nil
 	}
 	return ld.home

@@ -10,19 +10,25 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// keepsNothing is a Keeper without a cache.
+// keepsNothing is a LeafCache that keeps nothing.
 type keepsNothing struct{}
 
 func (keepsNothing) Claim(*Session, pool.Addr, []byte, []byte, bool) (bool, error) { return true, nil }
 func (keepsNothing) Release(pool.Addr)                                             {}
-func (keepsNothing) LeafLoads(*Session) error                                      { return nil }
-func (keepsNothing) Copy(*Session, pool.Addr, []byte) (bool, error)                { return false, nil }
+func (keepsNothing) BeforeLoad(*Session) error                                     { return nil }
+func (keepsNothing) Bound(*Session, []byte, bool) ([]byte, bool)                   { return nil, true }
+func (keepsNothing) Clock() uint64                                                 { return 0 }
+func (keepsNothing) Offload(*Session, Way) bool                                    { return false }
+func (keepsNothing) Admit(*Session, pool.Addr, []byte, []byte, bool, []byte, uint64) error {
+	return nil
+}
+func (keepsNothing) Copy(*Session, pool.Addr, []byte) (bool, error) { return false, nil }
 
-// placed opens a tree on three servers; with keep nil it is Sherman's.
-func placed(t *testing.T, keep Keeper) (*Tree, *Session) {
+// placed opens a tree on three servers; with leaves nil it is Sherman's.
+func placed(t *testing.T, leaves LeafCache) (*Tree, *Session) {
 	t.Helper()
 	c := pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 40, ChunkBytes: 1 << 20})
-	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, "test", keep)
+	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, "test", leaves)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +149,7 @@ func TestSmallLoadsAreSpread(t *testing.T) {
 	}
 }
 
-// TestShermansNodesTakeTurns: without a Keeper leaves are dealt out.
+// TestShermansNodesTakeTurns: without a leaf cache leaves are dealt out.
 func TestShermansNodesTakeTurns(t *testing.T) {
 	_, s := placed(t, nil)
 	for i := range uint64(3000) {

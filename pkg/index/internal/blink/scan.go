@@ -28,21 +28,25 @@ type scan struct {
 	p       path // of the last descent
 	addrs   [maxRing]pool.Addr
 	next, n int    // leaves next to n of the ring are read and not used yet
-	read    uint32 // a bit for each leaf of the ring that was READ, after the taker's clock showed
+	read    uint32 // a bit for each leaf of the ring that was READ, after the leaf cache's clock showed
 	since   uint64
 	hops    int
-	bound   []byte // where it ends; see Bounder
+	bound   []byte // where it ends; see LeafCache
 }
 
 // Scan implements index.Session.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.Begin()
 	defer s.End()
-	return s.ScanWithin(nil, start, limit, reverse, visit)
+	return s.scan(false, start, limit, reverse, visit)
 }
 
-// ScanWithin is Scan as a part of an operation, and ends where what the bounder allows ends; nil allows all keys.
-func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+// ScanWithin is Scan as a part of an operation, and ends where the leaf cache says (Bound).
+func (s *session) ScanWithin(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	return s.scan(true, start, limit, reverse, visit)
+}
+
+func (s *session) scan(bounded bool, start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if len(start) > 0 || !s.lay.Uint64 {
 		if err := s.lay.CheckKey(start); err != nil {
 			return fmt.Errorf("scan: %w", err)
@@ -57,8 +61,8 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 		sc.cursor = s.lay.Bottom
 	}
 	for limit > 0 {
-		if b != nil { // else leaves were READ in vain
-			if _, ok := b.Bound(sc.cursor, reverse); !ok {
+		if bounded { // else leaves were READ in vain
+			if _, ok := s.t.leaves.Bound(s, sc.cursor, reverse); !ok {
 				return nil
 			}
 		}
@@ -66,9 +70,9 @@ func (s *session) ScanWithin(b Bounder, start []byte, limit int, reverse bool, v
 		if err := s.nextLeaf(&sc, &l, limit); err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		if sc.bound = nil; b != nil {
+		if sc.bound = nil; bounded {
 			var ok bool
-			if sc.bound, ok = b.Bound(sc.cursor, reverse); !ok {
+			if sc.bound, ok = s.t.leaves.Bound(s, sc.cursor, reverse); !ok {
 				return nil
 			}
 		}
@@ -146,7 +150,7 @@ func (s *session) emit(sc *scan, l *slotted.Leaf, limit int, visit func(key, val
 		}
 		if s.lay.HasReference(p.Entry(i)) {
 			if value, err = s.Blocks.Next(p, i, step, limit-seen); err == nil && value == nil {
-				if s.t.keep != nil {
+				if s.t.leaves != nil {
 					return seen, false, s.refused()
 				}
 				if value, err = s.valueNow(key); err == index.ErrNotFound {
@@ -258,8 +262,8 @@ func (s *session) readLeaves(sc *scan, limit int) error {
 			sc.n++
 		}
 	}
-	if sc.read = 0; s.taker != nil {
-		sc.since = s.taker.Clock()
+	if sc.read = 0; s.Owner != nil {
+		sc.since = s.t.leaves.Clock()
 	}
 	for i := range sc.n {
 		if kept, err := s.kept(sc.addrs[i], s.ring[i]); err != nil {

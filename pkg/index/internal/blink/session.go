@@ -23,13 +23,13 @@ type session struct {
 
 	locked pool.Addr // the node whose lock was taken last
 
-	ring    [][]byte       // leaves that a scan reads at once
-	staging []byte         // of a design that keeps leaves
-	since   uint64         // of what staging has: see Remember
-	taker   Taker          // of leaves that scans READ; nil: nobody
-	call    []byte         // of calls, in a design that makes any
-	stop    func(Way) bool // see DescendUntil
-	way     Way            // where it stopped
+	ring    [][]byte // leaves that a scan reads at once
+	staging []byte   // of a design that keeps leaves
+	since   uint64   // of what staging has: see Remember
+	Owner   any      // the design's session that this one belongs to; nil = none. The tree does not look at it
+	call    []byte   // of calls, in a design that makes any
+	near    bool     // see DescendNear
+	way     Way      // where it stopped
 
 	scratch []byte          // an entry on its way into a leaf
 	sep     []byte          // a separator on its way up
@@ -68,7 +68,7 @@ func (t *tree) newSession() (*session, error) {
 		}
 	}
 	s.Open(ps, t.env, s.left)
-	if t.keep != nil {
+	if t.leaves != nil {
 		if s.call, err = ps.Buffer(call); err != nil {
 			return nil, errors.Join(err, ps.Close())
 		}

@@ -21,14 +21,14 @@ import (
 type Tree = tree
 
 type tree struct {
-	name  string // of the design
-	keep  Keeper
-	lay   fence.Layout
-	with  techniques
-	pool  *pool.Pool
-	env   env.Env
-	cache *nodecache.Cache
-	root  atomic.Pointer[rootRef]
+	name   string    // of the design
+	leaves LeafCache // nil where all clients share all leaves
+	lay    fence.Layout
+	with   techniques
+	pool   *pool.Pool
+	env    env.Env
+	cache  *nodecache.Cache
+	root   atomic.Pointer[rootRef]
 
 	sessions op.Sessions
 	mu       env.Mutex
@@ -45,8 +45,8 @@ type rootRef struct {
 	stamp uint64 // like that of an inner node's copy
 }
 
-// Open opens the tree of a design in p, or creates it. The pool stays the caller's. keep is nil where all clients share all leaves.
-func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, error) {
+// Open opens the tree of a design in p, or creates it. The pool stays the caller's. leaves is nil where all clients share all leaves.
+func Open(p *pool.Pool, o index.Options, design string, leaves LeafCache) (*Tree, error) {
 	lay, err := slotted.NewLayout(o)
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
@@ -62,7 +62,7 @@ func Open(p *pool.Pool, o index.Options, design string, keep Keeper) (*Tree, err
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	t := &tree{name: design, keep: keep, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	t := &tree{name: design, leaves: leaves, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	t.sessions.Init(t.env)
 	p.SetMarks(blocks.Marks)
 	ps, err := p.NewSession(2*fence.MaxNodeBytes + 64<<10)

@@ -9,7 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Claim implements blink.Keeper: the leaf gets a frame, if it has none, whose lock keeps everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet may be
+// Claim implements blink.LeafCache: the leaf gets a frame, if it has none, whose lock keeps everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet may be
 // another client's by the time that it has one. Before, it is looked at so that no frame is made in vain.
 func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
 	may := func() bool {
@@ -53,14 +53,14 @@ func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost b
 	return false, err
 }
 
-// Release implements blink.Keeper.
+// Release implements blink.LeafCache.
 func (x *dex) Release(a pool.Addr) {
 	if x.with.partitioning {
 		x.cache.drop(x.cache.find(a))
 	}
 }
 
-// Copy implements blink.Keeper.
+// Copy implements blink.LeafCache.
 func (x *dex) Copy(s *blink.Session, a pool.Addr, b []byte) (bool, error) {
 	for !x.with.direct() {
 		f := x.cache.find(a)
