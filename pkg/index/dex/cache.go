@@ -1,7 +1,6 @@
 package dex
 
 import (
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -292,90 +291,6 @@ func (h *shard) forget(f *frame) {
 		}
 	}
 	f.addr.Store(0)
-}
-
-// retire empties used frames from the end of each shard until images of so many bytes are free, and gives their memory back, but leaves each shard the least it may have. It returns how many bytes
-// it got: less if somebody has what would go.
-func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
-	each := int64(8 * c.stride)
-	for before := int64(-1); got < bytes && got > before; {
-		before = got
-		for i := range c.shards {
-			if got >= bytes {
-				break
-			}
-			ok, err := c.shards[i].retire(c, flush)
-			if err != nil {
-				return got, err
-			}
-			if ok {
-				got += each
-			}
-		}
-	}
-	c.bytes.Add(-got)
-	return got, nil
-}
-
-// retire empties the last frame that is used.
-func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f := &h.frames[h.live-1]
-	if h.live <= h.least() || !f.tryLock() {
-		return false, nil
-	}
-	defer f.unlock()
-	if f.first.Load() != 0 {
-		h.mu.Unlock()
-		err := flush(f)
-		h.mu.Lock()
-		if err != nil {
-			return false, err
-		}
-	}
-	if f.addr.Load() != 0 {
-		h.forget(f)
-	} else {
-		h.free = slices.DeleteFunc(h.free, func(i int32) bool { return i == h.at(f) })
-	}
-	h.live--
-	// What was retired before shares pages with it.
-	to := min(len(h.frames), h.live+2*pageBytes/(8*c.stride)+2)
-	memory.Free(c.images[(int(h.first)+h.live)*c.stride : (int(h.first)+to)*c.stride])
-	return true, nil
-}
-
-const pageBytes = 4096
-
-// least is how many frames the shard keeps in any case.
-func (h *shard) least() int { return max(8, len(h.frames)/8) }
-
-// revive lets retired frames be used again whose images have at most so many bytes, and returns how many are left.
-func (c *cache) revive(bytes int64) (left int64) {
-	each := int64(8 * c.stride)
-	for moved := true; moved; {
-		moved = false
-		for i := range c.shards {
-			if bytes >= each && c.shards[i].revive() {
-				c.bytes.Add(each)
-				bytes -= each
-				moved = true
-			}
-		}
-	}
-	return bytes
-}
-
-func (h *shard) revive() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.live == len(h.frames) {
-		return false
-	}
-	h.free = append(h.free, int32(h.live))
-	h.live++
-	return true
 }
 
 // drop gives a frame back whose lock the caller has: what is in it is not to be kept.

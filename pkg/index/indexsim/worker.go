@@ -1,0 +1,93 @@
+package indexsim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/register"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+)
+
+// worker is one session, or one after the other where they die.
+type worker struct {
+	run  Run
+	c    *poolsim.Cluster
+	p    *simenv.Process
+	sh   *shape
+	h    *history
+	x    opened
+	id   int
+	rand *rand.Rand
+	s    index.Session
+}
+
+func (w *worker) work() (err error) {
+	if err = w.session(); err != nil {
+		return err
+	}
+	for n := 0; n < w.sh.ops; n++ {
+		if err = w.step(n); w.h.loading {
+			n--
+		}
+		if err == nil || w.sh.inVain(w.h, err) || w.sh.refused(w.h, err) {
+			continue
+		}
+		if w.sh.lease == 0 || !died(err) {
+			return err
+		}
+		_ = w.s.Close() // it is dead
+		if err = w.session(); err != nil {
+			return err
+		}
+	}
+	return w.s.Close()
+}
+
+// step is one operation.
+func (w *worker) step(n int) error {
+	sh, h, r := w.sh, w.h, w.rand
+	if r.IntN(sh.scans) == 0 {
+		start := sh.pick(r, h)
+		if r.IntN(3) == 0 {
+			start = ""
+		}
+		return h.scan(w.s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0)
+	}
+	in := register.Input{Verb: sh.draw(r, h), Key: sh.pick(r, h)}
+	if h.loading { // whoever inserts ends a bulk load
+		in.Verb = register.Lookup
+	}
+	if in.Verb.Changes() {
+		in.Value = fmt.Sprintf("%d.%d", w.id, n)
+		in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")
+	}
+	return h.do(w.s, w.id, in)
+}
+
+// session makes a session: of the client that there is, or if that is given up or cut off, of a new one.
+func (w *worker) session() (err error) {
+	for range 20 {
+		if w.s, err = w.x.index.Session(); err == nil {
+			w.s.SetLimit(w.sh.limit)
+			return nil
+		}
+		if w.sh.lease == 0 || !died(err) {
+			return err
+		}
+		if w.rand.IntN(2) == 0 {
+			_ = w.x.pool.Close() // else its lease has to run out
+		}
+		if w.x, err = w.run.openAgain(w.c, w.p, w.sh); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// died says whether err is of a session that lives no more, or of a client.
+func died(err error) bool {
+	return errors.Is(err, index.ErrUnknown) || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrUnreachable) || errors.Is(err, index.ErrClosed)
+}

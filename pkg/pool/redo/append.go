@@ -1,0 +1,225 @@
+package redo
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Appender is one goroutine's hand on a log. Not safe for concurrent use.
+type Appender struct {
+	log   *Log
+	event env.Event
+	until uint64 // the position that it waits for
+
+	// An operation's limit. Its clock starts when it first has to wait, since reading the clock costs more than a batch on shared memory.
+	limit, deadline time.Duration
+	waits           bool
+}
+
+// Appender makes one.
+func (l *Log) Appender() *Appender { return &Appender{log: l, event: l.env.NewEvent()} }
+
+// Append adds a record, at most MaxRecord bytes, and returns its position: later records have higher ones. It is durable when Wait said so.
+// ErrFull: truncate first. It may have to wait for a batch under way, for which nothing but the memory server is needed; after another error the log is dead.
+// It allocates nothing.
+func (a *Appender) Append(record []byte) (position uint64, err error) {
+	l := a.log
+	a.limit, a.waits = appendWaits, false
+	need := recordHead + len(record)
+	if most := min(MaxRecord, int(l.ref.Bytes)/2); need > most {
+		return 0, fmt.Errorf("a redo record of %d bytes: at most %d", len(record), most-recordHead)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.failed == nil {
+		to := align(l.end() + uint64(need))
+		switch {
+		case len(l.open.batch)+need > batchBytes:
+			err = a.postOrWait(l.end())
+		case to-l.wanted > uint64(l.ref.Bytes):
+			return 0, ErrFull
+		case to-l.tail > uint64(l.ref.Bytes):
+			err = a.moveTail()
+		default:
+			n := len(l.open.batch)
+			b := l.open.batch[:n+need]
+			binary.LittleEndian.PutUint32(b[n:], uint32(len(record)))
+			copy(b[n+recordHead:], record)
+			l.open.batch = b
+			l.counts.Records++
+			return l.end(), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return 0, l.failed
+}
+
+// Wait waits until all records up to position are durable. Who waits first posts the batch that holds them, if not too many are under way. pool.ErrTimeout: it
+// is not known whether they are durable. After another error the log is dead.
+func (a *Appender) Wait(position uint64, limit time.Duration) error {
+	l := a.log
+	if l.durable.Load() >= position {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.limit, a.waits = limit, false
+	for l.durable.Load() < position {
+		if err := a.postOrWait(position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// postOrWait posts the batch that is open if the record at position is in it. Else, or if that cannot be, it waits until position is durable, or it is this appender's turn to post.
+// Called under mu.
+func (a *Appender) postOrWait(position uint64) error {
+	l := a.log
+	if l.failed != nil {
+		return l.failed
+	}
+	if position > l.start && l.mayPost() {
+		l.post()
+		return l.failed
+	}
+	return a.wait(position)
+}
+
+// moveTail posts the tail, or waits until any batch is over: the tail may be in its list. Called under mu.
+func (a *Appender) moveTail() error {
+	if l := a.log; !l.moving && l.mayPost() {
+		l.post()
+		return l.failed
+	}
+	return a.wait(0)
+}
+
+// wait waits to be woken. Called under mu.
+func (a *Appender) wait(position uint64) error {
+	l := a.log
+	if !a.waits {
+		a.deadline, a.waits = env.Deadline(l.env, a.limit), true
+	}
+	a.until = position
+	l.waiting = append(l.waiting, a)
+	l.mu.Unlock()
+	woken := a.event.Wait(env.Remaining(l.env, a.deadline))
+	l.mu.Lock()
+	if woken {
+		return l.failed
+	}
+	for i, w := range l.waiting {
+		if w == a {
+			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			return fmt.Errorf("wait for the redo log: %w", pool.ErrTimeout)
+		}
+	}
+	a.event.Wait(0) // it was woken meanwhile
+	l.wake()        // perhaps it was its turn to post
+	return fmt.Errorf("wait for the redo log: %w", pool.ErrTimeout)
+}
+
+func (l *Log) mayPost() bool { return len(l.underWay) < underWayAtMost }
+
+// post posts the batch that is open, if it is not empty, behind the tail if that is to move. Called under mu, which it gives up meanwhile, when mayPost.
+func (l *Log) post() {
+	n, tail := l.open, l.wanted
+	moves := tail != l.tail && !l.moving
+	l.moving = l.moving || moves
+	n.start, n.end, n.over = l.start, 0, false
+	if len(n.batch) > batchHead {
+		n.end = l.end()
+		l.start = align(n.end)
+		l.counts.Batches++
+		l.counts.Bytes += uint64(len(n.batch))
+	}
+	l.open = l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	l.underWay = append(l.underWay, n)
+	l.mu.Unlock()
+	if moves {
+		binary.LittleEndian.PutUint64(n.word, tail)
+		n.s.Write(l.ref.Addr+tailOffset, n.word)
+	}
+	if n.end > 0 {
+		sealBatch(l.ref.Nonce, n.start, n.batch)
+		l.write(n)
+	}
+	err := n.s.Post()
+	l.mu.Lock()
+	switch {
+	case err != nil:
+		l.failed = fmt.Errorf("write the redo log: %w", err)
+	case moves:
+		l.tail, l.moving = tail, false
+		fallthrough
+	default:
+		n.over = true
+		l.confirm()
+	}
+	l.wake()
+}
+
+// confirm makes durable what is in batches that are over, up to the first that is not. Called under mu.
+func (l *Log) confirm() {
+	over := 0
+	for _, n := range l.underWay {
+		if !n.over {
+			break
+		}
+		over++
+		if n.end > 0 {
+			l.durable.Store(n.end)
+			l.mark(n.start)
+		}
+		n.batch = n.batch[:batchHead]
+		l.free = append(l.free, n)
+	}
+	l.underWay = append(l.underWay[:0], l.underWay[over:]...)
+}
+
+// write queues the WRITEs of a batch: two if it goes beyond the end of the ring.
+func (l *Log) write(n *lane) {
+	ring := l.ref.Addr + headBytes
+	at := n.start % uint64(l.ref.Bytes)
+	first := min(uint64(len(n.batch)), uint64(l.ref.Bytes)-at)
+	n.s.Write(ring+pool.Addr(at), n.batch[:first])
+	if first < uint64(len(n.batch)) {
+		n.s.Write(ring, n.batch[first:])
+	}
+}
+
+// mark notes the batch at position as a place for the tail, if the last one is far enough away. Called under mu.
+func (l *Log) mark(position uint64) {
+	last := l.wanted
+	if n := len(l.marks); n > 0 {
+		last = l.marks[n-1]
+	}
+	if position-last >= uint64(l.ref.Bytes)/marksAtMost {
+		l.marks = append(l.marks, position)
+	}
+}
+
+// wake wakes those whose records are durable, and one who posts the batch that is open, if that can be. Called under mu.
+func (l *Log) wake() {
+	kept, posts := l.waiting[:0], false
+	for _, w := range l.waiting {
+		if l.failed == nil && w.until > l.durable.Load() {
+			if posts || w.until <= l.start || !l.mayPost() {
+				kept = append(kept, w)
+				continue
+			}
+			posts = true
+		}
+		w.event.Set()
+	}
+	clear(l.waiting[len(kept):])
+	l.waiting = kept
+}
