@@ -52,7 +52,7 @@ const idleRenewal = 250 * time.Millisecond
 const partingLimit = 2 * time.Second
 
 // keeper renews the leases of a pool, with a goroutine for each server.
-type keeper struct {
+type leaseKeeper struct {
 	pool    *Pool
 	stopped atomic.Bool
 	wake    []env.Event // by dense server number
@@ -60,8 +60,8 @@ type keeper struct {
 	group   *env.WaitGroup
 }
 
-func newKeeper(p *Pool) *keeper {
-	k := &keeper{pool: p, news: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
+func newLeaseKeeper(p *Pool) *leaseKeeper {
+	k := &leaseKeeper{pool: p, news: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
 	for _, s := range p.servers {
 		wake := p.env.NewEvent()
 		k.wake = append(k.wake, wake)
@@ -72,7 +72,7 @@ func newKeeper(p *Pool) *keeper {
 }
 
 // keep renews the lease on s until the pool is closed or given up.
-func (k *keeper) keep(s *server, wake env.Event) {
+func (k *leaseKeeper) keep(s *server, wake env.Event) {
 	p := k.pool
 	wait := s.lease.between()
 	ps := passing{epoch: s.grant.Epoch, passed: s.grant.Epoch}
@@ -111,7 +111,7 @@ func (k *keeper) keep(s *server, wake env.Event) {
 }
 
 // stop ends the renewals.
-func (k *keeper) stop(limit time.Duration) {
+func (k *leaseKeeper) stop(limit time.Duration) {
 	k.stopped.Store(true)
 	for _, w := range k.wake {
 		w.Set()

@@ -58,7 +58,7 @@ type Pool struct {
 	dense    []int16 // by server id: its place in servers, or -1
 	alloc    *allocator
 	sessions *sessions
-	keeper   *keeper
+	keeper   *leaseKeeper
 
 	clock clock
 	marks atomic.Pointer[Marks]
@@ -119,7 +119,7 @@ func Open(cfg Config) (*Pool, error) {
 		return nil, errors.New("the index has no memory servers")
 	}
 	p.alloc = newAllocator(p)
-	p.keeper = newKeeper(p)
+	p.keeper = newLeaseKeeper(p)
 	return p, nil
 }
 

@@ -277,7 +277,7 @@ func (a *allocator) takeImages() (places []Addr) {
 
 // tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is safe, and begins to sweep all chunks, one
 // after another.
-func (k *keeper) tidy() {
+func (k *leaseKeeper) tidy() {
 	a := k.pool.alloc
 	var sw *sweep
 	turn := Nil

@@ -136,7 +136,7 @@ func (s *session) foresee(p *blink.Path, key []byte, fp byte, m mode) (o outcome
 		return o
 	}
 	var st state
-	s.value, o.lsn, st = s.look(f, p.Addr(), key, s.value[:0], fp)
+	s.value, o.lsn, st = s.searchFrame(f, p.Addr(), key, s.value[:0], fp)
 	switch {
 	case (st == done || st == inBlock) && m == insert:
 		o.answer = index.ErrExists
@@ -162,15 +162,15 @@ func (s *session) again(err error, value []byte, m mode) bool {
 	return s.retire(1) == nil && s.b.AwaitMemory()
 }
 
-// told appends the value of the entry of key that was READ, or found by a memory server, in the leaf at a, of a range that was taken in an epoch. It is kept, if that is right: since is as for
+// appendRemote appends the value of the entry of key that was READ, or found by a memory server, in the leaf at a, of a range that was taken in an epoch. It is kept, if that is right: since is as for
 // entries.keep. ok is false if its block does not hold it.
-func (s *session) told(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
+func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
 		s.tag.set(v, epoch)
 		return s.long(dst, func() bool { return s.x.cache.still(a, since) })
 	}
-	s.x.cache.entries.keep(s.x, key, v, a, since)
+	s.x.cache.rows.keep(s.x, key, v, a, since)
 	return append(dst, v...), true, nil
 }
 
@@ -191,7 +191,7 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 
 // refers says whether the leaf at a, in f, has the session's tag for key.
 func (s *session) refers(f *frame, a pool.Addr, key []byte, fp byte) bool {
-	value, _, st := s.look(f, a, key, s.value[:0], fp)
+	value, _, st := s.searchFrame(f, a, key, s.value[:0], fp)
 	s.value = value
 	return st == inBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
 }

@@ -25,8 +25,8 @@ type cache struct {
 	stride int      // words from one image to the next: see strideOf
 	bytes  atomic.Int64
 
-	departed departed
-	entries  entries
+	evictions evictionClock
+	rows      rowCache
 }
 
 type shard struct {
@@ -40,7 +40,7 @@ type shard struct {
 	seen    int        // misses since counts were halved
 	cooling cooling
 
-	departed *departed
+	evictions *evictionClock
 }
 
 // place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's address in the upper; 0 = it is free. It is a hint: the frame knows.
@@ -95,10 +95,10 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
-	c.departed.start(max(1, n*shards/departedShare))
-	c.bytes.Add(int64(c.entries.start(c, room)))
+	c.evictions.start(max(1, n*shards/departedShare))
+	c.bytes.Add(int64(c.rows.start(c, room)))
 	for i := range c.shards {
-		c.shards[i].departed = &c.departed
+		c.shards[i].evictions = &c.evictions
 		c.shards[i].start(c, i*n, n)
 	}
 	return c
@@ -203,7 +203,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		case !must && !c.admits(f, worth):
 			f.unlock()
 			return nil, false, nil
-		case f.first.Load() != 0 || c.entries.n > 0 && *f.changed() != 0: // that is done without the shard's lock, and then looked for anew
+		case f.first.Load() != 0 || c.rows.n > 0 && *f.changed() != 0: // that is done without the shard's lock, and then looked for anew
 			h.mu.Unlock()
 			err := flush(f)
 			h.mu.Lock()
@@ -281,7 +281,7 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 // forget takes the place of f away, whose lock the caller has, besides that of the shard.
 func (h *shard) forget(f *frame) {
 	a := f.addr.Load()
-	h.departed.note(pool.Addr(a)) // before nobody finds it any more
+	h.evictions.record(pool.Addr(a)) // before nobody finds it any more
 	h.missed.Raise(pool.Addr(a), uint8(f.used.Load()))
 	set := h.set(pool.Addr(a))
 	for i := range set {

@@ -46,8 +46,8 @@ type dex struct {
 	low     []byte // the lowest key
 
 	ranges    atomic.Pointer[ranges]
-	moves     env.Mutex              // held by Take, Give and BulkLoad: what changes ranges, or rests on them as a whole
-	replaying atomic.Pointer[player] // while it merges leaves
+	moves     env.Mutex                // held by Take, Give and BulkLoad: what changes ranges, or rests on them as a whole
+	replaying atomic.Pointer[replayer] // while it merges leaves
 	dirty     dirty
 	garbage   garbage
 

@@ -15,9 +15,9 @@ import (
 // key, and then to write it). Its image is in the session's staging buffer, and becomes the frame's if it is what the leaf is now:
 //
 //	this session                                     anybody of this client who changes the leaf
-//	1  looks at the clock of departed                a  its leaf has a frame, and he has the lock of that
+//	1  looks at the eviction clock                a  its leaf has a frame, and he has the lock of that
 //	2  READs the leaf, verified as a whole           b  changes it, in the frame or in the memory servers
-//	3  has a frame for it, new and locked            c  has written back; the leaf leaves the cache: departed has the time, then its place is taken away
+//	3  has a frame for it, new and locked            c  has written back; the leaf leaves the cache: the clock has its time, then its place is taken away
 //	4  finds no departure of the leaf after 1        d  unlocks
 //	5  makes what it READ the frame's image
 //
@@ -35,7 +35,7 @@ import (
 // ahead is what is known of the leaf that is fetched.
 type ahead struct {
 	addr  pool.Addr
-	since uint64 // what the clock of departed showed before it was READ
+	since uint64 // what the eviction clock showed before it was READ
 	done  bool   // it was READ: it is in the staging buffer
 }
 
@@ -48,7 +48,7 @@ func (s *session) fetch(p *blink.Path, l *slotted.Leaf, key []byte, hops *int, m
 	a := p.Addr()
 	since, had := s.b.Remembers(a)
 	if had = had && must; !had {
-		since = s.x.cache.departed.clock.Load()
+		since = s.x.cache.evictions.clock.Load()
 	}
 	b := s.b.Staging()
 	s.ahead = ahead{addr: a, since: since, done: had}
@@ -59,7 +59,7 @@ func (s *session) fetch(p *blink.Path, l *slotted.Leaf, key []byte, hops *int, m
 	if f == nil && must {
 		return false, false, s.b.Retry()
 	}
-	old := f != nil && s.x.cache.departed.after(a, since)
+	old := f != nil && s.x.cache.evictions.after(a, since)
 	if !had || old {
 		s.x.fetched.Add(1)
 	}

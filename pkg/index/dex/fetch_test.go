@@ -97,7 +97,7 @@ func TestChangesUseWhatLookupsRead(t *testing.T) {
 			before := x.fetched.Load()
 			mustDo(t, s.Update(scanKey(7), []byte("third...")))
 			reads := x.fetched.Load() > before
-			if departed := x.cache.departed.after(a, since); reads != c.reads && !(reads && departed) { // what gave way may share its time with the leaf
+			if departed := x.cache.evictions.after(a, since); reads != c.reads && !(reads && departed) { // what gave way may share its time with the leaf
 				t.Errorf("leaf %v was READ: %v, and has departed: %v", a, reads, departed)
 			}
 			for range 2 {

@@ -65,15 +65,15 @@ func (s *session) evict(f *frame) error {
 	if err := s.x.flushAnd(s.b, s.log, s.limit, f, s.b.Spare(), next); err != nil {
 		return err
 	}
-	s.outlive(f)
+	s.demote(f)
 	return nil
 }
 
-// outlive keeps entries of a leaf that goes, and has been written back: those that were changed since it came. Who changed them took them out of the cache's entries; what is popular would
+// demote keeps entries of a leaf that goes, and has been written back: those that were changed since it came. Who changed them took them out of the cache's entries; what is popular would
 // never be there else, as long as it is changed.
-func (s *session) outlive(f *frame) {
+func (s *session) demote(f *frame) {
 	changed := *f.changed()
-	if changed == 0 || s.x.cache.entries.n == 0 {
+	if changed == 0 || s.x.cache.rows.n == 0 {
 		return
 	}
 	var v view
@@ -85,7 +85,7 @@ func (s *session) outlive(f *frame) {
 		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 && !f.refers(f.word(v.dir+i), s.x.lay) {
 			s.leaving = f.bytes(off, n, s.leaving[:0])
 			if key, value, ok := s.x.lay.Pair(s.leaving); ok {
-				s.x.cache.entries.leave(s.x, key, value)
+				s.x.cache.rows.leave(s.x, key, value)
 			}
 		}
 	}

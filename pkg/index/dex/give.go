@@ -40,7 +40,7 @@ import (
 // drops were written back before, and a boundary inside of what this client has is an ordinary one. To
 // all others it looks as if this client had split a leaf.
 //
-// 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before its frame is another's (outlive). 6 waits for the lock of such a frame, so 7 finds what it left.
+// 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before its frame is another's (demote). 6 waits for the lock of such a frame, so 7 finds what it left.
 //
 // 5 has the locks of several frames at once. It never waits for a lock with them: it posts what it has, and gives them back before. Give waits in 2 with no lock but that of moves, which no operation takes.
 //
@@ -94,7 +94,7 @@ func (s *session) setApart(given span) error {
 
 // giveAway is steps 5 to 7.
 func (s *session) giveAway(given *ranges) (written int, err error) {
-	g := giver{s: s, given: given}
+	g := handoff{s: s, given: given}
 	if err := g.start(); err != nil {
 		return 0, op.Failure(err, false)
 	}
@@ -105,11 +105,11 @@ func (s *session) giveAway(given *ranges) (written int, err error) {
 	if err := s.x.cache.each(func(f *frame) error { return s.forget(f, given) }); err != nil {
 		return g.written, err
 	}
-	return g.written, s.x.cache.entries.forget(given, s.b.Retry)
+	return g.written, s.x.cache.rows.forget(given, s.b.Retry)
 }
 
-// giver writes back what is dirty of a range, many leaves in one round trip.
-type giver struct {
+// handoff writes back what is dirty of a range, many leaves in one round trip.
+type handoff struct {
 	s     *session
 	given *ranges
 	ps    *pool.Session // has the buffers
@@ -121,7 +121,7 @@ type giver struct {
 	written int                // leaves
 }
 
-func (g *giver) start() (err error) {
+func (g *handoff) start() (err error) {
 	bytes := g.s.x.lay.NodeBytes
 	if g.ps, err = g.s.x.pool.NewSession(giveLeaves * (bytes + 64)); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (g *giver) start() (err error) {
 	return nil
 }
 
-func (g *giver) writeBack() error {
+func (g *handoff) writeBack() error {
 	for _, f := range g.s.x.dirty.all() {
 		if err := g.add(f); err != nil {
 			g.release()
@@ -146,7 +146,7 @@ func (g *giver) writeBack() error {
 }
 
 // add queues what writes f back, if it is of the range.
-func (g *giver) add(f *frame) error {
+func (g *handoff) add(f *frame) error {
 	for !f.tryLock() {
 		if err := g.post(); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (g *giver) add(f *frame) error {
 }
 
 // post posts what is queued, and gives the locks back.
-func (g *giver) post() error {
+func (g *handoff) post() error {
 	if g.n == 0 {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (g *giver) post() error {
 	return nil
 }
 
-func (g *giver) release() {
+func (g *handoff) release() {
 	for _, f := range g.locked[:g.n] {
 		f.unlock()
 	}

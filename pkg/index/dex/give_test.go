@@ -110,13 +110,13 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	}
 	entries := func() (n int) {
 		for i := range uint64(scanned) {
-			if _, ok := x.cache.entries.find(x, scanKey(i), nil); ok {
+			if _, ok := x.cache.rows.find(x, scanKey(i), nil); ok {
 				n++
 			}
 		}
 		return n
 	}
-	s.outlive(last)
+	s.demote(last)
 	if entries() == 0 {
 		t.Error("the leaf has left no entries")
 	}

@@ -13,7 +13,7 @@ type sought struct {
 	path  blink.Path
 	near  bool        // a memory server has found the leaf, and
 	found blink.Found // this is what it says,
-	since uint64      // of a moment after the clock of departed showed this
+	since uint64      // of a moment after the eviction clock showed this
 }
 
 // seek finds the leaf for key as far as inner nodes lead. Where one of level 1 or 2 is not in the cache, is not to be kept, and a call is worth it, the memory server goes on: for the entry, or
@@ -24,7 +24,7 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	if q.path, w, err = s.b.DescendNear(key); err != nil || w.Level == 0 {
 		return err
 	}
-	q.since = s.x.cache.departed.clock.Load()
+	q.since = s.x.cache.evictions.clock.Load()
 	c, level, began := s.costs[w.Addr.Server()], w.Level, s.x.env.Now()
 	if leaf {
 		q.found, q.near, err = s.b.AskLeaf(&w, key)
@@ -85,7 +85,7 @@ func (s *session) admit(q *sought, key []byte) error {
 		return err
 	}
 	var l slotted.Leaf
-	if s.x.cache.departed.after(q.found.Leaf, q.since) || !l.Is(s.x.lay, q.found.Leaf, q.found.Image, key) ||
+	if s.x.cache.evictions.after(q.found.Leaf, q.since) || !l.Is(s.x.lay, q.found.Leaf, q.found.Image, key) ||
 		!s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
 		s.x.cache.drop(f)
 		return nil

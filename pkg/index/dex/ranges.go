@@ -128,7 +128,7 @@ func (x *dex) Take(r pool.Holding) error {
 	if err = x.take(s, r); err != nil {
 		return fmt.Errorf("take a range: %w", errors.Join(err, s.Close()))
 	}
-	x.cache.departed.noteAll()
+	x.cache.evictions.recordAll()
 	x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
 	// Where this range meets another one of this client, nothing divides their leaves any more.
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {

@@ -39,7 +39,7 @@ func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 	if err != nil {
 		return err
 	}
-	p := player{x: x, s: s, taken: ranges{spans: []span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0}
+	p := replayer{x: x, s: s, taken: ranges{spans: []span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0}
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
 		if key != nil {
 			p.ends = append(p.ends, key)
@@ -56,7 +56,7 @@ func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
 }
 
 // all writes changes, and returns those that find no memory.
-func (p *player) all(changes []change) (late []change, err error) {
+func (p *replayer) all(changes []change) (late []change, err error) {
 	for i := 0; i < len(changes); {
 		p.s.Begin()
 		p.ps.Begin()
@@ -120,8 +120,8 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	return all, nil
 }
 
-// player writes changes to leaves.
-type player struct {
+// replayer writes changes to leaves.
+type replayer struct {
 	x     *dex
 	s     *blink.Session
 	ps    *pool.Session // has the seats' buffers
@@ -132,20 +132,20 @@ type player struct {
 	replays bool // there are changes
 	stocked bool // it has places for images
 
-	seats [replayLeaves]seat
+	seats [replayLeaves]slot
 	entry []byte
 	value []byte
 }
 
-// seat is a leaf on its way through a player.
-type seat struct {
+// slot is a leaf on its way through a replayer.
+type slot struct {
 	f        frame // its lock and its place in the cache are not used
 	b        []byte
 	addr     pool.Addr
 	from, to int // the changes that are for it
 }
 
-func (p *player) start() (err error) {
+func (p *replayer) start() (err error) {
 	words := p.x.lay.NodeBytes / 8
 	if p.ps, err = p.x.pool.NewSession(replayLeaves * (8*words + 64)); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (p *player) start() (err error) {
 }
 
 // one writes one change by the tree's own operation.
-func (p *player) one(c *change) error {
+func (p *replayer) one(c *change) error {
 	if c.op != recordDelete {
 		p.stock()
 		return p.s.UpsertMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
@@ -174,7 +174,7 @@ func (p *player) one(c *change) error {
 }
 
 // some writes the first few of changes and says how many; 0: the first one cannot be done like this.
-func (p *player) some(changes []change) (n int, err error) {
+func (p *replayer) some(changes []change) (n int, err error) {
 	path, err := p.s.Descend(changes[0].record.key)
 	if err != nil {
 		return 0, err
@@ -207,7 +207,7 @@ func (p *player) some(changes []change) (n int, err error) {
 }
 
 // choose finds the leaves of the first changes, as far as the inner node that led to the first one knows.
-func (p *player) choose(path *blink.Path, changes []change) []seat {
+func (p *replayer) choose(path *blink.Path, changes []change) []slot {
 	n, at := 0, 0
 	addr := path.Addr()
 	for i := 1; n < len(p.seats) && at < len(changes); i++ {
@@ -233,7 +233,7 @@ func (p *player) choose(path *blink.Path, changes []change) []seat {
 }
 
 // apply makes the changes of e in the image of its leaf that was read, and says up to which one: less than e.to if one of them belongs elsewhere, or has no room. An error says that the leaf is not what it must be.
-func (p *player) apply(e *seat, changes []change) (done int, err error) {
+func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
 	e.f.addr.Store(uint64(e.addr))
 	first := changes[e.from].record.key
@@ -258,7 +258,7 @@ func (p *player) apply(e *seat, changes []change) (done int, err error) {
 }
 
 // change makes one change in f. false: there is no room.
-func (p *player) change(f *frame, v *view, c *change) bool {
+func (p *replayer) change(f *frame, v *view, c *change) bool {
 	lay := p.x.lay
 	fp := lay.Fingerprint(c.record.key)
 	i, word := f.find(v, c.record.key, fp, lay.Uint64)

@@ -34,7 +34,7 @@ const (
 )
 
 // play writes all changes, and divides the leaves at the ends of the range.
-func (p *player) play(all []change) error {
+func (p *replayer) play(all []change) error {
 	left, tidied, spared := all, false, false
 	for range mostPasses {
 		before, reclaimed := len(left)+len(p.ends), p.x.pool.Reclaimed()
@@ -70,7 +70,7 @@ func (p *player) play(all []change) error {
 }
 
 // stock takes places for images before something takes memory for the first time: merges will need them if that is all that there is.
-func (p *player) stock() {
+func (p *replayer) stock() {
 	if !p.stocked {
 		p.x.pool.StockRewrites(p.x.lay.NodeBytes)
 	}
@@ -83,7 +83,7 @@ func (p *player) stock() {
 // and has no lock. It may find it while the first one is still rewriting the left leaf: by the sibling pointer of that, or because somebody has met that pointer and told the parent. If the left leaf is the second one's it
 // would change it without its lock, and the rest of the rewrite, or its repair if the first one dies, would undo that. So whoever has divided at an end, or found that done, takes the lock of the leaf below it once: nobody
 // rewrites that leaf then, what was left half done is repaired, and nobody begins anew, as nothing is to be divided there.
-func (p *player) divide() error {
+func (p *replayer) divide() error {
 	var left [][]byte
 	for _, key := range p.ends {
 		if p.replays {
@@ -107,7 +107,7 @@ func (p *player) divide() error {
 }
 
 // isOpen says whether an end of the range where nothing is divided yet, as far as this client has seen under the lock, lies in a leaf or at one of its fences.
-func (p *player) isOpen(l *slotted.Leaf) bool {
+func (p *replayer) isOpen(l *slotted.Leaf) bool {
 	for _, key := range p.ends {
 		if bytes.Compare(l.Low, key) <= 0 && (l.Rightmost || bytes.Compare(key, l.High) <= 0) {
 			return true
@@ -117,7 +117,7 @@ func (p *player) isOpen(l *slotted.Leaf) bool {
 }
 
 // mergeEmptied merges the leaves from which changes have deleted keys with their neighbours, where they are nearly empty.
-func (p *player) mergeEmptied(all []change) error {
+func (p *replayer) mergeEmptied(all []change) error {
 	p.x.replaying.Store(p) // Take is called by one goroutine
 	defer p.x.replaying.Store(nil)
 	for i := 0; i < len(all); {

@@ -91,10 +91,10 @@ func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byt
 }
 
 // Clock implements blink.LeafCache.
-func (x *dex) Clock() uint64 { return x.cache.departed.clock.Load() }
+func (x *dex) Clock() uint64 { return x.cache.evictions.clock.Load() }
 
 // Admit implements blink.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What the scan READ is the leaf now if it has no frame, and has not left the cache since before the READ
-// (departed.go); that nobody changes it afterwards is what the new frame's lock is for. A scan may READ the first leaf of the range behind its own,
+// (evictionclock.go); that nobody changes it afterwards is what the new frame's lock is for. A scan may READ the first leaf of the range behind its own,
 // which this client may give, and take again, meanwhile, changed by others who note nothing here: therefore all leaves depart when a range is taken.
 func (x *dex) Admit(b *blink.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
 	s := b.Owner.(*session)
@@ -109,7 +109,7 @@ func (x *dex) Admit(b *blink.Session, a pool.Addr, low, high []byte, rightmost b
 	if err != nil || !fresh {
 		return err
 	}
-	if !s.x.ranges.Load().whole(low, high, rightmost) || s.x.cache.departed.after(a, since) {
+	if !s.x.ranges.Load().whole(low, high, rightmost) || s.x.cache.evictions.after(a, since) {
 		s.x.cache.drop(f)
 		return nil
 	}

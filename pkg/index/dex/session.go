@@ -132,7 +132,7 @@ const (
 
 // Lookup implements index.Session. When the leaf is in the cache, and all records are durable, nothing is posted.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
-	if value, found, sure := s.glance(key, dst); sure {
+	if value, found, sure := s.lookupCached(key, dst); sure {
 		if !found {
 			return dst, index.ErrNotFound
 		}
@@ -168,7 +168,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			if q.found.Entry == nil {
 				return dst, index.ErrNotFound
 			}
-			if value, ok, err := s.told(key, q.found.Entry, dst, q.found.Leaf, q.since, epoch); ok || err != nil {
+			if value, ok, err := s.appendRemote(key, q.found.Entry, dst, q.found.Leaf, q.since, epoch); ok || err != nil {
 				return value, err
 			}
 		}
@@ -193,7 +193,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 				if !there {
 					return dst, index.ErrNotFound
 				}
-				if value, ok, err := s.told(key, e, dst, p.Addr(), s.ahead.since, epoch); ok || err != nil {
+				if value, ok, err := s.appendRemote(key, e, dst, p.Addr(), s.ahead.since, epoch); ok || err != nil {
 					return value, err
 				}
 				if err := s.b.Retry(); err != nil {
@@ -202,7 +202,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			}
 			continue
 		}
-		value, lsn, st := s.look(f, p.Addr(), key, dst, fp)
+		value, lsn, st := s.searchFrame(f, p.Addr(), key, dst, fp)
 		switch st {
 		case done, absentee, inBlock:
 			f.hit()
@@ -230,8 +230,8 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 }
 
-// glance is a lookup of which all is in this client's memory, and durable. It is sure then: it found the key, or it is not there.
-func (s *session) glance(key, dst []byte) (value []byte, found, sure bool) {
+// lookupCached is a lookup of which all is in this client's memory, and durable. It is sure then: it found the key, or it is not there.
+func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool) {
 	x := s.x
 	if x.with.direct() || x.lay.CheckKey(key) != nil {
 		return dst, false, false
@@ -241,29 +241,29 @@ func (s *session) glance(key, dst []byte) (value []byte, found, sure bool) {
 	if in < 0 {
 		return dst, false, false
 	}
-	if a, hint := s.b.Glance(key); hint != 0 {
+	if a, hint := s.b.DescendCached(key); hint != 0 {
 		f := x.cache.hinted(hint)
-		value, lsn, st := s.look(f, a, key, dst, x.lay.Fingerprint(key))
+		value, lsn, st := s.searchFrame(f, a, key, dst, x.lay.Fingerprint(key))
 		sure = (st == done || st == absentee || st == inBlock) && lsn <= x.log.Durable()
 		if sure && st == inBlock {
 			s.tag.set(value[len(dst):], r.spans[in].epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
-			sure = sure && s.refers(f, a, key, x.lay.Fingerprint(key)) // else the block may be another's by now: no epoch waits for a glance
+			sure = sure && s.refers(f, a, key, x.lay.Fingerprint(key)) // else the block may be another's by now: no epoch waits for such a lookup
 		}
 		if sure {
 			f.hit()
-			s.b.Glanced()
+			s.b.CountCached()
 			return value, st != absentee, true
 		}
 	}
-	if value, found = x.cache.entries.find(x, key, dst); found {
-		s.b.Glanced()
+	if value, found = x.cache.rows.find(x, key, dst); found {
+		s.b.CountCached()
 	}
 	return value, found, found
 }
 
-// look looks for key in the leaf at a, in f, without its lock, and appends its value to dst, or the reference to it. What it shows is durable once the log is up to lsn.
-func (s *session) look(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
+// searchFrame looks for key in the leaf at a, in f, without its lock, and appends its value to dst, or the reference to it. What it shows is durable once the log is up to lsn.
+func (s *session) searchFrame(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
 	version := f.version.Load()
 	if version&1 != 0 {
 		return dst, 0, busy

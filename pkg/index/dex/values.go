@@ -11,7 +11,7 @@ import (
 
 // values is a part of the cache that keeps what lies in blocks (blocks.go), so that a lookup of a popular key READs nothing, however long its value is. The paper has no such values.
 //
-// What is kept are entries (entries.go) with larger buckets. In the place of the key is a tag: the reference to the block, and the epoch in which this client has the range of the key. So finding a value says
+// What is kept are entries (rowcache.go) with larger buckets. In the place of the key is a tag: the reference to the block, and the epoch in which this client has the range of the key. So finding a value says
 // nothing of the key: whoever looks has found the reference in the key's leaf, and waits for what that has to wait for. It is the value of the reference, as no other block than the one that was READ
 // has had that reference since. It could have one that is used again, and has the same address, length and check of another value:
 //
@@ -25,7 +25,7 @@ import (
 //	5  puts the value in, and unlocks
 //
 // The reader is in an operation from 1 on, so the block is nobody else's before 5. If 3 to 5 was over before b, then b takes the value out. Else 3 comes after b looked, so after a, and 4 sees the frame locked, or what c left there. So when a block is given
-// up, its value is not here. Who finds a value in an operation got the reference in that; who is in none (a glance) looks at the leaf again afterwards. In the next epoch of the range, which other clients may have had meanwhile, tags are others.
+// up, its value is not here. Who finds a value in an operation got the reference in that; who is in none (lookupCached) looks at the leaf again afterwards. In the next epoch of the range, which other clients may have had meanwhile, tags are others.
 //
 // A change that takes out what was here puts its own value in, as a reader: what is popular stays.
 //
@@ -33,7 +33,7 @@ import (
 // was in another one before is not found any more, since the number never falls; it goes as what nobody uses.
 type values struct {
 	live  atomic.Int32 // parts that are used: a power of two, or 0
-	parts [valueParts]entries
+	parts [valueParts]rowCache
 	short atomic.Bool // something had no room
 	each  int         // bytes of a part
 	bound int         // of all
@@ -76,7 +76,7 @@ func (v *values) start(cacheBytes, longest int, moves bool) int {
 }
 
 // part is the one that t is in, if it is anywhere; nil: there is none.
-func (v *values) part(t *tag) *entries {
+func (v *values) part(t *tag) *rowCache {
 	n := uint64(v.live.Load())
 	if n == 0 {
 		return nil

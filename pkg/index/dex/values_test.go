@@ -131,7 +131,7 @@ func TestLongValuesAreCurrent(t *testing.T) {
 		p, err := s.b.Descend(key)
 		mustDo(t, err)
 		f, fp := x.cache.locate(&p), x.lay.Fingerprint(key)
-		reference, _, st := s.look(f, p.Addr(), key, nil, fp)
+		reference, _, st := s.searchFrame(f, p.Addr(), key, nil, fp)
 		if st != inBlock {
 			t.Fatalf("%s: no reference", c.name)
 		}

@@ -164,7 +164,7 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	if f.below(&v, key, s.x.lay.Uint64) {
 		return outcome{st: misled}
 	}
-	if _, ok := s.x.cache.entries.drop(s.x, key); !ok {
+	if _, ok := s.x.cache.rows.drop(s.x, key); !ok {
 		return outcome{st: busy}
 	}
 	i, word := f.find(&v, key, fp, s.x.lay.Uint64)
@@ -257,7 +257,7 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	defer s.x.cache.drop(f)
 	err := s.back(f)
 	if err == nil {
-		err = s.note(s.record)
+		err = s.appendRecord(s.record)
 	}
 	if err == nil {
 		block := s.block
@@ -270,7 +270,7 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 		undo := appendRecord(nil, was, r.epoch, key, s.value)
 		if errors.Is(err, index.ErrUnknown) { // whoever replays the log makes it
 			err = s.x.giveUp(err)
-		} else if e := s.note(undo); e != nil {
+		} else if e := s.appendRecord(undo); e != nil {
 			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e)) // nothing but unknown: not what the first error was
 		} else {
 			s.block = block // no replay looks for it any more
@@ -279,8 +279,8 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	return outcome{err: err, dropped: true}
 }
 
-// note appends a record and waits until it is durable. After an error there is no record, or this client is given up.
-func (s *session) note(r []byte) error {
+// appendRecord appends a record and waits until it is durable. After an error there is no record, or this client is given up.
+func (s *session) appendRecord(r []byte) error {
 	if !s.x.with.caching {
 		return nil // nothing is replayed: see append
 	}

@@ -94,10 +94,10 @@ func (p *path) hint() *uint32 {
 	return nil
 }
 
-// Glance is a descent for key that follows nothing but places, and is no part of an operation: no epoch waits for it, and copies may be older than the floor. a is where the leaf
+// DescendCached is a descent for key that follows nothing but places, and is no part of an operation: no epoch waits for it, and copies may be older than the floor. a is where the leaf
 // was, and hint what the leaf cache noted of it; 0 if that is not known. Whoever uses it asks the leaf that it finds in this client's memory for its address, and whether its range holds key. Then that
 // is the leaf, however old the way to it was.
-func (s *session) Glance(key []byte) (a pool.Addr, hint uint32) {
+func (s *session) DescendCached(key []byte) (a pool.Addr, hint uint32) {
 	root := s.t.root.Load()
 	n := s.t.cached(root.addr, 0)
 	for n != nil && !n.beyond(key, fence.Holding) {
@@ -118,8 +118,8 @@ func (s *session) Glance(key []byte) (a pool.Addr, hint uint32) {
 	return pool.Nil, 0
 }
 
-// Glanced counts an operation that was no more than a glance.
-func (s *session) Glanced() {
+// CountCached counts an operation that was no more than DescendCached.
+func (s *session) CountCached() {
 	s.Count.Hits++
 	s.Counted()
 }

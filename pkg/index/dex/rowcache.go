@@ -10,7 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// entries is a part of the cache that keeps single entries: of keys that were looked up, and whose leaves are not worth a frame. Popular keys lie among others that nobody wants, so bytes of
+// rowCache is a part of the cache that keeps single entries: of keys that were looked up, and whose leaves are not worth a frame. Popular keys lie among others that nobody wants, so bytes of
 // entries save more READs than bytes of leaves. Ours, not the paper's.
 //
 // It is buckets by the hash of the key. Each is a few lines of the processor's cache, as words that are loaded and stored atomically:
@@ -27,14 +27,14 @@ import (
 // An entry holds only as long as it is what a lookup of the key must answer. This client owns the key, so nobody else changes its value:
 //
 //	who has READ it, or been told it               who changes it
-//	1  looks at the clock of departed              a  its leaf has a frame, and he has the lock of that
+//	1  looks at the eviction clock              a  its leaf has a frame, and he has the lock of that
 //	2  READs the leaf, or calls                    b  sees that the bucket, not locked, has no entry of the key that holds, or takes it out under the lock
 //	3  locks the bucket                            c  changes the leaf in the frame, or, while he has the lock of that, in the memory servers
 //	4  finds no frame of the leaf, and no          d  has written back, notes when the leaf leaves the cache, and takes away the place by
-//	   time of it after 1                             which the frame is found (departed.go)
+//	   time of it after 1                             which the frame is found (evictionclock.go)
 //	5  puts the entry in, and unlocks
 //
-// Let the key be changed. If 3 to 5 was over before b, then b takes the entry out. Else 3 comes after b looked, so after a, and what 4 finds nothing of was gone: by the argument of departed.go all of d came before 1, so
+// Let the key be changed. If 3 to 5 was over before b, then b takes the entry out. Else 3 comes after b looked, so after a, and what 4 finds nothing of was gone: by the argument of evictionclock.go all of d came before 1, so
 // what was READ has the change; or the time of the leaf is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the key's new leaf has a frame before it is changed. So after b nobody finds
 // what was there before the change, and before b the change is not answered. What is in the memory servers is durable in the log, so whoever finds it waits for nothing.
 //
@@ -42,7 +42,7 @@ import (
 // while the lock of the frame keeps everybody from a. Without that a popular key that is changed often would not be there: each change takes it out.
 //
 // A range that is given away takes its entries along, when no session is in an operation on its keys.
-type entries struct {
+type rowCache struct {
 	cache *cache
 	words []uint64
 	size  uint64      // words of a bucket
@@ -69,13 +69,13 @@ const (
 )
 
 // start makes room for entries in at most so many bytes and returns how many it takes.
-func (e *entries) start(c *cache, bytes int) int {
+func (e *rowCache) start(c *cache, bytes int) int {
 	e.cache, e.again = c, true
 	return e.make(bytes, bucketWords, mostEntryWords)
 }
 
 // make is start with buckets of so many words, and entries of at most so many.
-func (e *entries) make(bytes, size, most int) int {
+func (e *rowCache) make(bytes, size, most int) int {
 	e.size, e.most, e.n = uint64(size), most, uint64(bytes/(8*size))
 	e.words = make([]uint64, e.n*e.size)
 	memory.Huge(e.words)
@@ -83,7 +83,7 @@ func (e *entries) make(bytes, size, most int) int {
 }
 
 // bucket is where the entry of key is, if there is one, and what its head looks like but for the value's length.
-func (e *entries) bucket(key []byte) (b []uint64, head uint64) {
+func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
 	h := uint64(len(key))
 	rest := key
 	for ; len(rest) >= 8; rest = rest[8:] {
@@ -148,7 +148,7 @@ func same(words []uint64, key []byte) bool {
 }
 
 // find appends the value of key to dst, if its entry is there. It takes no lock.
-func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
+func (e *rowCache) find(x *dex, key, dst []byte) ([]byte, bool) {
 	if !e.some.Load() {
 		return dst, false
 	}
@@ -186,18 +186,18 @@ func (e *entries) find(x *dex, key, dst []byte) ([]byte, bool) {
 	return value, true
 }
 
-// keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory server, after the clock of departed showed since; if it is still right. The least used ones make room.
-func (e *entries) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
+// keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory server, after the eviction clock showed since; if it is still right. The least used ones make room.
+func (e *rowCache) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
 	e.enter(x, key, value, func() bool { return e.cache.still(a, since) })
 }
 
 // leave puts an entry in of a leaf that was written back and is about to leave its frame, which the caller has locked. Nobody changes the key before the leaf has a frame again, so who does comes to b after this.
-func (e *entries) leave(x *dex, key, value []byte) {
+func (e *rowCache) leave(x *dex, key, value []byte) {
 	e.enter(x, key, value, func() bool { return true })
 }
 
 // enter puts an entry in, if it is right still once the bucket is locked.
-func (e *entries) enter(x *dex, key, value []byte, right func() bool) {
+func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	size := 1 + wordsOf(len(key)) + wordsOf(len(value))
 	if e.n == 0 || size > e.most {
 		return
@@ -230,7 +230,7 @@ func (e *entries) enter(x *dex, key, value []byte, right func() bool) {
 }
 
 // drop takes the entry of key out, whose value is about to change; had: there was one. ok is false if somebody has the bucket; try again.
-func (e *entries) drop(x *dex, key []byte) (had, ok bool) {
+func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	if !e.some.Load() {
 		return false, true
 	}
@@ -259,7 +259,7 @@ func (e *entries) drop(x *dex, key []byte) (had, ok bool) {
 }
 
 // forget takes out what lies in given; again is called when somebody has a bucket.
-func (e *entries) forget(given *ranges, again func() error) error {
+func (e *rowCache) forget(given *ranges, again func() error) error {
 	if !e.some.Load() {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // fewEntries is a cache with entries in so many bytes.
-func fewEntries(t *testing.T, bytes int) (*dex, *entries) {
+func fewEntries(t *testing.T, bytes int) (*dex, *rowCache) {
 	t.Helper()
 	with, err := techniquesOf(nil)
 	if err != nil {
@@ -24,13 +24,13 @@ func fewEntries(t *testing.T, bytes int) (*dex, *entries) {
 	}
 	x := &dex{env: env.Real(), with: with}
 	x.cache = newCache(x.env, with, entryShare*bytes, 256)
-	return x, &x.cache.entries
+	return x, &x.cache.rows
 }
 
 func mustFind(t *testing.T, x *dex, key, want []byte) {
 	t.Helper()
 	dst := []byte("before ")
-	got, ok := x.cache.entries.find(x, key, dst)
+	got, ok := x.cache.rows.find(x, key, dst)
 	if ok != (want != nil) || ok && !bytes.Equal(got, append(dst, want...)) || !ok && len(got) != len(dst) {
 		t.Fatalf("key %x: found %v, %q, want %q", key, ok, got, want)
 	}
@@ -106,7 +106,7 @@ func TestEntriesAreThoseKept(t *testing.T) {
 func TestEntriesOfLeavesInUse(t *testing.T) {
 	x, e := fewEntries(t, 4<<10)
 	a, key, value := pool.NewAddr(1, 4096), []byte("12345678"), []byte("some value")
-	since := x.cache.departed.clock.Load()
+	since := x.cache.evictions.clock.Load()
 	f, fresh, err := x.cache.reserve(a, true, nil)
 	if err != nil || !fresh {
 		t.Fatal(err, fresh)
@@ -116,12 +116,12 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	x.cache.drop(f)
 	e.keep(x, key, value, a, since)
 	mustFind(t, x, key, nil)
-	e.keep(x, key, value, a, x.cache.departed.clock.Load())
+	e.keep(x, key, value, a, x.cache.evictions.clock.Load())
 	mustFind(t, x, key, value)
-	e.keep(x, key, []byte("another"), a, x.cache.departed.clock.Load()) // both are current, so they are the same
+	e.keep(x, key, []byte("another"), a, x.cache.evictions.clock.Load()) // both are current, so they are the same
 	mustFind(t, x, key, value)
 
-	since = x.cache.departed.clock.Load()
+	since = x.cache.evictions.clock.Load()
 	if f, fresh, err = x.cache.reserve(a, true, nil); err != nil || !fresh {
 		t.Fatal(err, fresh)
 	}
@@ -131,7 +131,7 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	x.cache.drop(f)
 	e.keep(x, key, value, a, since)
 	mustFind(t, x, key, nil)
-	e.keep(x, key, []byte("another"), a, x.cache.departed.clock.Load())
+	e.keep(x, key, []byte("another"), a, x.cache.evictions.clock.Load())
 	mustFind(t, x, key, []byte("another"))
 }
 

@@ -12,20 +12,20 @@ import (
 // clock before it, whatever departures are late.
 func TestDeparturesAreNotTakenBack(t *testing.T) {
 	for name, of := range map[string]struct {
-		depart func(d *departed)
-		found  func(d *departed, since uint64) bool
+		depart func(d *evictionClock)
+		found  func(d *evictionClock, since uint64) bool
 	}{
 		"of a leaf": {
-			func(d *departed) { d.note(pool.NewAddr(1, 1<<20)) },
-			func(d *departed, since uint64) bool { return d.after(pool.NewAddr(1, 9<<20), since) },
+			func(d *evictionClock) { d.record(pool.NewAddr(1, 1<<20)) },
+			func(d *evictionClock, since uint64) bool { return d.after(pool.NewAddr(1, 9<<20), since) },
 		},
 		"of all leaves": {
-			(*departed).noteAll,
-			func(d *departed, since uint64) bool { return d.all.Load() > since },
+			(*evictionClock).recordAll,
+			func(d *evictionClock, since uint64) bool { return d.all.Load() > since },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var d departed
+			var d evictionClock
 			d.start(1)
 			var others sync.WaitGroup
 			var over atomic.Bool
@@ -51,7 +51,7 @@ func TestDeparturesAreNotTakenBack(t *testing.T) {
 
 // TestTimesNeverFall raises a time by a departure that is later than another one's clock.
 func TestTimesNeverFall(t *testing.T) {
-	var d departed
+	var d evictionClock
 	var time atomic.Uint64
 	time.Store(7) // of a departure that was faster
 	d.clock.Store(4)

@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// departed remembers when leaves left the cache, by a clock that counts departures. What a memory server says of a leaf is what the client would say of it only if the leaf was not in
+// evictionClock remembers when leaves left the cache, by a clock that counts departures. What a memory server says of a leaf is what the client would say of it only if the leaf was not in
 // the cache meanwhile: else changes may have been there that were not written back. The address is known only afterwards, so:
 //
 //	the reader               who evicts, with the frame's lock
@@ -23,18 +23,18 @@ import (
 // When a range is taken all leaves depart: others have changed them who note nothing here. Who READ before that knows nothing, also of a range that this client had before.
 //
 // Leaves share times, by a hash: then a reader may look again for nothing. A time never falls (raise).
-type departed struct {
+type evictionClock struct {
 	clock atomic.Uint64
 	all   atomic.Uint64 // when a range was taken the last time
 	last  []atomic.Uint64
 	least []atomic.Uint64 // in builds with invariants: what each of last was at least
 }
 
-// noteAll notes that a range is about to be taken, of which all is in the memory servers.
-func (d *departed) noteAll() { d.raise(&d.all) }
+// recordAll notes that a range is about to be taken, of which all is in the memory servers.
+func (d *evictionClock) recordAll() { d.raise(&d.all) }
 
-// note is step b.
-func (d *departed) note(a pool.Addr) {
+// record is step b.
+func (d *evictionClock) record(a pool.Addr) {
 	d.raise(d.of(a))
 	if invariants.Enabled {
 		least := &d.least[d.number(a)]
@@ -46,14 +46,14 @@ func (d *departed) note(a pool.Addr) {
 // raise counts the clock up and makes the time at least what it shows then. Leaves of several shards share a time, and no lock is common to their departures: one that has counted the clock up may
 // stand still while a later one stores its time. Then the later time stays: a reader whose step 1 lies between the two must find the later departure. So a time never falls, and when raise returns the
 // time is after everything that the clock had shown when raise began, whichever departure stored it.
-func (d *departed) raise(time *atomic.Uint64) {
+func (d *evictionClock) raise(time *atomic.Uint64) {
 	now := d.clock.Add(1)
 	for was := time.Load(); was < now && !time.CompareAndSwap(was, now); was = time.Load() {
 	}
 }
 
 // after says whether the leaf at a may have left the cache after the clock showed t.
-func (d *departed) after(a pool.Addr, t uint64) bool {
+func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	if invariants.Enabled {
 		least := d.least[d.number(a)].Load()
 		last := d.of(a).Load()
@@ -64,19 +64,19 @@ func (d *departed) after(a pool.Addr, t uint64) bool {
 
 // still says whether what was READ, or told, of the leaf at a after the clock showed since is what it is now, or was when this began.
 func (c *cache) still(a pool.Addr, since uint64) bool {
-	return c.find(a) == nil && !c.departed.after(a, since)
+	return c.find(a) == nil && !c.evictions.after(a, since)
 }
 
 // start makes room for n times.
-func (d *departed) start(n int) {
+func (d *evictionClock) start(n int) {
 	d.last = make([]atomic.Uint64, n)
 	if invariants.Enabled {
 		d.least = make([]atomic.Uint64, n)
 	}
 }
 
-func (d *departed) of(a pool.Addr) *atomic.Uint64 { return &d.last[d.number(a)] }
+func (d *evictionClock) of(a pool.Addr) *atomic.Uint64 { return &d.last[d.number(a)] }
 
-func (d *departed) number(a pool.Addr) uint64 {
+func (d *evictionClock) number(a pool.Addr) uint64 {
 	return lfu.Hash(a) * 0xC2B2AE3D27D4EB4F >> 32 * uint64(len(d.last)) >> 32
 }
