@@ -1,18 +1,25 @@
-// Package client is the Go SDK of dmindex: an ordered index on disaggregated memory, used from inside the cluster.
+// Package client is the Go SDK of dmindex: an ordered index on disaggregated memory, used from
+// inside the cluster.
 //
-//	c, err := client.Connect(ctx, client.Options{Endpoints: []string{"my-index:7480"}, Password: "...", CA: ca})
+//	c, err := client.Connect(ctx, client.Options{
+//		Endpoints: []string{"my-index:7480"}, Password: "...", CA: ca,
+//	})
 //
-// The client knows the index's partition map and sends each operation to the server in charge of its key. Operations of many
-// goroutines to one server travel together. What can be repeated without harm is tried again, elsewhere if need be, until the
-// deadline of the context: reads and Put always, Insert, Update and Delete only while it is certain that nothing was done. Each error
+// The client knows the index's partition map and sends each operation to the server in charge of
+// its key. Operations of many goroutines to one server travel together. What can be repeated
+// without harm is tried again, elsewhere if need be, until the deadline of the context: reads and
+// Put always, Insert, Update and Delete only while it is certain that nothing was done. Each error
 // says what is known (see ErrNotFound and those beside it).
 //
-// A write whose answer was lost may still be done by the server that has it: it is begun within its limit there (what is left of the
-// attempt, at most 5 s) and takes at most 5 s; a server that stands still meanwhile takes that much longer, at most a lease (10 s). Later it is
-// never done. So a Put that was tried again may take effect once more for so long, also over a newer write of the same program.
+// A write whose answer was lost may still be done by the server that has it: it is begun within its
+// limit there (what is left of the attempt, at most 5 s) and takes at most 5 s; a server that
+// stands still meanwhile takes that much longer, at most a lease (10 s). Later it is never done. So
+// a Put that was tried again may take effect once more for so long, also over a newer write of the
+// same program.
 //
-// But for that, point operations are linearizable. A scan is sorted and has no duplicates; it returns every pair that was there during the whole
-// scan, and none that was absent during the whole scan.
+// But for that, point operations are linearizable. A scan is sorted and has no duplicates; it
+// returns every pair that was there during the whole scan, and none that was absent during the
+// whole scan.
 package client
 
 import (
@@ -62,7 +69,8 @@ const (
 	retrySlowest = 200 * time.Millisecond
 )
 
-// Connect finds an index. It asks the endpoints for the partition map, again and again until ctx ends.
+// Connect finds an index. It asks the endpoints for the partition map, again and again until ctx
+// ends.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -167,7 +175,8 @@ func (c *Client) learn(reply *rpcv1.ComputeMapReply) error {
 	return nil
 }
 
-// follow keeps the map fresh: when a server speaks of a newer generation, when one cannot be reached, and now and then.
+// follow keeps the map fresh: when a server speaks of a newer generation, when one cannot be
+// reached, and now and then.
 func (c *Client) follow() {
 	timer := time.NewTimer(refreshEvery)
 	defer timer.Stop()
@@ -189,7 +198,8 @@ func (c *Client) follow() {
 	}
 }
 
-// heardOf asks for a fresh map, because a server speaks of this generation, or, with 0, because one was not as the map says.
+// heardOf asks for a fresh map, because a server speaks of this generation, or, with 0, because one
+// was not as the map says.
 func (c *Client) heardOf(generation uint64) {
 	if generation > 0 && generation <= c.Map().Generation {
 		return
@@ -200,7 +210,8 @@ func (c *Client) heardOf(generation uint64) {
 	}
 }
 
-// awaitOther waits until the view is another one than v, for at most limit and until ctx ends. It returns false when ctx ended.
+// awaitOther waits until the view is another one than v, for at most limit and until ctx ends. It
+// returns false when ctx ended.
 func (c *Client) awaitOther(ctx context.Context, v *view, limit time.Duration) bool {
 	c.mu.Lock()
 	changed := c.changed

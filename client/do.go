@@ -20,11 +20,13 @@ type task struct {
 	op      *rpcv1.Operation
 	outcome *rpcv1.Outcome // of the last attempt
 	server  partition.Server
-	err     error // instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized; the attempt did nothing
-	tries   int
+	// instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized; the attempt did nothing
+	err   error
+	tries int
 
-	doubt *rpcv1.Outcome // of the first attempt that may have made the change, or may still make it; nil if none
-	over  error          // of the context, if the task ended with it
+	// of the first attempt that may have made the change, or may still make it; nil if none
+	doubt *rpcv1.Outcome
+	over  error // of the context, if the task ended with it
 }
 
 // changes says whether the operation changes anything.
@@ -43,8 +45,9 @@ func (t *task) ended(o *rpcv1.Outcome, err error) {
 	}
 }
 
-// answered says whether the last attempt has an answer of the index. If it has, doubts about earlier ones are settled: only a Put is sent
-// again when it may have been done, and it has done what it should.
+// answered says whether the last attempt has an answer of the index. If it has, doubts about
+// earlier ones are settled: only a Put is sent again when it may have been done, and it has done
+// what it should.
 func (t *task) answered() bool {
 	if t.err != nil {
 		return false
@@ -117,7 +120,8 @@ func sentinel(err error) (message string, which error) {
 	return err.Error(), ErrUnavailable
 }
 
-// run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any order.
+// run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any
+// order.
 func (c *Client) run(ctx context.Context, tasks []*task) {
 	ctx, stop := withLimit(ctx, c.o.Limit)
 	defer stop()
@@ -181,13 +185,15 @@ func (c *Client) round(ctx context.Context, v *view, todo []*task) {
 	all.Wait()
 }
 
-// maxCall is how many operations go to a server in one call: few enough that the server runs several calls side by side.
+// maxCall is how many operations go to a server in one call: few enough that the server runs
+// several calls side by side.
 const maxCall = 64
 
 var seed = maphash.MakeSeed()
 
-// server picks where a task goes: to the owner of its key; where every server will do, always to the same for one key, unless that
-// one failed lately; and elsewhere after a failed try, since any server forwards to the owner.
+// server picks where a task goes: to the owner of its key; where every server will do, always to
+// the same for one key, unless that one failed lately; and elsewhere after a failed try, since any
+// server forwards to the owner.
 func (c *Client) server(v *view, t *task) partition.Server {
 	n := len(v.m.Servers)
 	at := 0
@@ -247,9 +253,11 @@ func (c *Client) send(ctx context.Context, s partition.Server, tasks []*task) {
 	}
 	var broken *dostream.Error
 	switch st, _ := status.FromError(errors.Unwrap(err)); {
-	case st.Code() == codes.Unauthenticated || st.Code() == codes.PermissionDenied: // of the stream: the server took nothing of it
+	case st.Code() == codes.Unauthenticated || st.Code() == codes.PermissionDenied:
+		// of the stream: the server took nothing of it
 		endAll(tasks, nil, wordRPC(l.address, errors.Unwrap(err)))
-	case st.Code() == codes.InvalidArgument: // the server took nothing that it did not answer (rpc.Compute.Do)
+	case st.Code() == codes.InvalidArgument:
+		// the server took nothing that it did not answer (rpc.Compute.Do)
 		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_INVALID, Message: st.Message()}, nil)
 	case errors.As(err, &broken) && broken.Sent:
 		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: err.Error()}, nil)

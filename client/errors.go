@@ -9,32 +9,40 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Why an operation failed. Every error of an operation is an *[Error] and wraps exactly one of these. Each says what became of the change
-// that was asked for, by all attempts together: unless the text below says otherwise, nothing was done and nothing will be. An error
-// of PutMany or Load speaks of the pair that it names; each of the others may be stored or not.
+// Why an operation failed. Every error of an operation is an *[Error] and wraps exactly one of
+// these. Each says what became of the change that was asked for, by all attempts together: unless
+// the text below says otherwise, nothing was done and nothing will be. An error of PutMany or Load
+// speaks of the pair that it names; each of the others may be stored or not.
 //
-// If the context ended, or Options.Limit was over, the error of an operation without an answer also wraps [context.Canceled] or
-// [context.DeadlineExceeded]: that is why the operation ended, and the error above says what became of it.
+// If the context ended, or Options.Limit was over, the error of an operation without an answer also
+// wraps [context.Canceled] or [context.DeadlineExceeded]: that is why the operation ended, and the
+// error above says what became of it.
 var (
 	// ErrNotFound is returned by Get, Update and Delete when the key is not there.
 	ErrNotFound = errors.New("key not found")
 	// ErrExists is returned by Insert when the key is there.
 	ErrExists = errors.New("key exists")
-	// ErrInvalid is returned when the index cannot have such a key or value; trying again is useless.
+	// ErrInvalid is returned when the index cannot have such a key or value; trying again is
+	// useless.
 	ErrInvalid = errors.New("key or value does not fit the index")
-	// ErrPoolFull is returned when the index used up its quota of memory. Nothing was done; reads and deletes go on.
+	// ErrPoolFull is returned when the index used up its quota of memory. Nothing was done; reads
+	// and deletes go on.
 	ErrPoolFull = errors.New("memory pool is full")
-	// ErrUnavailable is returned when no server took the operation until the deadline. Nothing was done. A read that no server
-	// answered ends with it, too.
+	// ErrUnavailable is returned when no server took the operation until the deadline. Nothing was
+	// done. A read that no server answered ends with it, too.
 	ErrUnavailable = errors.New("no server took the operation")
-	// ErrUnknown is returned when an attempt was sent and its answer did not arrive, and no later attempt was answered. The change may
-	// have been done or not, and may still be done for a bounded time (see Client). No read ends with it.
+	// ErrUnknown is returned when an attempt was sent and its answer did not arrive, and no later
+	// attempt was answered. The change may have been done or not, and may still be done for a
+	// bounded time (see Client). No read ends with it.
 	ErrUnknown = errors.New("outcome is unknown")
-	// ErrDataLost is returned when a memory server lost its content; the index answers nothing until its owner decides. Nothing was done.
+	// ErrDataLost is returned when a memory server lost its content; the index answers nothing
+	// until its owner decides. Nothing was done.
 	ErrDataLost = errors.New("index has lost data")
-	// ErrUnauthorized is returned when the password, or the certificate, was refused. Nothing was done.
+	// ErrUnauthorized is returned when the password, or the certificate, was refused. Nothing was
+	// done.
 	ErrUnauthorized = errors.New("access was refused")
-	// ErrClosed is returned by a closed client. Nothing was done; a change under way when Close was called may end with ErrUnknown.
+	// ErrClosed is returned by a closed client. Nothing was done; a change under way when Close was
+	// called may end with ErrUnknown.
 	ErrClosed = errors.New("client is closed")
 )
 
@@ -46,7 +54,8 @@ type Error struct {
 	Server  string // name and address; empty if none was asked
 	Message string // of the server
 	Err     error  // one of the above
-	Cause   error  // context.Canceled or context.DeadlineExceeded if that is why the operation ended, else nil
+	// context.Canceled or context.DeadlineExceeded if that is why the operation ended, else nil
+	Cause error
 }
 
 func (e *Error) Error() string {
@@ -94,7 +103,8 @@ var causes = map[rpcv1.Outcome_Code]error{
 	rpcv1.Outcome_DATA_LOST:      ErrDataLost,
 }
 
-// cause is what an outcome of an operation means; changes is whether the operation changes anything.
+// cause is what an outcome of an operation means; changes is whether the operation changes
+// anything.
 func cause(code rpcv1.Outcome_Code, changes bool) error {
 	err, ok := causes[code]
 	if !ok { // a newer server; nothing can be said about it

@@ -43,8 +43,8 @@ func (e ending) String() string {
 		"broken before", "broken after", "drains", "refuses", "silent", "silent, done", "late"}[e]
 }
 
-// fake is a compute server of one key. What becomes of each attempt is told by a script; when that is over, over is called, and attempts
-// are refused.
+// fake is a compute server of one key. What becomes of each attempt is told by a script; when that
+// is over, over is called, and attempts are refused.
 type fake struct {
 	rpcv1.UnimplementedComputeServer
 	address string

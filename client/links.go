@@ -38,7 +38,9 @@ type link struct {
 	conn    *grpc.ClientConn
 	client  rpcv1.ComputeClient
 	stream  *dostream.Stream
-	avoid   atomic.Int64 // until when (Unix nanoseconds) other servers are preferred, since this one did not answer or refused
+	// until when (Unix nanoseconds) other servers are preferred, since this one did not answer or
+	// refused
+	avoid atomic.Int64
 }
 
 // avoidFor is how long a server that failed is left alone where another one will do.
@@ -102,7 +104,8 @@ func (ls *links) to(address, serverName string) (*link, error) {
 	return l, nil
 }
 
-// keep closes the links to servers that are gone, some time later: what is under way may still be answered.
+// keep closes the links to servers that are gone, some time later: what is under way may still be
+// answered.
 func (ls *links) keep(servers []partition.Server, endpoints []string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -141,7 +144,8 @@ func (p password) GetRequestMetadata(context.Context, ...string) (map[string]str
 	return map[string]string{"authorization": "Bearer " + p.text}, nil
 }
 
-// RequireTransportSecurity keeps the password off connections without TLS, unless the options say so.
+// RequireTransportSecurity keeps the password off connections without TLS, unless the options say
+// so.
 func (p password) RequireTransportSecurity() bool { return p.secure }
 
 // wordRPC words an error of a call.

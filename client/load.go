@@ -13,13 +13,14 @@ type LoadOptions struct {
 	Batch int
 	// Parallel is how many workers put. Default 8.
 	Parallel int
-	// Progress is called after each batch with how many pairs are stored; by one goroutine at a time. Default: not called.
+	// Progress is called after each batch with how many pairs are stored; by one goroutine at a
+	// time. Default: not called.
 	Progress func(stored uint64)
 }
 
-// Load puts all pairs, as fast as the servers take them, and returns how many were stored. It ends with the first error; pairs before
-// it may then be missing, and pairs after it may be stored. Each pair must stay as it is until its batch is stored. Of pairs with the
-// same key any may win.
+// Load puts all pairs, as fast as the servers take them, and returns how many were stored. It ends
+// with the first error; pairs before it may then be missing, and pairs after it may be stored. Each
+// pair must stay as it is until its batch is stored. Of pairs with the same key any may win.
 func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) (stored uint64, err error) {
 	if o.Batch <= 0 {
 		o.Batch = 256

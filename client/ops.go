@@ -13,8 +13,9 @@ func newTask(kind rpcv1.Operation_Kind, key, value []byte) *task {
 	return &task{op: &rpcv1.Operation{Kind: kind, Key: bytes.Clone(key), Value: bytes.Clone(value)}}
 }
 
-// maxOperation bounds key and value together. It is far above what any index takes, and low enough that no message of a stream, which
-// operations of many goroutines share, becomes too large because of one of them.
+// maxOperation bounds key and value together. It is far above what any index takes, and low enough
+// that no message of a stream, which operations of many goroutines share, becomes too large because
+// of one of them.
 const maxOperation = 32 << 10
 
 // check refuses what no index takes.
@@ -97,8 +98,9 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 	return values, nil
 }
 
-// PutMany sets many pairs, side by side; pairs of the same key should not be among them, unless their order does not matter. It is
-// not atomic: after an error each pair may be stored or not; the error speaks of the first pair, in their order, that has one.
+// PutMany sets many pairs, side by side; pairs of the same key should not be among them, unless
+// their order does not matter. It is not atomic: after an error each pair may be stored or not; the
+// error speaks of the first pair, in their order, that has one.
 func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
 	tasks := make([]*task, len(pairs))
 	for i, p := range pairs {

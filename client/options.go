@@ -14,23 +14,26 @@ import (
 
 // Options of a connection to an index. Zero values mean the default, where one is named.
 type Options struct {
-	// Endpoints are where to ask for the partition map first: the index's service and its rpc port, "my-index:7480", or
-	// single compute servers. At least one.
+	// Endpoints are where to ask for the partition map first: the index's service and its rpc port,
+	// "my-index:7480", or single compute servers. At least one.
 	Endpoints []string
 	// Password of the index. Servers without password ignore it.
 	Password string
 
-	// CA is the PEM bundle that the servers' certificates are of. Either it or Insecure must be set.
+	// CA is the PEM bundle that the servers' certificates are of. Either it or Insecure must be
+	// set.
 	CA []byte
-	// ServerName is what the certificates of Endpoints must name. Default: the host of each endpoint. The certificates of
-	// servers found in the map must name the host that the map has for them.
+	// ServerName is what the certificates of Endpoints must name. Default: the host of each
+	// endpoint. The certificates of servers found in the map must name the host that the map has
+	// for them.
 	ServerName string
 	// Insecure goes without TLS: for one machine and tests.
 	Insecure bool
 
 	// Limit bounds a call whose context has no deadline. Default 10 s.
 	Limit time.Duration
-	// Attempt bounds one try of an operation at a server; what is safe to repeat is tried again after it. Default 3 s.
+	// Attempt bounds one try of an operation at a server; what is safe to repeat is tried again
+	// after it. Default 3 s.
 	Attempt time.Duration
 }
 
@@ -70,8 +73,8 @@ const (
 	SecretCA        = "ca.crt"
 )
 
-// FromSecret reads Options from the directory where the Secret <index>-conn is mounted. Without a ca.crt the index goes without
-// TLS.
+// FromSecret reads Options from the directory where the Secret <index>-conn is mounted. Without a
+// ca.crt the index goes without TLS.
 func FromSecret(dir string) (Options, error) {
 	read := func(name string) (string, error) {
 		data, err := os.ReadFile(filepath.Join(dir, name))

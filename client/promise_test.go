@@ -60,8 +60,9 @@ var calls = []call{
 	{"delete", true, func(c *Client, ctx context.Context) error { return c.Delete(ctx, theKey) }},
 }
 
-// TestErrorsKeepTheirPromise runs every operation against every two ways in which its first attempts end, and every way to end a call: what
-// the error says was done must have been done, what it says was not must never be, and "unknown" is said only where nothing better is known.
+// TestErrorsKeepTheirPromise runs every operation against every two ways in which its first
+// attempts end, and every way to end a call: what the error says was done must have been done, what
+// it says was not must never be, and "unknown" is said only where nothing better is known.
 func TestErrorsKeepTheirPromise(t *testing.T) { promises(t, time.Hour, 0, endings) }
 
 // TestSilenceIsInDoubt: attempts that are not answered in time are given up for others.
@@ -87,7 +88,8 @@ func promises(t *testing.T, attempt time.Duration, from, to ending) {
 				over := func() { ctx.end(way) }
 				if way == closing {
 					closes := c
-					over = func() { go func() { _ = closes.Close() }() } // who calls it answers this client
+					// who calls it answers this client
+					over = func() { go func() { _ = closes.Close() }() }
 				}
 				var value []byte
 				if there {
@@ -167,7 +169,8 @@ func TestNothingIsSentTooLate(t *testing.T) {
 	}
 }
 
-// TestLargeOperationsAreRefused: what fits no index is refused before it is sent, so it ends no stream that others use.
+// TestLargeOperationsAreRefused: what fits no index is refused before it is sent, so it ends no
+// stream that others use.
 func TestLargeOperationsAreRefused(t *testing.T) {
 	f := newFake(t)
 	c := f.connect(t, time.Hour)

@@ -23,12 +23,14 @@ type ScanOptions struct {
 	KeysOnly bool   // without values
 }
 
-// Scan goes through the pairs from start (inclusive) to end (exclusive; empty = to the last one) in order. Pairs belong to the
-// caller, and so do start and end again when Scan has returned. An error is yielded last, with a zero Pair; it wraps ErrUnavailable
-// when the pairs that are missing may be had later.
+// Scan goes through the pairs from start (inclusive) to end (exclusive; empty = to the last one) in
+// order. Pairs belong to the caller, and so do start and end again when Scan has returned. An error
+// is yielded last, with a zero Pair; it wraps ErrUnavailable when the pairs that are missing may be
+// had later.
 //
-// Pairs stream from one server after the other. When one fails, the scan goes on after the last key that it delivered. The deadline
-// of ctx is one for the whole scan; without one, a scan fails when nothing arrives for Options.Limit while it waits.
+// Pairs stream from one server after the other. When one fails, the scan goes on after the last key
+// that it delivered. The deadline of ctx is one for the whole scan; without one, a scan fails when
+// nothing arrives for Options.Limit while it waits.
 func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) iter.Seq2[Pair, error] {
 	start, end = bytes.Clone(start), bytes.Clone(end)
 	return func(yield func(Pair, error) bool) {
@@ -53,7 +55,8 @@ type scan struct {
 	progress   time.Time // since when nothing arrived
 }
 
-// errMoved is how a stream ends when the keys that are left have another owner than the server that streams them.
+// errMoved is how a stream ends when the keys that are left have another owner than the server that
+// streams them.
 var errMoved = errors.New("the keys belong to another server by now")
 
 func (s *scan) run(ctx context.Context) error {
@@ -100,7 +103,8 @@ func (s *scan) run(ctx context.Context) error {
 	return nil
 }
 
-// next is the server to ask and the keys to ask it for, which stay as they are; last says that nothing lies beyond them.
+// next is the server to ask and the keys to ask it for, which stay as they are; last says that
+// nothing lies beyond them.
 func (s *scan) next(v *view) (server partition.Server, span partition.Span, last bool) {
 	if v.any {
 		servers := v.m.Servers
@@ -123,7 +127,8 @@ func (s *scan) next(v *view) (server partition.Server, span partition.Span, last
 	}
 	span = v.m.Span(i)
 	server, _ = v.m.Server(span.Owner)
-	if s.tries > 1 { // the owner failed twice: any other server knows how to reach the owner, or its successor
+	// the owner failed twice: any other server knows how to reach the owner, or its successor
+	if s.tries > 1 {
 		server = v.m.Servers[s.tries%len(v.m.Servers)]
 	}
 	if bytes.Compare(span.Start, s.start) <= 0 {
@@ -155,7 +160,8 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 			request.Limit++
 		}
 	}
-	watchdog := time.AfterFunc(max(s.c.o.Limit-time.Since(s.progress), time.Millisecond), cancel) // runs while something is waited for
+	// runs while something is waited for
+	watchdog := time.AfterFunc(max(s.c.o.Limit-time.Since(s.progress), time.Millisecond), cancel)
 	defer watchdog.Stop()
 	stream, err := l.client.Scan(ctx, request)
 	for err == nil {

@@ -16,7 +16,8 @@ type ServerStatus struct {
 	Err    error                       // why not
 }
 
-// Status asks every compute server of the map how it fares, side by side; the answers are in the order of the map.
+// Status asks every compute server of the map how it fares, side by side; the answers are in the
+// order of the map.
 func (c *Client) Status(ctx context.Context) []ServerStatus {
 	servers := c.Map().Servers
 	answers := make([]ServerStatus, len(servers))

@@ -78,7 +78,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	d.expect("+PONG\r\n")
 }
 
-// TestSessionsAreBounded blocks the only session: the next request waits, the one after it is refused.
+// TestSessionsAreBounded blocks the only session: the next request waits, the one after it is
+// refused.
 func TestSessionsAreBounded(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.MaxSessions, cfg.MaxWaiting = 1, 1 }, 1)
 	hold, held := make(chan struct{}), make(chan struct{}, 1)
@@ -117,7 +118,8 @@ func TestBuffersAreBounded(t *testing.T) {
 	r.send(resp("RANGE", "k98", "", "LIMIT", "1"))
 	r.expect("*2\r\n$3\r\nk98\r\n$2000\r\n")
 	big := c.raw(1)
-	_, _ = big.nc.Write([]byte("*1\r\n$1000000\r\n" + strings.Repeat("x", 600<<10))) // the server may close before it has all
+	// the server may close before it has all
+	_, _ = big.nc.Write([]byte("*1\r\n$1000000\r\n" + strings.Repeat("x", 600<<10)))
 	if got := big.expectEnd(); got != "" && !strings.HasPrefix(got, "-UNAVAILABLE the buffers of all connections are full") {
 		t.Errorf("half a megabyte got %q", got)
 	}
@@ -211,8 +213,8 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// FuzzRESP feeds the parser path of a connection with arbitrary bytes, in arbitrary portions, and compares what comes out with the
-// same bytes in one portion.
+// FuzzRESP feeds the parser path of a connection with arbitrary bytes, in arbitrary portions, and
+// compares what comes out with the same bytes in one portion.
 func FuzzRESP(f *testing.F) {
 	f.Add([]byte(resp("GET", "a")+"PING\r\n"+resp("SET", "", "x")), uint8(3))
 	f.Add([]byte("*1\r\n$-1\r\n"), uint8(1))

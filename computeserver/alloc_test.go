@@ -22,7 +22,8 @@ func (c *respConn) feed(pipeline []byte) ([]byte, error) {
 	return c.out, err
 }
 
-// allocationsOf is how often f allocates: the least that some runs come to, since what other goroutines allocate meanwhile counts as well.
+// allocationsOf is how often f allocates: the least that some runs come to, since what other
+// goroutines allocate meanwhile counts as well.
 func allocationsOf(f func()) float64 {
 	least := testing.AllocsPerRun(200, f)
 	for range 4 {
@@ -31,7 +32,8 @@ func allocationsOf(f func()) float64 {
 	return least
 }
 
-// TestHotPathAllocatesNothing counts what GET and SET of a pipeline allocate, the index's own doing apart.
+// TestHotPathAllocatesNothing counts what GET and SET of a pipeline allocate, the index's own doing
+// apart.
 func TestHotPathAllocatesNothing(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1)
 	c.split([]uint32{1})
@@ -51,7 +53,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	if allocations != 0 {
 		t.Errorf("32 GETs allocate %v times", allocations)
 	}
-	// The index of these tests copies key and value of a SET and may grow its tree; nothing else may allocate.
+	// The index of these tests copies key and value of a SET and may grow its tree; nothing else
+	// may allocate.
 	set := []byte(resp("SET", "key", "value"))
 	if allocations := allocationsOf(func() { _, _ = conn.feed(set) }); allocations > 2 {
 		t.Errorf("a SET allocates %v times beyond the index's two", allocations-2)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// passwords checks the password of programs. It comes from a file that may change at any time; a former password is refused as
-// soon as a new one was read. Safe for concurrent use.
+// passwords checks the password of programs. It comes from a file that may change at any time; a
+// former password is refused as soon as a new one was read. Safe for concurrent use.
 type passwords struct {
 	path string // empty: there is no password, everybody may do everything
 
@@ -64,7 +64,8 @@ func (p *passwords) check(password []byte) bool {
 	return subtle.ConstantTimeCompare(given[:], p.digest[:]) == 1
 }
 
-// read reads the file if it changed. White space at its end is not part of the password. Called under mu, or before use.
+// read reads the file if it changed. White space at its end is not part of the password. Called
+// under mu, or before use.
 func (p *passwords) read() error {
 	info, err := os.Stat(p.path)
 	if err != nil {

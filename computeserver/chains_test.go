@@ -11,13 +11,15 @@ import (
 	"github.com/dmindex/dmindex/client"
 )
 
-// chain is what a program was told of the commands on one key that it sent in one pipeline, in their order.
+// chain is what a program was told of the commands on one key that it sent in one pipeline, in
+// their order.
 type chain []told
 
-// broken says what in a chain does not follow from its commands in their order; nothing if all does. The states of the key are numbered, a
-// change leads from one to the next. Each command that was answered takes the earliest place behind that of the one before it, so if there
-// are places for all, these are some. A change in doubt may be made later than what follows it, or never, but not earlier than what was
-// answered before it.
+// broken says what in a chain does not follow from its commands in their order; nothing if all
+// does. The states of the key are numbered, a change leads from one to the next. Each command that
+// was answered takes the earliest place behind that of the one before it, so if there are places
+// for all, these are some. A change in doubt may be made later than what follows it, or never, but
+// not earlier than what was answered before it.
 func (j *judge) broken(c chain) string {
 	changes := j.changes[c[0].key]
 	next := 0

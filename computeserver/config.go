@@ -18,21 +18,24 @@ type Config struct {
 	Version string
 	// Index is what the server serves.
 	Index *config.Index
-	// Open opens the index. It is called again, after a pause, when it fails, and when the open index can be used no more. An
-	// error that wraps index.ErrDataLost blocks the server for good: only a restart lets it look again.
+	// Open opens the index. It is called again, after a pause, when it fails, and when the open
+	// index can be used no more. An error that wraps index.ErrDataLost blocks the server for good:
+	// only a restart lets it look again.
 	Open func() (Opened, error)
-	// SharesAll is index.Design.SharesAll. Without it every request must go to the owner of its range, whatever
-	// Index.Routing says.
+	// SharesAll is index.Design.SharesAll. Without it every request must go to the owner of its
+	// range, whatever Index.Routing says.
 	SharesAll bool
 	// Maps is where the partition map comes from.
 	Maps MapSource
 	// Paths are those to the memory servers, for people.
 	Paths []MemoryPath
 
-	// Addresses to listen on, "host:port"; port 0 picks one ([Server.Addresses]). An empty one turns that front end off.
+	// Addresses to listen on, "host:port"; port 0 picks one ([Server.Addresses]). An empty one
+	// turns that front end off.
 	ListenRESP, ListenRPC, ListenMetrics string
 
-	// TLS secures rpc.Compute and the connections to other servers. Nil goes without, which is for one machine and tests.
+	// TLS secures rpc.Compute and the connections to other servers. Nil goes without, which is for
+	// one machine and tests.
 	TLS *identity.Files
 	// PasswordFile holds what AUTH and the SDK must show. The file may change at any time.
 	PasswordFile string
@@ -41,13 +44,15 @@ type Config struct {
 
 	// MaxConnections bounds RESP connections. Default 10,000.
 	MaxConnections int
-	// MaxSessions bounds the requests that use the index at once, and with them queue pairs. Default 64.
+	// MaxSessions bounds the requests that use the index at once, and with them queue pairs.
+	// Default 64.
 	MaxSessions int
 	// MaxWaiting bounds the pipelines and batches that wait for a session. Default 4,096.
 	MaxWaiting int
 	// MaxReply bounds one RESP reply in bytes. Default 16 MiB.
 	MaxReply int
-	// MaxBuffers bounds the bytes of all RESP connections' buffers together, beyond the first 32 KiB of each. Default 256 MiB.
+	// MaxBuffers bounds the bytes of all RESP connections' buffers together, beyond the first 32
+	// KiB of each. Default 256 MiB.
 	MaxBuffers int64
 	// Limit bounds each request, and each piece of a scan. Default 5 s.
 	Limit time.Duration

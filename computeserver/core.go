@@ -13,8 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// core is the server without its network: it takes operations and scans, runs those that are this server's and sends the
-// others to their owners. Both front ends stand on it. Safe for concurrent use.
+// core is the server without its network: it takes operations and scans, runs those that are this
+// server's and sends the others to their owners. Both front ends stand on it. Safe for concurrent
+// use.
 type core struct {
 	env     env.Env
 	index   *config.Index
@@ -25,10 +26,11 @@ type core struct {
 	own     *ownership
 	eng     *engine
 	peers   peers
-	holder  atomic.Pointer[holder] // of the open index, with a design whose ranges have owners; else nil
-	taken   takeOvers
-	seeker  seeker
-	log     func(format string, args ...any)
+	// of the open index, with a design whose ranges have owners; else nil
+	holder atomic.Pointer[holder]
+	taken  takeOvers
+	seeker seeker
+	log    func(format string, args ...any)
 
 	heldMost  int // holdings of the client before it joins some; 0 = the default
 	scanPiece int // bytes of a piece of a scan, and of its messages; 0 = the defaults
@@ -36,9 +38,10 @@ type core struct {
 
 	draining atomic.Bool
 	stopped  atomic.Bool
-	cut      atomic.Bool            // the time of draining is over: what goes on in steps ends at the next one
-	stop     env.Event              // wakes follow
-	mapErr   atomic.Pointer[string] // why the map may be old; nil when it is not
+	// the time of draining is over: what goes on in steps ends at the next one
+	cut    atomic.Bool
+	stop   env.Event              // wakes follow
+	mapErr atomic.Pointer[string] // why the map may be old; nil when it is not
 }
 
 // peers are the other compute servers, as they are reached over the network.
@@ -46,8 +49,8 @@ type peers interface {
 	// do runs operations at another server, marked as forwarded. An error is for all of them.
 	do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error)
 
-	// scan runs a scan at another server, marked as forwarded, until visit returns false, or between, which is called now and then and
-	// may wait, an error, which is then returned.
+	// scan runs a scan at another server, marked as forwarded, until visit returns false, or
+	// between, which is called now and then and may wait, an error, which is then returned.
 	scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
 
 	// keep closes connections to all but these servers.
@@ -79,7 +82,8 @@ func (c *core) checkKey(key []byte) error {
 	return nil
 }
 
-// checkBound refuses ends of scans that are no keys; an empty one stands for the end of the key space.
+// checkBound refuses ends of scans that are no keys; an empty one stands for the end of the key
+// space.
 func (c *core) checkBound(bound []byte) error {
 	if len(bound) == 0 {
 		return nil

@@ -31,7 +31,8 @@ func (s *session) note(key []byte) {
 	}
 }
 
-// sample gives key to the sample: as the low fence of its leaf if that is known and lies in the same range, so that a boundary there divides no leaf.
+// sample gives key to the sample: as the low fence of its leaf if that is known and lies in the
+// same range, so that a boundary there divides no leaf.
 func (s *session) sample(key []byte) {
 	c := &s.counts
 	at := key

@@ -8,8 +8,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// cursors remembers where the SCANs of RESP clients go on. It is bounded: the cursor that was not used for longest goes first, and
-// one that was not used for a while goes in any case. A cursor stays good after it was used, so that a client may repeat a step.
+// cursors remembers where the SCANs of RESP clients go on. It is bounded: the cursor that was not
+// used for longest goes first, and one that was not used for a while goes in any case. A cursor
+// stays good after it was used, so that a client may repeat a step.
 type cursors struct {
 	env  env.Env
 	max  int
@@ -30,8 +31,8 @@ func newCursors(e env.Env, max int, keep time.Duration) *cursors {
 	return &cursors{env: e, max: max, keep: keep, mu: e.NewMutex(), byID: map[uint64]*list.Element{}, used: list.New()}
 }
 
-// put remembers key under a new number. Numbers are random, so that one of another server is hardly ever mistaken for one of
-// this, and below 2^53, which every client can hold.
+// put remembers key under a new number. Numbers are random, so that one of another server is hardly
+// ever mistaken for one of this, and below 2^53, which every client can hold.
 func (t *cursors) put(key []byte) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

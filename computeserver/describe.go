@@ -36,8 +36,9 @@ func (c *core) describe() *rpcv1.DescribeComputeReply {
 	return reply
 }
 
-// withoutKeys is what /describe shows of a description: whoever reaches the port of the metrics may see it, so it has no keys. In the place of
-// bounds stand their digests, by which one who knows the partition map can tell which ranges these are.
+// withoutKeys is what /describe shows of a description: whoever reaches the port of the metrics may
+// see it, so it has no keys. In the place of bounds stand their digests, by which one who knows the
+// partition map can tell which ranges these are.
 func withoutKeys(d *rpcv1.DescribeComputeReply) *rpcv1.DescribeComputeReply {
 	for _, r := range d.Ranges {
 		r.Start, r.End = keyDigest(r.Start), keyDigest(r.End)

@@ -9,27 +9,30 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// Opened is an open index and the client of its memory servers that opened it. Implementations are pointers.
+// Opened is an open index and the client of its memory servers that opened it. Implementations are
+// pointers.
 type Opened interface {
 	index.Index
 
-	// Alive is nil while the client holds its leases, else why not, wrapping index.ErrFenced. It never waits.
+	// Alive is nil while the client holds its leases, else why not, wrapping index.ErrFenced. It
+	// never waits.
 	Alive() error
 
-	// Condemn gives the client up, for a reason: what its sessions wait for ends soon, and whatever they try later fails with
-	// index.ErrFenced. It never waits; the first reason counts.
+	// Condemn gives the client up, for a reason: what its sessions wait for ends soon, and whatever
+	// they try later fails with index.ErrFenced. It never waits; the first reason counts.
 	Condemn(reason error)
 }
 
-// engine holds the open index and its sessions. It opens the index, again and again until that works, lends sessions, replaces
-// those that died, and opens the index anew, as another client, when no session can be made, one after the other dies, or this client
-// lost its leases.
+// engine holds the open index and its sessions. It opens the index, again and again until that
+// works, lends sessions, replaces those that died, and opens the index anew, as another client,
+// when no session can be made, one after the other dies, or this client lost its leases.
 //
-// An index that is given up is condemned first: a session may wait for a lock that another session of the client took with it when it
-// died, and such a lock is free only once the client is fenced, which is the last thing that closing it does.
+// An index that is given up is condemned first: a session may wait for a lock that another session
+// of the client took with it when it died, and such a lock is free only once the client is fenced,
+// which is the last thing that closing it does.
 //
-// The number of sessions bounds the requests that run at once; those beyond wait, and those beyond a bound of waiters are
-// refused.
+// The number of sessions bounds the requests that run at once; those beyond wait, and those beyond
+// a bound of waiters are refused.
 type engine struct {
 	env        env.Env
 	open       func() (Opened, error)
@@ -40,8 +43,9 @@ type engine struct {
 	log        func(format string, args ...any)
 
 	load   *load
-	tables *tables                                 // of the keys that are served; nil = all are
-	hold   func(ix Opened) (end func(gently bool)) // unless nil: lets a client hold ranges, from when the index is open until before it is closed
+	tables *tables // of the keys that are served; nil = all are
+	// unless nil: lets a client hold ranges, from when the index is open until before it is closed
+	hold func(ix Opened) (end func(gently bool))
 
 	hand atomic.Int64           // the time, up to leaseLooks ago, while the index is open; for late
 	lost atomic.Pointer[string] // why the data is lost; never taken back
@@ -79,14 +83,16 @@ func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max,
 }
 
 const (
-	reopenAfter        = 100 * time.Millisecond // of a failed attempt, doubled up to
-	reopenAfterAtMost  = 5 * time.Second
-	closeWaitsAtMost   = 30 * time.Second // for requests that still use a session, when the server ends
-	condemnedWaits     = 5 * time.Second  // for them, once the client is condemned
+	reopenAfter       = 100 * time.Millisecond // of a failed attempt, doubled up to
+	reopenAfterAtMost = 5 * time.Second
+	// for requests that still use a session, when the server ends
+	closeWaitsAtMost   = 30 * time.Second
+	condemnedWaits     = 5 * time.Second // for them, once the client is condemned
 	leaseLooks         = 250 * time.Millisecond
 	notOpenWaitsAtMost = time.Second // that a request waits for the index to be opened
-	deathsTolerated    = 8           // sessions in a row; then the connections below them are taken for dead, too
-	standstill         = 2 * time.Second
+	// sessions in a row; then the connections below them are taken for dead, too
+	deathsTolerated = 8
+	standstill      = 2 * time.Second
 )
 
 // run opens the index and keeps it open until stop. It closes it at the end.
@@ -136,7 +142,8 @@ func (g *engine) run() {
 	}
 }
 
-// awaitEnd waits until the index is broken or the engine stops. It looks at the leases, too: nobody may ask for anything meanwhile.
+// awaitEnd waits until the index is broken or the engine stops. It looks at the leases, too: nobody
+// may ask for anything meanwhile.
 func (g *engine) awaitEnd() {
 	for {
 		g.mu.Lock()
@@ -158,8 +165,8 @@ func (g *engine) awaitEnd() {
 	}
 }
 
-// close takes the index away from requests, ends what they wait for if it is broken, waits for the sessions that are lent and closes it. end
-// is what hold gave.
+// close takes the index away from requests, ends what they wait for if it is broken, waits for the
+// sessions that are lent and closes it. end is what hold gave.
 func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 	g.mu.Lock()
 	g.ix = nil
@@ -197,8 +204,8 @@ func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 	return g.stopped
 }
 
-// awaitLent waits until no session is lent, for at most limit. Meanwhile it moves the hand: batches that hold a session go on, and end when
-// their time is over.
+// awaitLent waits until no session is lent, for at most limit. Meanwhile it moves the hand: batches
+// that hold a session go on, and end when their time is over.
 func (g *engine) awaitLent(limit time.Duration) bool {
 	for deadline := env.Deadline(g.env, limit); ; {
 		g.mu.Lock()

@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// simEngine runs f in a simulated world beside an engine over a store, whose index it opened so many times.
+// simEngine runs f in a simulated world beside an engine over a store, whose index it opened so
+// many times.
 func simEngine(t *testing.T, f func(e env.Env, g *engine, store *memindex.Store, opened *int)) {
 	t.Helper()
 	for seed := range uint64(20) {
@@ -44,8 +45,8 @@ func sessionOf(t *testing.T, g *engine) *session {
 	return s
 }
 
-// TestBrokenIndexEndsWaits: sessions wait for what a dead session of their client left locked, as after the loss of a connection. The
-// index is opened anew at once, not when their limit is over.
+// TestBrokenIndexEndsWaits: sessions wait for what a dead session of their client left locked, as
+// after the loss of a connection. The index is opened anew at once, not when their limit is over.
 func TestBrokenIndexEndsWaits(t *testing.T) {
 	gone := errors.New("connection reset")
 	simEngine(t, func(e env.Env, g *engine, store *memindex.Store, opened *int) {
@@ -79,8 +80,9 @@ func TestBrokenIndexEndsWaits(t *testing.T) {
 	})
 }
 
-// TestLapsedIndexIsReopened: the leases are lost, as when the process was frozen. Without any request the index is opened anew, and
-// not before what was lent comes back, whose results may not be answered.
+// TestLapsedIndexIsReopened: the leases are lost, as when the process was frozen. Without any
+// request the index is opened anew, and not before what was lent comes back, whose results may not
+// be answered.
 func TestLapsedIndexIsReopened(t *testing.T) {
 	simEngine(t, func(e env.Env, g *engine, store *memindex.Store, opened *int) {
 		s := sessionOf(t, g)
@@ -113,7 +115,8 @@ func TestLapsedIndexIsReopened(t *testing.T) {
 	})
 }
 
-// TestNothingBeginsWithoutLeases: whoever asks right after the leases ran out gets a session of the next client.
+// TestNothingBeginsWithoutLeases: whoever asks right after the leases ran out gets a session of the
+// next client.
 func TestNothingBeginsWithoutLeases(t *testing.T) {
 	simEngine(t, func(_ env.Env, g *engine, store *memindex.Store, opened *int) {
 		g.repay(sessionOf(t, g), nil)
@@ -149,7 +152,8 @@ func TestHaltGivesRequestsTime(t *testing.T) {
 	})
 }
 
-// TestDyingSessionsReopenTheIndex: sessions can be made, but each dies at its first use, as over a connection that is gone.
+// TestDyingSessionsReopenTheIndex: sessions can be made, but each dies at its first use, as over a
+// connection that is gone.
 func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	e := env.Real()
 	store := memindex.New(e, 8, 8)
@@ -181,7 +185,8 @@ func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	awaitTrue(t, "the index is opened anew and used", func() bool { return opened.Load() == 2 && use(nil) })
 }
 
-// TestReadsAreNeverUnknown: a read that fails since the client's log cannot be written changed nothing, so it is answered as one to be tried again, and its session is dead none the less.
+// TestReadsAreNeverUnknown: a read that fails since the client's log cannot be written changed
+// nothing, so it is answered as one to be tried again, and its session is dead none the less.
 func TestReadsAreNeverUnknown(t *testing.T) {
 	simEngine(t, func(_ env.Env, g *engine, store *memindex.Store, _ *int) {
 		s := sessionOf(t, g)
@@ -200,7 +205,8 @@ func TestReadsAreNeverUnknown(t *testing.T) {
 		if o := outcomeOf(s.Upsert([]byte("k"), nil)); o.Code != rpcv1.Outcome_UNKNOWN {
 			t.Errorf("a change is answered %v: %s", o.Code, o.Message)
 		}
-		if _, err := g.borrow(time.Second, 0); outcomeOf(err).Code != rpcv1.Outcome_UNAVAILABLE { // another session cannot be made
+		// another session cannot be made
+		if _, err := g.borrow(time.Second, 0); outcomeOf(err).Code != rpcv1.Outcome_UNAVAILABLE {
 			t.Errorf("a request that got no session is answered %v", outcomeOf(err))
 		}
 		store.Fail(nil)
@@ -208,7 +214,8 @@ func TestReadsAreNeverUnknown(t *testing.T) {
 	})
 }
 
-// TestNotOpenIsNotUnknown: what ended the last client may have left an operation unknown; a request that finds no open index was not begun.
+// TestNotOpenIsNotUnknown: what ended the last client may have left an operation unknown; a request
+// that finds no open index was not begun.
 func TestNotOpenIsNotUnknown(t *testing.T) {
 	w := simenv.New(simenv.Options{Seed: 1})
 	err := w.Run(func(p *simenv.Process) {

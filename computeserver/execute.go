@@ -15,17 +15,19 @@ const (
 	retrySlowest = 100 * time.Millisecond
 )
 
-// do runs operations, here or at their owners, and returns an outcome for each. Operations on the same key take effect in their
-// order. Requests that came from another server are not sent on: they are answered with NOT_OWNER, and the sender looks again. Requests for
-// keys that this server is taking over wait, wherever they came from.
+// do runs operations, here or at their owners, and returns an outcome for each. Operations on the
+// same key take effect in their order. Requests that came from another server are not sent on: they
+// are answered with NOT_OWNER, and the sender looks again. Requests for keys that this server is
+// taking over wait, wherever they came from.
 //
-// No change is begun when limit is over, counted from the call, nor handed to another server: who asked has given up by then, and may have
-// asked another server (docs/design/serving.md, "Writes that nobody waits for").
+// No change is begun when limit is over, counted from the call, nor handed to another server: who
+// asked has given up by then, and may have asked another server (docs/design/serving.md, "Writes
+// that nobody waits for").
 //
 // term is that of the connection that they came from; 0 is every term.
 //
-// No session is held while another server is waited for, so that two servers that forward to each other cannot starve each
-// other of sessions.
+// No session is held while another server is waited for, so that two servers that forward to each
+// other cannot starve each other of sessions.
 func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) []*rpcv1.Outcome {
 	out := make([]*rpcv1.Outcome, len(ops))
 	if err := c.blocked(); err != nil {
@@ -46,7 +48,8 @@ func (c *core) do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, t
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
 		m := c.own.route()
 		again := c.round(m, ops, out, todo, forwarded, t, term)
-		// With hardly any time left, the reason of this failure says more than "too late"; and with none, as the pause may have taken longer.
+		// With hardly any time left, the reason of this failure says more than "too late"; and with
+		// none, as the pause may have taken longer.
 		if left := env.Remaining(c.env, t.deadline); left <= 2*pause || c.ending() {
 			break
 		}
@@ -67,7 +70,8 @@ func (c *core) check(op *rpcv1.Operation) error {
 	return c.checkValue(op.Value)
 }
 
-// round tries the operations at todo once, under one map: the same key goes the same way. It returns those worth another try.
+// round tries the operations at todo once, under one map: the same key goes the same way. It
+// returns those worth another try.
 func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, t timing, term uint64) (again []int) {
 	var here []int
 	var there []remote
@@ -113,8 +117,8 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 	return again
 }
 
-// here runs operations in a session of this server. It returns those whose keys this server does not serve yet, or not for this session: nothing
-// was done of them.
+// here runs operations in a session of this server. It returns those whose keys this server does
+// not serve yet, or not for this session: nothing was done of them.
 func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t timing, term uint64) (again []int) {
 	s, err := c.eng.borrow(env.Remaining(c.env, t.deadline), term)
 	if err != nil {
@@ -152,7 +156,8 @@ func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outco
 			out[i].Message = c.at(m, ops[i].Key, out[i].Message)
 		}
 		if kills(err) {
-			// The session is dead. What follows was not tried, and must not overtake what failed if it is tried again.
+			// The session is dead. What follows was not tried, and must not overtake what failed if
+			// it is tried again.
 			worst = err
 			for _, j := range todo[n+1:] {
 				out[j] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one failed: " + err.Error()}
@@ -171,7 +176,8 @@ func (c *core) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outco
 // errRangeMoves is the failure of what was not begun since its session had to be given back.
 var errRangeMoves error = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "a range of keys is moving; try again"}
 
-// notYet is the failure of a request for a key that the map gives to this server and that it does not serve yet: nothing was done.
+// notYet is the failure of a request for a key that the map gives to this server and that it does
+// not serve yet: nothing was done.
 func (c *core) notYet(m *partition.Map, key []byte) error {
 	why := errOpening
 	if h := c.holder.Load(); h != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// fencer fences the former owners of ranges that a client claims at all memory servers but the home, which sees to it by itself. It has a
-// goroutine of its own, so that a server that cannot be reached keeps nobody else waiting.
+// fencer fences the former owners of ranges that a client claims at all memory servers but the
+// home, which sees to it by itself. It has a goroutine of its own, so that a server that cannot be
+// reached keeps nobody else waiting.
 type fencer struct {
 	env     env.Env
 	ix      Owner
@@ -94,7 +95,8 @@ func (f *fencer) run() {
 // maxFencing is how many clients one call fences.
 const maxFencing = 256
 
-// todo are the clients that are to be fenced at a server and were not tried there in this round. Called under mu.
+// todo are the clients that are to be fenced at a server and were not tried there in this round.
+// Called under mu.
 func (f *fencer) todo(server uint16) (clients []uint16) {
 	for i := range f.work {
 		w := &f.work[i]
@@ -128,7 +130,8 @@ func (f *fencer) note(server uint16, clients []uint16, err error) {
 	}
 }
 
-// want is told what a claim was not granted, and forgets all who are not among the holders any more.
+// want is told what a claim was not granted, and forgets all who are not among the holders any
+// more.
 func (f *fencer) want(blocked []pool.Blocked) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 
 // MapSource is where the partition map comes from: the index's home memory server.
 type MapSource interface {
-	// Map waits, up to wait, for a map of a generation above newerThan, and returns it encoded, or whichever is there by
-	// then; nil if there is none yet. It returns early when the source is closed.
+	// Map waits, up to wait, for a map of a generation above newerThan, and returns it encoded, or
+	// whichever is there by then; nil if there is none yet. It returns early when the source is
+	// closed.
 	Map(newerThan uint64, wait time.Duration) ([]byte, error)
 }
 
@@ -21,7 +22,8 @@ const (
 	mapRetrySlowest = 5 * time.Second
 )
 
-// follow keeps the server's map as new as its source, until stop. While the source cannot be reached, the map stays as it is.
+// follow keeps the server's map as new as its source, until stop. While the source cannot be
+// reached, the map stays as it is.
 func (c *core) follow(source MapSource) {
 	retry := mapRetry
 	for !c.stopped.Load() {

@@ -22,7 +22,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// grpcPeers reaches other compute servers: one connection and one pipelined stream each, made when they are first needed.
+// grpcPeers reaches other compute servers: one connection and one pipelined stream each, made when
+// they are first needed.
 type grpcPeers struct {
 	files *identity.Files // nil = no TLS
 	auth  *passwords
@@ -110,8 +111,9 @@ func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	// A server that sends nothing for as long as the limit is as good as away. The other side sends no more than a window ahead of what is
-	// taken here, and no session is held on either side while between waits.
+	// A server that sends nothing for as long as the limit is as good as away. The other side sends
+	// no more than a window ahead of what is taken here, and no session is held on either side
+	// while between waits.
 	watchdog := time.AfterFunc(limit, cancel)
 	defer watchdog.Stop()
 	stream, err := l.client.Scan(ctx, &rpcv1.ScanRequest{

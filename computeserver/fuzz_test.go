@@ -64,7 +64,8 @@ func FuzzConnection(f *testing.F) {
 	}
 	c := [2]*cluster{}
 	for i := range c {
-		c[i] = newCluster(f, config.RoutingOwner, func(cfg *Config) { cfg.Log = func(string, ...any) {} }, 1) // nothing may be logged to f meanwhile
+		// nothing may be logged to f meanwhile
+		c[i] = newCluster(f, config.RoutingOwner, func(cfg *Config) { cfg.Log = func(string, ...any) {} }, 1)
 		c[i].split([]uint32{1})
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, portion uint16) {
@@ -76,7 +77,8 @@ func FuzzConnection(f *testing.F) {
 			}
 		}
 		lower := strings.ToLower(string(stream))
-		for _, differs := range []string{"time", "info", "client", "scan", "hello", "dbsize", "\\x"} { // clocks, numbers and cursors; any name in escapes
+		// clocks, numbers and cursors; any name in escapes
+		for _, differs := range []string{"time", "info", "client", "scan", "hello", "dbsize", "\\x"} {
 			if strings.Contains(lower, differs) {
 				return
 			}

@@ -93,10 +93,12 @@ func readSet(p []byte) (set *[4]uint64, rest []byte) {
 	return set, p
 }
 
-// match reports whether all of key matches, and how many comparisons that took: at most the square of the key's length and a bit.
+// match reports whether all of key matches, and how many comparisons that took: at most the square
+// of the key's length and a bit.
 //
-// Only the last * that was met is ever tried with more bytes. Had an earlier one to take more, then what lies between it and the last one would
-// match further behind, and so would do where it matched first.
+// Only the last * that was met is ever tried with more bytes. Had an earlier one to take more, then
+// what lies between it and the last one would match further behind, and so would do where it
+// matched first.
 func (g *glob) match(key []byte) (matched bool, steps int) {
 	if g.never {
 		return false, 1

@@ -45,7 +45,8 @@ func TestGlobAgainstRedis(t *testing.T) {
 	var keys []string
 	for len(keys) < 600 {
 		k := string(randomBytes(rnd, globBytes, 1+rnd.IntN(8)))
-		if k != "" && !slices.Contains(keys, k) { // Redis matches the empty key with * but not with **
+		// Redis matches the empty key with * but not with **
+		if k != "" && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 			redis.send(resp("SET", k, ""))
 			_, _ = in.ReadString('\n')

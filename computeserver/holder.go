@@ -13,8 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Owner is an open index of a design whose ranges have owners, with its client's part in the protocol that says who owns what:
-// docs/design/ownership.md. The methods beside index.Partitioned are those of pool.Pool.
+// Owner is an open index of a design whose ranges have owners, with its client's part in the
+// protocol that says who owns what: docs/design/ownership.md. The methods beside index.Partitioned
+// are those of pool.Pool.
 type Owner interface {
 	Opened
 
@@ -37,12 +38,15 @@ type RangeState string
 
 // The states, in the order in which a range goes through them.
 const (
-	RangeAcquiring RangeState = "Acquiring" // the map gives it to this server, the home memory server has not yet
-	RangeTaking    RangeState = "Taking"    // it is this server's; logs of its former owners are replayed
-	RangeSettling  RangeState = "Settling"  // they are, and the home is told
-	RangeServing   RangeState = "Serving"
-	RangeClosing   RangeState = "Closing" // requests are not admitted any more, those that were are waited for
-	RangeGiving    RangeState = "Giving"  // what was changed is written back
+	// the map gives it to this server, the home memory server has not yet
+	RangeAcquiring RangeState = "Acquiring"
+	// it is this server's; logs of its former owners are replayed
+	RangeTaking   RangeState = "Taking"
+	RangeSettling RangeState = "Settling" // they are, and the home is told
+	RangeServing  RangeState = "Serving"
+	// requests are not admitted any more, those that were are waited for
+	RangeClosing   RangeState = "Closing"
+	RangeGiving    RangeState = "Giving" // what was changed is written back
 	RangeReleasing RangeState = "Releasing"
 )
 
@@ -54,13 +58,15 @@ type RangeStatus struct {
 	Epoch      uint64 // 0 while it is acquired
 	State      RangeState
 	Reason     string // what is waited for; empty if nothing failed so far
-	Unfenced   uint16 // the memory server where its former owner cannot be fenced, if that is the reason
-	PoolFull   bool   // the last step found no memory in the pool: index.ErrPoolFull
+	// the memory server where its former owner cannot be fenced, if that is the reason
+	Unfenced uint16
+	PoolFull bool // the last step found no memory in the pool: index.ErrPoolFull
 }
 
-// holder makes what one client of this server holds follow the partition map: ranges that the map gives to the server are acquired,
-// taken, settled and then served; those that it gives to others are closed, given and released. One goroutine does one
-// step after the other, so that what is lost with its process is at most one step, which another client goes through again.
+// holder makes what one client of this server holds follow the partition map: ranges that the map
+// gives to the server are acquired, taken, settled and then served; those that it gives to others
+// are closed, given and released. One goroutine does one step after the other, so that what is lost
+// with its process is at most one step, which another client goes through again.
 //
 // Nothing here decides who owns a range; that is done by the home memory server.
 type holder struct {
@@ -116,9 +122,11 @@ type claims struct {
 
 // Pauses and patience of a holder.
 const (
-	holdAgain   = 2 * time.Millisecond // after a step that failed, doubled, and after a claim that was not granted (claimPause), up to
+	// after a step that failed, doubled, and after a claim that was not granted (claimPause), up to
+	holdAgain   = 2 * time.Millisecond
 	holdSlowest = 200 * time.Millisecond
-	holdPart    = 8               // a claim that is not granted is made again after this part of the time that it has waited
+	// a claim that is not granted is made again after this part of the time that it has waited
+	holdPart    = 8
 	holdIdle    = 2 * time.Second // between looks when there is nothing to do
 	holdTries   = 8               // attempts of one step before the client is given up
 	holdParting = 10 * time.Second
@@ -144,8 +152,8 @@ func (h *holder) run() {
 	}
 }
 
-// end stops the holder, before its index is closed. Gently, it gives everything back, so that nobody has to wait for this client's lease;
-// no session may be lent then.
+// end stops the holder, before its index is closed. Gently, it gives everything back, so that
+// nobody has to wait for this client's lease; no session may be lent then.
 func (h *holder) end(gently bool) {
 	h.mu.Lock()
 	h.stopped = true
@@ -208,7 +216,8 @@ func (h *holder) round() (pause time.Duration) {
 		}
 		wanted := ownSpans(m, h.own.self)
 		if m.Generation != h.known {
-			// A claim by an earlier map that was given up may have been granted; from now on none is.
+			// A claim by an earlier map that was given up may have been granted; from now on none
+			// is.
 			h.known, h.unsure, h.claims.since = m.Generation, true, h.env.Now()
 		}
 		if h.unsure {
@@ -267,7 +276,8 @@ func (h *holder) close(wanted []partition.Span) {
 	changed := false
 	for _, r := range h.held {
 		if r.state != RangeServing {
-			// One that is not served yet is first taken whole: what it inherited must be replayed by somebody.
+			// One that is not served yet is first taken whole: what it inherited must be replayed
+			// by somebody.
 			if r.state == RangeTaking && len(r.Inherits) == 0 && !isWanted(r.Holding, wanted) {
 				r.failed, r.next = 0, 0
 				h.enter(&r, RangeReleasing)
@@ -348,7 +358,8 @@ func (h *holder) publish() {
 	h.own.serve(h.deferred())
 }
 
-// due is the range whose next step is due, those first that somebody else waits for; -1 if there is none. Called under mu.
+// due is the range whose next step is due, those first that somebody else waits for; -1 if there is
+// none. Called under mu.
 func (h *holder) due() int {
 	now := h.env.Now()
 	found := -1
@@ -385,7 +396,8 @@ func (h *holder) step(i int) {
 	case RangeClosing:
 		next = RangeGiving
 		if !h.tables.awaitQuiet(2*h.limit, h.isStopped) && !h.isStopped() {
-			err = fmt.Errorf("requests did not end within %v: %w", 2*h.limit, index.ErrFenced) // only fencing ends them
+			// only fencing ends them
+			err = fmt.Errorf("requests did not end within %v: %w", 2*h.limit, index.ErrFenced)
 		}
 	case RangeGiving:
 		written, err = h.ix.Give(r.Start, r.End)
@@ -436,14 +448,15 @@ func (h *holder) enter(r *heldRange, s RangeState) {
 	r.state, r.since = s, now
 }
 
-// claimPause is how long to wait with a claim that was not granted, after the map has given its keys for so long. Nobody tells that they were released, and requests wait for them: so it is
+// claimPause is how long to wait with a claim that was not granted, after the map has given its
+// keys for so long. Nobody tells that they were released, and requests wait for them: so it is
 // little of what they wait anyway, and few claims in all.
 func claimPause(waited time.Duration) time.Duration {
 	return min(max(holdAgain, waited/holdPart), holdSlowest)
 }
 
-// stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a step for long; but a pool that is
-// full is not mended by another client. Called under mu.
+// stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a
+// step for long; but a pool that is full is not mended by another client. Called under mu.
 func (h *holder) stumbled(r *heldRange, err error) {
 	slowest := holdSlowest
 	if errors.Is(err, index.ErrPoolFull) { // a replay does all of it again
@@ -528,7 +541,8 @@ func (h *holder) add(r pool.Holding) {
 	h.log("acquired keys %s, epoch %d, with %d logs to replay", partition.Interval(r.Start, r.End), r.Epoch, len(r.Inherits))
 }
 
-// recall asks the home what this client holds, and adds what it does not know of. Called under mu, which it gives up for the time.
+// recall asks the home what this client holds, and adds what it does not know of. Called under mu,
+// which it gives up for the time.
 func (h *holder) recall() error {
 	h.mu.Unlock()
 	all, err := h.ix.Holdings()
@@ -556,7 +570,8 @@ func (h *holder) recall() error {
 	return nil
 }
 
-// holdRanges makes the server hold ranges and serve nothing else: its index is of a design whose ranges have owners.
+// holdRanges makes the server hold ranges and serve nothing else: its index is of a design whose
+// ranges have owners.
 func (c *core) holdRanges() {
 	open := c.eng.open
 	c.eng.open = func() (Opened, error) {

@@ -10,10 +10,10 @@ import (
 )
 
 // A range that finds no memory to be given. A new boundary divides a leaf, and a full pool has no
-// leaf for the right half. Then Give fails with index.ErrPoolFull before it took anything out, and the
-// move is deferred: the range returns to the table of what is served, and is closed and given again
-// after a pause. The pause doubles up to deferSlowest, since each attempt makes requests wait for the
-// moment that it takes.
+// leaf for the right half. Then Give fails with index.ErrPoolFull before it took anything out, and
+// the move is deferred: the range returns to the table of what is served, and is closed and given
+// again after a pause. The pause doubles up to deferSlowest, since each attempt makes requests wait
+// for the moment that it takes.
 //
 //	Serving -> Closing -> Giving -> Releasing
 //	   ^                    | no memory
@@ -21,14 +21,15 @@ import (
 //
 // Serving the range again is safe. The holding at the home memory server is this client's from its
 // grant until Release, which comes only after a Give that succeeded. The home grants a held key to
-// another client only if the holder is an orphan, and a withdrawn Give changes nothing of that rule:
-// an orphan's sessions answer nothing after its lease, and its log is inherited. Give changed no key,
-// and removed no record of the log. It may have divided a leaf at one end; a leaf may be divided at
-// any time. So to all others the attempt looks as if this client's sessions were slow for a moment.
+// another client only if the holder is an orphan, and a withdrawn Give changes nothing of that
+// rule: an orphan's sessions answer nothing after its lease, and its log is inherited. Give changed
+// no key, and removed no record of the log. It may have divided a leaf at one end; a leaf may be
+// divided at any time. So to all others the attempt looks as if this client's sessions were slow
+// for a moment.
 //
 // The partition map goes on naming the next owner, which claims in vain. Servers route requests for
-// the range to the server that serves it (seek.go). Routing is not part of the safety argument: each
-// server serves only what is in its table.
+// the range to the server that serves it (seek.go). Routing is not part of the safety argument:
+// each server serves only what is in its table.
 
 // Pauses between attempts to give a range that finds no memory.
 const (
@@ -56,7 +57,8 @@ func (r *heldRange) wantedAgain() {
 	}
 }
 
-// deferred returns what is served here although the map gives it to another server. Called under mu.
+// deferred returns what is served here although the map gives it to another server. Called under
+// mu.
 func (h *holder) deferred() (spans []partition.Span) {
 	for i := range h.held {
 		if r := &h.held[i]; r.deferred && r.state == RangeServing {

@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// TestMoveIsDeferred: a range whose Give finds no memory is served on and says why. It moves when there is memory, or stays if a newer map leaves it.
+// TestMoveIsDeferred: a range whose Give finds no memory is served on and says why. It moves when
+// there is memory, or stays if a newer map leaves it.
 func TestMoveIsDeferred(t *testing.T) {
 	for _, stays := range []bool{false, true} {
 		withHolder(t, func(e env.Env, c *core, s *scripted) {
@@ -87,8 +88,9 @@ func TestOverlay(t *testing.T) {
 	f("2 h2 q2 ", span("", "", 2))
 }
 
-// TestDeferredMoveUnderLoad: of three servers one is to give a range for which there is no memory. Programs at all three write and read its
-// keys meanwhile, and scan across it; the range moves when there is memory.
+// TestDeferredMoveUnderLoad: of three servers one is to give a range for which there is no memory.
+// Programs at all three write and read its keys meanwhile, and scan across it; the range moves when
+// there is memory.
 func TestDeferredMoveUnderLoad(t *testing.T) {
 	full := &atomic.Bool{}
 	c := newCluster(t, config.RoutingOwner, ownersFull(t, full), 1, 2, 3)

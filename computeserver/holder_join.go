@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Ranges that move because of load leave a client with more and more holdings that lie beside each other, each with an epoch of its own, and an index may have only so many.
-// A client that has many gives a run of them up and acquires it again, as one: to everybody else that is a handover, whose both sides are the same client. Its
-// requests for these keys wait meanwhile.
+// Ranges that move because of load leave a client with more and more holdings that lie beside each
+// other, each with an epoch of its own, and an index may have only so many. A client that has many
+// gives a run of them up and acquires it again, as one: to everybody else that is a handover, whose
+// both sides are the same client. Its requests for these keys wait meanwhile.
 
 const (
 	heldMost  = 48               // holdings of a client before it joins some

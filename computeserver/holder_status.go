@@ -72,7 +72,8 @@ func (h *holder) why(key []byte) error {
 	return fmt.Errorf("this server takes them over: %s%s", state, reason)
 }
 
-// ranges are those that this server holds or wants; none with a design that shares everything, and while the index is not open.
+// ranges are those that this server holds or wants; none with a design that shares everything, and
+// while the index is not open.
 func (c *core) ranges() []RangeStatus {
 	if h := c.holder.Load(); h != nil {
 		return h.status()

@@ -85,7 +85,8 @@ func until(t *testing.T, e env.Env, what string, f func() bool) {
 	}
 }
 
-// TestUnfencedIsNamed: a range that waits for a memory server names it, for as long as it waits, and no claim says that its orphan is fenced.
+// TestUnfencedIsNamed: a range that waits for a memory server names it, for as long as it waits,
+// and no claim says that its orphan is fenced.
 func TestUnfencedIsNamed(t *testing.T) {
 	withHolder(t, func(e env.Env, c *core, s *scripted) {
 		away := true
@@ -135,7 +136,8 @@ func TestUnfencedIsNamed(t *testing.T) {
 	})
 }
 
-// TestTakeOversAreBounded: the last ones are remembered, and none of ranges that nobody left anything in.
+// TestTakeOversAreBounded: the last ones are remembered, and none of ranges that nobody left
+// anything in.
 func TestTakeOversAreBounded(t *testing.T) {
 	all := takeOvers{mu: env.Real().NewMutex()}
 	for n := range uint64(3 * takeOversKept) {
@@ -151,7 +153,8 @@ func TestTakeOversAreBounded(t *testing.T) {
 	}
 }
 
-// TestLostGrantIsFound: a grant whose answer was lost, and which the next map takes away, is given back.
+// TestLostGrantIsFound: a grant whose answer was lost, and which the next map takes away, is given
+// back.
 func TestLostGrantIsFound(t *testing.T) {
 	withHolder(t, func(e env.Env, c *core, s *scripted) {
 		s.acquire = func(c pool.Claim) (pool.Acquired, error) {
@@ -165,7 +168,8 @@ func TestLostGrantIsFound(t *testing.T) {
 	})
 }
 
-// TestReleasedKeysAreTakenSoon: what was released is claimed within a sixth of the time that it has been waited for, however long that was, up to the slowest pause; with few claims.
+// TestReleasedKeysAreTakenSoon: what was released is claimed within a sixth of the time that it has
+// been waited for, however long that was, up to the slowest pause; with few claims.
 func TestReleasedKeysAreTakenSoon(t *testing.T) {
 	for _, after := range []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, time.Second, 10 * time.Second} {
 		withHolder(t, func(e env.Env, c *core, s *scripted) {
@@ -188,7 +192,8 @@ func TestReleasedKeysAreTakenSoon(t *testing.T) {
 	}
 }
 
-// TestHopelessOwnerIsGivenUp: a client that cannot give is given up after some attempts; one whose pool is full is not.
+// TestHopelessOwnerIsGivenUp: a client that cannot give is given up after some attempts; one whose
+// pool is full is not.
 func TestHopelessOwnerIsGivenUp(t *testing.T) {
 	withHolder(t, func(e env.Env, c *core, s *scripted) {
 		c.own.apply(mapFor(t, 1, 1))
@@ -211,7 +216,8 @@ func TestHopelessOwnerIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestFullPoolIsTold: a range that waits for memory says so, before each attempt and during it, until there is some.
+// TestFullPoolIsTold: a range that waits for memory says so, before each attempt and during it,
+// until there is some.
 func TestFullPoolIsTold(t *testing.T) {
 	withHolder(t, func(e env.Env, c *core, s *scripted) {
 		full := true

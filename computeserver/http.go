@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and /readyz.
+// newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
+// /readyz.
 func newHTTP(c *core, m *metrics) *http.Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -11,9 +11,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// The judge of programs: the store tells it every change at the moment when it is made, so it knows what each key was at any time, and
-// compares with that what programs were told. It needs no search: a read must have seen what was there at some moment of it, a change
-// that was acknowledged must have been made within its call, and one that is said not to be done, never.
+// The judge of programs: the store tells it every change at the moment when it is made, so it knows
+// what each key was at any time, and compares with that what programs were told. It needs no
+// search: a read must have seen what was there at some moment of it, a change that was acknowledged
+// must have been made within its call, and one that is said not to be done, never.
 
 // version is what a key was from a moment on.
 type version struct {
@@ -142,8 +143,9 @@ func (j *judge) fault(t told, made []time.Duration) string {
 	return ""
 }
 
-// deletes says what is wrong with the deletions of a key, which have no value to be known by: each that was acknowledged takes one that was
-// made within its call, the one that ended first before others; those that are left belong to calls in doubt, one each.
+// deletes says what is wrong with the deletions of a key, which have no value to be known by: each
+// that was acknowledged takes one that was made within its call, the one that ended first before
+// others; those that are left belong to calls in doubt, one each.
 func (j *judge) deletes(key string) (wrong []string) {
 	var acknowledged, doubtful []told
 	for _, t := range j.all {

@@ -41,7 +41,8 @@ func puts(n int) (ops []*rpcv1.Operation) {
 	return ops
 }
 
-// done says how many of the first outcomes are OK, where all others must say that there was no time.
+// done says how many of the first outcomes are OK, where all others must say that there was no
+// time.
 func done(t testing.TB, out []*rpcv1.Outcome) (n int) {
 	t.Helper()
 	for _, o := range out {
@@ -57,8 +58,9 @@ func done(t testing.TB, out []*rpcv1.Outcome) (n int) {
 	return n
 }
 
-// TestNoWriteBeginsLate has the time of a batch pass while its fourth write is under way: no later one is begun, whether the batch came with a
-// long limit or a short one, from a program or another server.
+// TestNoWriteBeginsLate has the time of a batch pass while its fourth write is under way: no later
+// one is begun, whether the batch came with a long limit or a short one, from a program or another
+// server.
 func TestNoWriteBeginsLate(t *testing.T) {
 	for _, limit := range []time.Duration{3 * time.Second, 500 * time.Millisecond} {
 		for _, forwarded := range []bool{false, true} {
@@ -120,7 +122,8 @@ func TestTimeInTheQueueCounts(t *testing.T) {
 	}
 }
 
-// TestNoCommandWritesLate is the same for the commands that a RESP client sent together, of both kinds of keys.
+// TestNoCommandWritesLate is the same for the commands that a RESP client sent together, of both
+// kinds of keys.
 func TestNoCommandWritesLate(t *testing.T) {
 	h := newHalted()
 	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Env, cfg.Limit = h, 5*time.Second }, 1, 2)
@@ -146,7 +149,8 @@ func TestNoCommandWritesLate(t *testing.T) {
 	r.expect(":2\r\n")
 }
 
-// TestNoWriteBeginsLateAtTheEnd has the time of a batch pass while the engine already waits for its session, to close the index.
+// TestNoWriteBeginsLateAtTheEnd has the time of a batch pass while the engine already waits for its
+// session, to close the index.
 func TestNoWriteBeginsLateAtTheEnd(t *testing.T) {
 	h := newHalted()
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Env = h }, 1)

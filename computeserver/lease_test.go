@@ -13,7 +13,8 @@ import (
 	"github.com/dmindex/dmindex/client"
 )
 
-// lapseAfter ends the leases of all clients when an operation on key is done, and before anybody sees its outcome; once.
+// lapseAfter ends the leases of all clients when an operation on key is done, and before anybody
+// sees its outcome; once.
 func (c *cluster) lapseAfter(key string) {
 	c.store.After(func(k []byte) {
 		if string(k) == key {
@@ -23,7 +24,8 @@ func (c *cluster) lapseAfter(key string) {
 	})
 }
 
-// TestLapsedAnswersNothingOverRPC runs every kind of operation in one batch whose last one outlives the leases.
+// TestLapsedAnswersNothingOverRPC runs every kind of operation in one batch whose last one outlives
+// the leases.
 func TestLapsedAnswersNothingOverRPC(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})
@@ -74,8 +76,9 @@ func TestLapsedAnswersNothingOverRPC(t *testing.T) {
 	}
 }
 
-// TestLapsedAnswersNothingOverRESP has the leases end in the middle of a pipeline: what the session gave is replied as errors, in its places,
-// between replies that did not come from it, with those from another server among them.
+// TestLapsedAnswersNothingOverRESP has the leases end in the middle of a pipeline: what the session
+// gave is replied as errors, in its places, between replies that did not come from it, with those
+// from another server among them.
 func TestLapsedAnswersNothingOverRESP(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
@@ -142,8 +145,8 @@ func TestLapsedManyKeys(t *testing.T) {
 	}
 }
 
-// TestLapsedScanGoesOn loses the leases behind every few pieces of a scan: what was read then is read again, and the scan gives every
-// pair once, in order, and none that was changed meanwhile.
+// TestLapsedScanGoesOn loses the leases behind every few pieces of a scan: what was read then is
+// read again, and the scan gives every pair once, in order, and none that was changed meanwhile.
 func TestLapsedScanGoesOn(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		c := newCluster(t, config.RoutingAny, nil, 1)
@@ -170,7 +173,8 @@ func TestLapsedScanGoesOn(t *testing.T) {
 			if pieces++; pieces%2 == 0 {
 				return
 			}
-			// The client is fenced after it read this piece; then another one changes a pair that it read.
+			// The client is fenced after it read this piece; then another one changes a pair that
+			// it read.
 			c.store.Lapse("frozen too long")
 			changed[string(last)], writing = true, true
 			if err := writer.Update(last, []byte("after")); err != nil {
@@ -201,8 +205,8 @@ func TestLapsedScanGoesOn(t *testing.T) {
 	}
 }
 
-// TestLapsedCountIsForgotten: DBSIZE does not answer what another client of this server counted, neither at once nor when the next client
-// has the index open.
+// TestLapsedCountIsForgotten: DBSIZE does not answer what another client of this server counted,
+// neither at once nor when the next client has the index open.
 func TestLapsedCountIsForgotten(t *testing.T) {
 	for _, await := range []bool{false, true} {
 		c := newCluster(t, config.RoutingAny, nil, 1)

@@ -26,8 +26,8 @@ func (g *engine) wakeAll() {
 	g.waiting = nil
 }
 
-// borrow lends a session for a moment; give it back with repay. It waits for at most limit. A request that came in an earlier term than
-// this one is refused; 0 is every term.
+// borrow lends a session for a moment; give it back with repay. It waits for at most limit. A
+// request that came in an earlier term than this one is refused; 0 is every term.
 func (g *engine) borrow(limit time.Duration, term uint64) (*session, error) {
 	s, err := g.lend(limit, term)
 	if err == nil && g.tables != nil {
@@ -91,8 +91,9 @@ func (g *engine) lend(limit time.Duration, term uint64) (*session, error) {
 // notOpen is the error of a request that found no open index. It was not begun.
 func notOpen(why error) error { return fmt.Errorf("the index is not open: %w", undone{why}) }
 
-// undone is an error of what had no effect, for it was not begun, or only reads. Its cause may be that a change of somebody else is unknown, but this is not: an error of which
-// index.ErrUnknown is a part is answered UNKNOWN, and that is not safe to try again.
+// undone is an error of what had no effect, for it was not begun, or only reads. Its cause may be
+// that a change of somebody else is unknown, but this is not: an error of which index.ErrUnknown is
+// a part is answered UNKNOWN, and that is not safe to try again.
 type undone struct{ error }
 
 // Is hides index.ErrUnknown, and only that.
@@ -111,7 +112,8 @@ func read(err error) error {
 	return err
 }
 
-// take lends an idle session, if there is one, its client holds its leases and the term is this one. Called under mu.
+// take lends an idle session, if there is one, its client holds its leases and the term is this
+// one. Called under mu.
 func (g *engine) take(term uint64) *session {
 	n := len(g.idle)
 	if n == 0 || !g.look() || !g.isTerm(term) { // what is not begun is not left unknown
@@ -162,9 +164,9 @@ func (g *engine) makeSession(ix Opened) (*session, error) {
 
 // repay gives a session back. err is the worst that it returned.
 //
-// It returns why nothing that the session gave may be answered: the client lost its leases, so others may have changed since, unseen
-// by it, what it read or cached. Whoever borrows asks here, after the last operation and before anything is answered, once for
-// all that the session did.
+// It returns why nothing that the session gave may be answered: the client lost its leases, so
+// others may have changed since, unseen by it, what it read or cached. Whoever borrows asks here,
+// after the last operation and before anything is answered, once for all that the session did.
 func (g *engine) repay(s *session, err error) (lapsed error) {
 	s.counts.repaid()
 	lapsed = s.of.Alive()

@@ -34,8 +34,8 @@ func (r *running) get(t testing.TB, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// TestDrainUnderLoad shuts a server down while clients send pipelines: every pipeline that was sent whole is answered whole, or not
-// at all.
+// TestDrainUnderLoad shuts a server down while clients send pipelines: every pipeline that was sent
+// whole is answered whole, or not at all.
 func TestDrainUnderLoad(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.DrainLimit = 2 * time.Second }, 1)
 	var pipelines atomic.Int64
@@ -77,8 +77,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	clients.Wait()
 }
 
-// TestKilledServer ends a server without warning while the SDK runs: with any server serving every key, nothing that is safe to
-// repeat fails, and a scan that is under way goes on elsewhere.
+// TestKilledServer ends a server without warning while the SDK runs: with any server serving every
+// key, nothing that is safe to repeat fails, and a scan that is under way goes on elsewhere.
 func TestKilledServer(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1, 2, 3)
 	c.split([]uint32{1, 2, 3}, "k3", "k6")
@@ -115,8 +115,9 @@ func TestKilledServer(t *testing.T) {
 	}
 }
 
-// TestOwnerAway asks for keys whose owner does not answer: an error that names range and server, within the limit. Unless the time was over
-// before the connection was refused, it says that nobody was there.
+// TestOwnerAway asks for keys whose owner does not answer: an error that names range and server,
+// within the limit. Unless the time was over before the connection was refused, it says that nobody
+// was there.
 func TestOwnerAway(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Limit = 300 * time.Millisecond }, 1, 2)
 	c.split([]uint32{1, 2}, "m")
@@ -139,8 +140,8 @@ func TestOwnerAway(t *testing.T) {
 	r.expect("+OK\r\n$1\r\n1\r\n")
 }
 
-// TestForwardingEnds gives two servers maps in which each says that the other is the owner: a request goes there once, is not sent
-// back, and is answered when the maps agree.
+// TestForwardingEnds gives two servers maps in which each says that the other is the owner: a
+// request goes there once, is not sent back, and is answered when the maps agree.
 func TestForwardingEnds(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	m := c.split([]uint32{1, 2}, "m")
@@ -198,7 +199,8 @@ func TestDataLost(t *testing.T) {
 	}
 }
 
-// TestSessionsAreReplaced breaks sessions, then the whole index: the server goes on by itself once they work again.
+// TestSessionsAreReplaced breaks sessions, then the whole index: the server goes on by itself once
+// they work again.
 func TestSessionsAreReplaced(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Limit = 500 * time.Millisecond }, 1)
 	r := c.raw(1)
@@ -210,7 +212,9 @@ func TestSessionsAreReplaced(t *testing.T) {
 		t.Errorf("a change without confirmation was answered with %q", line)
 	}
 	awaitTrue(t, "/readyz says no", func() bool {
-		r.send(resp("GET", "a")) // no new session can be made either: the index is opened anew, and is well until the next one
+		// no new session can be made either: the index is opened anew, and is well until the next
+		// one
+		r.send(resp("GET", "a"))
 		if line := r.line(); !strings.HasPrefix(line, "-UN") {
 			t.Errorf("without a session: %q", line)
 		}
@@ -285,7 +289,8 @@ func TestRPCAnswersInvalid(t *testing.T) {
 	}
 }
 
-// TestBlockedServerAnswersNothing: a server whose index is open and well answers nothing once the operator says that data was lost.
+// TestBlockedServerAnswersNothing: a server whose index is open and well answers nothing once the
+// operator says that data was lost.
 func TestBlockedServerAnswersNothing(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})

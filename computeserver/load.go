@@ -24,12 +24,15 @@ const (
 	loadSkipMost  = 1 << 20
 )
 
-// load measures what a server does in its index: how many operations a second, of which keys, and how often its cache did. Sessions count for themselves and show
-// what they counted when they come back; of every so many operations, at random, one gives its key to a sample of bounded size. How many that are follows from the
-// rate, so that the lock of the sample is taken some 64 times a second, however fast the server is.
+// load measures what a server does in its index: how many operations a second, of which keys, and
+// how often its cache did. Sessions count for themselves and show what they counted when they come
+// back; of every so many operations, at random, one gives its key to a sample of bounded size. How
+// many that are follows from the rate, so that the lock of the sample is taken some 64 times a
+// second, however fast the server is.
 //
-// A full sample gives up a place at random, so each operation is as likely to be in it as any other of the same age; what a key stands for is how many
-// operations were skipped for it, half as much every 10 s.
+// A full sample gives up a place at random, so each operation is as likely to be in it as any other
+// of the same age; what a key stands for is how many operations were skipped for it, half as much
+// every 10 s.
 type load struct {
 	env  env.Env
 	done atomic.Uint64 // operations
@@ -65,7 +68,8 @@ func newLoad(e env.Env) *load {
 	return l
 }
 
-// sample takes a key that stands for some operations, and says how many to skip until the next one, on average.
+// sample takes a key that stands for some operations, and says how many to skip until the next one,
+// on average.
 func (l *load) sample(key []byte, stands uint32, random uint64) (skip uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +122,8 @@ func (l *load) watch(now time.Duration, s index.Stats) {
 	was, part := l.last, newer(passed)
 	l.last, l.looked = s, now
 	operations, reads := s.Operations-was.Operations, s.Verbs.Requests[verbs.Read]-was.Verbs.Requests[verbs.Read]
-	if s.Operations < was.Operations || s.Verbs.Requests[verbs.Read] < was.Verbs.Requests[verbs.Read] || operations == 0 { // another client; or nothing to learn from
+	// another client; or nothing to learn from
+	if s.Operations < was.Operations || s.Verbs.Requests[verbs.Read] < was.Verbs.Requests[verbs.Read] || operations == 0 {
 		return
 	}
 	if !l.warm {

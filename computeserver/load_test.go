@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// clock is the real world at a time that the test sets, with random numbers that are the same each time.
+// clock is the real world at a time that the test sets, with random numbers that are the same each
+// time.
 type clock struct {
 	env.Env
 	now    atomic.Int64
@@ -32,7 +33,8 @@ type still struct{ index.Session }
 
 func (still) Lookup(_, dst []byte) ([]byte, error) { return dst, nil }
 
-// TestLoadFollowsWhatIsAsked: rates and shares come out as they were, and follow when they change; a fast server samples no more than a slow one.
+// TestLoadFollowsWhatIsAsked: rates and shares come out as they were, and follow when they change;
+// a fast server samples no more than a slow one.
 func TestLoadFollowsWhatIsAsked(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	c := newClock()
@@ -94,7 +96,8 @@ func TestLoadFollowsWhatIsAsked(t *testing.T) {
 	}
 }
 
-// TestSamplesWeigh: a key stands for the operations that were skipped for it, half as much every 10 s, and a session that was used at a high rate samples soon at a low one.
+// TestSamplesWeigh: a key stands for the operations that were skipped for it, half as much every 10
+// s, and a session that was used at a high rate samples soon at a low one.
 func TestSamplesWeigh(t *testing.T) {
 	c := newClock()
 	l := newLoad(c)
@@ -120,7 +123,8 @@ func TestSamplesWeigh(t *testing.T) {
 	}
 }
 
-// TestSamplingIsRare: the lock of the sample is taken a few times a second, whatever the rate, from the first second on.
+// TestSamplingIsRare: the lock of the sample is taken a few times a second, whatever the rate, from
+// the first second on.
 func TestSamplingIsRare(t *testing.T) {
 	c := newClock()
 	l := newLoad(c)
@@ -173,7 +177,8 @@ func TestDescribeSaysTheLoad(t *testing.T) {
 	}
 }
 
-// BenchmarkCounting is what the measuring of load costs an operation: a call of an index that does nothing, without and with it.
+// BenchmarkCounting is what the measuring of load costs an operation: a call of an index that does
+// nothing, without and with it.
 func BenchmarkCounting(b *testing.B) {
 	key := []byte("src/runtime/proc.go")
 	var plain index.Session = still{}

@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// metrics is what /metrics shows. It is collected when it is asked for; requests only add to counters.
+// metrics is what /metrics shows. It is collected when it is asked for; requests only add to
+// counters.
 type metrics struct {
 	core *core
 	resp front

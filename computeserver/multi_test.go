@@ -23,7 +23,8 @@ func TestMultiDoesNothing(t *testing.T) {
 		previous   = "-EXECABORT Transaction discarded because of previous errors.\r\n"
 	)
 	for _, turn := range []struct{ send, want string }{
-		{"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n", // redis-py's pipeline()
+		// redis-py's pipeline()
+		{"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n",
 			ok + queued + queued + refused},
 		{resp("GET", "a"), "$-1\r\n"},
 		{resp("EXEC") + resp("DISCARD"), "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},

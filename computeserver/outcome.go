@@ -63,8 +63,9 @@ func failureOf(o *rpcv1.Outcome) error {
 	return &failure{code: o.Code, message: o.Message}
 }
 
-// withheld stands in for an outcome that may not be answered, since the client lost its leases before that could happen: a change
-// may have been made, everything else is as if it had not been tried. What is no answer stays.
+// withheld stands in for an outcome that may not be answered, since the client lost its leases
+// before that could happen: a change may have been made, everything else is as if it had not been
+// tried. What is no answer stays.
 func withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.Outcome {
 	switch {
 	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:

@@ -17,8 +17,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Compute servers over real connections, of a design whose ranges have owners: memindex behind a guard who knows what each client took, and
-// a home memory server without a network.
+// Compute servers over real connections, of a design whose ranges have owners: memindex behind a
+// guard who knows what each client took, and a home memory server without a network.
 
 // ownedStore is what the clients share.
 type ownedStore struct {
@@ -224,15 +224,16 @@ func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(ke
 	})
 }
 
-// TestOwnersChangeUnderLoad: ranges change hands between three servers and a fourth under load, over real connections. No request may fail,
-// and no server uses what it has not taken.
+// TestOwnersChangeUnderLoad: ranges change hands between three servers and a fourth under load,
+// over real connections. No request may fail, and no server uses what it has not taken.
 func TestOwnersChangeUnderLoad(t *testing.T) { mapsChangeUnderLoad(t, owners(t), config.RoutingOwner) }
 
 func TestOwnersScansAgainstAModel(t *testing.T) {
 	scansAgainstAModel(t, owners(t), config.RoutingOwner)
 }
 
-// TestOwnersOverRESP: a pipeline of commands for keys here, there and not yet taken over is answered in order.
+// TestOwnersOverRESP: a pipeline of commands for keys here, there and not yet taken over is
+// answered in order.
 func TestOwnersOverRESP(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, owners(t), 1, 2)
 	c.split([]uint32{1, 2}, "m")
@@ -244,7 +245,8 @@ func TestOwnersOverRESP(t *testing.T) {
 		m := *c.servers[1].core.own.current()
 		m.Generation++
 		m.Ranges = append(m.Ranges[:0:0], m.Ranges...)
-		m.Ranges[0].Owner, m.Ranges[1].Owner = m.Ranges[1].Owner, m.Ranges[0].Owner // they change places
+		// they change places
+		m.Ranges[0].Owner, m.Ranges[1].Owner = m.Ranges[1].Owner, m.Ranges[0].Owner
 		c.publish(&m)
 	}
 	_, body := c.servers[1].get(t, "/metrics")

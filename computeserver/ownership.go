@@ -10,27 +10,31 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// ownership is which keys this server is in charge of: the newest partition map that it saw. Maps of older generations are
-// passed over, whatever way they come.
+// ownership is which keys this server is in charge of: the newest partition map that it saw. Maps
+// of older generations are passed over, whatever way they come.
 //
-// With the designs that share everything a change of the map takes effect at once, since a request that is still served by the
-// former owner is served rightly. With designs whose ranges have owners the map says where requests go; whether this server
-// may serve them is another matter (holder.go, served.go).
+// With the designs that share everything a change of the map takes effect at once, since a request
+// that is still served by the former owner is served rightly. With designs whose ranges have owners
+// the map says where requests go; whether this server may serve them is another matter (holder.go,
+// served.go).
 type ownership struct {
 	env  env.Env
 	self uint32
 	any  bool // whoever gets a request serves it
 
 	newest atomic.Pointer[partition.Map]
-	routed atomic.Pointer[partition.Map] // newest, but for keys whose move is deferred: the server that serves them stands in their owner's place
+	// newest, but for keys whose move is deferred: the server that serves them stands in their
+	// owner's place
+	routed atomic.Pointer[partition.Map]
 
 	mu       env.Mutex
 	watchers []env.Event      // set when routed changes, or what this server serves
 	changed  func()           // unless nil: called when newest changes
 	since    time.Duration    // when newest came
 	kept     []partition.Span // deferred, served here
-	seen     []partition.Span // deferred, served by other servers, as far as this one knows (seek.go)
-	version  uint64           // of newest and kept
+	// deferred, served by other servers, as far as this one knows (seek.go)
+	seen    []partition.Span
+	version uint64 // of newest and kept
 }
 
 func newOwnership(e env.Env, self uint32, any bool) *ownership {
@@ -43,7 +47,8 @@ func (o *ownership) current() *partition.Map { return o.newest.Load() }
 // route is the map by which requests are placed; nil before the first.
 func (o *ownership) route() *partition.Map { return o.routed.Load() }
 
-// serve says which keys this server serves although the map gives them to others, after its table has changed.
+// serve says which keys this server serves although the map gives them to others, after its table
+// has changed.
 func (o *ownership) serve(kept []partition.Span) {
 	o.mu.Lock()
 	o.kept, o.seen = kept, nil
@@ -60,7 +65,8 @@ func (o *ownership) age() (since time.Duration, version uint64) {
 	return o.since, o.version
 }
 
-// see says which other servers serve keys that the map gives to another one, as it was at a version. It is ignored if that is over.
+// see says which other servers serve keys that the map gives to another one, as it was at a
+// version. It is ignored if that is over.
 func (o *ownership) see(version uint64, seen []partition.Span) {
 	o.mu.Lock()
 	if o.version != version {
@@ -181,7 +187,8 @@ func (o *ownership) place(m *partition.Map, key []byte) (placement, uint32) {
 	return placeHere, o.self
 }
 
-// awaitOther waits until requests are placed by another map than seen, or this server serves other keys, for at most limit.
+// awaitOther waits until requests are placed by another map than seen, or this server serves other
+// keys, for at most limit.
 func (o *ownership) awaitOther(seen *partition.Map, limit time.Duration) {
 	o.mu.Lock()
 	if o.route() != seen {

@@ -103,7 +103,8 @@ func (w *ownWorld) key(n int) []byte {
 	return append([]byte{byte(n * 256 / dexKeys)}, "longer"[:n%7]...)
 }
 
-// value is what is written for a number: those of DEX are of several lengths, and where long ones lie in blocks some are long.
+// value is what is written for a number: those of DEX are of several lengths, and where long ones
+// lie in blocks some are long.
 func (w *ownWorld) value(n uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, n)
 	if w.dex == nil {
@@ -119,7 +120,8 @@ func (w *ownWorld) value(n uint32) []byte {
 	return b
 }
 
-// number is what a value was written for. A value that was not written, as one of parts of two, is told.
+// number is what a value was written for. A value that was not written, as one of parts of two, is
+// told.
 func (w *ownWorld) number(key int, value []byte) uint32 {
 	n := binary.LittleEndian.Uint32(append(value[:len(value):len(value)], make([]byte, 4)...))
 	if !bytes.Equal(value, w.value(n)) {
@@ -157,7 +159,8 @@ func (w *ownWorld) dexOptions() index.Options {
 	return o
 }
 
-// dexOwner is an open DEX index with its pool. It watches that nobody takes keys which somebody serves who is not fenced everywhere.
+// dexOwner is an open DEX index with its pool. It watches that nobody takes keys which somebody
+// serves who is not fenced everywhere.
 type dexOwner struct {
 	*pool.Pool
 	w     *ownWorld
@@ -166,7 +169,8 @@ type dexOwner struct {
 	taken []partition.Span
 }
 
-// falter lets the process stand still or die within what it does next, now and then, and a memory server with it.
+// falter lets the process stand still or die within what it does next, now and then, and a memory
+// server with it.
 func (o *dexOwner) falter(oneIn int, within time.Duration) {
 	w := o.w
 	switch {
@@ -306,8 +310,9 @@ func (o *dexOwner) Close() error {
 	return errors.Join(o.x.Close(), o.Pool.Close())
 }
 
-// writeBack lets all owners write back what they have changed, since the check follows what leaves in the memory servers refer to. An owner that finds its connection gone is given up, as it
-// would be by the next request that needs it. It reports whether all have done so.
+// writeBack lets all owners write back what they have changed, since the check follows what leaves
+// in the memory servers refer to. An owner that finds its connection gone is given up, as it would
+// be by the next request that needs it. It reports whether all have done so.
 func (w *ownWorld) writeBack() (all bool) {
 	all = true
 	for _, o := range slices.Clone(w.dex.open) {
@@ -317,7 +322,8 @@ func (w *ownWorld) writeBack() (all bool) {
 		over := w.main.NewEvent()
 		o.p.Go("write back", func() {
 			defer over.Set()
-			if _, err := o.x.(index.Checker).Check(); errors.Is(err, verbs.ErrDisconnected) { // of all else that it finds others may have the remedy still
+			// of all else that it finds others may have the remedy still
+			if _, err := o.x.(index.Checker).Check(); errors.Is(err, verbs.ErrDisconnected) {
 				o.Condemn(err)
 				all = false
 			}
@@ -327,8 +333,8 @@ func (w *ownWorld) writeBack() (all bool) {
 	return all
 }
 
-// atRest is who holds what, which clients there are, and how much was asked for. It is empty while a range is on its way, or a request is, which a program
-// may have sent before the trouble ended.
+// atRest is who holds what, which clients there are, and how much was asked for. It is empty while
+// a range is on its way, or a request is, which a program may have sent before the trouble ended.
 func (w *ownWorld) atRest() string {
 	stored, err := ledger.Decode(w.memory[0].disk)
 	if err != nil {
@@ -352,7 +358,8 @@ func (w *ownWorld) atRest() string {
 	return b.String()
 }
 
-// checkTree looks at the structure of the tree in the memory servers, with a client of its own that owns nothing.
+// checkTree looks at the structure of the tree in the memory servers, with a client of its own that
+// owns nothing.
 func (w *ownWorld) checkTree() {
 	p := w.NewProcess("checker")
 	over := w.main.NewEvent()
@@ -385,7 +392,8 @@ func (w *ownWorld) check(p *simenv.Process) error {
 		if err == nil || p.Now()-begun > settleBound/2 {
 			break
 		}
-		if back && before != "" && before == w.atRest() { // nothing was on its way that could make it look wrong
+		// nothing was on its way that could make it look wrong
+		if back && before != "" && before == w.atRest() {
 			err = fmt.Errorf("nobody changes it, and %w", err)
 			break
 		}

@@ -24,14 +24,16 @@ func (w *ownWorld) clients() int {
 	return ownClients
 }
 
-// dooms lets the process that is to replay logs die in the midst of that, or soon after, as long as some have to.
+// dooms lets the process that is to replay logs die in the midst of that, or soon after, as long as
+// some have to.
 func (w *ownWorld) dooms(p *simenv.Process, r pool.Holding) bool {
 	if len(r.Inherits) == 0 || w.doom.left == 0 || !w.begun || w.quiet {
 		return false
 	}
 	w.doom.left--
 	w.doom.done++
-	w.After(time.Duration(w.random.Int64N(1<<w.random.IntN(21))), nil, p.Kill) // up to a millisecond; half of them within one microsecond
+	// up to a millisecond; half of them within one microsecond
+	w.After(time.Duration(w.random.Int64N(1<<w.random.IntN(21))), nil, p.Kill)
 	return true
 }
 
@@ -47,8 +49,9 @@ func (w *ownWorld) meetDoom() {
 	}
 }
 
-// TestDeathsInTake: 200 compute servers die one after the other while they take keys and replay what their owners left. The next one that lives serves them, and nothing is lost; no
-// holding ever has many logs to replay.
+// TestDeathsInTake: 200 compute servers die one after the other while they take keys and replay
+// what their owners left. The next one that lives serves them, and nothing is lost; no holding ever
+// has many logs to replay.
 func TestDeathsInTake(t *testing.T) {
 	const deaths = 200
 	seeds := []uint64{0, 2}

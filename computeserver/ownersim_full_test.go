@@ -4,7 +4,8 @@ import "github.com/dmindex/dmindex/pkg/index"
 
 // isFull is the error of a Give that finds no memory.
 func (w *ownWorld) isFull() error {
-	if !w.tight || !w.begun || w.quiet || w.oneIn(6) { // at the beginning every key has to be served within a time
+	// at the beginning every key has to be served within a time
+	if !w.tight || !w.begun || w.quiet || w.oneIn(6) {
 		return nil
 	}
 	w.counts.deferred++

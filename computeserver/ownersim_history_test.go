@@ -19,16 +19,19 @@ type history struct {
 	acks   int
 	failed int // operations that were not done
 	reason string
-	doubts map[int]int                      // changes of a key of which it is not known whether they were done
+	// changes of a key of which it is not known whether they were done
+	doubts map[int]int
 	told   [rpcv1.Outcome_TIMED_OUT + 1]int // answers by their code
 }
 
 // asked is one operation. A scan is noted as a lookup of each key that it covered.
 type asked struct {
-	key    int
-	kind   rpcv1.Operation_Kind
-	value  uint32 // what is written
-	unseen int    // for the judge: the n-th change of its key and kind whose outcome is not known and whose value nobody has seen; 0 = none of them
+	key   int
+	kind  rpcv1.Operation_Kind
+	value uint32 // what is written
+	// for the judge: the n-th change of its key and kind whose outcome is not known and whose value
+	// nobody has seen; 0 = none of them
+	unseen int
 }
 
 // answered is the answer to an operation.
@@ -41,7 +44,8 @@ type answered struct {
 
 func (a asked) changes() bool { return a.kind != rpcv1.Operation_LOOKUP }
 
-// mostDoubts is how many changes of a key may have no outcome: the search for an order of a key's history takes time that doubles with each. From then on the key is only read.
+// mostDoubts is how many changes of a key may have no outcome: the search for an order of a key's
+// history takes time that doubles with each. From then on the key is only read.
 const mostDoubts = 3
 
 func (h *history) tick() int64 { h.clock++; return h.clock }
@@ -99,7 +103,8 @@ func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked,
 	return err
 }
 
-// answer notes the outcome of one operation. What says that nothing was done is believed: if it was done, a value turns up that nobody wrote.
+// answer notes the outcome of one operation. What says that nothing was done is believed: if it was
+// done, a value turns up that nobody wrote.
 func (w *ownWorld) answer(d *pod, in asked, at int, o *rpcv1.Outcome) error {
 	h := w.log
 	h.told[o.Code]++

@@ -58,18 +58,20 @@ func byKey(ops []porcupine.Operation) [][]porcupine.Operation {
 // someValue is what all changes write that nobody has seen.
 const someValue = 1<<32 - 1
 
-// narrowed is a history with the same verdict that takes less time to judge: time doubles with each change whose outcome is not known.
-// Such a change was done before the first answer that has its value, if no other change of the key has it.
-// Changes of one kind whose values nobody has seen do the same. So they may write the same value, and one that was called earlier may be taken
-// to be done earlier: in an order where it is not, the two can change places.
-// What found a key in some state, and was under way all the time while something else found it in the same state, may be taken to be done
-// beside that one: it is left out.
+// narrowed is a history with the same verdict that takes less time to judge: time doubles with each
+// change whose outcome is not known. Such a change was done before the first answer that has its
+// value, if no other change of the key has it. Changes of one kind whose values nobody has seen do
+// the same. So they may write the same value, and one that was called earlier may be taken to be
+// done earlier: in an order where it is not, the two can change places. What found a key in some
+// state, and was under way all the time while something else found it in the same state, may be
+// taken to be done beside that one: it is left out.
 func narrowed(ops []porcupine.Operation) []porcupine.Operation {
 	type written struct {
 		key   int
 		value uint32
 	}
-	writers, seen := map[written]int{}, map[written]int64{} // how many changes; the end of the first answer
+	// how many changes; the end of the first answer
+	writers, seen := map[written]int{}, map[written]int64{}
 	for _, o := range ops {
 		in, out := o.Input.(asked), o.Output.(answered)
 		if at := (written{in.key, in.value}); in.changes() {
@@ -107,7 +109,8 @@ func narrowed(ops []porcupine.Operation) []porcupine.Operation {
 	return slices.DeleteFunc(ops, containing(ops))
 }
 
-// containing reports of an operation whether it can be left out: another one of the key found the same and was under way during a part of its time only.
+// containing reports of an operation whether it can be left out: another one of the key found the
+// same and was under way during a part of its time only.
 func containing(ops []porcupine.Operation) func(porcupine.Operation) bool {
 	type found struct {
 		key   int
@@ -146,13 +149,15 @@ func containing(ops []porcupine.Operation) func(porcupine.Operation) bool {
 	}
 }
 
-// register is the state of a key: its value, 0 for a key that is not there, and how many unseen changes of each kind were done.
+// register is the state of a key: its value, 0 for a key that is not there, and how many unseen
+// changes of each kind were done.
 type register struct {
 	value uint32
 	done  [rpcv1.Operation_DELETE + 1]int
 }
 
-// registers is the model: each key is a register. Unseen changes of one kind are done in the order of their calls.
+// registers is the model: each key is a register. Unseen changes of one kind are done in the order
+// of their calls.
 var registers = porcupine.Model{
 	Partition: byKey,
 	Init:      func() any { return register{} },
@@ -184,7 +189,8 @@ var registers = porcupine.Model{
 	},
 }
 
-// TestNarrowedHistories judges random histories of one key, right and wrong ones, as they are and narrowed.
+// TestNarrowedHistories judges random histories of one key, right and wrong ones, as they are and
+// narrowed.
 func TestNarrowedHistories(t *testing.T) {
 	rnd := seeded(t)
 	var verdicts [2]int
@@ -209,7 +215,8 @@ func TestNarrowedHistories(t *testing.T) {
 	}
 }
 
-// someHistory is what some operations on one key might answer that are done at moments of their own, with one answer in some histories as it cannot be.
+// someHistory is what some operations on one key might answer that are done at moments of their
+// own, with one answer in some histories as it cannot be.
 func someHistory(rnd *rand.Rand) []porcupine.Operation {
 	type one struct {
 		porcupine.Operation

@@ -9,9 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Load in the world of ownersim_world_test.go: what programs ask for is skewed in more than a third of the runs, and in a quarter of them the operator chooses how many compute servers
-// there are. What decides is real: the sample of each server, partition.Step and autoscale.Decide. The operators' clocks run ten times as fast as the world, as do
-// the times for which pods are ready.
+// Load in the world of ownersim_world_test.go: what programs ask for is skewed in more than a third
+// of the runs, and in a quarter of them the operator chooses how many compute servers there are.
+// What decides is real: the sample of each server, partition.Step and autoscale.Decide. The
+// operators' clocks run ten times as fast as the world, as do the times for which pods are ready.
 
 const (
 	ownHaste = 10
@@ -85,7 +86,8 @@ func (w *ownWorld) pause() time.Duration {
 	return w.upTo(100 * time.Millisecond)
 }
 
-// writes says whether a program writes. Logs are never emptied, so where much is asked for, little is written.
+// writes says whether a program writes. Logs are never emptied, so where much is asked for, little
+// is written.
 func (w *ownWorld) writes() bool {
 	if w.load.hot >= 0 || w.load.auto {
 		return w.oneIn(6)
@@ -102,7 +104,8 @@ func (d *pod) measure() {
 	}
 }
 
-// swappedTo judges a change of the map that was made because of load: nobody moves ranges for that soon after another change.
+// swappedTo judges a change of the map that was made because of load: nobody moves ranges for that
+// soon after another change.
 func (w *ownWorld) swappedTo(a partition.Actions) {
 	since := (w.Now() - w.load.swapped) * ownHaste
 	w.load.swapped = w.Now()

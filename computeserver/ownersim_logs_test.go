@@ -52,7 +52,8 @@ func (w *ownWorld) watchLogs() {
 	}
 }
 
-// awaitLogs waits until what is left of logs of dead clients, in chunks of clients that live, is named by a holding.
+// awaitLogs waits until what is left of logs of dead clients, in chunks of clients that live, is
+// named by a holding.
 func (w *ownWorld) awaitLogs() {
 	var left error
 	for begun := w.Now(); w.Now()-begun < settleBound; w.main.Sleep(time.Second) {

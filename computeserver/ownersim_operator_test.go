@@ -10,7 +10,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// operator is one of two that overlap. It observes, asks partition.Step, and acts; it may die between any two actions.
+// operator is one of two that overlap. It observes, asks partition.Step, and acts; it may die
+// between any two actions.
 func (w *ownWorld) operator(n int) {
 	p := w.newProcess(fmt.Sprint("operator-", n))
 	p.AtKill(func() {
@@ -43,7 +44,8 @@ func (w *ownWorld) mayDie(p *simenv.Process) {
 	}
 }
 
-// follow looks again at the map and at what is held, after a change, but not at the servers: that is how the stages of a change follow each other. false: that was enough.
+// follow looks again at the map and at what is held, after a change, but not at the servers: that
+// is how the stages of a change follow each other. false: that was enough.
 func (w *ownWorld) follow(p *simenv.Process, k *path, v *partition.View, begun time.Duration) bool {
 	p.Sleep(w.upTo(ownFollowed / 4))
 	return !w.over && p.Now()-begun < ownFollowed && w.observeHome(k, v)
@@ -132,7 +134,8 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 	return a, true
 }
 
-// lapses is how many servers a map has lost since they had no lease, although their pods were there, and had not been called unready for long.
+// lapses is how many servers a map has lost since they had no lease, although their pods were
+// there, and had not been called unready for long.
 func lapses(v partition.View, next *partition.Map) (n int) {
 	for _, s := range v.Servers {
 		if v.Map == nil || s.Gone || s.Leaving || s.Answered || !s.Ready && s.ReadyFor >= partition.Grace {

@@ -118,7 +118,8 @@ func (w *ownWorld) podOf(id uint32) *pod {
 	return nil
 }
 
-// lose lets the node of a pod be lost: it is deleted, but its process may go on for a while, and may not reach some memory servers.
+// lose lets the node of a pod be lost: it is deleted, but its process may go on for a while, and
+// may not reach some memory servers.
 func (w *ownWorld) lose(d *pod) {
 	if w.oneIn(3) {
 		w.endPod(d, false)
@@ -140,7 +141,8 @@ func (w *ownWorld) lose(d *pod) {
 	w.After(w.upTo(5*ownLease), nil, d.process.Kill)
 }
 
-// twin lets the process of a pod be lost from sight: it goes on for a while, and the next one begins; at once, or if the pod has a guard, when that is free.
+// twin lets the process of a pod be lost from sight: it goes on for a while, and the next one
+// begins; at once, or if the pod has a guard, when that is free.
 func (w *ownWorld) twin(d *pod) {
 	if d.core == nil || d.process.Dead() {
 		return
@@ -157,7 +159,8 @@ func (w *ownWorld) twin(d *pod) {
 	w.runNext(d)
 }
 
-// runNext starts the next process of a pod, which waits for its guard as long as an earlier process has it. One of six finds that its guard is of no use, and goes on without.
+// runNext starts the next process of a pod, which waits for its guard as long as an earlier process
+// has it. One of six finds that its guard is of no use, and goes on without.
 func (w *ownWorld) runNext(d *pod) {
 	d.holds = d.guarded && !w.oneIn(6)
 	var next func()
@@ -173,7 +176,8 @@ func (w *ownWorld) runNext(d *pod) {
 	next()
 }
 
-// hasTwin says whether an earlier process of a pod goes on that has its guard, isTwin whether a process is one.
+// hasTwin says whether an earlier process of a pod goes on that has its guard, isTwin whether a
+// process is one.
 func (w *ownWorld) hasTwin(d *pod) bool {
 	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.id == d.id && t.holds && !t.process.Dead() })
 }
@@ -312,8 +316,9 @@ func (w *ownWorld) program(n int) {
 	})
 }
 
-// isGranted is told of every answer to a claim by a map's generation: only who owns keys by the map is granted them, and no epoch is granted twice. before is the map that was there before the claim: there
-// may have been newer ones until it was answered.
+// isGranted is told of every answer to a claim by a map's generation: only who owns keys by the map
+// is granted them, and no epoch is granted twice. before is the map that was there before the
+// claim: there may have been newer ones until it was answered.
 func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, generation uint64, before []byte, got pool.Acquired) {
 	m, err := partition.Unmarshal(before)
 	if err == nil && m.Generation < generation {

@@ -22,7 +22,8 @@ type scanned struct {
 	err   error // of a scan that is over
 }
 
-// scanAt runs a scan at a compute server on behalf of process p, and returns what arrived until it is over, the server is dead, or nothing came for as long as the limit. more is called with each
+// scanAt runs a scan at a compute server on behalf of process p, and returns what arrived until it
+// is over, the server is dead, or nothing came for as long as the limit. more is called with each
 // piece, until it returns false.
 func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r scanRange, forwarded bool, limit time.Duration, more func([]pairOf) bool) error {
 	p.Sleep(w.upTo(time.Millisecond))
@@ -93,8 +94,9 @@ func (w *ownWorld) keyNumber(key []byte) (int, bool) {
 	return sort.Find(w.keys(), func(n int) int { return bytes.Compare(key, w.key(n)) })
 }
 
-// scan runs a scan from key number from up to number to, and notes what it said of each of them: between its begin and its end each key was once as it says. What an error cut
-// short holds up to the last pair that arrived.
+// scan runs a scan from key number from up to number to, and notes what it said of each of them:
+// between its begin and its end each key was once as it says. What an error cut short holds up to
+// the last pair that arrived.
 func (w *ownWorld) scan(p *simenv.Process, program int, d *pod, from, to int, reverse, keysOnly bool, most int) error {
 	h, all := w.log, map[int]answered{}
 	begun := h.tick()

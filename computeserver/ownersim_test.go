@@ -67,7 +67,8 @@ func (r ownRun) do() ownReport {
 	w.newLoadWorld()
 	switch {
 	case r.doomed > 0:
-		w.calm, w.doom, w.load.slowly = true, doom{left: r.doomed, only: true}, true // few requests, as many have no outcome
+		// few requests, as many have no outcome
+		w.calm, w.doom, w.load.slowly = true, doom{left: r.doomed, only: true}, true
 	case r.seed/2%8 == 1, r.seed/2%8 == 6: // the latter with long values in blocks
 		w.doom.left = 2 + int(r.seed/16%16)
 	}
@@ -240,7 +241,8 @@ func (w *ownWorld) trouble() {
 			d = all[w.random.IntN(len(all))]
 		}
 		kind := w.random.IntN(w.kinds)
-		if w.wrong == takenForDead { // rare otherwise, and seen only by who reads from the twin what the next one wrote
+		// rare otherwise, and seen only by who reads from the twin what the next one wrote
+		if w.wrong == takenForDead {
 			kind = 9
 		}
 		switch kind {
@@ -300,7 +302,8 @@ func (w *ownWorld) freeze(p *simenv.Process, d time.Duration) {
 	})
 }
 
-// stumble lets a process stand still in the midst of what it is about to do at a memory server, at times; and that one meanwhile stand still, or begin anew.
+// stumble lets a process stand still in the midst of what it is about to do at a memory server, at
+// times; and that one meanwhile stand still, or begin anew.
 func (w *ownWorld) stumble(p *simenv.Process, m *memoryServer, page bool) {
 	if w.quiet || w.calm {
 		return
@@ -346,14 +349,16 @@ func (w *ownWorld) heal() {
 	}
 }
 
-// watch looks at the pages: once a grant is settled, nobody writes a page of its keys under an earlier one.
+// watch looks at the pages: once a grant is settled, nobody writes a page of its keys under an
+// earlier one.
 func (w *ownWorld) watch() {
 	var words, settled [toyKeys]uint64
 	for !w.over {
 		w.main.Sleep(w.upTo(5 * time.Millisecond))
 		var held []pool.Held
 		if b := w.memory[0].bare; b != nil {
-			held, _ = b.Holdings(ownIndex) // it may wait for what changes them: the pages are looked at behind it
+			// it may wait for what changes them: the pages are looked at behind it
+			held, _ = b.Holdings(ownIndex)
 		}
 		for n := range toyKeys {
 			m := w.memory[n%len(w.memory)]
@@ -386,8 +391,9 @@ func simNumber(t testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestSeeds (even seeds with DEX, the others with the toy): whatever happens to compute servers, memory servers and operators, no acknowledged write is lost, nobody reads anything else,
-// and when the trouble is over every key is served again.
+// TestSeeds (even seeds with DEX, the others with the toy): whatever happens to compute servers,
+// memory servers and operators, no acknowledged write is lost, nobody reads anything else, and when
+// the trouble is over every key is served again.
 func TestSeeds(t *testing.T) {
 	n := simNumber(t, seedsVariable, 200)
 	if testing.Short() {
@@ -440,7 +446,8 @@ func TestSeeds(t *testing.T) {
 	t.Logf("ownership: %d seeds, %.0f a second, %d failed; %d requests answered, %d not done; %d maps, %d grants, %d of orphans' keys, "+
 		"%d logs replayed, %d ranges given, %d refused for want of memory; %d deaths, %d clients proven dead by the next process, %d owners that lapsed, %d processes that stood still; %d times ranges moved because of load, %d times the operator scaled, %d runs of ranges joined; %d long values in the end; %d died while they replayed, at most %d logs in a holding; %s",
 		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), sum.acks, sum.failed, sum.swaps, sum.grants, sum.orphans, sum.replays, sum.gives, sum.deferred, sum.deaths, sum.proven, sum.lapses, sum.thaws, sum.leveled, sum.scaled, sum.joined, sum.blocks, sum.doomed, sum.logs, &sum.wide)
-	// The rarest, a change of the number of servers, comes in one run of ten to twenty: fewer runs may be without by chance.
+	// The rarest, a change of the number of servers, comes in one run of ten to twenty: fewer runs
+	// may be without by chance.
 	if n >= 200 && (sum.orphans == 0 || sum.replays == 0 || sum.gives == 0 || sum.thaws == 0 || sum.deaths == 0 || sum.proven == 0 || sum.lapses == 0 || sum.leveled == 0 || sum.scaled == 0 || sum.joined == 0 || sum.blocks == 0 || sum.doomed == 0 || sum.deferred == 0 || sum.wide.tame()) {
 		t.Error("the adversary is tame")
 	}
@@ -453,7 +460,9 @@ var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, ta
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 1500
 	mistakes := []mistake{settleFirst, giveUnflushed}
-	if !testing.Short() { // these take up to 300 seeds; with the race detector each seed takes some 90 MiB that never come back
+	// these take up to 300 seeds; with the race detector each seed takes some 90 MiB that never
+	// come back
+	if !testing.Short() {
 		mistakes = append(mistakes, takenForDead, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops)
 	}
 	for _, wrong := range mistakes {

@@ -14,13 +14,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// toy is an index of a few keys, each with a page of one word; its client caches pages, dirty ones too, and has a log. It is what DEX does
-// about owners, without its tree.
+// toy is an index of a few keys, each with a page of one word; its client caches pages, dirty ones
+// too, and has a log. It is what DEX does about owners, without its tree.
 //
 //	page: LSN (epoch 16 bits, place in the log 16 bits), value 32 bits
 //	log:  a word for each change: epoch 16 bits, key 8 bits, value 32 bits, 1
 //
-// A change is acknowledged when its word of the log is written; its page follows at some time, at the latest in Give.
+// A change is acknowledged when its word of the log is written; its page follows at some time, at
+// the latest in Give.
 type toy struct {
 	*pool.Pool
 	w    *ownWorld
@@ -288,7 +289,8 @@ func (x *toySession) load(n int) error {
 }
 
 func (x *toySession) Lookup(key, dst []byte) ([]byte, error) {
-	if len(key) != 1 || !bytes.Equal(toyKey(toyNumber(key)), key) { // a server asks another one for the start of a range, which has no page
+	// a server asks another one for the start of a range, which has no page
+	if len(key) != 1 || !bytes.Equal(toyKey(toyNumber(key)), key) {
 		if _, ok := x.t.holding(key); !ok {
 			return dst, fmt.Errorf("key %x: %w", key, index.ErrNotOwner)
 		}
@@ -342,7 +344,8 @@ func (x *toySession) Upsert(key, value []byte) error {
 	return nil
 }
 
-// writeBack writes dirty pages back all the time. It does not ask whether this client may still answer: that is what fencing is for.
+// writeBack writes dirty pages back all the time. It does not ask whether this client may still
+// answer: that is what fencing is for.
 func (t *toy) writeBack() {
 	defer t.written.Set()
 	s, buf, err := t.session(64)

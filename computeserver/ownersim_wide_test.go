@@ -11,8 +11,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Half of the runs with DEX are wide: hundreds of keys in many leaves, asked for by batches and scans. Stretches of keys are deleted and written again, most of them across the ends of ranges, so
-// that leaves there split and merge while ranges move. Beside the operators a mover changes the map, at keys that divide leaves, and does not wait for handovers.
+// Half of the runs with DEX are wide: hundreds of keys in many leaves, asked for by batches and
+// scans. Stretches of keys are deleted and written again, most of them across the ends of ranges,
+// so that leaves there split and merge while ranges move. Beside the operators a mover changes the
+// map, at keys that divide leaves, and does not wait for handovers.
 
 // wideWorld is what is so in a wide run.
 type wideWorld struct {
@@ -61,7 +63,8 @@ func (w *ownWorld) newWide(seed uint64) {
 	w.dex.cache = []int{12 << 10, 24 << 10, 96 << 10, 384 << 10}[w.random.IntN(4)]
 }
 
-// wideProgram asks for keys all the time, in several threads, so that those that wait for a range do not hold up the others.
+// wideProgram asks for keys all the time, in several threads, so that those that wait for a range
+// do not hold up the others.
 func (w *ownWorld) wideProgram(n int) {
 	p := w.NewProcess(fmt.Sprint("program-", n))
 	threads := 6
@@ -176,7 +179,8 @@ func (w *ownWorld) sameOf(from, to int) (all []asked) {
 	return all
 }
 
-// beside changes keys that stand beside those that a process is about to give or take, while it does.
+// beside changes keys that stand beside those that a process is about to give or take, while it
+// does.
 func (w *ownWorld) beside(o *simenv.Process, start, end []byte) {
 	d := w.podNamed(o.Name())
 	if !w.wide.is || w.quiet || !w.begun || d == nil || d.process != o {
@@ -237,7 +241,8 @@ func (w *ownWorld) bounds(from, to int) (n int) {
 	return n
 }
 
-// mover gives some keys to some server, again and again. Safety does not rest on the map, so no such map may do harm.
+// mover gives some keys to some server, again and again. Safety does not rest on the map, so no
+// such map may do harm.
 func (w *ownWorld) mover() {
 	p := w.NewProcess("mover")
 	k := &path{w: w, p: p, name: p.Name()}

@@ -17,10 +17,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// ownWorld is an index of a design whose ranges have owners, in a simulated world: memory servers, compute servers, programs that ask them,
-// two operators, and trouble. Real are the ledger, leases and fences of the memory servers, the pool, the core of the compute servers with
-// ownership, engine and forwarding, and the operator's step. The index is DEX (ownersim_dex_test.go) or a toy (ownersim_toy_test.go), which is fast and
-// shows on its pages who wrote them. Kubernetes is a list of pods.
+// ownWorld is an index of a design whose ranges have owners, in a simulated world: memory servers,
+// compute servers, programs that ask them, two operators, and trouble. Real are the ledger, leases
+// and fences of the memory servers, the pool, the core of the compute servers with ownership,
+// engine and forwarding, and the operator's step. The index is DEX (ownersim_dex_test.go) or a toy
+// (ownersim_toy_test.go), which is fast and shows on its pages who wrote them. Kubernetes is a list
+// of pods.
 type ownWorld struct {
 	*simenv.World
 	fabric *sim.Fabric
@@ -58,15 +60,16 @@ type ownWorld struct {
 type mistake string
 
 const (
-	noMistake       mistake = ""
-	leaseTooLong    mistake = "a lease is not waited out"
-	fencedHere      mistake = "an orphan's keys are taken without fencing it at the other memory servers"
-	giveAtOnce      mistake = "keys are given without waiting for the sessions that use them"
-	settleFirst     mistake = "what is inherited is settled before it is replayed"
-	anyGeneration   mistake = "the generation of a claim is not checked"
-	giveUnflushed   mistake = "keys are given without being written back"
-	takenForDead    mistake = "a process is taken for dead that still answers"
-	clockStops      mistake = "the clock of a compute server stands still while its machine is paused" // limitations.md
+	noMistake     mistake = ""
+	leaseTooLong  mistake = "a lease is not waited out"
+	fencedHere    mistake = "an orphan's keys are taken without fencing it at the other memory servers"
+	giveAtOnce    mistake = "keys are given without waiting for the sessions that use them"
+	settleFirst   mistake = "what is inherited is settled before it is replayed"
+	anyGeneration mistake = "the generation of a claim is not checked"
+	giveUnflushed mistake = "keys are given without being written back"
+	takenForDead  mistake = "a process is taken for dead that still answers"
+	// limitations.md
+	clockStops      mistake = "the clock of a compute server stands still while its machine is paused"
 	releaseAnyEpoch mistake = "a late release takes what was granted since"
 )
 
@@ -78,7 +81,8 @@ const (
 	ownClients = 128 // ids are below, unless very many die
 	ownLocks   = 64
 
-	// Of the data region: a superblock, repair records, a page of 8 bytes for each key, and a log for each client.
+	// Of the data region: a superblock, repair records, a page of 8 bytes for each key, and a log
+	// for each client.
 	ownRepairAt = 4 << 10
 	ownPagesAt  = 16 << 10
 	ownLogsAt   = 20 << 10
@@ -143,7 +147,8 @@ func (w *ownWorld) serve(m *memoryServer) {
 func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 	save := func(b []byte) error {
 		p.Sleep(w.upTo(100 * time.Microsecond))
-		if !w.quiet && !(w.calm && w.dex != nil) && w.oneIn(60) { // a request of the toy never needs the ledger
+		// a request of the toy never needs the ledger
+		if !w.quiet && !(w.calm && w.dex != nil) && w.oneIn(60) {
 			return errors.New("no space left on the simulated device")
 		}
 		m.disk = append(m.disk[:0:0], b...)
@@ -345,7 +350,8 @@ func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit
 		}
 		return err
 	})
-	if err == nil && k.w.dex != nil { // else the answer may be lost, and then it is nobody's who knows
+	// else the answer may be lost, and then it is nobody's who knows
+	if err == nil && k.w.dex != nil {
 		k.w.dex.owner[chunkName{id, number}] = client
 	}
 	if errors.Is(err, ledger.ErrExhausted) || errors.Is(err, ledger.ErrCleaning) {

@@ -40,7 +40,8 @@ func TestPartOfManyKeys(t *testing.T) {
 	f(":2\r\n", "", "EXISTS", "a", "b")
 
 	long := strings.Repeat("k", 513)
-	for _, command := range []string{"DEL", "UNLINK", "MGET", "EXISTS"} { // a key that cannot be is found before anything is done
+	// a key that cannot be is found before anything is done
+	for _, command := range []string{"DEL", "UNLINK", "MGET", "EXISTS"} {
 		f("-ERR key is 513 bytes; this index takes at most 512\r\n", "", command, "a", "b", long)
 	}
 	f("-ERR value is 2049 bytes; this index takes at most 2048\r\n", "", "MSET", "a", "x", "b", strings.Repeat("v", 2049))

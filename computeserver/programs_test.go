@@ -20,7 +20,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// program is one goroutine that uses an index by the SDK and by a Redis client, and tells the judge.
+// program is one goroutine that uses an index by the SDK and by a Redis client, and tells the
+// judge.
 type program struct {
 	name  int
 	j     *judge
@@ -68,7 +69,8 @@ const (
 
 func programKey(i int) string { return string(rune('a'+i)) + "-key" }
 
-// lasting reports whether a key is never deleted: a scan that misses it is wrong, whatever changes meanwhile.
+// lasting reports whether a key is never deleted: a scan that misses it is wrong, whatever changes
+// meanwhile.
 func lasting(key string) bool { return key[0]%3 == 0 }
 
 func (p *program) key() string { return programKey(p.rnd.IntN(programKeys)) }
@@ -137,7 +139,8 @@ func (p *program) keys() (keys []string) {
 	return keys
 }
 
-// many is what is told of a call that puts many pairs; of the error only that pair is known which it names.
+// many is what is told of a call that puts many pairs; of the error only that pair is known which
+// it names.
 func (p *program) many(call time.Duration, pairs []client.Pair, err error) {
 	var named *client.Error
 	errors.As(err, &named)
@@ -221,8 +224,8 @@ func (p *program) scan(ctx context.Context) {
 	p.read(call, got)
 }
 
-// TestProgramsAreToldTheTruth runs programs while ranges move between servers, whose connections are cut and whose clients lose their
-// leases.
+// TestProgramsAreToldTheTruth runs programs while ranges move between servers, whose connections
+// are cut and whose clients lose their leases.
 func TestProgramsAreToldTheTruth(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -293,7 +296,8 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 			j.faults++
 			j.mu.Unlock()
 			victim := c.servers[uint32(1+rnd.IntN(3))]
-			if ix := victim.core.eng.opened(); ix != nil && !owned && i%5 == 2 && k == 1 { // rarely: an index that is given up often is opened late
+			// rarely: an index that is given up often is opened late
+			if ix := victim.core.eng.opened(); ix != nil && !owned && i%5 == 2 && k == 1 {
 				ix.Condemn(errors.New("its leases are over"))
 			} else {
 				victim.callers.cut()

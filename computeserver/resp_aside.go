@@ -8,8 +8,8 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// aside are the single-key commands of a pipeline whose keys belong to other servers. They travel together when the pipeline ends;
-// holes says where in the replies theirs go.
+// aside are the single-key commands of a pipeline whose keys belong to other servers. They travel
+// together when the pipeline ends; holes says where in the replies theirs go.
 type aside struct {
 	ops   []*rpcv1.Operation
 	holes []hole
@@ -37,9 +37,10 @@ const (
 
 const maxAside = 1024
 
-// elsewhere says whether key belongs to another server, or this one does not serve it yet. While commands are set aside, all are placed under
-// one map, and what is served is that of one session, so that commands on one key keep their order even if either changes in the middle of
-// the pipeline.
+// elsewhere says whether key belongs to another server, or this one does not serve it yet. While
+// commands are set aside, all are placed under one map, and what is served is that of one session,
+// so that commands on one key keep their order even if either changes in the middle of the
+// pipeline.
 func (c *respConn) elsewhere(key []byte) bool {
 	own := c.s.core.own
 	if own.any {
@@ -74,7 +75,8 @@ func (c *respConn) elsewhere(key []byte) bool {
 	return !served
 }
 
-// setAside puts a command off until the pipeline ends. If the buffers have no room for it, what was set aside before is sent first.
+// setAside puts a command off until the pipeline ends. If the buffers have no room for it, what was
+// set aside before is sent first.
 func (c *respConn) setAside(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
 	bytes := opBytes + len(key) + len(value)
 	if kind == rpcv1.Operation_LOOKUP {

@@ -43,10 +43,12 @@ const (
 	accountStep = 16 << 10 // the budget is asked for as many at a time
 )
 
-// account is what one connection holds of the budget. It belongs to the goroutine of the connection.
+// account is what one connection holds of the budget. It belongs to the goroutine of the
+// connection.
 //
-// A holding is always set to what there is, never added to or subtracted from. So nothing that a command did, and no way in which it ended, leaves
-// a difference behind: whatever was charged for a buffer is given back when that buffer is set to another size, and all of it by close.
+// A holding is always set to what there is, never added to or subtracted from. So nothing that a
+// command did, and no way in which it ended, leaves a difference behind: whatever was charged for a
+// buffer is given back when that buffer is set to another size, and all of it by close.
 type account struct {
 	of    *budget
 	bytes [holdings]int64

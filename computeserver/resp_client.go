@@ -52,7 +52,8 @@ func (c *respConn) line() string {
 		c.id, c.who.address, c.who.local, text(&c.who.name), cmd, text(&c.who.library))
 }
 
-// clientLines is CLIENT LIST: a line a connection, in the order in which they came, at most maxClientLines.
+// clientLines is CLIENT LIST: a line a connection, in the order in which they came, at most
+// maxClientLines.
 func (s *respServer) clientLines() string {
 	var b strings.Builder
 	for _, c := range s.connections() {

@@ -18,15 +18,20 @@ import (
 const (
 	respBuffer  = 16 << 10 // for reading, to begin with
 	respFlushAt = 64 << 10 // replies of a pipeline are sent when there are as many bytes
-	respKeep    = 64 << 10 // a buffer that grew beyond this is given back when the connection is quiet, and beyond the double when it is sent
-	respArgs    = 1 << 10  // arguments of a command; where there are more, they count as a buffer
-	respUnsure  = 1 << 10  // replies whose session is not back yet; then it goes back, and another one is borrowed
+	// a buffer that grew beyond this is given back when the connection is quiet, and beyond the
+	// double when it is sent
+	respKeep = 64 << 10
+	respArgs = 1 << 10 // arguments of a command; where there are more, they count as a buffer
+	// replies whose session is not back yet; then it goes back, and another one is borrowed
+	respUnsure = 1 << 10
 )
 
-// respConn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT LIST shows.
+// respConn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT
+// LIST shows.
 //
-// The commands of a pipeline run one after the other, in one borrowed session. Those whose keys belong to other servers are set
-// aside and sent together at the end of the pipeline (resp_aside.go); their replies go to their places.
+// The commands of a pipeline run one after the other, in one borrowed session. Those whose keys
+// belong to other servers are set aside and sent together at the end of the pipeline
+// (resp_aside.go); their replies go to their places.
 type respConn struct {
 	s   *respServer
 	nc  net.Conn
@@ -98,7 +103,8 @@ func (c *respConn) read() error {
 		if err := c.nc.SetReadDeadline(time.Now().Add(c.s.idle)); err != nil {
 			return err
 		}
-		// The flag is set before the deadlines of waiting connections are, so one of the two is seen.
+		// The flag is set before the deadlines of waiting connections are, so one of the two is
+		// seen.
 		draining := c.s.core.draining.Load()
 		if draining {
 			limit := c.s.drainGrace
@@ -125,7 +131,8 @@ func (c *respConn) read() error {
 	}
 }
 
-// trim makes room at the end of the read buffer and gives big buffers back. It is called when the replies so far are sent.
+// trim makes room at the end of the read buffer and gives big buffers back. It is called when the
+// replies so far are sent.
 func (c *respConn) trim() {
 	rest := len(c.in) - c.begin
 	tight, keep := c.s.budget.tight(), respKeep
@@ -192,8 +199,8 @@ func (c *respConn) run() error {
 		if len(c.unsure) >= respUnsure {
 			c.settle()
 		}
-		// Replies that are small are appended without a look at the budget. Where it has no room for a larger buffer, the replies so far are sent, and with them
-		// the buffer goes.
+		// Replies that are small are appended without a look at the budget. Where it has no room
+		// for a larger buffer, the replies so far are sent, and with them the buffer goes.
 		if len(c.out) > respFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
 			c.settle()
 			if err := c.flush(); err != nil {
@@ -235,7 +242,8 @@ func (c *respConn) hold() *session {
 	return c.session
 }
 
-// left is how much time changes have that go through core.do. Reads have all of the limit: when they are made is nobody else's business.
+// left is how much time changes have that go through core.do. Reads have all of the limit: when
+// they are made is nobody else's business.
 func (c *respConn) left(changes bool) time.Duration {
 	if limit := c.s.core.limit; !changes || c.time.deadline == 0 {
 		return limit
@@ -251,7 +259,8 @@ func (c *respConn) used(err error) {
 	}
 }
 
-// release gives the session back. If it turns out that its client lost its leases, what it gave is not replied.
+// release gives the session back. If it turns out that its client lost its leases, what it gave is
+// not replied.
 func (c *respConn) release() {
 	if c.session == nil {
 		return
@@ -278,8 +287,9 @@ func (c *respConn) flush() error {
 		c.account.force(holdOut, 0)
 	}
 	if tc, ok := c.nc.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
-		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the client, for minutes: neither side's
-		// window is open, so nothing would tell the client that the connection is over.
+		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the
+		// client, for minutes: neither side's window is open, so nothing would tell the client that
+		// the connection is over.
 		_ = tc.SetLinger(0)
 	}
 	return err

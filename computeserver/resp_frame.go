@@ -7,12 +7,13 @@ import (
 	"github.com/tidwall/redcon"
 )
 
-// Bounds of what a RESP client may send. A frame beyond them is answered with a protocol error and ends the connection, before
-// more of it is read.
+// Bounds of what a RESP client may send. A frame beyond them is answered with a protocol error and
+// ends the connection, before more of it is read.
 const (
-	maxInline      = 8 << 10 // bytes of a command in plain text
-	maxHeader      = 16      // bytes of the line that says how much follows
-	maxBulk        = 1 << 20 // bytes of one argument; longer than any key or value, so that those get a better error
+	maxInline = 8 << 10 // bytes of a command in plain text
+	maxHeader = 16      // bytes of the line that says how much follows
+	// bytes of one argument; longer than any key or value, so that those get a better error
+	maxBulk        = 1 << 20
 	maxArgs        = 1 << 16
 	maxFrame       = 8 << 20  // bytes of a command
 	maxAnonymous   = 16       // arguments of a command before AUTH
@@ -24,16 +25,17 @@ type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// frames finds the ends of commands in a stream of bytes, each byte looked at once. It checks lengths and separators, so that
-// the parser proper (redcon.ReadNextCommand) is only given complete commands within the bounds.
+// frames finds the ends of commands in a stream of bytes, each byte looked at once. It checks
+// lengths and separators, so that the parser proper (redcon.ReadNextCommand) is only given complete
+// commands within the bounds.
 type frames struct {
 	pos   int // up to where the frame under way was looked at
 	left  int // arguments that are still to come
 	begun bool
 }
 
-// next is the length of the first command in b, 0 if it is not complete. Until it is, b must start with the same bytes at every
-// call. A command without arguments (an empty line) is a command too.
+// next is the length of the first command in b, 0 if it is not complete. Until it is, b must start
+// with the same bytes at every call. A command without arguments (an empty line) is a command too.
 func (f *frames) next(b []byte, anonymous bool) (int, error) {
 	args, size := maxArgs, maxFrame
 	if anonymous {
@@ -124,7 +126,8 @@ func split(b []byte, args [][]byte) ([][]byte, bool) {
 	return args, err == nil
 }
 
-// header reads a line like "*3\r\n" or "$5\r\n" at from, and says where it ends; 0 if it is not complete.
+// header reads a line like "*3\r\n" or "$5\r\n" at from, and says where it ends; 0 if it is not
+// complete.
 func header(b []byte, from int, fault protocolError) (value, end int, err error) {
 	for i := from + 1; i < len(b); i++ {
 		switch d := b[i]; {

@@ -40,7 +40,8 @@ func (c *respConn) cmdRange(args [][]byte) {
 	b.send(appendHead(nil, 2*pairs))
 }
 
-// collect puts the pairs of r, or the keys if it is keys only, into a body, as many as one reply may hold. keep may turn keys down, and end the scan behind a key.
+// collect puts the pairs of r, or the keys if it is keys only, into a body, as many as one reply
+// may hold. keep may turn keys down, and end the scan behind a key.
 func (c *respConn) collect(r scanRange, keep func(key []byte) (keep, end bool)) (b body, pairs int, err error) {
 	c.settle()
 	b = c.newBody()
@@ -73,11 +74,12 @@ func (c *respConn) collect(r scanRange, keep func(key []byte) (keep, end bool)) 
 const (
 	scanCount     = 10 // keys of a step, when COUNT does not say
 	scanCountMost = 100_000
-	matchEffort   = 1 << 22 // comparisons of keys with a pattern in one step; the next step goes on from there
+	// comparisons of keys with a pattern in one step; the next step goes on from there
+	matchEffort = 1 << 22
 )
 
-// cmdScan is SCAN cursor [MATCH pattern] [COUNT n]. Clients want cursors to be numbers, so the key where a scan goes on is kept
-// here under one.
+// cmdScan is SCAN cursor [MATCH pattern] [COUNT n]. Clients want cursors to be numbers, so the key
+// where a scan goes on is kept here under one.
 func (c *respConn) cmdScan(args [][]byte) {
 	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
 	if err != nil {
@@ -119,7 +121,8 @@ func (c *respConn) cmdScan(args [][]byte) {
 	c.scanStep(scanRange{start: start, limit: count, keysOnly: true}, pattern)
 }
 
-// scanStep is one step of a scan: up to r.limit keys, those that match pattern; nil matches all. A step whose comparisons take long ends early.
+// scanStep is one step of a scan: up to r.limit keys, those that match pattern; nil matches all. A
+// step whose comparisons take long ends early.
 func (c *respConn) scanStep(r scanRange, pattern *glob) {
 	var last []byte
 	seen, effort := uint64(0), 0

@@ -63,7 +63,8 @@ func (s *respServer) admit(nc net.Conn) {
 	if refusal != "" {
 		s.mu.Unlock()
 		s.core.count.refused.Add(1)
-		_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // a courtesy: the connection ends in any case
+		// a courtesy: the connection ends in any case
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = nc.Write([]byte(refusal))
 		_ = nc.Close()
 		return
@@ -97,7 +98,8 @@ func (s *respServer) drainUntil() time.Time {
 // pastDrain says whether draining is so far that commands are refused.
 func (s *respServer) pastDrain() bool { return time.Now().After(s.drainUntil()) }
 
-// beginDrain makes the server refuse new connections, serve the others for most of limit, and refuse their commands in the rest.
+// beginDrain makes the server refuse new connections, serve the others for most of limit, and
+// refuse their commands in the rest.
 func (s *respServer) beginDrain(limit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +109,8 @@ func (s *respServer) beginDrain(limit time.Duration) {
 	s.core.draining.Store(true)
 }
 
-// drain lets connections finish what they sent and closes them, by force after limit. beginDrain came before. It returns how many
-// had to be closed by force.
+// drain lets connections finish what they sent and closes them, by force after limit. beginDrain
+// came before. It returns how many had to be closed by force.
 func (s *respServer) drain(limit time.Duration) (forced int) {
 	s.mu.Lock()
 	if s.waits = len(s.conns) > 0; !s.waits {

@@ -67,7 +67,8 @@ func (c *respConn) cmdAuth(args [][]byte) {
 	}
 }
 
-// login checks [username] password; a refusal is replied. Without a configured password the user default has any.
+// login checks [username] password; a refusal is replied. Without a configured password the user
+// default has any.
 func (c *respConn) login(args [][]byte) bool {
 	user, password := []byte("default"), args[len(args)-1]
 	if len(args) == 2 {

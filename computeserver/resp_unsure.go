@@ -4,8 +4,8 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// unsure is a reply in respConn.out that came from the held session: it may be sent if the session's client still holds its leases
-// when the session goes back.
+// unsure is a reply in respConn.out that came from the held session: it may be sent if the
+// session's client still holds its leases when the session goes back.
 type unsure struct {
 	from, to int
 	slot     int // of the command, for the tally
@@ -18,7 +18,8 @@ func (c *respConn) owes(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_
 	c.unsure = append(c.unsure, unsure{from, len(c.out), c.tally.slot, kind, code})
 }
 
-// takeBack puts errors into the places of the replies that came from the held session, whose client lost its leases.
+// takeBack puts errors into the places of the replies that came from the held session, whose client
+// lost its leases.
 func (c *respConn) takeBack(lapsed error) {
 	rebuilt := make([]byte, 0, 2*len(c.out))
 	from, moved := 0, 0
@@ -34,8 +35,8 @@ func (c *respConn) takeBack(lapsed error) {
 	c.out = append(rebuilt, c.out[from:]...)
 }
 
-// moveHoles moves the holes of what was set aside, from the given one on and up to a place in out, by so many bytes. It returns the first
-// that lies beyond.
+// moveHoles moves the holes of what was set aside, from the given one on and up to a place in out,
+// by so many bytes. It returns the first that lies beyond.
 func (c *respConn) moveHoles(first, upTo, by int) int {
 	for ; first < len(c.aside.holes) && c.aside.holes[first].at <= upTo; first++ {
 		c.aside.holes[first].at += by

@@ -44,8 +44,9 @@ const (
 	drainLooks = 5 * time.Millisecond
 )
 
-// drainCalls ends all Do streams, after what they took is answered, and refuses what comes after: at once where any other server will
-// do, else when nobody asks any more or most of limit is over, since maps may still send this server's keys here.
+// drainCalls ends all Do streams, after what they took is answered, and refuses what comes after:
+// at once where any other server will do, else when nobody asks any more or most of limit is over,
+// since maps may still send this server's keys here.
 func (r *rpcServer) drainCalls(limit time.Duration) {
 	e := r.core.env
 	deadline := e.Now() + limit

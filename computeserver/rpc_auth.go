@@ -17,11 +17,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// callers decides who may call: holders of a certificate of the operator or of this index, and programs that show the password.
+// callers decides who may call: holders of a certificate of the operator or of this index, and
+// programs that show the password.
 type callers struct {
 	index string
 	auth  *passwords
-	tls   bool // without TLS there are no certificates, and who knows the password is the operator too
+	// without TLS there are no certificates, and who knows the password is the operator too
+	tls bool
 }
 
 // identify says who calls.
@@ -73,7 +75,8 @@ func (a *callers) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServer
 	return next(srv, stream)
 }
 
-// rpcCredentials are the server's TLS configuration of pkg/identity, but for programs, which need no certificate of their own.
+// rpcCredentials are the server's TLS configuration of pkg/identity, but for programs, which need
+// no certificate of their own.
 func rpcCredentials(files *identity.Files) credentials.TransportCredentials {
 	base := files.ServerConfig("h2")
 	each := base.GetConfigForClient

@@ -16,9 +16,10 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take them, so that one slow batch does
-// not hold up the others. There is a worker for each pending batch, up to the bound: a batch counts as pending from before it is queued
-// until after it ran, so a worker that has taken a batch and not begun it is never taken for an idle one.
+// doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take
+// them, so that one slow batch does not hold up the others. There is a worker for each pending
+// batch, up to the bound: a batch counts as pending from before it is queued until after it ran, so
+// a worker that has taken a batch and not begun it is never taken for an idle one.
 type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
@@ -51,7 +52,8 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	case <-r.cut:
 		err = errDrained
 	}
-	// What was queued by now is answered. What the receiver still reads is dropped, and the sender learns from errDrained that it was.
+	// What was queued by now is answered. What the receiver still reads is dropped, and the sender
+	// learns from errDrained that it was.
 	w.mu.Lock()
 	w.ended = true
 	w.mu.Unlock()
@@ -126,7 +128,8 @@ func (w *doStream) batch(req *rpcv1.DoRequest, at time.Duration) {
 	t.publish(&w.r.metrics.rpc, c.env.Now()-began)
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	if w.stream.Send(reply) != nil { // a broken stream ends Recv as well; what is too large to be sent does not
+	// a broken stream ends Recv as well; what is too large to be sent does not
+	if w.stream.Send(reply) != nil {
 		w.mute.Store(true)
 	}
 }

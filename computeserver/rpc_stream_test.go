@@ -57,8 +57,9 @@ func lookup(key string) *rpcv1.Operation {
 	return &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: []byte(key)}
 }
 
-// TestSlowBatchHoldsUpNoOther: while batches of a stream hang, one fewer than there may be workers, the next one is answered. They do not
-// end before it, so a batch that waits for one of them is found out by the test's limit, and by nothing else.
+// TestSlowBatchHoldsUpNoOther: while batches of a stream hang, one fewer than there may be workers,
+// the next one is answered. They do not end before it, so a batch that waits for one of them is
+// found out by the test's limit, and by nothing else.
 func TestSlowBatchHoldsUpNoOther(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})
@@ -94,7 +95,8 @@ func TestSlowBatchHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestTallyAfterForwarding: a command of many keys behind a forwarded one of the same pipeline is counted under its own name.
+// TestTallyAfterForwarding: a command of many keys behind a forwarded one of the same pipeline is
+// counted under its own name.
 func TestTallyAfterForwarding(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
@@ -125,7 +127,8 @@ func (k *keepers) do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration
 	return nil, &failure{code: rpcv1.Outcome_TIMED_OUT, message: "not in time"}
 }
 
-// TestForwardedKeysAreKept: what is sent to another server stays as it is after the command was replied, when the read buffer is used again.
+// TestForwardedKeysAreKept: what is sent to another server stays as it is after the command was
+// replied, when the read buffer is used again.
 func TestForwardedKeysAreKept(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	to := &keepers{peers: c.servers[1].core.peers}

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// termListener gives connections their terms, and knows those that are open. gRPC clients send nothing before the server has greeted
-// them, so what waits to be accepted holds no requests.
+// termListener gives connections their terms, and knows those that are open. gRPC clients send
+// nothing before the server has greeted them, so what waits to be accepted holds no requests.
 type termListener struct {
 	net.Listener
 	eng *engine

@@ -25,23 +25,26 @@ const (
 	scanPieceBytes = 256 << 10
 )
 
-// scan is one scan under way. It walks over the owners in key order and remembers where it is, so that whatever happens to a
-// server it goes on after the last key that it delivered.
+// scan is one scan under way. It walks over the owners in key order and remembers where it is, so
+// that whatever happens to a server it goes on after the last key that it delivered.
 type scan struct {
 	c         *core
 	rest      scanRange // what is still to be delivered
 	forwarded bool
 	visit     func(key, value []byte) bool
-	between   func() error // called when no session is held, also in the midst of a piece of another server
-	near      []byte       // copy of the near end of the piece under way, since rest moves on meanwhile
-	read      pairs        // of the piece under way, until they may be delivered
+	// called when no session is held, also in the midst of a piece of another server
+	between func() error
+	// copy of the near end of the piece under way, since rest moves on meanwhile
+	near      []byte
+	read      pairs // of the piece under way, until they may be delivered
 	delivered uint64
 	ended     bool
 	broken    error // of between
 }
 
-// scan calls visit with pairs in order until it returns false. The slices are valid only during the call, which must not block;
-// between is called after every piece, and after every message of another server, and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
+// scan calls visit with pairs in order until it returns false. The slices are valid only during the
+// call, which must not block; between is called after every piece, and after every message of
+// another server, and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
 func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
 	if err := errors.Join(c.checkBound(r.start), c.checkBound(r.end)); err != nil {
 		return err
@@ -148,8 +151,8 @@ func (s *scan) fixed(part scanRange) scanRange {
 	return part
 }
 
-// local delivers pairs of part from a session of this server, as many as fit one piece: after the session came back, since only then it is
-// known that they may be answered.
+// local delivers pairs of part from a session of this server, as many as fit one piece: after the
+// session came back, since only then it is known that they may be answered.
 func (s *scan) local(m *partition.Map, part scanRange) error {
 	session, err := s.c.eng.borrow(s.c.limit, 0)
 	if err != nil {
@@ -250,7 +253,8 @@ func (s *scan) deliver(key, value []byte) bool {
 	}
 	if s.rest.reverse {
 		s.rest.end = append(s.rest.end[:0], key...)
-		s.ended = s.ended || len(key) == 0 // nothing is below the empty key, and an empty end would mean the upper one
+		// nothing is below the empty key, and an empty end would mean the upper one
+		s.ended = s.ended || len(key) == 0
 	} else {
 		next, ok := s.c.successor(s.rest.start[:0], key)
 		s.rest.start, s.ended = next, s.ended || !ok

@@ -39,10 +39,11 @@ func (c *cluster) pieces(f func(n int64)) *atomic.Int64 {
 	return n
 }
 
-// TestForwardedScanFlows: a scan through a server that is not the owner delivers pairs while the owner still reads, and ends at the owner when
-// its caller leaves.
+// TestForwardedScanFlows: a scan through a server that is not the owner delivers pairs while the
+// owner still reads, and ends at the owner when its caller leaves.
 func TestForwardedScanFlows(t *testing.T) {
-	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Limit = time.Hour }, 1, 2) // no silence ends it
+	// no silence ends it
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Limit = time.Hour }, 1, 2)
 	c.split([]uint32{1, 2}, "a")
 	const pairs, perPiece = 8192, 128 // of 2 KiB: 256 KiB a piece
 	c.fill(pairs, 2000)
@@ -74,7 +75,8 @@ func TestForwardedScanFlows(t *testing.T) {
 	}
 }
 
-// TestScanByAnOldMap: a program whose map is old gets all pairs, and learns of the new map on the way.
+// TestScanByAnOldMap: a program whose map is old gets all pairs, and learns of the new map on the
+// way.
 func TestScanByAnOldMap(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		c := newCluster(t, config.RoutingOwner, nil, 1, 2)
@@ -150,7 +152,8 @@ func TestScanKeepsNothingOfItsCaller(t *testing.T) {
 	}
 }
 
-// TestEmptyKeyComesOnce: the pair of the empty key is not delivered again when its scan goes on elsewhere.
+// TestEmptyKeyComesOnce: the pair of the empty key is not delivered again when its scan goes on
+// elsewhere.
 func TestEmptyKeyComesOnce(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})
@@ -173,7 +176,8 @@ func TestEmptyKeyComesOnce(t *testing.T) {
 	}
 }
 
-// TestNothingOutlastsADrain: commands that go on in steps end with the first one after the drain's time.
+// TestNothingOutlastsADrain: commands that go on in steps end with the first one after the drain's
+// time.
 func TestNothingOutlastsADrain(t *testing.T) {
 	for _, command := range []string{resp("DBSIZE"), resp("RANGE", "", ""), resp("SCAN", "0", "COUNT", "100000"), resp("SCAN", "0", "COUNT", "100000", "MATCH", "none*")} {
 		c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.DrainLimit = 50 * time.Millisecond }, 1)

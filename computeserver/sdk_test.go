@@ -23,7 +23,8 @@ import (
 
 func (c *cluster) sdk(ids ...uint32) *client.Client {
 	c.t.Helper()
-	o := client.Options{Insecure: true, Attempt: 20 * time.Second, Limit: time.Minute} // a change that is not answered in time would fail
+	// a change that is not answered in time would fail
+	o := client.Options{Insecure: true, Attempt: 20 * time.Second, Limit: time.Minute}
 	for _, id := range ids {
 		o.Endpoints = append(o.Endpoints, c.servers[id].addresses.RPC)
 	}
@@ -96,7 +97,8 @@ func TestSDKAnswers(t *testing.T) {
 	}
 }
 
-// TestScansAgainstAModel compares scans of every kind, through the SDK and RESP, with a sorted slice.
+// TestScansAgainstAModel compares scans of every kind, through the SDK and RESP, with a sorted
+// slice.
 func TestScansAgainstAModel(t *testing.T) {
 	scansAgainstAModel(t, nil, config.RoutingAny, config.RoutingOwner)
 }
@@ -198,8 +200,8 @@ func between(keys []string, start, end string, reverse bool, limit int) (out []s
 	return out
 }
 
-// TestMapsChangeUnderLoad moves ranges between three servers, joins a fourth and drains it, while writers, each with keys of its own,
-// compare every answer with a model. No request may fail.
+// TestMapsChangeUnderLoad moves ranges between three servers, joins a fourth and drains it, while
+// writers, each with keys of its own, compare every answer with a model. No request may fail.
 func TestMapsChangeUnderLoad(t *testing.T) {
 	for _, routing := range []string{config.RoutingAny, config.RoutingOwner} {
 		t.Run(routing, func(t *testing.T) { mapsChangeUnderLoad(t, nil, routing) })

@@ -19,11 +19,13 @@ import (
 // change, or the next look finds otherwise. The question keeps requests away from a holder that has
 // died or stands still: they would have no outcome there.
 //
-// A forwarded request is still never sent on, so there are no loops: the owner by the map refuses it
-// once it knows better, and the sender looks for itself.
+// A forwarded request is still never sent on, so there are no loops: the owner by the map refuses
+// it once it knows better, and the sender looks for itself.
 
 const (
-	seekAfter = 5  // this part of a request's limit after a map came, keys are looked for: a handover is over by then
+	// this part of a request's limit after a map came, keys are looked for: a handover is over by
+	// then
+	seekAfter = 5
 	seekEvery = 10 // there is a pause of this part of it between looks
 	seekMost  = 64 // ranges that are asked for in one look
 )
@@ -34,7 +36,8 @@ type seeker struct {
 	next atomic.Int64 // no look begins earlier
 }
 
-// seek begins a look unless one is under way or has just been, or the map is too new. It does not wait.
+// seek begins a look unless one is under way or has just been, or the map is too new. It does not
+// wait.
 func (c *core) seek() {
 	h, now := c.holder.Load(), c.env.Now()
 	if h == nil || now < time.Duration(c.seeker.next.Load()) {
@@ -53,8 +56,8 @@ func (c *core) seek() {
 	})
 }
 
-// look returns the ranges that other servers serve although the map does not give them these, as far
-// as it learns in the time that a request has.
+// look returns the ranges that other servers serve although the map does not give them these, as
+// far as it learns in the time that a request has.
 func (c *core) look(ix Owner) (seen []partition.Span, err error) {
 	deadline := env.Deadline(c.env, c.limit)
 	held, err := ix.Holdings()

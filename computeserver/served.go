@@ -10,9 +10,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// With a design whose ranges have owners, a request may use a key only while this server's client serves it. Which keys these are is a
-// table that is never changed, only replaced; whoever borrows a session comes in by the newest one and stays in it until the session is
-// given back. A key that is in no newer table is used by nobody any more once all are gone who came in by an older one.
+// With a design whose ranges have owners, a request may use a key only while this server's client
+// serves it. Which keys these are is a table that is never changed, only replaced; whoever borrows
+// a session comes in by the newest one and stays in it until the session is given back. A key that
+// is in no newer table is used by nobody any more once all are gone who came in by an older one.
 
 // served is such a table.
 type served struct {
@@ -22,7 +23,8 @@ type served struct {
 	old   atomic.Bool      // there is a newer one
 }
 
-// span is the one that holds key, or with below, the keys right below it, where the empty key is the upper end of the key space.
+// span is the one that holds key, or with below, the keys right below it, where the empty key is
+// the upper end of the key space.
 func (t *served) span(key []byte, below bool) (partition.Span, bool) {
 	i := len(t.spans)
 	if !below || len(key) > 0 {
@@ -96,7 +98,8 @@ func (t *tables) busy() (n int64) {
 	return t.look()
 }
 
-// look forgets the old tables that nobody is in by, and counts who is in by the others. Called under mu.
+// look forgets the old tables that nobody is in by, and counts who is in by the others. Called
+// under mu.
 func (t *tables) look() (n int64) {
 	kept := t.older[:0]
 	for _, s := range t.older {
@@ -110,7 +113,8 @@ func (t *tables) look() (n int64) {
 	return n
 }
 
-// awaitQuiet waits until everybody is in by the newest table, or gone, for at most limit or until stop says so. One goroutine at a time waits.
+// awaitQuiet waits until everybody is in by the newest table, or gone, for at most limit or until
+// stop says so. One goroutine at a time waits.
 func (t *tables) awaitQuiet(limit time.Duration, stop func() bool) bool {
 	for deadline := env.Deadline(t.env, limit); ; {
 		if t.busy() == 0 {

@@ -1,9 +1,11 @@
 //env:real listeners, shutdown and their order
 
-// Package computeserver is the compute server: it holds the sessions of one index, answers RESP (so that any Redis client works)
-// and gRPC (for the SDK and for other compute servers), and sends requests for keys of other servers to them.
+// Package computeserver is the compute server: it holds the sessions of one index, answers RESP (so
+// that any Redis client works) and gRPC (for the SDK and for other compute servers), and sends
+// requests for keys of other servers to them.
 //
-// The core (ownership, engine, execution, scans) stands on pkg/env and knows no network; the front ends are shells around it.
+// The core (ownership, engine, execution, scans) stands on pkg/env and knows no network; the front
+// ends are shells around it.
 package computeserver
 
 import (
@@ -24,7 +26,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/accept"
 )
 
-// Connections between servers and from programs: a dead one is noticed soon, a failed attempt is repeated soon.
+// Connections between servers and from programs: a dead one is noticed soon, a failed attempt is
+// repeated soon.
 var (
 	quickReconnect = grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -108,7 +111,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// cutAll closes all connections of programs and of other servers: the process stood still, see terms.go.
+// cutAll closes all connections of programs and of other servers: the process stood still, see
+// terms.go.
 func (s *Server) cutAll() {
 	s.core.log("this process stood still for longer than its leases; all connections are cut")
 	s.resp.cut()
@@ -159,7 +163,8 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// Run serves until ctx ends, then drains within Config.DrainLimit, and closes everything. It may be called once.
+// Run serves until ctx ends, then drains within Config.DrainLimit, and closes everything. It may be
+// called once.
 func (s *Server) Run(ctx context.Context) error {
 	c := s.core
 	followed := c.env.NewEvent()
@@ -205,7 +210,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// stopRPC ends the gRPC server after the last words of its calls were sent, which drainFor had end; a call that did not end is cut.
+// stopRPC ends the gRPC server after the last words of its calls were sent, which drainFor had end;
+// a call that did not end is cut.
 func (s *Server) stopRPC() {
 	ended := make(chan struct{})
 	go func() { s.rpc.GracefulStop(); close(ended) }()
@@ -219,7 +225,8 @@ func (s *Server) stopRPC() {
 	}
 }
 
-// drainFor drains once; later calls wait for that one. It returns how many connections had to be closed by force.
+// drainFor drains once; later calls wait for that one. It returns how many connections had to be
+// closed by force.
 func (s *Server) drainFor(limit time.Duration) uint64 {
 	s.stopOnce.Do(func() {
 		s.core.log("draining for at most %v", limit)

@@ -22,7 +22,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
-// onSherman makes every server of a cluster open the same Sherman tree on a memory server of this process.
+// onSherman makes every server of a cluster open the same Sherman tree on a memory server of this
+// process.
 func onSherman(t *testing.T) func(*Config) {
 	t.Helper()
 	memory, err := memserver.New(memserver.Config{

@@ -4,19 +4,22 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// Operations on one key that come together take effect in their order, also where some of them are tried again. Another server may answer
-// one and not the one before it: its client lost its leases, so what it read is withheld, while a change that followed was made; or the
-// connection was lost, and both are in doubt, but a read can be repeated. So what is tried again of a key is a suffix of its operations,
-// none of which has been answered, and nothing is tried again of a key with a change in doubt: that change may still be under way
-// there, and would take effect behind what follows it.
+// Operations on one key that come together take effect in their order, also where some of them are
+// tried again. Another server may answer one and not the one before it: its client lost its leases,
+// so what it read is withheld, while a change that followed was made; or the connection was lost,
+// and both are in doubt, but a read can be repeated. So what is tried again of a key is a suffix of
+// its operations, none of which has been answered, and nothing is tried again of a key with a
+// change in doubt: that change may still be under way there, and would take effect behind what
+// follows it.
 
 var (
 	errOvertaken = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "it was not answered, and one of the same key behind it was: nothing was done"}
 	errBehind    = &failure{code: rpcv1.Outcome_UNAVAILABLE, message: "nothing was done: of another one of the same key, sent together with it, it is not known whether it was done"}
 )
 
-// sift picks of the operations part, which were sent to another server, those that are tried again, together with rest, which were not
-// sent yet. It returns true if there are none, and rest may be sent.
+// sift picks of the operations part, which were sent to another server, those that are tried again,
+// together with rest, which were not sent yet. It returns true if there are none, and rest may be
+// sent.
 func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest []int) bool {
 	clean := true
 	for _, i := range part {
@@ -73,7 +76,8 @@ func repeatable(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	return false
 }
 
-// inDoubt says whether an operation is a change of which nobody knows whether it was made, or will be.
+// inDoubt says whether an operation is a change of which nobody knows whether it was made, or will
+// be.
 func inDoubt(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	return o.Code == rpcv1.Outcome_UNKNOWN && op.Kind != rpcv1.Operation_LOOKUP
 }

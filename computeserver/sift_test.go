@@ -35,7 +35,8 @@ func (k *oneKey) apply(op *rpcv1.Operation) *rpcv1.Outcome {
 	return &rpcv1.Outcome{}
 }
 
-// unruly is the owner of keys as another server meets it in its worst hours. What it has not run when a connection is lost it may still run later.
+// unruly is the owner of keys as another server meets it in its worst hours. What it has not run
+// when a connection is lost it may still run later.
 type unruly struct {
 	peers
 	rnd     *rand.Rand
@@ -99,8 +100,8 @@ func (u *unruly) do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration)
 	return out, nil
 }
 
-// explained says whether operations, run in their order, give these outcomes and this end: a change in doubt may have been made or not, and
-// what failed was not done.
+// explained says whether operations, run in their order, give these outcomes and this end: a change
+// in doubt may have been made or not, and what failed was not done.
 func explained(k oneKey, ops []*rpcv1.Operation, out []*rpcv1.Outcome, end oneKey) bool {
 	for i, op := range ops {
 		switch o := out[i]; {
@@ -117,8 +118,9 @@ func explained(k oneKey, ops []*rpcv1.Operation, out []*rpcv1.Outcome, end oneKe
 	return k == end
 }
 
-// TestForwardedOperationsKeepTheirOrder sends operations on two keys to an owner who loses connections, leases, sessions and ranges in the
-// midst of them. What is answered, and what is there in the end, is what the operations give in their order.
+// TestForwardedOperationsKeepTheirOrder sends operations on two keys to an owner who loses
+// connections, leases, sessions and ranges in the midst of them. What is answered, and what is
+// there in the end, is what the operations give in their order.
 func TestForwardedOperationsKeepTheirOrder(t *testing.T) {
 	rnd := seeded(t)
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)

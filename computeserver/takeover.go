@@ -17,7 +17,8 @@ type takeOver struct {
 	at         time.Duration
 }
 
-// takeOvers are the last ones of a server, for people. Those of all its clients, one after the other.
+// takeOvers are the last ones of a server, for people. Those of all its clients, one after the
+// other.
 type takeOvers struct {
 	mu   env.Mutex
 	last []takeOver // oldest first

@@ -21,7 +21,8 @@ var outcomeNames = [outcomeKinds]string{"ok", "miss", "error"}
 // maxSlots is more than there are commands.
 const maxSlots = 32
 
-// tally counts the requests of one pipeline or batch without sharing anything; publish adds them to what is shared.
+// tally counts the requests of one pipeline or batch without sharing anything; publish adds them to
+// what is shared.
 type tally struct {
 	slot  int // what is counted next
 	n     [maxSlots][outcomeKinds]uint32
@@ -48,8 +49,8 @@ type front struct {
 	core    *counters
 }
 
-// publish adds the tally to f and clears it. took is how long the requests took, as their sender saw it: all of a pipeline are
-// answered together.
+// publish adds the tally to f and clears it. took is how long the requests took, as their sender
+// saw it: all of a pipeline are answered together.
 func (t *tally) publish(f *front, took time.Duration) {
 	if t.total == 0 {
 		return

@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 )
 
-// jumping is the real world, but for a clock that can jump, as it does for a process that stood still.
+// jumping is the real world, but for a clock that can jump, as it does for a process that stood
+// still.
 type jumping struct {
 	env.Env
 	by atomic.Int64
@@ -35,8 +36,8 @@ func (c *cluster) standStill(j *jumping) {
 	j.by.Add(int64(2 * standstillHere))
 }
 
-// TestOldRequestsAreRefused: requests on connections from before a standstill are not run, wherever they are by then; those on
-// new connections are.
+// TestOldRequestsAreRefused: requests on connections from before a standstill are not run, wherever
+// they are by then; those on new connections are.
 func TestOldRequestsAreRefused(t *testing.T) {
 	j := newJumping()
 	var gate sync.RWMutex // locked while no index can be opened
@@ -89,7 +90,8 @@ func TestOldRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestStandstillCutsConnections: RESP connections and streams from before are over, and programs connect again.
+// TestStandstillCutsConnections: RESP connections and streams from before are over, and programs
+// connect again.
 func TestStandstillCutsConnections(t *testing.T) {
 	j := newJumping()
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Env = j }, 1)
@@ -113,8 +115,8 @@ func TestStandstillCutsConnections(t *testing.T) {
 	again.expect("$1\r\n1\r\n")
 }
 
-// TestTermsUnderTheSimulator: a process that is frozen beyond its leases has a new term when it goes on; one that loses its leases while it
-// runs has not.
+// TestTermsUnderTheSimulator: a process that is frozen beyond its leases has a new term when it
+// goes on; one that loses its leases while it runs has not.
 func TestTermsUnderTheSimulator(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, frozen := range []bool{true, false} {

@@ -122,7 +122,8 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-// TestTLS runs two servers and programs under mTLS: servers show certificates to each other, programs the password.
+// TestTLS runs two servers and programs under mTLS: servers show certificates to each other,
+// programs the password.
 func TestTLS(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
 	stranger := identitytest.NewCA(t, "stranger")
@@ -158,7 +159,9 @@ func TestTLS(t *testing.T) {
 	if _, err := connect(time.Minute, "", ca); err == nil || !strings.Contains(err.Error(), "show the index's password") {
 		t.Errorf("no password: %v", err)
 	}
-	for limit := 2 * time.Second; ; limit *= 2 { // it is tried for as long as that; where the first handshake takes longer, nothing is known of it
+	// it is tried for as long as that; where the first handshake takes longer, nothing is known of
+	// it
+	for limit := 2 * time.Second; ; limit *= 2 {
 		_, err := connect(limit, "secret", stranger)
 		if err != nil && strings.Contains(err.Error(), "unknown authority") {
 			break

@@ -1,5 +1,6 @@
-// Package controllers makes DMIndex objects true: it owns pools and pods, admits indexes to memory servers and moves their partition
-// maps. Each reconciler gathers, decides with pure functions, then acts; everything it does can be repeated.
+// Package controllers makes DMIndex objects true: it owns pools and pods, admits indexes to memory
+// servers and moves their partition maps. Each reconciler gathers, decides with pure functions,
+// then acts; everything it does can be repeated.
 package controllers
 
 import (
@@ -71,7 +72,8 @@ func result(err error) (ctrl.Result, error) {
 	case terminating(err):
 		return ctrl.Result{RequeueAfter: recheck}, nil // all of it will be gone
 	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil // read something old; look again
+		// read something old; look again
+		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
 	return ctrl.Result{}, err
 }
@@ -140,7 +142,8 @@ func pair(s *corev1.Secret) pki.Pair {
 	return pki.Pair{Cert: s.Data[identity.CertFile], Key: s.Data[identity.KeyFile]}
 }
 
-// serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its content.
+// serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
+// content.
 func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []byte) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()

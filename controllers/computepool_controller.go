@@ -17,8 +17,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
-// computePools reconciles DMComputePool: it makes pods and says who leaves. Those that leave are drained and deleted by the
-// reconciler of the index, which moves the partition map first.
+// computePools reconciles DMComputePool: it makes pods and says who leaves. Those that leave are
+// drained and deleted by the reconciler of the index, which moves the partition map first.
 type computePools struct{ base }
 
 // computePoolScope is what was gathered about one compute pool.
@@ -86,7 +86,8 @@ func (r *computePools) gather(ctx context.Context, s *computePoolScope) (err err
 	return err
 }
 
-// templateOf is what pods are made of. What is said of pools that use nothing new must stay as it was, or an upgrade would replace their pods.
+// templateOf is what pods are made of. What is said of pools that use nothing new must stay as it
+// was, or an upgrade would replace their pods.
 func templateOf(pool *dmv1.DMComputePool, image string) map[string]any {
 	t := map[string]any{"pod": pool.Spec.Pod, "image": image}
 	if pool.Spec.Transport == dmv1.TransportRDMA {
@@ -127,7 +128,8 @@ func (r *computePools) reconcile(ctx context.Context, s *computePoolScope) error
 	return r.act(ctx, s, tls)
 }
 
-// security makes the TLS Secret of the pool's servers, which trust the authorities of the index and of its memory pools.
+// security makes the TLS Secret of the pool's servers, which trust the authorities of the index and
+// of its memory pools.
 func (r *computePools) security(ctx context.Context, s *computePoolScope) (string, error) {
 	a, err := r.readAuthority(ctx, s.index)
 	if err != nil {
@@ -158,7 +160,8 @@ func (r *computePools) security(ctx context.Context, s *computePoolScope) (strin
 func (r *computePools) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
 	actions := decideComputePool(s.view(r.now()))
 	if actions.create > 0 {
-		// The cache may not have seen pods that were made a moment ago: ask the API server before making more.
+		// The cache may not have seen pods that were made a moment ago: ask the API server before
+		// making more.
 		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
 			return err
 		}

@@ -33,8 +33,9 @@ type computePoolActions struct {
 	next   time.Time // when the next pod may be made, since kubelets refused the last ones
 }
 
-// decideComputePool keeps as many servers as asked for. When the template changes, one more is made, and one of the old leaves as
-// soon as there are enough without it; so the pool is never below its size. When it shrinks, the highest numbers leave.
+// decideComputePool keeps as many servers as asked for. When the template changes, one more is
+// made, and one of the old leaves as soon as there are enough without it; so the pool is never
+// below its size. When it shrinks, the highest numbers leave.
 func decideComputePool(v computePoolView) (a computePoolActions) {
 	var staying, outdated []int
 	ready, leaving := 0, 0

@@ -15,9 +15,10 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// createPods makes pods with the next numbers. The numbers are taken before the pods are made, so that none is ever used twice. Numbers of
-// pods that were refused are tried again first: an attempt that is refused every time writes nothing but the first time, so that nothing
-// but the queue's backing off says when the next one follows.
+// createPods makes pods with the next numbers. The numbers are taken before the pods are made, so
+// that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
+// that is refused every time writes nothing but the first time, so that nothing but the queue's
+// backing off says when the next one follows.
 func (b *base) createPods(ctx context.Context, pool client.Object, count, next int, build func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
@@ -66,7 +67,8 @@ func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
 }
 
-// spareIDs are numbers that pools took for pods that were never made. An operator that starts knows none: then they stay unused.
+// spareIDs are numbers that pools took for pods that were never made. An operator that starts knows
+// none: then they stay unused.
 type spareIDs struct {
 	mu    sync.Mutex
 	pools map[types.UID][]int

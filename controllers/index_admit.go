@@ -19,16 +19,17 @@ import (
 // shortage is memory that an index asks for and did not get.
 type shortage struct{ reason, message string }
 
-// admit frees what earlier incarnations of the index have at the memory servers, and has this one admitted with its quota and its share of the
-// lock tables, as package grant decides. Servers that do not answer are left for later.
+// admit frees what earlier incarnations of the index have at the memory servers, and has this one
+// admitted with its quota and its share of the lock tables, as package grant decides. Servers that
+// do not answer are left for later.
 func (r *indexes) admit(ctx context.Context, s *indexScope) error {
 	verdict, _, err := r.decideGrants(ctx, s)
 	if err != nil {
 		return err
 	}
 	if len(verdict.Steps) > 0 {
-		// One index of a namespace at a time: what was decided must still hold when it is done. Two operators may overlap all the same; then
-		// the servers refuse what is too much.
+		// One index of a namespace at a time: what was decided must still hold when it is done. Two
+		// operators may overlap all the same; then the servers refuse what is too much.
 		defer r.turns.take(s.index.Namespace)()
 		if verdict, err = r.carryOut(ctx, s); err != nil {
 			return err
@@ -38,13 +39,15 @@ func (r *indexes) admit(ctx context.Context, s *indexScope) error {
 	switch {
 	case s.short == nil && len(verdict.Absent) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "":
 		return &halt{dmv1.ReasonMemoryUnreachable, "no answer from memory pods " + strings.Join(verdict.Absent, ", "), soon}
-	case s.short == nil, s.index.Annotations[dmv1.AnnotationCreated] != "": // what is served goes on being served
+	case s.short == nil, s.index.Annotations[dmv1.AnnotationCreated] != "":
+		// what is served goes on being served
 		return nil
 	}
 	return &halt{s.short.reason, s.short.message, soon * 5}
 }
 
-// carryOut does what is decided about the index until nothing is left to do, and looks at the servers anew before each decision.
+// carryOut does what is decided about the index until nothing is left to do, and looks at the
+// servers anew before each decision.
 func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict, err error) {
 	const rounds = 4 // evict, admit, see that it is so; one more
 	for range rounds {
@@ -66,7 +69,8 @@ func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict,
 			})
 			switch {
 			case errors.Is(err, servers.ErrNoRoom):
-				return v, &halt{dmv1.ReasonMemoryPending, err.Error(), soon * 5} // locks in one piece, or somebody was faster
+				// locks in one piece, or somebody was faster
+				return v, &halt{dmv1.ReasonMemoryPending, err.Error(), soon * 5}
 			case errors.Is(err, servers.ErrInUse):
 				return v, &halt{dmv1.ReasonQuotaRefused, fmt.Sprintf("%v: raise quota again", err), soon * 5}
 			case err != nil:
@@ -170,7 +174,8 @@ func (s *indexScope) memoryPod(m memoryServer) (*memoryPoolOfIndex, *corev1.Pod,
 	return p, nil, nil
 }
 
-// earlier are the identities at a server that belong to the same object, but to what it was before its data was lost.
+// earlier are the identities at a server that belong to the same object, but to what it was before
+// its data was lost.
 func earlier(d *rpcv1.DescribeMemoryReply, uid, identity string) (old []string) {
 	for _, use := range d.Indexes {
 		if grant.Of(use.Index, uid) && use.Index != identity {

@@ -23,8 +23,8 @@ type grantServer struct {
 	described *rpcv1.DescribeMemoryReply
 }
 
-// decideGrants says what becomes of the index's claim, beside those of all others that were made on servers of its pools. An index joins the queue when
-// its memory servers are chosen.
+// decideGrants says what becomes of the index's claim, beside those of all others that were made on
+// servers of its pools. An index joins the queue when its memory servers are chosen.
 func (r *indexes) decideGrants(ctx context.Context, s *indexScope) (grant.Verdict, map[string]*grantServer, error) {
 	list := &dmv1.DMIndexList{}
 	if err := r.List(ctx, list, client.InNamespace(s.index.Namespace)); err != nil {
@@ -127,7 +127,8 @@ func serverOf(name string, d *rpcv1.DescribeMemoryReply) grant.Server {
 	return s
 }
 
-// claimOf is what an index asks of the servers of pools that were looked at. Before its servers are chosen it asks for nothing.
+// claimOf is what an index asks of the servers of pools that were looked at. Before its servers are
+// chosen it asks for nothing.
 func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[string]*grantServer) grant.Claim {
 	c := grant.Claim{
 		Object: string(index.UID), Identity: identityOf(index), Name: index.Name, Since: index.CreationTimestamp.Unix(),

@@ -21,15 +21,16 @@ type indexes struct {
 	told told
 }
 
-// step is one step in the life of an index. It is done again at every reconciliation, and does nothing if all is as it should be.
+// step is one step in the life of an index. It is done again at every reconciliation, and does
+// nothing if all is as it should be.
 type step struct {
 	name string
 	do   func(*indexes, context.Context, *indexScope) error
 }
 
-// lifecycle is how an index comes to be and is kept. A step that has to wait for something halts the list. Steps that serve an
-// index which exists come after those that wait only while it is made: a memory server that is away must not keep partition
-// maps from changing.
+// lifecycle is how an index comes to be and is kept. A step that has to wait for something halts
+// the list. Steps that serve an index which exists come after those that wait only while it is
+// made: a memory server that is away must not keep partition maps from changing.
 var lifecycle = []step{
 	{"pin the image", (*indexes).pinImage},
 	{"issue the index's authority and password", (*indexes).issueSecrets},
@@ -114,7 +115,8 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 	return after, err
 }
 
-// again is when to look again at what is waited for, while ranges move: a handover takes moments, and nobody tells when it is done. The longer the map has been what it is, the later: something
+// again is when to look again at what is waited for, while ranges move: a handover takes moments,
+// and nobody tells when it is done. The longer the map has been what it is, the later: something
 // else is waited for then.
 func again(mapAge time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, mapAge/4), soon)

@@ -17,8 +17,9 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
-// finalize gives the memory of a deleted index back, then lets it go. Memory whose pod is gone, or goes, is given back already. A
-// server that stays but does not answer holds the index, and the condition names it: its memory would be lost to everybody.
+// finalize gives the memory of a deleted index back, then lets it go. Memory whose pod is gone, or
+// goes, is given back already. A server that stays but does not answer holds the index, and the
+// condition names it: its memory would be lost to everybody.
 func (r *indexes) finalize(ctx context.Context, s *indexScope) error {
 	if !controllerutil.ContainsFinalizer(s.index, dmv1.Finalizer) {
 		return nil

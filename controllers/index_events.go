@@ -17,11 +17,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Events about keys that change hands. There is one for each step of the partition map, with all of its moves, and one for each server and look at it
-// that took over what dead servers left: however many ranges there are, events stay few.
+// Events about keys that change hands. There is one for each step of the partition map, with all of
+// its moves, and one for each server and look at it that took over what dead servers left: however
+// many ranges there are, events stay few.
 
-// Of events that differ in nothing but their notes the recorder keeps the first and counts the others. So their actions name the generation of the map, or the epoch
-// of the grant.
+// Of events that differ in nothing but their notes the recorder keeps the first and counts the
+// others. So their actions name the generation of the map, or the epoch of the grant.
 
 // Reasons of these events.
 const (
@@ -33,7 +34,8 @@ const (
 // mostInNote bounds what an event lists, in bytes: the API server takes notes of 1 KiB.
 const mostInNote = 800
 
-// tellMap makes the event of a change of the map that was made. Where all servers share everything, nothing is handed over.
+// tellMap makes the event of a change of the map that was made. Where all servers share everything,
+// nothing is handed over.
 func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
@@ -90,8 +92,9 @@ type toldOf struct {
 	seen map[types.NamespacedName]map[string]bool
 }
 
-// news are those of an index's reports that were not told of, by their servers' position. Where nothing is remembered, since the operator has just started, they are those that anew picks.
-// What is not reported any more is forgotten; a server that does not answer reports nothing.
+// news are those of an index's reports that were not told of, by their servers' position. Where
+// nothing is remembered, since the operator has just started, they are those that anew picks. What
+// is not reported any more is forgotten; a server that does not answer reports nothing.
 func news[R interface {
 	GetEpoch() uint64
 	GetStart() []byte
@@ -131,7 +134,8 @@ type known struct {
 // mostNames bounds the clients of an index that are known by name.
 const mostNames = 1024
 
-// names are the pods of an index's clients of memory servers: of those that are listed, and of such as were, since the dead lose their names there.
+// names are the pods of an index's clients of memory servers: of those that are listed, and of such
+// as were, since the dead lose their names there.
 func (t *told) names(index types.NamespacedName, identity string, listed []*rpcv1.ClientUse) map[uint32]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

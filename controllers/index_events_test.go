@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// recorder has events as people see them: one that differs from an earlier one in its note only is folded into that, as client-go does it.
+// recorder has events as people see them: one that differs from an earlier one in its note only is
+// folded into that, as client-go does it.
 type recorder struct {
 	notes []string
 	keys  []string
@@ -69,7 +70,8 @@ func TestHandoverEvents(t *testing.T) {
 	f([]uint32{0, 1}, func(o *partition.Observed) { o.Gone = true }, `c-1 is gone: keys ["\x80", end) go from c-1 to c-0`)
 }
 
-// TestEventsAreShort: many ranges are one event, which the API server takes; designs that share everything hand nothing over.
+// TestEventsAreShort: many ranges are one event, which the API server takes; designs that share
+// everything hand nothing over.
 func TestEventsAreShort(t *testing.T) {
 	servers, observed := computeServers(0, 1)
 	servers[0].Name, servers[1].Name = strings.Repeat("f", 63), strings.Repeat("t", 63)
@@ -103,7 +105,8 @@ func TestEventsAreShort(t *testing.T) {
 	}
 }
 
-// TestTakeOverEvents: each take-over is told once, all of a server at a time, with the names of those who died.
+// TestTakeOverEvents: each take-over is told once, all of a server at a time, with the names of
+// those who died.
 func TestTakeOverEvents(t *testing.T) {
 	var events recorder
 	r := &indexes{base: base{events: &events}}
@@ -136,7 +139,8 @@ func TestTakeOverEvents(t *testing.T) {
 	}
 }
 
-// TestNamesOfTheDead: clients keep the names that they had while they lived; those of an index that was made anew are others.
+// TestNamesOfTheDead: clients keep the names that they had while they lived; those of an index that
+// was made anew are others.
 func TestNamesOfTheDead(t *testing.T) {
 	var all told
 	index := types.NamespacedName{Name: "x"}

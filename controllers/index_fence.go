@@ -19,11 +19,14 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
-// Compute servers are clients of the memory servers under the names of their pods. When a pod is gone for good its clients are fenced at
-// every memory server, the home last: what is still to be done is what the home lists, so an operator that dies in between leaves
-// it to the next one. Clients whose process started anew in the same pod are its own business, and all others that of their leases.
+// Compute servers are clients of the memory servers under the names of their pods. When a pod is
+// gone for good its clients are fenced at every memory server, the home last: what is still to be
+// done is what the home lists, so an operator that dies in between leaves it to the next one.
+// Clients whose process started anew in the same pod are its own business, and all others that of
+// their leases.
 
-// fenceGone fences the clients of pods that are gone. It never stops the steps after it: what it could not do is told, and tried again.
+// fenceGone fences the clients of pods that are gone. It never stops the steps after it: what it
+// could not do is told, and tried again.
 func (r *indexes) fenceGone(ctx context.Context, s *indexScope) error {
 	clients, err := r.clientsOfGone(ctx, s)
 	if err != nil {
@@ -42,8 +45,9 @@ func (r *indexes) fenceGone(ctx context.Context, s *indexScope) error {
 	return nil
 }
 
-// clientsOfGone lists the clients that are to be fenced. Pods are looked up after the list was read, at the API server: whoever is in the
-// list registered before, from a pod that was there, and a pod's name is never used again.
+// clientsOfGone lists the clients that are to be fenced. Pods are looked up after the list was
+// read, at the API server: whoever is in the list registered before, from a pod that was there, and
+// a pod's name is never used again.
 func (r *indexes) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.ClientUse, error) {
 	home := s.verdict.servers[0]
 	p, pod, described := s.memoryPod(home)
@@ -85,7 +89,8 @@ func (r *indexes) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.Cl
 	return slices.DeleteFunc(suspects, func(c *rpcv1.ClientUse) bool { return !gone[c.Name] }), nil
 }
 
-// suspectClients are those that are not fenced and bear the name of a pod of these pools which is not there.
+// suspectClients are those that are not fenced and bear the name of a pod of these pools which is
+// not there.
 func suspectClients(listed []*rpcv1.ClientUse, pools []string, there map[string]bool) (suspects []*rpcv1.ClientUse) {
 	for _, c := range listed {
 		ours := slices.ContainsFunc(pools, func(pool string) bool { return build.IsPodName(pool, c.Name) })
@@ -96,7 +101,8 @@ func suspectClients(listed []*rpcv1.ClientUse, pools []string, there map[string]
 	return suspects
 }
 
-// afterGrace is how long a pod that is being deleted may take, beyond its grace period, until its kubelet is taken for dead.
+// afterGrace is how long a pod that is being deleted may take, beyond its grace period, until its
+// kubelet is taken for dead.
 const afterGrace = 30 * time.Second
 
 // alive says whether a pod's containers may still run.
@@ -104,7 +110,8 @@ func alive(p *corev1.Pod, now time.Time) bool {
 	return !ended(p) && !(going(p) && now.After(p.DeletionTimestamp.Add(afterGrace)))
 }
 
-// fenceEverywhere fences clients at every memory server, the home only if all others did it. It says what could not be done.
+// fenceEverywhere fences clients at every memory server, the home only if all others did it. It
+// says what could not be done.
 func (r *indexes) fenceEverywhere(ctx context.Context, s *indexScope, clients []*rpcv1.ClientUse) (problems []string) {
 	var ids []uint32
 	for _, c := range clients {

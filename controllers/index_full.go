@@ -9,8 +9,10 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// A range of keys changes its owner by steps that may need memory: the replay of a dead owner's log makes leaves, and a boundary divides one. In a full pool such a step fails, and is tried
-// again, until there is memory. A server that cannot give keys serves them on. Keys that a server cannot take over from a dead one are served by nobody meanwhile, while all others are.
+// A range of keys changes its owner by steps that may need memory: the replay of a dead owner's log
+// makes leaves, and a boundary divides one. In a full pool such a step fails, and is tried again,
+// until there is memory. A server that cannot give keys serves them on. Keys that a server cannot
+// take over from a dead one are served by nobody meanwhile, while all others are.
 
 // stays reports whether a range that waits for memory is served by the server that is to give it.
 func stays(r *rpcv1.OwnedRange) bool {
@@ -48,7 +50,8 @@ func (s *indexScope) fullPool() string {
 	return fmt.Sprintf("%s, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys (%s)", what, cut(why, mostInNote))
 }
 
-// tellFullPool makes an event of ranges that begin to wait for memory: one for each server and look at it, and none of those that were told of.
+// tellFullPool makes an event of ranges that begin to wait for memory: one for each server and look
+// at it, and none of those that were told of.
 func (r *indexes) tellFullPool(s *indexScope) {
 	waiting := make([][]*rpcv1.OwnedRange, len(s.compute))
 	for i := range s.compute {
@@ -59,7 +62,8 @@ func (r *indexes) tellFullPool(s *indexScope) {
 		}
 	}
 	was := find(s.index.Status.Conditions, dmv1.ConditionDegraded)
-	isShown := was != nil && was.Reason == dmv1.ReasonPoolFull // by an operator before: one that starts anew does not tell it again
+	// by an operator before: one that starts anew does not tell it again
+	isShown := was != nil && was.Reason == dmv1.ReasonPoolFull
 	for i, news := range news(&r.told.full, s.index, waiting, func(*rpcv1.OwnedRange) bool { return !isShown }) {
 		var all []string
 		for _, o := range news {

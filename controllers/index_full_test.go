@@ -13,7 +13,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// withRanges is an index of which compute servers said that they have these ranges; nil: that one did not answer.
+// withRanges is an index of which compute servers said that they have these ranges; nil: that one
+// did not answer.
 func withRanges(ranges ...[]*rpcv1.OwnedRange) *indexScope {
 	s := &indexScope{index: &dmv1.DMIndex{}}
 	s.index.Name, s.index.UID, s.view.Map = "x", "uid", &partition.Map{}
@@ -31,7 +32,8 @@ func waitsForMemory(start, end string, epoch uint64) *rpcv1.OwnedRange {
 	return &rpcv1.OwnedRange{Start: []byte(start), End: []byte(end), Epoch: epoch, State: "Taking", Reason: "3 of 9 changes find no memory", PoolFull: true}
 }
 
-// TestFullPoolIsShown: keys that wait for memory are a condition that says which they are, where, why, and what to do.
+// TestFullPoolIsShown: keys that wait for memory are a condition that says which they are, where,
+// why, and what to do.
 func TestFullPoolIsShown(t *testing.T) {
 	serving := &rpcv1.OwnedRange{End: []byte("a"), Epoch: 1, State: "Serving"}
 	f := func(s *indexScope, change func(), progressing, degraded string, parts ...string) {
@@ -62,7 +64,8 @@ func TestFullPoolIsShown(t *testing.T) {
 		`keys ["m", end) are not served, and ["a", "m") do not move, since`)
 	s := withRanges([]*rpcv1.OwnedRange{waitsForMemory("a", "", 7)})
 	f(s, func() { s.waiting = "ranges move" }, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull)
-	f(s, func() { s.short = &shortage{reason: dmv1.ReasonMemoryPending} }, dmv1.ReasonMemoryPending, dmv1.ReasonPoolFull) // the quota was raised, and that is what is waited for
+	// the quota was raised, and that is what is waited for
+	f(s, func() { s.short = &shortage{reason: dmv1.ReasonMemoryPending} }, dmv1.ReasonMemoryPending, dmv1.ReasonPoolFull)
 	f(s, func() { s.short, s.fencePending = nil, "keys wait for memory server 2" }, dmv1.ReasonFencePending, dmv1.ReasonFencePending, "memory server 2; keys [\"a\", end) are not served")
 	f(s, func() { s.poolFull = "" }, dmv1.ReasonFencePending, dmv1.ReasonFencePending, "memory server 2")
 	if c := find(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Message != "keys wait for memory server 2" {
@@ -79,7 +82,8 @@ func TestFullPoolIsShown(t *testing.T) {
 	}
 }
 
-// TestFullPoolEvents: each range that begins to wait for memory is told of once, all of a server at a time.
+// TestFullPoolEvents: each range that begins to wait for memory is told of once, all of a server at
+// a time.
 func TestFullPoolEvents(t *testing.T) {
 	var events recorder
 	r := &indexes{base: base{events: &events}}

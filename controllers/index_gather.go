@@ -70,8 +70,8 @@ func (r *indexes) gatherMemory(ctx context.Context, s *indexScope) error {
 	return r.confirmLoss(ctx, s)
 }
 
-// confirmLoss asks the API server whether pods that the cache does not have are really gone: nobody shall be told of lost data,
-// or lose an index to Recreate, because a cache is behind.
+// confirmLoss asks the API server whether pods that the cache does not have are really gone: nobody
+// shall be told of lost data, or lose an index to Recreate, because a cache is behind.
 func (r *indexes) confirmLoss(ctx context.Context, s *indexScope) error {
 	for i := range s.verdict.servers {
 		m := &s.verdict.servers[i]

@@ -14,18 +14,22 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// ownersWatched is how often an index is looked at whose ranges have owners: nobody tells the operator that one is without a lease.
+// ownersWatched is how often an index is looked at whose ranges have owners: nobody tells the
+// operator that one is without a lease.
 const ownersWatched = 10 * time.Second
 
-// How a change of the map is followed: for how long in one look at the index, and how often its home is asked.
+// How a change of the map is followed: for how long in one look at the index, and how often its
+// home is asked.
 const (
 	followed    = 2 * time.Second
 	followEvery = 20 * time.Millisecond
 )
 
-// divideKeys reads the partition map at the home server and does what partition.Step says. What follows a change of the map is done in the same look at the index, since the home server alone
-// says when keys were handed over: a stage takes a tenth of a second, and a look at all servers as long again. What the pods and the compute servers said is up to two seconds old then, and
-// could be as old without that: whatever Step decides is safe with old observations.
+// divideKeys reads the partition map at the home server and does what partition.Step says. What
+// follows a change of the map is done in the same look at the index, since the home server alone
+// says when keys were handed over: a stage takes a tenth of a second, and a look at all servers as
+// long again. What the pods and the compute servers said is up to two seconds old then, and could
+// be as old without that: whatever Step decides is safe with old observations.
 func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])
 	if described == nil {
@@ -114,7 +118,8 @@ func (s *indexScope) observe(now time.Time) {
 	slices.SortFunc(s.view.Servers, func(a, b partition.Observed) int { return int(int64(a.ID) - int64(b.ID)) })
 }
 
-// observeHoldings adds who holds what, with designs whose ranges have owners: those whose servers say so, or of which anybody holds anything.
+// observeHoldings adds who holds what, with designs whose ranges have owners: those whose servers
+// say so, or of which anybody holds anything.
 func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) error {
 	held, err := home.ListHoldings(ctx, s.view.Index)
 	if err != nil && !errors.Is(err, servers.ErrNotOffered) {
@@ -134,7 +139,8 @@ func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) e
 	return nil
 }
 
-// pendingFence says for which memory server a range waits that a compute server is to take over; empty if for none.
+// pendingFence says for which memory server a range waits that a compute server is to take over;
+// empty if for none.
 func (s *indexScope) pendingFence(c *computeServer) string {
 	for _, r := range c.described.GetRanges() {
 		for _, m := range s.verdict.servers {

@@ -40,8 +40,9 @@ func heldBy(m *partition.Map) (held []*rpcv1.Holding) {
 	return held
 }
 
-// TestStagesInOneLook: the stages of a change follow each other as soon as the home says that the last one is done, without another look at the servers. A look ends when nothing moves any
-// more, when the servers take too long, and when the operator ends.
+// TestStagesInOneLook: the stages of a change follow each other as soon as the home says that the
+// last one is done, without another look at the servers. A look ends when nothing moves any more,
+// when the servers take too long, and when the operator ends.
 func TestStagesInOneLook(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -31,12 +31,14 @@ const podGone = "its pod is gone"
 
 // memoryVerdict is what is to be thought of an index's memory.
 type memoryVerdict struct {
-	recorded bool           // the index was made on these servers; else they are what it could be made on
+	// the index was made on these servers; else they are what it could be made on
+	recorded bool
 	servers  []memoryServer // ascending by id
 }
 
-// judgeMemory compares the memory servers that an index was made on with what is observed. recorded is nil before it was made;
-// then wanted is how many it needs of each range of ids (by ordinal of the pool), and the lowest ones are taken.
+// judgeMemory compares the memory servers that an index was made on with what is observed. recorded
+// is nil before it was made; then wanted is how many it needs of each range of ids (by ordinal of
+// the pool), and the lowest ones are taken.
 func judgeMemory(recorded map[uint16]uint64, wanted []int, observed []memoryObserved, ordinal func(uint16) int, podName func(uint16) string) memoryVerdict {
 	slices.SortFunc(observed, func(a, b memoryObserved) int { return int(a.id) - int(b.id) })
 	if recorded == nil {

@@ -8,7 +8,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// paths are those of a compute server to the memory servers, as the status shows them. One that does not answer has those that it had.
+// paths are those of a compute server to the memory servers, as the status shows them. One that
+// does not answer has those that it had.
 func (c *computeServer) paths(before []dmv1.IndexComputeServer) []dmv1.MemoryPath {
 	if c.described != nil {
 		return pathsOf(c.described.Paths)
@@ -43,7 +44,8 @@ func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 	return paths
 }
 
-// problems are what keeps compute servers of the pool from starting on their nodes, as the index found it.
+// problems are what keeps compute servers of the pool from starting on their nodes, as the index
+// found it.
 func (s *computePoolScope) problems() map[int]string {
 	if s.index == nil {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// indexScope is what was gathered about one index. The steps fill it in, and the status is made of it.
+// indexScope is what was gathered about one index. The steps fill it in, and the status is made of
+// it.
 type indexScope struct {
 	index     *dmv1.DMIndex
 	authority *pki.Authority
@@ -79,7 +80,8 @@ func nextIncarnation(index *dmv1.DMIndex) string {
 	return strconv.Itoa(n + 1)
 }
 
-// imageFor is the image of the index's servers in pools of a transport; empty before one was pinned.
+// imageFor is the image of the index's servers in pools of a transport; empty before one was
+// pinned.
 func imageFor(index *dmv1.DMIndex, t dmv1.Transport) string {
 	if t == dmv1.TransportRDMA && index.Spec.Image == "" {
 		return index.Annotations[dmv1.AnnotationImageRDMA]
@@ -95,7 +97,8 @@ func imageOf(index *dmv1.DMIndex) string {
 	return index.Annotations[dmv1.AnnotationImage]
 }
 
-// recordedMemory are the memory servers on which the index was made, id to incarnation; nil before it was made.
+// recordedMemory are the memory servers on which the index was made, id to incarnation; nil before
+// it was made.
 func recordedMemory(index *dmv1.DMIndex) (map[uint16]uint64, error) {
 	text := index.Annotations[dmv1.AnnotationMemory]
 	if text == "" {

@@ -19,7 +19,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// pinImage remembers the image of the operator that first saw the index: later operators do not change it.
+// pinImage remembers the image of the operator that first saw the index: later operators do not
+// change it.
 func (r *indexes) pinImage(ctx context.Context, s *indexScope) error {
 	if imageOf(s.index) == "" {
 		pinned := map[string]string{dmv1.AnnotationImage: r.image}
@@ -67,7 +68,8 @@ func (r *indexes) checkTransports(_ context.Context, s *indexScope) error {
 	return nil
 }
 
-// issueSecrets makes the index's certificate authority and the Secret with which programs connect. The password is made once.
+// issueSecrets makes the index's certificate authority and the Secret with which programs connect.
+// The password is made once.
 func (r *indexes) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	if s.authority, err = r.authority(ctx, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
@@ -92,8 +94,8 @@ func (r *indexes) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	return r.Apply(ctx, s.index, secret)
 }
 
-// ensurePools makes the pools of templates. The replicas of a compute pool are written once, when it is made: afterwards they
-// belong to whoever scales it.
+// ensurePools makes the pools of templates. The replicas of a compute pool are written once, when
+// it is made: afterwards they belong to whoever scales it.
 func (r *indexes) ensurePools(ctx context.Context, s *indexScope) error {
 	for _, p := range s.index.Spec.MemoryPools {
 		if p.Template == nil {
@@ -182,8 +184,9 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 	return &halt{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is made anew, empty", soon}
 }
 
-// blockCompute has the compute servers answer nothing any more: those that still reach the memory that is left would answer from it.
-// It says when to look again for those that could not be told; 0 = all know.
+// blockCompute has the compute servers answer nothing any more: those that still reach the memory
+// that is left would answer from it. It says when to look again for those that could not be told; 0
+// = all know.
 func (r *indexes) blockCompute(ctx context.Context, s *indexScope, reason string) (again time.Duration) {
 	failed := make([]bool, len(s.compute))
 	each(len(s.compute), func(i int) {
@@ -208,7 +211,8 @@ func (r *indexes) blockCompute(ctx context.Context, s *indexScope, reason string
 	return 0
 }
 
-// chooseMemory remembers on which memory servers the index is made, before anything is written there.
+// chooseMemory remembers on which memory servers the index is made, before anything is written
+// there.
 func (r *indexes) chooseMemory(ctx context.Context, s *indexScope) error {
 	if s.verdict.recorded {
 		return nil
@@ -236,7 +240,8 @@ func (r *indexes) chooseMemory(ctx context.Context, s *indexScope) error {
 	return nil
 }
 
-// transports are those of the memory pools as servers call them. Where all have TCP nothing need be said.
+// transports are those of the memory pools as servers call them. Where all have TCP nothing need be
+// said.
 func (s *indexScope) transports() []string {
 	names, any := make([]string, len(s.memoryPools)), false
 	for i, p := range s.memoryPools {
@@ -251,8 +256,8 @@ func (s *indexScope) transports() []string {
 	return names
 }
 
-// configure writes what compute servers must know of the index. From then on they can answer requests, so from then on lost memory
-// is lost data.
+// configure writes what compute servers must know of the index. From then on they can answer
+// requests, so from then on lost memory is lost data.
 func (r *indexes) configure(ctx context.Context, s *indexScope) error {
 	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationCreated: "true"}); err != nil {
 		return err

@@ -14,10 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestChartAndKustomizeAgree: the chart with its default values and the kustomize base install the same objects, but for what marks
-// an object as one of a Helm release; so do the chart with the device plugin and the base with its component. The chart is rendered by a
-// few lines that know as much of Helm as the chart uses; the kustomize base is read file by file, with the image and the namespace that
-// config/default sets.
+// TestChartAndKustomizeAgree: the chart with its default values and the kustomize base install the
+// same objects, but for what marks an object as one of a Helm release; so do the chart with the
+// device plugin and the base with its component. The chart is rendered by a few lines that know as
+// much of Helm as the chart uses; the kustomize base is read file by file, with the image and the
+// namespace that config/default sets.
 func TestChartAndKustomizeAgree(t *testing.T) {
 	agree(t, renderChart(t, false), readBase(t, "crd", "manager", "rbac"), 10)
 	agree(t, renderChart(t, true), readBase(t, "crd", "manager", "rbac", "device-plugin"), 17)
@@ -167,7 +168,8 @@ func renderChart(t *testing.T, devicePlugin bool) map[string]map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(files, func(a, b string) int { return strings.Compare(filepath.Ext(a), filepath.Ext(b)) }) // helpers first
+	// helpers first
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(filepath.Ext(a), filepath.Ext(b)) })
 	objects := map[string]map[string]any{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)

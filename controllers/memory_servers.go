@@ -24,8 +24,8 @@ func target(p *corev1.Pod, port int, a *pki.Authority) servers.Target {
 	}
 }
 
-// describeMemory asks the servers of all pods at once. Those that do not answer are in neither result; those
-// that cannot start on their nodes say why.
+// describeMemory asks the servers of all pods at once. Those that do not answer are in neither
+// result; those that cannot start on their nodes say why.
 func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Authority) (_ map[int]*rpcv1.DescribeMemoryReply, problems map[int]string) {
 	replies, errs := make([]*rpcv1.DescribeMemoryReply, len(pods)), make([]error, len(pods))
 	each(len(pods), func(i int) {

@@ -116,7 +116,8 @@ func (r *memoryPools) reconcile(ctx context.Context, s *memoryPoolScope) error {
 	return r.act(ctx, s, tls)
 }
 
-// security makes the pool's authority and the TLS Secret of its servers, which trust the authorities of all indexes on the pool.
+// security makes the pool's authority and the TLS Secret of its servers, which trust the
+// authorities of all indexes on the pool.
 func (r *memoryPools) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
 	if s.authority, err = r.authority(ctx, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
 		return "", err
@@ -149,7 +150,8 @@ func (r *memoryPools) security(ctx context.Context, s *memoryPoolScope) (tls str
 func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {
 	actions := decideMemoryPool(s.view(r.now()))
 	if actions.create > 0 {
-		// The cache may not have seen pods that were made a moment ago: ask the API server before making more.
+		// The cache may not have seen pods that were made a moment ago: ask the API server before
+		// making more.
 		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
 			return err
 		}
@@ -187,7 +189,8 @@ func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (
 	})
 }
 
-// restart changes the image of a server in place: its container starts anew in the same pod and finds its region again.
+// restart changes the image of a server in place: its container starts anew in the same pod and
+// finds its region again.
 func (r *memoryPools) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod) error {
 	changed := p.DeepCopy()
 	changed.Spec.Containers[0].Image = s.image

@@ -22,7 +22,8 @@ type memoryPodView struct {
 	restarted  time.Time // when its image was last changed in place
 }
 
-// restartLimit is how long a server that is restarted in place may take before the next one follows all the same.
+// restartLimit is how long a server that is restarted in place may take before the next one follows
+// all the same.
 const restartLimit = 5 * time.Minute
 
 // memoryPoolActions is what to do next.
@@ -33,8 +34,8 @@ type memoryPoolActions struct {
 	next    time.Time // when the next pod may be made, since kubelets refused the last ones
 }
 
-// decideMemoryPool replaces what is lost and changes images one server after the other. It never takes a server away: it holds
-// data.
+// decideMemoryPool replaces what is lost and changes images one server after the other. It never
+// takes a server away: it holds data.
 func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 	a := memoryPoolActions{restart: -1}
 	there, quiet, outdated := 0, true, -1

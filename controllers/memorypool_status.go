@@ -42,7 +42,8 @@ func (s *memoryPoolScope) summarize(err error) {
 	}
 }
 
-// account writes down what the servers have, what they granted and to whom, and returns how many answer.
+// account writes down what the servers have, what they granted and to whom, and returns how many
+// answer.
 func (s *memoryPoolScope) account() (answering int) {
 	status := &s.pool.Status
 	status.Servers = nil

@@ -10,8 +10,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// TestPaths: memory servers that are reached in the same way are shown together, as many as there is room for; a server that does not answer keeps
-// what it said.
+// TestPaths: memory servers that are reached in the same way are shown together, as many as there
+// is room for; a server that does not answer keeps what it said.
 func TestPaths(t *testing.T) {
 	var list []*rpcv1.MemoryPath
 	for i := range uint32(20) {

@@ -56,8 +56,8 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// nextID is the number that a pool gives to its next pod. Numbers of pods that are there count too: an annotation may have been
-// lost with a backup.
+// nextID is the number that a pool gives to its next pod. Numbers of pods that are there count too:
+// an annotation may have been lost with a backup.
 func nextID(pool client.Object, pods []*corev1.Pod) int {
 	next, err := strconv.Atoi(pool.GetAnnotations()[dmv1.AnnotationNextID])
 	if err != nil {
@@ -69,7 +69,8 @@ func nextID(pool client.Object, pods []*corev1.Pod) int {
 	return next
 }
 
-// renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice within a minute or two.
+// renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
+// within a minute or two.
 func (b *base) renewTLS(ctx context.Context, pods []*corev1.Pod, hash string) error {
 	for _, p := range pods {
 		if going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {

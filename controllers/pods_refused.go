@@ -9,9 +9,11 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// Kubelets refuse pods that they were given: a device is gone or down (UnexpectedAdmissionError), or CPUs, huge pages and device do not lie on one NUMA
-// node (TopologyAffinityError). Such a pod never ran and never will; a new one may be refused as well. So each is replaced, but ever more
-// slowly. What is remembered are the refused pods themselves: as long as none of the pool started since, they stay, at most keptRefused of them.
+// Kubelets refuse pods that they were given: a device is gone or down (UnexpectedAdmissionError),
+// or CPUs, huge pages and device do not lie on one NUMA node (TopologyAffinityError). Such a pod
+// never ran and never will; a new one may be refused as well. So each is replaced, but ever more
+// slowly. What is remembered are the refused pods themselves: as long as none of the pool started
+// since, they stay, at most keptRefused of them.
 const (
 	firstReplacement   = 5 * time.Second
 	slowestReplacement = 5 * time.Minute
@@ -27,7 +29,8 @@ type podAttempt struct {
 	created time.Time
 }
 
-// afterRefusal says from when on a pod may be replaced, if one was refused last, and which refused pods are of no use any more.
+// afterRefusal says from when on a pod may be replaced, if one was refused last, and which refused
+// pods are of no use any more.
 func afterRefusal(pods []podAttempt) (from time.Time, drop []int) {
 	var refused []podAttempt
 	var last time.Time
@@ -58,7 +61,8 @@ func afterRefusal(pods []podAttempt) (from time.Time, drop []int) {
 	return last.Add(min(wait, slowestReplacement)), drop
 }
 
-// replaceRefused holds back what is to be made until it may be, and adds refused pods that are of no use to those to be removed.
+// replaceRefused holds back what is to be made until it may be, and adds refused pods that are of
+// no use to those to be removed.
 func replaceRefused(pods []podAttempt, create int, remove []int, now time.Time) (int, []int, time.Time) {
 	next, drop := afterRefusal(pods)
 	if create == 0 { // there are enough without

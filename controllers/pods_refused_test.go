@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAfterRefusal: each pod that a kubelet refuses makes the next one wait twice as long, up to a limit, until one runs.
+// TestAfterRefusal: each pod that a kubelet refuses makes the next one wait twice as long, up to a
+// limit, until one runs.
 func TestAfterRefusal(t *testing.T) {
 	refused := func(id int, before time.Duration) podAttempt {
 		return podAttempt{id: id, refused: true, ended: true, created: noon.Add(-before)}

@@ -10,8 +10,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// remembered is what the operator remembers of the load of indexes from one look to the next: since when one compute server has too much, how many
-// were wanted. It is in no object, since nothing is lost with it but time: an operator that starts waits for whole windows again.
+// remembered is what the operator remembers of the load of indexes from one look to the next: since
+// when one compute server has too much, how many were wanted. It is in no object, since nothing is
+// lost with it but time: an operator that starts waits for whole windows again.
 type remembered struct {
 	born time.Time
 

@@ -9,7 +9,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// TestReplacing: an index is not as desired while a compute pool was written just now, has not looked at what was written, or replaces pods.
+// TestReplacing: an index is not as desired while a compute pool was written just now, has not
+// looked at what was written, or replaces pods.
 func TestReplacing(t *testing.T) {
 	f := func(what, want string, change func(s *indexScope, pool *dmv1.DMComputePool)) {
 		t.Helper()

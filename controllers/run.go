@@ -91,7 +91,8 @@ func Run(ctx context.Context, o RunOptions) error {
 	return mgr.Start(ctx)
 }
 
-// How the lead passes on. A node that is lost may have had the leader and owners of keys: who leads next shall be there when their leases are over, which takes 10 s as well.
+// How the lead passes on. A node that is lost may have had the leader and owners of keys: who leads
+// next shall be there when their leases are over, which takes 10 s as well.
 var (
 	leadFor     = 10 * time.Second // after the last renewal that others saw
 	renewWithin = 7 * time.Second  // else the leader ends

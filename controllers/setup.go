@@ -40,8 +40,9 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;get;list;patch;watch
 
-// What failed is tried again after firstRetry, then after twice as long each time, up to slowestRetry: whoever made room, or mended
-// what was in the way, does not wait longer for the operator to see it.
+// What failed is tried again after firstRetry, then after twice as long each time, up to
+// slowestRetry: whoever made room, or mended what was in the way, does not wait longer for the
+// operator to see it.
 const (
 	firstRetry   = 10 * time.Millisecond
 	slowestRetry = time.Minute
@@ -52,7 +53,8 @@ type Options struct {
 	// ServerImage is the image of servers whose index and pool name none. Required.
 	ServerImage string
 
-	// ServerImageRDMA is the image of servers of pools with transport RDMA whose index and pool name none. Empty = there is none.
+	// ServerImageRDMA is the image of servers of pools with transport RDMA whose index and pool
+	// name none. Empty = there is none.
 	ServerImageRDMA string
 
 	// Dialer reaches servers. Default: gRPC over mutual TLS.
@@ -61,16 +63,17 @@ type Options struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
-	// Concurrency is how many objects of a kind are worked on at once. Default: 4. One that waits for a server that does not
-	// answer keeps one of them busy for some seconds.
+	// Concurrency is how many objects of a kind are worked on at once. Default: 4. One that waits
+	// for a server that does not answer keeps one of them busy for some seconds.
 	Concurrency int
 
-	// SharedProcess lets several managers run in one process, for tests: the names of controllers need not be unique then.
+	// SharedProcess lets several managers run in one process, for tests: the names of controllers
+	// need not be unique then.
 	SharedProcess bool
 }
 
-// CacheOptions is what the manager's cache must be made with: it holds only what the operator made, and above all not every Secret
-// of the cluster. No namespaces = all.
+// CacheOptions is what the manager's cache must be made with: it holds only what the operator made,
+// and above all not every Secret of the cluster. No namespaces = all.
 func CacheOptions(namespaces []string) cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{dmv1.LabelManagedBy: dmv1.ManagedBy})}
 	o := cache.Options{ByObject: map[client.Object]cache.ByObject{

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestTurns: one at a time in a namespace, any number in different ones, and nothing is kept of namespaces in which nobody acts.
+// TestTurns: one at a time in a namespace, any number in different ones, and nothing is kept of
+// namespaces in which nobody acts.
 func TestTurns(t *testing.T) {
 	turns := newTurns()
 	mine, other := 0, turns.take("other") // which holds up nobody here

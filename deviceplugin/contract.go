@@ -11,8 +11,9 @@ import (
 	"github.com/dmindex/dmindex/deviceplugin/hca"
 )
 
-// The environment of a container that was given slots: docs/rdma.md is its contract. Each variable is a list with an entry for each HCA, in
-// the same order, separated by commas. It says what held when the container was admitted.
+// The environment of a container that was given slots: docs/rdma.md is its contract. Each variable
+// is a list with an entry for each HCA, in the same order, separated by commas. It says what held
+// when the container was admitted.
 const (
 	EnvDevice    = "DMINDEX_RDMA_DEVICE"     // name, such as mlx5_0
 	EnvPort      = "DMINDEX_RDMA_PORT"       // number of the port to use
@@ -48,7 +49,8 @@ func environment(hcas []hca.HCA) map[string]string {
 	return env
 }
 
-// sriovEnvironment is what the SR-IOV network device plugin would tell, for programs that look for that.
+// sriovEnvironment is what the SR-IOV network device plugin would tell, for programs that look for
+// that.
 func sriovEnvironment(resource string, hcas []hca.HCA, cm bool) map[string]string {
 	type about struct {
 		Generic map[string]string `json:"generic"`
@@ -72,8 +74,9 @@ func sriovEnvironment(resource string, hcas []hca.HCA, cm bool) map[string]strin
 	return map[string]string{name: strings.Join(addresses, ","), name + "_INFO": string(text)}
 }
 
-// deviceNodes are the device nodes of HCAs, with the machine's /dev at dev: that of each for verbs, and the connection manager's, which is one for
-// all. Those for subnet management are not among them.
+// deviceNodes are the device nodes of HCAs, with the machine's /dev at dev: that of each for verbs,
+// and the connection manager's, which is one for all. Those for subnet management are not among
+// them.
 func deviceNodes(dev string, hcas []hca.HCA, cm bool) []*pluginapi.DeviceSpec {
 	var nodes []*pluginapi.DeviceSpec
 	for _, h := range hcas {

@@ -27,7 +27,8 @@ const (
 	mixed              = "mixed"
 )
 
-// labelsOf is what a node with these HCAs is labelled with: what holds for any of them, whether its port is up or not. None if there is none.
+// labelsOf is what a node with these HCAs is labelled with: what holds for any of them, whether its
+// port is up or not. None if there is none.
 func labelsOf(hcas []hca.HCA) map[string]string {
 	if len(hcas) == 0 {
 		return map[string]string{}
@@ -87,7 +88,8 @@ func NewNodeLabeler(node, version string) (Labeler, error) {
 	return &nodeLabeler{client.Nodes(), node}, nil
 }
 
-// Label implements Labeler, by server-side apply: labels that were applied before and are not wanted any more go.
+// Label implements Labeler, by server-side apply: labels that were applied before and are not
+// wanted any more go.
 func (l *nodeLabeler) Label(ctx context.Context, labels map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -99,6 +101,7 @@ func (l *nodeLabeler) Label(ctx context.Context, labels map[string]string) error
 }
 
 const (
-	labelAgain = 10 * time.Minute // labels that are right are applied again, in case somebody took them away
+	// labels that are right are applied again, in case somebody took them away
+	labelAgain = 10 * time.Minute
 	labelRetry = 30 * time.Second // after a failure
 )

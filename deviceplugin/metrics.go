@@ -60,7 +60,8 @@ type collector struct {
 	version string
 }
 
-// Describe implements prometheus.Collector. Which metrics there are depends on the machine, so none is promised.
+// Describe implements prometheus.Collector. Which metrics there are depends on the machine, so none
+// is promised.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -93,7 +94,8 @@ func number(b bool) float64 {
 	return 0
 }
 
-// handler serves /metrics, /healthz (the loop goes round) and /readyz (the kubelet has what there is to advertise).
+// handler serves /metrics, /healthz (the loop goes round) and /readyz (the kubelet has what there
+// is to advertise).
 func (m *metrics) handler(now func() view, clock func() time.Time, stuck time.Duration) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))

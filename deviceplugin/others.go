@@ -12,11 +12,13 @@ import (
 	"github.com/dmindex/dmindex/deviceplugin/hca"
 )
 
-// holdLimit is how long a device stays another plugin's after the kubelet has listed it last. The kubelet itself keeps the devices of a plugin
-// that ended for five minutes, but forgets them when it starts anew.
+// holdLimit is how long a device stays another plugin's after the kubelet has listed it last. The
+// kubelet itself keeps the devices of a plugin that ended for five minutes, but forgets them when
+// it starts anew.
 const holdLimit = 6 * time.Minute
 
-// others knows which devices other plugins advertise, from the kubelet's list of what can be allocated.
+// others knows which devices other plugins advertise, from the kubelet's list of what can be
+// allocated.
 type others struct {
 	socket string               // of the kubelet's PodResources API; empty = it is not asked
 	seen   map[string]otherSlot // by device ID
@@ -74,7 +76,8 @@ func (o *others) note(now time.Time, reply *podresources.AllocatableResourcesRes
 // known says whether the kubelet was asked, if it is to be.
 func (o *others) known() bool { return o.socket == "" || o.asked }
 
-// advertised says whose an HCA is. Plugins call devices by their PCI address or, some, by their name.
+// advertised says whose an HCA is. Plugins call devices by their PCI address or, some, by their
+// name.
 func (o *others) advertised(h hca.HCA) (resource string, ok bool) {
 	for _, id := range []string{h.PCI, h.Name} {
 		if s, ok := o.seen[id]; ok && id != "" {

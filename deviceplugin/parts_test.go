@@ -20,7 +20,8 @@ import (
 	"github.com/dmindex/dmindex/deviceplugin/hca/sysfstest"
 )
 
-// TestSRIOV: in the place of the SR-IOV plugin, slots are PCI addresses and its environment is kept beside ours.
+// TestSRIOV: in the place of the SR-IOV plugin, slots are PCI addresses and its environment is kept
+// beside ours.
 func TestSRIOV(t *testing.T) {
 	n := newNode(t)
 	config := filepath.Join(t.TempDir(), "config.json")
@@ -50,7 +51,8 @@ func TestSRIOV(t *testing.T) {
 	n.kubelet.Has(resource, 2, 2)
 }
 
-// TestOneSlotEach: a resource's HCAs with numbers of slots that change to and fro, and an HCA that moves from one resource to another.
+// TestOneSlotEach: a resource's HCAs with numbers of slots that change to and fro, and an HCA that
+// moves from one resource to another.
 func TestOneSlotEach(t *testing.T) {
 	n := newNode(t)
 	n.settings("resources: [{name: a.b/one, slots: 1, select: [{devices: [mlx5_0]}]}, {name: a.b/two, slots: 2}]")
@@ -64,7 +66,8 @@ func TestOneSlotEach(t *testing.T) {
 	n.kubelet.Has("a.b/one", 32, 32)
 }
 
-// TestSilentKubelet: a kubelet that took a registration but does not watch is registered with again after a while.
+// TestSilentKubelet: a kubelet that took a registration but does not watch is registered with again
+// after a while.
 func TestSilentKubelet(t *testing.T) {
 	n := newNode(t)
 	n.config.Metrics = ""
@@ -159,7 +162,8 @@ func TestSysfsGoes(t *testing.T) {
 	}
 }
 
-// TestTwoPlugins: of two plugins on a node the later one serves, without a fight; the first says so, and takes over when the other ends.
+// TestTwoPlugins: of two plugins on a node the later one serves, without a fight; the first says
+// so, and takes over when the other ends.
 func TestTwoPlugins(t *testing.T) {
 	n := newNode(t)
 	n.settings("resources: [{name: dmindex.io/rdma, slots: 2}]")
@@ -213,7 +217,8 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestOthersHold: a device stays another plugin's for a while after the kubelet named it last, and not one that became ours.
+// TestOthersHold: a device stays another plugin's for a while after the kubelet named it last, and
+// not one that became ours.
 func TestOthersHold(t *testing.T) {
 	o := others{socket: "x"}
 	begin := time.Now()
@@ -294,7 +299,8 @@ func (l *labeler) Label(_ context.Context, labels map[string]string) error {
 	return l.fail
 }
 
-// TestLabels: they are set when they change and now and then, and again some time after a failure, of which metrics tell.
+// TestLabels: they are set when they change and now and then, and again some time after a failure,
+// of which metrics tell.
 func TestLabels(t *testing.T) {
 	n := newNode(t)
 	l := &labeler{}

@@ -1,8 +1,10 @@
-// Package deviceplugin is the kubelet device plugin for RDMA HCAs: it finds them (package hca), divides them among resources (package
-// settings), cuts them into slots (package slots), and gives those to the kubelet.
+// Package deviceplugin is the kubelet device plugin for RDMA HCAs: it finds them (package hca),
+// divides them among resources (package settings), cuts them into slots (package slots), and gives
+// those to the kubelet.
 //
-// One loop does it all. Each round looks at what is there (settings, sysfs, the kubelet's socket, what other plugins advertise) and makes
-// what it finds so; nothing depends on having seen a change happen. Notices of changed files only make the next round come sooner.
+// One loop does it all. Each round looks at what is there (settings, sysfs, the kubelet's socket,
+// what other plugins advertise) and makes what it finds so; nothing depends on having seen a change
+// happen. Notices of changed files only make the next round come sooner.
 package deviceplugin
 
 import (
@@ -24,10 +26,12 @@ import (
 
 // Config is what a plugin needs to know. All folders are as this process sees them, except Dev.
 type Config struct {
-	Sysfs        string        // the machine's /sys; default /sys
-	Dev          string        // the machine's /dev as the kubelet sees it; default /dev
-	KubeletDir   string        // the kubelet's folder of device plugins; default /var/lib/kubelet/device-plugins
-	PodResources string        // the kubelet's PodResources socket, to leave alone what others advertise; empty = not asked
+	Sysfs string // the machine's /sys; default /sys
+	Dev   string // the machine's /dev as the kubelet sees it; default /dev
+	// the kubelet's folder of device plugins; default /var/lib/kubelet/device-plugins
+	KubeletDir string
+	// the kubelet's PodResources socket, to leave alone what others advertise; empty = not asked
+	PodResources string
 	Settings     string        // file; empty = settings.Default
 	Poll         time.Duration // between looks at the machine; default 5 s
 	Metrics      string        // host:port of /metrics, /healthz and /readyz; empty = not served
@@ -88,7 +92,8 @@ type labelState struct {
 	err  error
 }
 
-// Run serves until ctx ends, then leaves the kubelet in order. Errors are of the start: settings that are wrong, folders that are not there.
+// Run serves until ctx ends, then leaves the kubelet in order. Errors are of the start: settings
+// that are wrong, folders that are not there.
 func Run(ctx context.Context, c Config) error {
 	p, err := newPlugin(c)
 	if err != nil {
@@ -155,7 +160,8 @@ func (p *plugin) current() view {
 	return p.view
 }
 
-// say logs what is wrong with a matter when it changes, and that it is right again. What fails because the plugin ends is not worth a word.
+// say logs what is wrong with a matter when it changes, and that it is right again. What fails
+// because the plugin ends is not worth a word.
 func (p *plugin) say(matter string, err error) {
 	before, wrong := p.said[matter]
 	switch {
@@ -168,7 +174,8 @@ func (p *plugin) say(matter string, err error) {
 	}
 }
 
-// readSettings reads the settings if their files have changed. Wrong ones leave those in force that were.
+// readSettings reads the settings if their files have changed. Wrong ones leave those in force that
+// were.
 func (p *plugin) readSettings() error {
 	if p.c.Settings == "" {
 		return nil
@@ -276,7 +283,8 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 	for _, h := range set.HCAs() {
 		p.say("HCA "+h.Name, h.Healthy())
 	}
-	kubelet := identify(filepath.Join(p.c.KubeletDir, kubeletAt)) // before our own socket is looked at: a kubelet that starts empties the folder first
+	// before our own socket is looked at: a kubelet that starts empties the folder first
+	kubelet := identify(filepath.Join(p.c.KubeletDir, kubeletAt))
 	err := s.listen()
 	if err == nil {
 		err = s.register(ctx, p.c.KubeletDir, kubelet, p.now())
@@ -339,8 +347,8 @@ func (p *plugin) label(ctx context.Context, hcas []hca.HCA) {
 	l.set, l.next = want, now.Add(labelAgain)
 }
 
-// stop ends all servers. The kubelet then has the resources with nothing to allocate, until the next plugin registers; containers keep what they
-// have.
+// stop ends all servers. The kubelet then has the resources with nothing to allocate, until the
+// next plugin registers; containers keep what they have.
 func (p *plugin) stop() {
 	for name, s := range p.servers {
 		p.say("stop "+name, s.stop())

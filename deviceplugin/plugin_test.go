@@ -231,7 +231,8 @@ func TestPreferred(t *testing.T) {
 	}
 }
 
-// TestHealth: a port goes down and comes back; an HCA is unplugged, another one plugged in. Nothing is told when nothing has changed.
+// TestHealth: a port goes down and comes back; an HCA is unplugged, another one plugged in. Nothing
+// is told when nothing has changed.
 func TestHealth(t *testing.T) {
 	n := newNode(t)
 	n.settings("resources: [{name: dmindex.io/rdma, slots: 2}]")
@@ -254,7 +255,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestKubeletRestarts: the plugin registers again, as often as needed; a kubelet that refuses is asked again.
+// TestKubeletRestarts: the plugin registers again, as often as needed; a kubelet that refuses is
+// asked again.
 func TestKubeletRestarts(t *testing.T) {
 	n := newNode(t)
 	n.start()
@@ -279,7 +281,8 @@ func TestKubeletRestarts(t *testing.T) {
 // State is short for the kubelet's.
 type State = kubelettest.State
 
-// TestSocketRemoved: a socket that somebody removes while the kubelet goes on is made anew, and registered.
+// TestSocketRemoved: a socket that somebody removes while the kubelet goes on is made anew, and
+// registered.
 func TestSocketRemoved(t *testing.T) {
 	n := newNode(t)
 	n.start()
@@ -290,7 +293,8 @@ func TestSocketRemoved(t *testing.T) {
 	n.kubelet.Await(rdma, "it registers again", func(s State) bool { return s.Registrations >= 2 && s.Watching && s.Capacity == 32 })
 }
 
-// TestStop: a plugin that ends leaves no socket, and the kubelet sees its stream end. The next one takes over.
+// TestStop: a plugin that ends leaves no socket, and the kubelet sees its stream end. The next one
+// takes over.
 func TestStop(t *testing.T) {
 	n := newNode(t)
 	n.start()
@@ -306,7 +310,8 @@ func TestStop(t *testing.T) {
 	n.kubelet.Has(rdma, 32, 32)
 }
 
-// TestSettingsChange: new settings hold without a restart; wrong ones leave the old in force, and are told.
+// TestSettingsChange: new settings hold without a restart; wrong ones leave the old in force, and
+// are told.
 func TestSettingsChange(t *testing.T) {
 	n := newNode(t)
 	n.settings("resources: [{name: dmindex.io/rdma, slots: 2}]")
@@ -331,8 +336,8 @@ resources:
 	}
 }
 
-// TestOthers: what another plugin advertises is left to it, from the first moment that the kubelet says so, and for some time after it was last
-// seen.
+// TestOthers: what another plugin advertises is left to it, from the first moment that the kubelet
+// says so, and for some time after it was last seen.
 func TestOthers(t *testing.T) {
 	n := newNode(t)
 	n.settings("resources: [{name: dmindex.io/rdma, slots: 2}]")

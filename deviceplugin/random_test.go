@@ -106,7 +106,8 @@ func (w *world) wants() map[string]string {
 	return slots
 }
 
-// TestRandom changes one thing after the other, some before the plugin has seen the last, and compares what the kubelet has with what it should have.
+// TestRandom changes one thing after the other, some before the plugin has seen the last, and
+// compares what the kubelet has with what it should have.
 func TestRandom(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv(seedVariable); text != "" {

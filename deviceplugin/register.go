@@ -25,8 +25,9 @@ type registration struct {
 	since   time.Time
 }
 
-// register registers the server with the kubelet, if it is not: it never was, or the kubelet has started anew since (its socket is another
-// one), or it has stopped watching. Errors are of calls; the next round tries again.
+// register registers the server with the kubelet, if it is not: it never was, or the kubelet has
+// started anew since (its socket is another one), or it has stopped watching. Errors are of calls;
+// the next round tries again.
 func (s *server) register(ctx context.Context, dir string, kubelet identity, now time.Time) error {
 	if kubelet == (identity{}) {
 		s.registration.kubelet = identity{}

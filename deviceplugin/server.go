@@ -27,8 +27,8 @@ import (
 // stopLimit bounds how long a server waits for calls under way when it stops.
 const stopLimit = 2 * time.Second
 
-// server is what the kubelet sees of one resource: a gRPC service on a socket of its own. The kubelet's calls come at any time; all else is called
-// by the plugin's loop only.
+// server is what the kubelet sees of one resource: a gRPC service on a socket of its own. The
+// kubelet's calls come at any time; all else is called by the plugin's loop only.
 type server struct {
 	pluginapi.UnimplementedDevicePluginServer
 
@@ -61,9 +61,10 @@ type offer struct {
 // socketName is the file name of a resource's socket.
 func socketName(resource string) string { return strings.ReplaceAll(resource, "/", "_") + ".sock" }
 
-// listen serves on the socket, anew if it is gone: the kubelet empties the folder when it starts. A server that starts takes the socket over
-// from whoever has it. One that finds another process at its socket later leaves it to that one while it lives: two that take it from each
-// other would go on for ever.
+// listen serves on the socket, anew if it is gone: the kubelet empties the folder when it starts. A
+// server that starts takes the socket over from whoever has it. One that finds another process at
+// its socket later leaves it to that one while it lives: two that take it from each other would go
+// on for ever.
 func (s *server) listen() error {
 	if s.grpc != nil {
 		switch now := identify(s.socket); {
@@ -93,7 +94,8 @@ func (s *server) listen() error {
 	return nil
 }
 
-// answers says whether somebody listens at a socket. The kernel says so at once; what else goes wrong says nothing of that, so somebody may.
+// answers says whether somebody listens at a socket. The kernel says so at once; what else goes
+// wrong says nothing of that, so somebody may.
 func answers(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	if err == nil {
@@ -175,7 +177,8 @@ func options() *pluginapi.DevicePluginOptions {
 	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true}
 }
 
-// ListAndWatch implements the kubelet's API: all slots, and all of them again whenever one has changed.
+// ListAndWatch implements the kubelet's API: all slots, and all of them again whenever one has
+// changed.
 func (s *server) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
 	s.countStream(1)
 	defer s.countStream(-1)

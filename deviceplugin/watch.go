@@ -7,8 +7,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch calls changed soon after something changes in the folders that it was given. It may miss changes and may call too often: its user looks
-// from time to time in any case.
+// watch calls changed soon after something changes in the folders that it was given. It may miss
+// changes and may call too often: its user looks from time to time in any case.
 type watch struct {
 	watcher *fsnotify.Watcher // nil if the system gives none
 }
@@ -37,8 +37,8 @@ func newWatch(log *slog.Logger, changed func()) *watch {
 	return &watch{w}
 }
 
-// add watches a folder, and the folder of a file if there is one: settings are mounted as links that are replaced. Both can be added again and
-// again, which finds folders that were made anew.
+// add watches a folder, and the folder of a file if there is one: settings are mounted as links
+// that are replaced. Both can be added again and again, which finds folders that were made anew.
 func (w *watch) add(folder, file string) {
 	if w.watcher == nil {
 		return

@@ -14,10 +14,11 @@ import (
 // errStore is returned when a change could not be stored, and therefore was not made.
 var errStore = errors.New("the ledger cannot be stored")
 
-// accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So whenever the lock is free,
-// what is in memory is what is stored, but for what was noted since.
+// accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So
+// whenever the lock is free, what is in memory is what is stored, but for what was noted since.
 //
-// Leases, unfinished fences and epochs live under the same lock, so that a lease is extended before its client is fenced or not at all.
+// Leases, unfinished fences and epochs live under the same lock, so that a lease is extended before
+// its client is fenced or not at all.
 type accounts struct {
 	store store // nil = it is not stored
 
@@ -64,7 +65,8 @@ func (a *accounts) read(f func(*ledger.Ledger)) {
 // note lets f change what need not be stored at once: what is forgotten by that is done again.
 func (a *accounts) note(f func(*ledger.Ledger)) { a.read(f) }
 
-// change makes one change and stores it. f leaves the ledger as it was if it returns an error; change returns that error.
+// change makes one change and stores it. f leaves the ledger as it was if it returns an error;
+// change returns that error.
 func (a *accounts) change(f func(*ledger.Ledger) error) error { return a.changeThen(f, nil) }
 
 // changeThen is change; once the change is stored, and before anybody sees it, it calls then.

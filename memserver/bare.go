@@ -10,8 +10,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Bare is a memory server without listeners, files and gRPC: the ledger, tokens, leases, fences and holdings of a [Server], as they are. It is
-// for simulations of what stands above it. It belongs to one process of its env; its methods are what the control service calls.
+// Bare is a memory server without listeners, files and gRPC: the ledger, tokens, leases, fences and
+// holdings of a [Server], as they are. It is for simulations of what stands above it. It belongs to
+// one process of its env; its methods are what the control service calls.
 type Bare struct {
 	core *core
 	zero func(chunk uint32)
@@ -55,7 +56,8 @@ func (b *Bare) Admission(provider string) verbs.Admission { return admission{b.c
 // Offer adds a provider.
 func (b *Bare) Offer(name, address string, s verbs.Server) { b.core.offer(provider{name, address, s}) }
 
-// Start is called before anybody is served. It can be called again if the ledger could not be saved.
+// Start is called before anybody is served. It can be called again if the ledger could not be
+// saved.
 func (b *Bare) Start() error { return b.core.start() }
 
 // Run is the lease loop.
@@ -101,8 +103,8 @@ func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
 	return all, err
 }
 
-// Allocate gives a client a chunk for nodes of so many bytes, from the quota or, with adopt, one that a fenced client left; its number, from 1 on. Chunks that were
-// given back are zeroed before.
+// Allocate gives a client a chunk for nodes of so many bytes, from the quota or, with adopt, one
+// that a fenced client left; its number, from 1 on. Chunks that were given back are zeroed before.
 func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) (number uint32, err error) {
 	if adopt {
 		return b.core.adopt(index, client, uint32(nodeBytes))

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// BenchmarkAllocate takes and gives back a chunk: two control calls, two stored ledgers, one zeroing beside it.
+// BenchmarkAllocate takes and gives back a chunk: two control calls, two stored ledgers, one
+// zeroing beside it.
 func BenchmarkAllocate(b *testing.B) {
 	c := dirConfig(b.TempDir())
 	c.MemoryBytes = 1 << 30

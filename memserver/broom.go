@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// broom zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a second, which bounds how long an
-// Admit or AllocateChunk waits on an otherwise full server.
+// broom zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a
+// second, which bounds how long an Admit or AllocateChunk waits on an otherwise full server.
 type broom struct {
 	accounts *accounts
 	waits    *waits
@@ -77,7 +77,8 @@ func (b *broom) sweep(stop <-chan struct{}) bool {
 	return true
 }
 
-// step zeroes one piece; false if there is none. Nobody else gets the piece meanwhile, so the lock is free.
+// step zeroes one piece; false if there is none. Nobody else gets the piece meanwhile, so the lock
+// is free.
 func (b *broom) step() bool {
 	var slot int
 	var number uint32

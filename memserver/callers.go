@@ -17,23 +17,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// Bounds of what the connections of the control port hold. The operator and each index have their own share: connections of one index
-// keep neither the operator nor another index out. An idle connection takes 32 KiB and a call that waits 11 KiB (measured, with TLS).
+// Bounds of what the connections of the control port hold. The operator and each index have their
+// own share: connections of one index keep neither the operator nor another index out. An idle
+// connection takes 32 KiB and a call that waits 11 KiB (measured, with TLS).
 const (
-	maxHandshakes  = 256              // connections that have not shown a certificate yet
-	maxConnections = 1024             // of one identity
-	maxAll         = 1024             // connections of all identities but the operator: as many as the fabric admits
-	maxCalls       = 2048             // of one identity at a time
-	maxRequest     = 32 << 10         // bytes of a request that is not a map
-	maxOwed        = 8 << 20          // bytes of replies that one identity has not taken
-	maxOwedAll     = 16 << 20         // bytes of replies that all identities but the operator have not taken
-	smallRequest   = 512              // bytes of a request that is not charged while its call goes on
-	maxHeld        = 256 << 10        // of one identity: four times the bytes of larger requests whose calls go on, but for maps
-	maxMessage     = 2 << 10          // bytes of an error's message
-	replyLimit     = 30 * time.Second // a reply that is not taken for so long ends its connection
+	maxHandshakes  = 256  // connections that have not shown a certificate yet
+	maxConnections = 1024 // of one identity
+	// connections of all identities but the operator: as many as the fabric admits
+	maxAll     = 1024
+	maxCalls   = 2048     // of one identity at a time
+	maxRequest = 32 << 10 // bytes of a request that is not a map
+	maxOwed    = 8 << 20  // bytes of replies that one identity has not taken
+	// bytes of replies that all identities but the operator have not taken
+	maxOwedAll = 16 << 20
+	// bytes of a request that is not charged while its call goes on
+	smallRequest = 512
+	// of one identity: four times the bytes of larger requests whose calls go on, but for maps
+	maxHeld    = 256 << 10
+	maxMessage = 2 << 10          // bytes of an error's message
+	replyLimit = 30 * time.Second // a reply that is not taken for so long ends its connection
 )
 
-// callers are the credentials of the control port. They count its connections, before their handshakes and after. Safe for concurrent use.
+// callers are the credentials of the control port. They count its connections, before their
+// handshakes and after. Safe for concurrent use.
 type callers struct {
 	credentials.TransportCredentials
 	everybody *identity.Identity // without TLS
@@ -58,7 +64,8 @@ type callers struct {
 type party struct {
 	operator bool
 	room     *semaphore.Weighted // maxOwed
-	building *semaphore.Weighted // one large call at a time is built, or waits for its turn or for room
+	// one large call at a time is built, or waits for its turn or for room
+	building *semaphore.Weighted
 	held     *semaphore.Weighted // maxHeld
 	calls    *semaphore.Weighted // maxCalls
 
@@ -109,8 +116,9 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 // errPlace is returned when a connection gave up its place to a newer one.
 var errPlace = fmt.Errorf("%d newer connections are in their handshakes", maxHandshakes)
 
-// begin counts a connection before its handshake. Anybody who reaches the port can open one. Where all places are taken, the connection
-// that has waited longest gives its place up: an honest caller answers at once, so that one is the most likely to be silent.
+// begin counts a connection before its handshake. Anybody who reaches the port can open one. Where
+// all places are taken, the connection that has waited longest gives its place up: an honest caller
+// answers at once, so that one is the most likely to be silent.
 func (c *callers) begin(raw net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +136,8 @@ func (c *callers) begin(raw net.Conn) {
 	c.mu.handshakes[raw] = c.mu.came
 }
 
-// end reports whether the connection still had its place. From then on nobody but its owner closes it.
+// end reports whether the connection still had its place. From then on nobody but its owner closes
+// it.
 func (c *callers) end(raw net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,9 +184,10 @@ func (c *callers) admit(conn, raw net.Conn, info credentials.AuthInfo) (*connect
 	return admitted, nil
 }
 
-// makePlaceLocked makes place for one more connection of p. Where all places are taken, the identity that has most gives up its newest
-// connection: so an identity that has few keeps them, and gets more, whatever others open. The difference of two keeps two identities from
-// taking a place from each other in turn.
+// makePlaceLocked makes place for one more connection of p. Where all places are taken, the
+// identity that has most gives up its newest connection: so an identity that has few keeps them,
+// and gets more, whatever others open. The difference of two keeps two identities from taking a
+// place from each other in turn.
 func (c *callers) makePlaceLocked(p *party) error {
 	open := len(p.connections)
 	if open >= maxConnections {
@@ -252,8 +262,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// end counts the connection no more, nor what it owed: gRPC does not free every reply of a connection that ends. It reports whether this
-// was the first call.
+// end counts the connection no more, nor what it owed: gRPC does not free every reply of a
+// connection that ends. It reports whether this was the first call.
 func (c *connection) end() bool {
 	c.mu.Lock()
 	first := !c.closed

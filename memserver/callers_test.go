@@ -20,7 +20,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 )
 
-// slowReader opens a control connection on which it calls GetMap so often, and takes no byte of any reply.
+// slowReader opens a control connection on which it calls GetMap so often, and takes no byte of any
+// reply.
 func slowReader(t *testing.T, address, index string, files *identity.Files, calls int) (ended <-chan struct{}, end func()) {
 	t.Helper()
 	return slowReaderOf(t, address, rpcv1.Memory_GetMap_FullMethodName, &rpcv1.GetMapRequest{Index: index}, files, calls)
@@ -117,8 +118,9 @@ func until(is func() bool) {
 	}
 }
 
-// TestSlowReaders: connections that take no reply make the server keep a bounded number of them. The operator, other indexes and small
-// calls are answered meanwhile. The room comes back with the connections' end.
+// TestSlowReaders: connections that take no reply make the server keep a bounded number of them.
+// The operator, other indexes and small calls are answered meanwhile. The room comes back with the
+// connections' end.
 func TestSlowReaders(t *testing.T) {
 	s, ca, mine, reply := slowWorld(t, time.Hour)
 	address := s.Addresses().Control
@@ -145,7 +147,8 @@ func TestSlowReaders(t *testing.T) {
 	until(func() bool { return owed(s) == 0 })
 }
 
-// TestSlowReadersEnd: a connection that does not take a reply within the limit is closed, although it answers pings.
+// TestSlowReadersEnd: a connection that does not take a reply within the limit is closed, although
+// it answers pings.
 func TestSlowReadersEnd(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Second)
 	ended, _ := slowReader(t, s.Addresses().Control, "mine", mine, 100)
@@ -153,7 +156,8 @@ func TestSlowReadersEnd(t *testing.T) {
 	until(func() bool { return owed(s) == 0 })
 }
 
-// TestPlacesOfHandshakes: connections that show no certificate keep nobody out: the one that has waited longest ends for a newer one.
+// TestPlacesOfHandshakes: connections that show no certificate keep nobody out: the one that has
+// waited longest ends for a newer one.
 func TestPlacesOfHandshakes(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
 	c := localConfig(t)
@@ -179,7 +183,8 @@ func TestPlacesOfHandshakes(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfAnIdentity: an identity has so many connections, which others do not share, and closed ones count no more.
+// TestConnectionsOfAnIdentity: an identity has so many connections, which others do not share, and
+// closed ones count no more.
 func TestConnectionsOfAnIdentity(t *testing.T) {
 	who := identity.Identity{Role: identity.RoleClient, Index: "mine"}
 	c := newCallers(nil, time.Hour, testLog(t))
@@ -208,8 +213,9 @@ func TestConnectionsOfAnIdentity(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfAllIdentities: all identities but the operator have so many connections together. The one that has most gives its newest up
-// for those that have few; who has as many as it is refused. Nothing stays of refused or closed ones.
+// TestConnectionsOfAllIdentities: all identities but the operator have so many connections
+// together. The one that has most gives its newest up for those that have few; who has as many as
+// it is refused. Nothing stays of refused or closed ones.
 func TestConnectionsOfAllIdentities(t *testing.T) {
 	c := newCallers(nil, time.Hour, testLog(t))
 	open := func(who identity.Identity) (*connection, net.Conn, error) {
@@ -261,7 +267,8 @@ func TestConnectionsOfAllIdentities(t *testing.T) {
 	}
 }
 
-// TestOwedByAll: what all identities but the operator owe is bounded in sum. Who finds no room takes none.
+// TestOwedByAll: what all identities but the operator owe is bounded in sum. Who finds no room
+// takes none.
 func TestOwedByAll(t *testing.T) {
 	c := newCallers(nil, time.Hour, testLog(t))
 	open := func(who identity.Identity) *connection {

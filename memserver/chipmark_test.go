@@ -9,7 +9,8 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// TestChipMark: after a crash with the locks in the NIC every lock of every index says REPAIR, and no other one; after an orderly end none does.
+// TestChipMark: after a crash with the locks in the NIC every lock of every index says REPAIR, and
+// no other one; after an orderly end none does.
 func TestChipMark(t *testing.T) {
 	l, err := ledger.New(ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 8, Slots: 8, Locks: 64})
 	if err != nil {

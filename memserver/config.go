@@ -13,63 +13,77 @@ import (
 
 // Config says what a memory server is. Zero fields have the default that their comment names.
 type Config struct {
-	// ID is the server's number in global addresses, 1 to 32767. It is used in logs and metrics only; 0 = not said.
+	// ID is the server's number in global addresses, 1 to 32767. It is used in logs and metrics
+	// only; 0 = not said.
 	ID uint16
 
-	// DataDir holds the region. On a hugetlbfs it lies in huge pages, in a tmpfs in memory, elsewhere in the page cache of a
-	// disk (then a restart of the machine loses the content all the same, and the server knows it). One process at a time.
-	// Empty = anonymous memory: nothing survives the process.
+	// DataDir holds the region. On a hugetlbfs it lies in huge pages, in a tmpfs in memory,
+	// elsewhere in the page cache of a disk (then a restart of the machine loses the content all
+	// the same, and the server knows it). One process at a time. Empty = anonymous memory: nothing
+	// survives the process.
 	DataDir string
 
-	// StateDir holds the ledger, and is kept and lost together with DataDir. It must be able to hold ordinary files, so a
-	// DataDir on a hugetlbfs needs one. Empty = DataDir.
+	// StateDir holds the ledger, and is kept and lost together with DataDir. It must be able to
+	// hold ordinary files, so a DataDir on a hugetlbfs needs one. Empty = DataDir.
 	StateDir string
 
-	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge pages). The first chunk's room is
-	// header, superblocks and repair records, of 16 times LockTableBytes in all; where chunks are small and locks many, more
-	// chunks' room is. At least one chunk must be left.
+	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge
+	// pages). The first chunk's room is header, superblocks and repair records, of 16 times
+	// LockTableBytes in all; where chunks are small and locks many, more chunks' room is. At least
+	// one chunk must be left.
 	MemoryBytes uint64
 
-	// ChunkBytes is what is handed out at once: a power of two from MinChunkBytes to MaxChunkBytes. 0 = DefaultChunkBytes.
+	// ChunkBytes is what is handed out at once: a power of two from MinChunkBytes to MaxChunkBytes.
+	// 0 = DefaultChunkBytes.
 	ChunkBytes uint64
 
-	// LockTableBytes is the size of the lock region, a multiple of 8; two bytes a lock. 0 = DefaultLockTableBytes.
+	// LockTableBytes is the size of the lock region, a multiple of 8; two bytes a lock. 0 =
+	// DefaultLockTableBytes.
 	LockTableBytes uint64
 
-	// Lease is how long a client may go without renewing; then it is fenced. In whole milliseconds, from MinLease to MaxLease. 0 =
-	// DefaultLease. It may be changed with a restart: leases of the former length are waited out.
+	// Lease is how long a client may go without renewing; then it is fenced. In whole milliseconds,
+	// from MinLease to MaxLease. 0 = DefaultLease. It may be changed with a restart: leases of the
+	// former length are waited out.
 	Lease time.Duration
 
-	// Reserve takes all memory at the start, so that a lack of it is an error then and not the end of the process later.
-	// On a hugetlbfs the kernel reserves in any case.
+	// Reserve takes all memory at the start, so that a lack of it is an error then and not the end
+	// of the process later. On a hugetlbfs the kernel reserves in any case.
 	Reserve bool
 
-	// Executor answers two-sided calls of clients of Fabric and RDMA: what designs let the memory server do beside its memory. nil = there are none. It trusts nobody: a client may ask
-	// for any bytes of the region, as it may READ them.
+	// Executor answers two-sided calls of clients of Fabric and RDMA: what designs let the memory
+	// server do beside its memory. nil = there are none. It trusts nobody: a client may ask for any
+	// bytes of the region, as it may READ them.
 	Executor verbs.Executor
-	// CallThreads is how many calls are executed at once; a client that finds as many is told so at once. 0 = verbs.DefaultCallThreads.
+	// CallThreads is how many calls are executed at once; a client that finds as many is told so at
+	// once. 0 = verbs.DefaultCallThreads.
 	CallThreads int
 
-	// Control is the host:port of the gRPC service. Required; port 0 = any free one (see Server.Addresses).
+	// Control is the host:port of the gRPC service. Required; port 0 = any free one (see
+	// Server.Addresses).
 	Control string
-	// Fabric is the host:port of the tcp provider. Empty = it is not offered. One of Fabric, Shm and RDMA is required.
+	// Fabric is the host:port of the tcp provider. Empty = it is not offered. One of Fabric, Shm
+	// and RDMA is required.
 	Fabric string
 	// Shm is the path of the shm provider's socket. Empty = it is not offered.
 	Shm string
-	// RDMA is the host:port at which clients of the ibv provider connect their queue pairs. Empty = it is not offered. It is offered
-	// alone: what a NIC does atomically is not atomic for the CPU, which executes the requests of the others.
+	// RDMA is the host:port at which clients of the ibv provider connect their queue pairs. Empty =
+	// it is not offered. It is offered alone: what a NIC does atomically is not atomic for the CPU,
+	// which executes the requests of the others.
 	RDMA string
 	// RDMADevice names the RDMA device for RDMA. Empty = the first one with an active port.
 	RDMADevice string
-	// OnChip puts the lock region into the RDMA device's own memory, if that has as much; else it stays in host memory.
+	// OnChip puts the lock region into the RDMA device's own memory, if that has as much; else it
+	// stays in host memory.
 	OnChip bool
-	// Metrics is the host:port of /metrics, /healthz and /readyz over plain HTTP. Empty = not served.
+	// Metrics is the host:port of /metrics, /healthz and /readyz over plain HTTP. Empty = not
+	// served.
 	Metrics string
 
-	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they change. Required unless Insecure.
+	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they change. Required
+	// unless Insecure.
 	TLSDir string
-	// Insecure serves control calls without TLS and lets everybody make every call. Control, Fabric, RDMA and Metrics must then be
-	// loopback addresses.
+	// Insecure serves control calls without TLS and lets everybody make every call. Control,
+	// Fabric, RDMA and Metrics must then be loopback addresses.
 	Insecure bool
 
 	// Version of the program, for Describe and metrics. Empty = "unknown".

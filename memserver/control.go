@@ -17,8 +17,8 @@ import (
 // maxMapWait is how long a GetMap may wait.
 const maxMapWait = 30 * time.Second
 
-// service implements rpcv1.MemoryServer. Callers were authorized before (see authorize); errors become statuses after (see
-// statusOf). Both happen in interceptors.
+// service implements rpcv1.MemoryServer. Callers were authorized before (see authorize); errors
+// become statuses after (see statusOf). Both happen in interceptors.
 type service struct {
 	rpcv1.UnimplementedMemoryServer
 
@@ -154,7 +154,8 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 	}, nil
 }
 
-// Bounds of how long a Fence may wait for clients to become quiet. It ends before its caller gives up, so that he hears who is left.
+// Bounds of how long a Fence may wait for clients to become quiet. It ends before its caller gives
+// up, so that he hears who is left.
 const (
 	maxFenceWait = 30 * time.Second
 	fenceAnswer  = 20 * time.Millisecond // for the way back, or a tenth of what the caller gives

@@ -172,7 +172,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestEveryMethodHasRights: a method that is added to the service is nobody's until somebody decides.
+// TestEveryMethodHasRights: a method that is added to the service is nobody's until somebody
+// decides.
 func TestEveryMethodHasRights(t *testing.T) {
 	for _, m := range rpcv1.Memory_ServiceDesc.Methods {
 		if rights["/"+rpcv1.Memory_ServiceDesc.ServiceName+"/"+m.MethodName] == nobody {
@@ -260,8 +261,8 @@ func TestMaps(t *testing.T) {
 	_, err = m.SwapMap(ctx, &rpcv1.SwapMapRequest{Index: "a", ExpectedGeneration: 5, Generation: 5})
 	wantCode(t, "same generation", err, codes.InvalidArgument)
 
-	// A wait that is answered at once, one that runs out, one that a swap ends, one that an eviction ends, and one that the
-	// end of the server ends.
+	// A wait that is answered at once, one that runs out, one that a swap ends, one that an
+	// eviction ends, and one that the end of the server ends.
 	if g, bytes, err := c.Map(4, time.Minute, limit); g != 5 || string(bytes) != "five" || err != nil {
 		t.Errorf("%d %q %v", g, bytes, err)
 	}
@@ -308,7 +309,8 @@ func TestMaps(t *testing.T) {
 	}
 }
 
-// TestPanic: a handler that panics answers Internal, and the server lives on with the ledger it had.
+// TestPanic: a handler that panics answers Internal, and the server lives on with the ledger it
+// had.
 func TestPanic(t *testing.T) {
 	s, _ := start(t, localConfig(t))
 	a := s.control.accounts

@@ -14,8 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// core is what a memory server decides about its clients: who is let in, for how long, and when nothing of theirs takes effect any more.
-// It knows no listeners and no gRPC and takes time and goroutines from its env, so it runs under the simulator as it is.
+// core is what a memory server decides about its clients: who is let in, for how long, and when
+// nothing of theirs takes effect any more. It knows no listeners and no gRPC and takes time and
+// goroutines from its env, so it runs under the simulator as it is.
 type core struct {
 	env       env.Env
 	accounts  *accounts
@@ -28,8 +29,9 @@ type core struct {
 	sweeping env.Mutex // held while the slice of an index in the lock table must stay its own
 	wake     env.Event // of the lease loop
 	stopped  atomic.Bool
-	longer   time.Duration // when leases that an earlier process granted for longer are over; 0 = there are none
-	earlier  time.Duration // when all leases that an earlier process granted are over
+	// when leases that an earlier process granted for longer are over; 0 = there are none
+	longer  time.Duration
+	earlier time.Duration // when all leases that an earlier process granted are over
 
 	evictions atomic.Uint64 // of any index; changes under sweeping and the lock of the accounts
 
@@ -69,9 +71,9 @@ func (c *core) provider(name string) *provider {
 	return nil
 }
 
-// start is called before anybody is served. All who are known and not fenced get a whole lease, the longest that an earlier process may have
-// promised; fences that an earlier process did not finish are finished, or left to the lease loop. Until then all of these hold up the
-// epochs.
+// start is called before anybody is served. All who are known and not fenced get a whole lease, the
+// longest that an earlier process may have promised; fences that an earlier process did not finish
+// are finished, or left to the lease loop. Until then all of these hold up the epochs.
 func (c *core) start() error {
 	granted := uint64(c.lease / time.Millisecond)
 	first := c.lease
@@ -118,8 +120,9 @@ func (c *core) start() error {
 	return nil
 }
 
-// connect gives a client a token for one connection of p, its lease, and the current epoch. The token is made under the ledger's lock, so
-// that it is made either before the client is fenced or its index evicted, and voided with the others, or not at all.
+// connect gives a client a token for one connection of p, its lease, and the current epoch. The
+// token is made under the ledger's lock, so that it is made either before the client is fenced or
+// its index evicted, and voided with the others, or not at all.
 func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, epoch uint64, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	const tries = 3 // the index may be evicted and admitted again meanwhile
@@ -146,8 +149,9 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 	return view, token, 0, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
 }
 
-// renew lets a client's lease begin anew, says how long it is, and takes part in the epochs for it. A lease that is over goes on as long as
-// nobody was told so: before the client is fenced, that is. pool.ErrEpoch: the client is of an earlier process, and gets no more lease.
+// renew lets a client's lease begin anew, says how long it is, and takes part in the epochs for it.
+// A lease that is over goes on as long as nobody was told so: before the client is fenced, that is.
+// pool.ErrEpoch: the client is of an earlier process, and gets no more lease.
 func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	c.accounts.read(func(l *ledger.Ledger) {
@@ -165,8 +169,8 @@ func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal
 	return r, err
 }
 
-// adopt gives a client a chunk that a fenced one had for nodes of so many bytes. It is stored before it is answered, so no two clients get
-// the same one.
+// adopt gives a client a chunk that a fenced one had for nodes of so many bytes. It is stored
+// before it is answered, so no two clients get the same one.
 func (c *core) adopt(index string, client uint16, node uint32) (number uint32, err error) {
 	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
 		number, err = l.Adopt(index, client, node)
@@ -175,8 +179,9 @@ func (c *core) adopt(index string, client uint16, node uint32) (number uint32, e
 	return number, err
 }
 
-// evict takes everything from an index. First nobody gets in any more, then those who are in are cut, then what they used is taken: a
-// crash in between leaves the index admitted, and the operator evicts it again.
+// evict takes everything from an index. First nobody gets in any more, then those who are in are
+// cut, then what they used is taken: a crash in between leaves the index admitted, and the operator
+// evicts it again.
 func (c *core) evict(index string) (freed uint64, cut int, err error) {
 	c.tokens.block(index)
 	defer c.tokens.unblock(index)
@@ -197,7 +202,8 @@ func (c *core) evict(index string) (freed uint64, cut int, err error) {
 	return freed, cut, err
 }
 
-// connections counts the connections of each index. Disconnect shows every peer to its argument, which here matches none.
+// connections counts the connections of each index. Disconnect shows every peer to its argument,
+// which here matches none.
 func (c *core) connections() map[string]int {
 	count := map[string]int{}
 	for _, p := range c.providers {

@@ -1,11 +1,13 @@
-// Package memserver is the memory server: much memory, and almost no code that runs while it is used.
+// Package memserver is the memory server: much memory, and almost no code that runs while it is
+// used.
 //
-// Clients reach the memory by one-sided requests through the providers of package verbs, which the server only admits. All else
-// goes through the control service (api/rpc/v1, Memory): who has which chunks and locks, who may connect, and the partition map.
+// Clients reach the memory by one-sided requests through the providers of package verbs, which the
+// server only admits. All else goes through the control service (api/rpc/v1, Memory): who has which
+// chunks and locks, who may connect, and the partition map.
 //
 //	region.go, layout.go    the memory: two mapped files that a restarted process finds again
 //	ledger/                 the accounts, a pure state machine
-//	accounts.go             the accounts' shell: one change at a time, stored before anybody hears of it
+//	accounts.go             the accounts' shell: one change at a time, stored before it is told
 //	broom.go                zeroes what was given back, before anybody else gets it
 //	tokens.go               admission to the providers
 //	control.go, rights.go   the control service, and who may call what

@@ -8,12 +8,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// run is the lease loop: it fences those whose lease is over, and finishes fences. It ends after stop.
+// run is the lease loop: it fences those whose lease is over, and finishes fences. It ends after
+// stop.
 func (c *core) run() {
 	tick := min(max(c.lease/20, 5*time.Millisecond), 250*time.Millisecond)
 	for !c.stopped.Load() {
 		c.expire()
-		// As many as there is time for until the next look at the leases. An attempt puts off the next one of its clients, so this ends.
+		// As many as there is time for until the next look at the leases. An attempt puts off the
+		// next one of its clients, so this ends.
 		for end := c.env.Now() + tick; !c.stopped.Load() && c.retry() && c.env.Now() < end; {
 		}
 		c.forgetLonger()
@@ -27,8 +29,8 @@ func (c *core) stop() {
 	c.wake.Set()
 }
 
-// expire fences those whose lease is over. Whether it is over is looked at under the lock under which it is stored that they are fenced, so
-// whoever renews is either in time or refused.
+// expire fences those whose lease is over. Whether it is over is looked at under the lock under
+// which it is stored that they are fenced, so whoever renews is either in time or refused.
 func (c *core) expire() {
 	var over []verbs.Peer
 	look := func(*ledger.Ledger) { over = c.accounts.leases.over(c.env.Now(), maxFenced) }
@@ -83,7 +85,8 @@ func (c *core) retry() bool {
 	return true
 }
 
-// forgetLonger stores that no lease of an earlier process is left that was longer than those of this one.
+// forgetLonger stores that no lease of an earlier process is left that was longer than those of
+// this one.
 func (c *core) forgetLonger() {
 	if c.longer == 0 || c.env.Now() < c.longer {
 		return

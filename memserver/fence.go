@@ -18,18 +18,23 @@ const maxFenced = 256
 // errNotQuiet is returned when a fenced client may still change memory.
 var errNotQuiet = errors.New("fenced, but not quiet yet")
 
-// fence ends clients of an index for good. When it returns nil, none of their requests takes effect any more, and locks that they held
-// say REPAIR; it says how many of these there were. The order of its steps, each of which needs those before it:
+// fence ends clients of an index for good. When it returns nil, none of their requests takes effect
+// any more, and locks that they held say REPAIR; it says how many of these there were. The order of
+// its steps, each of which needs those before it:
 //
-//  1. It is stored that they are fenced: from then on Connect, Renew, AllocateChunk and FreeChunk refuse them, also after a crash.
-//  2. Tokens of theirs that nobody used yet are void. (A token is issued under the lock of the ledger, so none is issued after 1.)
+//  1. It is stored that they are fenced: from then on Connect, Renew, AllocateChunk and FreeChunk
+//     refuse them, also after a crash.
+//  2. Tokens of theirs that nobody used yet are void. (A token is issued under the lock of the
+//     ledger, so none is issued after 1.)
 //  3. Every provider cuts them and says that they are quiet.
-//  4. Locks that hold an id of theirs become REPAIR. Before 3 a client could take one more behind the sweep.
+//  4. Locks that hold an id of theirs become REPAIR. Before 3 a client could take one more behind
+//     the sweep.
 //
-// silent says that the clients answer nothing any more, whatever their leases say; that is noted after 1, when none of them can get keys any more.
+// silent says that the clients answer nothing any more, whatever their leases say; that is noted
+// after 1, when none of them can get keys any more.
 //
-// errNotQuiet: 3 could not be proven within limit. They stay refused; a later call, or the lease loop, finishes it. Safe for concurrent
-// use: all steps may be done twice.
+// errNotQuiet: 3 could not be proven within limit. They stay refused; a later call, or the lease
+// loop, finishes it. Safe for concurrent use: all steps may be done twice.
 func (c *core) fence(index string, ids []uint16, silent bool, limit time.Duration) (locks int, err error) {
 	if len(ids) == 0 || len(ids) > maxFenced {
 		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), maxFenced)
@@ -86,11 +91,13 @@ func (c *core) refuse(index string, ids []uint16) error {
 // errNoNews ends a change that would change nothing.
 var errNoNews = errors.New("nothing is new")
 
-// errAdmittedAnew is returned when an index was evicted while clients of it were being fenced. Clients of its next admission may have
-// their ids: those hold locks and connections of their own, which a fence of the earlier ones must not touch.
+// errAdmittedAnew is returned when an index was evicted while clients of it were being fenced.
+// Clients of its next admission may have their ids: those hold locks and connections of their own,
+// which a fence of the earlier ones must not touch.
 var errAdmittedAnew = fmt.Errorf("%w: the index was evicted while its clients were being fenced", ledger.ErrUnknownClient)
 
-// areFenced returns how many evictions there were when all of the clients were fenced. They are fenced as long as there is no other one.
+// areFenced returns how many evictions there were when all of the clients were fenced. They are
+// fenced as long as there is no other one.
 func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err error) {
 	c.accounts.read(func(l *ledger.Ledger) {
 		evictions = c.evictions.Load()
@@ -103,8 +110,9 @@ func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err erro
 	return evictions, err
 }
 
-// finish is steps 3 and 4. It knows by the number of evictions whether the index is the one whose clients were refused: 3 takes its time,
-// and the lock table's slice is looked up, used and given back under the same lock.
+// finish is steps 3 and 4. It knows by the number of evictions whether the index is the one whose
+// clients were refused: 3 takes its time, and the lock table's slice is looked up, used and given
+// back under the same lock.
 func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
 	since, err := c.areFenced(index, ids)
 	if err != nil {

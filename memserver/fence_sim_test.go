@@ -19,7 +19,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// The accounts, tokens, leases and fences of the memory server under the adversary: see fenceworld_test.go.
+// The accounts, tokens, leases and fences of the memory server under the adversary: see
+// fenceworld_test.go.
 
 // Environment of the simulation: hack/sim sets it.
 const (
@@ -92,7 +93,8 @@ func (r fenceRun) do() fenceReport {
 	return rep
 }
 
-// trouble is what the plan does not do: fences at random moments, and the server's process standing still or dying.
+// trouble is what the plan does not do: fences at random moments, and the server's process standing
+// still or dying.
 func (w *fenceWorld) trouble() {
 	fencer := w.NewProcess("fencer")
 	fencer.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
@@ -135,7 +137,8 @@ func (w *fenceWorld) trouble() {
 	})
 }
 
-// settle ends all clients and sees to it that the server finishes with each of them, by itself where it had a lease.
+// settle ends all clients and sees to it that the server finishes with each of them, by itself
+// where it had a lease.
 func (w *fenceWorld) settle() {
 	w.over = true
 	for _, p := range w.living {
@@ -198,7 +201,8 @@ func simNumber(t testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or expired owner answers anything.
+// TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or
+// expired owner answers anything.
 func TestSeeds(t *testing.T) {
 	n := simNumber(t, seedsVariable, 300)
 	if testing.Short() {

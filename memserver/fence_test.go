@@ -51,8 +51,8 @@ func locks(a, b, c, d uint16) uint64 {
 	return uint64(a) | uint64(b)<<16 | uint64(c)<<32 | uint64(d)<<48
 }
 
-// TestFence ends one of several clients: its connection, its tokens and its calls, for good, and its locks say REPAIR. Nobody else
-// notices.
+// TestFence ends one of several clients: its connection, its tokens and its calls, for good, and
+// its locks say REPAIR. Nobody else notices.
 func TestFence(t *testing.T) {
 	for _, provider := range []string{"tcp", "shm"} {
 		t.Run(provider, func(t *testing.T) {
@@ -203,7 +203,8 @@ func TestPredecessors(t *testing.T) {
 	}
 }
 
-// TestLeaseExpires: who renews lives, who does not is fenced within little more than a lease, and all of it is counted.
+// TestLeaseExpires: who renews lives, who does not is fenced within little more than a lease, and
+// all of it is counted.
 func TestLeaseExpires(t *testing.T) {
 	config, clock := localConfig(t), newJumping()
 	config.env = clock
@@ -257,8 +258,8 @@ func TestLeaseExpires(t *testing.T) {
 	}
 }
 
-// TestLeaseAfterRestart: a server that starts anew gives everybody a whole lease, the longest that was ever promised, and then fences
-// who does not come back.
+// TestLeaseAfterRestart: a server that starts anew gives everybody a whole lease, the longest that
+// was ever promised, and then fences who does not come back.
 func TestLeaseAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	config, clock := dirConfig(dir), newJumping()

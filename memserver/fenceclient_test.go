@@ -52,7 +52,8 @@ func (w *fenceWorld) client(n int) {
 
 func clientName(n int) string { return fmt.Sprint("client-", n) }
 
-// live is one life: it registers, fences what its former lives left, works, and mostly fences itself at its end.
+// live is one life: it registers, fences what its former lives left, works, and mostly fences
+// itself at its end.
 func (h *simHolder) live(name string) {
 	for h.id == 0 {
 		if h.w.over {
@@ -183,7 +184,8 @@ func (h *simHolder) stumble() {
 	}
 }
 
-// answer gives an answer from what it has cached, as an owner may while its lease is valid: looked at before and after.
+// answer gives an answer from what it has cached, as an owner may while its lease is valid: looked
+// at before and after.
 func (h *simHolder) answer() {
 	if h.Now() >= h.until {
 		return
@@ -197,7 +199,8 @@ func (h *simHolder) answer() {
 	h.w.answered(h.id)
 }
 
-// work takes a lock, changes what is its own, and gives the lock back. It does not look at its lease: that is what fencing is for.
+// work takes a lock, changes what is its own, and gives the lock back. It does not look at its
+// lease: that is what fencing is for.
 func (h *simHolder) work() error {
 	lock := h.random.IntN(simLocks)
 	if got, err := h.swap(lock, func(holder uint16) bool { return holder == 0 || holder == ledger.NoClient }, h.id); !got {

@@ -15,9 +15,10 @@ const (
 	maxTogether  = 64                     // clients of one attempt
 )
 
-// fences are the clients that are fenced and not finished: something of theirs may still take effect, or locks may name them. The
-// lease loop tries again and again. The indexes take turns, so that an index with many such clients delays those of another one by one
-// attempt for each of its own. All methods are called under the lock of the accounts.
+// fences are the clients that are fenced and not finished: something of theirs may still take
+// effect, or locks may name them. The lease loop tries again and again. The indexes take turns, so
+// that an index with many such clients delays those of another one by one attempt for each of its
+// own. All methods are called under the lock of the accounts.
 type fences struct {
 	turns []*fenceQueue // of the indexes that have unfinished fences, the next one first
 	at    map[verbs.Peer]*unfinished
@@ -88,8 +89,9 @@ func (s *fences) begin(peer verbs.Peer, now time.Duration) {
 	heap.Push(s.turns[i], u)
 }
 
-// due are clients of the index whose turn it is, if any; the next turn of each comes later, and that of the index behind all others.
-// Clients that were tried in vain before are tried alone, so that one which is not quiet holds up no other one.
+// due are clients of the index whose turn it is, if any; the next turn of each comes later, and
+// that of the index behind all others. Clients that were tried in vain before are tried alone, so
+// that one which is not quiet holds up no other one.
 func (s *fences) due(now time.Duration) (index string, ids []uint16) {
 	for i, q := range s.turns {
 		if now < q.list[0].next {

@@ -13,7 +13,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestIndexesTakeTurns: a fence of one index waits for one attempt of another index, however many unfinished fences that has.
+// TestIndexesTakeTurns: a fence of one index waits for one attempt of another index, however many
+// unfinished fences that has.
 func TestIndexesTakeTurns(t *testing.T) {
 	var s fences
 	for id := range uint16(24000) {
@@ -92,8 +93,9 @@ func (m *meddling) Fence(func(verbs.Peer) bool, time.Duration) error {
 	return nil
 }
 
-// TestFenceAcrossAdmissions: an index is evicted and admitted again while a client of it is being fenced. A client of the new admission has
-// the same id: its locks stay its own, and its fence is not finished by the earlier one.
+// TestFenceAcrossAdmissions: an index is evicted and admitted again while a client of it is being
+// fenced. A client of the new admission has the same id: its locks stay its own, and its fence is
+// not finished by the earlier one.
 func TestFenceAcrossAdmissions(t *testing.T) {
 	a, err := newAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 4, Locks: 64})
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// fenceWorld is one memory server, made of the core of this package, in a simulated world: with clients that hold leases and locks, a
-// fencer, an adversary, and a judge who sees all of them at once.
+// fenceWorld is one memory server, made of the core of this package, in a simulated world: with
+// clients that hold leases and locks, a fencer, an adversary, and a judge who sees all of them at
+// once.
 type fenceWorld struct {
 	*simenv.World
 	fabric *sim.Fabric
@@ -37,7 +38,8 @@ type fenceWorld struct {
 	ended    [simClients]*remains
 	estate
 	answers int
-	late    int // answers that were not given because the lease was over when it was looked at again
+	// answers that were not given because the lease was over when it was looked at again
+	late    int
 	problem error
 }
 
@@ -60,12 +62,14 @@ const (
 	simClients = 48 // ids are below; who gets none does not come
 	simLocks   = 64 // of the index
 
-	// Each client has memory that nobody else writes: words in the data region, and a counter in the lock region.
+	// Each client has memory that nobody else writes: words in the data region, and a counter in
+	// the lock region.
 	ownBytes     = 128
 	countersFrom = 256
 
-	// simDrift is how fast or slow clocks are, in parts of a million. A holder takes 7/8 of its lease, which suffices as long as no clock runs
-	// more than 8/7 as fast as another: up to 66,000.
+	// simDrift is how fast or slow clocks are, in parts of a million. A holder takes 7/8 of its
+	// lease, which suffices as long as no clock runs more than 8/7 as fast as another: up to
+	// 66,000.
 	simDrift = 60_000
 )
 
@@ -86,7 +90,8 @@ func (w *fenceWorld) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.random.Int64N(int64(d) + 1))
 }
 
-// serve starts a process of the memory server, which finds what an earlier one left. When it dies another one takes its place.
+// serve starts a process of the memory server, which finds what an earlier one left. When it dies
+// another one takes its place.
 func (w *fenceWorld) serve() {
 	p := w.NewProcess("memory server")
 	p.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
@@ -147,7 +152,8 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 	return err
 }
 
-// simDisk stores the ledger. It takes its time, is full at times, and its process may die before, between and after.
+// simDisk stores the ledger. It takes its time, is full at times, and its process may die before,
+// between and after.
 type simDisk struct {
 	w *fenceWorld
 	p *simenv.Process
@@ -180,7 +186,8 @@ func (s slowDoor) Admit(t verbs.Token) (verbs.Peer, error) {
 	return peer, err
 }
 
-// moody is a provider that takes its time, and at times cannot say whether clients are quiet, as one whose clients map the memory.
+// moody is a provider that takes its time, and at times cannot say whether clients are quiet, as
+// one whose clients map the memory.
 type moody struct {
 	*sim.Server
 	w *fenceWorld
@@ -268,7 +275,8 @@ func (w *fenceWorld) remains(id uint16) *remains {
 	return r
 }
 
-// look checks that nothing of those who are said to be quiet took effect since, and that no lock names them.
+// look checks that nothing of those who are said to be quiet took effect since, and that no lock
+// names them.
 func (w *fenceWorld) look() {
 	for id, before := range w.ended {
 		if before == nil {

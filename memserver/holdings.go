@@ -8,11 +8,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Who holds which keys of an index is decided by its home server alone, in its ledger; docs/design/ownership.md says why no key has two
-// holders at once.
+// Who holds which keys of an index is decided by its home server alone, in its ledger;
+// docs/design/ownership.md says why no key has two holders at once.
 
-// acquire gives a client what it claims, as far as nobody stands in the way. A lease is looked at under the lock under which the grant is
-// stored, and none is extended for a client that is fenced; so what was over stays over.
+// acquire gives a client what it claims, as far as nobody stands in the way. A lease is looked at
+// under the lock under which the grant is stored, and none is extended for a client that is fenced;
+// so what was over stays over.
 func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
 	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
 		var news bool
@@ -25,14 +26,15 @@ func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, 
 	return own, blocked, err
 }
 
-// outlasted says whether a client that is fenced cannot believe any more in a lease that this server granted, whichever process of it.
-// Called under the lock of the accounts.
+// outlasted says whether a client that is fenced cannot believe any more in a lease that this
+// server granted, whichever process of it. Called under the lock of the accounts.
 func (c *core) outlasted(peer verbs.Peer) bool {
 	now := c.env.Now()
 	return c.accounts.leases.isSilent(peer) || now >= c.earlier && !c.accounts.leases.believed(peer, now)
 }
 
-// silence notes of clients that are fenced that they answer nothing any more. It is not stored: after a restart a whole lease is waited for.
+// silence notes of clients that are fenced that they answer nothing any more. It is not stored:
+// after a restart a whole lease is waited for.
 func (c *core) silence(index string, ids []uint16) {
 	c.accounts.note(func(l *ledger.Ledger) {
 		holdings, _ := l.Holdings(index) // none if there is no such index

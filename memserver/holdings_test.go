@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestHoldings walks keys from one client to another over the control path: by Release, and from one that ended; then over a restart.
+// TestHoldings walks keys from one client to another over the control path: by Release, and from
+// one that ended; then over a restart.
 func TestHoldings(t *testing.T) {
 	dir := t.TempDir()
 	config, clock := dirConfig(dir), newJumping()
@@ -105,7 +106,8 @@ func TestHoldings(t *testing.T) {
 	}
 }
 
-// TestSilent: nobody waits for the lease of a client that is known to answer nothing any more, whoever fenced it first; a restart forgets that.
+// TestSilent: nobody waits for the lease of a client that is known to answer nothing any more,
+// whoever fenced it first; a restart forgets that.
 func TestSilent(t *testing.T) {
 	config := dirConfig(t.TempDir())
 	s, stop := start(t, config)

@@ -18,11 +18,12 @@ import (
 //	f + 1 x chunk  chunk       chunk 2
 //	...
 //
-// f is the first multiple of the chunk size behind the repair records: one chunk, unless chunks are small and locks many. In a tmpfs the
-// unused part before it takes no memory. Offset 0 is nobody's, so that address 0 can be nil.
+// f is the first multiple of the chunk size behind the repair records: one chunk, unless chunks are
+// small and locks many. In a tmpfs the unused part before it takes no memory. Offset 0 is nobody's,
+// so that address 0 can be nil.
 //
-// The repair record of lock n says what the lock's holder is about, so that it can be put right if he is fenced; its content is
-// the index's.
+// The repair record of lock n says what the lock's holder is about, so that it can be put right if
+// he is fenced; its content is the index's.
 //
 // The lock region (verbs.RegionLocks) is a file of its own: 16-bit locks and nothing else.
 //
@@ -55,7 +56,8 @@ const (
 	MaxChunkBytes = 1 << 30
 )
 
-// errForeign is returned when a file holds no region of ours: it is new, or its making was never finished.
+// errForeign is returned when a file holds no region of ours: it is new, or its making was never
+// finished.
 var errForeign = errors.New("no region of a memory server")
 
 // header is the header page, decoded.
@@ -82,7 +84,8 @@ func (h *header) encode() (b [headerSize]byte) {
 	return b
 }
 
-// decodeHeader reads a header of this format version. Errors: errForeign, or a sentence on what is wrong with it.
+// decodeHeader reads a header of this format version. Errors: errForeign, or a sentence on what is
+// wrong with it.
 func decodeHeader(b []byte) (h header, err error) {
 	if len(b) < headerSize || string(b[:8]) != regionMagic {
 		return header{}, errForeign

@@ -26,7 +26,8 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestChunksLieBehindTheRepairRecords: the first multiple of the chunk size behind them, and numbers count from there.
+// TestChunksLieBehindTheRepairRecords: the first multiple of the chunk size behind them, and
+// numbers count from there.
 func TestChunksLieBehindTheRepairRecords(t *testing.T) {
 	f := func(chunkBytes, lockBytes, dataBytes, start uint64, chunks uint32) {
 		t.Helper()
@@ -51,7 +52,8 @@ func TestChunksLieBehindTheRepairRecords(t *testing.T) {
 	f(8<<20, 256<<10, 64<<20, 8<<20, 7)
 	f(1<<20, 256<<10, 12<<20, 5<<20, 7)
 	f(1<<20, 8, 2<<20, 1<<20, 1)
-	f(1<<20, 47<<10+512, 2<<20, 1<<20, 1) // the repair records end where chunk 1 begins, but for a few bytes
+	// the repair records end where chunk 1 begins, but for a few bytes
+	f(1<<20, 47<<10+512, 2<<20, 1<<20, 1)
 	f(1<<20, 47<<10+768, 3<<20, 1<<20, 2) // exactly there
 	f(1<<20, 48<<10, 3<<20, 2<<20, 1)
 }

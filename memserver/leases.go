@@ -6,19 +6,23 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// leases say until when each client may go without a sign of life, by the server's own clock, which goes on while the machine is
-// suspended. They are not stored: a server that starts anew gives everybody a whole one.
+// leases say until when each client may go without a sign of life, by the server's own clock, which
+// goes on while the machine is suspended. They are not stored: a server that starts anew gives
+// everybody a whole one.
 //
-// A holder counts from before it asked, and takes 7/8 of what it was told; the server counts from after it was asked. So no holder
-// believes in a lease that is over here, as long as no clock runs more than 8/7 as fast as another.
+// A holder counts from before it asked, and takes 7/8 of what it was told; the server counts from
+// after it was asked. So no holder believes in a lease that is over here, as long as no clock runs
+// more than 8/7 as fast as another.
 //
 // All methods are called under the lock of the accounts.
 type leases struct {
-	list  []lease
-	at    map[verbs.Peer]int           // in list
-	ended map[verbs.Peer]time.Duration // of clients that were fenced before their lease was over: when it is
+	list []lease
+	at   map[verbs.Peer]int // in list
+	// of clients that were fenced before their lease was over: when it is
+	ended map[verbs.Peer]time.Duration
 
-	silent map[verbs.Peer]struct{} // clients that are fenced, hold keys, and are known to answer nothing any more
+	// clients that are fenced, hold keys, and are known to answer nothing any more
+	silent map[verbs.Peer]struct{}
 }
 
 type lease struct {
@@ -79,11 +83,12 @@ func (s *leases) end(peer verbs.Peer, now time.Duration) {
 	s.drop(peer)
 }
 
-// believed says whether a client that has no lease may still believe in one that this process granted.
+// believed says whether a client that has no lease may still believe in one that this process
+// granted.
 func (s *leases) believed(peer verbs.Peer, now time.Duration) bool { return now < s.ended[peer] }
 
-// silence notes those of the clients of an index who answer nothing any more and hold keys, and forgets all of the index who hold none: so they are
-// never more than the holdings.
+// silence notes those of the clients of an index who answer nothing any more and hold keys, and
+// forgets all of the index who hold none: so they are never more than the holdings.
 func (s *leases) silence(index string, ids []uint16, holders map[uint16]bool) {
 	for p := range s.silent { //env:real all of them are looked at
 		if p.Index == index && !holders[p.Client] {

@@ -19,15 +19,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// limits of the gRPC server. Connections are renewed now and then, so that a certificate that ended or whose CA is not trusted
-// any more does not live on in an old connection.
+// limits of the gRPC server. Connections are renewed now and then, so that a certificate that ended
+// or whose CA is not trusted any more does not live on in an old connection.
 func limits() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		// The largest request is a map. One that is too large by little gets a better message than gRPC's.
+		// The largest request is a map. One that is too large by little gets a better message than
+		// gRPC's.
 		grpc.MaxRecvMsgSize(ledger.MaxMap + 64<<10),
 		grpc.MaxSendMsgSize(maxOwed),
 		grpc.MaxConcurrentStreams(128),
-		// A stream's window grows to what its request announces, and not by what the connection carries.
+		// A stream's window grows to what its request announces, and not by what the connection
+		// carries.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),
 		// There may be many connections, most of them idle.
@@ -73,7 +75,8 @@ func (c *service) recovered(ctx context.Context, request any, info *grpc.UnarySe
 	return next(ctx, request)
 }
 
-// recoveredStream is recovered for streams, which the end of the server ends as well: those who watch its health never would.
+// recoveredStream is recovered for streams, which the end of the server ends as well: those who
+// watch its health never would.
 func (c *service) recoveredStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer c.recover(info.FullMethod, &err)
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -90,8 +93,8 @@ type endingStream struct {
 
 func (s endingStream) Context() context.Context { return s.ctx }
 
-// panicked is told of a panic in the code that serves a connection to the memory. The stack of the first one is logged: a client that
-// provokes one may provoke many.
+// panicked is told of a panic in the code that serves a connection to the memory. The stack of the
+// first one is logged: a client that provokes one may provoke many.
 func (c *core) panicked(peer verbs.Peer, value any, stack []byte) {
 	what := []any{"index", peer.Index, "client", peer.Client, "panic", fmt.Sprint(value)}
 	if c.panics.Add(1) == 1 {

@@ -20,7 +20,8 @@ func (t *lockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err
 	return pool.SweepLocks(t, first, locks, ids)
 }
 
-// zero frees all locks of a slice that is nobody's. Only where the processor's stores do not reach the locks it is done by atomics.
+// zero frees all locks of a slice that is nobody's. Only where the processor's stores do not reach
+// the locks it is done by atomics.
 func (t *lockTable) zero(first, locks uint64) error {
 	var block [512]uint64
 	for at, end := 2*first, 2*(first+locks); at < end; {
@@ -47,7 +48,8 @@ func (t *lockTable) zero(first, locks uint64) error {
 
 func (t *lockTable) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&t.bytes[at])) }
 
-// LoadLocks implements pool.LockWords. Where the locks lie in the NIC, the mapping does not show them.
+// LoadLocks implements pool.LockWords. Where the locks lie in the NIC, the mapping does not show
+// them.
 func (t *lockTable) LoadLocks(at uint64, dst []uint64) (err error) {
 	if r, ok := t.atomics.(verbs.LocalReads); ok {
 		return r.ReadLocal(verbs.RegionLocks, at, dst)

@@ -39,7 +39,8 @@ func (r reader) ReadLocal(region verbs.RegionID, remote uint64, dst []uint64) er
 	return r.err
 }
 
-// tables are lock tables of n words, by the processor and by a provider, with how to look at a word.
+// tables are lock tables of n words, by the processor and by a provider, with how to look at a
+// word.
 func tables(n int) map[string]struct {
 	*lockTable
 	word func(i int) *uint64
@@ -84,7 +85,8 @@ func TestToRepair(t *testing.T) {
 	}
 }
 
-// TestToRepairAmongOthers: while locks of some clients are turned, others take and release locks of the same words.
+// TestToRepairAmongOthers: while locks of some clients are turned, others take and release locks of
+// the same words.
 func TestToRepairAmongOthers(t *testing.T) {
 	const rounds = 300
 	table := lockTable{bytes: make([]byte, 64)}

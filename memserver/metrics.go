@@ -20,7 +20,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// metrics are what a server shows to Prometheus. Everything about memory is read from the ledger at each scrape.
+// metrics are what a server shows to Prometheus. Everything about memory is read from the ledger at
+// each scrape.
 type metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
@@ -80,7 +81,8 @@ type collector struct {
 	files   *identity.Files // nil without TLS
 }
 
-// Describe implements prometheus.Collector. Which metrics there are depends on the indexes, so none is promised.
+// Describe implements prometheus.Collector. Which metrics there are depends on the indexes, so none
+// is promised.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -22,8 +22,8 @@ func (c *core) onChip() (locks uint64) {
 	return locks
 }
 
-// lockParts are the parts of the lock table in which a new index gets its slice, in this order. No slice has locks in both, so that all locks of
-// an index on a server are alike.
+// lockParts are the parts of the lock table in which a new index gets its slice, in this order. No
+// slice has locks in both, so that all locks of an index on a server are alike.
 func (c *core) lockParts(host bool) []ledger.Part {
 	chip, all := c.onChip(), uint64(len(c.locks.bytes))/2
 	switch {
@@ -41,16 +41,20 @@ func (c *core) onChipOf(i *ledger.Index) uint64 {
 	return min(i.FirstLock+i.Locks, chip) - min(i.FirstLock, chip)
 }
 
-// The lock region in the NIC's own memory ends with the process: an orderly end copies it back into its file, a crash does not. So a file says that
-// the region is there, or was when the process died:
+// The lock region in the NIC's own memory ends with the process: an orderly end copies it back into
+// its file, a crash does not. So a file says that the region is there, or was when the process
+// died:
 //
-//  1. a process that starts and finds the mark turns all locks of all indexes to REPAIR, in the file, then takes the mark away;
+//  1. a process that starts and finds the mark turns all locks of all indexes to REPAIR, in the
+//     file, then takes the mark away;
 //  2. it sets the mark, then has the provider put the region into the NIC;
 //  3. at its end, the provider copies the region back, then the mark is taken away.
 //
-// Why 1 is right: with the process all its queue pairs ended, so nothing takes effect any more of who held a lock; a session whose queue pair died with
-// a lock gives its client up. What it was about stands in the repair record, which is in the data region; who takes a lock that says REPAIR brings that to
-// an end, and finds nothing to do where there was no holder. A crash before the end of 2 or after the beginning of 3 costs nothing but that look.
+// Why 1 is right: with the process all its queue pairs ended, so nothing takes effect any more of
+// who held a lock; a session whose queue pair died with a lock gives its client up. What it was
+// about stands in the repair record, which is in the data region; who takes a lock that says REPAIR
+// brings that to an end, and finds nothing to do where there was no holder. A crash before the end
+// of 2 or after the beginning of 3 costs nothing but that look.
 type chipMark string // path of the file; empty = memory that ends with the process in any case
 
 // markFile is the name of the mark, in the state directory.

@@ -18,7 +18,8 @@ type chip struct {
 
 func (c chip) OnChip() int { return c.bytes }
 
-// TestLockParts: locks go to the chip while there is room, else to host memory, never to both; who asks for host memory gets that.
+// TestLockParts: locks go to the chip while there is room, else to host memory, never to both; who
+// asks for host memory gets that.
 func TestLockParts(t *testing.T) {
 	const locks, onChip = 64, 24
 	a, err := newAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 8, Slots: 8, Locks: locks})

@@ -11,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestEpochs goes through the life of a few epochs, over the wire, and through a restart of the server.
+// TestEpochs goes through the life of a few epochs, over the wire, and through a restart of the
+// server.
 func TestEpochs(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dirConfig(dir))
@@ -76,7 +77,8 @@ func TestEpochs(t *testing.T) {
 	connect(9, 1) // a new index of the same name
 }
 
-// TestAdopt: a chunk goes from a fenced client to one other, with its content, and stays there through a restart.
+// TestAdopt: a chunk goes from a fenced client to one other, with its content, and stays there
+// through a restart.
 func TestAdopt(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dirConfig(dir))

@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Reclamation in the fence world: holders read addresses out of a tree, take nodes out of it, use them again by the rule of
-// pool.EpochTable, and adopt chunks of the dead. The judge knows who may still follow which address, and who has which chunk.
+// Reclamation in the fence world: holders read addresses out of a tree, take nodes out of it, use
+// them again by the rule of pool.EpochTable, and adopt chunks of the dead. The judge knows who may
+// still follow which address, and who has which chunk.
 
 const (
 	simNodes  = 6
@@ -19,8 +20,9 @@ const (
 
 // estate is the judge's knowledge.
 type estate struct {
-	inTree  [simNodes]bool
-	left    map[int]bool            // nodes that the dead took out: who finds one notes it as his own
+	inTree [simNodes]bool
+	// nodes that the dead took out: who finds one notes it as his own
+	left    map[int]bool
 	readers [simClients]*simReader  // by client
 	cut     [simClients]bool        // the provider said that nothing of it takes effect any more
 	said    map[uint16]uint64       // what clients told this process of the server that they passed
@@ -37,10 +39,11 @@ type simChunk struct {
 // simReader is what a holder knows of reclamation.
 type simReader struct {
 	learned, passed, safe uint64
-	learnedAt             time.Duration // when it learned of learned; as all times here on the world's clock
-	holds                 [simNodes]bool
-	got                   [simNodes]time.Duration
-	garbage               map[int]uint64 // node: the epoch noted when it was out
+	// when it learned of learned; as all times here on the world's clock
+	learnedAt time.Duration
+	holds     [simNodes]bool
+	got       [simNodes]time.Duration
+	garbage   map[int]uint64 // node: the epoch noted when it was out
 }
 
 func newEstate() estate {
@@ -51,7 +54,8 @@ func newEstate() estate {
 	return e
 }
 
-// served is called when a process of the server begins to serve: of those whom it found it knows nothing.
+// served is called when a process of the server begins to serve: of those whom it found it knows
+// nothing.
 func (e *estate) served(l *ledger.Ledger) {
 	e.said = map[uint16]uint64{}
 	all, _ := l.Clients(simIndex, "")
@@ -65,7 +69,8 @@ func (e *estate) served(l *ledger.Ledger) {
 	}
 }
 
-// cutOff is called when the provider said that clients are quiet. What they took out is found by others.
+// cutOff is called when the provider said that clients are quiet. What they took out is found by
+// others.
 func (e *estate) cutOff(match func(verbs.Peer) bool) {
 	for id := range e.cut {
 		if !match(verbs.Peer{Index: simIndex, Client: uint16(id)}) || e.cut[id] {
@@ -153,7 +158,8 @@ func (h *simHolder) reclaim() {
 	}
 }
 
-// reuse puts a node back into the tree if the holder took it out and nobody can hold its address any more.
+// reuse puts a node back into the tree if the holder took it out and nobody can hold its address
+// any more.
 func (h *simHolder) reuse(n int) {
 	w, r := h.w, h.w.readers[h.id]
 	noted, mine := r.garbage[n]

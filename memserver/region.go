@@ -49,7 +49,8 @@ type directory struct {
 	volatile bool   // its content is in memory: tmpfs or hugetlbfs
 }
 
-// openDirectory makes the directory if need be and locks it until close. A process that dies leaves it unlocked.
+// openDirectory makes the directory if need be and locks it until close. A process that dies leaves
+// it unlocked.
 func openDirectory(path string) (*directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -81,8 +82,9 @@ func openDirectory(path string) (*directory, error) {
 
 func (d *directory) close() error { return d.guard.Close() }
 
-// openRegion finds the region in d or makes a new one, which is all zero; d = nil makes one in anonymous memory. A new region
-// counts only once publish was called: until then a restarted process makes another one.
+// openRegion finds the region in d or makes a new one, which is all zero; d = nil makes one in
+// anonymous memory. A new region counts only once publish was called: until then a restarted
+// process makes another one.
 func openRegion(d *directory, want header, log *slog.Logger) (r *region, err error) {
 	r = &region{header: want}
 	defer func() {
@@ -94,7 +96,8 @@ func openRegion(d *directory, want header, log *slog.Logger) (r *region, err err
 	if d == nil {
 		r.incarnation = newIncarnation()
 		if r.data.file, err = memfd("dmindex-region", want.dataBytes); err == nil {
-			r.locks.file, err = memfd("dmindex-locks", roundUp(want.lockBytes, pageBytes)) // as long as the mapping, all of which is reserved
+			// as long as the mapping, all of which is reserved
+			r.locks.file, err = memfd("dmindex-locks", roundUp(want.lockBytes, pageBytes))
 		}
 	} else {
 		err = r.openFiles(d, want, log)
@@ -155,7 +158,8 @@ func hasSize(f *os.File, size uint64) error {
 	return err
 }
 
-// readHeader maps the header page, which works on a hugetlbfs as well. Errors: those of decodeHeader.
+// readHeader maps the header page, which works on a hugetlbfs as well. Errors: those of
+// decodeHeader.
 func readHeader(f *os.File, pageSize uint64) (header, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -184,8 +188,8 @@ func resize(f *os.File, size uint64) error {
 	return nil
 }
 
-// memfd makes anonymous memory with a file descriptor. Its size is sealed: a client that got the descriptor cannot take pages
-// away under the server.
+// memfd makes anonymous memory with a file descriptor. Its size is sealed: a client that got the
+// descriptor cannot take pages away under the server.
 func memfd(name string, size uint64) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -209,11 +213,13 @@ func (m *mapping) mmap(size uint64) (err error) {
 	if err != nil {
 		return fmt.Errorf("map %d bytes of %s: %w; is there as much memory, and as many huge pages if the directory is on them?", size, m.file.Name(), err)
 	}
-	unix.Madvise(m.bytes, unix.MADV_HUGEPAGE) // refused where the kernel does not do it for files: then pages are small
+	// refused where the kernel does not do it for files: then pages are small
+	unix.Madvise(m.bytes, unix.MADV_HUGEPAGE)
 	return nil
 }
 
-// reserve takes all pages now, so that a lack of memory shows here and not as SIGBUS in the middle of a request.
+// reserve takes all pages now, so that a lack of memory shows here and not as SIGBUS in the middle
+// of a request.
 func (m *mapping) reserve() error {
 	if err := unix.Fallocate(int(m.file.Fd()), 0, 0, int64(len(m.bytes))); err != nil {
 		return fmt.Errorf("reserve %d bytes of %s: %w: give the data directory as much memory or set a smaller region", len(m.bytes), m.file.Name(), err)
@@ -249,7 +255,8 @@ func (r *region) memory() []verbs.Memory {
 	}
 }
 
-// lockTable is the lock region. Its mapping goes on behind it to the end of a page, which may be a huge one.
+// lockTable is the lock region. Its mapping goes on behind it to the end of a page, which may be a
+// huge one.
 func (r *region) lockTable() []byte { return r.locks.bytes[:r.lockBytes] }
 
 func (r *region) zeroChunk(number uint32) {

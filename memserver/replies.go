@@ -20,25 +20,30 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// A caller that does not read makes gRPC keep its replies: a call ends for its handler when the reply is queued, and the queue of a
-// connection has no bound but its streams. So a reply that is more than small is charged to its caller's identity from before it is
-// encoded until gRPC frees its bytes: when it is written, its stream is reset, or the connection is closed. A reply for which there is no
-// room waits for it, within its call's limit: a large map goes to all servers of an index at once, and a refusal would be wrong then.
-// Small replies, as those of leases, never wait. Nobody waits for ever: a connection that leaves a reply for replyLimit is closed.
-// What is kept is the encoded reply alone: the message of a list takes ten times as much. An error is no reply and is not charged, so its
-// message is cut.
+// A caller that does not read makes gRPC keep its replies: a call ends for its handler when the
+// reply is queued, and the queue of a connection has no bound but its streams. So a reply that is
+// more than small is charged to its caller's identity from before it is encoded until gRPC frees
+// its bytes: when it is written, its stream is reset, or the connection is closed. A reply for
+// which there is no room waits for it, within its call's limit: a large map goes to all servers of
+// an index at once, and a refusal would be wrong then. Small replies, as those of leases, never
+// wait. Nobody waits for ever: a connection that leaves a reply for replyLimit is closed. What is
+// kept is the encoded reply alone: the message of a list takes ten times as much. An error is no
+// reply and is not charged, so its message is cut.
 
-// large are the calls whose replies need much memory while they are built. Their size is known only then, so one is built at a time, of all
-// identities but the operator; each identity has one in that queue, so they take turns. It has left the queue again when it is encoded or
-// dropped: a reply that finds no room is dropped, waits for room of its size, and is built once more. So a caller that does not read its
-// replies holds up nobody else's. All of these calls may be repeated: two only read, and AcquireRange answers what is held already.
+// large are the calls whose replies need much memory while they are built. Their size is known only
+// then, so one is built at a time, of all identities but the operator; each identity has one in
+// that queue, so they take turns. It has left the queue again when it is encoded or dropped: a
+// reply that finds no room is dropped, waits for room of its size, and is built once more. So a
+// caller that does not read its replies holds up nobody else's. All of these calls may be repeated:
+// two only read, and AcquireRange answers what is held already.
 var large = map[string]bool{
 	rpcv1.Memory_ListClients_FullMethodName:  true,
 	rpcv1.Memory_AcquireRange_FullMethodName: true,
 	rpcv1.Memory_ListHoldings_FullMethodName: true,
 }
 
-// reply is an encoded reply that its caller has not taken. It is the pool that its bytes go back to.
+// reply is an encoded reply that its caller has not taken. It is the pool that its bytes go back
+// to.
 type reply struct {
 	bytes      []byte
 	size       int
@@ -104,8 +109,8 @@ func charged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next 
 // isSmall reports whether a reply of a size is not charged.
 func isSmall(size int) bool { return mem.IsBelowBufferPoolingThreshold(size) }
 
-// shortened is an error whose message has a bounded length: messages name what a caller sent, and a caller that does not read makes gRPC
-// keep them.
+// shortened is an error whose message has a bounded length: messages name what a caller sent, and a
+// caller that does not read makes gRPC keep them.
 func shortened(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || len(s.Message()) <= maxMessage {
@@ -114,8 +119,9 @@ func shortened(err error) error {
 	return status.Error(s.Code(), strings.ToValidUTF8(s.Message()[:maxMessage-3], "")+"...")
 }
 
-// hold charges a request that is more than small until its call ends: a call may wait, and gRPC has decoded its request by then. A list of
-// numbers takes up to four times as much memory as on the wire.
+// hold charges a request that is more than small until its call ends: a call may wait, and gRPC has
+// decoded its request by then. A list of numbers takes up to four times as much memory as on the
+// wire.
 func (c *connection) hold(method string, request any) (release func(), err error) {
 	message, ok := request.(proto.Message)
 	if _, isMap := request.(*rpcv1.SwapMapRequest); !ok || isMap {
@@ -131,7 +137,8 @@ func (c *connection) hold(method string, request any) (release func(), err error
 	return func() { c.party.held.Release(4 * size) }, nil
 }
 
-// build makes the reply of a large call. room is what is charged for it: nothing at first, so that small replies never wait.
+// build makes the reply of a large call. room is what is charged for it: nothing at first, so that
+// small replies never wait.
 func (c *connection) build(ctx context.Context, method string, next func() (any, error)) (any, error) {
 	if err := c.party.building.Acquire(ctx, 1); err != nil {
 		return nil, c.noRoom(method, err)
@@ -150,8 +157,8 @@ func (c *connection) build(ctx context.Context, method string, next func() (any,
 	}
 }
 
-// buildOnce makes the reply in its turn. If room is too small and there is no more, it drops the reply and returns its size; otherwise room
-// is used, or given back.
+// buildOnce makes the reply in its turn. If room is too small and there is no more, it drops the
+// reply and returns its size; otherwise room is used, or given back.
 func (c *connection) buildOnce(ctx context.Context, method string, room int, next func() (any, error)) (out any, size int, err error) {
 	if !c.party.operator {
 		if err := c.callers.building.Acquire(ctx, 1); err != nil {
@@ -273,7 +280,8 @@ func (r *reply) Put(*[]byte) {
 	r.connection.settleLocked(r)
 }
 
-// controlCodec is gRPC's codec, but for replies that are charged and for requests that are larger than such requests are.
+// controlCodec is gRPC's codec, but for replies that are charged and for requests that are larger
+// than such requests are.
 type controlCodec struct{ encoding.CodecV2 }
 
 func newControlCodec() controlCodec { return controlCodec{encoding.GetCodecV2("proto")} }
@@ -289,8 +297,8 @@ func (c controlCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&b, r)}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. A request lives as long as its call, which may wait; so it is small, and fields that this
-// server does not know are dropped.
+// Unmarshal implements encoding.CodecV2. A request lives as long as its call, which may wait; so it
+// is small, and fields that this server does not know are dropped.
 func (c controlCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	request, ok := v.(proto.Message)
 	if !ok {

@@ -18,7 +18,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// TestMessagesAreShort: the message of an error is short whatever the caller sent: it is not charged.
+// TestMessagesAreShort: the message of an error is short whatever the caller sent: it is not
+// charged.
 func TestMessagesAreShort(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
 	client := admin(t, s.Addresses().Control, mine)
@@ -28,7 +29,8 @@ func TestMessagesAreShort(t *testing.T) {
 	}
 }
 
-// TestSlowReadersOfLists: of a list that its caller does not take, the encoded form is kept and nothing else.
+// TestSlowReadersOfLists: of a list that its caller does not take, the encoded form is kept and
+// nothing else.
 func TestSlowReadersOfLists(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
 	err := s.control.accounts.change(func(l *ledger.Ledger) error {
@@ -74,8 +76,9 @@ func calling(t *testing.T, c *callers, who identity.Identity) (*connection, func
 	}
 }
 
-// TestLargeRepliesTakeTurns: one large reply is built at a time, of all identities but the operator. One that is built and finds no room
-// holds up no other identity; it is built once more when there is room.
+// TestLargeRepliesTakeTurns: one large reply is built at a time, of all identities but the
+// operator. One that is built and finds no room holds up no other identity; it is built once more
+// when there is room.
 func TestLargeRepliesTakeTurns(t *testing.T) {
 	const method = rpcv1.Memory_ListHoldings_FullMethodName
 	c := newCallers(nil, time.Hour, testLog(t))

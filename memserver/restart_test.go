@@ -90,7 +90,8 @@ func child(t *testing.T, dir string) (*exec.Cmd, Addresses, error) {
 	return cmd, a, nil
 }
 
-// TestKilled kills a server with SIGKILL in the middle of its life, again and again: what was acknowledged is there.
+// TestKilled kills a server with SIGKILL in the middle of its life, again and again: what was
+// acknowledged is there.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	var incarnation uint64
@@ -287,8 +288,8 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
-// TestStoreFails takes the place away where the ledger is stored: changes are refused and not made, reads go on, and once
-// there is a place again all is well.
+// TestStoreFails takes the place away where the ledger is stored: changes are refused and not made,
+// reads go on, and once there is a place again all is well.
 func TestStoreFails(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := start(t, dirConfig(dir))
@@ -319,8 +320,9 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// TestLockTableOfPartOfAPage: what lies behind a lock table on its last page is nobody's, whether its slices are granted, swept or waiting to be zeroed.
-// A table on huge pages is less than a page as well.
+// TestLockTableOfPartOfAPage: what lies behind a lock table on its last page is nobody's, whether
+// its slices are granted, swept or waiting to be zeroed. A table on huge pages is less than a page
+// as well.
 func TestLockTableOfPartOfAPage(t *testing.T) {
 	config := localConfig(t)
 	config.DataDir, config.LockTableBytes = t.TempDir(), 128 // 64 locks
@@ -346,7 +348,8 @@ func TestLockTableOfPartOfAPage(t *testing.T) {
 	start(t, config) // finds a ledger that it understands
 }
 
-// TestEvict takes an index away from a client that is connected: it is cut, and who comes next finds nothing but zeros.
+// TestEvict takes an index away from a client that is connected: it is cut, and who comes next
+// finds nothing but zeros.
 func TestEvict(t *testing.T) {
 	for _, provider := range []string{"tcp", "shm"} {
 		t.Run(provider, func(t *testing.T) {
@@ -436,7 +439,8 @@ func TestLostMemory(t *testing.T) {
 	}
 }
 
-// TestRegisterNeedsAllServers: while one of the servers is away, has lost its content or has not admitted the index, who tries to open it uses up no client of it.
+// TestRegisterNeedsAllServers: while one of the servers is away, has lost its content or has not
+// admitted the index, who tries to open it uses up no client of it.
 func TestRegisterNeedsAllServers(t *testing.T) {
 	home, _ := start(t, localConfig(t))
 	other := localConfig(t)

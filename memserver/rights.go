@@ -51,7 +51,8 @@ var rights = map[string]right{
 	healthv1.Health_Watch_FullMethodName:      anybody,
 }
 
-// authorize says whether caller may make a call. A request that names an index names a possible one.
+// authorize says whether caller may make a call. A request that names an index names a possible
+// one.
 func authorize(caller identity.Identity, method string, request any) error {
 	who := rights[method]
 	index, named := "", false
@@ -96,7 +97,8 @@ func authorizedStream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return next(srv, stream)
 }
 
-// statuses of errors. The first that fits counts: a wait that was cut short while memory is being zeroed ended by its caller.
+// statuses of errors. The first that fits counts: a wait that was cut short while memory is being
+// zeroed ended by its caller.
 var statuses = []struct {
 	err  error
 	code codes.Code

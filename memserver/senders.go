@@ -10,25 +10,30 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// A caller can begin a request and not end it: gRPC keeps what has come of it, up to its window, and its goroutine. Neither windows nor
-// the number of streams bound the sum: a window is at least 64 KiB, and gRPC opens a connection's window again whatever its streams keep.
-// So a connection looks at the frames that pass through it. A request is charged from the frame that opens its stream, before gRPC sees
-// that, until the frame that ends it, or until the stream is reset or answered. All memory of a request that is under way came through
-// Read, so no request escapes.
+// A caller can begin a request and not end it: gRPC keeps what has come of it, up to its window,
+// and its goroutine. Neither windows nor the number of streams bound the sum: a window is at least
+// 64 KiB, and gRPC opens a connection's window again whatever its streams keep. So a connection
+// looks at the frames that pass through it. A request is charged from the frame that opens its
+// stream, before gRPC sees that, until the frame that ends it, or until the stream is reset or
+// answered. All memory of a request that is under way came through Read, so no request escapes.
 //
-// Nobody waits for room: that would delay leases. Where there is too much, the connection ends whose request is the oldest, of the
-// identity that has most. A request that is sent at once is charged and settled within one Read, and is never the oldest.
+// Nobody waits for room: that would delay leases. Where there is too much, the connection ends
+// whose request is the oldest, of the identity that has most. A request that is sent at once is
+// charged and settled within one Read, and is never the oldest.
 
 // Bounds of requests that are under way.
 const (
-	maxRequests     = 1 << 20 // bytes of one identity
-	maxRequestsAll  = 4 << 20 // bytes of all identities but the operator
-	maxRequestsOper = 3 << 20 // bytes of the operator: maps are its, and larger than all other requests
+	maxRequests    = 1 << 20 // bytes of one identity
+	maxRequestsAll = 4 << 20 // bytes of all identities but the operator
+	// bytes of the operator: maps are its, and larger than all other requests
+	maxRequestsOper = 3 << 20
 )
 
 const (
-	openCost  = 8 << 10 // of a request of which nothing but its header has come: a goroutine and what gRPC keeps of a stream
-	frameCost = 256     // of a frame besides its bytes
+	// of a request of which nothing but its header has come: a goroutine and what gRPC keeps of a
+	// stream
+	openCost  = 8 << 10
+	frameCost = 256 // of a frame besides its bytes
 )
 
 // underway is a request that has not ended.
@@ -37,8 +42,9 @@ type underway struct {
 	began uint64 // in the order of callers.mu.began
 }
 
-// costOf is what a frame of data keeps until its request has ended. gRPC takes a buffer for it as soon as it sees the frame's header:
-// of its size up to 1 KiB, and else of 4 or 16 KiB. It refuses frames of more than 16 KiB.
+// costOf is what a frame of data keeps until its request has ended. gRPC takes a buffer for it as
+// soon as it sees the frame's header: of its size up to 1 KiB, and else of 4 or 16 KiB. It refuses
+// frames of more than 16 KiB.
 func costOf(length uint32) int {
 	switch {
 	case length <= 1<<10:
@@ -94,7 +100,8 @@ func (c *connection) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. What ends a stream here ends its request too, whether or not that was complete.
+// Write implements net.Conn. What ends a stream here ends its request too, whether or not that was
+// complete.
 func (c *connection) Write(b []byte) (int, error) {
 	for h, rest, ok := c.out.next(b); ok; h, rest, ok = c.out.next(rest) {
 		if ends(h) {
@@ -126,7 +133,8 @@ func (c *connection) received(b []byte) {
 	c.callers.boundLocked(c.party)
 }
 
-// chargeLocked adds to the cost of a request, if that is under way. callers.mu is held, as in all that follows.
+// chargeLocked adds to the cost of a request, if that is under way. callers.mu is held, as in all
+// that follows.
 func (c *connection) chargeLocked(stream uint32, cost int) {
 	r, ok := c.requests[stream]
 	if !ok {

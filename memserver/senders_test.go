@@ -22,8 +22,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 )
 
-// slowSender opens a control connection and begins calls whose requests never end: of each, so many frames of so many bytes. It
-// returns when the server has received them all, or has ended the connection.
+// slowSender opens a control connection and begins calls whose requests never end: of each, so many
+// frames of so many bytes. It returns when the server has received them all, or has ended the
+// connection.
 func slowSender(t *testing.T, address string, files *identity.Files, calls, frames, size int) (end func()) {
 	t.Helper()
 	c, err := tls.Dial("tcp", address, files.ClientConfig("localhost", "h2"))
@@ -81,8 +82,9 @@ func inUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestSlowSenders: requests that do not end take a bounded part of the server's memory, in whichever frames they come. Their caller's
-// other connections, other indexes and the operator are answered meanwhile.
+// TestSlowSenders: requests that do not end take a bounded part of the server's memory, in
+// whichever frames they come. Their caller's other connections, other indexes and the operator are
+// answered meanwhile.
 func TestSlowSenders(t *testing.T) {
 	for name, sent := range map[string]struct{ frames, size int }{"large frames": {4, 16000}, "frames of a byte": {2000, 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -125,8 +127,9 @@ func requestsOf(s *Server) (of map[identity.Identity]int, all int) {
 	return of, s.callers.mu.requests
 }
 
-// TestSlowSendersOfManyIndexes: the sum over all identities is bounded too; the identity that has most ends connections, and the
-// operator's do not count. All that was charged is settled when the connections end.
+// TestSlowSendersOfManyIndexes: the sum over all identities is bounded too; the identity that has
+// most ends connections, and the operator's do not count. All that was charged is settled when the
+// connections end.
 func TestSlowSendersOfManyIndexes(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
 	c := localConfig(t)
@@ -161,7 +164,8 @@ func TestSlowSendersOfManyIndexes(t *testing.T) {
 	})
 }
 
-// TestFramesAreFound: whatever the pieces in which a connection's bytes come, the headers of all frames are found.
+// TestFramesAreFound: whatever the pieces in which a connection's bytes come, the headers of all
+// frames are found.
 func TestFramesAreFound(t *testing.T) {
 	var stream bytes.Buffer
 	w := http2.NewFramer(&stream, nil)
@@ -223,7 +227,8 @@ func TestCallsOfAnIdentity(t *testing.T) {
 	s.callers.mu.Lock()
 	calls := s.callers.mu.of[clientOf("mine")].calls
 	s.callers.mu.Unlock()
-	until(func() bool { return calls.TryAcquire(maxCalls) }) // the end of a call comes after its reply
+	// the end of a call comes after its reply
+	until(func() bool { return calls.TryAcquire(maxCalls) })
 	if _, err := client.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a call too many: %v", err)
 	}

@@ -61,7 +61,8 @@ type Addresses struct {
 	Metrics string // host:port
 }
 
-// New finds or makes the memory and opens the listeners. The server holds both until Run ends or Close is called.
+// New finds or makes the memory and opens the listeners. The server holds both until Run ends or
+// Close is called.
 func New(config Config) (*Server, error) {
 	c, err := config.withDefaults()
 	if err != nil {
@@ -136,7 +137,8 @@ func (s *Server) open(c *Config) error {
 	return nil
 }
 
-// openMemory takes the directories, then the region, then its ledger. A new region counts once its ledger is stored.
+// openMemory takes the directories, then the region, then its ledger. A new region counts once its
+// ledger is stored.
 func (s *Server) openMemory(c *Config) (*accounts, error) {
 	var data *directory
 	var err error
@@ -213,8 +215,8 @@ func (s *Server) listen(network, address string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// removeStaleSocket removes the socket of a process that died: who connects is refused. One that somebody listens on stays, also if he is
-// too busy to answer, and listening fails.
+// removeStaleSocket removes the socket of a process that died: who connects is refused. One that
+// somebody listens on stays, also if he is too busy to answer, and listening fails.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 {
@@ -285,8 +287,8 @@ func (s *Server) Addresses() Addresses { return s.addresses }
 // Incarnation of the region.
 func (s *Server) Incarnation() uint64 { return s.region.incarnation }
 
-// Run serves until ctx ends, then stops cleanly and returns nil; or returns why it cannot go on. It gives back memory and
-// listeners in either case, so it runs once.
+// Run serves until ctx ends, then stops cleanly and returns nil; or returns why it cannot go on. It
+// gives back memory and listeners in either case, so it runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.control.start(); err != nil {
 		return errors.Join(err, s.Close())
@@ -325,7 +327,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, s.Close())
 }
 
-// stopServing takes no new calls, lets those under way end within stopLimit, then cuts all connections to the memory.
+// stopServing takes no new calls, lets those under way end within stopLimit, then cuts all
+// connections to the memory.
 func (s *Server) stopServing() {
 	s.ready.Store(false)
 	s.health.Shutdown()
@@ -343,7 +346,8 @@ func (s *Server) stopServing() {
 	}
 }
 
-// Close gives back listeners and memory of a server that does not run. Run calls it; a second call does nothing.
+// Close gives back listeners and memory of a server that does not run. Run calls it; a second call
+// does nothing.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
 		var errs []error

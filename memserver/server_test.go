@@ -144,8 +144,8 @@ func tlsFiles(t testing.TB, ca *identitytest.CA, uri *url.URL) *identity.Files {
 	return must(identity.Open(ca.Dir(identitytest.Options{URIs: []*url.URL{uri}})))
 }
 
-// TestPath goes the whole way of a client, under TLS and over both providers: admit, register, connect, allocate, one-sided
-// requests, free, evict.
+// TestPath goes the whole way of a client, under TLS and over both providers: admit, register,
+// connect, allocate, one-sided requests, free, evict.
 func TestPath(t *testing.T) {
 	const index = "0b7c/2"
 	ca := identitytest.NewCA(t, "index")
@@ -202,7 +202,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestReserveAnonymousLocks: memory without a directory can be reserved when its lock table ends within a page: its file ends there too, and is sealed.
+// TestReserveAnonymousLocks: memory without a directory can be reserved when its lock table ends
+// within a page: its file ends there too, and is sealed.
 func TestReserveAnonymousLocks(t *testing.T) {
 	c := localConfig(t)
 	c.DataDir, c.LockTableBytes, c.Reserve = "", 64<<10+512, true

@@ -15,8 +15,8 @@ import (
 // fileStore keeps the ledger in the file of that path.
 type fileStore string
 
-// save implements store. Nothing is flushed to a device: the ledger must outlive the process, not the machine, whose restart the
-// region does not outlive either (see bootID).
+// save implements store. Nothing is flushed to a device: the ledger must outlive the process, not
+// the machine, whose restart the region does not outlive either (see bootID).
 func (s fileStore) save(b []byte) error {
 	temporary := string(s) + ".new"
 	if err := os.WriteFile(temporary, b, 0o600); err != nil {
@@ -25,8 +25,8 @@ func (s fileStore) save(b []byte) error {
 	return os.Rename(temporary, string(s))
 }
 
-// openAccounts starts from a new ledger, or from the one in dir if the region was found with content. dir = "" keeps the ledger in memory
-// only.
+// openAccounts starts from a new ledger, or from the one in dir if the region was found with
+// content. dir = "" keeps the ledger in memory only.
 func openAccounts(e env.Env, dir string, r *region) (*accounts, error) {
 	shape := ledger.Shape{
 		Incarnation: r.incarnation, ChunkBytes: r.chunkBytes, Chunks: r.chunks(), Slots: superblockSlots, Locks: r.lockBytes / 2,

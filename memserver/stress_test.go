@@ -14,8 +14,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestStress lets many indexes come and go at once. Nobody is ever given a chunk that is not zero or that somebody else has,
-// and in the end the accounts are right.
+// TestStress lets many indexes come and go at once. Nobody is ever given a chunk that is not zero
+// or that somebody else has, and in the end the accounts are right.
 func TestStress(t *testing.T) {
 	const indexes, rounds = 8, 6
 	c := dirConfig(t.TempDir())

@@ -20,7 +20,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// counterEnv makes the test program a client that connects with the grant (JSON) in it and adds 1 to a word until it is refused.
+// counterEnv makes the test program a client that connects with the grant (JSON) in it and adds 1
+// to a word until it is refused.
 const counterEnv = "DMINDEX_TEST_COUNTER"
 
 // counterLock is the first of the four locks whose word it counts in, as a client that works.
@@ -70,8 +71,9 @@ func counter(t *testing.T, grant pool.Grant, look *holder) *exec.Cmd {
 	return cmd
 }
 
-// TestFenceOfASurvivor: a client of shm maps the memory, so one that stands still outlives its memory server as a danger. The next server
-// knows that: it refuses the client and leaves its locks alone until its process is dead; then it finishes the fence by itself.
+// TestFenceOfASurvivor: a client of shm maps the memory, so one that stands still outlives its
+// memory server as a danger. The next server knows that: it refuses the client and leaves its locks
+// alone until its process is dead; then it finishes the fence by itself.
 func TestFenceOfASurvivor(t *testing.T) {
 	dir := t.TempDir()
 	process, addresses, err := child(t, dir)
@@ -126,10 +128,12 @@ func TestFenceOfASurvivor(t *testing.T) {
 	loud(fence())
 	frozen.Process.Kill()
 	frozen.Wait()
-	for must(watch.add(4, 0)) != locks(pool.Repair, 2, 0, 0) { // nobody asks: the lease loop does it
+	// nobody asks: the lease loop does it
+	for must(watch.add(4, 0)) != locks(pool.Repair, 2, 0, 0) {
 		must(c.Renew(7, 2, pool.Epochs{}, limit))
 	}
-	for left := []uint16{1}; len(left) != 0; must(c.Renew(7, 2, pool.Epochs{}, limit)) { // that is noted after its locks are turned
+	// that is noted after its locks are turned
+	for left := []uint16{1}; len(left) != 0; must(c.Renew(7, 2, pool.Epochs{}, limit)) {
 		s.control.accounts.read(func(l *ledger.Ledger) { left = l.Unfinished("a") })
 	}
 	if err := fence(); err != nil {
@@ -143,8 +147,8 @@ func TestFenceOfASurvivor(t *testing.T) {
 	}
 }
 
-// TestFenceOverTCPOfAFrozenClient: the server executes the requests of tcp, so who stands still is fenced at once and does no harm when it
-// goes on.
+// TestFenceOverTCPOfAFrozenClient: the server executes the requests of tcp, so who stands still is
+// fenced at once and does no harm when it goes on.
 func TestFenceOverTCPOfAFrozenClient(t *testing.T) {
 	s, _ := start(t, localConfig(t))
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)

@@ -11,21 +11,24 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// maxMapWaiters bounds how many calls wait for a partition map at once. Where there would be more, a call ends its wait at once, as if its
-// time were over: one for the index for which most wait. So calls of one index take no place from those of another that has fewer.
+// maxMapWaiters bounds how many calls wait for a partition map at once. Where there would be more,
+// a call ends its wait at once, as if its time were over: one for the index for which most wait. So
+// calls of one index take no place from those of another that has fewer.
 const maxMapWaiters = 2048
 
-// waits are the control calls that wait for something to happen in the ledger. Who waits asks for the channel first and looks at the
-// ledger then, so nothing that happens in between is missed.
+// waits are the control calls that wait for something to happen in the ledger. Who waits asks for
+// the channel first and looks at the ledger then, so nothing that happens in between is missed.
 type waits struct {
-	mu       sync.Mutex
-	cleaned  chan struct{}            // closed and replaced when something was zeroed
-	newMap   map[string]chan struct{} // by index that somebody waits for: closed when its map changes or it goes
-	mapCalls int                      // how many wait for maps
-	waiting  map[string]waiters       // they, by index
+	mu      sync.Mutex
+	cleaned chan struct{} // closed and replaced when something was zeroed
+	// by index that somebody waits for: closed when its map changes or it goes
+	newMap   map[string]chan struct{}
+	mapCalls int                // how many wait for maps
+	waiting  map[string]waiters // they, by index
 }
 
-// waiters are the calls that wait for the map of one index: each ends its wait when its channel is closed.
+// waiters are the calls that wait for the map of one index: each ends its wait when its channel is
+// closed.
 type waiters map[chan struct{}]struct{}
 
 func newWaits() *waits {
@@ -68,7 +71,8 @@ func (w *waits) untilMapChanges(index string) <-chan struct{} {
 	return changed
 }
 
-// beginWait counts a call that waits for the map of an index. Its wait is over when the channel is closed.
+// beginWait counts a call that waits for the map of an index. Its wait is over when the channel is
+// closed.
 func (w *waits) beginWait(index string) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +133,8 @@ func (w *waits) changeCleaned(ctx context.Context, a *accounts, f func(*ledger.L
 	}
 }
 
-// partitionMap reads the map of an index; if its generation is not above newerThan, it waits for a newer one until ctx ends, or
-// too many wait, and then returns whichever is there.
+// partitionMap reads the map of an index; if its generation is not above newerThan, it waits for a
+// newer one until ctx ends, or too many wait, and then returns whichever is there.
 func (w *waits) partitionMap(ctx context.Context, a *accounts, index string, newerThan uint64) (generation uint64, bytes []byte, err error) {
 	look := func() (done bool) {
 		a.read(func(l *ledger.Ledger) { generation, bytes, err = l.Map(index) })

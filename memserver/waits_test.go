@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// TestWaitsForMaps: calls wait within a bound. Where more do, one ends of the index that has most: calls of an index that has few go on.
+// TestWaitsForMaps: calls wait within a bound. Where more do, one ends of the index that has most:
+// calls of an index that has few go on.
 func TestWaitsForMaps(t *testing.T) {
 	a, err := newAccounts(env.Real(), nil, ledger.Shape{Chunks: 64, ChunkBytes: 1 << 20, Locks: 1 << 16, Slots: 3})
 	if err != nil {

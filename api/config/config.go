@@ -1,5 +1,6 @@
-// Package config is what the operator tells its servers: the files that it mounts into their pods, their ports and their
-// arguments. Servers hold no Kubernetes API token; these files, the superblock and the partition map are all they know.
+// Package config is what the operator tells its servers: the files that it mounts into their pods,
+// their ports and their arguments. Servers hold no Kubernetes API token; these files, the
+// superblock and the partition map are all they know.
 package config
 
 import (
@@ -12,7 +13,8 @@ import (
 // Ports of the pods.
 const (
 	PortControl = 7471 // memory server: gRPC, rpc.Memory
-	PortFabric  = 7470 // memory server: the tcp provider, or the ibv provider's bootstrap connections
+	// memory server: the tcp provider, or the ibv provider's bootstrap connections
+	PortFabric  = 7470
 	PortRPC     = 7480 // compute server: gRPC, rpc.Compute
 	PortRESP    = 6379 // compute server: RESP
 	PortMetrics = 9090 // every server: /metrics, /healthz, /readyz
@@ -20,24 +22,32 @@ const (
 
 // Paths in the pods.
 const (
-	DataDir      = "/var/lib/dmindex"              // memory server: emptyDir of memory or huge pages
-	StateDir     = "/var/lib/dmindex-state"        // memory server: emptyDir of memory, if the other one is of huge pages
-	TLSDir       = "/etc/dmindex/tls"              // tls.crt, tls.key, ca.crt; reloaded when they change
-	IndexFile    = "/etc/dmindex/index/index.json" // compute server: an Index
-	PasswordFile = "/etc/dmindex/auth/password"    // compute server: what AUTH and SDK clients must show
-	GuardDir     = "/run/dmindex/guard"            // compute server: emptyDir that its process locks as long as it lives
+	// memory server: emptyDir of memory or huge pages
+	DataDir = "/var/lib/dmindex"
+	// memory server: emptyDir of memory, if the other one is of huge pages
+	StateDir = "/var/lib/dmindex-state"
+	// tls.crt, tls.key, ca.crt; reloaded when they change
+	TLSDir    = "/etc/dmindex/tls"
+	IndexFile = "/etc/dmindex/index/index.json" // compute server: an Index
+	// compute server: what AUTH and SDK clients must show
+	PasswordFile = "/etc/dmindex/auth/password"
+	// compute server: emptyDir that its process locks as long as it lives
+	GuardDir = "/run/dmindex/guard"
 )
 
 // EnvGuardDir names GuardDir to a compute server: not a flag, which an older image would not know.
 const EnvGuardDir = "DMINDEX_GUARD_DIR"
 
-// What a memory server's process needs at most besides its volumes, in bytes. The operator sizes pods
-// and GOMEMLIMIT by it.
+// What a memory server's process needs at most besides its volumes, in bytes. The operator sizes
+// pods and GOMEMLIMIT by it.
 const (
-	MemoryServerFabric  = 208 << 20 // for connections to the memory: tcp.Budget(verbs.DefaultMaxConns) and a little
-	MemoryServerControl = 32 << 20  // for control replies that are not read, and requests that are not ended
-	MemoryServerRest    = 48 << 20  // ledger, leases, locks, connections of the control service
-	MemoryServerOutside = 32 << 20  // what is not Go's: the program, the kernel's buffers of sockets
+	// for connections to the memory: tcp.Budget(verbs.DefaultMaxConns) and a little
+	MemoryServerFabric = 208 << 20
+	// for control replies that are not read, and requests that are not ended
+	MemoryServerControl = 32 << 20
+	MemoryServerRest    = 48 << 20 // ledger, leases, locks, connections of the control service
+	// what is not Go's: the program, the kernel's buffers of sockets
+	MemoryServerOutside = 32 << 20
 )
 
 // Key types.
@@ -46,27 +56,31 @@ const (
 	KeyBytes  = "Bytes"  // up to MaxKeyBytes
 )
 
-// Index is what a compute server must know to open its index: the content of IndexFile. It never changes while the index
-// lives, but for MemoryServers' addresses.
+// Index is what a compute server must know to open its index: the content of IndexFile. It never
+// changes while the index lives, but for MemoryServers' addresses.
 type Index struct {
-	// Identity tells this incarnation of the index from every other one: the UID of the object and, after it was made anew
-	// because its data was lost, "/" and a count.
+	// Identity tells this incarnation of the index from every other one: the UID of the object and,
+	// after it was made anew because its data was lost, "/" and a count.
 	Identity  string `json:"identity"`
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 
-	Design        string `json:"design"`        // name in the registry of designs, lower case: "sherman"
+	// name in the registry of designs, lower case: "sherman"
+	Design        string `json:"design"`
 	KeyType       string `json:"keyType"`       // KeyUint64 or KeyBytes
 	MaxKeyBytes   int    `json:"maxKeyBytes"`   // 8 for KeyUint64
 	MaxValueBytes int    `json:"maxValueBytes"` // longest value
-	NodeBytes     int    `json:"nodeBytes"`     // size of a tree node; 0 = the design's default for these lengths
-	Durability    string `json:"durability"`    // "Memory"
-	Routing       string `json:"routing"`       // RoutingAny or RoutingOwner
+	// size of a tree node; 0 = the design's default for these lengths
+	NodeBytes  int    `json:"nodeBytes"`
+	Durability string `json:"durability"` // "Memory"
+	Routing    string `json:"routing"`    // RoutingAny or RoutingOwner
 
-	MemoryServers []MemoryServer `json:"memoryServers"` // the first is the home: it has superblock and map
+	// the first is the home: it has superblock and map
+	MemoryServers []MemoryServer `json:"memoryServers"`
 }
 
-// How compute servers and clients route requests, for designs in which every server can serve every key.
+// How compute servers and clients route requests, for designs in which every server can serve every
+// key.
 const (
 	RoutingAny   = "Any"   // whoever gets a request serves it
 	RoutingOwner = "Owner" // requests go to the owner of their range
@@ -74,12 +88,14 @@ const (
 
 // MemoryServer is one server that holds memory of the index.
 type MemoryServer struct {
-	ID          uint16 `json:"id"`          // in global addresses: 1 to 32767, unique in the index
-	Control     string `json:"control"`     // host:port of rpc.Memory; also the name in its certificate
+	ID uint16 `json:"id"` // in global addresses: 1 to 32767, unique in the index
+	// host:port of rpc.Memory; also the name in its certificate
+	Control     string `json:"control"`
 	Incarnation uint64 `json:"incarnation"` // of its region when the index was admitted
 	Pod         string `json:"pod"`         // for people
 
-	// Transport by which it is reached: TransportTCP or TransportIBV. Empty = what the client's --transport says.
+	// Transport by which it is reached: TransportTCP or TransportIBV. Empty = what the client's
+	// --transport says.
 	Transport string `json:"transport,omitempty"`
 }
 

@@ -7,16 +7,16 @@ import (
 
 // ScalingWindow says how patient autoscaling is in one direction.
 type ScalingWindow struct {
-	// StabilizationWindowSeconds is for how long another number of servers must have been right before there is one. Default: 0 for scaling
-	// up, 300 for scaling down.
+	// StabilizationWindowSeconds is for how long another number of servers must have been right
+	// before there is one. Default: 0 for scaling up, 300 for scaling down.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	StabilizationWindowSeconds *int32 `json:"stabilizationWindowSeconds,omitempty"`
 }
 
-// ComputeAutoscaling makes the operator choose how many compute servers a pool has, by what they say of their load. If both targets are set, the
-// one that asks for more servers counts.
+// ComputeAutoscaling makes the operator choose how many compute servers a pool has, by what they
+// say of their load. If both targets are set, the one that asks for more servers counts.
 // +kubebuilder:validation:XValidation:rule="has(self.operationsPerSecond) || has(self.cacheMissPercent)",message="autoscaling needs a target: write operationsPerSecond, cacheMissPercent, or both"
 type ComputeAutoscaling struct {
 	// OperationsPerSecond is how many operations a server shall do, on average.
@@ -25,8 +25,8 @@ type ComputeAutoscaling struct {
 	// +kubebuilder:validation:Maximum=1000000000
 	OperationsPerSecond *int64 `json:"operationsPerSecond,omitempty"`
 
-	// CacheMissPercent is of how many percent of its operations a server may not have all in its cache, on average: more servers have
-	// more cache.
+	// CacheMissPercent is of how many percent of its operations a server may not have all in its
+	// cache, on average: more servers have more cache.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
@@ -47,8 +47,8 @@ type ComputeAutoscaling struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",message="replicas is above maxReplicas: write at most maxReplicas, or raise maxReplicas first"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
 type ComputeServers struct {
-	// Replicas is how many compute servers there are. In a template it holds for the creation of the pool only; afterwards scale
-	// the pool: kubectl scale dmcp NAME --replicas=N.
+	// Replicas is how many compute servers there are. In a template it holds for the creation of
+	// the pool only; afterwards scale the pool: kubectl scale dmcp NAME --replicas=N.
 	// +optional
 	// +default=1
 	// +kubebuilder:validation:Minimum=1
@@ -67,30 +67,34 @@ type ComputeServers struct {
 	// +kubebuilder:validation:Maximum=256
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 
-	// Autoscaling makes the operator set replicas, within minReplicas (1 unless set) and maxReplicas. Without it replicas are yours, or
-	// those of a HorizontalPodAutoscaler.
+	// Autoscaling makes the operator set replicas, within minReplicas (1 unless set) and
+	// maxReplicas. Without it replicas are yours, or those of a HorizontalPodAutoscaler.
 	// +optional
 	Autoscaling *ComputeAutoscaling `json:"autoscaling,omitempty"`
 
-	// Cache is how much memory of each server caches the index. Default 64Mi. What the pods request follows from it, unless
-	// pod.resources says otherwise. A change replaces the pods, one after the other.
+	// Cache is how much memory of each server caches the index. Default 64Mi. What the pods request
+	// follows from it, unless pod.resources says otherwise. A change replaces the pods, one after
+	// the other.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=24
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('4Ti')) <= 0",message="cache must be within 1Mi and 4Ti: write how much memory of each server caches the index, such as 1Gi"
 	Cache *resource.Quantity `json:"cache,omitempty"`
 
-	// Transport that the servers can speak. With RDMA they reach memory servers of RDMA pools by it, and those of TCP pools by TCP; with TCP only
-	// the latter. A change replaces the pods, one after the other.
+	// Transport that the servers can speak. With RDMA they reach memory servers of RDMA pools by
+	// it, and those of TCP pools by TCP; with TCP only the latter. A change replaces the pods, one
+	// after the other.
 	// +optional
 	// +default="TCP"
 	Transport Transport `json:"transport,omitempty"`
 
-	// RDMA says how the pods of a pool with transport RDMA get their device. A change replaces the pods, one after the other.
+	// RDMA says how the pods of a pool with transport RDMA get their device. A change replaces the
+	// pods, one after the other.
 	// +optional
 	RDMA *RDMASpec `json:"rdma,omitempty"`
 
-	// Pod says where and how the servers' pods run. A change replaces the pods, one after the other.
+	// Pod says where and how the servers' pods run. A change replaces the pods, one after the
+	// other.
 	// +optional
 	Pod PodTemplate `json:"pod,omitzero"`
 }
@@ -99,14 +103,16 @@ type ComputeServers struct {
 type DMComputePoolSpec struct {
 	ComputeServers `json:",inline"`
 
-	// IndexName is the DMIndex of the same namespace that the pool serves. The index names the pool in spec.computePools.
+	// IndexName is the DMIndex of the same namespace that the pool serves. The index names the pool
+	// in spec.computePools.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="indexName cannot be changed: make a new pool for the other index"
 	IndexName string `json:"indexName"`
 
-	// Image of the servers. Default: that of the index. A change replaces the pods, one after the other.
+	// Image of the servers. Default: that of the index. A change replaces the pods, one after the
+	// other.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`

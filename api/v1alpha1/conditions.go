@@ -5,14 +5,15 @@ const (
 	// ConditionAvailable of a DMIndex: it answers requests.
 	ConditionAvailable = "Available"
 
-	// ConditionProgressing: the operator is on its way to what the spec asks for; the message says what it waits for.
+	// ConditionProgressing: the operator is on its way to what the spec asks for; the message says
+	// what it waits for.
 	ConditionProgressing = "Progressing"
 
 	// ConditionDegraded: something does not work as it should; the message names it.
 	ConditionDegraded = "Degraded"
 
-	// ConditionDataLost of a DMIndex: a memory server lost its content, the index answers nothing. The message names server and
-	// pod, and says what can be done.
+	// ConditionDataLost of a DMIndex: a memory server lost its content, the index answers nothing.
+	// The message names server and pod, and says what can be done.
 	ConditionDataLost = "DataLost"
 
 	// ConditionPaused: spec.paused is set and the operator changes nothing.
@@ -48,7 +49,8 @@ const (
 	// ReasonPoolMissing: spec names a pool that does not exist, or a compute pool of another index.
 	ReasonPoolMissing = "PoolMissing"
 
-	// ReasonPoolRefused: the API server refused to make or change a pool or another object of the index.
+	// ReasonPoolRefused: the API server refused to make or change a pool or another object of the
+	// index.
 	ReasonPoolRefused = "PoolRefused"
 
 	// ReasonNameTaken: an object that the operator must make exists and belongs to somebody else.
@@ -81,17 +83,19 @@ const (
 	// ReasonMoving: ranges are moving, or servers are leaving.
 	ReasonMoving = "Moving"
 
-	// ReasonFencing: clients whose pods are gone are still to be fenced at a memory server, which the message names. Until then, or
-	// until their leases ran out there, locks may be theirs.
+	// ReasonFencing: clients whose pods are gone are still to be fenced at a memory server, which
+	// the message names. Until then, or until their leases ran out there, locks may be theirs.
 	ReasonFencing = "Fencing"
 
-	// ReasonFencePending: a range of keys has no server that serves it, since its former owner cannot be fenced at a memory server, which the
-	// message names. It waits until that server answers, or is given up.
+	// ReasonFencePending: a range of keys has no server that serves it, since its former owner
+	// cannot be fenced at a memory server, which the message names. It waits until that server
+	// answers, or is given up.
 	ReasonFencePending = "FencePending"
 
-	// ReasonPoolFull: a range of keys has no server that serves it, since the one that is to take it over from a dead one finds no memory for that in
-	// the index's quota; or a range does not move, and is served by the server that it is to leave. Both are tried again, at last every 2 s and every
-	// 30 s; the message says what to do. Also of the event.
+	// ReasonPoolFull: a range of keys has no server that serves it, since the one that is to take
+	// it over from a dead one finds no memory for that in the index's quota; or a range does not
+	// move, and is served by the server that it is to leave. Both are tried again, at last every 2
+	// s and every 30 s; the message says what to do. Also of the event.
 	ReasonPoolFull = "PoolFull"
 
 	// ReasonFailed: a step failed and is tried again; the message says which and why.
@@ -106,13 +110,16 @@ const (
 	// ReasonNodeUnfit: a server cannot use RDMA on its node; the message says what to change there.
 	ReasonNodeUnfit = "NodeUnfit"
 
-	// ReasonPodRefused: the kubelet refused pods of a pool; the message has its words, and when the next attempt follows.
+	// ReasonPodRefused: the kubelet refused pods of a pool; the message has its words, and when the
+	// next attempt follows.
 	ReasonPodRefused = "PodRefused"
 
-	// ReasonUnschedulable: no node has what pods of a pool ask for; the message has the scheduler's words.
+	// ReasonUnschedulable: no node has what pods of a pool ask for; the message has the scheduler's
+	// words.
 	ReasonUnschedulable = "Unschedulable"
 
-	// ReasonTransportMismatch: a memory pool has transport RDMA, a compute pool of the index has not.
+	// ReasonTransportMismatch: a memory pool has transport RDMA, a compute pool of the index has
+	// not.
 	ReasonTransportMismatch = "TransportMismatch"
 
 	// ReasonNoRDMAImage: a pool has transport RDMA, and nobody said which image has RDMA.

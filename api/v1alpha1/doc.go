@@ -1,4 +1,5 @@
-// Package v1alpha1 is the API of dmindex: indexes on disaggregated memory, and the pools of servers that they run on.
+// Package v1alpha1 is the API of dmindex: indexes on disaggregated memory, and the pools of servers
+// that they run on.
 //
 // +kubebuilder:object:generate=true
 // +groupName=dmindex.io

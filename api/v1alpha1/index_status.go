@@ -15,7 +15,8 @@ type DMIndexStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Identity under which the memory servers know the index: its UID and, after it was made anew, a count.
+	// Identity under which the memory servers know the index: its UID and, after it was made anew,
+	// a count.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Identity string `json:"identity,omitempty"`
@@ -25,7 +26,8 @@ type DMIndexStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// Endpoint for Redis clients: host and port of the Service. The password is in the Secret <name>-conn.
+	// Endpoint for Redis clients: host and port of the Service. The password is in the Secret
+	// <name>-conn.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Endpoint string `json:"endpoint,omitempty"`
@@ -125,7 +127,8 @@ type LockPlacement string
 const (
 	LocksOnChip LockPlacement = "OnChip" // in the memory of the server's NIC
 	LocksInHost LockPlacement = "Host"   // in the server's memory
-	LocksMixed  LockPlacement = "Mixed"  // in both: the NIC has less memory than when the index was admitted
+	// in both: the NIC has less memory than when the index was admitted
+	LocksMixed LockPlacement = "Mixed"
 )
 
 // IndexComputeServer is a compute server as the index knows it.

@@ -11,8 +11,11 @@ type Design string
 
 // The designs.
 const (
-	DesignDEX     Design = "DEX"     // a B+-tree whose key ranges have owners among the compute servers, which cache them, changes included
-	DesignSherman Design = "Sherman" // a B-link tree that all compute servers share, with hierarchical locks
+	// a B+-tree whose key ranges have owners among the compute servers, which cache them, changes
+	// included
+	DesignDEX Design = "DEX"
+	// a B-link tree that all compute servers share, with hierarchical locks
+	DesignSherman Design = "Sherman"
 )
 
 // KeyType is how keys are made and compared.
@@ -29,7 +32,8 @@ const (
 // +kubebuilder:validation:Enum=Memory
 type Durability string
 
-// DurabilityMemory survives the death of any client and any compute server. Losing a memory pod loses the data.
+// DurabilityMemory survives the death of any client and any compute server. Losing a memory pod
+// loses the data.
 const DurabilityMemory Durability = "Memory"
 
 // Routing is who serves a request.
@@ -102,16 +106,17 @@ type IndexMemoryPool struct {
 	// +optional
 	Ref *LocalReference `json:"ref,omitempty"`
 
-	// Quota is how much memory of each server the index may use. Default for a template: all of it. It can be raised at any
-	// time, and lowered to what is in use.
+	// Quota is how much memory of each server the index may use. Default for a template: all of it.
+	// It can be raised at any time, and lowered to what is in use.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=24
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",message="quota is too small: write at least one chunk, such as 1Gi"
 	Quota *resource.Quantity `json:"quota,omitempty"`
 
-	// Locks is how many 16-bit locks of each server's lock table the index gets; they lie in the NIC's memory if there is room.
-	// Default: an eighth of the largest free part. It holds for servers to which the index is admitted afterwards.
+	// Locks is how many 16-bit locks of each server's lock table the index gets; they lie in the
+	// NIC's memory if there is room. Default: an eighth of the largest free part. It holds for
+	// servers to which the index is admitted afterwards.
 	// +optional
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=536870912
@@ -149,8 +154,9 @@ type RebalancePolicy string
 
 // The policies.
 const (
-	RebalanceOnSkew RebalancePolicy = "OnSkew" // when one compute server has much more load than the others
-	RebalanceNever  RebalancePolicy = "Never"  // only when compute servers come and go
+	// when one compute server has much more load than the others
+	RebalanceOnSkew RebalancePolicy = "OnSkew"
+	RebalanceNever  RebalancePolicy = "Never" // only when compute servers come and go
 )
 
 // RebalanceSpec says when load is a reason to move ranges of keys between compute servers.
@@ -160,14 +166,16 @@ type RebalanceSpec struct {
 	// +default="OnSkew"
 	Policy RebalancePolicy `json:"policy,omitempty"`
 
-	// MaxLoadPercent is how much load a compute server may have, in percent of the mean of all. Above it ranges move.
+	// MaxLoadPercent is how much load a compute server may have, in percent of the mean of all.
+	// Above it ranges move.
 	// +optional
 	// +default=150
 	// +kubebuilder:validation:Minimum=120
 	// +kubebuilder:validation:Maximum=1000
 	MaxLoadPercent int32 `json:"maxLoadPercent,omitempty"`
 
-	// MinIntervalSeconds is how long the partition map stays as it is, at least, before ranges move because of load.
+	// MinIntervalSeconds is how long the partition map stays as it is, at least, before ranges move
+	// because of load.
 	// +optional
 	// +default=60
 	// +kubebuilder:validation:Minimum=10
@@ -177,7 +185,8 @@ type RebalanceSpec struct {
 
 // PartitioningSpec says how keys are divided between compute servers.
 type PartitioningSpec struct {
-	// Routing of requests in designs in which every compute server can serve every key; with DEX they always go to the owner.
+	// Routing of requests in designs in which every compute server can serve every key; with DEX
+	// they always go to the owner.
 	// +optional
 	// +default="Any"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.routing cannot be changed: make a new DMIndex"
@@ -201,8 +210,8 @@ type RecoverySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (self.value.maxLength > 256 ? 17 : self.value.maxLength)) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + (self.value.maxLength > 256 ? 16 : self.value.maxLength) + 9) / 8 * 16)",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (a value.maxLength above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
 type DMIndexSpec struct {
-	// Design of the index. DEX: key ranges belong to compute servers, which keep them in their caches. Sherman: all compute servers share
-	// everything.
+	// Design of the index. DEX: key ranges belong to compute servers, which keep them in their
+	// caches. Sherman: all compute servers share everything.
 	// +optional
 	// +default="DEX"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="design cannot be changed: make a new DMIndex and restore a dump of this one into it"
@@ -216,14 +225,16 @@ type DMIndexSpec struct {
 	// +required
 	Value ValueSpec `json:"value"`
 
-	// NodeSize is the size of a tree node in bytes. Default: what suits the lengths of keys and values.
+	// NodeSize is the size of a tree node in bytes. Default: what suits the lengths of keys and
+	// values.
 	// +optional
 	// +kubebuilder:validation:Minimum=256
 	// +kubebuilder:validation:Maximum=65536
 	// +kubebuilder:validation:XValidation:rule="self % 64 == 0",message="nodeSize must be a multiple of 64: write 1024, for example"
 	NodeSize *int32 `json:"nodeSize,omitempty"`
 
-	// MemoryPools hold the index. The first server of the first one also has its superblock and its partition map.
+	// MemoryPools hold the index. The first server of the first one also has its superblock and its
+	// partition map.
 	// +required
 	// +listType=map
 	// +listMapKey=name
@@ -246,8 +257,8 @@ type DMIndexSpec struct {
 	// +default={}
 	Partitioning PartitioningSpec `json:"partitioning,omitzero"`
 
-	// Durability is what an acknowledged write survives. Memory: the death of any client and any compute server, but not that of a
-	// memory pod.
+	// Durability is what an acknowledged write survives. Memory: the death of any client and any
+	// compute server, but not that of a memory pod.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="durability cannot be changed: make a new DMIndex and restore a dump of this one into it"
 	Durability Durability `json:"durability"`
@@ -257,12 +268,13 @@ type DMIndexSpec struct {
 	// +default={}
 	Recovery RecoverySpec `json:"recovery,omitzero"`
 
-	// Paused makes the operator leave the index and the pools made for it as they are. Deletion goes on.
+	// Paused makes the operator leave the index and the pools made for it as they are. Deletion
+	// goes on.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// Image of the servers. Default: that of the operator which first sees the index; an upgrade of the operator does not change
-	// it.
+	// Image of the servers. Default: that of the operator which first sees the index; an upgrade of
+	// the operator does not change it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`

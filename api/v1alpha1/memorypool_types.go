@@ -13,7 +13,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || !has(self.rdma.hugePages) || quantity(string(self.memory)).asInteger() % quantity(self.rdma.hugePages).asInteger() == 0",message="memory must be whole huge pages: write a multiple of rdma.hugePages"
 type MemoryServers struct {
-	// Servers is how many memory servers the pool has. It can be raised; new servers serve indexes that are made afterwards.
+	// Servers is how many memory servers the pool has. It can be raised; new servers serve indexes
+	// that are made afterwards.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
@@ -40,7 +41,8 @@ type MemoryServers struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport cannot be changed: make a new pool"
 	Transport Transport `json:"transport,omitempty"`
 
-	// RDMA says how the pods of a pool with transport RDMA get their device. Changes concern pods that are made afterwards.
+	// RDMA says how the pods of a pool with transport RDMA get their device. Changes concern pods
+	// that are made afterwards.
 	// +optional
 	RDMA *RDMASpec `json:"rdma,omitempty"`
 
@@ -54,8 +56,8 @@ type MemoryServers struct {
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
-	// Image of the servers. Default: that of the operator which first sees the pool. A change restarts the containers in
-	// place, one after the other; they find their regions again.
+	// Image of the servers. Default: that of the operator which first sees the pool. A change
+	// restarts the containers in place, one after the other; they find their regions again.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
@@ -205,7 +207,8 @@ type DMMemoryPoolStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	Free string `json:"free,omitempty"`
 
-	// OnChip is how much memory of NICs indexes were granted for their locks, of how much: "64Ki/256Ki". Empty: there is none.
+	// OnChip is how much memory of NICs indexes were granted for their locks, of how much:
+	// "64Ki/256Ki". Empty: there is none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	OnChip string `json:"onChip,omitempty"`

@@ -1,8 +1,10 @@
 package v1alpha1
 
-// Labels and annotations. What must survive without status is kept in annotations: backup tools drop status.
+// Labels and annotations. What must survive without status is kept in annotations: backup tools
+// drop status.
 const (
-	// LabelManagedBy has the value ManagedBy on all that the operator makes. It watches no other Secrets and pods.
+	// LabelManagedBy has the value ManagedBy on all that the operator makes. It watches no other
+	// Secrets and pods.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "dmindex"
 
@@ -22,7 +24,8 @@ const (
 	// AnnotationNextID of a pool is the number of the next pod.
 	AnnotationNextID = "dmindex.io/next-id"
 
-	// AnnotationImage of an index or a pool is the image that an operator pinned because spec.image is empty.
+	// AnnotationImage of an index or a pool is the image that an operator pinned because spec.image
+	// is empty.
 	AnnotationImage = "dmindex.io/image"
 
 	// AnnotationImageRDMA of an index is the same for its pools with transport RDMA.
@@ -31,13 +34,15 @@ const (
 	// AnnotationMemory of an index is its memory servers: JSON, server id to incarnation.
 	AnnotationMemory = "dmindex.io/memory"
 
-	// AnnotationCreated of an index says that it may have acknowledged writes: from then on a lost memory server is lost data.
+	// AnnotationCreated of an index says that it may have acknowledged writes: from then on a lost
+	// memory server is lost data.
 	AnnotationCreated = "dmindex.io/created"
 
 	// AnnotationIndexIncarnation of an index counts how often it was made anew.
 	AnnotationIndexIncarnation = "dmindex.io/index-incarnation"
 
-	// AnnotationIdentity of a compute pod and of index.json's ConfigMap is the identity of the index that it is made for.
+	// AnnotationIdentity of a compute pod and of index.json's ConfigMap is the identity of the
+	// index that it is made for.
 	AnnotationIdentity = "dmindex.io/identity"
 
 	// AnnotationTemplate of a pod is a hash of what it was made of.
@@ -46,7 +51,8 @@ const (
 	// AnnotationLeaving of a compute pod is since when it is to leave. It is never taken back.
 	AnnotationLeaving = "dmindex.io/leaving"
 
-	// AnnotationTLS of a pod is a hash of its TLS Secret: a change makes the kubelet renew the mounted files at once.
+	// AnnotationTLS of a pod is a hash of its TLS Secret: a change makes the kubelet renew the
+	// mounted files at once.
 	AnnotationTLS = "dmindex.io/tls"
 
 	// AnnotationApplied is a hash of what the operator last wrote into an object.

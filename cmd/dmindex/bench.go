@@ -149,7 +149,8 @@ func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
 	return runs, nil
 }
 
-// doFigure does an experiment of a paper. What was not given is the paper's, or as much of it as takes a few minutes.
+// doFigure does an experiment of a paper. What was not given is the paper's, or as much of it as
+// takes a few minutes.
 func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) error {
 	figure, err := bench.LookupFigure(f.figure)
 	if err != nil {

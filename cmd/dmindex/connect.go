@@ -84,8 +84,9 @@ func (a *access) with(ctx context.Context, f func(*client.Client) error) error {
 	return errors.Join(f(c), c.Close())
 }
 
-// onIndex completes a command that works on an index: it gets the flags that say which one. plan makes of the arguments what to do with
-// the connection, and refuses bad ones before anybody is asked.
+// onIndex completes a command that works on an index: it gets the flags that say which one. plan
+// makes of the arguments what to do with the connection, and refuses bad ones before anybody is
+// asked.
 func onIndex(cmd *cobra.Command, plan func(cmd *cobra.Command, args []string) (func(*client.Client) error, error)) *cobra.Command {
 	var a access
 	cmd.GroupID = "use"

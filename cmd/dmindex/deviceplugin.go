@@ -42,7 +42,8 @@ func devicePluginCommand() *cobra.Command {
 	return cmd
 }
 
-// givenDevice is the RDMA device that the device plugin gave to this container: the first one if it gave several, empty if none.
+// givenDevice is the RDMA device that the device plugin gave to this container: the first one if it
+// gave several, empty if none.
 func givenDevice() string {
 	first, _, _ := strings.Cut(os.Getenv(deviceplugin.EnvDevice), ",")
 	return first

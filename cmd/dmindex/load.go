@@ -55,7 +55,8 @@ skipped. A line ends with a newline only: a carriage return before it belongs to
 	return cmd
 }
 
-// load puts what a source yields and says how it goes on. The source's own error comes after what it yielded was stored.
+// load puts what a source yields and says how it goes on. The source's own error comes after what
+// it yielded was stored.
 func load(cmd *cobra.Command, c *client.Client, source func(yield func(client.Pair) bool) error) error {
 	var sourceErr error
 	p := newProgress(cmd.ErrOrStderr(), "loaded")
@@ -66,7 +67,8 @@ func load(cmd *cobra.Command, c *client.Client, source func(yield func(client.Pa
 	return errors.Join(err, sourceErr)
 }
 
-// directory is the directory that a --tree names, itself or by a symbolic link, which a walk would not follow.
+// directory is the directory that a --tree names, itself or by a symbolic link, which a walk would
+// not follow.
 func directory(tree string) (string, error) {
 	if tree == "" {
 		return "", nil
@@ -154,8 +156,8 @@ func lines(in io.Reader, n *notation, yield func(client.Pair) bool) error {
 	return nil
 }
 
-// splitLines is a bufio.SplitFunc for lines that end with a newline. Unlike bufio.ScanLines it leaves carriage returns alone, which are bytes of a value like
-// any other.
+// splitLines is a bufio.SplitFunc for lines that end with a newline. Unlike bufio.ScanLines it
+// leaves carriage returns alone, which are bytes of a value like any other.
 func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

@@ -1,4 +1,5 @@
-// Dmindex is every program of the project in one: the operator, the servers that it places, and the tools that talk to them.
+// Dmindex is every program of the project in one: the operator, the servers that it places, and the
+// tools that talk to them.
 package main
 
 import (

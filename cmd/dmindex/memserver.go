@@ -63,7 +63,8 @@ func memserverCommand() *cobra.Command {
 	return cmd
 }
 
-// startMemserver makes the server. One with RDMA waits for its node to be fit, and says meanwhile what is wrong with it.
+// startMemserver makes the server. One with RDMA waits for its node to be fit, and says meanwhile
+// what is wrong with it.
 func startMemserver(ctx context.Context, c memserver.Config) (*memserver.Server, error) {
 	start := func() (*memserver.Server, error) { return memserver.New(c) }
 	if c.RDMA == "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
 )
 
-// doRepartition does figure 10 of DEX's paper, with each size of the caches. What was not given is the paper's, or as much of it as takes a few minutes.
+// doRepartition does figure 10 of DEX's paper, with each size of the caches. What was not given is
+// the paper's, or as much of it as takes a few minutes.
 func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer) error {
 	for _, name := range []string{"figure", "workload", "scan", "switch", "cache-bytes", "cache-percent", "bulk-load", "key", "value", "ops", "warmup"} {
 		if f.given(name) {

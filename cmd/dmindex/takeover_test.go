@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTakeOver kills a compute server with SIGKILL and starts it again, as a kubelet does with a container: its keys are back, all of them, long before its lease is
-// over, since the next process knows that it is dead.
+// TestTakeOver kills a compute server with SIGKILL and starts it again, as a kubelet does with a
+// container: its keys are back, all of them, long before its lease is over, since the next process
+// knows that it is dead.
 func TestTakeOver(t *testing.T) {
 	const keys, limit, lease = 300, 10 * time.Second, 2 * time.Minute
 	servers, err := memory.Start(memory.Config{Servers: 2, Bytes: 64 << 20, ChunkBytes: 1 << 20, Transport: "tcp", Lease: lease})
@@ -96,7 +97,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// freeAddress is an address that nobody else will be given while nobody listens there: connections and listeners of other tests have other hosts.
+// freeAddress is an address that nobody else will be given while nobody listens there: connections
+// and listeners of other tests have other hosts.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	pid := os.Getpid()
@@ -140,7 +142,8 @@ func computeProcess(t *testing.T, ix *config.Index, address string) (start func(
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	guard, err := os.MkdirTemp("/dev/shm", "dmindex-guard") // where temporary files lie may be an overlay, which proves nothing
+	// where temporary files lie may be an overlay, which proves nothing
+	guard, err := os.MkdirTemp("/dev/shm", "dmindex-guard")
 	if err != nil {
 		t.Fatal(err)
 	}

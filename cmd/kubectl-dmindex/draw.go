@@ -109,7 +109,8 @@ func locks(m dmv1.IndexMemoryServer) string {
 	return fmt.Sprintf("%d %s", m.Locks, m.LockPlacement)
 }
 
-// paths are by what a compute server reaches the memory servers; where there are several, with their ids.
+// paths are by what a compute server reaches the memory servers; where there are several, with
+// their ids.
 func paths(list []dmv1.MemoryPath) string {
 	var texts []string
 	for _, p := range list {
@@ -224,7 +225,8 @@ func (v *view) drawRanges(b *strings.Builder) {
 	b.WriteByte('\n')
 	starts := make([][]byte, len(m.Ranges)+1)
 	for i, r := range m.Ranges {
-		starts[i], _ = base64.StdEncoding.DecodeString(r.Start) // a mirror that cannot be read shows as the first key
+		// a mirror that cannot be read shows as the first key
+		starts[i], _ = base64.StdEncoding.DecodeString(r.Start)
 	}
 	total := v.total()
 	table(b, func(line func(...any)) {
@@ -243,8 +245,10 @@ func (v *view) drawRanges(b *strings.Builder) {
 	})
 }
 
-// held says how the range that begins at a key fares: with designs whose ranges have owners, it is held by its owner, or on its way there. Neighbours of
-// one owner may be held as one range, whose load is counted at the first of them. own is what the owner holds from that key on; nil if no range of its own begins there.
+// held says how the range that begins at a key fares: with designs whose ranges have owners, it is
+// held by its owner, or on its way there. Neighbours of one owner may be held as one range, whose
+// load is counted at the first of them. own is what the owner holds from that key on; nil if no
+// range of its own begins there.
 func (v *view) held(owner string, start []byte, total float64) (ops, part, state string, own *rpcv1.OwnedRange) {
 	ops, part, state = "-", "-", "-"
 	for _, a := range v.asked {

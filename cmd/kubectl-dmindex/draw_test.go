@@ -122,7 +122,8 @@ func TestNothingToDraw(t *testing.T) {
 	if got := v.status(now); !strings.Contains(got, "there is no partition map yet\n") || !strings.Contains(got, "going on:\n  nothing\n") {
 		t.Error(got)
 	}
-	v.asked = []asked{{said: &rpcv1.DescribeComputeReply{}}} // a server that says nothing of its load
+	// a server that says nothing of its load
+	v.asked = []asked{{said: &rpcv1.DescribeComputeReply{}}}
 	if got := top([]*view{v}); strings.Contains(got, "NaN") || !strings.Contains(got, "  -  ") {
 		t.Error(got)
 	}
@@ -141,7 +142,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestDrawHeldAsOne: neighbours that their owner holds as one range are served, all of them; who holds nothing of a range holds nothing of those after it.
+// TestDrawHeldAsOne: neighbours that their owner holds as one range are served, all of them; who
+// holds nothing of a range holds nothing of those after it.
 func TestDrawHeldAsOne(t *testing.T) {
 	v := drawn()
 	m := v.index.Status.Map

@@ -1,8 +1,9 @@
-// Kubectl-dmindex is a plugin of kubectl: `kubectl dmindex status NAME` draws an index with its servers and key ranges, `kubectl dmindex top` says what
-// its compute servers do.
+// Kubectl-dmindex is a plugin of kubectl: `kubectl dmindex status NAME` draws an index with its
+// servers and key ranges, `kubectl dmindex top` says what its compute servers do.
 //
-// It reads the objects of the index, and asks compute servers for /describe on their port of the metrics, through the API server's pod proxy. So it needs
-// no password and no connection of its own: get of dmindexes and dmmemorypools, list of events, and get of pods/proxy are enough.
+// It reads the objects of the index, and asks compute servers for /describe on their port of the
+// metrics, through the API server's pod proxy. So it needs no password and no connection of its
+// own: get of dmindexes and dmmemorypools, list of events, and get of pods/proxy are enough.
 package main
 
 import (

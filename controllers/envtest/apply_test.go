@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// TestApplyTold: whoever applies an object hears whether that wrote anything, and the resource version says the same.
+// TestApplyTold: whoever applies an object hears whether that wrote anything, and the resource
+// version says the same.
 func TestApplyTold(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// assets are the control plane's programs: named by TEST_ASSET_KUBE_APISERVER and TEST_ASSET_ETCD, or built by
-// hack/cluster/build into the cache.
+// assets are the control plane's programs: named by TEST_ASSET_KUBE_APISERVER and TEST_ASSET_ETCD,
+// or built by hack/cluster/build into the cache.
 func assets() (apiserver, etcd string, err error) {
 	apiserver, etcd = os.Getenv("TEST_ASSET_KUBE_APISERVER"), os.Getenv("TEST_ASSET_ETCD")
 	if apiserver != "" && etcd != "" {

@@ -26,7 +26,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 )
 
-// cluster is a namespace of the API server with servers and an operator of its own. A goroutine plays the kubelet.
+// cluster is a namespace of the API server with servers and an operator of its own. A goroutine
+// plays the kubelet.
 type cluster struct {
 	t         *testing.T
 	namespace string
@@ -129,7 +130,8 @@ func (c *cluster) stop() {
 	c.operator = nil
 }
 
-// kubelet makes new pods ready, unless their servers cannot start, and compute servers follow the newest map in the index's status.
+// kubelet makes new pods ready, unless their servers cannot start, and compute servers follow the
+// newest map in the index's status.
 func (c *cluster) kubelet(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -254,7 +256,8 @@ func (c *cluster) podStatus(name string, change func(*corev1.PodStatus)) {
 	})
 }
 
-// condition waits for a condition, with a reason unless that is empty, and a message that contains something.
+// condition waits for a condition, with a reason unless that is empty, and a message that contains
+// something.
 func (c *cluster) condition(name, kind string, status metav1.ConditionStatus, reason, message string) {
 	c.t.Helper()
 	c.eventually(fmt.Sprintf("%s of %s %s %s %q", kind, name, status, reason, message), func() string {

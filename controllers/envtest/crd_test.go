@@ -224,7 +224,8 @@ func TestScaleBounds(t *testing.T) {
 	f(1, "")
 }
 
-// TestCRDsAreSmall: an object of etcd has its limits, and so has the annotation of client-side apply.
+// TestCRDsAreSmall: an object of etcd has its limits, and so has the annotation of client-side
+// apply.
 func TestCRDsAreSmall(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "zz_generated_*.yaml"))
 	if err != nil || len(files) != 3 {

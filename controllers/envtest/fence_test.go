@@ -23,7 +23,8 @@ func (c *cluster) fences() any {
 	return calls
 }
 
-// TestFencesWhoIsGone: the clients of a pod that is gone are fenced at every memory server, the home last, once; nobody else is.
+// TestFencesWhoIsGone: the clients of a pod that is gone are fenced at every memory server, the
+// home last, once; nobody else is.
 func TestFencesWhoIsGone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -53,8 +54,9 @@ func TestFencesWhoIsGone(t *testing.T) {
 	}
 }
 
-// TestFencesWhenItCan: a memory server that does not answer is named, holds up nothing else, and is asked again, by another operator if
-// need be: the home is the last to fence, so that it is not forgotten.
+// TestFencesWhenItCan: a memory server that does not answer is named, holds up nothing else, and is
+// asked again, by another operator if need be: the home is the last to fence, so that it is not
+// forgotten.
 func TestFencesWhenItCan(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

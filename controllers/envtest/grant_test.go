@@ -41,8 +41,9 @@ func (c *cluster) grants(pool string) string {
 	return fmt.Sprintf("%v of %s: granted %s, used %s, free %s, on the chip %s", names, s.Capacity, s.Granted, s.Used, s.Free, s.OnChip)
 }
 
-// TestGrants: indexes share a pool of two servers with 64 chunks each, 1024 locks and 512 of them on the chip. The oldest that waits goes
-// first; what waits says what is missing and for whom it is kept; quotas are raised, and lowered as far as possible, while indexes are served.
+// TestGrants: indexes share a pool of two servers with 64 chunks each, 1024 locks and 512 of them
+// on the chip. The oldest that waits goes first; what waits says what is missing and for whom it is
+// kept; quotas are raised, and lowered as far as possible, while indexes are served.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -58,7 +59,8 @@ func TestGrants(t *testing.T) {
 		c.equal("locks of "+name, want, func() any { return c.index(name).Status.MemoryServers[0].LockPlacement })
 	}
 
-	// What does not fit waits. A younger one that would fit waits behind it, also if it is looked at first.
+	// What does not fit waits. A younger one that would fit waits behind it, also if it is looked
+	// at first.
 	c.claim("i3", "160Mi", 4)
 	c.condition("i3", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending,
 		"memory server 1 (pod pool-0) has 16 chunks of 8388608 bytes left, the index asks for 20: 4 are missing; lower quota")
@@ -67,7 +69,8 @@ func TestGrants(t *testing.T) {
 	c.claim("i5", "1Gi", 4)
 	c.condition("i5", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending, "has 64 chunks of 8388608 bytes in all, the index asks for 128: lower quota, or use a pool of larger servers")
 
-	// Lowering below what is in use is refused, with the figure; what is served goes on being served.
+	// Lowering below what is in use is refused, with the figure; what is served goes on being
+	// served.
 	uid, one := string(c.pod("pool-1").UID), string(c.index("i1").UID)
 	c.fleet.Use(uid, one, 30)
 	c.setQuota("i1", "232Mi")

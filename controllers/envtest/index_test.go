@@ -17,7 +17,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// TestIndexComesUp: from apply to Available, with everything that belongs to it, and then nothing is written any more.
+// TestIndexComesUp: from apply to Available, with everything that belongs to it, and then nothing
+// is written any more.
 func TestIndexComesUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -52,8 +53,9 @@ func TestIndexComesUp(t *testing.T) {
 	c.settled("demo")
 }
 
-// settled asserts that the operator comes to rest, and writes nothing when it looks at everything again. However long it was quiet, on a busy machine what it
-// does last may still be to come: so it gets more than one try. Who writes at a look, or now and then, has none without a write.
+// settled asserts that the operator comes to rest, and writes nothing when it looks at everything
+// again. However long it was quiet, on a busy machine what it does last may still be to come: so it
+// gets more than one try. Who writes at a look, or now and then, has none without a write.
 func (c *cluster) settled(name string) {
 	c.t.Helper()
 	const tries = 4
@@ -87,7 +89,8 @@ func (c *cluster) lookAgain(name string) {
 	}
 }
 
-// quiet waits until the operator wrote nothing for a while. That is counted in looks, not by the clock: while the machine stands still, so does the operator.
+// quiet waits until the operator wrote nothing for a while. That is counted in looks, not by the
+// clock: while the machine stands still, so does the operator.
 func (c *cluster) quiet(while time.Duration) {
 	c.t.Helper()
 	before, looks := c.operator.writes.Load(), 0
@@ -112,8 +115,8 @@ func (c *cluster) scale(pool string, replicas int32) {
 	}
 }
 
-// TestScale: a new server joins the map; one that leaves hands over first; one that was deleted is replaced under a new number. The
-// operator never writes replicas back.
+// TestScale: a new server joins the map; one that leaves hands over first; one that was deleted is
+// replaced under a new number. The operator never writes replicas back.
 func TestScale(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -126,7 +129,8 @@ func TestScale(t *testing.T) {
 		if !slices.Contains(owners, "demo-compute-2") {
 			return owners
 		}
-		return "[demo-compute-0 demo-compute-2 demo-compute-1]" // where the newcomer's ranges lie is partition's business
+		// where the newcomer's ranges lie is partition's business
+		return "[demo-compute-0 demo-compute-2 demo-compute-1]"
 	})
 	c.scale("demo-compute", 1)
 	c.equal("compute pods", "[demo-compute-0]", func() any { return c.pods("demo-compute") })
@@ -184,7 +188,8 @@ func TestNewTemplate(t *testing.T) {
 	c.available("demo")
 }
 
-// TestDataLossBlocks: a lost memory pod stops the index until somebody decides; then it starts again, empty, under a new identity.
+// TestDataLossBlocks: a lost memory pod stops the index until somebody decides; then it starts
+// again, empty, under a new identity.
 func TestDataLossBlocks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -220,7 +225,8 @@ func TestDataLossBlocks(t *testing.T) {
 	c.settled("demo")
 }
 
-// TestContentLost: a server that came back without its content is a lost server, though its pod is there.
+// TestContentLost: a server that came back without its content is a lost server, though its pod is
+// there.
 func TestContentLost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -233,7 +239,8 @@ func TestContentLost(t *testing.T) {
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionTrue, dmv1.ReasonMemoryLost, "memory server 2 (pod demo-memory-1): it came back without its content")
 }
 
-// TestMemoryAway: a memory server that does not answer is no data loss, and does not keep the map from changing.
+// TestMemoryAway: a memory server that does not answer is no data loss, and does not keep the map
+// from changing.
 func TestMemoryAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -292,7 +299,8 @@ spec:
   - {name: compute, template: {replicas: 1}}
 `
 
-// TestSharedPool: what does not fit waits and says how much is missing where; what is deleted gives its memory back.
+// TestSharedPool: what does not fit waits and says how much is missing where; what is deleted gives
+// its memory back.
 func TestSharedPool(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -348,8 +356,8 @@ func TestNameTaken(t *testing.T) {
 	c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonNameTaken, "Service demo exists and is not of demo: rename one of them or delete it")
 }
 
-// TestOperatorDiesAtEachWrite: an operator that is cut off after any number of writes leaves nothing that the next one cannot
-// finish, and no number, authority or password is given twice.
+// TestOperatorDiesAtEachWrite: an operator that is cut off after any number of writes leaves
+// nothing that the next one cannot finish, and no number, authority or password is given twice.
 func TestOperatorDiesAtEachWrite(t *testing.T) {
 	t.Parallel()
 	done := false

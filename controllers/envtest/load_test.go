@@ -16,7 +16,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// load makes every compute server of a pool say that it does so many operations a second, of such keys.
+// load makes every compute server of a pool say that it does so many operations a second, of such
+// keys.
 func (c *cluster) load(pool string, rate float64, keys ...string) {
 	c.t.Helper()
 	load := &rpcv1.ComputeLoad{OperationsPerSecond: rate, HitRatio: 1}
@@ -54,7 +55,8 @@ func (c *cluster) event(reason, note string) {
 	})
 }
 
-// TestAutoscaling: the operator writes replicas if it is asked to, within the bounds; not while a server says nothing; and a settled index is not written to.
+// TestAutoscaling: the operator writes replicas if it is asked to, within the bounds; not while a
+// server says nothing; and a settled index is not written to.
 func TestAutoscaling(t *testing.T) {
 	c := newCluster(t)
 	c.start(0)
@@ -98,7 +100,8 @@ func TestSkew(t *testing.T) {
 	for _, policy := range []dmv1.RebalancePolicy{dmv1.RebalanceNever, dmv1.RebalanceOnSkew} {
 		t.Run(string(policy), func(t *testing.T) {
 			c := newCluster(t)
-			var fast atomic.Pointer[time.Time] // since when the clock of the operator is; the start has its own time
+			// since when the clock of the operator is; the start has its own time
+			var fast atomic.Pointer[time.Time]
 			c.now = func() time.Time {
 				if since := fast.Load(); since != nil {
 					return since.Add(10 * time.Since(*since))
@@ -113,7 +116,8 @@ func TestSkew(t *testing.T) {
 			}
 			now := time.Now()
 			fast.Store(&now)
-			c.load("demo-compute", 1000, "alpha", "beta", "gamma", "delta", "epsilon", "zeta") // all below 0x80: the first server's
+			// all below 0x80: the first server's
+			c.load("demo-compute", 1000, "alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 			if policy == dmv1.RebalanceNever {
 				c.settled("demo")
 				if m := c.index("demo").Status.Map; m.Generation != 1 {
@@ -123,7 +127,8 @@ func TestSkew(t *testing.T) {
 			}
 			c.event("MapChanged", "compute server demo-compute-0 had 200% of the mean load")
 			c.equal("owners", []string{"demo-compute-0", "demo-compute-1"}, func() any { return slices.Compact(c.owners("demo").([]string)) })
-			c.eventually("the keys are divided", func() string { // the event comes before the status
+			// the event comes before the status
+			c.eventually("the keys are divided", func() string {
 				start := c.index("demo").Status.Map.Ranges[1].Start
 				if start == "ZXBzaWxvbg==" || start == "ZGVsdGE=" {
 					return ""

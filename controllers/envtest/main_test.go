@@ -1,4 +1,5 @@
-// Package envtest tests CRDs and controllers against a real API server. There is no kubelet: the tests set what one would.
+// Package envtest tests CRDs and controllers against a real API server. There is no kubelet: the
+// tests set what one would.
 package envtest
 
 import (
@@ -55,7 +56,8 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// startServers starts etcd and the API server and sets config. On a busy machine they may take long, somebody else may take their ports, and envtest gives namespaces but 5 s to come: so they
+// startServers starts etcd and the API server and sets config. On a busy machine they may take
+// long, somebody else may take their ports, and envtest gives namespaces but 5 s to come: so they
 // are started again if need be.
 func startServers(apiserver, etcd string) (environment *envtest.Environment, err error) {
 	const tries = 4

@@ -32,8 +32,9 @@ spec:
   - {name: compute, template: {replicas: 1}}
 `
 
-// TestMixedTransports: compute servers that cannot reach the memory are said so; servers that cannot start on their nodes say what to change
-// there, memory and compute; then compute servers are told by what to reach each memory server, and the status says it.
+// TestMixedTransports: compute servers that cannot reach the memory are said so; servers that
+// cannot start on their nodes say what to change there, memory and compute; then compute servers
+// are told by what to reach each memory server, and the status says it.
 func TestMixedTransports(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -83,12 +84,15 @@ func TestMixedTransports(t *testing.T) {
 	c.settled("demo")
 }
 
-// TestRefusedByKubelet: a pod that its kubelet refuses is replaced under a new number, after a while.
+// TestRefusedByKubelet: a pod that its kubelet refuses is replaced under a new number, after a
+// while.
 func TestRefusedByKubelet(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.startable.Store(false)
-	var later atomic.Int64 // by how much the operator's clock is put forward; it stands still, so that the while is not over before it was seen
+	// by how much the operator's clock is put forward; it stands still, so that the while is not
+	// over before it was seen
+	var later atomic.Int64
 	began := time.Now()
 	c.now = func() time.Time { return began.Add(time.Duration(later.Load())) }
 	c.start(0)

@@ -68,7 +68,8 @@ func (c *cluster) nextID(pool string) string {
 	return object.Annotations[dmv1.AnnotationNextID]
 }
 
-// TestNamespaceGoes: where nothing can be made any more the operator makes nothing, takes no numbers and comes to rest.
+// TestNamespaceGoes: where nothing can be made any more the operator makes nothing, takes no
+// numbers and comes to rest.
 func TestNamespaceGoes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -84,7 +85,8 @@ func TestNamespaceGoes(t *testing.T) {
 	}
 	c.poolReady("demo-compute", dmv1.ReasonDeleting, "the namespace is being deleted")
 	c.quiet(3 * time.Second)
-	// One attempt for each of the pods' events, the numbers of two pods, the statuses of pool and index: nowhere near ten a second.
+	// One attempt for each of the pods' events, the numbers of two pods, the statuses of pool and
+	// index: nowhere near ten a second.
 	if n := c.operator.writes.Load() - before; n > 30 {
 		t.Errorf("%d writes:\n%s", n, c.operator.wrote(before))
 	}
@@ -106,7 +108,8 @@ spec:
   - {name: compute, template: {replicas: 2, pod: {priorityClassName: CLASS}}}
 `
 
-// TestRefusedPods: pods that the API server refuses are tried again more and more seldom, under the numbers that were taken once.
+// TestRefusedPods: pods that the API server refuses are tried again more and more seldom, under the
+// numbers that were taken once.
 func TestRefusedPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -122,7 +125,8 @@ func TestRefusedPods(t *testing.T) {
 				if attempts++; attempts > 3 {
 					return ""
 				}
-			case "PATCH /apis/dmindex.io/v1alpha1/namespaces/" + c.namespace + "/dmcomputepools/demo-compute": // of the numbers, or when the pool was made
+			case "PATCH /apis/dmindex.io/v1alpha1/namespaces/" + c.namespace + "/dmcomputepools/demo-compute":
+				// of the numbers, or when the pool was made
 				attempts = 0
 			}
 		}

@@ -1,7 +1,8 @@
 package hca
 
-// Abilities is what a model can do. Sysfs does not tell: it follows from the PCI identity, for the models that are known. Firmware and
-// settings may take some of it away; the servers find out when they open the device.
+// Abilities is what a model can do. Sysfs does not tell: it follows from the PCI identity, for the
+// models that are known. Firmware and settings may take some of it away; the servers find out when
+// they open the device.
 type Abilities struct {
 	Model         string // for people; empty = unknown
 	Provider      string // user-space driver: mlx5, rxe, ...; empty = unknown
@@ -11,7 +12,8 @@ type Abilities struct {
 
 const mellanox = "15b3"
 
-// models of Mellanox by PCI product: physical and virtual functions. Device memory begins with ConnectX-5, masked atomics with ConnectX-4.
+// models of Mellanox by PCI product: physical and virtual functions. Device memory begins with
+// ConnectX-5, masked atomics with ConnectX-4.
 var models = map[string]Abilities{}
 
 func init() {

@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// Discover reads what the machine whose sysfs is mounted at sys has. An HCA that cannot be read, or is beyond a limit, is left out and
-// named by an error of problems; the others are there all the same. err says that sys is no sysfs at all.
+// Discover reads what the machine whose sysfs is mounted at sys has. An HCA that cannot be read, or
+// is beyond a limit, is left out and named by an error of problems; the others are there all the
+// same. err says that sys is no sysfs at all.
 func Discover(sys string) (host Host, problems []error, err error) {
 	if _, err := os.Stat(filepath.Join(sys, "class")); err != nil {
 		return Host{}, nil, fmt.Errorf("%s is not a sysfs: %w; mount the node's /sys there", sys, err)
@@ -84,7 +85,8 @@ func read(class, name string) (HCA, error) {
 		return h, err
 	}
 	h.Abilities = abilitiesOf(h)
-	if parent, err := line(dir, "parent"); err == nil && h.PCI == "" { // Soft-RoCE and Soft-iWARP name their interface
+	// Soft-RoCE and Soft-iWARP name their interface
+	if parent, err := line(dir, "parent"); err == nil && h.PCI == "" {
 		h.Interfaces = []string{parent}
 		h.Abilities.Provider = strings.TrimRight(name, "0123456789_")
 	}
@@ -152,7 +154,8 @@ func readPCI(dir string, h *HCA) error {
 	return nil
 }
 
-// vfIndex is the number of a virtual function among those of its physical function; -1 if it is not among them.
+// vfIndex is the number of a virtual function among those of its physical function; -1 if it is not
+// among them.
 func vfIndex(pf, address string) int {
 	for i := range MaxHCAs {
 		target, err := os.Readlink(filepath.Join(pf, fmt.Sprintf("virtfn%d", i)))

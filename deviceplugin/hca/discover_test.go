@@ -22,7 +22,8 @@ func discover(t *testing.T, s *sysfstest.Tree) (hca.Host, []error) {
 	return host, problems
 }
 
-// TestDiscover reads a machine with a physical function, two virtual ones of it, an InfiniBand HCA with two ports and Soft-RoCE.
+// TestDiscover reads a machine with a physical function, two virtual ones of it, an InfiniBand HCA
+// with two ports and Soft-RoCE.
 func TestDiscover(t *testing.T) {
 	s := sysfstest.New(t, t.TempDir())
 	s.CM()

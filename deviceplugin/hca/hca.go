@@ -1,5 +1,6 @@
-// Package hca finds the RDMA devices of a machine in its sysfs: what they are, where they are plugged in, what they can do and whether
-// their ports are up. It opens no device and calls no driver, so it needs no rights beyond reading the folder that it is given.
+// Package hca finds the RDMA devices of a machine in its sysfs: what they are, where they are
+// plugged in, what they can do and whether their ports are up. It opens no device and calls no
+// driver, so it needs no rights beyond reading the folder that it is given.
 package hca
 
 import (
@@ -13,7 +14,8 @@ const (
 	MaxHCAs  = 512
 	MaxPorts = 8
 	MaxGIDs  = 64 // of a port
-	MaxName  = 48 // bytes of a device's name, so that names of its slots stay within the 63 bytes of the kubelet
+	// bytes of a device's name, so that names of its slots stay within the 63 bytes of the kubelet
+	MaxName = 48
 )
 
 // Host is what a machine has.
@@ -24,8 +26,10 @@ type Host struct {
 
 // HCA is one RDMA device.
 type HCA struct {
-	Name     string // of the RDMA device, such as mlx5_0
-	Verbs    string // device node below /dev/infiniband by which programs open it, such as uverbs0; empty = there is none
+	Name string // of the RDMA device, such as mlx5_0
+	// device node below /dev/infiniband by which programs open it, such as uverbs0; empty = there
+	// is none
+	Verbs    string
 	GUID     string
 	Firmware string
 
@@ -82,7 +86,8 @@ type GID struct {
 	Interface string // of RoCE
 }
 
-// Best is the port that a program should use: the first active one that has an address. If there is none, the error says what to do.
+// Best is the port that a program should use: the first active one that has an address. If there is
+// none, the error says what to do.
 func (h HCA) Best() (Port, GID, error) {
 	var why error
 	for _, p := range h.Ports {
@@ -104,8 +109,9 @@ func (h HCA) Best() (Port, GID, error) {
 	return Port{}, GID{}, why
 }
 
-// Address is the GID by which a port is addressed: the first one of InfiniBand; of RoCE the one that package ibv chooses, too: RoCE v2, and of
-// those one with an IPv4 address before a global IPv6 address before a link-local one, the first of equals.
+// Address is the GID by which a port is addressed: the first one of InfiniBand; of RoCE the one
+// that package ibv chooses, too: RoCE v2, and of those one with an IPv4 address before a global
+// IPv6 address before a link-local one, the first of equals.
 func (p Port) Address() (GID, error) {
 	best, bestRank := GID{}, 0
 	for _, g := range p.GIDs {

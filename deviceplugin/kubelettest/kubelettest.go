@@ -1,5 +1,5 @@
-// Package kubelettest is a kubelet as device plugins see it, for tests: it takes registrations, watches devices, asks for allocations, starts anew,
-// and says what plugins advertise.
+// Package kubelettest is a kubelet as device plugins see it, for tests: it takes registrations,
+// watches devices, asks for allocations, starts anew, and says what plugins advertise.
 package kubelettest
 
 import (

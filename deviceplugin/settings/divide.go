@@ -8,8 +8,9 @@ type Refused struct {
 	Reason string
 }
 
-// Divide gives each HCA to the first resource that selects it; the result has the place of each resource in s.Resources. HCAs that somebody else
-// advertises are refused: by their configurations (Claims), or as advertised says, which gives the name of another plugin's resource.
+// Divide gives each HCA to the first resource that selects it; the result has the place of each
+// resource in s.Resources. HCAs that somebody else advertises are refused: by their configurations
+// (Claims), or as advertised says, which gives the name of another plugin's resource.
 func (s Settings) Divide(hcas []hca.HCA, advertised func(hca.HCA) (resource string, ok bool)) (given [][]hca.HCA, refused []Refused) {
 	given = make([][]hca.HCA, len(s.Resources))
 	for _, h := range hcas {

@@ -1,5 +1,6 @@
-// Package settings reads what the device plugin is to advertise, and what it must leave to other plugins: a file of its own, and the
-// configurations of the SR-IOV network device plugin and of the RDMA shared device plugin.
+// Package settings reads what the device plugin is to advertise, and what it must leave to other
+// plugins: a file of its own, and the configurations of the SR-IOV network device plugin and of the
+// RDMA shared device plugin.
 package settings
 
 import (
@@ -28,7 +29,8 @@ const (
 
 // File is the format of the plugin's own file, in YAML or JSON.
 type File struct {
-	// Resources are what to advertise. An HCA belongs to the first one that selects it. Default: dmindex.io/rdma with all HCAs.
+	// Resources are what to advertise. An HCA belongs to the first one that selects it. Default:
+	// dmindex.io/rdma with all HCAs.
 	Resources []OwnResource `json:"resources,omitempty"`
 	// SRIOV names the configuration of the SR-IOV network device plugin.
 	SRIOV *SRIOV `json:"sriov,omitempty"`
@@ -38,15 +40,17 @@ type File struct {
 
 // OwnResource is an extended resource of the plugin's own.
 type OwnResource struct {
-	Name  string `json:"name"`            // such as dmindex.io/rdma
-	Slots int    `json:"slots,omitempty"` // of each HCA: how many containers can share it; default 16
+	Name string `json:"name"` // such as dmindex.io/rdma
+	// of each HCA: how many containers can share it; default 16
+	Slots int `json:"slots,omitempty"`
 	// Select: the HCAs that any of these selects. Default: all.
 	Select []Selector `json:"select,omitempty"`
 	// ExcludeTopology leaves NUMA nodes out of what the kubelet is told.
 	ExcludeTopology bool `json:"excludeTopology,omitempty"`
 }
 
-// Selector selects HCAs for which each field that is set has a fitting entry. Entries may contain * and ? as in file names.
+// Selector selects HCAs for which each field that is set has a fitting entry. Entries may contain *
+// and ? as in file names.
 type Selector struct {
 	Devices      []string `json:"devices,omitempty"`      // names, such as mlx5_*
 	PCIAddresses []string `json:"pciAddresses,omitempty"` // such as 0000:3b:00.0
@@ -72,7 +76,8 @@ const (
 type SRIOV struct {
 	File string `json:"file"`
 	Use  string `json:"use"` // Refuse or Advertise
-	// ResourcePrefix is of resources whose own entry has none. Default: dmindex.io. That plugin's own default is intel.com.
+	// ResourcePrefix is of resources whose own entry has none. Default: dmindex.io. That plugin's
+	// own default is intel.com.
 	ResourcePrefix string `json:"resourcePrefix,omitempty"`
 }
 
@@ -107,8 +112,8 @@ func Default() Settings {
 	return s
 }
 
-// Load reads a file, and those that it names. The second result is all that was read, so that the caller can tell whether anything changed;
-// it is there even if what was read is wrong.
+// Load reads a file, and those that it names. The second result is all that was read, so that the
+// caller can tell whether anything changed; it is there even if what was read is wrong.
 func Load(file string) (Settings, string, error) {
 	var read strings.Builder
 	reader := func(name string) ([]byte, error) {

@@ -154,7 +154,8 @@ func TestSRIOV(t *testing.T) {
 	selectors(`{"linkTypes": ["ether"], "ddpProfiles": ["gtp"]}`, "")
 	selectors(`[{"devices": ["101b"]}, {"devices": ["1018"], "drivers": ["mlx5_core"]}]`, "mlx5_1 mlx5_2 mlx5_3")
 	selectors(`{}`, "mlx5_1 mlx5_2 mlx5_3")
-	s = selectors(`{"devices": ["101b"], "acpiIndexes": ["1"]}`, "mlx5_3") // more than it may select, rather than less
+	// more than it may select, rather than less
+	s = selectors(`{"devices": ["101b"], "acpiIndexes": ["1"]}`, "mlx5_3")
 	if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], `unknown field "acpiIndexes"`) {
 		t.Errorf("warnings: %q", s.Warnings)
 	}

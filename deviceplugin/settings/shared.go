@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/deviceplugin/hca"
 )
 
-// sharedFile is the configuration of the RDMA shared device plugin, as far as it says which HCAs are its own.
+// sharedFile is the configuration of the RDMA shared device plugin, as far as it says which HCAs
+// are its own.
 type sharedFile struct {
 	ConfigList []struct {
 		ResourceName   string   `json:"resourceName"`

@@ -58,7 +58,8 @@ func (s *Settings) addSRIOV(o SRIOV, read func(string) ([]byte, error)) error {
 		if err := checkName(e.name); err != nil {
 			return fmt.Errorf("%s: %w", o.File, err)
 		}
-		earlier := entries[:i] // that plugin gives a device to the first entry that selects it, whatever it is
+		// that plugin gives a device to the first entry that selects it, whatever it is
+		earlier := entries[:i]
 		s.Resources = append(s.Resources, Resource{Name: e.name, Slots: 1, Topology: e.topology, SRIOV: true, Selects: func(h hca.HCA) bool {
 			return e.selects(h) && !slices.ContainsFunc(earlier, func(o sriovEntry) bool { return !o.rdma() && o.selects(h) })
 		}})
@@ -66,7 +67,8 @@ func (s *Settings) addSRIOV(o SRIOV, read func(string) ([]byte, error)) error {
 	return nil
 }
 
-// parseSRIOV understands the configuration of the SR-IOV plugin. Entries that cannot be about RDMA are left out.
+// parseSRIOV understands the configuration of the SR-IOV plugin. Entries that cannot be about RDMA
+// are left out.
 func parseSRIOV(text []byte, prefix string) ([]sriovEntry, error) {
 	var file types.ResourceConfList
 	if err := json.Unmarshal(text, &file); err != nil {
@@ -132,8 +134,8 @@ func (e sriovEntry) rdma() bool {
 	return slices.ContainsFunc(e.selectors, func(s types.NetDeviceSelectors) bool { return s.IsRdma })
 }
 
-// selects says whether the SR-IOV plugin gives the PCI function of h to the entry. It knows only network devices on PCI, and no physical
-// functions whose virtual functions are made.
+// selects says whether the SR-IOV plugin gives the PCI function of h to the entry. It knows only
+// network devices on PCI, and no physical functions whose virtual functions are made.
 func (e sriovEntry) selects(h hca.HCA) bool {
 	if h.PCI == "" || h.HasVFs {
 		return false

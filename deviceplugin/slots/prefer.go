@@ -6,12 +6,14 @@ import (
 	"slices"
 )
 
-// Prefer picks n slots out of those that are available, among them all that are a must. Who asks for several wants several HCAs, close to each
-// other; who asks for one wants the HCA that fewest others use. So the next slot is always one of
+// Prefer picks n slots out of those that are available, among them all that are a must. Who asks
+// for several wants several HCAs, close to each other; who asks for one wants the HCA that fewest
+// others use. So the next slot is always one of
 //
 //  1. an HCA that works,
 //  2. an HCA that was not picked yet,
-//  3. the NUMA node of the first one; and that is one which has enough HCAs for all, if there is any,
+//  3. the NUMA node of the first one; and that is one which has enough HCAs for all, if there is
+//     any,
 //  4. the HCA with most slots left,
 //  5. the HCA whose name comes first; of its slots the lowest.
 func (s *Set) Prefer(available, must []string, n int) ([]string, error) {

@@ -1,5 +1,6 @@
-// Package slots divides HCAs into slots that pods can share, and picks slots for them. A set is never changed: who sees something new of
-// the machine makes a new one. So everything here is a pure function, and safe for concurrent use.
+// Package slots divides HCAs into slots that pods can share, and picks slots for them. A set is
+// never changed: who sees something new of the machine makes a new one. So everything here is a
+// pure function, and safe for concurrent use.
 package slots
 
 import (
@@ -35,11 +36,12 @@ type Names int
 
 const (
 	Numbered Names = iota // mlx5_0/3
-	PCI                   // 0000:3b:00.2, for resources with one slot each, since CNI plugins take it for a PCI address
+	// 0000:3b:00.2, for resources with one slot each, since CNI plugins take it for a PCI address
+	PCI
 )
 
-// New makes a set with a number of slots for each HCA. HCAs that would take it beyond Max, or that cannot be named, are left out; they are
-// returned.
+// New makes a set with a number of slots for each HCA. HCAs that would take it beyond Max, or that
+// cannot be named, are left out; they are returned.
 func New(hcas []hca.HCA, each int, names Names) (set *Set, left []hca.HCA) {
 	s := &Set{each: each, by: map[string]ref{}}
 	for _, h := range hcas {
@@ -85,8 +87,8 @@ func (s *Set) find(id string) (ref, error) {
 	return r, nil
 }
 
-// Allocate is the HCAs of slots that a container is given, each once, in the order of the slots. It is an error to give out what is not
-// there, or what no program could use now.
+// Allocate is the HCAs of slots that a container is given, each once, in the order of the slots. It
+// is an error to give out what is not there, or what no program could use now.
 func (s *Set) Allocate(ids []string) ([]hca.HCA, error) {
 	if len(ids) == 0 || len(ids) > Max {
 		return nil, fmt.Errorf("%d slots asked for: want 1 to %d", len(ids), Max)

@@ -97,15 +97,16 @@ func TestPrefer(t *testing.T) {
 			t.Errorf("%d of %v with %v: %v, %v; want %s", n, available, must, got, err, want)
 		}
 	}
-	f(all("b", "a"), nil, 1, "a/0")                                     // the name decides
-	f([]string{"a/3", "b/1", "b/2"}, nil, 1, "b/1")                     // most slots left
-	f([]string{"d/0", "d/1", "d/2", "a/3"}, nil, 1, "a/3")              // d does not work
-	f([]string{"d/2"}, nil, 1, "d/2")                                   // but is all there is
-	f(all("a", "b", "c"), nil, 2, "b/0 c/0")                            // two HCAs near each other
-	f(all("a", "b", "e"), nil, 2, "a/0 b/0")                            // there are no such two
-	f(all("a", "b", "c"), nil, 3, "a/0 b/0 c/0")                        // nor three
-	f([]string{"a/0", "a/1", "a/2", "c/1", "b/1"}, nil, 2, "b/1 c/1")   // near before many
-	f(all("a", "b", "c"), []string{"c/2"}, 2, "c/2 b/0")                // near the one that is a must
+	f(all("b", "a"), nil, 1, "a/0")                                   // the name decides
+	f([]string{"a/3", "b/1", "b/2"}, nil, 1, "b/1")                   // most slots left
+	f([]string{"d/0", "d/1", "d/2", "a/3"}, nil, 1, "a/3")            // d does not work
+	f([]string{"d/2"}, nil, 1, "d/2")                                 // but is all there is
+	f(all("a", "b", "c"), nil, 2, "b/0 c/0")                          // two HCAs near each other
+	f(all("a", "b", "e"), nil, 2, "a/0 b/0")                          // there are no such two
+	f(all("a", "b", "c"), nil, 3, "a/0 b/0 c/0")                      // nor three
+	f([]string{"a/0", "a/1", "a/2", "c/1", "b/1"}, nil, 2, "b/1 c/1") // near before many
+	// near the one that is a must
+	f(all("a", "b", "c"), []string{"c/2"}, 2, "c/2 b/0")
 	f(all("a", "b", "c"), []string{"b/3", "c/3"}, 4, "b/3 c/3 a/0 b/0") // all HCAs once, then near
 	f(all("a"), nil, 3, "a/0 a/1 a/2")
 	f(all("a"), nil, 0, "")
@@ -125,8 +126,8 @@ func TestPrefer(t *testing.T) {
 	wrong([]string{"a/0", "a/1"}, []string{"a/1", "a/1"}, 2, "not available")
 }
 
-// TestPreferAlways: whatever is asked, what is picked is available, has what is a must, has no slot twice, and has as many different HCAs as there
-// are.
+// TestPreferAlways: whatever is asked, what is picked is available, has what is a must, has no slot
+// twice, and has as many different HCAs as there are.
 func TestPreferAlways(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var hcas []hca.HCA

@@ -75,7 +75,8 @@ func describe(mediaType string, blob []byte) descriptor {
 	return descriptor{MediaType: mediaType, Digest: digestOf(blob), Size: len(blob)}
 }
 
-// writeArchive writes the archive to a file beside it first, so that a reader never meets half an image.
+// writeArchive writes the archive to a file beside it first, so that a reader never meets half an
+// image.
 func writeArchive(file, name, tag string, config imageConfig, layer []byte) error {
 	archive, err := archiveOf(name, tag, config, layer)
 	if err != nil {

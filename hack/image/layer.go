@@ -12,15 +12,17 @@ import (
 	"time"
 )
 
-// entry is one file, folder (no content, mode with os.ModeDir) or symbolic link (target set) of the layer.
+// entry is one file, folder (no content, mode with os.ModeDir) or symbolic link (target set) of the
+// layer.
 type entry struct {
 	mode    os.FileMode
 	content []byte
 	target  string
 }
 
-// base is what every image has besides its programs: users with names, a place for certificate bundles to be mounted
-// at, and a scratch folder. With the 65532 of -user they are what people know from "distroless" images.
+// base is what every image has besides its programs: users with names, a place for certificate
+// bundles to be mounted at, and a scratch folder. With the 65532 of -user they are what people know
+// from "distroless" images.
 func base() map[string]entry {
 	file := func(content string) entry { return entry{mode: 0o644, content: []byte(content)} }
 	return map[string]entry{
@@ -32,7 +34,8 @@ func base() map[string]entry {
 	}
 }
 
-// buildLayer returns the uncompressed tar of the image's only layer. Every element of files is SOURCE=/PATH.
+// buildLayer returns the uncompressed tar of the image's only layer. Every element of files is
+// SOURCE=/PATH.
 func buildLayer(files []string) ([]byte, error) {
 	entries := base()
 	for _, f := range files {
@@ -74,7 +77,8 @@ func addFile(entries map[string]entry, spec string) error {
 	return nil
 }
 
-// addParents adds every folder that an entry lies in; a layer that leaves them out gets them with chance modes.
+// addParents adds every folder that an entry lies in; a layer that leaves them out gets them with
+// chance modes.
 func addParents(entries map[string]entry) {
 	for _, name := range slices.Collect(maps.Keys(entries)) {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {

@@ -1,10 +1,11 @@
-// image writes a container image without a container engine: static programs in, an OCI archive out.
+// image writes a container image without a container engine: static programs in, an OCI archive
+// out.
 //
 //	go run . -o out.tar -name localhost/dmindex:dev -entrypoint /dmindex bin/dmindex=/dmindex
 //
-// `ctr images import`, `podman load`, `kind load image-archive` and `skopeo copy oci-archive:` take the archive.
-// The same input gives the same bytes, hence the same digest: no clock, no user of the host and no compression
-// (whose output differs between Go versions) goes into it.
+// `ctr images import`, `podman load`, `kind load image-archive` and `skopeo copy oci-archive:` take
+// the archive. The same input gives the same bytes, hence the same digest: no clock, no user of the
+// host and no compression (whose output differs between Go versions) goes into it.
 package main
 
 import (
@@ -77,7 +78,8 @@ func run(args []string) error {
 	return writeArchive(*out, *name, tag, config, layer)
 }
 
-// tagOf returns what follows the last colon of an image name; a port's colon is followed by a slash.
+// tagOf returns what follows the last colon of an image name; a port's colon is followed by a
+// slash.
 func tagOf(name string) (string, error) {
 	colon := strings.LastIndexByte(name, ':')
 	if colon <= 0 || colon == len(name)-1 || strings.Contains(name[colon:], "/") {

@@ -1,12 +1,12 @@
-// Command stops runs a package's tests on a machine that stands still again and again: it builds the
-// package's test binary, runs copies of it side by side, and stops each copy with all of its children
-// (SIGSTOP) at random moments, for 0.05 to 2.2 s.
+// Command stops runs a package's tests on a machine that stands still again and again: it builds
+// the package's test binary, runs copies of it side by side, and stops each copy with all of its
+// children (SIGSTOP) at random moments, for 0.05 to 2.2 s.
 //
 //	stops [-seed N] [-copies N] [-for DURATION] [-run REGEXP] [-tags TAGS] PACKAGE
 //
-// A test that fails under it relies on a machine that never stands still, or a product does. The seed
-// of a failure replays the moments of the stops, not what the processes do in between. A process that
-// stands still by itself, or because a test stopped it, is left alone.
+// A test that fails under it relies on a machine that never stands still, or a product does. The
+// seed of a failure replays the moments of the stops, not what the processes do in between. A
+// process that stands still by itself, or because a test stopped it, is left alone.
 package main
 
 import (
@@ -104,7 +104,8 @@ type tally struct {
 	stops       int
 }
 
-// underStops runs a command in a process group of its own, and stops the group by the schedule of a seed and a copy's number.
+// underStops runs a command in a process group of its own, and stops the group by the schedule of a
+// seed and a copy's number.
 func underStops(cmd *exec.Cmd, seed uint64, copy int, limit time.Duration) (t tally, out []byte, err error) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
@@ -156,8 +157,9 @@ func schedule(seed uint64, copy int) func() (gap, stop time.Duration) {
 	}
 }
 
-// stopGroup stops the processes of a group that run, and returns them: parents before children, and one generation stands still before the next is looked at. Else a test
-// could stop a child that this has stopped already, and which would go on again against the test's will.
+// stopGroup stops the processes of a group that run, and returns them: parents before children, and
+// one generation stands still before the next is looked at. Else a test could stop a child that
+// this has stopped already, and which would go on again against the test's will.
 func stopGroup(group int) (stopped []int) {
 	for range 100 {
 		alive := running(group, stopped)
@@ -174,7 +176,8 @@ func stopGroup(group int) (stopped []int) {
 	return stopped
 }
 
-// running are the processes of a group that do not stand still yet, and their parents. A process that somebody else than ours has sent SIGSTOP is not among them.
+// running are the processes of a group that do not stand still yet, and their parents. A process
+// that somebody else than ours has sent SIGSTOP is not among them.
 func running(group int, ours []int) map[int]int {
 	alive := map[int]int{}
 	all, _ := filepath.Glob("/proc/[0-9]*")

@@ -53,7 +53,8 @@ func await(t *testing.T, pid int, still bool) {
 	}
 }
 
-// TestStopGroup: all processes of a group are stopped, and none that stood still before is among those that go on again.
+// TestStopGroup: all processes of a group are stopped, and none that stood still before is among
+// those that go on again.
 func TestStopGroup(t *testing.T) {
 	leader := exec.Command("sleep", "600")
 	leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

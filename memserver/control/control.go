@@ -1,4 +1,5 @@
-// Package control is the two-sided path from a client to the memory servers of its index: pool.Control over gRPC.
+// Package control is the two-sided path from a client to the memory servers of its index:
+// pool.Control over gRPC.
 package control
 
 import (
@@ -24,13 +25,15 @@ import (
 type Config struct {
 	// Index is the identity of the index.
 	Index string
-	// Name of this process: an earlier client of the name has ended, and is fenced when the pool is opened. At most 64 bytes of UTF-8; empty = it has none.
+	// Name of this process: an earlier client of the name has ended, and is fenced when the pool is
+	// opened. At most 64 bytes of UTF-8; empty = it has none.
 	Name string
 	// Servers of the index, the home first. At least one.
 	Servers []Server
 	// Provider that Connect asks for, of servers that name none: "tcp", "shm" or "ibv".
 	Provider string
-	// TLS shows this client's certificate and trusts its CA bundle. Nil = without TLS, for servers on this machine.
+	// TLS shows this client's certificate and trusts its CA bundle. Nil = without TLS, for servers
+	// on this machine.
 	TLS *identity.Files
 }
 
@@ -42,8 +45,8 @@ type Server struct {
 	Provider    string // as Config.Provider; empty = that one
 }
 
-// Client calls the memory servers of one index. It implements pool.Control. Safe for concurrent use. Nothing is dialled before
-// it is needed, and a server that went away is dialled again.
+// Client calls the memory servers of one index. It implements pool.Control. Safe for concurrent
+// use. Nothing is dialled before it is needed, and a server that went away is dialled again.
 type Client struct {
 	config Config
 	ids    []uint16
@@ -90,8 +93,8 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// Dial is a connection to the control service of one memory server, for callers that are no index's client: the operator.
-// Nothing is dialled before the first call. tls = nil is without TLS.
+// Dial is a connection to the control service of one memory server, for callers that are no index's
+// client: the operator. Nothing is dialled before the first call. tls = nil is without TLS.
 func Dial(address string, tls *identity.Files) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if tls != nil {
@@ -132,8 +135,9 @@ func (c *Client) call(what string, server uint16, limit time.Duration, f func(co
 	return nil
 }
 
-// Register implements pool.Control. It asks every server first whether it is there with what the index knows: an index has 65,534 clients in its life, and who tries to open it
-// again and again while one of its servers is away shall not use them up.
+// Register implements pool.Control. It asks every server first whether it is there with what the
+// index knows: an index has 65,534 clients in its life, and who tries to open it again and again
+// while one of its servers is away shall not use them up.
 func (c *Client) Register(limit time.Duration) (client uint16, err error) {
 	for _, id := range c.ids {
 		if err := c.ready(id, limit); err != nil {
@@ -221,7 +225,8 @@ func (c *Client) fence(server uint16, clients []uint16, silent bool, limit time.
 	})
 }
 
-// Connect implements pool.Control. A server with another incarnation than the configured one is verbs.ErrLostMemory.
+// Connect implements pool.Control. A server with another incarnation than the configured one is
+// verbs.ErrLostMemory.
 func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool.Grant, err error) {
 	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		s := c.conns[server]
@@ -248,8 +253,8 @@ func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool
 	return grant, err
 }
 
-// reachable replaces the host of an address that a server listens on by the one that its control service was reached at, if it
-// listens on all of its hosts.
+// reachable replaces the host of an address that a server listens on by the one that its control
+// service was reached at, if it listens on all of its hosts.
 func reachable(provider, address, control string) string {
 	if provider == "shm" {
 		return address

@@ -81,7 +81,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestAway: a server that is not there and one that does not answer are told apart, within the limit.
+// TestAway: a server that is not there and one that does not answer are told apart, within the
+// limit.
 func TestAway(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// dialBackoff tries a server that is away again and again, at most two seconds apart: memory servers restart in place.
+// dialBackoff tries a server that is away again and again, at most two seconds apart: memory
+// servers restart in place.
 var dialBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
 // ErrStale is returned when the partition map has another generation than was expected.
 var ErrStale = errors.New("partition map has another generation")
 
-// full is the error of AllocateChunk as pool.Control promises it: a quota that is used up, nothing to adopt and a server that drains all
-// mean that there is no chunk here.
+// full is the error of AllocateChunk as pool.Control promises it: a quota that is used up, nothing
+// to adopt and a server that drains all mean that there is no chunk here.
 func full(err error) error {
 	if code := status.Code(err); code == codes.ResourceExhausted || code == codes.FailedPrecondition {
 		return fmt.Errorf("%w: %s", pool.ErrPoolFull, status.Convert(err).Message())
@@ -28,7 +29,8 @@ func full(err error) error {
 	return err
 }
 
-// stranger is the error of a renewal as pool.Control promises it: a server that never told a client of what it passed refuses it.
+// stranger is the error of a renewal as pool.Control promises it: a server that never told a client
+// of what it passed refuses it.
 func stranger(err error) error {
 	if status.Code(err) == codes.InvalidArgument {
 		return fmt.Errorf("%w: %s", verbs.ErrRefused, status.Convert(err).Message())

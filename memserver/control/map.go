@@ -7,8 +7,9 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// Map reads the partition map at the home server. If its generation is not above newerThan it waits up to wait for one that
-// is, and then returns whichever is there; limit is beyond the wait. Generation 0: there is none yet.
+// Map reads the partition map at the home server. If its generation is not above newerThan it waits
+// up to wait for one that is, and then returns whichever is there; limit is beyond the wait.
+// Generation 0: there is none yet.
 func (c *Client) Map(newerThan uint64, wait, limit time.Duration) (generation uint64, bytes []byte, err error) {
 	wait = min(wait, 30*time.Second)
 	err = c.call("read the partition map", c.ids[0], wait+limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
@@ -19,8 +20,8 @@ func (c *Client) Map(newerThan uint64, wait, limit time.Duration) (generation ui
 	return generation, bytes, err
 }
 
-// SwapMap replaces the partition map at the home server if its generation is the expected one, else ErrStale. Only the operator
-// may; without TLS, everybody.
+// SwapMap replaces the partition map at the home server if its generation is the expected one, else
+// ErrStale. Only the operator may; without TLS, everybody.
 func (c *Client) SwapMap(expected, generation uint64, bytes []byte, limit time.Duration) error {
 	return c.call("replace the partition map", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		_, err := m.SwapMap(ctx, &rpcv1.SwapMapRequest{Index: c.config.Index, ExpectedGeneration: expected, Generation: generation, Map: bytes})
@@ -28,8 +29,8 @@ func (c *Client) SwapMap(expected, generation uint64, bytes []byte, limit time.D
 	})
 }
 
-// Admit asks every server to admit the index with a quota, and gives the incarnation of each. Only the operator may; without
-// TLS, everybody.
+// Admit asks every server to admit the index with a quota, and gives the incarnation of each. Only
+// the operator may; without TLS, everybody.
 func (c *Client) Admit(quotaChunks, locks uint64, limit time.Duration) (incarnations []uint64, err error) {
 	for _, id := range c.ids {
 		err := c.call("admit the index", id, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {

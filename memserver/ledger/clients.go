@@ -11,16 +11,18 @@ import (
 type client struct {
 	id    uint16
 	state clientState
-	name  string // of the process that registered it, on the home server; forgotten once it is fenced
+	// of the process that registered it, on the home server; forgotten once it is fenced
+	name string
 }
 
 // clientState only ever grows.
 type clientState uint8
 
 const (
-	clientLive    clientState = iota
-	clientFencing             // it gets nothing any more, but it may not be quiet yet, or locks may still name it
-	clientFenced              // nothing of it takes effect any more, and no lock names it
+	clientLive clientState = iota
+	// it gets nothing any more, but it may not be quiet yet, or locks may still name it
+	clientFencing
+	clientFenced // nothing of it takes effect any more, and no lock names it
 )
 
 // Client is what the ledger knows of one client of an index.
@@ -30,7 +32,8 @@ type Client struct {
 	Fenced bool
 }
 
-// Register gives a new client of an index its id: the next in ring order that the index does not know. Errors: ErrInvalid (see CheckName), ErrUnknownIndex, ErrExhausted.
+// Register gives a new client of an index its id: the next in ring order that the index does not
+// know. Errors: ErrInvalid (see CheckName), ErrUnknownIndex, ErrExhausted.
 func (l *Ledger) Register(identity, name string) (uint16, error) {
 	p, _ := l.find(identity)
 	if p == nil {
@@ -103,7 +106,8 @@ func (l *Ledger) Fenced(identity string, id uint16) bool {
 	return p != nil && p.isFenced(id)
 }
 
-// Fence ends a client, known or not, and says whether that is news. Its end is not complete before Finished.
+// Fence ends a client, known or not, and says whether that is news. Its end is not complete before
+// Finished.
 func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 	p, _ := l.find(identity)
 	switch {
@@ -125,8 +129,9 @@ func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 	return true, nil
 }
 
-// Finished says that nothing of a fenced client takes effect any more and that no lock names it. It need not be stored at once: a
-// fence may be finished twice. The result says whether the client is fenced completely now: no, if it never was or is live.
+// Finished says that nothing of a fenced client takes effect any more and that no lock names it. It
+// need not be stored at once: a fence may be finished twice. The result says whether the client is
+// fenced completely now: no, if it never was or is live.
 func (l *Ledger) Finished(identity string, id uint16) (complete bool) {
 	p, _ := l.find(identity)
 	if p == nil {
@@ -183,10 +188,12 @@ func (l *Ledger) Clients(identity, name string) (all []Client, err error) {
 	return all, nil
 }
 
-// Lease is the longest, in milliseconds, that a client may hold from this server although the server was started anew.
+// Lease is the longest, in milliseconds, that a client may hold from this server although the
+// server was started anew.
 func (l *Ledger) Lease() uint64 { return l.lease }
 
-// SetLease is called before a longer lease is granted, and once all leases that were longer are over.
+// SetLease is called before a longer lease is granted, and once all leases that were longer are
+// over.
 func (l *Ledger) SetLease(milliseconds uint64) error {
 	if milliseconds > MaxLease {
 		return fmt.Errorf("%w: lease of %d ms; at most %d are possible", ErrInvalid, milliseconds, uint64(MaxLease))
@@ -210,7 +217,8 @@ func fenced(identity string, id uint16) error {
 	return fmt.Errorf("%w: %d of index %s; register anew", ErrFenced, id, identity)
 }
 
-// CheckName reports whether a process may have a name: two names that were cut to the same bytes would be one process, and the clients of the one would end those of the other.
+// CheckName reports whether a process may have a name: two names that were cut to the same bytes
+// would be one process, and the clients of the one would end those of the other.
 func CheckName(name string) error {
 	switch {
 	case len(name) > MaxClientName:

@@ -19,13 +19,16 @@ import (
 //
 //	incarnation, chunk bytes, chunks, slots, locks, draining, lease in milliseconds
 //	each slot: state; unless free: first lock, locks;
-//	    if held: identity, quota, last client, n, n runs of clients, generation, map, last epoch, n, n holdings
-//	a run of clients, whose ids follow each other and which are alike: ids skipped before it, length, state; if live: name
+//	    if held: identity, quota, last client, n, n runs of clients, generation, map, last epoch,
+//	    n, n holdings
+//	a run of clients, whose ids follow each other and which are alike:
+//	    ids skipped before it, length, state; if live: name
 //	a holding: start, end, client, epoch, log, n, n inherited logs: start, end, client, epoch, log
-//	runs of chunks that are alike, until all are told: length, owner; if owned: client, bytes of a node
+//	runs of chunks that are alike, until all are told:
+//	    length, owner; if owned: client, bytes of a node
 //
-// So that a server can be replaced in place, older versions are read: version 3 has no holdings, nor version 2, which has no bytes of a node
-// either (read as not said, 0).
+// So that a server can be replaced in place, older versions are read: version 3 has no holdings,
+// nor version 2, which has no bytes of a node either (read as not said, 0).
 const (
 	magic      = "dmLedger"
 	version    = 4

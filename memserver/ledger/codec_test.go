@@ -67,8 +67,9 @@ func sampleOf(t testing.TB, node uint32) *Ledger {
 	return l
 }
 
-// TestCrashPoints damages a stored ledger in every way that a torn or broken write could: cut off at every byte, every byte
-// changed, a new one written over an old one up to every byte. It must be refused, or be the old or the new state.
+// TestCrashPoints damages a stored ledger in every way that a torn or broken write could: cut off
+// at every byte, every byte changed, a new one written over an old one up to every byte. It must be
+// refused, or be the old or the new state.
 func TestCrashPoints(t *testing.T) {
 	l := sample(t)
 	old := l.Append(nil)
@@ -211,8 +212,8 @@ func TestAppendAppends(t *testing.T) {
 	}
 }
 
-// FuzzDecode gives the decoder bodies under a good header. What it accepts keeps every invariant and is stored the same way
-// again.
+// FuzzDecode gives the decoder bodies under a good header. What it accepts keeps every invariant
+// and is stored the same way again.
 func FuzzDecode(f *testing.F) {
 	f.Add(sample(f).Append(nil)[headerSize:])
 	empty, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
@@ -251,7 +252,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// BenchmarkAdopt looks in vain through the chunks of one index, with the most clients that it can have had.
+// BenchmarkAdopt looks in vain through the chunks of one index, with the most clients that it can
+// have had.
 func BenchmarkAdopt(b *testing.B) {
 	l, _ := New(Shape{ChunkBytes: 8 << 20, Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
 	l.Admit("a", 1<<17, 0)
@@ -269,7 +271,8 @@ func BenchmarkAdopt(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend is a server of 1 TiB in chunks of 8 MiB with 16 indexes that took chunks in turn: no two neighbours alike.
+// BenchmarkAppend is a server of 1 TiB in chunks of 8 MiB with 16 indexes that took chunks in turn:
+// no two neighbours alike.
 func BenchmarkAppend(b *testing.B) {
 	l, _ := New(Shape{ChunkBytes: 8 << 20, Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
 	for i := range 16 {

@@ -4,8 +4,8 @@ import "errors"
 
 // Errors that refuse an operation. The ledger is then as it was before.
 var (
-	// ErrExhausted is returned when there is not as much left as was asked: chunks, locks, superblock slots, client ids. The
-	// message has the figures.
+	// ErrExhausted is returned when there is not as much left as was asked: chunks, locks,
+	// superblock slots, client ids. The message has the figures.
 	ErrExhausted = errors.New("exhausted")
 	// ErrInUse is returned when a change would take away what is in use.
 	ErrInUse = errors.New("in use")
@@ -15,18 +15,20 @@ var (
 	ErrUnknownClient = errors.New("client is not known to this memory server")
 	// ErrFenced is returned when the client was ended for good.
 	ErrFenced = errors.New("client is fenced")
-	// ErrNotOwned is returned when a chunk is not the index's, or a chunk or keys are not the client's.
+	// ErrNotOwned is returned when a chunk is not the index's, or a chunk or keys are not the
+	// client's.
 	ErrNotOwned = errors.New("not owned by who asks")
 	// ErrStale is returned when the partition map has another generation than the caller expected.
 	ErrStale = errors.New("stale generation")
-	// ErrOtherMap is returned when keys are claimed by another partition map than the one that is there.
+	// ErrOtherMap is returned when keys are claimed by another partition map than the one that is
+	// there.
 	ErrOtherMap = errors.New("claimed by another partition map")
 	// ErrDraining is returned when the server hands out nothing more.
 	ErrDraining = errors.New("memory server is draining")
 	// ErrInvalid is returned when the arguments can never be right.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrCleaning is returned when all that is left still has another index's content; ask again after the next CleanedChunk
-	// or CleanedPlace.
+	// ErrCleaning is returned when all that is left still has another index's content; ask again
+	// after the next CleanedChunk or CleanedPlace.
 	ErrCleaning = errors.New("what is left is being zeroed")
 )
 

@@ -17,17 +17,21 @@ const (
 	MaxHoldingBytes = 1 << 20 // of all of them, stored
 )
 
-// Holding is a range of keys that one client has for itself: nobody else may serve a key of it, nor change what belongs to it.
+// Holding is a range of keys that one client has for itself: nobody else may serve a key of it, nor
+// change what belongs to it.
 type Holding struct {
 	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
 	Client     uint16
-	Epoch      uint64 // of the grant that it is, or that it is what is left of; above all epochs that its keys had before
-	Log        []byte // names the client's redo log; opaque
-	Inherits   []Inherited
+	// of the grant that it is, or that it is what is left of; above all epochs that its keys had
+	// before
+	Epoch    uint64
+	Log      []byte // names the client's redo log; opaque
+	Inherits []Inherited
 }
 
-// Inherited is a log that the holder has to replay for the keys from Start up to End: its client ended, and the log may have changes of
-// these keys that are nowhere else. Where it has several for a key, the oldest is enough (owed).
+// Inherited is a log that the holder has to replay for the keys from Start up to End: its client
+// ended, and the log may have changes of these keys that are nowhere else. Where it has several for
+// a key, the oldest is enough (owed).
 type Inherited struct {
 	Start, End []byte
 	Client     uint16
@@ -40,10 +44,11 @@ type Obstacle uint8
 
 // The obstacles, in the order in which they go away.
 const (
-	Held      Obstacle = iota // a client holds it that lives
-	Fencing                   // its holder is fenced, but not proven quiet here
-	Leased                    // its holder may still believe in its lease
-	Elsewhere                 // the caller did not say that the holder is fenced at all other servers
+	Held    Obstacle = iota // a client holds it that lives
+	Fencing                 // its holder is fenced, but not proven quiet here
+	Leased                  // its holder may still believe in its lease
+	// the caller did not say that the holder is fenced at all other servers
+	Elsewhere
 )
 
 // Blocked is a part of a range that is not granted yet, and who holds it.
@@ -58,19 +63,24 @@ type Claim struct {
 	Client     uint16
 	Generation uint64 // of the partition map that gives it these keys
 	Start, End []byte
-	Log        []byte   // of the client
-	Fenced     []uint16 // clients whose fence is complete at every other memory server of the index, as the caller knows
+	Log        []byte // of the client
+	// clients whose fence is complete at every other memory server of the index, as the caller
+	// knows
+	Fenced []uint16
 }
 
-// Acquire gives a client what it claims as far as nobody stands in the way: keys that nobody holds, and keys of orphans. An orphan is a
-// client whose fence is complete here and, as the caller says, everywhere, and of which outlasted says that its lease is over. The
-// caller inherits the logs that it had inherited and not settled, and its own where it may have changed keys: where it had nothing to
-// settle (owed). What the caller holds already stays as it is, so a repeated call answers the same.
+// Acquire gives a client what it claims as far as nobody stands in the way: keys that nobody holds,
+// and keys of orphans. An orphan is a client whose fence is complete here and, as the caller says,
+// everywhere, and of which outlasted says that its lease is over. The caller inherits the logs that
+// it had inherited and not settled, and its own where it may have changed keys: where it had
+// nothing to settle (owed). What the caller holds already stays as it is, so a repeated call
+// answers the same.
 //
-// own is all that the client then holds of the range, blocked all that it does not. news says whether the ledger changed.
+// own is all that the client then holds of the range, blocked all that it does not. news says
+// whether the ledger changed.
 //
-// Errors, which change nothing: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrOtherMap, ErrInvalid, ErrExhausted (too many holdings, or
-// logs to replay).
+// Errors, which change nothing: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrOtherMap,
+// ErrInvalid, ErrExhausted (too many holdings, or logs to replay).
 func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint16) bool) (own []Holding, blocked []Blocked, news bool, err error) {
 	p, err := l.holder(identity, c.Client, c.Start, c.End)
 	switch {
@@ -124,8 +134,9 @@ type granting struct {
 
 func (g *granting) keep(h Holding) { g.pieces, g.open = append(g.pieces, h), false }
 
-// grant makes a piece the claimant's. Pieces that follow each other become one holding, unless it would inherit too much: one log less than there may be,
-// so that there is room for that of its holder, who may change what it inherited no log for.
+// grant makes a piece the claimant's. Pieces that follow each other become one holding, unless it
+// would inherit too much: one log less than there may be, so that there is room for that of its
+// holder, who may change what it inherited no log for.
 func (g *granting) grant(piece Holding) {
 	logs := owed(piece)
 	if last := len(g.pieces) - 1; g.open && len(g.pieces[last].Inherits)+len(logs) < MaxInherits {
@@ -138,9 +149,11 @@ func (g *granting) grant(piece Holding) {
 	g.open = true
 }
 
-// owed are the logs that have to be replayed for an orphan's keys. Of those that one key has in the list only the oldest can have changes of it: whoever held the key after that log's client had the
-// log to replay, changes nothing of the key before it has settled, and then the log is not in the list any more. So a log whose keys older ones have, all of them, is left out; and
-// however many clients die one after the other before they settle, the list does not grow.
+// owed are the logs that have to be replayed for an orphan's keys. Of those that one key has in the
+// list only the oldest can have changes of it: whoever held the key after that log's client had the
+// log to replay, changes nothing of the key before it has settled, and then the log is not in the
+// list any more. So a log whose keys older ones have, all of them, is left out; and however many
+// clients die one after the other before they settle, the list does not grow.
 func owed(piece Holding) (logs []Inherited) {
 	all := piece.Inherits
 	if piece.Client != 0 {
@@ -172,7 +185,8 @@ func isCovered(in *Inherited, logs []Inherited) bool {
 	return false
 }
 
-// obstacle says why keys of a client cannot be granted to a claimant yet, if they cannot; client 0 is nobody.
+// obstacle says why keys of a client cannot be granted to a claimant yet, if they cannot; client 0
+// is nobody.
 func (p *place) obstacle(client uint16, c *Claim, outlasted func(client uint16) bool) (why Obstacle, is bool) {
 	if client == 0 {
 		return 0, false
@@ -191,9 +205,10 @@ func (p *place) obstacle(client uint16, c *Claim, outlasted func(client uint16) 
 	return 0, false
 }
 
-// Settle says that the holder of a grant has replayed, for the keys from start up to end, what it inherited. It is done for the parts
-// that are of that epoch. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrInvalid; ErrNotOwned: not all of these keys are the
-// client's, under this epoch.
+// Settle says that the holder of a grant has replayed, for the keys from start up to end, what it
+// inherited. It is done for the parts that are of that epoch. Errors: ErrUnknownIndex,
+// ErrUnknownClient, ErrFenced, ErrInvalid; ErrNotOwned: not all of these keys are the client's,
+// under this epoch.
 func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch uint64) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
@@ -215,8 +230,10 @@ func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch
 	return true, p.hold(slices.Concat(below, inside, above))
 }
 
-// Release takes the keys from start up to end back from a client, as far as it holds them by the grant of that epoch: all that it changed of
-// them is written back. A call that is late takes nothing that was granted after it was made. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrInvalid; ErrInUse: it has logs of theirs to replay.
+// Release takes the keys from start up to end back from a client, as far as it holds them by the
+// grant of that epoch: all that it changed of them is written back. A call that is late takes
+// nothing that was granted after it was made. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced,
+// ErrInvalid; ErrInUse: it has logs of theirs to replay.
 func (l *Ledger) Release(identity string, client uint16, start, end []byte, epoch uint64) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
@@ -296,8 +313,8 @@ func joined(all []Holding) (out []Holding) {
 	return out
 }
 
-// carve cuts holdings at both ends of a range, into those below it, in it and above it. What it gives can be changed: the inherited logs of what was cut are
-// clipped copies.
+// carve cuts holdings at both ends of a range, into those below it, in it and above it. What it
+// gives can be changed: the inherited logs of what was cut are clipped copies.
 func carve(all []Holding, start, end []byte) (below, inside, above []Holding) {
 	for _, h := range all {
 		if part, ok := h.clip(nil, start); ok && len(start) > 0 {
@@ -313,7 +330,8 @@ func carve(all []Holding, start, end []byte) (below, inside, above []Holding) {
 	return below, inside, above
 }
 
-// filled are the pieces of a range: the holdings in it, and where nobody holds anything, holdings of client 0.
+// filled are the pieces of a range: the holdings in it, and where nobody holds anything, holdings
+// of client 0.
 func filled(inside []Holding, start, end []byte) (pieces []Holding) {
 	at := start
 	for _, h := range inside {
@@ -363,8 +381,9 @@ func isRange(start, end []byte) bool {
 	return max(len(start), len(end)) <= MaxHoldingKey && (len(end) == 0 || bytes.Compare(start, end) < 0)
 }
 
-// checkHoldings says which invariant is broken: holdings are sorted and do not overlap; what is of one epoch is of one client and one
-// log, and no epoch is above the counter; inherited logs lie within their holding, are older than it and of others.
+// checkHoldings says which invariant is broken: holdings are sorted and do not overlap; what is of
+// one epoch is of one client and one log, and no epoch is above the counter; inherited logs lie
+// within their holding, are older than it and of others.
 func (p *place) checkHoldings() error {
 	if len(p.holdings) > MaxHoldings || len(appendHoldings(nil, p.holdings)) > MaxHoldingBytes {
 		return fmt.Errorf("%d holdings are too many", len(p.holdings))

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The model of holdings knows the key space as cells between a few boundaries: who has each, under which epoch, and which logs are to be
-// replayed for it.
+// The model of holdings knows the key space as cells between a few boundaries: who has each, under
+// which epoch, and which logs are to be replayed for it.
 
 // cellBounds are where cells begin.
 var cellBounds = []string{"", "b", "c", "ca", "m", "x"}
@@ -236,8 +236,8 @@ func (x *machine) checkHoldings(t *rapid.T, identity string, h *modelHoldings) {
 	}
 }
 
-// suffice says whether logs are those that have to be replayed for a key, of all whose clients held it and did not settle: the first, who alone may have changed
-// it, and perhaps others.
+// suffice says whether logs are those that have to be replayed for a key, of all whose clients held
+// it and did not settle: the first, who alone may have changed it, and perhaps others.
 func suffice(logs, all []owing) bool {
 	if len(all) == 0 || len(logs) == 0 {
 		return len(all) == len(logs)
@@ -250,8 +250,10 @@ func suffice(logs, all []owing) bool {
 	return slices.Contains(logs, all[0])
 }
 
-// TestManyDeathsBeforeSettling: clients that acquire keys one after the other and die before they have settled leave no more logs than those of the clients that could
-// have changed keys: the one that had settled, or had nothing to settle; and of those that acquired keys with a gap, for which there was no log, the first.
+// TestManyDeathsBeforeSettling: clients that acquire keys one after the other and die before they
+// have settled leave no more logs than those of the clients that could have changed keys: the one
+// that had settled, or had nothing to settle; and of those that acquired keys with a gap, for which
+// there was no log, the first.
 func TestManyDeathsBeforeSettling(t *testing.T) {
 	d := newDying(t)
 	d.take(t, "b", "c")
@@ -286,7 +288,8 @@ func TestManyDeathsBeforeSettling(t *testing.T) {
 	}
 }
 
-// TestManyLogs: a grant of the keys of many that died has one log less than are possible, so that of its holder finds room.
+// TestManyLogs: a grant of the keys of many that died has one log less than are possible, so that
+// of its holder finds room.
 func TestManyLogs(t *testing.T) {
 	d := newDying(t)
 	for n := range 2 * MaxInherits {

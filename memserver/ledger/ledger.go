@@ -1,21 +1,29 @@
-// Package ledger keeps the accounts of a memory server: which indexes were admitted, with which quota, superblock slot and
-// slice of the lock table, who owns each chunk, which clients are known and which of them are fenced, the partition map of each index
-// and which of its clients holds which range of keys.
+// Package ledger keeps the accounts of a memory server: which indexes were admitted, with which
+// quota, superblock slot and slice of the lock table, who owns each chunk, which clients are known
+// and which of them are fenced, the partition map of each index and which of its clients holds
+// which range of keys.
 //
-// It is a pure state machine: no I/O, no time, no goroutines. A [Ledger] belongs to one goroutine at a time; its owner stores
-// [Ledger.Append] before it answers anybody, and goes back to the stored bytes by [Decode] when it could not store them.
+// It is a pure state machine: no I/O, no time, no goroutines. A [Ledger] belongs to one goroutine
+// at a time; its owner stores [Ledger.Append] before it answers anybody, and goes back to the
+// stored bytes by [Decode] when it could not store them.
 //
 // What holds at any time (Check):
 //
-//   - The quotas sum to no more than there are chunks, no index owns more chunks than its quota, and a chunk has one owner.
-//   - Each index has a superblock slot and a slice of the lock table of its own; the slices do not overlap.
-//   - What one index gave back is dirty until the server has zeroed it, and nobody gets it before. Dirty chunks count as free
-//     in the quotas, so an Admit or Allocate may find that it must wait for zeroing (ErrCleaning), never that there is none.
-//   - A client id is never 0, never NoClient, and never handed out while the index still knows it: fenced ones are known for ever.
+//   - The quotas sum to no more than there are chunks, no index owns more chunks than its quota,
+//     and a chunk has one owner.
+//   - Each index has a superblock slot and a slice of the lock table of its own; the slices do not
+//     overlap.
+//   - What one index gave back is dirty until the server has zeroed it, and nobody gets it before.
+//     Dirty chunks count as free in the quotas, so an Admit or Allocate may find that it must wait
+//     for zeroing (ErrCleaning), never that there is none.
+//   - A client id is never 0, never NoClient, and never handed out while the index still knows it:
+//     fenced ones are known for ever.
 //   - Who is fenced stays fenced: no call of the ledger makes a client live again.
-//   - A chunk goes from one client to another only by Adopt, once the fence of the first is complete, and keeps its size of nodes.
-//   - A key has one holder at most. It goes from one to another only by Release, or once the fence of the first is complete; then with the
-//     name of the log of the first, which stays until Settle. Each grant has an epoch above all before it.
+//   - A chunk goes from one client to another only by Adopt, once the fence of the first is
+//     complete, and keeps its size of nodes.
+//   - A key has one holder at most. It goes from one to another only by Release, or once the fence
+//     of the first is complete; then with the name of the log of the first, which stays until
+//     Settle. Each grant has an epoch above all before it.
 package ledger
 
 import (
@@ -64,13 +72,14 @@ func (s Shape) check() error {
 type Ledger struct {
 	shape    Shape
 	draining bool
-	lease    uint64  // the longest, in milliseconds, that a client may hold from this server; see SetLease
-	chunks   []chunk // by number; the first is unused
-	places   []place // by superblock slot
-	used     uint64  // chunks that are owned
-	dirty    uint64  // chunks that wait for zeroing
-	cursor   uint32  // where the search for a free chunk goes on
-	broom    uint32  // where the search for a dirty chunk goes on
+	// the longest, in milliseconds, that a client may hold from this server; see SetLease
+	lease  uint64
+	chunks []chunk // by number; the first is unused
+	places []place // by superblock slot
+	used   uint64  // chunks that are owned
+	dirty  uint64  // chunks that wait for zeroing
+	cursor uint32  // where the search for a free chunk goes on
+	broom  uint32  // where the search for a dirty chunk goes on
 }
 
 // chunk is who owns a chunk. The zero value is free and zeroed.
@@ -85,7 +94,8 @@ const (
 	chunkDirty = MaxSlots + 1
 )
 
-// place is a superblock slot with the slice of the lock table and the accounts of the index that has it.
+// place is a superblock slot with the slice of the lock table and the accounts of the index that
+// has it.
 type place struct {
 	state      placeState
 	firstLock  uint64 // held and dirty
@@ -121,12 +131,13 @@ func New(shape Shape) (*Ledger, error) {
 // Shape is what the ledger was made with.
 func (l *Ledger) Shape() Shape { return l.shape }
 
-// Admit gives an index a place: a superblock slot, a slice of the lock table and a quota of chunks. locks = 0 asks for the
-// default, an eighth of the largest free slice, so that every slot gets some. An index that is admitted already keeps its
-// place and gets the new quota; locks must then be 0 or what it has.
+// Admit gives an index a place: a superblock slot, a slice of the lock table and a quota of chunks.
+// locks = 0 asks for the default, an eighth of the largest free slice, so that every slot gets
+// some. An index that is admitted already keeps its place and gets the new quota; locks must then
+// be 0 or what it has.
 //
-// Errors: ErrInvalid, ErrExhausted, ErrInUse (the quota is below what the index owns; other locks), ErrDraining (a new index,
-// or more quota), ErrCleaning.
+// Errors: ErrInvalid, ErrExhausted, ErrInUse (the quota is below what the index owns; other locks),
+// ErrDraining (a new index, or more quota), ErrCleaning.
 func (l *Ledger) Admit(identity string, quota, locks uint64) (existed bool, err error) {
 	return l.AdmitIn(identity, quota, locks, Part{0, l.shape.Locks})
 }
@@ -134,8 +145,8 @@ func (l *Ledger) Admit(identity string, quota, locks uint64) (existed bool, err 
 // Part of the lock table: locks First to End - 1.
 type Part struct{ First, End uint64 }
 
-// AdmitIn is Admit with the slice of a new index within one of these parts of the lock table: the first that has room. ErrInvalid too: a part
-// goes beyond the table.
+// AdmitIn is Admit with the slice of a new index within one of these parts of the lock table: the
+// first that has room. ErrInvalid too: a part goes beyond the table.
 func (l *Ledger) AdmitIn(identity string, quota, locks uint64, parts ...Part) (existed bool, err error) {
 	if identity == "" || len(identity) > MaxIdentity {
 		return false, fmt.Errorf("%w: identity of %d bytes; 1 to %d are possible", ErrInvalid, len(identity), MaxIdentity)
@@ -194,8 +205,9 @@ func (l *Ledger) freeSlot() (int, error) {
 	return 0, fmt.Errorf("%w: all %d superblock slots are taken; an index must be evicted or go to another server", ErrExhausted, len(l.places))
 }
 
-// freeLocks finds room for a slice of the lock table in the first of parts that has it: the first that fits; for 0, the default. Lock
-// tables are small and slots few, so nothing is kept in order between calls.
+// freeLocks finds room for a slice of the lock table in the first of parts that has it: the first
+// that fits; for 0, the default. Lock tables are small and slots few, so nothing is kept in order
+// between calls.
 func (l *Ledger) freeLocks(locks uint64, parts []Part) (first, n uint64, err error) {
 	most := uint64(0)
 	for _, part := range parts {
@@ -217,8 +229,8 @@ func (l *Ledger) freeLocks(locks uint64, parts []Part) (first, n uint64, err err
 		ErrExhausted, max(locks, LockAlign), most, l.shape.Locks)
 }
 
-// freeIn finds the first free extent of a part that has so many locks; if there is none, or for 0, the largest. dirty: some of the part
-// waits for zeroing.
+// freeIn finds the first free extent of a part that has so many locks; if there is none, or for 0,
+// the largest. dirty: some of the part waits for zeroing.
 func (l *Ledger) freeIn(part Part, locks uint64) (at, largest uint64, dirty bool) {
 	var taken []Part
 	for i := range l.places {
@@ -244,8 +256,8 @@ func (l *Ledger) freeIn(part Part, locks uint64) (at, largest uint64, dirty bool
 	return at, largest, dirty
 }
 
-// Evict takes everything from an index and says how many chunks that were. All of it is dirty then. An index that is not
-// admitted owns nothing: 0.
+// Evict takes everything from an index and says how many chunks that were. All of it is dirty then.
+// An index that is not admitted owns nothing: 0.
 func (l *Ledger) Evict(identity string) (freed uint64) {
 	p, owner := l.find(identity)
 	if p == nil {
@@ -263,9 +275,10 @@ func (l *Ledger) Evict(identity string) (freed uint64) {
 	return freed
 }
 
-// Allocate gives a client a chunk of its index's quota, for nodes of so many bytes (0: not said), and returns the chunk's number. The
-// client need not be registered here: ids are handed out by the index's home server. Errors: ErrUnknownIndex, ErrInvalid, ErrFenced,
-// ErrDraining, ErrExhausted, ErrCleaning.
+// Allocate gives a client a chunk of its index's quota, for nodes of so many bytes (0: not said),
+// and returns the chunk's number. The client need not be registered here: ids are handed out by the
+// index's home server. Errors: ErrUnknownIndex, ErrInvalid, ErrFenced, ErrDraining, ErrExhausted,
+// ErrCleaning.
 func (l *Ledger) Allocate(identity string, client uint16, node uint32) (number uint32, err error) {
 	p, owner, err := l.mayAllocate(identity, client, node)
 	if err != nil {
@@ -305,9 +318,9 @@ func (l *Ledger) mayAllocate(identity string, client uint16, node uint32) (p *pl
 	return p, owner, nil
 }
 
-// Adopt gives a client a chunk that another client of its index had for nodes of so many bytes, if the fence of that one is complete:
-// nothing of it takes effect there any more. The quota does not change, nor does the content. Errors: as of Allocate; ErrExhausted: there
-// is no such chunk.
+// Adopt gives a client a chunk that another client of its index had for nodes of so many bytes, if
+// the fence of that one is complete: nothing of it takes effect there any more. The quota does not
+// change, nor does the content. Errors: as of Allocate; ErrExhausted: there is no such chunk.
 func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint32, err error) {
 	p, owner, err := l.mayAllocate(identity, client, node)
 	if err != nil {
@@ -327,8 +340,8 @@ func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint
 	return 0, fmt.Errorf("%w: no fenced client of index %s left a chunk for nodes of %d bytes", ErrExhausted, identity, node)
 }
 
-// Free takes a chunk back from the client that has it. Client 0 is the server itself, which may free any. Errors: ErrUnknownIndex,
-// ErrFenced (its chunks are adopted), ErrNotOwned.
+// Free takes a chunk back from the client that has it. Client 0 is the server itself, which may
+// free any. Errors: ErrUnknownIndex, ErrFenced (its chunks are adopted), ErrNotOwned.
 func (l *Ledger) Free(identity string, client uint16, number uint32) error {
 	p, owner := l.find(identity)
 	if p == nil {
@@ -347,8 +360,9 @@ func (l *Ledger) Free(identity string, client uint16, number uint32) error {
 	return nil
 }
 
-// SwapMap replaces the partition map of an index if its generation is still the expected one (0: there is none yet). The
-// ledger keeps bytes. Errors: ErrStale, ErrInvalid (the new generation is not above the expected one; a map too large).
+// SwapMap replaces the partition map of an index if its generation is still the expected one (0:
+// there is none yet). The ledger keeps bytes. Errors: ErrStale, ErrInvalid (the new generation is
+// not above the expected one; a map too large).
 func (l *Ledger) SwapMap(identity string, expected, generation uint64, bytes []byte) error {
 	p, _ := l.find(identity)
 	switch {
@@ -369,7 +383,8 @@ func (l *Ledger) SwapMap(identity string, expected, generation uint64, bytes []b
 // Drain starts and ends draining: while it is on, no index is admitted and no chunk is handed out.
 func (l *Ledger) Drain(on bool) { l.draining = on }
 
-// find is the place of an index and how chunks name it as their owner; nil if the index is not admitted.
+// find is the place of an index and how chunks name it as their owner; nil if the index is not
+// admitted.
 func (l *Ledger) find(identity string) (p *place, owner uint8) {
 	for i := range l.places {
 		if p = &l.places[i]; p.state == placeHeld && p.identity == identity {

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the ledger written down another way: sets, and every figure counted when it is asked for.
+// model is the ledger written down another way: sets, and every figure counted when it is asked
+// for.
 type model struct {
 	shape    Shape
 	draining bool
@@ -545,7 +546,8 @@ func TestEveryDefaultFits(t *testing.T) {
 	}
 }
 
-// TestRing hands out all ids there are: never 0, never NoClient, none twice, and none that is known otherwise.
+// TestRing hands out all ids there are: never 0, never NoClient, none twice, and none that is known
+// otherwise.
 func TestRing(t *testing.T) {
 	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
 	l.Admit("a", 0, 0)
@@ -565,7 +567,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRegisterIsBounded: an index has so many clients that are not fenced, and another one once one of them is.
+// TestRegisterIsBounded: an index has so many clients that are not fenced, and another one once one
+// of them is.
 func TestRegisterIsBounded(t *testing.T) {
 	l, _ := New(Shape{Chunks: 1, Slots: 2, Locks: 8})
 	l.Admit("a", 0, 4)
@@ -590,7 +593,8 @@ func TestRegisterIsBounded(t *testing.T) {
 	}
 }
 
-// TestManyClientsAreFewBytes: what a life of an index leaves behind is a few runs, whatever the order in which clients ended.
+// TestManyClientsAreFewBytes: what a life of an index leaves behind is a few runs, whatever the
+// order in which clients ended.
 func TestManyClientsAreFewBytes(t *testing.T) {
 	l, _ := New(Shape{Chunks: 1, Slots: 1, Locks: 4})
 	l.Admit("a", 0, 0)

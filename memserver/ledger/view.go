@@ -56,7 +56,8 @@ func (l *Ledger) Indexes() (all []Index) {
 	return all
 }
 
-// Map is the partition map of an index; generation 0 if there is none. The caller must not change it.
+// Map is the partition map of an index; generation 0 if there is none. The caller must not change
+// it.
 func (l *Ledger) Map(identity string) (generation uint64, bytes []byte, err error) {
 	p, _ := l.find(identity)
 	if p == nil {
@@ -90,7 +91,8 @@ func (l *Ledger) Adoptable() (n uint64) {
 	return n
 }
 
-// DirtyChunk is a chunk that waits for zeroing, if there is one. Until CleanedChunk nobody else gets it.
+// DirtyChunk is a chunk that waits for zeroing, if there is one. Until CleanedChunk nobody else
+// gets it.
 func (l *Ledger) DirtyChunk() (number uint32, ok bool) {
 	if l.dirty == 0 {
 		return 0, false
@@ -103,7 +105,8 @@ func (l *Ledger) DirtyChunk() (number uint32, ok bool) {
 	return l.broom, true
 }
 
-// CleanedChunk says that a dirty chunk is zero. It need not be stored at once: a chunk may be zeroed twice.
+// CleanedChunk says that a dirty chunk is zero. It need not be stored at once: a chunk may be
+// zeroed twice.
 func (l *Ledger) CleanedChunk(number uint32) {
 	if l.chunks[number].owner != chunkDirty {
 		panic(fmt.Sprintf("ledger: chunk %d was zeroed, but it is not dirty", number))
@@ -112,7 +115,8 @@ func (l *Ledger) CleanedChunk(number uint32) {
 	l.dirty--
 }
 
-// DirtyPlace is a superblock slot with a slice of the lock table that wait for zeroing, if there is one.
+// DirtyPlace is a superblock slot with a slice of the lock table that wait for zeroing, if there is
+// one.
 func (l *Ledger) DirtyPlace() (slot int, firstLock, locks uint64, ok bool) {
 	for i := range l.places {
 		if p := &l.places[i]; p.state == placeDirty {

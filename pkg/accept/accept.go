@@ -14,9 +14,11 @@ const (
 	longest = time.Second
 )
 
-// Patiently is l with an Accept that fails only once the listener is closed. A process without descriptors, a host without memory and a
-// network that is down fail Accept for a moment (accept(2)). A server that ends for that costs its clients what it holds, so Accept waits
-// and tries again. report is told of the first failure of a row; nil = nobody is told. Safe for concurrent use, as l is.
+// Patiently is l with an Accept that fails only once the listener is closed. A process without
+// descriptors, a host without memory and a network that is down fail Accept for a moment
+// (accept(2)). A server that ends for that costs its clients what it holds, so Accept waits and
+// tries again. report is told of the first failure of a row; nil = nobody is told. Safe for
+// concurrent use, as l is.
 func Patiently(l net.Listener, report func(error)) net.Listener {
 	return &patient{Listener: l, report: report, closed: make(chan struct{})}
 }

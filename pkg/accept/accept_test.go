@@ -33,7 +33,8 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestAcceptOutlivesFailures: whatever the listener fails for, a client is accepted afterwards, and each row of failures is reported once.
+// TestAcceptOutlivesFailures: whatever the listener fails for, a client is accepted afterwards, and
+// each row of failures is reported once.
 func TestAcceptOutlivesFailures(t *testing.T) {
 	for _, cause := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENETDOWN, syscall.EPERM} {
 		l, reports := listen(t), 0

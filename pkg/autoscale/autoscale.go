@@ -1,4 +1,5 @@
-// Package autoscale decides how many compute servers there shall be, from what they say of their load. It is pure: nothing here does I/O, keeps time or starts anything.
+// Package autoscale decides how many compute servers there shall be, from what they say of their
+// load. It is pure: nothing here does I/O, keeps time or starts anything.
 package autoscale
 
 import (
@@ -15,10 +16,12 @@ type Spec struct {
 	// OperationsPerSecond is how many a server shall do, on average; 0 = that is no measure.
 	OperationsPerSecond float64
 
-	// CacheMisses is in how many of 100 operations a server may have to ask memory servers, on average; 0 = that is no measure. More servers have more cache.
+	// CacheMisses is in how many of 100 operations a server may have to ask memory servers, on
+	// average; 0 = that is no measure. More servers have more cache.
 	CacheMisses float64
 
-	// Up and Down are the stabilisation windows: there are made more servers only if more were wanted all the time for so long, and fewer if fewer were.
+	// Up and Down are the stabilisation windows: there are made more servers only if more were
+	// wanted all the time for so long, and fewer if fewer were.
 	Up, Down time.Duration
 }
 
@@ -29,10 +32,12 @@ type Observed struct {
 	Settled  bool          // there are as many, they are ready, and no ranges move
 	Said     int           // servers that said their load
 	Rate     float64       // operations a second of all that did
-	Misses   float64       // the share of these operations that the cache did not spare a memory server
+	// the share of these operations that the cache did not spare a memory server
+	Misses float64
 }
 
-// Memory is what is remembered from one decision to the next. Without it, as after a restart, no servers are taken away before a whole window is over. A value.
+// Memory is what is remembered from one decision to the next. Without it, as after a restart, no
+// servers are taken away before a whole window is over. A value.
 type Memory struct {
 	since, last time.Duration // of what is known without a gap
 	wanted      []wanted      // oldest first; at most about marks of them
@@ -54,11 +59,13 @@ type wanted struct {
 
 // Limits of decisions.
 const (
-	tolerance = 0.1              // of a target
-	marks     = 60               // into which a window is divided
-	gap       = time.Minute      // without a look: what was before counts no more
-	warm      = time.Minute      // that caches take to be of use after ranges moved
-	memorable = 2 * time.Hour    // that a number of servers with too little cache is remembered, as long as there is about as much to do
+	tolerance = 0.1         // of a target
+	marks     = 60          // into which a window is divided
+	gap       = time.Minute // without a look: what was before counts no more
+	warm      = time.Minute // that caches take to be of use after ranges moved
+	// that a number of servers with too little cache is remembered, as long as there is about as
+	// much to do
+	memorable = 2 * time.Hour
 	fewest    = 10               // operations a second; with less, the misses say nothing
 	longest   = time.Hour        // window
 	shortest  = 10 * time.Second // between two marks
@@ -124,8 +131,8 @@ func (s Spec) want(o Observed, m *Memory) (n int, why measure) {
 	return min(max(n, s.Min), s.Max, 2*o.Replicas), why
 }
 
-// wantCache is how many servers would have cache enough: more if there are too many misses, one less if there are hardly any. Caches are not judged
-// before they are warm.
+// wantCache is how many servers would have cache enough: more if there are too many misses, one
+// less if there are hardly any. Caches are not judged before they are warm.
 func (s Spec) wantCache(o Observed, m *Memory) int {
 	ratio := 100 * o.Misses / s.CacheMisses
 	n := o.Replicas
@@ -134,7 +141,8 @@ func (s Spec) wantCache(o Observed, m *Memory) int {
 		n = s.Min
 	case !o.Settled || o.Now-m.settled < warm:
 	case ratio > 1+tolerance:
-		n = min(int(math.Ceil(float64(o.Replicas)*ratio)), o.Replicas+max(1, o.Replicas/4)) // what that is good for is seen when it is warm
+		// what that is good for is seen when it is warm
+		n = min(int(math.Ceil(float64(o.Replicas)*ratio)), o.Replicas+max(1, o.Replicas/4))
 	case ratio < 0.5:
 		n--
 	}
@@ -176,7 +184,8 @@ func (m *Memory) note(s Spec, now time.Duration, n int) {
 	m.wanted = append(m.wanted, wanted{now, n, n})
 }
 
-// least is the least number that was wanted within the window of scaling up; no more than that is made. 0 while that is not known.
+// least is the least number that was wanted within the window of scaling up; no more than that is
+// made. 0 while that is not known.
 func (m *Memory) least(s Spec, now time.Duration) int {
 	if now-m.since < s.Up {
 		return 0
@@ -193,7 +202,8 @@ func (m *Memory) least(s Spec, now time.Duration) int {
 	return least
 }
 
-// most is the greatest number that was wanted within the window of scaling down; no fewer are left. While that is not known, it is more than any.
+// most is the greatest number that was wanted within the window of scaling down; no fewer are left.
+// While that is not known, it is more than any.
 func (m *Memory) most(s Spec, now time.Duration) int {
 	if now-m.since < s.Down {
 		return math.MaxInt

@@ -23,7 +23,8 @@ type change struct {
 	reason   string
 }
 
-// look lets time pass and decides. misses says what share of operations misses the cache with so many servers.
+// look lets time pass and decides. misses says what share of operations misses the cache with so
+// many servers.
 func (p *pool) look(passes time.Duration, rate float64, misses func(n int) float64) {
 	p.o.Now += passes
 	p.o.Said, p.o.Rate, p.o.Misses = p.o.Replicas, rate, misses(p.o.Replicas)
@@ -61,7 +62,8 @@ func fits(n int) func(int) float64 { // the caches of n servers hold everything
 	return func(servers int) float64 { return max(0, 1-float64(servers)/float64(n)) }
 }
 
-// TestSteadyLoadComesToRest: under a load that stays about the same the number of servers comes to rest, at what the targets ask for.
+// TestSteadyLoadComesToRest: under a load that stays about the same the number of servers comes to
+// rest, at what the targets ask for.
 func TestSteadyLoadComesToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &pool{spec: drawSpec(t), o: Observed{Replicas: rapid.IntRange(1, 16).Draw(t, "replicas")}}
@@ -75,7 +77,8 @@ func TestSteadyLoadComesToRest(t *testing.T) {
 		for range 3600 / 10 {
 			look()
 		}
-		if len(p.changes) > before+2 { // every two hours it may find out that fewer servers have too little cache
+		// every two hours it may find out that fewer servers have too little cache
+		if len(p.changes) > before+2 {
 			t.Fatalf("it goes on, with %d changes, the last ones %+v", len(p.changes), p.changes[len(p.changes)-3:])
 		}
 		n := p.o.Replicas
@@ -99,8 +102,9 @@ func TestSteadyLoadComesToRest(t *testing.T) {
 	})
 }
 
-// TestWindows: whatever happens, there are no fewer servers than were wanted at any time within the window of scaling down, no more than were wanted all the time within that
-// of scaling up; never fewer while a server says nothing; and never more or fewer than allowed.
+// TestWindows: whatever happens, there are no fewer servers than were wanted at any time within the
+// window of scaling down, no more than were wanted all the time within that of scaling up; never
+// fewer while a server says nothing; and never more or fewer than allowed.
 func TestWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &pool{spec: drawSpec(t), o: Observed{Replicas: rapid.IntRange(1, 16).Draw(t, "replicas")}}
@@ -159,7 +163,8 @@ func TestWindows(t *testing.T) {
 // TestDecide: what a person would ask.
 func TestDecide(t *testing.T) {
 	spec := Spec{Min: 2, Max: 10, OperationsPerSecond: 1000, Down: 5 * time.Minute}
-	f := func(name string, s Spec, want string, looks ...float64) { // a look a minute, at such a rate
+	// a look a minute, at such a rate
+	f := func(name string, s Spec, want string, looks ...float64) {
 		t.Helper()
 		p := &pool{spec: s, o: Observed{Replicas: 4}}
 		got := ""
@@ -181,6 +186,7 @@ func TestDecide(t *testing.T) {
 	f("a short peak changes nothing", spec, " 4 4 4 4 4", 5500, 5500, 3900, 5500, 5500)
 	f("nothing is known at first", spec, " 4", 1)
 	cache := Spec{Min: 1, Max: 10, CacheMisses: 10, Down: 2 * time.Minute}
-	f("caches are too small", cache, " 4 4 5 5 5 6", 1000, 1000, 1000, 1000, 1000, 1000) // once they are warm; 4 of 6 fit
+	// once they are warm; 4 of 6 fit
+	f("caches are too small", cache, " 4 4 5 5 5 6", 1000, 1000, 1000, 1000, 1000, 1000)
 	f("nobody asks", cache, " 4 4 4 1", 1, 1, 1, 1)
 }

@@ -9,12 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real is the world outside: the machine's clock, Go's scheduler and random numbers of the operating system's seed.
+// Real is the world outside: the machine's clock, Go's scheduler and random numbers of the
+// operating system's seed.
 func Real() Env { return real{} }
 
 type real struct{}
 
-// Now reads CLOCK_BOOTTIME, which goes on while the machine is suspended; Go's own monotonic clock does not.
+// Now reads CLOCK_BOOTTIME, which goes on while the machine is suspended; Go's own monotonic clock
+// does not.
 func (real) Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

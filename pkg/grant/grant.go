@@ -1,18 +1,22 @@
-// Package grant decides which index gets how much of which memory server: chunks, and a slice of the lock table, in the NIC's memory if
-// there is room. It is pure: from what is observed of the servers and of the indexes to what is to be done next.
+// Package grant decides which index gets how much of which memory server: chunks, and a slice of
+// the lock table, in the NIC's memory if there is room. It is pure: from what is observed of the
+// servers and of the indexes to what is to be done next.
 //
-// The accounts are the memory servers' own: what they say they granted is granted, whoever did it, and nothing is remembered here. So the
-// operator may die between any two steps, and another one may act at the same time: the servers refuse what is too much, and every step can
-// be repeated.
+// The accounts are the memory servers' own: what they say they granted is granted, whoever did it,
+// and nothing is remembered here. So the operator may die between any two steps, and another one
+// may act at the same time: the servers refuse what is too much, and every step can be repeated.
 //
 // What holds:
 //
 //   - All steps together ask no server for more than it has left.
-//   - The oldest index that waits goes first: what is free is kept for it, and a younger one gets what is left over. Nothing is kept for an
-//     index that asks a server for more than it has altogether.
+//   - The oldest index that waits goes first: what is free is kept for it, and a younger one gets
+//     what is left over. Nothing is kept for an index that asks a server for more than it has
+//     altogether.
 //   - An index that is new gets what it asks for on all of its servers, or nothing.
-//   - Nothing is taken from an index that is served, but what it asks to lower, and only what it does not use.
-//   - What servers hold for indexes that are not among the claims stays as it is: nothing is freed because an object was not seen.
+//   - Nothing is taken from an index that is served, but what it asks to lower, and only what it
+//     does not use.
+//   - What servers hold for indexes that are not among the claims stays as it is: nothing is freed
+//     because an object was not seen.
 package grant
 
 import (
@@ -64,13 +68,14 @@ type Want struct {
 
 // Step is something to ask of a server. Each can be repeated.
 type Step struct {
-	Server    string
-	Identity  string
-	Evict     bool   // take everything back; else admit with what follows
-	Chunks    uint64 // the quota
-	Had       uint64 // the quota until now
-	Locks     uint64 // of a new place; 0 = as many as the server gives
-	HostLocks bool   // of a new place: they go to host memory, since the NIC's is taken, or kept for older indexes
+	Server   string
+	Identity string
+	Evict    bool   // take everything back; else admit with what follows
+	Chunks   uint64 // the quota
+	Had      uint64 // the quota until now
+	Locks    uint64 // of a new place; 0 = as many as the server gives
+	// of a new place: they go to host memory, since the NIC's is taken, or kept for older indexes
+	HostLocks bool
 }
 
 // Verdict is what becomes of one claim.
@@ -192,7 +197,8 @@ func Of(identity, object string) bool {
 	return identity == object || strings.HasPrefix(identity, object+"/")
 }
 
-// evict takes back what is of the object, but not of its identity in force. Somebody gets it only once the servers say that it is free.
+// evict takes back what is of the object, but not of its identity in force. Somebody gets it only
+// once the servers say that it is free.
 func (v *Verdict) evict(c *Claim, servers []Server) {
 	for _, s := range servers {
 		for _, h := range s.Held {
@@ -254,7 +260,8 @@ func (v *Verdict) admit(c *Claim, rooms map[string]*room) {
 		case !waits:
 			v.Steps = append(v.Steps, r.grant(c, w, h))
 		case h != nil && h.Chunks > 0 && h.Used == 0 && len(r.older) > 0:
-			// An older one waits for it. The place and its locks stay; if somebody uses a chunk by now, the server refuses.
+			// An older one waits for it. The place and its locks stay; if somebody uses a chunk by
+			// now, the server refuses.
 			v.Steps = append(v.Steps, Step{Server: w.Server, Identity: c.Identity, Had: h.Chunks})
 		case !never:
 			r.wait(c, w, h)
@@ -308,12 +315,14 @@ func (r *room) grant(c *Claim, w Want, h *Held) Step {
 	return s
 }
 
-// hostLocks says whether the locks of a new place go to host memory, though the NIC has some: not enough is free there, or it is kept.
+// hostLocks says whether the locks of a new place go to host memory, though the NIC has some: not
+// enough is free there, or it is kept.
 func (r *room) hostLocks(w Want) bool {
 	return r.OnChip > 0 && r.Locks > r.OnChip && r.onChip.free() < max(w.Locks, leastLocks)
 }
 
-// share is how many locks an index gets that does not say how many: an eighth of what is free and not kept, as the server would give.
+// share is how many locks an index gets that does not say how many: an eighth of what is free and
+// not kept, as the server would give.
 func (r *room) share(host bool) uint64 {
 	free := r.locks.free()
 	if !host && r.OnChip > 0 {

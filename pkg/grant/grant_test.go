@@ -86,7 +86,8 @@ func TestDecide(t *testing.T) {
 		with(claim("a", 1, 1, "s"), locks(200)), with(claim("b", 2, 1, "s"), locks(524)), with(claim("c", 3, 1, "s"), locks(700)), claim("d", 4, 1, "s"))
 }
 
-// TestShareOfLocks: how many locks an index gets that does not say is the server's matter, unless some are kept.
+// TestShareOfLocks: how many locks an index gets that does not say is the server's matter, unless
+// some are kept.
 func TestShareOfLocks(t *testing.T) {
 	servers := []Server{
 		{Name: "s", Chunks: 64, Locks: 1024, OnChip: 512, Held: []Held{{Identity: "x", Chunks: 1, Locks: 16}}},

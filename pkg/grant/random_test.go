@@ -13,7 +13,8 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// world is memory servers as they are (their ledgers), indexes that come and go, and operators that die anywhere.
+// world is memory servers as they are (their ledgers), indexes that come and go, and operators that
+// die anywhere.
 type world struct {
 	*rapid.T
 	servers map[string]*ledger.Ledger
@@ -115,7 +116,8 @@ func (w *world) decide() []Verdict {
 	return verdicts
 }
 
-// checkPlan: all steps together ask for no more than there is, and nobody takes what an older one waits for.
+// checkPlan: all steps together ask for no more than there is, and nobody takes what an older one
+// waits for.
 func (w *world) checkPlan(servers []Server, verdicts []Verdict) {
 	type sum struct{ chunks, locks, onChip, wanted uint64 }
 	taken := map[string]*sum{}
@@ -232,7 +234,8 @@ func (w *world) holds(object string) bool {
 	return false
 }
 
-// checkSettled: everybody has what he asked for, or is told why not; nothing is held for nobody but what nobody of ours asked for.
+// checkSettled: everybody has what he asked for, or is told why not; nothing is held for nobody but
+// what nobody of ours asked for.
 func (w *world) checkSettled() {
 	servers := w.observe()
 	for _, s := range servers {
@@ -270,8 +273,9 @@ func (w *world) checkSettled() {
 	}
 }
 
-// TestRandom: whatever the order in which indexes come and go, change their quotas, use chunks, servers are lost and operators die or
-// act on what is past, servers grant no more than they have, no grant is forgotten, and the oldest is served first.
+// TestRandom: whatever the order in which indexes come and go, change their quotas, use chunks,
+// servers are lost and operators die or act on what is past, servers grant no more than they have,
+// no grant is forgotten, and the oldest is served first.
 func TestRandom(t *testing.T) {
 	for range 30 {
 		rapid.Check(t, random)
@@ -284,7 +288,8 @@ func random(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "servers") {
 		w.addServer()
 	}
-	if rapid.Bool().Draw(t, "stranger") { // somebody's of another namespace, or of an object that is gone
+	// somebody's of another namespace, or of an object that is gone
+	if rapid.Bool().Draw(t, "stranger") {
 		w.act(Step{Server: w.names[0], Identity: "stranger", Chunks: 2})
 		w.strange[w.names[0]+"stranger"] = 2
 	}
@@ -362,8 +367,9 @@ func random(t *rapid.T) {
 	w.settle()
 }
 
-// late carries out what an operator decided some time ago, unless its index is gone or has another identity by now: an operator reads the
-// object before it acts, and another one that deletes it waits for none, but a stale operator has lost the lead by then.
+// late carries out what an operator decided some time ago, unless its index is gone or has another
+// identity by now: an operator reads the object before it acts, and another one that deletes it
+// waits for none, but a stale operator has lost the lead by then.
 func (w *world) late(i int) {
 	plan := w.plans[i]
 	w.plans = slices.Delete(w.plans, i, i+1)

@@ -20,9 +20,10 @@ const (
 	CAFile   = "ca.crt"  // PEM: whose certificates are trusted; several while a CA is replaced
 )
 
-// Files is a TLS directory whose content may change at any time. Every handshake looks at the files' times and sizes and reads
-// them again if they changed. Files that cannot be read or do not fit together (a Secret in the middle of its update) leave
-// the former ones in force; Err then says what is wrong. Safe for concurrent use.
+// Files is a TLS directory whose content may change at any time. Every handshake looks at the
+// files' times and sizes and reads them again if they changed. Files that cannot be read or do not
+// fit together (a Secret in the middle of its update) leave the former ones in force; Err then says
+// what is wrong. Safe for concurrent use.
 type Files struct {
 	dir string
 
@@ -104,8 +105,8 @@ func read(dir string) (*material, error) {
 	return &material{cert, roots}, nil
 }
 
-// ServerConfig asks every client for a certificate of the CA bundle with an identity of this package, under TLS 1.3. The
-// returned configuration follows the files.
+// ServerConfig asks every client for a certificate of the CA bundle with an identity of this
+// package, under TLS 1.3. The returned configuration follows the files.
 func (f *Files) ServerConfig(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -129,8 +130,9 @@ func (f *Files) ServerConfig(protocols ...string) *tls.Config {
 	}
 }
 
-// ClientConfig shows the own certificate and accepts a server whose certificate is of the CA bundle and names serverName,
-// under TLS 1.3. It has the content of this moment: make one for each connection, or use ClientCredentials.
+// ClientConfig shows the own certificate and accepts a server whose certificate is of the CA bundle
+// and names serverName, under TLS 1.3. It has the content of this moment: make one for each
+// connection, or use ClientCredentials.
 func (f *Files) ClientConfig(serverName string, protocols ...string) *tls.Config {
 	m := f.load()
 	return &tls.Config{

@@ -25,7 +25,8 @@ func open(t *testing.T, dir string) *identity.Files {
 	return f
 }
 
-// handshake connects a client to a server over TLS and returns who the server saw, or why either end refused.
+// handshake connects a client to a server over TLS and returns who the server saw, or why either
+// end refused.
 func handshake(t *testing.T, server *tls.Config, client *tls.Config) (identity.Identity, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +57,8 @@ func handshake(t *testing.T, server *tls.Config, client *tls.Config) (identity.I
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", l.Addr().String(), client)
 	if err == nil {
 		c.SetDeadline(time.Now().Add(time.Minute))
-		_, err = c.Read(make([]byte, 1)) // under TLS 1.3 the server's refusal comes after the client's handshake
+		// under TLS 1.3 the server's refusal comes after the client's handshake
+		_, err = c.Read(make([]byte, 1))
 		c.Close()
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -117,8 +119,8 @@ func TestHandshakes(t *testing.T) {
 	}(), "protocol version")
 }
 
-// TestReload replaces the CA in the way a user does it: a bundle of both, new certificates, a bundle of the new one alone. Files
-// in the middle of an update change nothing.
+// TestReload replaces the CA in the way a user does it: a bundle of both, new certificates, a
+// bundle of the new one alone. Files in the middle of an update change nothing.
 func TestReload(t *testing.T) {
 	old, next := identitytest.NewCA(t, "old"), identitytest.NewCA(t, "next")
 	operator := identitytest.Options{URIs: []*url.URL{identity.Operator()}}
@@ -131,7 +133,8 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Two writes can fall into one tick of the file system's clock, and certificates be of one length; a Secret's update cannot.
+	// Two writes can fall into one tick of the file system's clock, and certificates be of one
+	// length; a Secret's update cannot.
 	second := 0
 	write := func(ca *identitytest.CA, dir string, o identitytest.Options, trusted ...*identitytest.CA) {
 		t.Helper()

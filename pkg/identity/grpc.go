@@ -16,13 +16,14 @@ func (f *Files) ServerCredentials() credentials.TransportCredentials {
 	return credentials.NewTLS(f.ServerConfig("h2"))
 }
 
-// ClientCredentials dial gRPC servers: every handshake uses the files as they are then. serverName is what the server's
-// certificate must name; empty = the host that is dialled.
+// ClientCredentials dial gRPC servers: every handshake uses the files as they are then. serverName
+// is what the server's certificate must name; empty = the host that is dialled.
 func (f *Files) ClientCredentials(serverName string) credentials.TransportCredentials {
 	return &clientCredentials{TransportCredentials: credentials.NewTLS(f.ClientConfig(serverName)), files: f, serverName: serverName}
 }
 
-// clientCredentials makes a TLS configuration for each handshake; all else is as its embedded credentials say.
+// clientCredentials makes a TLS configuration for each handshake; all else is as its embedded
+// credentials say.
 type clientCredentials struct {
 	credentials.TransportCredentials
 	files      *Files
@@ -44,13 +45,15 @@ func NewContext(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, id)
 }
 
-// FromContext is the identity that an interceptor of this package put into ctx; nobody if there was none.
+// FromContext is the identity that an interceptor of this package put into ctx; nobody if there was
+// none.
 func FromContext(ctx context.Context) Identity {
 	id, _ := ctx.Value(contextKey{}).(Identity)
 	return id
 }
 
-// FromAuthInfo reads the identity of a connection's verified certificate. Credentials that add to what the handshake found have an Unwrap.
+// FromAuthInfo reads the identity of a connection's verified certificate. Credentials that add to
+// what the handshake found have an Unwrap.
 func FromAuthInfo(info credentials.AuthInfo) (Identity, error) {
 	if w, ok := info.(interface{ Unwrap() credentials.AuthInfo }); ok {
 		info = w.Unwrap()
@@ -69,7 +72,8 @@ func fromPeer(ctx context.Context) (Identity, error) {
 	return Identity{}, ErrNone
 }
 
-// with puts the caller's identity into ctx: everybody, where everybody is given, else what the certificate says.
+// with puts the caller's identity into ctx: everybody, where everybody is given, else what the
+// certificate says.
 func with(ctx context.Context, everybody *Identity) (context.Context, error) {
 	if everybody != nil {
 		return NewContext(ctx, *everybody), nil
@@ -81,8 +85,9 @@ func with(ctx context.Context, everybody *Identity) (context.Context, error) {
 	return NewContext(ctx, id), nil
 }
 
-// UnaryServerInterceptor puts the identity of the caller's certificate into the context of each call and refuses calls
-// without one. If everybody is not nil, no certificate is asked for and every caller is that: for servers without TLS.
+// UnaryServerInterceptor puts the identity of the caller's certificate into the context of each
+// call and refuses calls without one. If everybody is not nil, no certificate is asked for and
+// every caller is that: for servers without TLS.
 func UnaryServerInterceptor(everybody *Identity) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		ctx, err := with(ctx, everybody)

@@ -1,4 +1,5 @@
-// Package identity says who somebody is: names in certificates, and TLS configurations that ask for them.
+// Package identity says who somebody is: names in certificates, and TLS configurations that ask for
+// them.
 //
 // Every certificate of the platform carries one URI as subject alternative name:
 //
@@ -6,8 +7,9 @@
 //	dmindex://index/<identity>          a client of one index
 //	dmindex://index/<identity>/compute  a compute server of one index
 //
-// <identity> is the index's identity (the object's UID, with "/" and a count once it was made anew), escaped as one path
-// segment. Servers are recognised the usual way, by host name; their certificates may carry a URI as well, which nobody reads.
+// <identity> is the index's identity (the object's UID, with "/" and a count once it was made
+// anew), escaped as one path segment. Servers are recognised the usual way, by host name; their
+// certificates may carry a URI as well, which nobody reads.
 package identity
 
 import (
@@ -24,7 +26,8 @@ const Scheme = "dmindex"
 // MaxIndex is the length of the longest identity of an index, in bytes.
 const MaxIndex = 128
 
-// ErrNone is returned when a certificate carries no identity, more than one, or one that is not understood.
+// ErrNone is returned when a certificate carries no identity, more than one, or one that is not
+// understood.
 var ErrNone = errors.New("certificate says no dmindex identity")
 
 // Role is what somebody is.
@@ -65,7 +68,8 @@ func (i Identity) String() string {
 	return i.Role.String() + " of index " + i.Index
 }
 
-// MayUse says whether i may make calls of an index: the operator may, and whoever belongs to that index.
+// MayUse says whether i may make calls of an index: the operator may, and whoever belongs to that
+// index.
 func (i Identity) MayUse(index string) bool {
 	switch i.Role {
 	case RoleOperator:
@@ -107,8 +111,8 @@ func indexURI(identity, suffix string) *url.URL {
 	}
 }
 
-// CheckIndex says what is wrong with an identity of an index: letters, digits and "-._/" are possible, 1 to MaxIndex of them,
-// the first and the last a letter or digit.
+// CheckIndex says what is wrong with an identity of an index: letters, digits and "-._/" are
+// possible, 1 to MaxIndex of them, the first and the last a letter or digit.
 func CheckIndex(identity string) error {
 	if len(identity) == 0 || len(identity) > MaxIndex {
 		return fmt.Errorf("index identity has %d bytes; 1 to %d are possible", len(identity), MaxIndex)
@@ -156,8 +160,8 @@ func parse(u *url.URL) (Identity, bool) {
 	return id, true
 }
 
-// FromCertificate reads the identity of a verified certificate. It must carry exactly one URI of this package's scheme;
-// URIs of other schemes are passed over.
+// FromCertificate reads the identity of a verified certificate. It must carry exactly one URI of
+// this package's scheme; URIs of other schemes are passed over.
 func FromCertificate(c *x509.Certificate) (Identity, error) {
 	var found *url.URL
 	for _, u := range c.URIs {

@@ -92,7 +92,8 @@ func TestMayUse(t *testing.T) {
 	f(identity.Identity{Role: identity.RoleCompute}, "", false)
 }
 
-// FuzzParse checks that what is understood has one spelling only, and reads back as the same identity.
+// FuzzParse checks that what is understood has one spelling only, and reads back as the same
+// identity.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"dmindex://operator", "dmindex://index/a%2F2/compute", "dmindex://index/a", "dmindex://index/a/b/../compute", "//index/%"} {
 		f.Add(s)

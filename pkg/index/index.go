@@ -1,10 +1,12 @@
-// Package index is the contract between the designs of an ordered index on disaggregated memory and everybody who uses one.
+// Package index is the contract between the designs of an ordered index on disaggregated memory and
+// everybody who uses one.
 //
-// Keys and values are byte strings, keys ordered by bytes.Compare, and no key or value is reserved: the empty ones are like
-// any other. Uint64 keys are 8 bytes, big-endian, so that they compare as integers.
+// Keys and values are byte strings, keys ordered by bytes.Compare, and no key or value is reserved:
+// the empty ones are like any other. Uint64 keys are 8 bytes, big-endian, so that they compare as
+// integers.
 //
-// Point operations are linearizable. A scan is sorted, has no duplicates, returns every pair that was present during the whole
-// scan and no pair that was absent during the whole scan.
+// Point operations are linearizable. A scan is sorted, has no duplicates, returns every pair that
+// was present during the whole scan and no pair that was absent during the whole scan.
 package index
 
 import (
@@ -17,14 +19,18 @@ import (
 
 // Index is an open index of one client (a process). Safe for concurrent use.
 type Index interface {
-	// Session makes a session. Each costs queue pairs and buffers: make one a goroutine, and keep it.
+	// Session makes a session. Each costs queue pairs and buffers: make one a goroutine, and keep
+	// it.
 	Session() (Session, error)
 
-	// BulkLoad fills an empty index: all pairs, or none of them. It takes effect at one moment, at its end; a client that dies before
-	// leaves an index that is empty. Others may use the index meanwhile; if one of them inserts, the load fails with ErrNotEmpty. parallel is how
-	// many sessions write, at least one. Memory is bounded, whatever comes. What was allocated is given back on an error. Errors of pairs are passed on;
-	// ErrUnsorted names the two keys that are out of order; one that wraps ErrUnknown is of the last step. Without an error all pairs are there, and with any other error none is: how the
-	// load's own sessions end, once it has taken effect, is no part of its result.
+	// BulkLoad fills an empty index: all pairs, or none of them. It takes effect at one moment, at
+	// its end; a client that dies before leaves an index that is empty. Others may use the index
+	// meanwhile; if one of them inserts, the load fails with ErrNotEmpty. parallel is how many
+	// sessions write, at least one. Memory is bounded, whatever comes. What was allocated is given
+	// back on an error. Errors of pairs are passed on; ErrUnsorted names the two keys that are out
+	// of order; one that wraps ErrUnknown is of the last step. Without an error all pairs are
+	// there, and with any other error none is: how the load's own sessions end, once it has taken
+	// effect, is no part of its result.
 	BulkLoad(pairs Pairs, parallel int) error
 
 	// Stats is a recent count of what the client's sessions did.
@@ -34,13 +40,14 @@ type Index interface {
 	Close() error
 }
 
-// Session is one goroutine's hands on an index. It owns its queue pairs and buffers; it is not safe for concurrent use. Point
-// operations allocate nothing.
+// Session is one goroutine's hands on an index. It owns its queue pairs and buffers; it is not safe
+// for concurrent use. Point operations allocate nothing.
 //
-// Keys and values given to a session are not kept. An error other than the sentinels of "answers" below leaves the operation
-// undone, unless it wraps [ErrUnknown].
+// Keys and values given to a session are not kept. An error other than the sentinels of "answers"
+// below leaves the operation undone, unless it wraps [ErrUnknown].
 type Session interface {
-	// Lookup appends the value of key to dst and returns the extended slice; ErrNotFound and dst as it was, if there is none.
+	// Lookup appends the value of key to dst and returns the extended slice; ErrNotFound and dst as
+	// it was, if there is none.
 	Lookup(key, dst []byte) ([]byte, error)
 
 	Insert(key, value []byte) error // ErrExists if key is there
@@ -48,12 +55,14 @@ type Session interface {
 	Upsert(key, value []byte) error
 	Delete(key []byte) error // ErrNotFound if key is not there
 
-	// Scan calls visit with pairs from start (inclusive) on, in order, at most limit of them; with reverse, with those below
-	// start (exclusive), downwards, and an empty start is then the upper end of the key space. It ends early when visit
-	// returns false. The slices that visit gets are valid only during the call. visit must not use the session.
+	// Scan calls visit with pairs from start (inclusive) on, in order, at most limit of them; with
+	// reverse, with those below start (exclusive), downwards, and an empty start is then the upper
+	// end of the key space. It ends early when visit returns false. The slices that visit gets are
+	// valid only during the call. visit must not use the session.
 	Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error
 
-	// SetLimit bounds every later operation of the session: it ends in time with ErrTimeout. The default is DefaultLimit.
+	// SetLimit bounds every later operation of the session: it ends in time with ErrTimeout. The
+	// default is DefaultLimit.
 	SetLimit(limit time.Duration)
 
 	// Counters is the exact count of what the session posted.
@@ -64,19 +73,23 @@ type Session interface {
 
 // Fences is a Session of a design that knows the fences of leaves without asking a memory server.
 type Fences interface {
-	// LowFence appends to dst the low fence of the leaf that holds key, the lowest key that may be in it; false and dst as it was if the leaf is not in the cache.
-	// It is not counted as a use of the leaf.
+	// LowFence appends to dst the low fence of the leaf that holds key, the lowest key that may be
+	// in it; false and dst as it was if the leaf is not in the cache. It is not counted as a use of
+	// the leaf.
 	LowFence(key, dst []byte) ([]byte, bool)
 }
 
-// Pairs calls yield with pairs in ascending order of keys, each key once, until there are no more, or yield returns false; yield keeps neither slice.
-// An error of the source ends what the pairs are for. yield is called on one goroutine, which is that of the call.
+// Pairs calls yield with pairs in ascending order of keys, each key once, until there are no more,
+// or yield returns false; yield keeps neither slice. An error of the source ends what the pairs are
+// for. yield is called on one goroutine, which is that of the call.
 type Pairs func(yield func(key, value []byte) bool) error
 
 // Surveyor is an index that can say where its leaves begin.
 type Surveyor interface {
-	// Survey calls visit with the lowest key of each leaf's range, in order, and returns the bytes of a node. It looks at the inner nodes only, so it may miss leaves
-	// whose split is under way; nobody should change the structure meanwhile. The slice is valid only during the call. An error of visit ends it.
+	// Survey calls visit with the lowest key of each leaf's range, in order, and returns the bytes
+	// of a node. It looks at the inner nodes only, so it may miss leaves whose split is under way;
+	// nobody should change the structure meanwhile. The slice is valid only during the call. An
+	// error of visit ends it.
 	Survey(visit func(low []byte) error) (nodeBytes int, err error)
 }
 
@@ -91,12 +104,16 @@ type Stats struct {
 	Retries       uint64         // times that a torn or stale node was read again
 	LockConflicts uint64         // times that the global lock was held by another client
 	Merges        uint64         // nodes that were merged with a neighbour
-	Reclaimed     uint64         // merged nodes that nobody can look at any more, and that are used again
-	Misled        uint64         // leaves that began above the key that led there: what a cache held was of memory that was used again too early. The operation began anew
-	Handovers     uint64         // times that a session passed the global lock on to another one of this client
-	CacheBytes    uint64         // memory of the index cache
-	CacheHits     uint64         // descents that went from the cache straight to the leaf
-	CacheMisses   uint64         // inner nodes that had to be read, and the root's address
+	// merged nodes that nobody can look at any more, and that are used again
+	Reclaimed uint64
+	// leaves that began above the key that led there: what a cache held was of memory that was used
+	// again too early. The operation began anew
+	Misled uint64
+	// times that a session passed the global lock on to another one of this client
+	Handovers   uint64
+	CacheBytes  uint64 // memory of the index cache
+	CacheHits   uint64 // descents that went from the cache straight to the leaf
+	CacheMisses uint64 // inner nodes that had to be read, and the root's address
 }
 
 // Answers: the operation did what it could, and this is the outcome.
@@ -109,20 +126,24 @@ var (
 
 // Refusals: nothing was changed.
 var (
-	// ErrKeyTooLong is returned when a key is longer than the index was created for (or not of 8 bytes, with Uint64 keys).
+	// ErrKeyTooLong is returned when a key is longer than the index was created for (or not of 8
+	// bytes, with Uint64 keys).
 	ErrKeyTooLong = errors.New("key length does not fit the index")
 	// ErrValueTooLong is returned when a value is longer than the index was created for.
 	ErrValueTooLong = errors.New("value is too long for the index")
 	// ErrUnsorted is returned by BulkLoad when a key is not above the one before it.
 	ErrUnsorted = errors.New("keys are not sorted, or one is there twice")
-	// ErrNotEmpty is returned by BulkLoad when the index has pairs, or had so many that it has inner nodes.
+	// ErrNotEmpty is returned by BulkLoad when the index has pairs, or had so many that it has
+	// inner nodes.
 	ErrNotEmpty = errors.New("index is not empty")
-	// ErrPoolFull is returned when memory had to be allocated and the quota of chunks is used up. Reads, deletes and updates with
-	// values that lie beside their keys go on; a value that is too long for that needs memory before the one that it replaces is given back.
+	// ErrPoolFull is returned when memory had to be allocated and the quota of chunks is used up.
+	// Reads, deletes and updates with values that lie beside their keys go on; a value that is too
+	// long for that needs memory before the one that it replaces is given back.
 	ErrPoolFull = pool.ErrPoolFull
 	// ErrNotOwner is returned when another compute server is in charge of the key.
 	ErrNotOwner = errors.New("another compute server owns the key")
-	// ErrFenced is returned when this client was declared dead; it must not answer anything any more.
+	// ErrFenced is returned when this client was declared dead; it must not answer anything any
+	// more.
 	ErrFenced = pool.ErrFenced
 	// ErrTimeout is returned when an operation went over its limit.
 	ErrTimeout = pool.ErrTimeout
@@ -132,14 +153,16 @@ var (
 
 // Failures.
 var (
-	// ErrUnknown is returned when a memory server was lost before it confirmed a change: whether the change took effect is
-	// not known. The session is dead.
+	// ErrUnknown is returned when a memory server was lost before it confirmed a change: whether
+	// the change took effect is not known. The session is dead.
 	ErrUnknown = errors.New("outcome is unknown")
-	// ErrUnreachable is returned when a memory server cannot be reached, or does not answer in time. The session is dead; the
-	// operation changed nothing.
+	// ErrUnreachable is returned when a memory server cannot be reached, or does not answer in
+	// time. The session is dead; the operation changed nothing.
 	ErrUnreachable = errors.New("memory server is unreachable")
-	// ErrDataLost is returned when a memory server lost its content; nothing may be answered from what is left.
+	// ErrDataLost is returned when a memory server lost its content; nothing may be answered from
+	// what is left.
 	ErrDataLost = errors.New("index has lost data")
-	// ErrFormat is returned when a superblock or node is of another format version, or is not what it should be.
+	// ErrFormat is returned when a superblock or node is of another format version, or is not what
+	// it should be.
 	ErrFormat = pool.ErrFormat
 )

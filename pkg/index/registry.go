@@ -9,33 +9,41 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Options of an index. All but the cache's and the switches are fixed at its creation and kept in its superblock.
+// Options of an index. All but the cache's and the switches are fixed at its creation and kept in
+// its superblock.
 type Options struct {
 	Uint64        bool // keys are 8 bytes, big-endian
 	MaxKeyBytes   int  // 8 with Uint64
 	MaxValueBytes int
-	InlineBytes   int // longest value that lies beside its key; a longer one costs a lookup a round trip more. 0 = the design's default for these lengths
-	NodeBytes     int // 0 = the design's default for these lengths
-	CacheBytes    int // bound of the index cache of this client; 0 = the design's default
+	// longest value that lies beside its key; a longer one costs a lookup a round trip more. 0 =
+	// the design's default for these lengths
+	InlineBytes int
+	NodeBytes   int // 0 = the design's default for these lengths
+	CacheBytes  int // bound of the index cache of this client; 0 = the design's default
 
-	// Switches turns techniques of the design off, by the names in Design.Switches, so that what each is worth can be measured. nil or
-	// missing = on. They are this client's own matter: clients with different ones may share an index.
+	// Switches turns techniques of the design off, by the names in Design.Switches, so that what
+	// each is worth can be measured. nil or missing = on. They are this client's own matter:
+	// clients with different ones may share an index.
 	Switches map[string]bool
 }
 
 // Design is one of the published designs.
 type Design struct {
-	Name      string // lower case, as in --design: "sherman"
-	SharesAll bool   // every client may serve every key; otherwise only the owner of its range may, and its indexes are Partitioned
+	Name string // lower case, as in --design: "sherman"
+	// every client may serve every key; otherwise only the owner of its range may, and its indexes
+	// are Partitioned
+	SharesAll bool
 
-	// Switches are the names of the techniques that Options.Switches can turn off, in the order in which its paper adds them up.
+	// Switches are the names of the techniques that Options.Switches can turn off, in the order in
+	// which its paper adds them up.
 	Switches []string
 
-	// Executor is what memory servers do for clients of the design that ask them to; nil = nothing. It knows nothing of an index but what a request says, so one serves all indexes of a server.
+	// Executor is what memory servers do for clients of the design that ask them to; nil = nothing.
+	// It knows nothing of an index but what a request says, so one serves all indexes of a server.
 	Executor verbs.Executor
 
-	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps ErrFormat when the superblock
-	// holds another design or other options.
+	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps
+	// ErrFormat when the superblock holds another design or other options.
 	Open func(p *pool.Pool, o Options) (Index, error)
 }
 
@@ -58,7 +66,8 @@ func Lookup(name string) (Design, error) {
 	return d, nil
 }
 
-// Executor is that of the registered designs: of one at most, as requests do not say for which they are. nil: none has any.
+// Executor is that of the registered designs: of one at most, as requests do not say for which they
+// are. nil: none has any.
 func Executor() (e verbs.Executor) {
 	for _, name := range Names() {
 		if d := designs[name]; d.Executor != nil && e != nil {
@@ -97,11 +106,13 @@ func Names() []string {
 
 // Checker is an index that can check all of itself. Nobody may change it meanwhile.
 type Checker interface {
-	// Check reads every node and returns what it found, with an error if anything is not as it should be. Clients that keep changes to themselves for a while (Partitioned) have to be closed, or to have
-	// written back (by a Check of their own).
+	// Check reads every node and returns what it found, with an error if anything is not as it
+	// should be. Clients that keep changes to themselves for a while (Partitioned) have to be
+	// closed, or to have written back (by a Check of their own).
 	Check() (Structure, error)
 
-	// Verifies says whether node is what the design writes to a when a is part of the index: neither dead nor something half written.
+	// Verifies says whether node is what the design writes to a when a is part of the index:
+	// neither dead nor something half written.
 	Verifies(a pool.Addr, node []byte) bool
 }
 

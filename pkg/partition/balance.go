@@ -36,7 +36,8 @@ func quota(total uint64, n, i int) uint64 {
 	return q
 }
 
-// share is the fair share of the member at position i. Shares differ by at most 1 and sum up to the total.
+// share is the fair share of the member at position i. Shares differ by at most 1 and sum up to the
+// total.
 func (p *plan) share(i int) uint64 {
 	return quota(p.total, len(p.members), i+1) - quota(p.total, len(p.members), i)
 }
@@ -77,8 +78,8 @@ func newPlan(current *Map, members []Server, o Options) *plan {
 	return p
 }
 
-// shed takes from every member what it has above its share: at the ends of its ranges for neighbours that have room, then from its highest keys downwards for
-// whoever has.
+// shed takes from every member what it has above its share: at the ends of its ranges for
+// neighbours that have room, then from its highest keys downwards for whoever has.
 func (p *plan) shed() {
 	for i := range p.members {
 		p.toNeighbours(i)
@@ -100,14 +101,16 @@ func (p *plan) shed() {
 				over -= min(over, p.pieces[part].weight)
 				p.hand(part, free)
 			}
-			if part == at { // there is nothing more to cut off; if nothing was, one key has too much
+			// there is nothing more to cut off; if nothing was, one key has too much
+			if part == at {
 				at--
 			}
 		}
 	}
 }
 
-// toNeighbours moves what a member has above its share to members whose ranges lie beside its own, the largest part first.
+// toNeighbours moves what a member has above its share to members whose ranges lie beside its own,
+// the largest part first.
 func (p *plan) toNeighbours(i int) {
 	for over := p.over(i); over > p.fine; {
 		best, to, high, most := -1, 0, false, uint64(0)
@@ -135,7 +138,8 @@ func (p *plan) toNeighbours(i int) {
 	}
 }
 
-// neighbour is the member that has the keys above the piece at a position, or below; free if nobody has.
+// neighbour is the member that has the keys above the piece at a position, or below; free if nobody
+// has.
 func (p *plan) neighbour(at int, above bool) int {
 	if above {
 		at++
@@ -159,8 +163,8 @@ func (p *plan) hand(at, to int) {
 	}
 }
 
-// split cuts off w of the weight of the piece at a position, at its upper end or at the lower one, and says where the part lies that was cut off: the whole
-// piece, if it has no more than w.
+// split cuts off w of the weight of the piece at a position, at its upper end or at the lower one,
+// and says where the part lies that was cut off: the whole piece, if it has no more than w.
 func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
 	c := p.pieces[at]
 	if c.weight <= w {
@@ -181,8 +185,9 @@ func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
 	return at, true
 }
 
-// give hands the free pieces, in key order, to members below their shares: to neighbours if they have room, else filling one after the other. A piece that a
-// member shed goes back to it only if nobody has room.
+// give hands the free pieces, in key order, to members below their shares: to neighbours if they
+// have room, else filling one after the other. A piece that a member shed goes back to it only if
+// nobody has room.
 func (p *plan) give() {
 	for at := 0; at < len(p.pieces); at++ {
 		for p.pieces[at].member == free {
@@ -216,8 +221,9 @@ func (p *plan) give() {
 // littleRoom is which part of all is too little to make a piece of it for a neighbour.
 const littleRoom = 64
 
-// receiver is the member that gets the free piece at a position, or a part of it, and the end that it gets: the neighbour with most room, the lower one of
-// equals or if it has room for all, else the neediest member; -1 if nobody has room.
+// receiver is the member that gets the free piece at a position, or a part of it, and the end that
+// it gets: the neighbour with most room, the lower one of equals or if it has room for all, else
+// the neediest member; -1 if nobody has room.
 func (p *plan) receiver(at int) (to int, high bool) {
 	c := p.pieces[at]
 	best, room := free, uint64(0)
@@ -240,8 +246,9 @@ func (p *plan) receiver(at int) (to int, high bool) {
 	return p.neediest(c.owner), false
 }
 
-// neediest is the member with most room below its share, the first of equals; -1 if none has any. Two pieces in a row thus go
-// to the same member while it has room, and a cut is needed only at its share.
+// neediest is the member with most room below its share, the first of equals; -1 if none has any.
+// Two pieces in a row thus go to the same member while it has room, and a cut is needed only at its
+// share.
 func (p *plan) neediest(not uint32) int {
 	best := -1
 	for i, m := range p.members {
@@ -262,8 +269,9 @@ func (p *plan) lightest() int {
 	return best
 }
 
-// result puts the pieces together again. Neighbours of the same owner and epoch become one range; when there would be more
-// than half of MaxRanges, neighbours of the same owner do, under a new epoch.
+// result puts the pieces together again. Neighbours of the same owner and epoch become one range;
+// when there would be more than half of MaxRanges, neighbours of the same owner do, under a new
+// epoch.
 func (p *plan) result() *Map {
 	next := &Map{Generation: p.current.Generation + 1, Index: p.current.Index, Servers: p.members}
 	for _, c := range p.pieces {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Describe renders a map, or the change from old to new, for people: a line a range of new, and what moved. old may be nil.
+// Describe renders a map, or the change from old to new, for people: a line a range of new, and
+// what moved. old may be nil.
 func Describe(old, new *Map) string {
 	var b strings.Builder
 	if old == nil {

@@ -13,9 +13,11 @@ import (
 //	4   2  format version: 1, or 2 with planned moves
 //	6   8  generation
 //	14     index: 2 bytes of length, text
-//	       2 bytes: number of servers; each: ID (4), name, RPC, RESP (2 bytes of length and text each)
-//	       2 bytes: number of ranges; each: owner (4), epoch (8), start (2 bytes of length and bytes)
-//	       version 2: 2 bytes: number of planned moves, at least 1; each: to (4), start, end (2 bytes of length and bytes each)
+//	       2 bytes: number of servers; each: ID (4), name, RPC, RESP (each text: 2 bytes of length
+//	       and the text)
+//	       2 bytes: number of ranges; each: owner (4), epoch (8), start (2 bytes of length, bytes)
+//	       version 2: 2 bytes: number of planned moves, at least 1; each: to (4), start, end (2
+//	       bytes of length and bytes each)
 //	-4  4  CRC-32C of all before
 //
 // There is one encoding of a map, so two maps are equal when their bytes are.
@@ -25,7 +27,8 @@ const (
 	plannedVersion = 2
 )
 
-// ErrFormat is returned by Unmarshal when the bytes are not a map of a version that this program knows.
+// ErrFormat is returned by Unmarshal when the bytes are not a map of a version that this program
+// knows.
 var ErrFormat = errors.New("not a partition map that this version can read")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -76,7 +79,8 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 	return append(b, s...)
 }
 
-// Unmarshal decodes and validates a map. It keeps nothing of data. Errors wrap ErrFormat unless the map itself is invalid.
+// Unmarshal decodes and validates a map. It keeps nothing of data. Errors wrap ErrFormat unless the
+// map itself is invalid.
 func Unmarshal(data []byte) (*Map, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes; at most %d are possible", ErrFormat, len(data), MaxBytes)
@@ -120,7 +124,8 @@ func Unmarshal(data []byte) (*Map, error) {
 	return m, nil
 }
 
-// decoder takes fields off the front of rest. Once something is missing, short is set and every field is zero.
+// decoder takes fields off the front of rest. Once something is missing, short is set and every
+// field is zero.
 type decoder struct {
 	rest  []byte
 	short bool

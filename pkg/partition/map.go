@@ -1,9 +1,10 @@
-// Package partition is the partition map of an index: which compute server is in charge of which range of keys. It plans
-// changes of the map and renders them for people. It is pure: nothing here does I/O, keeps time or starts anything.
+// Package partition is the partition map of an index: which compute server is in charge of which
+// range of keys. It plans changes of the map and renders them for people. It is pure: nothing here
+// does I/O, keeps time or starts anything.
 //
-// A map is a value. Whoever holds a *Map may read it from any number of goroutines and changes it no more; a change is a new
-// map of a higher generation. The authority is the copy at the index's home memory server, which is replaced by
-// compare-and-swap of the generation.
+// A map is a value. Whoever holds a *Map may read it from any number of goroutines and changes it
+// no more; a change is a new map of a higher generation. The authority is the copy at the index's
+// home memory server, which is replaced by compare-and-swap of the generation.
 package partition
 
 import (
@@ -24,7 +25,8 @@ const (
 	maxText     = 255     // bytes of a name or an address
 )
 
-// KeyType is how the keys of an index are made. The values are those of the CRD and of config.Index.
+// KeyType is how the keys of an index are made. The values are those of the CRD and of
+// config.Index.
 type KeyType string
 
 // The key types.
@@ -38,10 +40,11 @@ type Map struct {
 	Generation uint64
 	Index      string   // identity of the index that the map belongs to
 	Servers    []Server // ascending by ID; every owner is among them
-	Ranges     []Range  // ascending by Start; the first starts at the empty key; together they cover all keys
+	// ascending by Start; the first starts at the empty key; together they cover all keys
+	Ranges []Range
 
-	// Planned are the moves that are still to be made of a change that goes in stages, ascending and disjoint. Servers need not look at them: who owns
-	// what now is in Ranges.
+	// Planned are the moves that are still to be made of a change that goes in stages, ascending
+	// and disjoint. Servers need not look at them: who owns what now is in Ranges.
 	Planned []Planned
 }
 
@@ -179,7 +182,8 @@ func (m *Map) validatePlanned() error {
 	return nil
 }
 
-// Final is the map once all planned moves are made, in one generation; m itself if none is planned. m must be valid.
+// Final is the map once all planned moves are made, in one generation; m itself if none is planned.
+// m must be valid.
 func (m *Map) Final() *Map {
 	if len(m.Planned) == 0 {
 		return m

@@ -9,17 +9,19 @@ import (
 
 // A measure weighs ranges of keys and finds where to cut them. Planning knows load only through it.
 type measure interface {
-	// weight of the keys from start to, not including, end; an empty end is the upper end of the key space. Weights add up:
-	// weight(a, b) + weight(b, c) = weight(a, c). All keys together weigh less than 1<<63 + 1.
+	// weight of the keys from start to, not including, end; an empty end is the upper end of the
+	// key space. Weights add up: weight(a, b) + weight(b, c) = weight(a, c). All keys together
+	// weigh less than 1<<63 + 1.
 	weight(start, end []byte) uint64
 
-	// cut is a key strictly within start and end below which there is w of the range's weight, or above which, with high: that much,
-	// or what is next to it on the side of less; a little more counts as that much. nil if there is no such key.
+	// cut is a key strictly within start and end below which there is w of the range's weight, or
+	// above which, with high: that much, or what is next to it on the side of less; a little more
+	// counts as that much. nil if there is no such key.
 	cut(start, end []byte, w uint64, high bool) []byte
 }
 
-// width weighs by the share of the key space: the first 63 bits of a key as a number. Printable keys fill a small part of
-// that space.
+// width weighs by the share of the key space: the first 63 bits of a key as a number. Printable
+// keys fill a small part of that space.
 type width struct {
 	keys    KeyType
 	longest int // bytes of a key; 0 = not known
@@ -58,7 +60,8 @@ func (w width) cut(start, end []byte, n uint64, high bool) []byte {
 	return within(start, end, w.key(at))
 }
 
-// key is the least key at a position. Uint64 keys have all 8 bytes; others lose their trailing zeros, and what is beyond the length of a key.
+// key is the least key at a position. Uint64 keys have all 8 bytes; others lose their trailing
+// zeros, and what is beyond the length of a key.
 func (w width) key(position uint64) []byte {
 	key := binary.BigEndian.AppendUint64(nil, position<<1)
 	if w.keys == Uint64 {
@@ -78,15 +81,17 @@ func within(start, end, key []byte) []byte {
 	return key
 }
 
-// loaded weighs by what was asked of a range, and a little by its width, so that what is never asked for is divided, too, and every server gets something.
-// Where load decides it cuts at the keys of the sample only.
+// loaded weighs by what was asked of a range, and a little by its width, so that what is never
+// asked for is divided, too, and every server gets something. Where load decides it cuts at the
+// keys of the sample only.
 type loaded struct {
 	width width
 	keys  [][]byte // ascending, each once
 	below []uint64 // of each: the load of all keys less than it; and one more, the load of all
 }
 
-// Weights of loaded: the whole load, the whole width, and what is too little to look for another cut.
+// Weights of loaded: the whole load, the whole width, and what is too little to look for another
+// cut.
 const (
 	wholeLoad  = 1 << 62
 	widthShift = 6

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Memory is what whoever runs Step remembers from one step to the next. Nothing depends on it but how soon load is a reason to move ranges: without it,
-// as after a restart, that takes longer. A value; steps make a new one.
+// Memory is what whoever runs Step remembers from one step to the next. Nothing depends on it but
+// how soon load is a reason to move ranges: without it, as after a restart, that takes longer. A
+// value; steps make a new one.
 type Memory struct {
 	generation uint64        // of the map that was seen last
 	since      time.Duration // when it was seen first
@@ -32,13 +33,16 @@ type known struct {
 
 // How long things are remembered, and how long they must last.
 const (
-	// LoadRemembered is how long what a server said of its load stands for it when it says nothing any more.
+	// LoadRemembered is how long what a server said of its load stands for it when it says nothing
+	// any more.
 	LoadRemembered = 2 * time.Minute
 
-	// SkewPatience is how long a server must have more than its share, and another map be better, before ranges move for it.
+	// SkewPatience is how long a server must have more than its share, and another map be better,
+	// before ranges move for it.
 	SkewPatience = 15 * time.Second
 
-	// leveled is how far from its share a server may stay when ranges move because of load, in percent.
+	// leveled is how far from its share a server may stay when ranges move because of load, in
+	// percent.
 	leveled = 10
 )
 
@@ -50,10 +54,12 @@ type Load struct {
 
 // Rebalance says when load is a reason to move ranges.
 type Rebalance struct {
-	// MaxShare is how much of the load a server may have, in percent of the mean of all; above it ranges move. 0: never.
+	// MaxShare is how much of the load a server may have, in percent of the mean of all; above it
+	// ranges move. 0: never.
 	MaxShare int
 
-	// MinInterval is how long a partition map stays as it is, at least, before ranges move because of load.
+	// MinInterval is how long a partition map stays as it is, at least, before ranges move because
+	// of load.
 	MinInterval time.Duration
 }
 
@@ -109,7 +115,8 @@ func (m *Map) generation() uint64 {
 	return m.Generation
 }
 
-// sample is the load of all owners: as they say it, or said it of late; one that nothing is known of is taken for average. nil if nothing is known at all.
+// sample is the load of all owners: as they say it, or said it of late; one that nothing is known
+// of is taken for average. nil if nothing is known at all.
 func (m Memory) sample(current *Map) (all []KeyLoad) {
 	rate := 0.0
 	for _, k := range m.loads {
@@ -137,7 +144,8 @@ func (m Memory) sample(current *Map) (all []KeyLoad) {
 	return all
 }
 
-// Shares are the operations a second that each server of a map, in its order, is asked for by its ranges.
+// Shares are the operations a second that each server of a map, in its order, is asked for by its
+// ranges.
 func (m *Map) Shares(load []KeyLoad) []float64 {
 	shares := make([]float64, len(m.Servers))
 	for _, k := range load {

@@ -12,11 +12,13 @@ type Options struct {
 	Keys     KeyType
 	KeyBytes int // of the longest key, with Bytes; 0 = not known. No boundary is longer.
 
-	// Load is a sample of the keys that are asked for, and how often. If it comes to TrustedRate a server, boundaries follow it and lie at
-	// keys of the sample; else all servers get equal widths of the key space.
+	// Load is a sample of the keys that are asked for, and how often. If it comes to TrustedRate a
+	// server, boundaries follow it and lie at keys of the sample; else all servers get equal widths
+	// of the key space.
 	Load []KeyLoad
 
-	// Tolerance is how much a server may have above its share without being relieved, in percent of it.
+	// Tolerance is how much a server may have above its share without being relieved, in percent of
+	// it.
 	Tolerance int
 }
 
@@ -26,7 +28,8 @@ type KeyLoad struct {
 	Rate float64
 }
 
-// TrustedRate is how many operations a second a server must come to for a sample of load to be trusted.
+// TrustedRate is how many operations a second a server must come to for a sample of load to be
+// trusted.
 const TrustedRate = 10
 
 // Move is one range that changes its owner.
@@ -41,8 +44,8 @@ func (m Move) String() string {
 	return fmt.Sprintf("%s from server %d to %d", Interval(m.Start, m.End), m.From, m.To)
 }
 
-// New is the first map of an index, of generation 1: one range a server, in the order of their IDs, of equal weight as Options
-// weighs.
+// New is the first map of an index, of generation 1: one range a server, in the order of their IDs,
+// of equal weight as Options weighs.
 func New(index string, servers []Server, o Options) (*Map, error) {
 	members, err := sortedMembers(servers)
 	if err != nil {
@@ -66,15 +69,16 @@ func New(index string, servers []Server, o Options) (*Map, error) {
 	return m, m.Validate()
 }
 
-// EqualWidth is the first map of an index, with every server in charge of the same width of the key space. That is a fair
-// share of Uint64 keys that are spread evenly. Printable Bytes keys lie between 0x20 and 0x7e, so most of them go to one or two
-// servers: plan with Load, or use ByBoundaries. keyBytes is the length of the longest key, if keys are Bytes; 0 = not known.
+// EqualWidth is the first map of an index, with every server in charge of the same width of the key
+// space. That is a fair share of Uint64 keys that are spread evenly. Printable Bytes keys lie
+// between 0x20 and 0x7e, so most of them go to one or two servers: plan with Load, or use
+// ByBoundaries. keyBytes is the length of the longest key, if keys are Bytes; 0 = not known.
 func EqualWidth(index string, servers []Server, keys KeyType, keyBytes int) (*Map, error) {
 	return New(index, servers, Options{Keys: keys, KeyBytes: keyBytes})
 }
 
-// ByBoundaries is the first map of an index with given boundaries, ascending: the ranges between them go to the servers in the
-// order of their IDs, round and round.
+// ByBoundaries is the first map of an index with given boundaries, ascending: the ranges between
+// them go to the servers in the order of their IDs, round and round.
 func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, error) {
 	members, err := sortedMembers(servers)
 	if err != nil {
@@ -87,13 +91,17 @@ func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, er
 	return m, m.Validate()
 }
 
-// Plan is the map that follows current when the servers are members, and the moves that lead there. Equal input gives equal
-// output. What moves is the ranges of servers that are gone, and from each remaining server only what it has above its share;
-// servers below theirs get it, those first whose ranges lie beside it. Ranges that do not move keep their epochs; the others get the new generation as theirs.
+// Plan is the map that follows current when the servers are members, and the moves that lead there.
+// Equal input gives equal output. What moves is the ranges of servers that are gone, and from each
+// remaining server only what it has above its share; servers below theirs get it, those first whose
+// ranges lie beside it. Ranges that do not move keep their epochs; the others get the new
+// generation as theirs.
 //
-// Members whose addresses changed make a new generation without moves. When nothing changes at all, next is current.
+// Members whose addresses changed make a new generation without moves. When nothing changes at all,
+// next is current.
 //
-// Plan balances at every call; whether an imbalance is worth moving ranges is the caller's decision, made before.
+// Plan balances at every call; whether an imbalance is worth moving ranges is the caller's
+// decision, made before.
 func Plan(current *Map, members []Server, o Options) (next *Map, moves []Move, err error) {
 	if err := current.Validate(); err != nil {
 		return nil, nil, fmt.Errorf("plan a partition map: %w", err)
@@ -134,8 +142,8 @@ func Moves(old, new *Map) (moves []Move) {
 	return moves
 }
 
-// eachPiece calls visit with the pieces into which the boundaries of both maps cut the key space, and the ranges that they
-// belong to.
+// eachPiece calls visit with the pieces into which the boundaries of both maps cut the key space,
+// and the ranges that they belong to.
 func eachPiece(old, new *Map, visit func(start, end []byte, was, is Range)) {
 	i, j := 0, 0
 	start := []byte(nil)

@@ -154,7 +154,8 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// TestHotKeyStays: a key that has more than a share by itself is not handed from one to another, and what lies beside it moves away from it.
+// TestHotKeyStays: a key that has more than a share by itself is not handed from one to another,
+// and what lies beside it moves away from it.
 func TestHotKeyStays(t *testing.T) {
 	load := []KeyLoad{{[]byte("hot"), 1000}, {[]byte("a"), 100}, {[]byte("b"), 100}, {[]byte("y"), 100}, {[]byte("z"), 100}}
 	for hot := range uint32(3) {
@@ -179,7 +180,8 @@ func TestHotKeyStays(t *testing.T) {
 	}
 }
 
-// TestNeighboursFirst: what moves goes to whose keys lie beside it, if he has room, and no more ranges come to be than there were.
+// TestNeighboursFirst: what moves goes to whose keys lie beside it, if he has room, and no more
+// ranges come to be than there were.
 func TestNeighboursFirst(t *testing.T) {
 	var load []KeyLoad
 	for i := range 1000 {
@@ -205,7 +207,8 @@ func TestNeighboursFirst(t *testing.T) {
 			t.Errorf("%v: %s, want %s", boundaries, got, want)
 		}
 	}
-	f(" 1: 2:key-0100 3:key-0444 1:key-0788", servers(1, 2, 3), "key-0100", "key-0200") // no more moves than has to
+	// no more moves than has to
+	f(" 1: 2:key-0100 3:key-0444 1:key-0788", servers(1, 2, 3), "key-0100", "key-0200")
 	f(" 1: 2:key-0333 3:key-0666", servers(1, 2, 3), "key-0333", "key-0666")
 	f(" 1: 3:key-0503", servers(1, 3), "key-0333", "key-0666")
 }
@@ -236,7 +239,8 @@ func TestPlanTwiceMovesNothing(t *testing.T) {
 		for _, m := range moves {
 			moved += by.weight(m.Start, m.End)
 		}
-		// With keys that are as heavy as shares the first plan is one of several that are about as good.
+		// With keys that are as heavy as shares the first plan is one of several that are about as
+		// good.
 		if rough := heaviest(by); err != nil || rough == 0 && again != next || moved > rough+uint64(len(members))*2*fineWeight {
 			t.Fatalf("the second plan: %v, it moves %d of %d\n%s", err, moved, by.weight(nil, nil), Describe(next, again))
 		}

@@ -20,15 +20,18 @@ func TestPartOfAFreeRangeGoesToANeighbour(t *testing.T) {
 			}
 			m.Ranges = append(m.Ranges, r)
 		}
-		next, _, err := Plan(m, servers(1, 2, 3), Options{Keys: Uint64}) // 4 is gone; a share is 0x55
+		// 4 is gone; a share is 0x55
+		next, _, err := Plan(m, servers(1, 2, 3), Options{Keys: Uint64})
 		must(t, next, err)
 		if got := next.Owner(key(at)); got != want {
 			t.Errorf("keys at %#x go to server %d, want %d\n%s", at, got, want, Describe(m, next))
 		}
 	}
-	f([]byte{0x28, 0x88, 0xd8}, []uint32{1, 4, 2, 3}, 0x29, 1) // the lower neighbour has room for 0x2d of 0x60
+	// the lower neighbour has room for 0x2d of 0x60
+	f([]byte{0x28, 0x88, 0xd8}, []uint32{1, 4, 2, 3}, 0x29, 1)
 	f([]byte{0x28, 0x78, 0xd8}, []uint32{3, 2, 4, 1}, 0xd7, 1) // the upper one has
-	f([]byte{0x28, 0x78, 0xd8}, []uint32{1, 2, 4, 3}, 0xd7, 3) // of two, the one with more room: the upper
+	// of two, the one with more room: the upper
+	f([]byte{0x28, 0x78, 0xd8}, []uint32{1, 2, 4, 3}, 0xd7, 3)
 	f([]byte{0x28, 0x78, 0xd0}, []uint32{1, 3, 4, 2}, 0xcf, 2)
 	f([]byte{0x28, 0x88, 0xb0}, []uint32{1, 4, 3, 2}, 0x87, 3) // or the lower
 	f([]byte{0x28, 0x88, 0xb0}, []uint32{1, 4, 3, 2}, 0x29, 1) // which leaves the rest to the other

@@ -22,9 +22,11 @@ func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
 	return s, true
 }
 
-// level is the map that evens out the load, if that is due: for a while one server has had more than it may and another map would have been markedly better, the map has been as it
-// is for long enough, and all members say what they do. Ranges that moved in vain would move again. One look is not enough for either: it sees a sample, and a map made for a sample is better for that one
-// than for the next.
+// level is the map that evens out the load, if that is due: for a while one server has had more
+// than it may and another map would have been markedly better, the map has been as it is for long
+// enough, and all members say what they do. Ranges that moved in vain would move again. One look is
+// not enough for either: it sees a sample, and a map made for a sample is better for that one than
+// for the next.
 func (v View) level(members []Server, a *Actions) (target *Map, reason string, err error) {
 	m := &a.Memory
 	better := false

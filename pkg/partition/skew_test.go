@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// asked is an index under load: what is asked of each key, and a step function that looks at it every few seconds.
+// asked is an index under load: what is asked of each key, and a step function that looks at it
+// every few seconds.
 type asked struct {
 	View
 	keys   []KeyLoad // the truth
@@ -100,8 +101,9 @@ func newAsked(t interface {
 	return w
 }
 
-// TestSkewIsEvenedOut: whatever the load is, as long as it stays as it is ranges move a few times at most, only for a server that has more than it may, and in the
-// end none has, unless one key is the reason.
+// TestSkewIsEvenedOut: whatever the load is, as long as it stays as it is ranges move a few times
+// at most, only for a server that has more than it may, and in the end none has, unless one key is
+// the reason.
 func TestSkewIsEvenedOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "servers")
@@ -135,7 +137,8 @@ func TestSkewIsEvenedOut(t *testing.T) {
 			if i > 0 && s.at-w.swaps[i-1].at < time.Minute {
 				t.Fatalf("ranges moved at %v, and before at %v", s.at, w.swaps[i-1].at)
 			}
-			if s.at > last && (!w.noise || s.percent-now.percent < leveled/2) { // a sample may show late what is worth it
+			// a sample may show late what is worth it
+			if s.at > last && (!w.noise || s.percent-now.percent < leveled/2) {
 				t.Fatalf("after 10 minutes of the same load ranges move still, and in the end a server has %.0f%%: %v", now.percent, w.swaps)
 			}
 		}
@@ -210,7 +213,8 @@ func TestSkewNeeds(t *testing.T) {
 	})
 }
 
-// TestChangesByLoad: who joins gets its part of the load, and who dies leaves its load to all others, though nobody can ask it any more.
+// TestChangesByLoad: who joins gets its part of the load, and who dies leaves its load to all
+// others, though nobody can ask it any more.
 func TestChangesByLoad(t *testing.T) {
 	for _, owned := range []bool{false, true} {
 		w := newAsked(t, 3, owned, 1)
@@ -243,7 +247,8 @@ func TestChangesByLoad(t *testing.T) {
 	}
 }
 
-// TestAnotherOperatorGoesOn: a change of several stages comes to its end though the operator changes after each, and the load is another one, or none.
+// TestAnotherOperatorGoesOn: a change of several stages comes to its end though the operator
+// changes after each, and the load is another one, or none.
 func TestAnotherOperatorGoesOn(t *testing.T) {
 	w := newAsked(t, 4, true, 1)
 	w.Rebalance = Rebalance{}

@@ -5,15 +5,19 @@ import (
 	"slices"
 )
 
-// With a design whose ranges have owners, keys do not move with the map: the map says who shall own them, the holdings at the home memory
-// server say who does. A new map moves ranges in stages, so that each server hands over to one other, or takes over from one, at a time, and a few ranges at most; the next
-// stage waits for its servers to be through with the last one. Ranges of servers that are gone move at once. What is left of a change stands in
-// the map, so that whoever makes the next stage does not plan anew.
+// With a design whose ranges have owners, keys do not move with the map: the map says who shall own
+// them, the holdings at the home memory server say who does. A new map moves ranges in stages, so
+// that each server hands over to one other, or takes over from one, at a time, and a few ranges at
+// most; the next stage waits for its servers to be through with the last one. Ranges of servers
+// that are gone move at once. What is left of a change stands in the map, so that whoever makes the
+// next stage does not plan anew.
 
-// together is how many ranges one stage moves from one server to another. Keys of all of them wait until each was written back and taken, so it is few.
+// together is how many ranges one stage moves from one server to another. Keys of all of them wait
+// until each was written back and taken, so it is few.
 const together = 4
 
-// Holding is a range of keys and which compute server has it for itself, as the home memory server says.
+// Holding is a range of keys and which compute server has it for itself, as the home memory server
+// says.
 type Holding struct {
 	Start, End []byte // an empty End is the upper end of the key space
 	Pod        string // of the holder; empty if that is not known
@@ -21,8 +25,9 @@ type Holding struct {
 	Settled    bool   // the holder has what earlier ones left
 }
 
-// stage is the next map on the way from current to target, and its moves. gone says of whom nobody needs to wait; leavers stay in the map
-// as long as they own something. It is nil if all that is left has to wait; waits then names a server that it waits for.
+// stage is the next map on the way from current to target, and its moves. gone says of whom nobody
+// needs to wait; leavers stay in the map as long as they own something. It is nil if all that is
+// left has to wait; waits then names a server that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
 	busy := v.busy()
 	type pair struct{ from, to uint32 }
@@ -84,8 +89,8 @@ func (m Move) covers(key []byte) bool {
 	return bytes.Compare(m.Start, key) <= 0 && (len(m.End) == 0 || bytes.Compare(key, m.End) < 0)
 }
 
-// busy are the servers that have not done yet what the map says: who owns keys by it and does not hold them, settled, and who holds keys
-// that it gives to others.
+// busy are the servers that have not done yet what the map says: who owns keys by it and does not
+// hold them, settled, and who holds keys that it gives to others.
 func (v View) busy() map[uint32]bool {
 	busy := map[uint32]bool{}
 	for i := range v.Map.Ranges {

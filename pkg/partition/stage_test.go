@@ -64,7 +64,8 @@ func TestStages(t *testing.T) {
 	f("who left holds nothing", heldAs(two), " drain p1", leaving(observed(1)), observed(2))
 }
 
-// TestLapse: an owner whose clients have ended, and who does not answer, keeps its keys for a moment, for its process may come again; then the others get them, although its pod is called
+// TestLapse: an owner whose clients have ended, and who does not answer, keeps its keys for a
+// moment, for its process may come again; then the others get them, although its pod is called
 // ready. It does not come back into the map before it answers.
 func TestLapse(t *testing.T) {
 	two := mapOf(t, 1, 2)
@@ -107,7 +108,8 @@ func TestLapse(t *testing.T) {
 	step("it is there", 5*time.Minute, heldAs(v.Map), "2>1 ", observed(1), observed(2))
 }
 
-// TestStageOfManyRanges: what one server has for another goes in one stage, but of many ranges only a few.
+// TestStageOfManyRanges: what one server has for another goes in one stage, but of many ranges only
+// a few.
 func TestStageOfManyRanges(t *testing.T) {
 	from, to := mapOf(t, 1, 2, 3), mapOf(t, 1, 2, 3)
 	from.Ranges, to.Ranges = nil, nil
@@ -144,8 +146,8 @@ func TestStageOfManyRanges(t *testing.T) {
 	}
 }
 
-// TestStagesSettle: whatever comes and goes, no server has handovers with two others at a time, and in the end every range is held by
-// its owner, evenly.
+// TestStagesSettle: whatever comes and goes, no server has handovers with two others at a time, and
+// in the end every range is held by its owner, evenly.
 func TestStagesSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := View{Index: "uid", Keys: Uint64, Desired: 3, Owned: true}

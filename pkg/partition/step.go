@@ -5,23 +5,27 @@ import (
 	"time"
 )
 
-// What the operator does next about the compute servers of an index and its partition map is decided here: from what is observed to the
-// next actions, so that it can be run without Kubernetes. Whoever acts on it may die between any two actions, and another one may act at
-// the same time: every action is safe to repeat, and the map changes by compare-and-swap only.
+// What the operator does next about the compute servers of an index and its partition map is
+// decided here: from what is observed to the next actions, so that it can be run without
+// Kubernetes. Whoever acts on it may die between any two actions, and another one may act at the
+// same time: every action is safe to repeat, and the map changes by compare-and-swap only.
 
 // How long to be patient.
 const (
-	// Grace is how long an owner that is not ready keeps its ranges: a container that restarts comes back sooner.
+	// Grace is how long an owner that is not ready keeps its ranges: a container that restarts
+	// comes back sooner.
 	Grace = 30 * time.Second
 
-	// Lapse is how long an owner keeps its ranges that does not answer and whose clients have ended, all of them: its leases are over, so its keys are served by nobody. It is there again by
-	// then if only its process ended.
+	// Lapse is how long an owner keeps its ranges that does not answer and whose clients have
+	// ended, all of them: its leases are over, so its keys are served by nobody. It is there again
+	// by then if only its process ended.
 	Lapse = 5 * time.Second
 
 	// Gathering is how long the first map waits for servers that are not ready yet.
 	Gathering = 20 * time.Second
 
-	// FarewellLimit is how long a leaving server that owns nothing any more may take to hear of it and to drain.
+	// FarewellLimit is how long a leaving server that owns nothing any more may take to hear of it
+	// and to drain.
 	FarewellLimit = 2 * time.Minute
 )
 
@@ -55,8 +59,8 @@ type View struct {
 	Map      *Map       // at the home memory server; nil = there is none yet
 	Servers  []Observed // ascending by ID
 
-	// Owned says that the design's ranges have owners. Then Holdings, in the order of keys, are who holds what, and Servers are known by
-	// their pods' names there.
+	// Owned says that the design's ranges have owners. Then Holdings, in the order of keys, are who
+	// holds what, and Servers are known by their pods' names there.
 	Owned    bool
 	Holdings []Holding
 
@@ -66,7 +70,8 @@ type View struct {
 
 // Actions are what to do next, in this order.
 type Actions struct {
-	// Swap is the map to put in the place of View.Map, unless nil. If that fails, nothing else of these actions may be done.
+	// Swap is the map to put in the place of View.Map, unless nil. If that fails, nothing else of
+	// these actions may be done.
 	Swap   *Map
 	Moves  []Move
 	Reason string // why, for people
@@ -80,7 +85,8 @@ type Actions struct {
 	// Waiting says what is waited for, for people; empty if nothing is left to do.
 	Waiting string
 
-	// Watch says that load may soon be a reason to move ranges: the next step should not be long in coming.
+	// Watch says that load may soon be a reason to move ranges: the next step should not be long in
+	// coming.
 	Watch bool
 
 	// Memory is for the next step, whatever becomes of these actions.
@@ -112,14 +118,16 @@ func (v View) members() (members []Server) {
 	return members
 }
 
-// belongs says whether a server shall be in the map: it joins when it is ready, and answers if it is to be the only one that serves keys, and stays until it leaves, is gone, has lapsed, or
-// was not ready for too long.
+// belongs says whether a server shall be in the map: it joins when it is ready, and answers if it
+// is to be the only one that serves keys, and stays until it leaves, is gone, has lapsed, or was
+// not ready for too long.
 func (v View) belongs(s Observed) bool {
 	switch {
 	case s.Gone, s.Leaving, s.Answered && (s.Identity != v.Index || s.Draining), v.lapsed(s):
 		return false
 	case v.Map == nil:
-		return s.Ready || s.Answered // a server that opened the index may wait for its first map before it is ready
+		// a server that opened the index may wait for its first map before it is ready
+		return s.Ready || s.Answered
 	}
 	_, isMember := v.Map.Server(s.ID)
 	return s.Ready && (isMember || s.Answered || !v.Owned) || isMember && s.ReadyFor < Grace
@@ -159,8 +167,8 @@ func (v View) next(members []Server, a *Actions) (*Map, error) {
 	return target, nil
 }
 
-// target is the map that is wanted, and why if it is another one than that which is there: one for the servers that there are, the rest of the last change, or one that evens
-// out the load.
+// target is the map that is wanted, and why if it is another one than that which is there: one for
+// the servers that there are, the rest of the last change, or one that evens out the load.
 func (v View) target(members []Server, a *Actions) (target *Map, reason string, err error) {
 	final := v.Map.Final()
 	if reason = v.unsuited(final, members); reason != "" {
@@ -252,14 +260,16 @@ func (v View) isGone(id uint32) bool {
 	return true
 }
 
-// lapsed says whether an owner has been without a lease for so long that others shall have its keys. Its pod may still be called ready: Kubernetes hears of the loss of a node from
-// the node's silence, some 40 s later.
+// lapsed says whether an owner has been without a lease for so long that others shall have its
+// keys. Its pod may still be called ready: Kubernetes hears of the loss of a node from the node's
+// silence, some 40 s later.
 func (v View) lapsed(s Observed) bool {
 	since, is := v.Memory.lapseOf(s.ID)
 	return is && v.Now-since >= Lapse && v.lapses(s)
 }
 
-// lapses says whether an owner does not answer and nothing is held by a client of it, but ranges of its by clients that have ended.
+// lapses says whether an owner does not answer and nothing is held by a client of it, but ranges of
+// its by clients that have ended.
 func (v View) lapses(s Observed) bool {
 	if !v.Owned || v.Map == nil || s.Answered || v.holds(s.Pod) {
 		return false
@@ -292,7 +302,8 @@ func (v View) farewell(next *Map, a *Actions) {
 			continue
 		}
 		if s.Answered && s.Identity != v.Index {
-			a.Delete = append(a.Delete, s) // it serves what the index was before; it cannot change that
+			// it serves what the index was before; it cannot change that
+			a.Delete = append(a.Delete, s)
 			continue
 		}
 		if !s.Leaving {

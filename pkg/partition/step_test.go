@@ -82,8 +82,9 @@ func TestStep(t *testing.T) {
 	f("of what the index was before", one, 1, " delete p2", observed(1), with(observed(2), func(s *Observed) { s.Identity = "uid/0" }))
 }
 
-// TestStepSettles runs Step on random histories of pods: a map never loses its last server, nobody is drained who owns a range, and
-// once nothing changes any more the actions come to an end with exactly the ready servers in the map.
+// TestStepSettles runs Step on random histories of pods: a map never loses its last server, nobody
+// is drained who owns a range, and once nothing changes any more the actions come to an end with
+// exactly the ready servers in the map.
 func TestStepSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := View{Index: "uid", Keys: Uint64, Desired: 3}

@@ -2,9 +2,10 @@ package pool
 
 import "fmt"
 
-// Addr is a global address: a byte of the disaggregated memory (DESIGN: one pointer size for all designs).
+// Addr is a global address: a byte of the disaggregated memory (DESIGN: one pointer size for all
+// designs).
 //
-//	bit 63      swizzled: the rest is an address in the holder's cache, of no meaning to anybody else
+//	bit 63      swizzled: the rest is an address in the holder's cache, without meaning elsewhere
 //	bits 48-62  memory server id, 1 to 32767
 //	bits 0-47   offset in the server's data region
 //
@@ -22,7 +23,8 @@ const swizzledBit Addr = 1 << 63
 
 const offsetBits = 48
 
-// NewAddr is the address of offset on a server. It panics if either is out of range: both come from a ledger that knows.
+// NewAddr is the address of offset on a server. It panics if either is out of range: both come from
+// a ledger that knows.
 func NewAddr(server uint16, offset uint64) Addr {
 	if server == 0 || server > MaxServer || offset >= 1<<offsetBits {
 		panic(fmt.Sprintf("pool: no address for offset %#x of server %d", offset, server))

@@ -8,10 +8,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// Allocation has two stages (Sherman, section 4.2.4): chunks come from the memory servers by control call, nodes are cut from
-// them here by size class, so a control call is paid once in thousands of nodes. A chunk serves one size only and stays of
-// that type; so an address that once was a node of some size never becomes the middle of another one, and a reader with a stale pointer
-// always finds a node header there, by which it recognizes that the node is not the one it looked for.
+// Allocation has two stages (Sherman, section 4.2.4): chunks come from the memory servers by
+// control call, nodes are cut from them here by size class, so a control call is paid once in
+// thousands of nodes. A chunk serves one size only and stays of that type; so an address that once
+// was a node of some size never becomes the middle of another one, and a reader with a stale
+// pointer always finds a node header there, by which it recognizes that the node is not the one it
+// looked for.
 
 // nodeAlign is what node sizes are rounded up to: a cache line, so that no two nodes share one.
 const nodeAlign = 64
@@ -34,11 +36,14 @@ type allocator struct {
 // class is what there is of one node size.
 type class struct {
 	size   int
-	chunk  []span          // by dense server number: what is left of the open chunk
-	chunks []*chunk        // all of this client's, sorted
-	full   []time.Duration // by dense server number: until when it is not asked for a chunk as long as another server has room
-	free   [][]Addr        // by dense server number: nodes that can be used again, the last one first
-	limbo  []retired
+	chunk  []span   // by dense server number: what is left of the open chunk
+	chunks []*chunk // all of this client's, sorted
+	// by dense server number: until when it is not asked for a chunk as long as another server has
+	// room
+	full []time.Duration
+	// by dense server number: nodes that can be used again, the last one first
+	free  [][]Addr
+	limbo []retired
 
 	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
 }
@@ -53,22 +58,27 @@ func newAllocator(p *Pool) *allocator {
 	return &allocator{pool: p, mu: p.env.NewMutex(), fetcher: newFetcher(p.env)}
 }
 
-// Allocate takes a node of size bytes. With near it comes from the same server, if that has room, so that both can be written in
-// one list; with Nil, servers take turns. What was given back is used first. The node's content is zero or that of a freed node of the same size.
-// ErrPoolFull: no server has room. It may take as long as control calls do: an operation, which has a limit and may hold a lock, calls the session's own.
+// Allocate takes a node of size bytes. With near it comes from the same server, if that has room,
+// so that both can be written in one list; with Nil, servers take turns. What was given back is
+// used first. The node's content is zero or that of a freed node of the same size. ErrPoolFull: no
+// server has room. It may take as long as control calls do: an operation, which has a limit and may
+// hold a lock, calls the session's own.
 func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(nil, size, near, true) }
 
-// Allocate is Pool.Allocate as a part of the operation under way. ErrTimeout: the operation was overdue before a memory server answered; nothing was allocated.
+// Allocate is Pool.Allocate as a part of the operation under way. ErrTimeout: the operation was
+// overdue before a memory server answered; nothing was allocated.
 func (s *Session) Allocate(size int, near Addr) (Addr, error) {
 	return s.pool.allocate(s, size, near, true)
 }
 
-// AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images of it.
+// AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images
+// of it.
 func (p *Pool) AllocateBlock(size int, near Addr) (Addr, error) {
 	return p.allocate(nil, size, near, false)
 }
 
-// AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images of it.
+// AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images
+// of it.
 func (s *Session) AllocateBlock(size int, near Addr) (Addr, error) {
 	return s.pool.allocate(s, size, near, false)
 }
@@ -90,7 +100,8 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, 
 	return a.fetch(s, func() (Addr, error) { return a.find(c, first) }, func(addr Addr) { a.giveNode(c, addr) })
 }
 
-// have takes a node that is there without a call, near that one: Nil if there is none. first is the server to ask first.
+// have takes a node that is there without a call, near that one: Nil if there is none. first is the
+// server to ask first.
 func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 	p := a.pool
 	first, ok := p.serverOf(near)
@@ -103,7 +114,8 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 			}
 		}
 	}
-	var now time.Duration // read only if it matters: reading the clock can cost as much as all else here
+	// read only if it matters: reading the clock can cost as much as all else here
+	var now time.Duration
 	for i := range p.servers {
 		s := (first + i) % len(p.servers)
 		switch {
@@ -125,7 +137,8 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 func (a *allocator) find(c *class, first int) (Addr, error) {
 	p := a.pool
 	now := p.env.Now()
-	for _, patient := range []bool{false, true} { // first without servers that said lately that they are full: it takes calls to hear it again
+	// first without servers that said lately that they are full: it takes calls to hear it again
+	for _, patient := range []bool{false, true} {
 		passed := false
 		for i := range p.servers {
 			s := (first + i) % len(p.servers)
@@ -161,8 +174,8 @@ func (a *allocator) class(size int) *class {
 	return c
 }
 
-// cut takes a node from the open chunk on server i; if that is used up, a free one of that server, of a chunk that it adopts if need be, or the
-// first one of a new chunk.
+// cut takes a node from the open chunk on server i; if that is used up, a free one of that server,
+// of a chunk that it adopts if need be, or the first one of a new chunk.
 func (a *allocator) cut(c *class, i int) (Addr, error) {
 	if !c.hasRoom(i) {
 		addr, err := a.renew(c, i)
@@ -215,8 +228,8 @@ func (a *allocator) renew(c *class, i int) (Addr, error) {
 	}
 }
 
-// stock puts aside what rewrites need of places for images on server i, so that a pool that is full later does not lack them: they are what
-// makes room.
+// stock puts aside what rewrites need of places for images on server i, so that a pool that is full
+// later does not lack them: they are what makes room.
 func (a *allocator) stock(c *class, i int) {
 	if !c.rewritten {
 		return
@@ -232,8 +245,8 @@ func (a *allocator) stock(c *class, i int) {
 	}
 }
 
-// Free gives a node back, for this client to use again as a node of the same size. Nobody may be able to find it any more, but stale
-// readers may still look at it.
+// Free gives a node back, for this client to use again as a node of the same size. Nobody may be
+// able to find it any more, but stale readers may still look at it.
 func (p *Pool) Free(addr Addr, size int) {
 	a := p.alloc
 	size = roundNode(size)

@@ -6,25 +6,27 @@ import (
 	"hash/crc32"
 )
 
-// RewriteAll changes several nodes, each under its own lock, so that a client which dies in the midst of it leaves all of them
-// changed or none: what merging two nodes and their parent needs. One of the locks is the main one. The requests, each line posted and
-// awaited before the next:
+// RewriteAll changes several nodes, each under its own lock, so that a client which dies in the
+// midst of it leaves all of them changed or none: what merging two nodes and their parent needs.
+// One of the locks is the main one. The requests, each line posted and awaited before the next:
 //
-//  1. at each other node: WRITE of its image to a place that nobody knows; WRITE of a record of kind link, which names the main node;
-//  2. at the main node: WRITE of its image; WRITE of the list of all nodes and images, to a place that nobody knows; WRITE of a
-//     record of kind bundle, which names the list;
+//  1. at each other node: WRITE of its image to a place that nobody knows; WRITE of a record of
+//     kind link, which names the main node;
+//  2. at the main node: WRITE of its image; WRITE of the list of all nodes and images, to a place
+//     that nobody knows; WRITE of a record of kind bundle, which names the list;
 //  3. node by node, in the order given: WRITE of the node;
 //  4. at the main node: WRITE of zero over the record; the release of its lock;
 //  5. at each other node: the same.
 //
-// One of the changes can be that of the root word (RewriteAndSwap). It has no image: the list has its new value, and step 3 is a
-// compare-and-swap.
+// One of the changes can be that of the root word (RewriteAndSwap). It has no image: the list has
+// its new value, and step 3 is a compare-and-swap.
 //
-// A client that is cut off before 2 is complete has changed no node. After that, whoever takes the main lock, which says Repair, does 3
-// again, in the same order. bundle_repair.go has the requests of that, and why no late one does harm.
+// A client that is cut off before 2 is complete has changed no node. After that, whoever takes the
+// main lock, which says Repair, does 3 again, in the same order. bundle_repair.go has the requests
+// of that, and why no late one does harm.
 //
-// Readers take no locks. In the order of 3, each of them may see the first nodes changed and the others not; that this is right is up to
-// the design.
+// Readers take no locks. In the order of 3, each of them may see the first nodes changed and the
+// others not; that this is right is up to the design.
 //
 // The list, little-endian: for each change, in the order of 3,
 //
@@ -48,7 +50,9 @@ const (
 
 // RootSwap is the change of the root word as a part of a bundle.
 type RootSwap struct {
-	Session  *Session // holds the lock of the root word, nothing else is queued in it; nil if the main lock is that one, too
+	// holds the lock of the root word, nothing else is queued in it; nil if the main lock is that
+	// one, too
+	Session  *Session
 	From, To Addr
 }
 
@@ -63,14 +67,16 @@ func sumOfWord(w uint64) uint32 {
 	return crc32.Checksum(b[:], castagnoli)
 }
 
-// RewriteAll makes changes, in that order, and gives up their locks; changes[main] is the one whose lock is the main one. size is what nodes
-// have. If the locks are still held when it returns an error, there was no room for the images (ErrPoolFull, or why none could be asked for), and nothing was
-// changed. Else the error kills the client, and whether the change is made is unknown.
+// RewriteAll makes changes, in that order, and gives up their locks; changes[main] is the one whose
+// lock is the main one. size is what nodes have. If the locks are still held when it returns an
+// error, there was no room for the images (ErrPoolFull, or why none could be asked for), and
+// nothing was changed. Else the error kills the client, and whether the change is made is unknown.
 func RewriteAll(size, main int, changes ...Change) error {
 	return rewriteBundle(size, main, nil, changes)
 }
 
-// RewriteAndSwap is RewriteAll of one node behind a change of the root word, which says swap.From: so the session that has its lock has found it.
+// RewriteAndSwap is RewriteAll of one node behind a change of the root word, which says swap.From:
+// so the session that has its lock has found it.
 func RewriteAndSwap(size int, swap RootSwap, change Change) error {
 	return rewriteBundle(size, 0, &swap, []Change{change})
 }
@@ -101,7 +107,8 @@ func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
 	return nil
 }
 
-// abandon gives the client up if the session still holds its lock. The place of its image may still be needed for repair.
+// abandon gives the client up if the session still holds its lock. The place of its image may still
+// be needed for repair.
 func (s *Session) abandon(err error) {
 	s.clear()
 	if s.lock.held {
@@ -111,8 +118,9 @@ func (s *Session) abandon(err error) {
 	}
 }
 
-// reserveAll finds a place for each image and one for the list, as a part of the operation of main. It waits for memory servers, but not for places that others have: nobody who holds some
-// of them waits for more.
+// reserveAll finds a place for each image and one for the list, as a part of the operation of main.
+// It waits for memory servers, but not for places that others have: nobody who holds some of them
+// waits for more.
 func reserveAll(size int, main *Session, changes []Change) (list Addr, err error) {
 	for _, c := range changes {
 		s := c.Session

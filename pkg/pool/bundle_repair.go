@@ -7,42 +7,57 @@ import (
 	"hash/crc32"
 )
 
-// The repair of a bundle (RewriteAll). A client is fenced on each memory server for itself, so at any moment a repairer may be fenced on some servers and not on
-// the others, and what it posted to the others still takes effect there. So a request of a repairer changes a node only while that node's own lock
-// says the repairer: then it lands before the fence on that server, and nobody has the lock before that fence. The requests, each line posted and awaited
-// before the next:
+// The repair of a bundle (RewriteAll). A client is fenced on each memory server for itself, so at
+// any moment a repairer may be fenced on some servers and not on the others, and what it posted to
+// the others still takes effect there. So a request of a repairer changes a node only while that
+// node's own lock says the repairer: then it lands before the fence on that server, and nobody has
+// the lock before that fence. The requests, each line posted and awaited before the next:
 //
-//  1. at the main node: the lock, from Repair to the repairer's; READ of the record, of kind bundle, and of its list;
-//  2. at each other node: the lock, from Repair to the repairer's, and behind it a READ of its record, which must be the link that belongs to the list;
+//  1. at the main node: the lock, from Repair to the repairer's; READ of the record, of kind
+//     bundle, and of its list;
+//  2. at each other node: the lock, from Repair to the repairer's, and behind it a READ of its
+//     record, which must be the link that belongs to the list;
 //  3. READ of all images;
 //  4. node by node, in the order of the list: WRITE of the node, or the swap of the root word;
 //  5. at the main node: WRITE of zero over the record;
-//  6. at each other node: WRITE of zero over the record; the release of its lock. The main lock stays the repairer's, which asked for it.
+//  6. at each other node: WRITE of zero over the record; the release of its lock. The main lock
+//     stays the repairer's, which asked for it.
 //
 // Who may see what after each of them, while the repairer is fenced on any of the servers:
 //
-//   - After 1 the main lock keeps other repairers away, until the repairer is fenced at the main node. Then the next one does all of it again.
-//   - The request of 2 may take effect at any time until the repairer is fenced there: also when another repairer is through, and even when the lock says Repair for
-//     another reason. It changes nothing but the lock, and only from Repair. If the record is the link of this bundle, nobody has changed the node since
-//     the bundle's client: whoever takes the lock and finds the link changes nothing before the bundle is over, and then clears the link before anything else. So the node
-//     is as the bundle's client left it, or as another repairer of the same bundle did, and the images are what they were: WRITEs of 4 are right or change nothing. If the record is another one, the lock
-//     goes back to Repair.
-//   - WRITEs of 4 land under a lock that says the repairer, as none is given up before 6. If the repairer is fenced there, nothing of 4 takes effect after the
-//     lock says Repair. Until then nobody else may change the node, the next repairer included: it waits.
-//   - After 5 the bundle is over: no repairer does 4 again. A repairer that is fenced at the main node fails at 5, so it does not come to 6, and its other locks go
-//     back to Repair, one server after another. Then the next repairer, or who takes such a lock and finds the link, goes on.
+//   - After 1 the main lock keeps other repairers away, until the repairer is fenced at the main
+//     node. Then the next one does all of it again.
+//   - The request of 2 may take effect at any time until the repairer is fenced there: also when
+//     another repairer is through, and even when the lock says Repair for another reason. It
+//     changes nothing but the lock, and only from Repair. If the record is the link of this bundle,
+//     nobody has changed the node since the bundle's client: whoever takes the lock and finds the
+//     link changes nothing before the bundle is over, and then clears the link before anything
+//     else. So the node is as the bundle's client left it, or as another repairer of the same
+//     bundle did, and the images are what they were: WRITEs of 4 are right or change nothing. If
+//     the record is another one, the lock goes back to Repair.
+//   - WRITEs of 4 land under a lock that says the repairer, as none is given up before 6. If the
+//     repairer is fenced there, nothing of 4 takes effect after the lock says Repair. Until then
+//     nobody else may change the node, the next repairer included: it waits.
+//   - After 5 the bundle is over: no repairer does 4 again. A repairer that is fenced at the main
+//     node fails at 5, so it does not come to 6, and its other locks go back to Repair, one server
+//     after another. Then the next repairer, or who takes such a lock and finds the link, goes on.
 //   - After 6 the node belongs to anybody. The repairer posts nothing to it any more.
 //
-// Nobody waits with a lock. Where a lock of 2 does not say Repair, the client that it names is not fenced there yet, or looks at the link just now: the repairer puts all locks back to
-// Repair, waits with none of them, and begins again. Two repairers of one bundle meet at the main lock only. Those of different bundles
-// have no lock in common: a lock stays with the bundle of the client that died with it until its repair. Other sessions of the repairer's
-// client may stand in the local queue of such a lock; it is taken only if nobody has the local one.
+// Nobody waits with a lock. Where a lock of 2 does not say Repair, the client that it names is not
+// fenced there yet, or looks at the link just now: the repairer puts all locks back to Repair,
+// waits with none of them, and begins again. Two repairers of one bundle meet at the main lock
+// only. Those of different bundles have no lock in common: a lock stays with the bundle of the
+// client that died with it until its repair. Other sessions of the repairer's client may stand in
+// the local queue of such a lock; it is taken only if nobody has the local one.
 //
-// Whoever takes one of the other locks from Repair and finds a link there does not know how far the change went. It puts Repair back, takes the main lock,
-// which brings the bundle to its end if need be, gives that up, and comes again (repairMain). Having had the main lock, which the dead client had, it knows that
-// the link is no more than what others left: whoever may still do 4 has the lock under which the link was found.
+// Whoever takes one of the other locks from Repair and finds a link there does not know how far the
+// change went. It puts Repair back, takes the main lock, which brings the bundle to its end if need
+// be, gives that up, and comes again (repairMain). Having had the main lock, which the dead client
+// had, it knows that the link is no more than what others left: whoever may still do 4 has the lock
+// under which the link was found.
 
-// heldError is returned where a repairer needs another lock, which is not to be had yet. Nothing was changed.
+// heldError is returned where a repairer needs another lock, which is not to be had yet. Nothing
+// was changed.
 type heldError struct {
 	node   Addr
 	holder uint16 // 0 = another session of this client
@@ -64,7 +79,8 @@ func heldIn(err error) *heldError {
 	return nil
 }
 
-// redoBundle makes the changes of the bundle whose record r was found under main, a lock of this session.
+// redoBundle makes the changes of the bundle whose record r was found under main, a lock of this
+// session.
 func (s *Session) redoBundle(main *lock, r *record, room []byte) (done bool, err error) {
 	changes, err := s.readList(r)
 	if err != nil || changes == nil {
@@ -115,7 +131,8 @@ func (s *Session) redoBundle(main *lock, r *record, room []byte) (done bool, err
 	return true, nil
 }
 
-// readList reads the list of a bundle; nil if the record had been cut short after all: see verifyImage.
+// readList reads the list of a bundle; nil if the record had been cut short after all: see
+// verifyImage.
 func (s *Session) readList(r *record) ([]record, error) {
 	if r.length == 0 || r.length%changeBytes != 0 || r.length > maxChanges*changeBytes {
 		return nil, fmt.Errorf("its list has %d bytes: %w", r.length, ErrFormat)
@@ -138,8 +155,8 @@ func (s *Session) readList(r *record) ([]record, error) {
 	return changes, nil
 }
 
-// takeOthers takes the locks of all changes but that of the main one, each from Repair. Where that fails they go back to Repair: heldError. It returns those whose local locks the
-// session has.
+// takeOthers takes the locks of all changes but that of the main one, each from Repair. Where that
+// fails they go back to Repair: heldError. It returns those whose local locks the session has.
 func (s *Session) takeOthers(main *lock, mainNode Addr, changes []record) (others []lock, err error) {
 	for _, c := range changes {
 		l, err := s.pool.lockOf(c.node)
@@ -169,8 +186,9 @@ func (s *Session) takeOthers(main *lock, mainNode Addr, changes []record) (other
 	return others, nil
 }
 
-// takeOther takes lock l from Repair if link is under it, and returns what the lock said: anything but Repair means that it was not taken. Without an error and
-// the lock, the session does not have the local lock.
+// takeOther takes lock l from Repair if link is under it, and returns what the lock said: anything
+// but Repair means that it was not taken. Without an error and the lock, the session does not have
+// the local lock.
 func (s *Session) takeOther(l *lock, link *record) (holder uint16, err error) {
 	srv := s.pool.servers[l.server]
 	if !s.without.Flat && !srv.local.try(l.index) {
@@ -189,9 +207,11 @@ func (s *Session) takeOther(l *lock, link *record) (holder uint16, err error) {
 	return holder, err
 }
 
-// fromRepair turns lock l from Repair to this client's, if it says so, with a READ of its record behind that. It returns what the lock said.
+// fromRepair turns lock l from Repair to this client's, if it says so, with a READ of its record
+// behind that. It returns what the lock said.
 func (s *Session) fromRepair(l *lock, masked bool) (holder uint16, err error) {
-	known := uint64(Repair) << l.shift // not 0: without masked atomics that would take a lock that is free
+	// not 0: without masked atomics that would take a lock that is free
+	known := uint64(Repair) << l.shift
 	for {
 		s.queueTo(l.server, s.take(l, known, Repair))
 		s.Read(s.pool.recordOf(l), s.record)
@@ -210,7 +230,8 @@ func (s *Session) fromRepair(l *lock, masked bool) (holder uint16, err error) {
 	}
 }
 
-// turnOther posts what is queued and, behind it, turns lock l, which is this client's, to free or Repair.
+// turnOther posts what is queued and, behind it, turns lock l, which is this client's, to free or
+// Repair.
 func (s *Session) turnOther(l *lock, to uint64) error {
 	s.queueTo(l.server, s.turn(l, to))
 	if err := s.Post(); err != nil {
@@ -223,7 +244,8 @@ func (s *Session) turnOther(l *lock, to uint64) error {
 	return nil
 }
 
-// redoSwap makes the change of the root word that c says, unless it is made. Nobody else changes the word: this client has its lock.
+// redoSwap makes the change of the root word that c says, unless it is made. Nobody else changes
+// the word: this client has its lock.
 func (s *Session) redoSwap(c *record) error {
 	if c.node != s.pool.rootWord() {
 		return fmt.Errorf("its list swaps the word at %v, which is not the root: %w", c.node, ErrFormat)
@@ -248,8 +270,9 @@ type link struct {
 
 func linkOf(l *lock, r *record) link { return link{l.server, l.index, r.image, r.node, r.sum} }
 
-// repairMain repairs the main lock of a bundle of which l, which this session has just got from a fenced client, is another one. l goes back
-// to Repair meanwhile, and the link that is under it is noted as resolved.
+// repairMain repairs the main lock of a bundle of which l, which this session has just got from a
+// fenced client, is another one. l goes back to Repair meanwhile, and the link that is under it is
+// noted as resolved.
 func (s *Session) repairMain(l *lock, main Addr, node []byte) error {
 	var r record
 	r.decode(s.record)

@@ -22,8 +22,9 @@ func (s *Session) Calls(a Addr) bool {
 	return ok && s.pool.servers[i].caps.Calls
 }
 
-// Call makes a two-sided call to the memory server of a: one round trip. The first args bytes of b, a Buffer, are the request; the answer is a part of b. Nothing may be queued.
-// Errors: verbs.ErrBusy and verbs.ErrCall, which the session survives, and those of Post.
+// Call makes a two-sided call to the memory server of a: one round trip. The first args bytes of b,
+// a Buffer, are the request; the answer is a part of b. Nothing may be queued. Errors:
+// verbs.ErrBusy and verbs.ErrCall, which the session survives, and those of Post.
 func (s *Session) Call(a Addr, b []byte, args int) ([]byte, error) {
 	i, ok := s.pool.serverOf(a)
 	if !ok || s.queued > 0 {

@@ -6,18 +6,22 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
-// clock is a client's own. reclaim.go says what it is for, and why the floor is raised before it ticks.
+// clock is a client's own. reclaim.go says what it is for, and why the floor is raised before it
+// ticks.
 type clock struct {
 	time  atomic.Uint64 // from 1 on
 	floor atomic.Uint64
 
-	passed atomic.Uint64 // in builds with invariants: a time of which a server was told that no operation follows what is older
+	// in builds with invariants: a time of which a server was told that no operation follows what
+	// is older
+	passed atomic.Uint64
 }
 
 // tick moves the clock on and says what time it is then.
 func (p *Pool) tick() uint64 { return p.clock.time.Add(1) }
 
-// pass raises the floor to the next time, and then moves the clock on to that. It says what time it is then.
+// pass raises the floor to the next time, and then moves the clock on to that. It says what time it
+// is then.
 func (p *Pool) pass() uint64 {
 	for {
 		now := p.clock.time.Load()
@@ -28,7 +32,8 @@ func (p *Pool) pass() uint64 {
 	}
 }
 
-// Floor is the stamp below which what a client has cached must not be followed any more. Ask after Begin.
+// Floor is the stamp below which what a client has cached must not be followed any more. Ask after
+// Begin.
 func (p *Pool) Floor() uint64 { return p.clock.floor.Load() }
 
 func (p *Pool) raiseFloor(to uint64) { raise(&p.clock.floor, to) }
@@ -43,8 +48,8 @@ func raise(w *atomic.Uint64, to uint64) {
 	}
 }
 
-// Follows says, in builds with invariants, that the operation under way follows a copy with this stamp: one that no server was told
-// nobody follows any more.
+// Follows says, in builds with invariants, that the operation under way follows a copy with this
+// stamp: one that no server was told nobody follows any more.
 func (s *Session) Follows(stamp uint64) {
 	if invariants.Enabled {
 		passed := s.pool.clock.passed.Load()
@@ -78,8 +83,8 @@ type passing struct {
 	lively int // for how many renewals more it expects another epoch
 }
 
-// expectMore is for how many renewals a client hurries after an epoch that it did not ask for: where one client has garbage all the time, the others would
-// else let it wait at each epoch.
+// expectMore is for how many renewals a client hurries after an epoch that it did not ask for:
+// where one client has garbage all the time, the others would else let it wait at each epoch.
 const expectMore = 16
 
 // say is what the server is told.
@@ -93,7 +98,8 @@ func (ps *passing) say(p *Pool, s *server) Epochs {
 	return Epochs{Passed: ps.passed, Wanted: s.wanted.Load()}
 }
 
-// hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that there is something to reap or to sweep.
+// hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that
+// there is something to reap or to sweep.
 func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 	if r.Epoch > ps.epoch {
 		ps.epoch, ps.lively, news = r.Epoch, expectMore, true

@@ -7,36 +7,44 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Control is the two-sided path to the memory servers of one index. A call is ordered after the requests that its caller has
-// completed, and sees them. Safe for concurrent use. Every call ends within limit.
+// Control is the two-sided path to the memory servers of one index. A call is ordered after the
+// requests that its caller has completed, and sees them. Safe for concurrent use. Every call ends
+// within limit.
 //
-// Errors: ErrPoolFull (no chunk left in the quota, or to adopt), verbs.ErrLostMemory (the server is not the one that the index knew),
-// verbs.ErrDisconnected and verbs.ErrTimeout (it cannot be reached), verbs.ErrRefused (it does not know the index, or the
-// caller may not ask), ErrFenced (the caller is fenced there).
+// Errors: ErrPoolFull (no chunk left in the quota, or to adopt), verbs.ErrLostMemory (the server is
+// not the one that the index knew), verbs.ErrDisconnected and verbs.ErrTimeout (it cannot be
+// reached), verbs.ErrRefused (it does not know the index, or the caller may not ask), ErrFenced
+// (the caller is fenced there).
 type Control interface {
-	// Servers are the memory servers of the index, the home first. They do not change while the pool is open.
+	// Servers are the memory servers of the index, the home first. They do not change while the
+	// pool is open.
 	Servers() []uint16
 
-	// Register gives this client its incarnation within the index: what it writes into locks. Never 0, never Repair.
+	// Register gives this client its incarnation within the index: what it writes into locks. Never
+	// 0, never Repair.
 	Register(limit time.Duration) (client uint16, err error)
 
-	// Predecessors are the clients of this process's name that are not fenced yet, client apart: they ended without a word.
+	// Predecessors are the clients of this process's name that are not fenced yet, client apart:
+	// they ended without a word.
 	Predecessors(client uint16, limit time.Duration) ([]uint16, error)
 
 	// Connect asks a server to admit a connection, and begins the client's lease there.
 	Connect(server, client uint16, limit time.Duration) (Grant, error)
 
-	// Renew lets the client's lease on a server begin anew, and tells and asks which epochs were passed; see EpochTable.
-	// verbs.ErrRefused: the server never told this client of an epoch that it passed; the client is to be given up.
+	// Renew lets the client's lease on a server begin anew, and tells and asks which epochs were
+	// passed; see EpochTable. verbs.ErrRefused: the server never told this client of an epoch that
+	// it passed; the client is to be given up.
 	Renew(server, client uint16, e Epochs, limit time.Duration) (Renewal, error)
 
-	// Fence ends clients on a server for good. When it returns nil, none of their requests takes effect there any more, and the
-	// locks that they held say Repair. A client fences itself when it ends. Idempotent.
+	// Fence ends clients on a server for good. When it returns nil, none of their requests takes
+	// effect there any more, and the locks that they held say Repair. A client fences itself when
+	// it ends. Idempotent.
 	Fence(server uint16, clients []uint16, limit time.Duration) error
 
-	// AllocateChunk takes a chunk of the server for nodes of nodeBytes and returns its offset. With adopt it is one that a fenced client
-	// (fenced on that server, its fence complete) had for nodes of that size and that now belongs to this client, content as left;
-	// ErrPoolFull: there is none. Without adopt it is one from the quota, zero; ErrPoolFull: the quota is used up.
+	// AllocateChunk takes a chunk of the server for nodes of nodeBytes and returns its offset. With
+	// adopt it is one that a fenced client (fenced on that server, its fence complete) had for
+	// nodes of that size and that now belongs to this client, content as left; ErrPoolFull: there
+	// is none. Without adopt it is one from the quota, zero; ErrPoolFull: the quota is used up.
 	AllocateChunk(server, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error)
 
 	// FreeChunk gives a chunk back that this client allocated or adopted.
@@ -64,9 +72,10 @@ type Grant struct {
 	LockOffset uint64 // of the slice of the lock table, a multiple of 8
 	Locks      uint64 // 16-bit locks in the slice, a multiple of 4
 	ChunkBytes uint64
-	Repair     uint64        // offset of the slice's repair records in the data region: repairBytes for each lock
-	Lease      time.Duration // from before Connect was called; 0 = there are no leases
-	Epoch      uint64        // the current one of reclamation; see EpochTable
+	// offset of the slice's repair records in the data region: repairBytes for each lock
+	Repair uint64
+	Lease  time.Duration // from before Connect was called; 0 = there are no leases
+	Epoch  uint64        // the current one of reclamation; see EpochTable
 }
 
 // Errors of the pool. Package index passes them on under its own names.
@@ -75,7 +84,8 @@ var (
 	ErrPoolFull = errors.New("memory pool is full")
 	// ErrTimeout is returned when an operation went over the limit of its session.
 	ErrTimeout = errors.New("operation took too long")
-	// ErrFenced is returned when a lock that this client held is not its own any more: it was declared dead.
+	// ErrFenced is returned when a lock that this client held is not its own any more: it was
+	// declared dead.
 	ErrFenced = errors.New("client is fenced")
 	// ErrFormat is returned when a superblock is of another format version, or is none.
 	ErrFormat = errors.New("unknown format")

@@ -15,10 +15,14 @@ type Marks func(a Addr, head []byte) Mark
 type Mark uint8
 
 const (
-	Used      Mark = iota // the node is not dead, or nothing that makes sense
-	Dead                  // the node is dead; the change that killed it may be that of a client which died, and be half done
-	Over                  // the node is dead, and what made it so was over when it was marked: its lock has nothing to do with it
-	unwritten             // never written; the pool's own
+	Used Mark = iota // the node is not dead, or nothing that makes sense
+	// the node is dead; the change that killed it may be that of a client which died, and be half
+	// done
+	Dead
+	// the node is dead, and what made it so was over when it was marked: its lock has nothing to do
+	// with it
+	Over
+	unwritten // never written; the pool's own
 )
 
 // HeadBytes is how much of a node the pool looks at to see whether it is dead. No node is smaller.
@@ -60,7 +64,8 @@ func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
 	return w, nil
 }
 
-// look reads the heads of a chunk's nodes up to node end and calls see for those that are dead or were never written.
+// look reads the heads of a chunk's nodes up to node end and calls see for those that are dead or
+// were never written.
 func (w *sweeper) look(k *chunk, size, end int, see func(a Addr, m Mark)) error {
 	marks := w.pool.marks.Load()
 	for from := 0; from < end; from += sweepList {
@@ -95,7 +100,8 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// settle makes sure that the change which killed the node at a is over: it may be that of a fenced client which is yet to be repaired.
+// settle makes sure that the change which killed the node at a is over: it may be that of a fenced
+// client which is yet to be repaired.
 func (w *sweeper) settle(a Addr, size int) error {
 	w.s.Begin()
 	if err := w.s.Lock(a, w.node[:size]); err != nil {
@@ -136,8 +142,8 @@ func (a *allocator) beginSweep(turn Addr) *sweep {
 	return sw
 }
 
-// finish looks at the nodes of the chunk, once the operations are over that were under way when the sweep began, and retires those that are dead. many
-// says that these were many.
+// finish looks at the nodes of the chunk, once the operations are over that were under way when the
+// sweep began, and retires those that are dead. many says that these were many.
 func (a *allocator) finish(sw *sweep) (many bool, err error) {
 	p := a.pool
 	dead, err := p.findDead(sw)
@@ -160,11 +166,12 @@ func (a *allocator) finish(sw *sweep) (many bool, err error) {
 	return len(dead) > sw.end/manyDead, nil
 }
 
-// manyDead is the part of a chunk's nodes that are many: then the sweeps of the next chunks come faster, so that what others give up here waits no
-// longer than it takes to find it.
+// manyDead is the part of a chunk's nodes that are many: then the sweeps of the next chunks come
+// faster, so that what others give up here waits no longer than it takes to find it.
 const manyDead = 32
 
-// findDead finds the dead nodes of a chunk that are in nobody's hands, and settles those that need it.
+// findDead finds the dead nodes of a chunk that are in nobody's hands, and settles those that need
+// it.
 func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
 	w, err := p.newSweeper(sw.size)
 	if err != nil {

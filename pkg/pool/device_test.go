@@ -15,7 +15,8 @@ type wire struct{ verbs.Device }
 func (*wire) Provider() string { return "wire" }
 func (*wire) TakesAnyArena()   {}
 
-// TestArenasOf: among servers of several providers arenas are of the one that registers them, in whatever order the servers stand.
+// TestArenasOf: among servers of several providers arenas are of the one that registers them, in
+// whatever order the servers stand.
 func TestArenasOf(t *testing.T) {
 	a, b, tcp, shm := &nic{}, &nic{}, &wire{}, &wire{}
 	f := func(name string, want verbs.Device, devices ...verbs.Device) {

@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// epochWorld is clients that take nodes out of a tree and use them again by the rule of EpochTable, and follow old addresses as long as they
-// may. Nobody may hold the address of a node that is used again.
+// epochWorld is clients that take nodes out of a tree and use them again by the rule of EpochTable,
+// and follow old addresses as long as they may. Nobody may hold the address of a node that is used
+// again.
 type epochWorld struct {
 	table   *EpochTable
 	now     int
@@ -29,7 +30,8 @@ type epochWorld struct {
 }
 
 type epochClient struct {
-	dying     bool // it does nothing by itself, but may follow an address until its fence is complete
+	// it does nothing by itself, but may follow an address until its fence is complete
+	dying     bool
 	learned   uint64
 	learnedAt map[uint64]int // when it learned of which epoch
 	passed    uint64
@@ -39,7 +41,8 @@ type epochClient struct {
 }
 
 func (w *epochWorld) learn(c *epochClient, epoch uint64) {
-	if epoch > c.learned { // it believes what an earlier process told it, too: the worst that it can do
+	// it believes what an earlier process told it, too: the worst that it can do
+	if epoch > c.learned {
 		c.learned, c.learnedAt[epoch] = epoch, w.now
 	}
 }
@@ -88,7 +91,8 @@ func (w *epochWorld) Die(t *rapid.T) {
 	}
 }
 
-// FenceComplete is the end of all that die, who leave what they took out to who is left, as chunks are adopted.
+// FenceComplete is the end of all that die, who leave what they took out to who is left, as chunks
+// are adopted.
 func (w *epochWorld) FenceComplete(*rapid.T) {
 	living := w.living()
 	for _, id := range slices.Sorted(maps.Keys(w.clients)) {

@@ -8,10 +8,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// Memory that takes control calls to get is fetched by a goroutine of its own, one at a time for each client. allocator.mu is never held across a call, so nodes and
-// places for images that this client has are handed out meanwhile. A session waits for the turn, and for what is fetched, until its operation is overdue: it may hold a
-// node's lock, which others wait for. The calls go on without it, for Config.Limit, and what they bring stays this client's. If the session ended the calls instead, chunks would be
-// lost that a memory server had granted just then: as many as operations try in vain while a server stands still.
+// Memory that takes control calls to get is fetched by a goroutine of its own, one at a time for
+// each client. allocator.mu is never held across a call, so nodes and places for images that this
+// client has are handed out meanwhile. A session waits for the turn, and for what is fetched, until
+// its operation is overdue: it may hold a node's lock, which others wait for. The calls go on
+// without it, for Config.Limit, and what they bring stays this client's. If the session ended the
+// calls instead, chunks would be lost that a memory server had granted just then: as many as
+// operations try in vain while a server stands still.
 
 // fetcher is how an allocator makes its control calls.
 type fetcher struct {
@@ -21,8 +24,10 @@ type fetcher struct {
 
 func newFetcher(e env.Env) fetcher { return fetcher{newLockTable(e, 1), env.NewWaitGroup(e)} }
 
-// fetch lets get find a node or a place for an image, and returns it. get is called under a.mu, by one goroutine at a time, and gives it up for calls (calling). If the operation of s becomes
-// overdue before that, put is called with what get found, under a.mu, when it is found. A nil session waits for as long as calls may take.
+// fetch lets get find a node or a place for an image, and returns it. get is called under a.mu, by
+// one goroutine at a time, and gives it up for calls (calling). If the operation of s becomes
+// overdue before that, put is called with what get found, under a.mu, when it is found. A nil
+// session waits for as long as calls may take.
 func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) (Addr, error) {
 	p := a.pool
 	w, deadline := &waiter{}, env.Deadline(p.env, p.limit)
@@ -68,14 +73,16 @@ func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) 
 	return Nil, fmt.Errorf("wait for a memory server: %w", overdue())
 }
 
-// calling gives a.mu up for a call. What the caller knew of free nodes and chunks may have changed when it returns.
+// calling gives a.mu up for a call. What the caller knew of free nodes and chunks may have changed
+// when it returns.
 func (a *allocator) calling(call func() error) error {
 	a.mu.Unlock()
 	defer a.mu.Lock()
 	return call()
 }
 
-// fetchChunk asks server i for a chunk for class c: one that a fenced client left, or one of the quota.
+// fetchChunk asks server i for a chunk for class c: one that a fenced client left, or one of the
+// quota.
 func (a *allocator) fetchChunk(c *class, i int, adopt bool) (off uint64, err error) {
 	p := a.pool
 	if why := p.condemned.Load(); why != nil {
@@ -88,8 +95,8 @@ func (a *allocator) fetchChunk(c *class, i int, adopt bool) (off uint64, err err
 	return off, err
 }
 
-// adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its
-// nodes were looked at.
+// adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is
+// none. Nobody else of this client knows the chunk before its nodes were looked at.
 func (a *allocator) adopt(c *class, i int) error {
 	p, srv := a.pool, a.pool.servers[i]
 	off, err := a.fetchChunk(c, i, true)
@@ -108,7 +115,8 @@ func (a *allocator) adopt(c *class, i int) error {
 				never = append(never, at)
 				return
 			}
-			srv.want(srv.epoch.Load() + safeAfter) // a sweep, which may wait for locks, finds it again
+			// a sweep, which may wait for locks, finds it again
+			srv.want(srv.epoch.Load() + safeAfter)
 		})
 		return errors.Join(err, w.s.Close())
 	})

@@ -7,8 +7,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// TestFloorBeforeTime: a client that says that it has passed an epoch has no operation under way which follows copies from before it learned of the epoch.
-// One goroutine is the keeper, which learns of epochs; others begin operations all the time, and move the clock on as sweeps do.
+// TestFloorBeforeTime: a client that says that it has passed an epoch has no operation under way
+// which follows copies from before it learned of the epoch. One goroutine is the keeper, which
+// learns of epochs; others begin operations all the time, and move the clock on as sweeps do.
 func TestFloorBeforeTime(t *testing.T) {
 	rounds := uint64(1_000_000)
 	if testing.Short() {
@@ -21,7 +22,8 @@ func TestFloorBeforeTime(t *testing.T) {
 	var stop atomic.Bool
 	group := env.NewWaitGroup(p.env)
 	const operators = 2
-	var follows [operators]atomic.Uint64 // the floor of the operation under way, and 1; 0 = there is none
+	// the floor of the operation under way, and 1; 0 = there is none
+	var follows [operators]atomic.Uint64
 	var round atomic.Uint64
 	for i := range operators {
 		s := &Session{pool: p}

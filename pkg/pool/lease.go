@@ -11,11 +11,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// A client holds a lease on each memory server of its index. The server counts it from when it answered, the client from before it
-// asked, and only for leaseShare of it, so that clocks which run at different rates do not matter: the client stops first. Who lets
-// a lease run out is fenced there: its queue pairs are cut and its locks turn to Repair. So is a client that ends.
+// A client holds a lease on each memory server of its index. The server counts it from when it
+// answered, the client from before it asked, and only for leaseShare of it, so that clocks which
+// run at different rates do not matter: the client stops first. Who lets a lease run out is fenced
+// there: its queue pairs are cut and its locks turn to Repair. So is a client that ends.
 
-// leaseShare is the part of a lease that its holder uses: 7/8 of it allows for clocks that differ by an eighth.
+// leaseShare is the part of a lease that its holder uses: 7/8 of it allows for clocks that differ
+// by an eighth.
 func leaseShare(lease time.Duration) time.Duration { return lease - lease/8 }
 
 // lease is what a client has at one memory server.
@@ -41,14 +43,16 @@ func (l *lease) between() time.Duration {
 	return idleRenewal
 }
 
-// hurried is how long renewals are apart, instead of so long, while somebody waits for epochs: memory that was given up comes back after some six of them. Not
-// faster, since with each epoch all inner nodes in caches have to be read again.
+// hurried is how long renewals are apart, instead of so long, while somebody waits for epochs:
+// memory that was given up comes back after some six of them. Not faster, since with each epoch all
+// inner nodes in caches have to be read again.
 func hurried(usual time.Duration) time.Duration { return max(usual/16, min(usual, time.Millisecond)) }
 
 // idleRenewal is how often a client asks a server that has no leases, for the sake of epochs.
 const idleRenewal = 250 * time.Millisecond
 
-// partingLimit bounds how long a client that ends tries to fence itself on a server. Where that fails its lease runs out instead.
+// partingLimit bounds how long a client that ends tries to fence itself on a server. Where that
+// fails its lease runs out instead.
 const partingLimit = 2 * time.Second
 
 // keeper renews the leases of a pool, with a goroutine for each server.
@@ -120,8 +124,9 @@ func (k *leaseKeeper) stop(limit time.Duration) {
 	k.group.Wait(limit)
 }
 
-// Alive is nil while this client holds its lease on every memory server, else why not, wrapping ErrFenced. Who answers from what it read
-// or cached asks after reading and before answering. It costs a look at the clock.
+// Alive is nil while this client holds its lease on every memory server, else why not, wrapping
+// ErrFenced. Who answers from what it read or cached asks after reading and before answering. It
+// costs a look at the clock.
 func (p *Pool) Alive() error {
 	if why := p.condemned.Load(); why != nil {
 		return *why
@@ -135,9 +140,10 @@ func (p *Pool) Alive() error {
 	return nil
 }
 
-// Condemn gives this client up, for a reason: waits of its sessions end, its connections are cut, and everything that is posted later
-// fails with ErrFenced. What remains to do is Close. A session that dies with a lock in its hand condemns its client, since only fencing
-// frees such a lock. Safe for concurrent use; the first reason counts.
+// Condemn gives this client up, for a reason: waits of its sessions end, its connections are cut,
+// and everything that is posted later fails with ErrFenced. What remains to do is Close. A session
+// that dies with a lock in its hand condemns its client, since only fencing frees such a lock. Safe
+// for concurrent use; the first reason counts.
 func (p *Pool) Condemn(reason error) {
 	err := fmt.Errorf("this client was given up: %w: %w", ErrFenced, reason)
 	if !p.condemned.CompareAndSwap(nil, &err) {
@@ -149,7 +155,8 @@ func (p *Pool) Condemn(reason error) {
 	if p.alloc != nil {
 		p.alloc.fetcher.turn.cancel()
 	}
-	p.env.Go("cut the connections of a client that was given up", func() { _ = p.cut() }) // Close cuts them again and says how it went
+	// Close cuts them again and says how it went
+	p.env.Go("cut the connections of a client that was given up", func() { _ = p.cut() })
 }
 
 // cut closes all connections.
@@ -163,8 +170,10 @@ func (p *Pool) cut() error {
 	return errors.Join(errs...)
 }
 
-// fencePredecessors ends earlier clients of this process's name on every server, the home last, so that a process that dies meanwhile leaves
-// them to the next one. What cannot be fenced now ends with its lease, so errors are not the caller's. Those that guard proves dead are fenced as silent.
+// fencePredecessors ends earlier clients of this process's name on every server, the home last, so
+// that a process that dies meanwhile leaves them to the next one. What cannot be fenced now ends
+// with its lease, so errors are not the caller's. Those that guard proves dead are fenced as
+// silent.
 func (p *Pool) fencePredecessors(guard Guard) {
 	ids, err := p.control.Predecessors(p.client, p.limit)
 	if err != nil {
@@ -193,7 +202,8 @@ func (p *Pool) fenceAll(ids []uint16, silent bool) {
 	}
 }
 
-// fence ends clients on a server. The home is told if they answer nothing any more: it decides who gets their keys.
+// fence ends clients on a server. The home is told if they answer nothing any more: it decides who
+// gets their keys.
 func (p *Pool) fence(server uint16, clients []uint16, silent bool) error {
 	if r, ok := p.control.(Ranges); ok && silent && server == p.control.Servers()[0] {
 		return r.FenceSilent(clients, partingLimit)
@@ -204,8 +214,8 @@ func (p *Pool) fence(server uint16, clients []uint16, silent bool) error {
 // maxFence is how many clients one call of Fence takes.
 const maxFence = 256
 
-// part fences this client on every server, so that its locks and keys need not wait for the end of its lease. Alive says no before, so whatever is answered was read
-// before.
+// part fences this client on every server, so that its locks and keys need not wait for the end of
+// its lease. Alive says no before, so whatever is answered was read before.
 func (p *Pool) part() error {
 	var errs []error
 	mu := p.env.NewMutex()

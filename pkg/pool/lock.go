@@ -8,18 +8,22 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Locks are Sherman's hierarchical locks (HOCL, section 4.3). A node's lock is the entry of its memory server's global lock table that
-// its address hashes to: 16 bits, four to an 8-byte word, holding the incarnation of the client that has it, 0 if free. Different
-// nodes can share a lock, so a session holds one lock at a time: nobody who holds a lock waits for another one.
+// Locks are Sherman's hierarchical locks (HOCL, section 4.3). A node's lock is the entry of its
+// memory server's global lock table that its address hashes to: 16 bits, four to an 8-byte word,
+// holding the incarnation of the client that has it, 0 if free. Different nodes can share a lock,
+// so a session holds one lock at a time: nobody who holds a lock waits for another one.
 //
-// Lock words are touched by atomics only (G2). With masked atomics one request tests and sets 16 bits; without, plain
-// compare-and-swap does it on the whole word, and both kinds of client can share a table.
+// Lock words are touched by atomics only (G2). With masked atomics one request tests and sets 16
+// bits; without, plain compare-and-swap does it on the whole word, and both kinds of client can
+// share a table.
 //
-// Why the release may ride behind the last WRITE in one list: G1 makes a WRITE take effect before the atomic after it, so whoever
-// finds the lock free finds the WRITE. Why the node's READ may ride behind the lock's atomic: an atomic takes effect before
-// a later READ, so if the atomic got the lock, the READ saw the node under it; if not, what was read is thrown away.
+// Why the release may ride behind the last WRITE in one list: G1 makes a WRITE take effect before
+// the atomic after it, so whoever finds the lock free finds the WRITE. Why the node's READ may ride
+// behind the lock's atomic: an atomic takes effect before a later READ, so if the atomic got the
+// lock, the READ saw the node under it; if not, what was read is thrown away.
 
-// Repair is what stands in a lock whose holder was fenced: who takes it repairs first what the holder may have left half done.
+// Repair is what stands in a lock whose holder was fenced: who takes it repairs first what the
+// holder may have left half done.
 const Repair = 1<<16 - 1
 
 // lockBits is the width of a lock, locksPerWord how many share a word.
@@ -45,7 +49,8 @@ func (p *Pool) lockOf(a Addr) (lock, error) {
 		return lock{}, fmt.Errorf("address %v is of no memory server of this index", a)
 	}
 	g := &p.servers[i].grant
-	// Nodes are at least 64 bytes apart; multiplying by an odd constant spreads neighbours over the table.
+	// Nodes are at least 64 bytes apart; multiplying by an odd constant spreads neighbours over the
+	// table.
 	h := (a.Offset() >> 6) * 0x9E3779B97F4A7C15
 	index := uint32((h >> 32) % g.Locks)
 	return lock{
@@ -56,10 +61,10 @@ func (p *Pool) lockOf(a Addr) (lock, error) {
 	}, nil
 }
 
-// Lock takes the lock of the node at a and reads the node into node, under the lock: one round trip if nobody else holds
-// it. If its last holder was fenced, Lock first brings to an end what that may have left half done (see Rewrite). ErrTimeout:
-// somebody held it for longer than the operation may take; the message names the client. The session must hold no lock, and
-// nothing may be queued.
+// Lock takes the lock of the node at a and reads the node into node, under the lock: one round trip
+// if nobody else holds it. If its last holder was fenced, Lock first brings to an end what that may
+// have left half done (see Rewrite). ErrTimeout: somebody held it for longer than the operation may
+// take; the message names the client. The session must hold no lock, and nothing may be queued.
 func (s *Session) Lock(a Addr, node []byte) error {
 	if s.lock.held || s.queued != 0 {
 		panic("pool: Lock with a lock held or requests queued")
@@ -100,8 +105,9 @@ func (s *Session) Lock(a Addr, node []byte) error {
 // maxLinks is how often Lock finds that it has to repair another lock first.
 const maxLinks = 16
 
-// TryLock is Lock if nobody holds the lock and there is nothing to repair; else it returns false, after at most one round trip. A session that
-// holds no lock may use it while its goroutine holds another session's lock, as it never waits.
+// TryLock is Lock if nobody holds the lock and there is nothing to repair; else it returns false,
+// after at most one round trip. A session that holds no lock may use it while its goroutine holds
+// another session's lock, as it never waits.
 func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	if s.lock.held || s.queued != 0 {
 		panic("pool: TryLock with a lock held or requests queued")
@@ -131,8 +137,9 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	return true, nil
 }
 
-// lockOnce is Lock, but returns a node whose lock has to be repaired first, if there is one; lock l is then this client's, and
-// locally this session's. heldError: what is under the lock cannot be repaired yet, and the lock was given back.
+// lockOnce is Lock, but returns a node whose lock has to be repaired first, if there is one; lock l
+// is then this client's, and locally this session's. heldError: what is under the lock cannot be
+// repaired yet, and the lock was given back.
 func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) {
 	srv := s.pool.servers[l.server]
 	global, ok := false, s.without.Flat || srv.local.try(l.index)
@@ -152,7 +159,8 @@ func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) 
 	} else {
 		main, err = s.lockGlobal(l, a, node)
 	}
-	if s.broken != nil { // the request failed on the way: the global lock may be this client's for ever
+	// the request failed on the way: the global lock may be this client's for ever
+	if s.broken != nil {
 		s.leaveLocal(l)
 		return Nil, s.died(err)
 	}
@@ -162,7 +170,8 @@ func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) 
 	return main, err
 }
 
-// take is the request that turns lock l from free or Repair to this client's, if the word is known where there are no masked atomics.
+// take is the request that turns lock l from free or Repair to this client's, if the word is known
+// where there are no masked atomics.
 func (s *Session) take(l *lock, known, from uint64) verbs.Request {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
@@ -175,7 +184,8 @@ func (s *Session) take(l *lock, known, from uint64) verbs.Request {
 	return r
 }
 
-// lockGlobal gets the global lock and the node in the same round trip; two or more if the lock has to be repaired.
+// lockGlobal gets the global lock and the node in the same round trip; two or more if the lock has
+// to be repaired.
 func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error) {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
@@ -209,7 +219,8 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 			}
 			continue
 		case holder == me && !s.pool.mayShare():
-			// Sessions of this client that want the lock stand in the local queue, so it is one's that died.
+			// Sessions of this client that want the lock stand in the local queue, so it is one's
+			// that died.
 			return Nil, s.died(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
 		}
 		known, from = old&^(mask<<l.shift), 0
@@ -241,7 +252,8 @@ func (s *Session) takeOver(l *lock, a Addr, node []byte) (main Addr, err error) 
 	return main, err
 }
 
-// backOff waits a little: at first it only lets others run, then it sleeps ever longer, up to a millisecond.
+// backOff waits a little: at first it only lets others run, then it sleeps ever longer, up to a
+// millisecond.
 func (s *Session) backOff(try int) {
 	spins := 32
 	if s.without.Flat {
@@ -257,12 +269,14 @@ func (s *Session) backOff(try int) {
 // Holds says whether the session holds a lock.
 func (s *Session) Holds() bool { return s.lock.held }
 
-// PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the server of the locked node
-// (command combination: Sherman, section 4.2). What goes to other servers is posted and awaited first, since nothing orders it before the
-// release. With waiters in this client the global lock is kept and handed to the first of them.
+// PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the
+// server of the locked node (command combination: Sherman, section 4.2). What goes to other servers
+// is posted and awaited first, since nothing orders it before the release. With waiters in this
+// client the global lock is kept and handed to the first of them.
 //
-// An error kills the session, and its client is given up (Condemn). ErrFenced: the lock was not this client's any more, so what was written under it may have met the
-// changes of its next holder; the client must not answer anything.
+// An error kills the session, and its client is given up (Condemn). ErrFenced: the lock was not
+// this client's any more, so what was written under it may have met the changes of its next holder;
+// the client must not answer anything.
 func (s *Session) PostUnlock() error {
 	if !s.lock.held {
 		panic("pool: PostUnlock without a lock")

@@ -7,16 +7,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// MaxHandovers is how many times in a row a global lock stays with one client while its sessions pass it on among themselves;
-// then other clients get their turn (Sherman, section 4.3).
+// MaxHandovers is how many times in a row a global lock stays with one client while its sessions
+// pass it on among themselves; then other clients get their turn (Sherman, section 4.3).
 const MaxHandovers = 4
 
-// lockTable is the local lock table (LLT) of one memory server: one entry for each lock of the slice of the global table
-// (GLT), so that sessions of one client queue here, first come first served, and only one of them asks the memory server
-// (Sherman, section 4.3).
+// lockTable is the local lock table (LLT) of one memory server: one entry for each lock of the
+// slice of the global table (GLT), so that sessions of one client queue here, first come first
+// served, and only one of them asks the memory server (Sherman, section 4.3).
 //
-// Mostly nobody waits. Then two bits say all there is about a lock, and those of all locks fit a processor's cache: taking and releasing it is a
-// compare-and-swap of them. Who has to wait sets the slow bit, under the shard's mutex, and from then on until the queue is empty the lock is
+// Mostly nobody waits. Then two bits say all there is about a lock, and those of all locks fit a
+// processor's cache: taking and releasing it is a compare-and-swap of them. Who has to wait sets
+// the slow bit, under the shard's mutex, and from then on until the queue is empty the lock is
 // released under that mutex too. The slow bit is set only while the lock is taken.
 type lockTable struct {
 	states    []atomic.Uint32 // two bits for each lock
@@ -81,7 +82,8 @@ func (t *lockTable) slow(i uint32) bool {
 	return w.Load()>>shift&stateSlow != 0
 }
 
-// takeOrSlow takes lock i if nobody has it, else it sets the slow bit. Called under the shard's mutex.
+// takeOrSlow takes lock i if nobody has it, else it sets the slow bit. Called under the shard's
+// mutex.
 func (t *lockTable) takeOrSlow(i uint32) (taken bool) {
 	for !t.try(i) {
 		w, shift := t.state(i)
@@ -92,7 +94,8 @@ func (t *lockTable) takeOrSlow(i uint32) (taken bool) {
 	return true
 }
 
-// giveUp clears the bits of lock i, which its holder calls. Without force it does so only if the slow bit is not set.
+// giveUp clears the bits of lock i, which its holder calls. Without force it does so only if the
+// slow bit is not set.
 func (t *lockTable) giveUp(i uint32, force bool) bool {
 	w, shift := t.state(i)
 	for {
@@ -106,7 +109,8 @@ func (t *lockTable) giveUp(i uint32, force bool) bool {
 	}
 }
 
-// acquire takes local lock i, waiting at most limit. global says that the global lock was handed over with it.
+// acquire takes local lock i, waiting at most limit. global says that the global lock was handed
+// over with it.
 func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, ok bool) {
 	mu := t.shard(i)
 	mu.Lock()
@@ -168,7 +172,8 @@ func (l *localLock) remove(w *waiter) {
 	}
 }
 
-// handover says whether the holder should keep the global lock for the next waiter instead of releasing it.
+// handover says whether the holder should keep the global lock for the next waiter instead of
+// releasing it.
 func (t *lockTable) handover(i uint32) bool {
 	if !t.slow(i) {
 		return false
@@ -180,8 +185,9 @@ func (t *lockTable) handover(i uint32) bool {
 	return l.head != nil && l.handovers < MaxHandovers
 }
 
-// release passes local lock i to the next waiter. global says that the global lock is still held, for handover; if there is
-// nobody left to take it, release changes nothing and returns false: release the global lock and call again.
+// release passes local lock i to the next waiter. global says that the global lock is still held,
+// for handover; if there is nobody left to take it, release changes nothing and returns false:
+// release the global lock and call again.
 func (t *lockTable) release(i uint32, global bool) bool {
 	if global && !t.slow(i) {
 		return false

@@ -111,7 +111,8 @@ func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// TestLocalLockExcludes runs a counter without atomics under a lock, beside waiters that give up at once.
+// TestLocalLockExcludes runs a counter without atomics under a lock, beside waiters that give up at
+// once.
 func TestLocalLockExcludes(t *testing.T) {
 	e := env.Real()
 	table := newLockTable(e, 4)

@@ -1,8 +1,10 @@
-// Package pool is the disaggregated memory as one client sees it: global addresses, chunks and nodes, lock tables and the
-// superblock of an index, over queue pairs to every memory server of that index.
+// Package pool is the disaggregated memory as one client sees it: global addresses, chunks and
+// nodes, lock tables and the superblock of an index, over queue pairs to every memory server of
+// that index.
 //
-// A [Pool] belongs to a process, a [Session] to a goroutine. A session queues requests and posts them together: what goes to one
-// server is one list and takes effect in the order of guarantee G1 of package verbs; between servers there is no order.
+// A [Pool] belongs to a process, a [Session] to a goroutine. A session queues requests and posts
+// them together: what goes to one server is one list and takes effect in the order of guarantee G1
+// of package verbs; between servers there is no order.
 package pool
 
 import (
@@ -20,25 +22,28 @@ type Config struct {
 	Env     env.Env
 	Control Control
 	Devices []verbs.Device // one for each provider that a Grant may name
-	// Identity of the index, as its memory servers know it. It is kept in the superblock and checked.
+	// Identity of the index, as its memory servers know it. It is kept in the superblock and
+	// checked.
 	Identity string
 	// Limit bounds opening and each control call. 0 = DefaultLimit.
 	Limit time.Duration
-	// Guard, unless nil, proves which earlier clients of the name that Control registers are dead. Keys that these held are free at once, without waiting
-	// for the ends of their leases.
+	// Guard, unless nil, proves which earlier clients of the name that Control registers are dead.
+	// Keys that these held are free at once, without waiting for the ends of their leases.
 	Guard Guard
-	// RenewEvery is how often leases are renewed, with news of epochs. 0 = a quarter of the lease, or 250 ms where there are none.
+	// RenewEvery is how often leases are renewed, with news of epochs. 0 = a quarter of the lease,
+	// or 250 ms where there are none.
 	RenewEvery time.Duration
 }
 
-// Guard remembers, from one process of a name to the next on the same kernel, which clients the processes had.
+// Guard remembers, from one process of a name to the next on the same kernel, which clients the
+// processes had.
 type Guard interface {
-	// Note remembers a client of this process. It is called before the client connects to any memory server. A client that could not be
-	// noted is never proven dead.
+	// Note remembers a client of this process. It is called before the client connects to any
+	// memory server. A client that could not be noted is never proven dead.
 	Note(identity string, client uint16) error
 
-	// Proves reports whether nothing of a noted client can be answered any more: its process has ended, or it is an earlier client of this
-	// process, which gave it up.
+	// Proves reports whether nothing of a noted client can be answered any more: its process has
+	// ended, or it is an earlier client of this process, which gave it up.
 	Proves(identity string, client uint16) bool
 }
 
@@ -86,8 +91,8 @@ type server struct {
 	wanted atomic.Uint64 // the highest that something retired waits for
 }
 
-// Open registers the client, ends earlier clients of the same process, connects to every server and returns the pool, which renews
-// its leases from then on. The superblock is opened by its index.
+// Open registers the client, ends earlier clients of the same process, connects to every server and
+// returns the pool, which renews its leases from then on. The superblock is opened by its index.
 func Open(cfg Config) (*Pool, error) {
 	p := &Pool{env: cfg.Env, control: cfg.Control, identity: cfg.Identity, limit: cfg.Limit, every: cfg.RenewEvery}
 	if p.limit == 0 {
@@ -105,7 +110,8 @@ func Open(cfg Config) (*Pool, error) {
 	}
 	p.fencePredecessors(cfg.Guard)
 	if cfg.Guard != nil {
-		_ = cfg.Guard.Note(p.identity, p.client) // without it the next process waits for this client's lease
+		// without it the next process waits for this client's lease
+		_ = cfg.Guard.Note(p.identity, p.client)
 	}
 	for i, id := range p.control.Servers() {
 		s, err := p.connect(id, cfg.Devices)
@@ -151,7 +157,8 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	return s, nil
 }
 
-// arenasOf is the device whose arenas the queue pairs of both take: what was so far, nil at first, and that of one more server.
+// arenasOf is the device whose arenas the queue pairs of both take: what was so far, nil at first,
+// and that of one more server.
 func arenasOf(before, dev verbs.Device) (verbs.Device, error) {
 	switch {
 	case before == nil, before == dev, takesAnyArena(before):
@@ -207,15 +214,17 @@ func (p *Pool) ChunkBytes() uint64 {
 // Counters sums what all sessions posted, those that are closed included; recent, not exact.
 func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
 
-// Locks is how often a global lock was found held by another client, and how often a session passed one on to another session of this client.
+// Locks is how often a global lock was found held by another client, and how often a session passed
+// one on to another session of this client.
 func (p *Pool) Locks() (conflicts, handovers uint64) { return p.sessions.locks() }
 
 // errParted is why a client that was closed is not alive.
 var errParted = fmt.Errorf("this client was closed: %w", ErrFenced)
 
-// Close ends this client: it cuts the connections and fences itself on every server, so that a lock which is still its own can be
-// repaired and keys that it held taken over at once. When it returns without an error, nothing of this client takes effect any more. Sessions must be closed
-// before. Where a server cannot be reached, the lease there runs out instead. A second call does nothing.
+// Close ends this client: it cuts the connections and fences itself on every server, so that a lock
+// which is still its own can be repaired and keys that it held taken over at once. When it returns
+// without an error, nothing of this client takes effect any more. Sessions must be closed before.
+// Where a server cannot be reached, the lease there runs out instead. A second call does nothing.
 func (p *Pool) Close() error {
 	p.closing.Lock()
 	defer p.closing.Unlock()

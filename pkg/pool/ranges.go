@@ -6,46 +6,51 @@ import (
 	"time"
 )
 
-// Ranges is the part of the control path that decides which client of an index holds which range of keys, for designs whose ranges have
-// owners. All of it is decided by the home server and stored there before it is answered; a repeated call answers the same. A Control may
-// have it. Safe for concurrent use. Every call ends within limit.
+// Ranges is the part of the control path that decides which client of an index holds which range of
+// keys, for designs whose ranges have owners. All of it is decided by the home server and stored
+// there before it is answered; a repeated call answers the same. A Control may have it. Safe for
+// concurrent use. Every call ends within limit.
 //
 // Errors: those of Control; ErrOtherMap; ErrNotHeld.
 type Ranges interface {
 	// Acquire gives this client what it claims, as far as nobody stands in the way.
 	Acquire(c Claim, limit time.Duration) (Acquired, error)
 
-	// Settle says that the client has replayed what it inherited with the keys from start up to end, of a grant of that epoch. ErrNotHeld:
-	// these are not its own under that epoch.
+	// Settle says that the client has replayed what it inherited with the keys from start up to
+	// end, of a grant of that epoch. ErrNotHeld: these are not its own under that epoch.
 	Settle(client uint16, start, end []byte, epoch uint64, limit time.Duration) error
 
-	// Release gives keys back, as far as the client holds them by the grant of that epoch: all that it changed of them is written back.
-	// ErrNotHeld: it has not settled them.
+	// Release gives keys back, as far as the client holds them by the grant of that epoch: all that
+	// it changed of them is written back. ErrNotHeld: it has not settled them.
 	Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error
 
 	// Holdings are all of the index, in the order of keys.
 	Holdings(limit time.Duration) ([]Held, error)
 
-	// FenceSilent fences clients at the home server, as Control.Fence does, and says that they answer nothing any more, whatever their leases
-	// say: their processes are dead, or have given them up. Then nobody waits for the ends of these leases. It must be so: see
+	// FenceSilent fences clients at the home server, as Control.Fence does, and says that they
+	// answer nothing any more, whatever their leases say: their processes are dead, or have given
+	// them up. Then nobody waits for the ends of these leases. It must be so: see
 	// docs/design/ownership.md.
 	FenceSilent(clients []uint16, limit time.Duration) error
 }
 
-// Holding is a range of keys that this client has for itself: as long as it does, nobody else serves a key of it.
+// Holding is a range of keys that this client has for itself: as long as it does, nobody else
+// serves a key of it.
 type Holding struct {
 	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
 	Epoch      uint64 // of the grant: above all that any of these keys had before, whoever held it
 	Inherits   []Inherited
 }
 
-// Inherited is a log to be replayed for the keys from Start up to End, which lie within the holding: its client ended, and changes that it
-// acknowledged may be in its log alone. Nothing of that client takes effect any more, on any memory server of the index.
+// Inherited is a log to be replayed for the keys from Start up to End, which lie within the
+// holding: its client ended, and changes that it acknowledged may be in its log alone. Nothing of
+// that client takes effect any more, on any memory server of the index.
 type Inherited struct {
 	Start, End []byte
 	Client     uint16
-	Epoch      uint64 // of the client's grant; of two logs for one key, that with the higher epoch is the later one
-	Log        []byte // as the client named it when it acquired
+	// of the client's grant; of two logs for one key, that with the higher epoch is the later one
+	Epoch uint64
+	Log   []byte // as the client named it when it acquired
 }
 
 // Held is a holding of any client, as the home server has it.
@@ -62,8 +67,9 @@ type Claim struct {
 	Client     uint16
 	Generation uint64 // of the partition map by which they are its own
 	Start, End []byte
-	Log        []byte   // names the client's log for who inherits it; at most 64 bytes
-	Fenced     []uint16 // clients that it fenced at every memory server but the home, which knows by itself
+	Log        []byte // names the client's log for who inherits it; at most 64 bytes
+	// clients that it fenced at every memory server but the home, which knows by itself
+	Fenced []uint16
 }
 
 // Acquired is what became of a claim.
@@ -79,15 +85,17 @@ type Blocked struct {
 	Why        Obstacle
 }
 
-// Obstacle is why a part of a claim is not granted yet. Only the last is for the claimant to remove; it may do so early.
+// Obstacle is why a part of a claim is not granted yet. Only the last is for the claimant to
+// remove; it may do so early.
 type Obstacle uint8
 
 // The obstacles.
 const (
 	HeldByOther Obstacle = iota // its holder lives
-	BeingFenced                 // its holder is fenced, but the home server cannot prove yet that it is quiet
-	StillLeased                 // its holder may still believe in its lease
-	ToBeFenced                  // the claimant has to fence its holder at all other memory servers
+	// its holder is fenced, but the home server cannot prove yet that it is quiet
+	BeingFenced
+	StillLeased // its holder may still believe in its lease
+	ToBeFenced  // the claimant has to fence its holder at all other memory servers
 )
 
 // String is the obstacle for people.
@@ -107,9 +115,11 @@ func (o Obstacle) String() string {
 
 // Errors of Ranges.
 var (
-	// ErrOtherMap is returned when keys are claimed by another partition map than that of the home server. Read it and look again.
+	// ErrOtherMap is returned when keys are claimed by another partition map than that of the home
+	// server. Read it and look again.
 	ErrOtherMap = errors.New("claimed by another partition map")
-	// ErrNotHeld is returned when keys are not the client's, or not under that epoch, or not settled.
+	// ErrNotHeld is returned when keys are not the client's, or not under that epoch, or not
+	// settled.
 	ErrNotHeld = errors.New("keys are not held like this")
 )
 
@@ -161,7 +171,8 @@ func (p *Pool) FenceOthers(server uint16, clients []uint16) error {
 	return p.control.Fence(server, clients, min(p.limit, partingLimit))
 }
 
-// ranges is the control path, once this client may use it. A client that was given up asks for nothing any more.
+// ranges is the control path, once this client may use it. A client that was given up asks for
+// nothing any more.
 func (p *Pool) ranges() (Ranges, error) {
 	if why := p.condemned.Load(); why != nil {
 		return nil, *why

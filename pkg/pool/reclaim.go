@@ -8,34 +8,43 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// Reclamation of nodes that a design has taken out of its structure. Others may still follow an address of such a node that they got before: an
-// operation under way, or the index cache of a client. So a node is used again only when nobody can (EpochTable).
+// Reclamation of nodes that a design has taken out of its structure. Others may still follow an
+// address of such a node that they got before: an operation under way, or the index cache of a
+// client. So a node is used again only when nobody can (EpochTable).
 //
 // # What a client has passed
 //
-// A client counts on a clock of its own, which ticks when it learns of a new epoch of any server. An operation shows the clock's time at its
-// begin (Session.Begin), and nothing when it is over (Session.End); what a cache keeps is stamped with that time. When the client learns of an epoch,
-// the floor becomes the next time, and then the clock ticks: what is stamped with less than the floor must not be followed any more. So when all operations show nothing or
-// at least that time, the client holds no address that it got before it ticked, and has passed the epoch.
+// A client counts on a clock of its own, which ticks when it learns of a new epoch of any server.
+// An operation shows the clock's time at its begin (Session.Begin), and nothing when it is over
+// (Session.End); what a cache keeps is stamped with that time. When the client learns of an epoch,
+// the floor becomes the next time, and then the clock ticks: what is stamped with less than the
+// floor must not be followed any more. So when all operations show nothing or at least that time,
+// the client holds no address that it got before it ticked, and has passed the epoch.
 //
-// The floor comes first. Begin stores the time and then looks at the floor (by way of the cache). So an operation that shows the new time has begun after the
-// floor was raised, and sees it. One that shows the old time is waited for, whichever floor it sees. The other way around an operation could begin in between: with
-// the new time, for which nobody waits, and the old floor. The clock also ticks for sweeps, which raise no floor: so the time that a floor was raised for is
-// one that this keeper's own tick brought (pass). The keeper looks at the operations after that; one that it sees nothing of begins later, and sees the floor.
+// The floor comes first. Begin stores the time and then looks at the floor (by way of the cache).
+// So an operation that shows the new time has begun after the floor was raised, and sees it. One
+// that shows the old time is waited for, whichever floor it sees. The other way around an operation
+// could begin in between: with the new time, for which nobody waits, and the old floor. The clock
+// also ticks for sweeps, which raise no floor: so the time that a floor was raised for is one that
+// this keeper's own tick brought (pass). The keeper looks at the operations after that; one that it
+// sees nothing of begins later, and sees the floor.
 //
 // # Whose a dead node is
 //
-// A chunk belongs to one client, and only its owner hands out its nodes. A client that takes a node out which lies in a chunk of its own
-// retires it itself. Others leave it where it lies, marked as dead by its design, and its owner finds it: when an epoch grows, it sweeps its
-// chunks. Under the lock of a dead node it makes sure that the change which killed it is over, then it retires the node. The nodes that it
-// handed out since the sweep of a chunk began, or that were handed out before by operations that still go on, may look dead, too, as they
-// are not written yet; so a sweep begins when those operations are over, and leaves what was handed out since.
+// A chunk belongs to one client, and only its owner hands out its nodes. A client that takes a node
+// out which lies in a chunk of its own retires it itself. Others leave it where it lies, marked as
+// dead by its design, and its owner finds it: when an epoch grows, it sweeps its chunks. Under the
+// lock of a dead node it makes sure that the change which killed it is over, then it retires the
+// node. The nodes that it handed out since the sweep of a chunk began, or that were handed out
+// before by operations that still go on, may look dead, too, as they are not written yet; so a
+// sweep begins when those operations are over, and leaves what was handed out since.
 //
 // # What clients leave behind
 //
-// A client that needs a chunk first adopts one that a fenced client left (AllocateChunk), with all that is in it. Nodes that were
-// never written are free at once: nobody knows them. Dead ones are retired. What looks like anything else stays as it is: nodes that are in use, and with
-// them the few that the dead client had taken for images, or for a split that it did not finish.
+// A client that needs a chunk first adopts one that a fenced client left (AllocateChunk), with all
+// that is in it. Nodes that were never written are free at once: nobody knows them. Dead ones are
+// retired. What looks like anything else stays as it is: nodes that are in use, and with them the
+// few that the dead client had taken for images, or for a split that it did not finish.
 
 // chunk is a chunk of this client, divided into nodes of one size.
 type chunk struct {
@@ -110,8 +119,9 @@ func (a *allocator) takeFree(c *class, i int) Addr {
 	return addr
 }
 
-// Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find it, and nobody changes it any more, but others may
-// still look at it. It is used again when that is over.
+// Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find
+// it, and nobody changes it any more, but others may still look at it. It is used again when that
+// is over.
 func (p *Pool) Retire(addr Addr, size int) {
 	a := p.alloc
 	a.mu.Lock()
@@ -120,7 +130,8 @@ func (p *Pool) Retire(addr Addr, size int) {
 	if !ok {
 		return
 	}
-	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns that there is something to find.
+	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns
+	// that there is something to find.
 	c := a.class(roundNode(size))
 	epoch := p.servers[i].epoch.Load()
 	p.servers[i].want(epoch + safeAfter)
@@ -140,16 +151,19 @@ func (s *server) want(epoch uint64) {
 	}
 }
 
-// reap frees the retired nodes of server i that nobody can look at any more, now that epoch safe is, and gives back the chunks that are wholly free.
+// reap frees the retired nodes of server i that nobody can look at any more, now that epoch safe
+// is, and gives back the chunks that are wholly free.
 func (a *allocator) reap(i int, safe uint64) {
 	srv := a.pool.servers[i]
 	for _, first := range a.reapLocked(i, safe) {
-		// It is this client's no more even if the call fails, since it may have taken effect; if not, it is adopted one day.
+		// It is this client's no more even if the call fails, since it may have taken effect; if
+		// not, it is adopted one day.
 		_ = a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
 	}
 }
 
-// reapLocked is reap without the calls: it returns the chunks to give back, which this client does not know any more.
+// reapLocked is reap without the calls: it returns the chunks to give back, which this client does
+// not know any more.
 func (a *allocator) reapLocked(i int, safe uint64) (leaving []Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +184,8 @@ func (a *allocator) reapLocked(i int, safe uint64) (leaving []Addr) {
 	return leaving
 }
 
-// giveBack takes out the chunks of server i that are wholly free, but for one that serves the next nodes.
+// giveBack takes out the chunks of server i that are wholly free, but for one that serves the next
+// nodes.
 func (a *allocator) giveBack(c *class, i int) (leaving []Addr) {
 	srv, free := a.pool.servers[i], len(c.free[i])
 	for n := len(c.chunks) - 1; n >= 0; n-- {
@@ -182,7 +197,8 @@ func (a *allocator) giveBack(c *class, i int) (leaving []Addr) {
 		if k.open {
 			cut = k.index(NewAddr(srv.id, span.next), c.size)
 		}
-		// What is left must be able to serve a few nodes more, so that no chunk comes and goes with one node.
+		// What is left must be able to serve a few nodes more, so that no chunk comes and goes with
+		// one node.
 		if k.free < cut || free-k.free < k.nodes/16 && (k.open || span.end-span.next < uint64(c.size)) {
 			continue
 		}
@@ -199,8 +215,9 @@ func (a *allocator) giveBack(c *class, i int) (leaving []Addr) {
 	return leaving
 }
 
-// Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this client wait until nobody can look at them any more, or have
-// become free since Reclaimed was since, which is to be from before the try.
+// Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this
+// client wait until nobody can look at them any more, or have become free since Reclaimed was
+// since, which is to be from before the try.
 func (p *Pool) Reclaiming(since uint64) bool {
 	a := p.alloc
 	a.mu.Lock()
@@ -211,7 +228,8 @@ func (p *Pool) Reclaiming(since uint64) bool {
 // Reclaimed is how many dead nodes this client has made free.
 func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
-// Idle says whether the node of size bytes at addr is this client's, and free, retired or a place for images: no part of anything.
+// Idle says whether the node of size bytes at addr is this client's, and free, retired or a place
+// for images: no part of anything.
 func (p *Pool) Idle(addr Addr, size int) bool {
 	a := p.alloc
 	a.mu.Lock()
@@ -221,7 +239,8 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	return k != nil && k.isIdle(k.index(addr, size))
 }
 
-// InUse are the nodes of size bytes in this client's chunks, those that it adopted among them, which are neither free nor retired nor places for images.
+// InUse are the nodes of size bytes in this client's chunks, those that it adopted among them,
+// which are neither free nor retired nor places for images.
 func (p *Pool) InUse(size int) (nodes []Addr) {
 	a := p.alloc
 	a.mu.Lock()
@@ -241,8 +260,8 @@ func (p *Pool) InUse(size int) (nodes []Addr) {
 	return nodes
 }
 
-// leaveImages makes the places for images look as if they had never been written, so that who adopts their chunks can use them. It is a courtesy: a
-// client that dies does not do it.
+// leaveImages makes the places for images look as if they had never been written, so that who
+// adopts their chunks can use them. It is a courtesy: a client that dies does not do it.
 func (a *allocator) leaveImages() {
 	s, err := a.pool.NewSession(HeadBytes)
 	if err != nil {
@@ -275,8 +294,8 @@ func (a *allocator) takeImages() (places []Addr) {
 	return places
 }
 
-// tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is safe, and begins to sweep all chunks, one
-// after another.
+// tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is
+// safe, and begins to sweep all chunks, one after another.
 func (k *leaseKeeper) tidy() {
 	a := k.pool.alloc
 	var sw *sweep

@@ -7,9 +7,10 @@ import (
 	"hash/crc32"
 )
 
-// A WRITE that changes a node in place can be cut short: its client dies, or the memory server's process does. Rewrite makes such a
-// change whole. Every lock has a repair record on its memory server, in the data region; who holds the lock owns the record. The
-// requests of a Rewrite, all in one list to one server, so in order of effect (G1):
+// A WRITE that changes a node in place can be cut short: its client dies, or the memory server's
+// process does. Rewrite makes such a change whole. Every lock has a repair record on its memory
+// server, in the data region; who holds the lock owns the record. The requests of a Rewrite, all in
+// one list to one server, so in order of effect (G1):
 //
 //  1. WRITE of the new image of the node to a place that nobody knows;
 //  2. WRITE of the lock's repair record: where the image is, and for which node;
@@ -17,13 +18,15 @@ import (
 //  4. WRITE of zero over the first word of the record;
 //  5. the release of the lock.
 //
-// Whoever gets the lock from a release finds the record cleared. A client that is cut off anywhere keeps the lock until it is fenced, and
-// fencing turns it to Repair. Whoever takes it then looks at the record first. If it does not name an image, or does not verify with it, the
-// node was not yet touched (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the node may be half written, and the image, which was
-// complete before the record was, is written over it: the operation takes effect now, at the latest. Nobody else changed the node in between,
-// since the lock was never free; so writing the image over a node that is already complete changes nothing. The image's place is used again
-// only after the list has ended without an error, so after 4. A client that dies while it repairs leaves the lock to the next one,
-// who does all of it again.
+// Whoever gets the lock from a release finds the record cleared. A client that is cut off anywhere
+// keeps the lock until it is fenced, and fencing turns it to Repair. Whoever takes it then looks at
+// the record first. If it does not name an image, or does not verify with it, the node was not yet
+// touched (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the node
+// may be half written, and the image, which was complete before the record was, is written over it:
+// the operation takes effect now, at the latest. Nobody else changed the node in between, since the
+// lock was never free; so writing the image over a node that is already complete changes nothing.
+// The image's place is used again only after the list has ended without an error, so after 4. A
+// client that dies while it repairs leaves the lock to the next one, who does all of it again.
 //
 // The record, 32 bytes, little-endian:
 //
@@ -79,16 +82,17 @@ func (p *Pool) recordOf(l *lock) Addr {
 	return NewAddr(s.id, s.grant.Repair+uint64(l.index)*repairBytes)
 }
 
-// images are the places for images on one server, of one size. They stay what they are: in a full pool a rewrite must not
-// lack one because a split was faster.
+// images are the places for images on one server, of one size. They stay what they are: in a full
+// pool a rewrite must not lack one because a split was faster.
 type images struct {
 	size int
 	free []Addr
 	made int
 }
 
-// ReserveRewrite makes sure that a Rewrite of the node at a, whose lock the session holds, has a place for its image, of at most size bytes.
-// ErrPoolFull: there is no memory for it. Nothing is posted, and what is queued stays.
+// ReserveRewrite makes sure that a Rewrite of the node at a, whose lock the session holds, has a
+// place for its image, of at most size bytes. ErrPoolFull: there is no memory for it. Nothing is
+// posted, and what is queued stays.
 func (s *Session) ReserveRewrite(a Addr, size int) error {
 	l, err := s.pool.lockOf(a)
 	if err != nil {
@@ -116,7 +120,8 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 	}
 }
 
-// takeImage finds a place for an image, for the operation of s, which may be nil: see fetch. busy: there are places, but all are in use.
+// takeImage finds a place for an image, for the operation of s, which may be nil: see fetch. busy:
+// there are places, but all are in use.
 func (p *Pool) takeImage(s *Session, server, size int) (image Addr, busy bool, err error) {
 	a := p.alloc
 	size = roundNode(size)
@@ -141,7 +146,8 @@ func (p *Pool) takeImage(s *Session, server, size int) (image Addr, busy bool, e
 	return image, false, nil
 }
 
-// makeImage takes a place that is free by now, or makes another one, with calls if need be. a.mu is held.
+// makeImage takes a place that is free by now, or makes another one, with calls if need be. a.mu is
+// held.
 func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err error) {
 	image, ok := i.pop()
 	if ok {
@@ -189,8 +195,9 @@ func (a *allocator) imagesOf(server, size int) *images {
 	return i
 }
 
-// Rewrite queues the change of the node at a, whose lock the session holds, to image, whole: see above. ReserveRewrite comes before it,
-// PostUnlock after it; at most one node is rewritten under a lock. The image belongs to the fabric until then.
+// Rewrite queues the change of the node at a, whose lock the session holds, to image, whole: see
+// above. ReserveRewrite comes before it, PostUnlock after it; at most one node is rewritten under a
+// lock. The image belongs to the fabric until then.
 func (s *Session) Rewrite(a Addr, image []byte) {
 	if s.image == Nil || len(image) > s.imageBytes {
 		panic(fmt.Sprintf("pool: rewrite of node %v with %d bytes, %d were reserved", a, len(image), s.imageBytes))
@@ -212,8 +219,9 @@ func (s *Session) doneRewriting(server int) {
 	}
 }
 
-// repair brings to an end what the fenced holder of lock l, which this session took from it, may have left half done. node is room for
-// a part of an image. If another lock has to be repaired first, main is a node under that one, and nothing was done. heldError: it cannot be done yet, and
+// repair brings to an end what the fenced holder of lock l, which this session took from it, may
+// have left half done. node is room for a part of an image. If another lock has to be repaired
+// first, main is a node under that one, and nothing was done. heldError: it cannot be done yet, and
 // nothing was done.
 func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
 	at := s.pool.recordOf(l)
@@ -261,9 +269,10 @@ func (s *Session) redo(l *lock, r *record, room []byte) (done bool, err error) {
 	return done, err
 }
 
-// verifyImage reads the image of a record, in parts of the size of room. It does not match if the record turns out to
-// have been cut short after all: an earlier record of the same node and image place comes to life again with its first word,
-// while the others of the new one are still missing. The image is the new one by then, so its checksum is not the old one's.
+// verifyImage reads the image of a record, in parts of the size of room. It does not match if the
+// record turns out to have been cut short after all: an earlier record of the same node and image
+// place comes to life again with its first word, while the others of the new one are still missing.
+// The image is the new one by then, so its checksum is not the old one's.
 func (s *Session) verifyImage(r *record, room []byte) (matches bool, err error) {
 	var have uint32
 	err = s.eachPart(r, room, func(_ int, part []byte) error {
@@ -273,7 +282,8 @@ func (s *Session) verifyImage(r *record, room []byte) (matches bool, err error) 
 	return have == r.sum, err
 }
 
-// copyImage writes an image over its node, in parts of the size of room. Nobody else writes either of them.
+// copyImage writes an image over its node, in parts of the size of room. Nobody else writes either
+// of them.
 func (s *Session) copyImage(r *record, room []byte) error {
 	return s.eachPart(r, room, func(at int, part []byte) error {
 		s.Write(r.node+Addr(at), part)
@@ -298,8 +308,8 @@ func (s *Session) eachPart(r *record, room []byte, do func(at int, part []byte) 
 // Repaired is how many half-made changes of fenced clients this client has brought to their end.
 func (p *Pool) Repaired() uint64 { return p.repaired.Load() }
 
-// died says that the session can do no more. With a lock in its hand it takes its client with it: the lock is this client's until that
-// is fenced.
+// died says that the session can do no more. With a lock in its hand it takes its client with it:
+// the lock is this client's until that is fenced.
 func (s *Session) died(err error) error {
 	s.pool.Condemn(fmt.Errorf("a session died with a lock: %w", err))
 	return err

@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// wreck is what a client left that died in the midst of a rewrite, on a server with one word of locks: all of them say Repair, and the
-// one of node has a record.
+// wreck is what a client left that died in the midst of a rewrite, on a server with one word of
+// locks: all of them say Repair, and the one of node has a record.
 type wreck struct {
 	*testing.T
 	c           *pooltest.Cluster
@@ -124,7 +124,8 @@ func TestRepairOfTornRecord(t *testing.T) {
 	}
 }
 
-// TestRepairOfAnotherNode: a lock is that of many nodes, and who takes it need not want the one that is half written.
+// TestRepairOfAnotherNode: a lock is that of many nodes, and who takes it need not want the one
+// that is half written.
 func TestRepairOfAnotherNode(t *testing.T) {
 	w := newWreck(t)
 	half := append(append([]byte(nil), w.new[:128]...), w.old[128:]...)
@@ -145,17 +146,17 @@ func TestRepairOfAnotherNode(t *testing.T) {
 	t.Error("no other node had the lock")
 }
 
-// TestRepairOfRevivedRecord: a record that was cleared names its image again once the first word of the next one is there, which is the
-// same if it is for the same node and uses the same place; the image is that of the next one. Its writer did not touch the node.
-// (Found by the simulator.)
+// TestRepairOfRevivedRecord: a record that was cleared names its image again once the first word of
+// the next one is there, which is the same if it is for the same node and uses the same place; the
+// image is that of the next one. Its writer did not touch the node. (Found by the simulator.)
 func TestRepairOfRevivedRecord(t *testing.T) {
 	w := newWreck(t)
 	copy(w.data[w.image.Offset():], "newer")
 	w.finds(256, w.old, 0)
 }
 
-// TestRepairRefusesDamage: a record that fits, but is of another lock's node, is not carried out; the error says so, and the client is given up:
-// it has a lock that it cannot give to anybody.
+// TestRepairRefusesDamage: a record that fits, but is of another lock's node, is not carried out;
+// the error says so, and the client is given up: it has a lock that it cannot give to anybody.
 func TestRepairRefusesDamage(t *testing.T) {
 	w := newWreck(t)
 	hash := func(a pool.Addr) uint64 { return (a.Offset() >> 6) * 0x9E3779B97F4A7C15 >> 32 % 4 }
@@ -176,7 +177,8 @@ func TestRepairRefusesDamage(t *testing.T) {
 	}
 }
 
-// TestRewriteIsWhole: the node is the image, nothing is left to repair, and the image's place is used again.
+// TestRewriteIsWhole: the node is the image, nothing is left to repair, and the image's place is
+// used again.
 func TestRewriteIsWhole(t *testing.T) {
 	w := newWreck(t)
 	w.finds(256, w.new, 1)

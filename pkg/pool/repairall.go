@@ -7,9 +7,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// RepairAll brings to an end, on all servers, what clients left half done that are fenced by now; what others are repairing is done when it returns. So it
-// is for who changes nodes without their locks, as their only user: a repair that came later would undo such a change. table and room are
-// buffers of the session: for locks, 2 bytes each, a multiple of 8; and for a part of a node. Each READ of locks, and each lock that has a repair record, is an operation of the session.
+// RepairAll brings to an end, on all servers, what clients left half done that are fenced by now;
+// what others are repairing is done when it returns. So it is for who changes nodes without their
+// locks, as their only user: a repair that came later would undo such a change. table and room are
+// buffers of the session: for locks, 2 bytes each, a multiple of 8; and for a part of a node. Each
+// READ of locks, and each lock that has a repair record, is an operation of the session.
 func (s *Session) RepairAll(table, room []byte) error {
 	for i, srv := range s.pool.servers {
 		for from := uint64(0); from < srv.grant.Locks; from += uint64(len(table) / 2) {

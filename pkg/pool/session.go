@@ -10,11 +10,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Session is one goroutine's access to the pool: a queue pair to each server and buffers in a registered arena. Not safe for
-// concurrent use. Nothing on the way of a request allocates.
+// Session is one goroutine's access to the pool: a queue pair to each server and buffers in a
+// registered arena. Not safe for concurrent use. Nothing on the way of a request allocates.
 //
-// Requests are queued (Read, Write, Lock and Unlock steps) and posted together. A queued request's buffer belongs to the fabric
-// until Post returns. After an error of Post the session is dead: Err says why, and every later Post returns it.
+// Requests are queued (Read, Write, Lock and Unlock steps) and posted together. A queued request's
+// buffer belongs to the fabric until Post returns. After an error of Post the session is dead: Err
+// says why, and every later Post returns it.
 type Session struct {
 	pool     *Pool
 	arena    *verbs.Arena
@@ -25,7 +26,8 @@ type Session struct {
 	broken   error
 	limit    time.Duration
 	deadline time.Duration // on env's clock, of the operation under way
-	active   atomic.Uint64 // the client's time when the operation under way began; 0 = there is none
+	// the client's time when the operation under way began; 0 = there is none
+	active atomic.Uint64
 
 	image      Addr // reserved for a Rewrite under the lock; Nil = none
 	imageBytes int
@@ -80,7 +82,8 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 	return s, nil
 }
 
-// Buffer cuts n bytes from the session's arena, zeroed, aligned to 64. Buffers live as long as the session.
+// Buffer cuts n bytes from the session's arena, zeroed, aligned to 64. Buffers live as long as the
+// session.
 func (s *Session) Buffer(n int) ([]byte, error) { return s.arena.Alloc(n) }
 
 // Pool is the pool that the session belongs to.
@@ -97,15 +100,17 @@ func (s *Session) SetLimit(limit time.Duration) {
 // Limit is what SetLimit set.
 func (s *Session) Limit() time.Duration { return s.limit }
 
-// Begin starts an operation, which End ends: until then, nodes whose addresses it gets are not used again (reclaim.go), and waits end at the session's limit. Its clock starts when the operation first has to
-// wait or asks Overdue, since reading the clock costs as much as a request that meets no obstacle; each request before that is
-// bounded by the limit of its queue pair.
+// Begin starts an operation, which End ends: until then, nodes whose addresses it gets are not used
+// again (reclaim.go), and waits end at the session's limit. Its clock starts when the operation
+// first has to wait or asks Overdue, since reading the clock costs as much as a request that meets
+// no obstacle; each request before that is bounded by the limit of its queue pair.
 func (s *Session) Begin() {
 	s.deadline = notStarted
 	s.active.Store(s.pool.clock.time.Load())
 }
 
-// Resume goes on with an operation after End: it holds no address that it got before, and its limit stays.
+// Resume goes on with an operation after End: it holds no address that it got before, and its limit
+// stays.
 func (s *Session) Resume() { s.active.Store(s.pool.clock.time.Load()) }
 
 // notStarted stands for the deadline of an operation that met no obstacle yet.
@@ -122,7 +127,8 @@ func (s *Session) remaining() time.Duration {
 	return env.Remaining(s.pool.env, s.deadline)
 }
 
-// Overdue is nil while the operation may go on: else ErrTimeout, or ErrFenced if this client is given up. Retry loops ask it.
+// Overdue is nil while the operation may go on: else ErrTimeout, or ErrFenced if this client is
+// given up. Retry loops ask it.
 func (s *Session) Overdue() error {
 	if s.remaining() > 0 {
 		return nil
@@ -141,13 +147,15 @@ func (s *Session) Read(a Addr, local []byte) {
 	s.queue(a, verbs.Request{Op: verbs.Read, Remote: a.Offset(), Local: local})
 }
 
-// Write queues a WRITE of local to a. It takes effect before anything that is queued later for the same server.
+// Write queues a WRITE of local to a. It takes effect before anything that is queued later for the
+// same server.
 func (s *Session) Write(a Addr, local []byte) {
 	s.queue(a, verbs.Request{Op: verbs.Write, Remote: a.Offset(), Local: local})
 }
 
-// queue adds a request to the list of a's server. A list that is full, or an address of no server, breaks the program's rules
-// or comes from a damaged node; Post then fails without posting anything.
+// queue adds a request to the list of a's server. A list that is full, or an address of no server,
+// breaks the program's rules or comes from a damaged node; Post then fails without posting
+// anything.
 func (s *Session) queue(a Addr, r verbs.Request) {
 	i, ok := s.pool.serverOf(a)
 	if !ok {
@@ -172,8 +180,8 @@ func (s *Session) reject(err error) {
 	}
 }
 
-// Post posts what is queued, one list for each server, all at once, and waits: one round trip. An error kills the session;
-// what took effect of the lists is then unknown.
+// Post posts what is queued, one list for each server, all at once, and waits: one round trip. An
+// error kills the session; what took effect of the lists is then unknown.
 func (s *Session) Post() error {
 	if why := s.pool.condemned.Load(); why != nil && s.broken == nil {
 		s.broken = *why
@@ -209,7 +217,8 @@ func (s *Session) Counters() (c verbs.Counters) {
 	return c
 }
 
-// Published is a recent count of the same. Safe for concurrent use. While the session is open it is what the session adds to [Pool.Counters].
+// Published is a recent count of the same. Safe for concurrent use. While the session is open it is
+// what the session adds to [Pool.Counters].
 func (s *Session) Published() (c verbs.Counters) {
 	for _, qp := range s.qps {
 		t := qp.Tally().Published()

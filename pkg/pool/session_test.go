@@ -237,8 +237,9 @@ func TestUnlockWaitsForOtherServers(t *testing.T) {
 	}
 }
 
-// TestLockHeldTooLongNamesTheHolder is on shared memory, where no request takes longer than its limit, whatever the machine does meanwhile:
-// one that does ends its session. On a fabric with such limits, package poolsim has this test.
+// TestLockHeldTooLongNamesTheHolder is on shared memory, where no request takes longer than its
+// limit, whatever the machine does meanwhile: one that does ends its session. On a fabric with such
+// limits, package poolsim has this test.
 func TestLockHeldTooLongNamesTheHolder(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: "shm"})
 	holder, other := c.Open(t), c.Open(t)

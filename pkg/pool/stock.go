@@ -1,8 +1,10 @@
 package pool
 
-// Places for images, in advance. In a full pool they are what makes room: a node is compacted, or merged with another one, only where there are places for the images of all that changes.
+// Places for images, in advance. In a full pool they are what makes room: a node is compacted, or
+// merged with another one, only where there are places for the images of all that changes.
 
-// StockRewrites takes places for images of nodes of size bytes on each server, as many as the largest RewriteAll needs, as far as there is memory for them.
+// StockRewrites takes places for images of nodes of size bytes on each server, as many as the
+// largest RewriteAll needs, as far as there is memory for them.
 func (p *Pool) StockRewrites(size int) {
 	for i := range p.servers {
 		var places []Addr
@@ -19,7 +21,8 @@ func (p *Pool) StockRewrites(size int) {
 	}
 }
 
-// SpareRewrites makes nodes of the places for images that nobody uses now, but for one on each server, and says whether there were any.
+// SpareRewrites makes nodes of the places for images that nobody uses now, but for one on each
+// server, and says whether there were any.
 func (p *Pool) SpareRewrites(size int) (some bool) {
 	a := p.alloc
 	size = roundNode(size)

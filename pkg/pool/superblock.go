@@ -9,8 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// FormatVersion is the version of everything that this program writes into disaggregated memory. Another one is refused. Version 3: the root word changes under a lock of its own,
-// lists of bundles can change it, and redo logs have records of kind 4. A client of version 2 would take no lock for the root, and refuse the others.
+// FormatVersion is the version of everything that this program writes into disaggregated memory.
+// Another one is refused. Version 3: the root word changes under a lock of its own, lists of
+// bundles can change it, and redo logs have records of kind 4. A client of version 2 would take no
+// lock for the root, and refuse the others.
 const FormatVersion = 3
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
@@ -20,12 +22,12 @@ const FormatVersion = 3
 //	8       4     format version
 //	12      4     length of the body
 //	16      4     CRC-32C of the body
-//	64      8     root: address of the root node; 0 until the index is made; changed by atomics only
+//	64      8     root: address of the root node; 0 until the index is made; changed atomically
 //	128     ...   body: JSON of Superblock
 //
-// All integers are little-endian. A creator WRITEs header and body and then swaps the root from 0. Creators of the same index
-// write the same bytes, so it does not matter whose stand; the root is decided by the swap, and by G1 whoever sees a root sees header and
-// body.
+// All integers are little-endian. A creator WRITEs header and body and then swaps the root from 0.
+// Creators of the same index write the same bytes, so it does not matter whose stand; the root is
+// decided by the swap, and by G1 whoever sees a root sees header and body.
 const (
 	superblockBytes  = 4096
 	superblockRoot   = 64
@@ -89,8 +91,9 @@ func (s *Session) superblockAddr(offset uint64) Addr {
 	return NewAddr(home.id, home.grant.Superblock+offset)
 }
 
-// ReadSuperblock reads superblock and root. A root of Nil, and no superblock, means that the index was not made yet. The error
-// wraps ErrFormat if the superblock is of another version, of another index, or damaged. It allocates.
+// ReadSuperblock reads superblock and root. A root of Nil, and no superblock, means that the index
+// was not made yet. The error wraps ErrFormat if the superblock is of another version, of another
+// index, or damaged. It allocates.
 func (s *Session) ReadSuperblock() (*Superblock, Addr, error) {
 	buf, err := s.Buffer(superblockBytes)
 	if err != nil {
@@ -114,8 +117,8 @@ func (s *Session) ReadSuperblock() (*Superblock, Addr, error) {
 	return sb, root, nil
 }
 
-// CreateSuperblock makes the index with a root that is complete, and returns the root that counts: another client may have been
-// faster. It allocates.
+// CreateSuperblock makes the index with a root that is complete, and returns the root that counts:
+// another client may have been faster. It allocates.
 func (s *Session) CreateSuperblock(design string, options json.RawMessage, root Addr) (Addr, error) {
 	sb := &Superblock{Identity: s.pool.identity, Design: design, Options: options}
 	header, body, err := sb.marshal()
@@ -141,14 +144,17 @@ func (p *Pool) rootWord() Addr {
 	return NewAddr(home.id, home.grant.Superblock+superblockRoot)
 }
 
-// The root word has a lock like a node, on its own server. Whoever changes the root of an index that was made has that lock. So a client that is
-// fenced on the home server changes the root no more, and while one is not, nobody else does: the word never goes back to what it was behind the
+// The root word has a lock like a node, on its own server. Whoever changes the root of an index
+// that was made has that lock. So a client that is fenced on the home server changes the root no
+// more, and while one is not, nobody else does: the word never goes back to what it was behind the
 // back of a client that is about to swap it.
 
-// rootRead is how much of the superblock is read under the lock of the root word: b of LockRoot is room for repair, too.
+// rootRead is how much of the superblock is read under the lock of the root word: b of LockRoot is
+// room for repair, too.
 const rootRead = 512
 
-// LockRoot takes the lock of the root word, as Lock does, and says what the word is. b is a buffer of the session, of a node's size.
+// LockRoot takes the lock of the root word, as Lock does, and says what the word is. b is a buffer
+// of the session, of a node's size.
 func (s *Session) LockRoot(b []byte) (Addr, error) {
 	b = b[:min(len(b), rootRead)]
 	if err := s.Lock(s.pool.rootWord(), b); err != nil {
@@ -182,8 +188,8 @@ func (s *Session) Root() (Addr, error) {
 	return Addr(binary.LittleEndian.Uint64(s.word)), nil
 }
 
-// SwapRoot changes the root from one node to another, behind what is queued, in one round trip. If it is another one by now,
-// won is false and old is which.
+// SwapRoot changes the root from one node to another, behind what is queued, in one round trip. If
+// it is another one by now, won is false and old is which.
 func (s *Session) SwapRoot(from, to Addr) (won bool, old Addr, err error) {
 	a := s.superblockAddr(superblockRoot)
 	if err := s.postOthers(0); err != nil {
@@ -193,7 +199,8 @@ func (s *Session) SwapRoot(from, to Addr) (won bool, old Addr, err error) {
 	return err == nil && Addr(found) == from, Addr(found), err
 }
 
-// SwapWord changes the word at a, a multiple of 8, from one value to another, in one round trip with what is queued. It returns what it found.
+// SwapWord changes the word at a, a multiple of 8, from one value to another, in one round trip
+// with what is queued. It returns what it found.
 func (s *Session) SwapWord(a Addr, from, to uint64) (found uint64, err error) {
 	s.queue(a, verbs.Request{Op: verbs.CompareSwap, Remote: a.Offset(), Local: s.word, Compare: from, Swap: to})
 	if err := s.Post(); err != nil {

@@ -2,7 +2,8 @@ package pool
 
 import "fmt"
 
-// LockWords are the words of a lock region as its memory server changes them: by the same atomics as its clients (G2). Offsets are in bytes.
+// LockWords are the words of a lock region as its memory server changes them: by the same atomics
+// as its clients (G2). Offsets are in bytes.
 type LockWords interface {
 	// LoadLocks reads the words from at on.
 	LoadLocks(at uint64, dst []uint64) error
@@ -10,8 +11,10 @@ type LockWords interface {
 	SwapLocks(at, compare, swap uint64) (old uint64, err error)
 }
 
-// SweepLocks turns those of locks locks, from the first one on, to Repair that hold one of ids, and returns how many: what fencing does once nothing of these clients
-// takes effect any more. Other locks of their words may change meanwhile. It knows no more of a lock than its holder; memory servers and test harnesses have no sweep of their own.
+// SweepLocks turns those of locks locks, from the first one on, to Repair that hold one of ids, and
+// returns how many: what fencing does once nothing of these clients takes effect any more. Other
+// locks of their words may change meanwhile. It knows no more of a lock than its holder; memory
+// servers and test harnesses have no sweep of their own.
 func SweepLocks(w LockWords, first, locks uint64, ids []uint16) (turned int, err error) {
 	var fenced [1 << lockBits / 64]uint64
 	for _, id := range ids {
@@ -43,7 +46,8 @@ func SweepLocks(w LockWords, first, locks uint64, ids []uint16) (turned int, err
 	return turned, nil
 }
 
-// toRepair is a word with the locks of fenced clients, a bit each, turned to Repair, and how many these are.
+// toRepair is a word with the locks of fenced clients, a bit each, turned to Repair, and how many
+// these are.
 func toRepair(word uint64, fenced *[1 << lockBits / 64]uint64) (next uint64, turned int) {
 	next = word
 	for shift := 0; shift < 64; shift += lockBits {

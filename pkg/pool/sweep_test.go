@@ -35,7 +35,8 @@ func TestSweepLocks(t *testing.T) {
 		f.words[i] = uint64(i%3)<<32 | 7<<16 // locks of clients 1, 2 and 7
 	}
 	f.words[3] = uint64(Repair) << 16
-	turned, err := SweepLocks(f, 8, 4*1900, []uint16{2, 7, Repair - 1}) // from word 2 on, 1900 words
+	// from word 2 on, 1900 words
+	turned, err := SweepLocks(f, 8, 4*1900, []uint16{2, 7, Repair - 1})
 	if err != nil {
 		t.Fatal(err)
 	}

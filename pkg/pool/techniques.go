@@ -1,14 +1,16 @@
 package pool
 
-// Techniques are those of Sherman's (section 4) that a session may do without, so that what each is worth can be measured. The zero value
-// has all of them. Sessions with and without them share locks and nodes: the global lock word alone says who holds a lock, and its release comes
-// after the WRITEs under it either way.
+// Techniques are those of Sherman's (section 4) that a session may do without, so that what each is
+// worth can be measured. The zero value has all of them. Sessions with and without them share locks
+// and nodes: the global lock word alone says who holds a lock, and its release comes after the
+// WRITEs under it either way.
 type Techniques struct {
-	// Apart turns command combination off (section 4.5): the lock's atomic is awaited before the node is READ, and what was written before
-	// the lock is released.
+	// Apart turns command combination off (section 4.5): the lock's atomic is awaited before the
+	// node is READ, and what was written before the lock is released.
 	Apart bool
-	// Flat turns the hierarchy of locks off (section 4.3): the session has no place in the local lock table and neither gets nor hands over a
-	// lock there. It spins on the global lock, against sessions of its own client too.
+	// Flat turns the hierarchy of locks off (section 4.3): the session has no place in the local
+	// lock table and neither gets nor hands over a lock there. It spins on the global lock, against
+	// sessions of its own client too.
 	Flat bool
 }
 
@@ -20,17 +22,20 @@ func (s *Session) Use(t Techniques) {
 	}
 }
 
-// flatSpins is how often a flat session tries for a lock without a pause. Then it sleeps between its tries like any other: the holder is
-// likely not to come back before it is fenced.
+// flatSpins is how often a flat session tries for a lock without a pause. Then it sleeps between
+// its tries like any other: the holder is likely not to come back before it is fenced.
 const flatSpins = 1000
 
-// mayShare says whether a lock word with this client's own number may be a living session's that another one meets in lockGlobal. Sessions
-// that stand in the local queue never meet each other there. So without flat ones the lock is that of a session which died; with them it may
-// be either, and trying on is right in both cases: a session that dies with a lock gives its client up before anything else (died), and then every
-// Post and Overdue of the others says so. A flat session sets the mark before its first lock, so whoever meets that finds it set.
+// mayShare says whether a lock word with this client's own number may be a living session's that
+// another one meets in lockGlobal. Sessions that stand in the local queue never meet each other
+// there. So without flat ones the lock is that of a session which died; with them it may be either,
+// and trying on is right in both cases: a session that dies with a lock gives its client up before
+// anything else (died), and then every Post and Overdue of the others says so. A flat session sets
+// the mark before its first lock, so whoever meets that finds it set.
 func (p *Pool) mayShare() bool { return p.flat.Load() }
 
-// OnChip says whether locks of this index lie in the NIC memory of any of its servers. That is the server's choice, made when it starts.
+// OnChip says whether locks of this index lie in the NIC memory of any of its servers. That is the
+// server's choice, made when it starts.
 func (p *Pool) OnChip() bool {
 	for _, s := range p.servers {
 		if uint64(s.caps.DeviceMemory) > s.grant.LockOffset {

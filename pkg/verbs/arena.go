@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arena is memory outside Go's heap from which local buffers are cut. A provider makes it ([Device.NewArena]), so that it
-// is registered with the NIC where there is one. Alloc and Close are safe for concurrent use; buffers are not returned one
-// by one: sessions cut theirs once and keep them.
+// Arena is memory outside Go's heap from which local buffers are cut. A provider makes it
+// ([Device.NewArena]), so that it is registered with the NIC where there is one. Alloc and Close
+// are safe for concurrent use; buffers are not returned one by one: sessions cut theirs once and
+// keep them.
 type Arena struct {
 	mem   []byte
 	close func([]byte) error
@@ -19,7 +20,8 @@ type Arena struct {
 	used int
 }
 
-// MapArena maps size bytes of anonymous memory for an arena, for providers that need no registration of their own.
+// MapArena maps size bytes of anonymous memory for an arena, for providers that need no
+// registration of their own.
 func MapArena(size int) (*Arena, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("arena of %d bytes: the size must be positive", size)
@@ -31,7 +33,8 @@ func MapArena(size int) (*Arena, error) {
 	return NewArena(mem, unix.Munmap), nil
 }
 
-// NewArena makes an arena of mem, which must not be on Go's heap; release is called with it by Close.
+// NewArena makes an arena of mem, which must not be on Go's heap; release is called with it by
+// Close.
 func NewArena(mem []byte, release func([]byte) error) *Arena {
 	return &Arena{mem: mem, close: release}
 }

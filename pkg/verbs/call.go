@@ -7,9 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// A two-sided call is a [Request] of kind [Call], alone in its list: the first Args bytes of Local go to the memory server's [Executor], and Local holds its
-// answer when Wait returns nil. It is ordered after all that its caller's completed requests did, and sees it. What else runs at the same time, the caller's other queue pairs included, it
-// sees as a READ does. A call changes nothing, so one whose queue pair died may be made again.
+// A two-sided call is a [Request] of kind [Call], alone in its list: the first Args bytes of Local
+// go to the memory server's [Executor], and Local holds its answer when Wait returns nil. It is
+// ordered after all that its caller's completed requests did, and sees it. What else runs at the
+// same time, the caller's other queue pairs included, it sees as a READ does. A call changes
+// nothing, so one whose queue pair died may be made again.
 //
 // The answer begins with a status and a length, 4 bytes each, little-endian; see [Request.Answer].
 const (
@@ -31,30 +33,35 @@ const (
 
 // Errors of calls. The QP lives on.
 var (
-	// ErrBusy is returned when the memory server has no thread left for a call. Nothing was executed: do it with one-sided requests.
+	// ErrBusy is returned when the memory server has no thread left for a call. Nothing was
+	// executed: do it with one-sided requests.
 	ErrBusy = errors.New("memory server has no thread left for a call")
-	// ErrCall is returned when the executor of a memory server cannot answer a request: it is of another version, or the memory is not as the caller thinks.
+	// ErrCall is returned when the executor of a memory server cannot answer a request: it is of
+	// another version, or the memory is not as the caller thinks.
 	ErrCall = errors.New("memory server cannot answer the call")
 )
 
 // Executor answers calls in a memory server, beside its memory. Safe for concurrent use.
 type Executor interface {
-	// Call answers a request of peer: it puts the answer into answer and says how long it is. It is short, and waits for nobody. The
-	// bytes of request may be any. Nothing of its arguments is kept. An error becomes CallFailed; what it says stays in the server.
+	// Call answers a request of peer: it puts the answer into answer and says how long it is. It is
+	// short, and waits for nobody. The bytes of request may be any. Nothing of its arguments is
+	// kept. An error becomes CallFailed; what it says stays in the server.
 	Call(peer Peer, near Near, request, answer []byte) (n int, err error)
 }
 
 // Near is a server's memory as an Executor sees it.
 type Near interface {
-	// Read copies len(dst) bytes from remote on, as a READ does: aligned words are whole, and in any order. What is complete when it begins, it sees.
-	// ErrOutOfRange: they are not all in the region.
+	// Read copies len(dst) bytes from remote on, as a READ does: aligned words are whole, and in
+	// any order. What is complete when it begins, it sees. ErrOutOfRange: they are not all in the
+	// region.
 	Read(region RegionID, remote uint64, dst []byte) error
 }
 
 // CallBytes is how large Local has to be for answers of n bytes.
 func CallBytes(n int) int { return callHeader + n }
 
-// SetAnswer makes Local what it is after a call: for providers. The n bytes of the answer stand behind the header already.
+// SetAnswer makes Local what it is after a call: for providers. The n bytes of the answer stand
+// behind the header already.
 func (r *Request) SetAnswer(s CallStatus, n int) {
 	binary.LittleEndian.PutUint32(r.Local, uint32(s))
 	binary.LittleEndian.PutUint32(r.Local[4:], uint32(n))
@@ -91,8 +98,8 @@ func (r *Request) checkCall(a *Arena, c *Capabilities) error {
 	return nil
 }
 
-// Callers bounds how many calls a memory server executes at once. A provider that executes them where they arrive asks it before each. The
-// zero value allows none. Safe for concurrent use.
+// Callers bounds how many calls a memory server executes at once. A provider that executes them
+// where they arrive asks it before each. The zero value allows none. Safe for concurrent use.
 type Callers struct {
 	executor Executor
 	most     int64

@@ -14,7 +14,8 @@ func (w waiting) Call(Peer, Near, []byte, []byte) (int, error) {
 	return 3, nil
 }
 
-// TestCallersAreFew: a call more than there are threads is refused at once, and nothing of it is executed.
+// TestCallersAreFew: a call more than there are threads is refused at once, and nothing of it is
+// executed.
 func TestCallersAreFew(t *testing.T) {
 	w := waiting{make(chan struct{}), make(chan struct{})}
 	c := NewCallers(ServerOptions{Executor: w, CallThreads: 2})

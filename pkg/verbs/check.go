@@ -2,8 +2,9 @@ package verbs
 
 import "fmt"
 
-// Check says whether a list may be posted on a QP with arena a and capabilities c. Providers call it first in Start. The
-// error wraps ErrMalformed, ErrNotRegistered or ErrUnsupported and names the request.
+// Check says whether a list may be posted on a QP with arena a and capabilities c. Providers call
+// it first in Start. The error wraps ErrMalformed, ErrNotRegistered or ErrUnsupported and names the
+// request.
 func Check(list []Request, a *Arena, c *Capabilities) error {
 	if len(list) == 0 || len(list) > MaxList {
 		return fmt.Errorf("list of %d requests, 1 to %d allowed: %w", len(list), MaxList, ErrMalformed)
@@ -21,7 +22,8 @@ func Check(list []Request, a *Arena, c *Capabilities) error {
 	return nil
 }
 
-// CheckOne says whether Check allows a list of r alone where there are MaskedAtomics. It is short enough to be part of its caller.
+// CheckOne says whether Check allows a list of r alone where there are MaskedAtomics. It is short
+// enough to be part of its caller.
 func CheckOne(r *Request, a *Arena) bool {
 	n, off, size := uintptr(len(r.Local)), a.offset(r.Local), uintptr(len(a.mem))
 	if r.Region > RegionLocks || n > size || off > size-n {
@@ -64,7 +66,8 @@ func (r *Request) InRange(size uint64) bool {
 	return n <= size && r.Remote <= size-n
 }
 
-// MaskedSwap is the word that a MaskedCompareSwap leaves behind where it found old, and whether it matched.
+// MaskedSwap is the word that a MaskedCompareSwap leaves behind where it found old, and whether it
+// matched.
 func (r *Request) MaskedSwap(old uint64) (word uint64, swapped bool) {
 	if (old^r.Compare)&r.CompareMask != 0 {
 		return old, false
@@ -72,10 +75,11 @@ func (r *Request) MaskedSwap(old uint64) (word uint64, swapped bool) {
 	return old&^r.SwapMask | r.Swap&r.SwapMask, true
 }
 
-// MaskedSum is the word that a MaskedFetchAdd leaves behind where it found old: the fields that Boundary closes are added
-// without carry between them.
+// MaskedSum is the word that a MaskedFetchAdd leaves behind where it found old: the fields that
+// Boundary closes are added without carry between them.
 func (r *Request) MaskedSum(old uint64) uint64 {
-	// Adding without the top bits of the fields cannot carry out of a field; the top bits follow as a sum without carry.
+	// Adding without the top bits of the fields cannot carry out of a field; the top bits follow as
+	// a sum without carry.
 	low := (old &^ r.Boundary) + (r.Add &^ r.Boundary)
 	return low ^ (old^r.Add)&r.Boundary
 }

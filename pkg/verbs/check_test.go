@@ -24,7 +24,8 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := testArena(t, 4096).Alloc(8) // like every buffer of an arena aligned, so that only its place is wrong
+	// like every buffer of an arena aligned, so that only its place is wrong
+	foreign, err := testArena(t, 4096).Alloc(8)
 	if err != nil {
 		t.Fatal(err)
 	}

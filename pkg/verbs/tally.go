@@ -4,10 +4,12 @@ import "sync/atomic"
 
 // Counters say what crossed the fabric.
 type Counters struct {
-	Requests   [NumOps]uint64 // work requests by kind
-	Bytes      [NumOps]uint64 // payload by kind, both directions; an atomic counts 8, a call its request and answer
-	Lists      uint64         // posted lists: doorbells
-	RoundTrips uint64         // times that somebody waited for the fabric; lists posted together count once
+	Requests [NumOps]uint64 // work requests by kind
+	// payload by kind, both directions; an atomic counts 8, a call its request and answer
+	Bytes [NumOps]uint64
+	Lists uint64 // posted lists: doorbells
+	// times that somebody waited for the fabric; lists posted together count once
+	RoundTrips uint64
 }
 
 // Sum adds o to c.
@@ -39,12 +41,12 @@ func (c *Counters) Atomics() (n uint64) {
 	return n
 }
 
-// publishEvery is after how many lists a Tally shows its counters to other goroutines: often enough for metrics, rarely
-// enough to cost nothing.
+// publishEvery is after how many lists a Tally shows its counters to other goroutines: often enough
+// for metrics, rarely enough to cost nothing.
 const publishEvery = 64
 
-// Tally counts what one QP posts. Its owner adds and reads exactly ([Tally.Counters]); others read a copy that is at most
-// publishEvery lists old ([Tally.Published]).
+// Tally counts what one QP posts. Its owner adds and reads exactly ([Tally.Counters]); others read
+// a copy that is at most publishEvery lists old ([Tally.Published]).
 type Tally struct {
 	live Counters
 
@@ -79,7 +81,8 @@ func (t *Tally) PostedOne(r *Request) {
 	}
 }
 
-// Answered counts the bytes of the answer, if list is a call. Providers call it in Wait, when it has succeeded.
+// Answered counts the bytes of the answer, if list is a call. Providers call it in Wait, when it
+// has succeeded.
 func (t *Tally) Answered(list []Request) {
 	if r := &list[0]; r.Op == Call {
 		if answer, err := r.Answer(); err == nil {
@@ -104,7 +107,8 @@ func (t *Tally) Publish() {
 	t.roundTrips.Store(t.live.RoundTrips)
 }
 
-// Published is a recent count. Safe for concurrent use; the fields may be of slightly different moments.
+// Published is a recent count. Safe for concurrent use; the fields may be of slightly different
+// moments.
 func (t *Tally) Published() (c Counters) {
 	for i := range c.Requests {
 		c.Requests[i] = t.requests[i].Load()

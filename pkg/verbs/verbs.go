@@ -1,22 +1,27 @@
-// Package verbs is the fabric as the indexes see it: lists of one-sided requests against the memory of a memory server.
+// Package verbs is the fabric as the indexes see it: lists of one-sided requests against the memory
+// of a memory server.
 //
-// A queue pair ([QP]) executes lists of work requests ([Request]): READ, WRITE, compare-and-swap, fetch-and-add and the
-// masked forms of both; and two-sided calls, where the provider has them. One list is one doorbell and one round trip. Providers live in folders below this one (shm, tcp);
+// A queue pair ([QP]) executes lists of work requests ([Request]): READ, WRITE, compare-and-swap,
+// fetch-and-add and the masked forms of both; and two-sided calls, where the provider has them. One
+// list is one doorbell and one round trip. Providers live in folders below this one (shm, tcp);
 // package verbstest holds the conformance suite that all of them pass.
 //
 // # What every provider guarantees
 //
-// G1, order of effect on one QP, within a list and across lists: a WRITE takes effect before anything after it; an atomic
-// before a later READ or atomic; a READ or atomic before a later WRITE only where that WRITE carries Fence. A READ before a
-// later READ only with [Capabilities.OrderedReads]; else wait for the completion of the first.
+// G1, order of effect on one QP, within a list and across lists: a WRITE takes effect before
+// anything after it; an atomic before a later READ or atomic; a READ or atomic before a later WRITE
+// only where that WRITE carries Fence. A READ before a later READ only with
+// [Capabilities.OrderedReads]; else wait for the completion of the first.
 //
-// G2, atomicity: aligned 8-byte words of READs and WRITEs are never torn, longer transfers may be seen word by word in any
-// order. Atomics are atomic against atomics on the same server only: neither against WRITEs to the same word nor against the
-// server's CPU. So a word that atomics target is never WRITTEN, unless the provider has [Capabilities.ReleaseByWrite].
+// G2, atomicity: aligned 8-byte words of READs and WRITEs are never torn, longer transfers may be
+// seen word by word in any order. Atomics are atomic against atomics on the same server only:
+// neither against WRITEs to the same word nor against the server's CPU. So a word that atomics
+// target is never WRITTEN, unless the provider has [Capabilities.ReleaseByWrite].
 //
-// G3, completion: when [QP.Wait] returns nil, every request of the list took effect and every later request of anybody sees
-// it. When it returns an error the QP is dead and whether its unfinished requests took effect is unknown. A new [Conn] of a
-// client is usable only when the client's earlier QPs are quiet: nothing of theirs takes effect afterwards.
+// G3, completion: when [QP.Wait] returns nil, every request of the list took effect and every later
+// request of anybody sees it. When it returns an error the QP is dead and whether its unfinished
+// requests took effect is unknown. A new [Conn] of a client is usable only when the client's
+// earlier QPs are quiet: nothing of theirs takes effect afterwards.
 package verbs
 
 import "time"
@@ -54,8 +59,9 @@ type RegionID uint8
 
 // The regions of a memory server.
 const (
-	RegionData  RegionID = 0 // superblocks and chunks
-	RegionLocks RegionID = 1 // lock tables: on-chip memory of the NIC where there is any, else host memory
+	RegionData RegionID = 0 // superblocks and chunks
+	// lock tables: on-chip memory of the NIC where there is any, else host memory
+	RegionLocks RegionID = 1
 )
 
 // Limits of every provider. A list that breaks one is refused before anything of it is posted.
@@ -64,34 +70,37 @@ const (
 	MaxTransfer = 1 << 20 // bytes of one READ or WRITE
 )
 
-// Request is one work request. The list it stands in and its local buffer belong to the QP from Start to Wait.
+// Request is one work request. The list it stands in and its local buffer belong to the QP from
+// Start to Wait.
 type Request struct {
 	Op     Op
 	Region RegionID
 	Fence  bool // take effect after every earlier READ and atomic of this QP has
 
-	// Remote is the offset in the region, in bytes. Atomics need a multiple of 8. READs and WRITEs may start anywhere, but
-	// G2 speaks of aligned words, so shared structures are aligned.
+	// Remote is the offset in the region, in bytes. Atomics need a multiple of 8. READs and WRITEs
+	// may start anywhere, but G2 speaks of aligned words, so shared structures are aligned.
 	Remote uint64
 
-	// Local is in the arena that the QP was made with. READ: where the bytes go. WRITE: what is written. Atomics: 8
-	// bytes, aligned, that receive the old value in the machine's byte order.
+	// Local is in the arena that the QP was made with. READ: where the bytes go. WRITE: what is
+	// written. Atomics: 8 bytes, aligned, that receive the old value in the machine's byte order.
 	Local []byte
 
-	// Compare and Swap are the operands of CompareSwap: if the word is Compare it becomes Swap. MaskedCompareSwap looks
-	// only at bits in CompareMask and changes only bits in SwapMask.
+	// Compare and Swap are the operands of CompareSwap: if the word is Compare it becomes Swap.
+	// MaskedCompareSwap looks only at bits in CompareMask and changes only bits in SwapMask.
 	Compare, Swap         uint64
 	CompareMask, SwapMask uint64
 
-	// Add is added by FetchAdd, modulo 2^64. MaskedFetchAdd adds fields separately: each bit set in Boundary is the
-	// highest bit of a field, and no carry leaves a field.
+	// Add is added by FetchAdd, modulo 2^64. MaskedFetchAdd adds fields separately: each bit set in
+	// Boundary is the highest bit of a field, and no carry leaves a field.
 	Add, Boundary uint64
 
-	// Args is how many bytes of Local are the request of a Call. Region and Remote mean nothing there.
+	// Args is how many bytes of Local are the request of a Call. Region and Remote mean nothing
+	// there.
 	Args int
 }
 
-// Capabilities are what a connection offers beyond G1 to G3. A design that uses one carries a fallback without it.
+// Capabilities are what a connection offers beyond G1 to G3. A design that uses one carries a
+// fallback without it.
 type Capabilities struct {
 	CacheLineAtomic bool // READs and WRITEs within one aligned 64-byte line are never torn
 	OrderedWrite    bool // the words of one WRITE take effect in address order
@@ -99,8 +108,10 @@ type Capabilities struct {
 	ReleaseByWrite  bool // a WRITE to a word that atomics target is safe for its holder
 	MaskedAtomics   bool // MaskedCompareSwap and MaskedFetchAdd
 	Calls           bool // two-sided calls, which the memory server's processors execute
-	DeviceMemory    int  // bytes of RegionLocks that lie in the NIC's own memory; 0 = all in host memory
-	WholeWrite      int  // bytes of one WRITE of which a dying client applies all or none; at least 8
+	// bytes of RegionLocks that lie in the NIC's own memory; 0 = all in host memory
+	DeviceMemory int
+	// bytes of one WRITE of which a dying client applies all or none; at least 8
+	WholeWrite int
 }
 
 // Region is the size of one region of the connected server.
@@ -109,9 +120,9 @@ type Region struct {
 	Size uint64 // bytes
 }
 
-// Token admits one connection, once, within a short time. A memory server's control service hands it out under TLS ([Target]). On its
-// way to the fabric it is as well protected as the connection it opens: plain tcp shows both to whoever can listen on the network. It
-// is never logged.
+// Token admits one connection, once, within a short time. A memory server's control service hands
+// it out under TLS ([Target]). On its way to the fabric it is as well protected as the connection
+// it opens: plain tcp shows both to whoever can listen on the network. It is never logged.
 type Token [32]byte
 
 // Target is where and as whom to connect.
@@ -129,16 +140,16 @@ type Device interface {
 	// NewArena registers size bytes for local buffers, outside Go's heap.
 	NewArena(size int) (*Arena, error)
 
-	// Connect opens a connection within limit. Errors: ErrRefused (the token is not known or was used), ErrLostMemory (the
-	// server's incarnation is another one), ErrTimeout, ErrDisconnected.
+	// Connect opens a connection within limit. Errors: ErrRefused (the token is not known or was
+	// used), ErrLostMemory (the server's incarnation is another one), ErrTimeout, ErrDisconnected.
 	Connect(t Target, limit time.Duration) (Conn, error)
 
 	// Close ends the device. Its connections must be closed before.
 	Close() error
 }
 
-// AnyArena is a Device whose queue pairs take arenas of every other device too, since it needs no registration: so a session can have one arena
-// for servers of several providers.
+// AnyArena is a Device whose queue pairs take arenas of every other device too, since it needs no
+// registration: so a session can have one arena for servers of several providers.
 type AnyArena interface {
 	// TakesAnyArena does nothing.
 	TakesAnyArena()
@@ -157,19 +168,20 @@ type Conn interface {
 	Close() error
 }
 
-// QP is a queue pair. It belongs to one goroutine at a time; different QPs of a connection are independent.
+// QP is a queue pair. It belongs to one goroutine at a time; different QPs of a connection are
+// independent.
 type QP interface {
-	// Start posts a list and returns without waiting for it. At most one list is under way: Start after Start without Wait
-	// is an error of the program and panics. A list that is malformed (see Check) is refused whole and the QP lives on;
-	// any other error kills the QP.
+	// Start posts a list and returns without waiting for it. At most one list is under way: Start
+	// after Start without Wait is an error of the program and panics. A list that is malformed (see
+	// Check) is refused whole and the QP lives on; any other error kills the QP.
 	Start(list []Request) error
 
-	// Wait waits for the started list. A nil error means that all of it took effect. An error kills the QP: what of the
-	// list took effect is unknown, and every later call returns the same error.
+	// Wait waits for the started list. A nil error means that all of it took effect. An error kills
+	// the QP: what of the list took effect is unknown, and every later call returns the same error.
 	Wait() error
 
-	// SetLimit bounds every later Wait; one that takes longer fails with ErrTimeout and kills the QP. The default is
-	// DefaultLimit.
+	// SetLimit bounds every later Wait; one that takes longer fails with ErrTimeout and kills the
+	// QP. The default is DefaultLimit.
 	SetLimit(limit time.Duration)
 
 	// Tally counts what was posted on this QP.
@@ -196,23 +208,27 @@ func Post(qp QP, list []Request) error {
 	return qp.Wait()
 }
 
-// Poster is a QP whose provider has a shorter way for Post than Start and Wait. Post uses it; others need not.
+// Poster is a QP whose provider has a shorter way for Post than Start and Wait. Post uses it;
+// others need not.
 type Poster interface {
 	// Post does, answers and counts what Post of this package does.
 	Post(list []Request) error
 }
 
-// Stager is a QP whose provider sends the lists of several queue pairs together. PostAll uses it; others need not.
+// Stager is a QP whose provider sends the lists of several queue pairs together. PostAll uses it;
+// others need not.
 type Stager interface {
-	// Stage is Start, except that the list need not be on its way before Flush or Wait of this queue pair, or a Start of any
-	// of the same connection.
+	// Stage is Start, except that the list need not be on its way before Flush or Wait of this
+	// queue pair, or a Start of any of the same connection.
 	Stage(list []Request) error
-	// Flush sends what is staged on the connection of this queue pair, and does nothing where nothing is.
+	// Flush sends what is staged on the connection of this queue pair, and does nothing where
+	// nothing is.
 	Flush()
 }
 
-// PostAll posts lists[i] on qps[i] and waits for all of them: one round trip in all. Empty lists are passed over. It returns
-// the first error in order, after every started list has ended. The QPs must differ.
+// PostAll posts lists[i] on qps[i] and waits for all of them: one round trip in all. Empty lists
+// are passed over. It returns the first error in order, after every started list has ended. The QPs
+// must differ.
 func PostAll(qps []QP, lists [][]Request) (first error) {
 	started := 0
 	for ; started < len(qps) && first == nil; started++ {

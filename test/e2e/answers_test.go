@@ -62,10 +62,12 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// TestFullPool fills an index. Writes then fail with an error that says so; reads and deletes go on.
+// TestFullPool fills an index. Writes then fail with an error that says so; reads and deletes go
+// on.
 func TestFullPool(t *testing.T) {
 	s := newSpace(t)
-	// Load moves no range here: on a slow machine it would, and the division of a leaf in a full pool would have to wait for memory.
+	// Load moves no range here: on a slow machine it would, and the division of a leaf in a full
+	// pool would have to wait for memory.
 	s.newIndex(strings.Replace(indexManifest, "{servers: 2, memory: 128Mi}", "{servers: 1, memory: 16Mi, chunkSize: 1Mi}", 1)+
 		"  partitioning: {rebalance: {policy: Never}}\n", "1/1", "2/2")
 
@@ -73,7 +75,8 @@ func TestFullPool(t *testing.T) {
 	lines := "i=0; while [ $i -lt 400000 ]; do printf 'key/%08d\\t%0100d\\n' $i $i; i=$((i+1)); done"
 	out, err := s.tools("sh", "-c", lines+" | dmindex load --secret /conn -")
 	s.fails(out, err, "full")
-	// Leaves still have some room, and the other server some of its last chunk: so not every single write needs memory.
+	// Leaves still have some room, and the other server some of its last chunk: so not every single
+	// write needs memory.
 	out, err = s.tools("sh", "-c", "i=0; while [ $i -lt 20000 ]; do printf 'set more/%05d %0100d\n' $i $i; i=$((i+1)); done | REDISCLI_AUTH=$(cat /conn/password) redis-cli -h x")
 	if err != nil || !strings.Contains(out, "POOLFULL") {
 		t.Errorf("20000 more writes: %v, %s", err, tail(out, 5))

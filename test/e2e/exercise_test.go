@@ -44,10 +44,12 @@ var verdict = regexp.MustCompile(`(?m)^failed requests: (\d+), stale reads: (\d+
 // rewritten is what the exercise says after it wrote every key once more.
 var rewritten = regexp.MustCompile(`(?m)^keys written again: \d+, failed: (\d+), slowest: (\S+)$`)
 
-// atOnce is how long writing a key may take when nothing is in the way: less than a lease, which is how long the locks of a dead client may be waited for.
+// atOnce is how long writing a key may take when nothing is in the way: less than a lease, which is
+// how long the locks of a dead client may be waited for.
 const atOnce = 8 * time.Second
 
-// finish ends the exercise: no request may have failed, no read may have been stale, no acknowledged write may be lost.
+// finish ends the exercise: no request may have failed, no read may have been stale, no
+// acknowledged write may be lost.
 func (e *exercise) finish() {
 	e.Helper()
 	if failed := e.finishWithFailures(); failed != "0" {
@@ -55,7 +57,8 @@ func (e *exercise) finish() {
 	}
 }
 
-// finishWithFailures is finish where servers died without a warning: requests may have failed, and their number is returned.
+// finishWithFailures is finish where servers died without a warning: requests may have failed, and
+// their number is returned.
 func (e *exercise) finishWithFailures() (failed string) {
 	e.Helper()
 	e.kubectl("exec", "exercise", "--", "exercise", "stop")

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// indexManifest is a small DMIndex named x: two memory servers and two compute servers, string keys.
+// indexManifest is a small DMIndex named x: two memory servers and two compute servers, string
+// keys.
 const indexManifest = `
 apiVersion: dmindex.io/v1alpha1
 kind: DMIndex
@@ -23,8 +24,8 @@ spec:
   - {name: compute, template: {replicas: 2, minReplicas: 1, maxReplicas: 4}}
 `
 
-// newIndex makes the index of a manifest, waits until it is settled, starts the pod "tools" with its Secret, and waits until that one reaches the index: its node has to hear
-// of the Service.
+// newIndex makes the index of a manifest, waits until it is settled, starts the pod "tools" with
+// its Secret, and waits until that one reaches the index: its node has to hear of the Service.
 func (s *space) newIndex(manifest, memory, compute string) {
 	s.Helper()
 	s.apply(manifest)
@@ -48,7 +49,8 @@ func (s *space) indexLine() string {
 		`{.status.observedGeneration},{range .status.conditions[*]} {.type}={.status} ({.reason}: {.message}){end}`)
 }
 
-// settled waits until the index has that many servers ("2/2"), is available, and the operator has nothing left to do.
+// settled waits until the index has that many servers ("2/2"), is available, and the operator has
+// nothing left to do.
 func (s *space) settled(memory, compute string) {
 	s.Helper()
 	s.eventually(long, fmt.Sprintf("index is settled with memory %s and compute %s", memory, compute), func() (bool, string) {

@@ -60,8 +60,8 @@ func strip(value any) {
 	}
 }
 
-// TestInstall: the chart with its defaults and the kustomize base install the same objects; so do the chart with the device plugin and the base with
-// its component.
+// TestInstall: the chart with its defaults and the kustomize base install the same objects; so do
+// the chart with the device plugin and the base with its component.
 func TestInstall(t *testing.T) {
 	run := func(name string, args ...string) map[string]map[string]any {
 		t.Helper()
@@ -82,7 +82,8 @@ func TestInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config, err = filepath.Rel(overlay, config); err != nil { // kustomize takes relative paths only
+	// kustomize takes relative paths only
+	if config, err = filepath.Rel(overlay, config); err != nil {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf("resources: [%s/default]\ncomponents: [%s/device-plugin]\n", config, config)

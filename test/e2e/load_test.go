@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestLoad asks for keys that all belong to one server: they are divided. Then the operator chooses how many servers there are: more, then fewer. No request fails.
+// TestLoad asks for keys that all belong to one server: they are divided. Then the operator chooses
+// how many servers there are: more, then fewer. No request fails.
 func TestLoad(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(strings.Replace(indexManifest, "spec:\n", "spec:\n  partitioning: {rebalance: {minIntervalSeconds: 10}}\n", 1), "2/2", "2/2")
@@ -20,7 +21,8 @@ func TestLoad(t *testing.T) {
 		return strings.Contains(all, "of the mean load"), all
 	})
 	e.begin("moved")
-	s.eventually(long, "the keys that are asked for are divided", func() (bool, string) { // the event comes before the status
+	// the event comes before the status
+	s.eventually(long, "the keys that are asked for are divided", func() (bool, string) {
 		divided := false
 		for _, start := range strings.Fields(s.jsonpath("dmi/x", "{.status.map.ranges[*].start}")) {
 			key, err := base64.StdEncoding.DecodeString(start)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// endContainer ends the server of a pod from a container that joins it for a moment, and waits until it runs again.
+// endContainer ends the server of a pod from a container that joins it for a moment, and waits
+// until it runs again.
 func (s *space) endContainer(pod string) {
 	s.Helper()
 	container := s.jsonpath("pod/"+pod, "{.spec.containers[0].name}")
@@ -28,7 +29,8 @@ func (s *space) incarnations() string {
 	return s.jsonpath("dmmp/x-memory", "{range .status.servers[*]}{.pod}={.incarnation} {end}")
 }
 
-// TestMemoryRestart ends memory servers under load: their containers come back with the same content. Requests may fail meanwhile.
+// TestMemoryRestart ends memory servers under load: their containers come back with the same
+// content. Requests may fail meanwhile.
 func TestMemoryRestart(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -60,7 +62,8 @@ func (s *space) filled() {
 	s.is(s.dmindex("get", "key/00004711"), "value of key/00004711")
 }
 
-// TestDataLoss deletes a memory pod. The index says so, and answers nothing; the user decides; a dump comes back.
+// TestDataLoss deletes a memory pod. The index says so, and answers nothing; the user decides; a
+// dump comes back.
 func TestDataLoss(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -76,7 +79,8 @@ func TestDataLoss(t *testing.T) {
 	s.contains(message, "Recreate")
 	s.is(s.jsonpath("dmi/x", `{.status.conditions[?(@.type=="Available")].status}`), "False")
 
-	// However often one asks: nothing comes from an empty tree. Compute servers may refuse, or not be there any more.
+	// However often one asks: nothing comes from an empty tree. Compute servers may refuse, or not
+	// be there any more.
 	for range 3 {
 		out, err := s.tryDmindex("get", "--limit-time", "5s", "key/00004711")
 		s.fails(out, err, "")

@@ -39,9 +39,10 @@ func (s *space) killed(pod string) {
 	})
 }
 
-// TestKill kills compute and memory servers with kill -9, and deletes a compute pod without grace. No acknowledged write is lost: what an owner had not
-// written back is replayed from its log, and a memory server's content is there when it is back. Requests may fail while a server is away; but nothing
-// stays locked by the dead, so in the end every key can be written at once.
+// TestKill kills compute and memory servers with kill -9, and deletes a compute pod without grace.
+// No acknowledged write is lost: what an owner had not written back is replayed from its log, and a
+// memory server's content is there when it is back. Requests may fail while a server is away; but
+// nothing stays locked by the dead, so in the end every key can be written at once.
 func TestKill(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -73,9 +74,10 @@ func (s *space) toldOfTakeOvers(deaths int) {
 	s.Logf("events:\n%s", strings.Join(s.eventsOf("TakeOver"), "\n"))
 }
 
-// TestFreeze stops the process of a compute server for longer than its leases, and lets it go on: it answers nothing from before, finds
-// itself fenced, and serves again as another client. Then it stops one that is replaced, which the operator fences at once. The others go on
-// all the time, with what the frozen ones had locked.
+// TestFreeze stops the process of a compute server for longer than its leases, and lets it go on:
+// it answers nothing from before, finds itself fenced, and serves again as another client. Then it
+// stops one that is replaced, which the operator fences at once. The others go on all the time,
+// with what the frozen ones had locked.
 func TestFreeze(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -87,7 +89,8 @@ func TestFreeze(t *testing.T) {
 	restarts := s.restarts(pods[0])
 	e := s.startExercise(1000)
 
-	// Its liveness probe fails six times, ten seconds apart, before the kubelet ends it; leases are over after ten seconds.
+	// Its liveness probe fails six times, ten seconds apart, before the kubelet ends it; leases are
+	// over after ten seconds.
 	e.begin("frozen")
 	s.signal(pods[0], "SIGSTOP")
 	late := make(chan string, 1)
@@ -133,11 +136,13 @@ func TestFreeze(t *testing.T) {
 	t.Logf("%s requests failed", e.finishWithFailures())
 }
 
-// leaseOver is what a memory server logs when it fenced a client whose lease it did not see renewed.
+// leaseOver is what a memory server logs when it fenced a client whose lease it did not see
+// renewed.
 const leaseOver = "fencing a client that did not renew its lease"
 
-// TestNodeLoss pulls the plug of a node that has compute servers, and perhaps the operator that leads: they are replaced on other nodes. The keys that were served there are away until
-// the lease of who served them is over and somebody leads, and not for as long as the node keeps its pods.
+// TestNodeLoss pulls the plug of a node that has compute servers, and perhaps the operator that
+// leads: they are replaced on other nodes. The keys that were served there are away until the lease
+// of who served them is over and somebody leads, and not for as long as the node keeps its pods.
 func TestNodeLoss(t *testing.T) {
 	s := newSpace(t)
 	pinned := strings.Replace(indexManifest, "memory: 128Mi", "memory: 128Mi, pod: {nodeSelector: {kubernetes.io/hostname: node1}}", 1)
@@ -161,7 +166,8 @@ func TestNodeLoss(t *testing.T) {
 		return err == nil && out == "5000", out
 	})
 	t.Logf("all keys were served again %.1f s after the loss", time.Since(lost).Seconds())
-	// The pod itself stays Terminating until its node is back or gone: only the node could say that it has ended.
+	// The pod itself stays Terminating until its node is back or gone: only the node could say that
+	// it has ended.
 	s.eventually(long, "the servers of "+victim+" are replaced", func() (bool, string) {
 		owners := s.owners()
 		return !owners[pod] && len(owners) == 2, fmt.Sprint(s.computePods(), owners)

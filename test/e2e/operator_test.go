@@ -11,7 +11,8 @@ import (
 
 const operatorSelector = "app.kubernetes.io/name=dmindex,app.kubernetes.io/component=operator"
 
-// versions are the resource versions of everything that the operator looks after: equal ones mean that nobody wrote.
+// versions are the resource versions of everything that the operator looks after: equal ones mean
+// that nobody wrote.
 func (s *space) versions() string {
 	lines := s.jsonpath("dmi,dmmp,dmcp,pods,services,configmaps,secrets,poddisruptionbudgets",
 		`{range .items[*]}{.kind}/{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}`)
@@ -20,7 +21,8 @@ func (s *space) versions() string {
 	}), "\n")
 }
 
-// TestSettled: a settled index is written by nobody, once the operator has looked at how much of the memory is in use, which it does every 20 s.
+// TestSettled: a settled index is written by nobody, once the operator has looked at how much of
+// the memory is in use, which it does every 20 s.
 func TestSettled(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestDeaths kills owners with kill -9 and by deleting their pods at once, kills the operator, and scales, at random under load. No acknowledged write is
-// lost. Requests may fail: who dies twice in a row is away for longer than they wait.
+// TestDeaths kills owners with kill -9 and by deleting their pods at once, kills the operator, and
+// scales, at random under load. No acknowledged write is lost. Requests may fail: who dies twice in
+// a row is away for longer than they wait.
 func TestDeaths(t *testing.T) {
 	length, random := soak(t)
 	s := newSpace(t)
@@ -26,7 +27,8 @@ func TestDeaths(t *testing.T) {
 		pods := slices.Sorted(maps.Keys(s.owners()))
 		pod := pods[random.IntN(len(pods))]
 		what := random.IntN(5)
-		if what < 2 && killed[pod] == promptRestarts { // its kubelet would wait before it starts it again
+		// its kubelet would wait before it starts it again
+		if what < 2 && killed[pod] == promptRestarts {
 			what = 2
 		}
 		switch what {
@@ -54,8 +56,9 @@ func TestDeaths(t *testing.T) {
 	t.Logf("%d deaths, %s requests failed", deaths, e.finishWithFailures())
 }
 
-// TestMemoryStandsStill stops the process of a memory server for longer than leases last, and ends a compute server meanwhile. The index says which memory server it waits for, and serves
-// all that it had when that goes on. Compute servers that try to open it all the while use up no clients.
+// TestMemoryStandsStill stops the process of a memory server for longer than leases last, and ends
+// a compute server meanwhile. The index says which memory server it waits for, and serves all that
+// it had when that goes on. Compute servers that try to open it all the while use up no clients.
 func TestMemoryStandsStill(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")

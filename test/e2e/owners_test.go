@@ -26,8 +26,9 @@ func (s *space) killOperators() {
 	s.kubectlSystem("delete", "pod", "--selector="+operatorSelector, "--force", "--grace-period=0")
 }
 
-// TestOperatorKilled kills the operator again and again while ranges change hands, at other moments each time: each new one goes on where the last
-// one ended. No request fails, no acknowledged write is lost, and in the end every server has its share.
+// TestOperatorKilled kills the operator again and again while ranges change hands, at other moments
+// each time: each new one goes on where the last one ended. No request fails, no acknowledged write
+// is lost, and in the end every server has its share.
 func TestOperatorKilled(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -49,8 +50,8 @@ func TestOperatorKilled(t *testing.T) {
 
 func (s *space) generation() string { return s.jsonpath("dmi/x", "{.status.map.generation}") }
 
-// TestTwoOperators lets two operators act at the same time, as if both took themselves for the leader: no request fails, nothing is lost, and the map
-// comes to rest.
+// TestTwoOperators lets two operators act at the same time, as if both took themselves for the
+// leader: no request fails, nothing is lost, and the map comes to rest.
 func TestTwoOperators(t *testing.T) {
 	s := newSpace(t)
 	deployment := s.kubectlSystem("get", "deployments", "--selector="+operatorSelector, "--output=name")
@@ -78,12 +79,14 @@ func TestTwoOperators(t *testing.T) {
 		e.phase(fmt.Sprint(n))
 	}
 	e.finish()
-	s.rests(10*time.Second, long, "the map of two operators", s.generation) // it may still be dividing what the load was
+	// it may still be dividing what the load was
+	s.rests(10*time.Second, long, "the map of two operators", s.generation)
 	t.Logf("the map came to generation %s", s.generation())
 }
 
-// TestAPIServerAway stops the API server: the index goes on serving. An owner that dies meanwhile comes back with its own keys, without anybody's help.
-// What was asked for meanwhile happens afterwards.
+// TestAPIServerAway stops the API server: the index goes on serving. An owner that dies meanwhile
+// comes back with its own keys, without anybody's help. What was asked for meanwhile happens
+// afterwards.
 func TestAPIServerAway(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")

@@ -11,8 +11,10 @@ import (
 	"github.com/dmindex/dmindex/deviceplugin/hca/sysfstest"
 )
 
-// poolWithRDMA: the pod of a pool with RDMA, which a restricted namespace refuses, gets its device from the plugin of the one node that has some
-// left, with Guaranteed QoS. That device does not work: the pod does not end, and the pool says what to do. A pod for which no node has a device is named.
+// poolWithRDMA: the pod of a pool with RDMA, which a restricted namespace refuses, gets its device
+// from the plugin of the one node that has some left, with Guaranteed QoS. That device does not
+// work: the pod does not end, and the pool says what to do. A pod for which no node has a device is
+// named.
 func (s *space) poolWithRDMA(node string) {
 	s.Helper()
 	s.rdmaPool("rdma", 1)
@@ -34,13 +36,15 @@ func (s *space) poolWithRDMA(node string) {
 	s.has(node, 1, 1)
 }
 
-// refusedByKubelet: a device goes down when a pod is on its way to the node already. Its kubelet refuses the pod, the pool says so, and the operator makes
-// another one, which starts once the device is back.
+// refusedByKubelet: a device goes down when a pod is on its way to the node already. Its kubelet
+// refuses the pod, the pool says so, and the operator makes another one, which starts once the
+// device is back.
 func (s *space) refusedByKubelet(number int, tree *sysfstest.Tree, device string) {
 	s.Helper()
 	node := fmt.Sprintf("node%d", number)
 	plugin := s.system("get", "pods", "--selector="+pluginSelector, "--field-selector=spec.nodeName="+node, "--output=jsonpath={.items[0].metadata.name}")
-	s.node("freeze", fmt.Sprint(number)) // it hears of nothing meanwhile; not for as long as would make its node NotReady
+	// it hears of nothing meanwhile; not for as long as would make its node NotReady
+	s.node("freeze", fmt.Sprint(number))
 	thaw := sync.OnceFunc(func() { s.node("thaw", fmt.Sprint(number)) })
 	s.Cleanup(thaw)
 	tree.SetState(device, 1, "1: DOWN")
@@ -57,7 +61,8 @@ func (s *space) refusedByKubelet(number int, tree *sysfstest.Tree, device string
 		return events != "", "the kubelet: " + events + "\nthe pool: " + condition
 	})
 	tree.SetState(device, 1, "4: ACTIVE")
-	// It may be another one or two that the kubelet refuses: it tells the scheduler of its devices every ten seconds.
+	// It may be another one or two that the kubelet refuses: it tells the scheduler of its devices
+	// every ten seconds.
 	s.poolReady("refused", "NodeUnfit", " on node "+node+": no usable RDMA device")
 	s.eventually(short, "the refused pod is gone", func() (bool, string) {
 		left := s.kubectl("get", "pods", "--selector=dmindex.io/pool=refused", "--output=jsonpath={.items[*].metadata.name} {.items[*].status.phase}")

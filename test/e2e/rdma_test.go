@@ -41,7 +41,8 @@ func (s *space) machine(number int, devices ...sysfstest.Device) *sysfstest.Tree
 		s.Fatal(err)
 	}
 	for i, name := range []string{"rdma_cm", "uverbs0", "uverbs1", "uverbs2"} {
-		// The numbers of real ones. Nobody serves them here: who may open one is told that there is no such device.
+		// The numbers of real ones. Nobody serves them here: who may open one is told that there is
+		// no such device.
 		file := filepath.Join(dev, name)
 		if err := unix.Mknod(file, unix.S_IFCHR|0o666, int(unix.Mkdev(231, uint32(192+i)))); err != nil {
 			s.Fatalf("mknod %s: %v", file, err)
@@ -79,7 +80,8 @@ func (s *space) has(node string, capacity, allocatable int) {
 	})
 }
 
-// labelled waits until a node has labels: number of HCAs, link layer, device memory, masked atomics.
+// labelled waits until a node has labels: number of HCAs, link layer, device memory, masked
+// atomics.
 func (s *space) labelled(node, want string) {
 	s.Helper()
 	s.eventually(short, node+" is labelled "+want, func() (bool, string) {
@@ -124,8 +126,10 @@ func (s *space) system(args ...string) string {
 	return s.kubectl(append([]string{"--namespace", target.system}, args...)...)
 }
 
-// TestDevicePlugin installs the device plugin with the chart on nodes that look as if they had HCAs, and lets real kubelets give them to pods: what
-// pods get; a kubelet that restarts; a port that goes down and comes back; an HCA that is plugged in; labels, and who may set them; pools with RDMA; its end.
+// TestDevicePlugin installs the device plugin with the chart on nodes that look as if they had
+// HCAs, and lets real kubelets give them to pods: what pods get; a kubelet that restarts; a port
+// that goes down and comes back; an HCA that is plugged in; labels, and who may set them; pools
+// with RDMA; its end.
 func TestDevicePlugin(t *testing.T) {
 	s := newSpace(t)
 	node1 := s.machine(1,
@@ -152,7 +156,8 @@ func TestDevicePlugin(t *testing.T) {
 	s.labelled("node2", "1 InfiniBand false true")
 	s.labelled("node3", "   ")
 
-	// A pod gets an HCA: its device nodes, which it may open, and no others; and what to do with them.
+	// A pod gets an HCA: its device nodes, which it may open, and no others; and what to do with
+	// them.
 	s.user("first", "node1", 1)
 	device := s.inPod("first", "echo $DMINDEX_RDMA_DEVICE")
 	verbs := strings.Replace(device, "mlx5_", "uverbs", 1)
@@ -168,7 +173,8 @@ func TestDevicePlugin(t *testing.T) {
 	before, restarts := strings.Count(s.system("logs", plugin), says), s.restarts("first")
 	s.node("restart", "1")
 	s.eventually(short, "the plugin registers again", func() (bool, string) {
-		log, err := s.try("--namespace", target.system, "logs", plugin) // the kubelet gives logs when it is back
+		// the kubelet gives logs when it is back
+		log, err := s.try("--namespace", target.system, "logs", plugin)
 		return err == nil && strings.Count(log, says) > before, tail(log, 5)
 	})
 	s.has("node1", 2, 2)
@@ -205,7 +211,8 @@ func TestDevicePlugin(t *testing.T) {
 	s.labelled("node2", "   ")
 }
 
-// otherPlugin runs a device plugin on a node that calls devices by their PCI addresses, as that for SR-IOV does, and looks for no others.
+// otherPlugin runs a device plugin on a node that calls devices by their PCI addresses, as that for
+// SR-IOV does, and looks for no others.
 func (s *space) otherPlugin(node string) {
 	s.Helper()
 	objects := fmt.Sprintf(`
@@ -254,7 +261,8 @@ spec:
 	}
 }
 
-// ownNodeOnly: with the plugin's rights, only labels of its own can be set, and only on its own node.
+// ownNodeOnly: with the plugin's rights, only labels of its own can be set, and only on its own
+// node.
 func (s *space) ownNodeOnly() {
 	s.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))

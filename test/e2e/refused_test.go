@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRefused: wrong objects and forbidden changes are refused at kubectl apply, with a sentence that says what to write. (The whole
-// table is in controllers/envtest.)
+// TestRefused: wrong objects and forbidden changes are refused at kubectl apply, with a sentence
+// that says what to write. (The whole table is in controllers/envtest.)
 func TestRefused(t *testing.T) {
 	s := newSpace(t)
 	f := func(old, new, want string) {

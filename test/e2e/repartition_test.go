@@ -16,7 +16,8 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 )
 
-// repartitionManifest is an index for dmindex bench --repartition, whose memory servers and caches have a size.
+// repartitionManifest is an index for dmindex bench --repartition, whose memory servers and caches
+// have a size.
 const repartitionManifest = `
 apiVersion: dmindex.io/v1alpha1
 kind: DMIndex
@@ -32,9 +33,12 @@ spec:
   - {name: compute, template: {replicas: 3, minReplicas: 1, maxReplicas: 4, cache: %s}}
 `
 
-// TestRepartition is figure 10 of DEX's paper on this cluster: a fourth compute server comes to three, over tcp, under load half of which writes. No request fails, and no acknowledged write is
-// lost. E2E_CACHE is the cache of each server (default 64Mi), of several sizes one run each; E2E_RECORDS how many records there are (default 1000000), more than fill the caches or not, which
-// are loaded once. What was measured is in the artifacts as JSON and as a page with throughput over time.
+// TestRepartition is figure 10 of DEX's paper on this cluster: a fourth compute server comes to
+// three, over tcp, under load half of which writes. No request fails, and no acknowledged write is
+// lost. E2E_CACHE is the cache of each server (default 64Mi), of several sizes one run each;
+// E2E_RECORDS how many records there are (default 1000000), more than fill the caches or not, which
+// are loaded once. What was measured is in the artifacts as JSON and as a page with throughput over
+// time.
 func TestRepartition(t *testing.T) {
 	sizes, text := strings.Split(or(os.Getenv("E2E_CACHE"), "64Mi"), ","), or(os.Getenv("E2E_RECORDS"), "1000000")
 	records, err := strconv.Atoi(text)
@@ -58,7 +62,8 @@ func TestRepartition(t *testing.T) {
 	}
 }
 
-// leafBytes is what a record takes of leaves that are half full, as those are whose keys came in their order, and as much again for all else.
+// leafBytes is what a record takes of leaves that are half full, as those are whose keys came in
+// their order, and as much again for all else.
 const leafBytes = 2 * 68
 
 // repartition is one run, with servers that have such caches.

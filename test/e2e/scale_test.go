@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestScale scales the compute pool up, as a HorizontalPodAutoscaler, and down, as an administrator, and deletes one of its pods under load: no request fails, nothing
-// is lost, and the plugin and events tell of it.
+// TestScale scales the compute pool up, as a HorizontalPodAutoscaler, and down, as an
+// administrator, and deletes one of its pods under load: no request fails, nothing is lost, and the
+// plugin and events tell of it.
 func TestScale(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -116,8 +117,9 @@ func (s *space) toldOfHandovers() {
 	}
 }
 
-// autoscaled lets a HorizontalPodAutoscaler scale the compute pool. It asks for a least number of servers, so it scales without measuring anything: what is tested is that it finds the
-// pool's scale and its pods, and that nobody changes back what it set.
+// autoscaled lets a HorizontalPodAutoscaler scale the compute pool. It asks for a least number of
+// servers, so it scales without measuring anything: what is tested is that it finds the pool's
+// scale and its pods, and that nobody changes back what it set.
 func (s *space) autoscaled(n int) {
 	s.Helper()
 	s.apply(fmt.Sprintf(`

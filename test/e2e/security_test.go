@@ -44,7 +44,8 @@ func (s *space) forward(pod, port string) string {
 	return found
 }
 
-// probe connects with TLS, speaks, and returns the error that the server answers with; nil if it went on talking.
+// probe connects with TLS, speaks, and returns the error that the server answers with; nil if it
+// went on talking.
 func probe(address string, certificates ...tls.Certificate) error {
 	dialer := tls.Dialer{
 		NetDialer: &net.Dialer{Timeout: short},
@@ -84,8 +85,8 @@ func foreign(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestSecurity: memory servers speak only with those that the index's or the operator's authority knows, and pods have no more
-// rights than they need.
+// TestSecurity: memory servers speak only with those that the index's or the operator's authority
+// knows, and pods have no more rights than they need.
 func TestSecurity(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -93,7 +94,8 @@ func TestSecurity(t *testing.T) {
 	control := s.forward(s.memoryPods()[0], "7471")
 	f := func(what string, certificates ...tls.Certificate) {
 		t.Helper()
-		// The words of the refusal can get lost on the way through port-forward; that the connection ends cannot.
+		// The words of the refusal can get lost on the way through port-forward; that the
+		// connection ends cannot.
 		err := probe(control, certificates...)
 		if timeout, ok := err.(net.Error); err == nil || ok && timeout.Timeout() {
 			t.Errorf("control port, %s: not refused, %v", what, err)

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// soak is for how long a soak goes on, E2E_SOAK (default 10m), and what it draws from. The seed is printed; E2E_SEED=N draws the same again.
+// soak is for how long a soak goes on, E2E_SOAK (default 10m), and what it draws from. The seed is
+// printed; E2E_SEED=N draws the same again.
 func soak(t *testing.T) (length time.Duration, random *rand.Rand) {
 	t.Helper()
 	length = 10 * time.Minute
@@ -52,7 +53,8 @@ func TestSoak(t *testing.T) {
 			e.begin(fmt.Sprintf("to %d", size))
 			s.scale(size)
 		case 2:
-			pods := slices.Sorted(maps.Keys(s.owners())) // those that are about to leave have nothing any more
+			// those that are about to leave have nothing any more
+			pods := slices.Sorted(maps.Keys(s.owners()))
 			pod := pods[random.IntN(len(pods))]
 			e.begin("delete " + pod)
 			s.replaced(pod, ready, func(pod string) { s.kubectl("delete", "pod", pod, "--wait=false") })
@@ -73,8 +75,8 @@ func TestSoak(t *testing.T) {
 	e.finish()
 }
 
-// A kubelet starts a container that ended again at once, the second time after 10 s, then after 20 s and so on; it forgets that when the container has
-// run for ten minutes. Requests wait for 20 s.
+// A kubelet starts a container that ended again at once, the second time after 10 s, then after 20
+// s and so on; it forgets that when the container has run for ten minutes. Requests wait for 20 s.
 const (
 	promptRestarts = 2
 	backOffForgets = 12 * time.Minute
@@ -97,7 +99,8 @@ func TestSherman(t *testing.T) {
 	e.finish()
 }
 
-// TestKinds brings up an index of every kind of key and routing and asks it. With DEX requests always go to the owner.
+// TestKinds brings up an index of every kind of key and routing and asks it. With DEX requests
+// always go to the owner.
 func TestKinds(t *testing.T) {
 	for _, routing := range []string{"DEX", "Any", "Owner"} {
 		for name, key := range map[string]string{"uint64": "{type: Uint64}", "bytes16": "{type: Bytes, maxLength: 16}", "bytes1024": "{type: Bytes, maxLength: 1024}"} {
@@ -109,7 +112,8 @@ func TestKinds(t *testing.T) {
 				}
 				s.newIndex(manifest, "2/2", "2/2")
 				for i := range 20 {
-					s.is(s.redis("set", fmt.Sprintf("key-%04d", i), fmt.Sprint(i)), "OK") // 8 bytes fit all of them
+					// 8 bytes fit all of them
+					s.is(s.redis("set", fmt.Sprintf("key-%04d", i), fmt.Sprint(i)), "OK")
 				}
 				s.scale(3)
 				for i := range 20 {

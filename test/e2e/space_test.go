@@ -26,8 +26,8 @@ const (
 	gone     = 2 * time.Minute  // for a namespace to be deleted
 )
 
-// space is a test's own namespace, which enforces restricted pod security. When the test ends it is deleted with all that is in it,
-// and that, too, must succeed.
+// space is a test's own namespace, which enforces restricted pod security. When the test ends it is
+// deleted with all that is in it, and that, too, must succeed.
 type space struct {
 	*testing.T
 	namespace string
@@ -123,7 +123,8 @@ func (s *space) refused(manifest, want string) {
 	}
 }
 
-// eventually tries f until it says true; otherwise the test ends after the limit with what f saw last.
+// eventually tries f until it says true; otherwise the test ends after the limit with what f saw
+// last.
 func (s *space) eventually(limit time.Duration, what string, f func() (ok bool, saw string)) {
 	s.Helper()
 	saw := ""

@@ -53,13 +53,14 @@ func newLoad(i index, prefix string, writers, keys, spread int, limit time.Durat
 	return l
 }
 
-// keyOf is a key of a writer. Those of each writer lie all over the lowest spread 256ths of the key space: with all of it, every compute server has some of them.
+// keyOf is a key of a writer. Those of each writer lie all over the lowest spread 256ths of the key
+// space: with all of it, every compute server has some of them.
 func keyOf(prefix string, writer, key, keys, spread int) []byte {
 	return fmt.Appendf([]byte{byte(key * spread / keys)}, "%s%02d/%06d", prefix, writer, key)
 }
 
-// run writes and reads until ctx ends. Operations under way then are finished. rate is how many operations begin in a second, as far
-// as they come back in time; 0 = no limit.
+// run writes and reads until ctx ends. Operations under way then are finished. rate is how many
+// operations begin in a second, as far as they come back in time; 0 = no limit.
 func (l *load) run(ctx context.Context, readers, rate int) {
 	var wg sync.WaitGroup
 	workers := len(l.writers) + readers
@@ -150,7 +151,8 @@ func (l *load) timed(op func(context.Context) error) bool {
 	return err == nil
 }
 
-// finish reads every acknowledged write back and prints what happened. It fails if anything failed, was stale or is lost.
+// finish reads every acknowledged write back and prints what happened. It fails if anything failed,
+// was stale or is lost.
 func (l *load) finish(ctx context.Context, out io.Writer) error {
 	l.begin("")
 	lost, err := l.readBack(ctx)
@@ -185,8 +187,8 @@ func (l *load) finish(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// rewrite writes every key once more. It returns how many writes failed and how long the slowest took: who died during the load must not
-// have left anything locked.
+// rewrite writes every key once more. It returns how many writes failed and how long the slowest
+// took: who died during the load must not have left anything locked.
 func (l *load) rewrite(out io.Writer) (stuck int, slowest time.Duration) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -239,7 +241,8 @@ func (l *load) readBack(ctx context.Context) (lost []string, err error) {
 	return lost, err
 }
 
-// check says what is wrong with the key's value. A write that failed may or may not have taken effect.
+// check says what is wrong with the key's value. A write that failed may or may not have taken
+// effect.
 func (l *load) check(ctx context.Context, e *entry) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()

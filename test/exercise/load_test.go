@@ -86,7 +86,8 @@ func TestVerdict(t *testing.T) {
 	f(&fake{stuck: "3x/01/000001"}, false, "failed requests: 0, stale reads: 0", "keys written again: 15, failed: 1", `STUCK "3x/01/000001"`, "refused")
 }
 
-// TestFailedWriteMayHaveHappened: a failed write that took effect all the same is not reported as lost.
+// TestFailedWriteMayHaveHappened: a failed write that took effect all the same is not reported as
+// lost.
 func TestFailedWriteMayHaveHappened(t *testing.T) {
 	index := &fake{pairs: map[string][]byte{}, failAt: 1}
 	l := newLoad(index, "x/", 1, 1, 256, time.Second)

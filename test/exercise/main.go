@@ -1,6 +1,7 @@
-// Exercise is load with a memory, for end-to-end tests and the demo: writers count up the values of their keys through the SDK,
-// readers check that no value is older than what was acknowledged before they asked, and at the end every acknowledged write is read
-// back. While it runs, phases name stretches of time, each with its own latencies and failures:
+// Exercise is load with a memory, for end-to-end tests and the demo: writers count up the values of
+// their keys through the SDK, readers check that no value is older than what was acknowledged
+// before they asked, and at the end every acknowledged write is read back. While it runs, phases
+// name stretches of time, each with its own latencies and failures:
 //
 //	exercise run --secret /etc/dmindex/conn --for 60s
 //	exercise phase scaling        # from another process of the pod

@@ -8,15 +8,17 @@ import (
 	"testing"
 )
 
-// simulated are the rooms whose code must run under a simulated env: there all blocking goes through pkg/env. A file that stands
-// outside the simulation (a network listener, say) says so with a line "//env:real REASON" before its package clause; a single
-// line that is harmless says so with "//env:real REASON" at its end.
+// simulated are the rooms whose code must run under a simulated env: there all blocking goes
+// through pkg/env. A file that stands outside the simulation (a network listener, say) says so with
+// a line "//env:real REASON" before its package clause; a single line that is harmless says so with
+// "//env:real REASON" at its end.
 var simulated = []string{"pkg/index", "pkg/pool", "pkg/partition", "memserver", "computeserver"}
 
 // outside are parts of those rooms that are test tools.
 var outside = []string{"pkg/pool/pooltest", "pkg/pool/poolsim", "pkg/index/indextest", "pkg/index/indexsim"}
 
-// forbiddenCalls by package path: what reads a clock, waits, or draws random numbers behind env's back.
+// forbiddenCalls by package path: what reads a clock, waits, or draws random numbers behind env's
+// back.
 var forbiddenCalls = map[string][]string{
 	"time":    {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"},
 	"sync":    {"Mutex", "RWMutex", "WaitGroup", "Cond", "Once", "OnceFunc", "OnceValue", "OnceValues", "Pool", "Map"},
@@ -139,8 +141,8 @@ func envProblems(f *file) (problems []string) {
 	return problems
 }
 
-// mapNames collects the names that the file declares as maps: fields, variables, parameters. Names of other files are missed: the
-// rule is for the author, not against him.
+// mapNames collects the names that the file declares as maps: fields, variables, parameters. Names
+// of other files are missed: the rule is for the author, not against him.
 func mapNames(f *ast.File) map[string]bool {
 	names := map[string]bool{}
 	isMap := func(e ast.Expr) bool {

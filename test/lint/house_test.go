@@ -76,8 +76,9 @@ func sources(t *testing.T) []*file {
 	return files
 }
 
-// rooms says what each room may import of ours: itself, what stands here, and what lies below those. The first prefix that fits a
-// folder is its room, so the longer ones stand first. Tests may import more: they put parts together.
+// rooms says what each room may import of ours: itself, what stands here, and what lies below
+// those. The first prefix that fits a folder is its room, so the longer ones stand first. Tests may
+// import more: they put parts together.
 var rooms = []struct {
 	room string
 	may  []string
@@ -111,7 +112,8 @@ var rooms = []struct {
 	{"hack", nil},
 }
 
-// TestHouse checks that arrows run down the table of rooms only, and that designs do not know providers nor providers indexes.
+// TestHouse checks that arrows run down the table of rooms only, and that designs do not know
+// providers nor providers indexes.
 func TestHouse(t *testing.T) {
 	for _, f := range sources(t) {
 		if f.test {
@@ -133,7 +135,8 @@ func TestHouse(t *testing.T) {
 				allowed = allowed || m == "" || within(ours, m)
 			}
 			if room == "pkg/index" || room == "pkg/pool" {
-				allowed = allowed && (!within(ours, "pkg/verbs") || ours == "pkg/verbs") // no provider
+				// no provider
+				allowed = allowed && (!within(ours, "pkg/verbs") || ours == "pkg/verbs")
 			}
 			if !allowed {
 				t.Errorf("%s: %s may not import %s", f.at(imp), room, ours)
@@ -153,7 +156,8 @@ func roomOf(dir string) (room string, may []string, ok bool) {
 	return "", nil, false
 }
 
-// TestRoomsAreOrdered keeps a longer prefix before a shorter one, so that roomOf finds the closest room.
+// TestRoomsAreOrdered keeps a longer prefix before a shorter one, so that roomOf finds the closest
+// room.
 func TestRoomsAreOrdered(t *testing.T) {
 	for i, r := range rooms {
 		for _, later := range rooms[i+1:] {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestEnvRuleCatches shows that the env rule finds each thing that it forbids, and honours its marks.
+// TestEnvRuleCatches shows that the env rule finds each thing that it forbids, and honours its
+// marks.
 func TestEnvRuleCatches(t *testing.T) {
 	check := func(body string, want int) {
 		t.Helper()
@@ -51,4 +52,29 @@ func TestFileMark(t *testing.T) {
 	check("//env:real a network listener\n\npackage p\n", true)
 	check("//env:real\n\npackage p\n", false)
 	check("package p\n\n//env:real a network listener\n", false)
+}
+
+// TestCommentWidthCatches shows which lines are too wide.
+func TestCommentWidthCatches(t *testing.T) {
+	check := func(line string, want int) {
+		t.Helper()
+		src := "package p\n\n" + line + "\n"
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, "p.go", src, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := wideComments(&file{path: "p.go", src: src, ast: parsed, fset: fset}); len(got) != want {
+			t.Errorf("%s\nfound %d problems, want %d:\n%s", line, len(got), want, strings.Join(got, "\n"))
+		}
+	}
+	check("// "+strings.Repeat("a", 97), 0)
+	check("// "+strings.Repeat("a", 98), 1)
+	check("// "+strings.Repeat("é", 97), 0)
+	check("func f() {\n\t// "+strings.Repeat("a", 94)+"\n}", 1)
+	check("var x = 1 // "+strings.Repeat("a", 88), 1)
+	check("var x = `"+strings.Repeat("a", 100)+"`", 0)
+	check("/*\n"+strings.Repeat("a", 101)+"\n*/", 1)
+	check("//go:generate "+strings.Repeat("a", 100), 0)
+	check("// +kubebuilder:validation:Pattern="+strings.Repeat("a", 100), 0)
 }

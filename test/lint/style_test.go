@@ -65,7 +65,8 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// TestTestsDoNotSleepOrSkip: a test that sleeps to wait is slow or wrong, one that skips shows nothing.
+// TestTestsDoNotSleepOrSkip: a test that sleeps to wait is slow or wrong, one that skips shows
+// nothing.
 func TestTestsDoNotSleepOrSkip(t *testing.T) {
 	for _, f := range sources(t) {
 		if !f.test {

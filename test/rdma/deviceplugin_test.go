@@ -27,7 +27,8 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// startPlugin starts `dmindex device-plugin` for a kubelet; stop ends it as a pod is ended, and must find it well.
+// startPlugin starts `dmindex device-plugin` for a kubelet; stop ends it as a pod is ended, and
+// must find it well.
 func startPlugin(t *testing.T, k *kubelettest.Kubelet) (stop func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "settings.yaml")
@@ -64,8 +65,9 @@ func startPlugin(t *testing.T, k *kubelettest.Kubelet) (stop func()) {
 	}
 }
 
-// TestDevicePlugin runs the program against the machine's real device: what a container is given works; health follows the link; a device that is
-// taken away and made again; a kubelet that restarts; an orderly end.
+// TestDevicePlugin runs the program against the machine's real device: what a container is given
+// works; health follows the link; a device that is taken away and made again; a kubelet that
+// restarts; an orderly end.
 func TestDevicePlugin(t *testing.T) {
 	const resource = settings.DefaultResource
 	link := setting(t, "RDMA_LINK")

@@ -46,8 +46,8 @@ func setting(t *testing.T, name string) string {
 	return v
 }
 
-// TestCertificates writes the TLS directories of the memory server, the operator and the index. It runs on the host, before the machines
-// are up.
+// TestCertificates writes the TLS directories of the memory server, the operator and the index. It
+// runs on the host, before the machines are up.
 func TestCertificates(t *testing.T) {
 	dir := setting(t, "RDMA_TLS")
 	ca := identitytest.NewCA(t, "rdma")
@@ -153,8 +153,8 @@ func key(n uint64) []byte {
 	return []byte{byte(n >> 56), byte(n >> 48), byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
 }
 
-// TestSherman lets several sessions write, change and delete keys of their own side by side, reads all of them by lookups and by a scan,
-// and checks the tree.
+// TestSherman lets several sessions write, change and delete keys of their own side by side, reads
+// all of them by lookups and by a scan, and checks the tree.
 func TestSherman(t *testing.T) {
 	w := newWorld(t)
 	p, x := w.open(t.Name())
@@ -224,8 +224,8 @@ func TestSherman(t *testing.T) {
 		found.Pairs, found.Nodes, n.Requests[verbs.Read], n.Requests[verbs.Write], n.Atomics(), n.RoundTrips)
 }
 
-// TestFence: the operator fences a client that writes. It is told so by its next request, what it was acknowledged is there, and nothing of
-// it takes effect afterwards.
+// TestFence: the operator fences a client that writes. It is told so by its next request, what it
+// was acknowledged is there, and nothing of it takes effect afterwards.
 func TestFence(t *testing.T) {
 	w := newWorld(t)
 	_, x := w.open("stays")

@@ -27,7 +27,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// podArgs are the arguments of a pod's container as the operator writes them; see controllers/internal/build.
+// podArgs are the arguments of a pod's container as the operator writes them; see
+// controllers/internal/build.
 func podArgs(t *testing.T, pod string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(setting(t, "RDMA_ARGS"), "machine_"+pod+".args"))
@@ -53,12 +54,14 @@ func container(t *testing.T, root string, args ...string) {
 	})
 }
 
-// TestPods: a memory server on another machine that is reached by RDMA, one that is reached by TCP, and a compute server that speaks both, each with
-// the arguments of the operator's pods and out of the image, serve RESP.
+// TestPods: a memory server on another machine that is reached by RDMA, one that is reached by TCP,
+// and a compute server that speaks both, each with the arguments of the operator's pods and out of
+// the image, serve RESP.
 func TestPods(t *testing.T) {
 	const keys = 400
 	tls, root := setting(t, "RDMA_TLS"), setting(t, "RDMA_COMPUTE_ROOT")
-	container(t, setting(t, "RDMA_SLOW_ROOT"), append(podArgs(t, "slow"), "--metrics=")...) // the compute server has the port
+	// the compute server has the port
+	container(t, setting(t, "RDMA_SLOW_ROOT"), append(podArgs(t, "slow"), "--metrics=")...)
 
 	files, err := identity.Open(filepath.Join(tls, "operator"))
 	if err != nil {
@@ -83,7 +86,8 @@ func TestPods(t *testing.T) {
 		if want := []string{"ibv", "tcp"}[i]; len(has.Transports) != 1 || has.Transports[0].Provider != want {
 			t.Errorf("memory server %s offers %v, want %s alone", m.Control, has.Transports, want)
 		}
-		if _, err := c.Evict(ctx, &rpcv1.EvictRequest{Index: indexID}); err != nil { // of an earlier test
+		// of an earlier test
+		if _, err := c.Evict(ctx, &rpcv1.EvictRequest{Index: indexID}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Admit(ctx, &rpcv1.AdmitRequest{Index: indexID, QuotaChunks: 20}); err != nil {
@@ -133,7 +137,8 @@ func TestPods(t *testing.T) {
 	client := redis.NewClient(&options)
 	defer client.Close()
 	value := func(n int) string { return strings.Repeat(fmt.Sprint(n, " "), 4) }
-	const together = 10 // few: what a pipeline does not begin within its limit is refused, and this machine is slow
+	// few: what a pipeline does not begin within its limit is refused, and this machine is slow
+	const together = 10
 	for n := 0; n < keys; n += together {
 		_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := n; i < n+together; i++ {

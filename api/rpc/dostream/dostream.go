@@ -1,7 +1,8 @@
 //env:real streams of gRPC are channels and goroutines
 
-// Package dostream runs point operations over one pipelined Do stream of a compute server. Calls of many goroutines that come
-// together travel in one batch. Compute servers forward with it, and the SDK is built on it.
+// Package dostream runs point operations over one pipelined Do stream of a compute server. Calls of
+// many goroutines that come together travel in one batch. Compute servers forward with it, and the
+// SDK is built on it.
 package dostream
 
 import (
@@ -16,10 +17,11 @@ import (
 
 // Bounds of one stream.
 const (
-	MaxUnanswered = 64    // batches under way; a server takes 256
-	MaxBatch      = 64    // operations of one batch, unless one call has more; a server runs batches side by side
-	MaxCall       = 1024  // operations of one call
-	MaxQueued     = 16384 // operations that wait to be sent
+	MaxUnanswered = 64 // batches under way; a server takes 256
+	// operations of one batch, unless one call has more; a server runs batches side by side
+	MaxBatch  = 64
+	MaxCall   = 1024  // operations of one call
+	MaxQueued = 16384 // operations that wait to be sent
 )
 
 // ErrQueueFull is returned when MaxQueued operations wait to be sent already. Nothing was done.
@@ -51,11 +53,13 @@ type Reply struct {
 
 // Options of a stream.
 type Options struct {
-	Forwarded bool          // the caller is a compute server: the server may not forward again
-	Limit     time.Duration // of each operation at the server, if its caller waits for that long; 0 = the server's default
+	Forwarded bool // the caller is a compute server: the server may not forward again
+	// of each operation at the server, if its caller waits for that long; 0 = the server's default
+	Limit time.Duration
 }
 
-// Stream is a Do stream that is opened when it is first needed and again after it broke. Safe for concurrent use.
+// Stream is a Do stream that is opened when it is first needed and again after it broke. Safe for
+// concurrent use.
 type Stream struct {
 	client rpcv1.ComputeClient
 	o      Options
@@ -80,8 +84,9 @@ type call struct {
 // New makes a stream to the server behind client.
 func New(client rpcv1.ComputeClient, o Options) *Stream { return &Stream{client: client, o: o} }
 
-// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The server begins none of them after that, counted from
-// when it received them. The operations and what they point to belong to the stream from then on, even after an error. Every error is an *Error.
+// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The server
+// begins none of them after that, counted from when it received them. The operations and what they
+// point to belong to the stream from then on, even after an error. Every error is an *Error.
 func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) {
 	c := &call{ops: ops, done: make(chan struct{})}
 	c.until, _ = ctx.Deadline()

@@ -65,7 +65,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestEveryCallGetsItsOwnAnswer: calls of many goroutines share batches, and each gets what belongs to it.
+// TestEveryCallGetsItsOwnAnswer: calls of many goroutines share batches, and each gets what belongs
+// to it.
 func TestEveryCallGetsItsOwnAnswer(t *testing.T) {
 	s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
 		for {
@@ -95,7 +96,8 @@ func TestEveryCallGetsItsOwnAnswer(t *testing.T) {
 	callers.Wait()
 }
 
-// TestWhatIsKnownAfterABreak: a stream that breaks leaves what was sent unknown; one that ends with ABORTED, or whose caller is refused, does not.
+// TestWhatIsKnownAfterABreak: a stream that breaks leaves what was sent unknown; one that ends with
+// ABORTED, or whose caller is refused, does not.
 func TestWhatIsKnownAfterABreak(t *testing.T) {
 	for code, sent := range map[codes.Code]bool{
 		codes.Unavailable: true, codes.Unknown: true, codes.Internal: true, codes.Aborted: false, codes.Unauthenticated: false, codes.PermissionDenied: false,
@@ -185,7 +187,8 @@ func (a *lateAnswer) Recv() (*rpcv1.DoReply, error) {
 	return a.reply, nil
 }
 
-// TestAnswerAfterClose: a call that Close has failed is not answered once more by what was under way.
+// TestAnswerAfterClose: a call that Close has failed is not answered once more by what was under
+// way.
 func TestAnswerAfterClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &call{ops: get("a"), sent: true, done: make(chan struct{})}
@@ -200,8 +203,8 @@ func TestAnswerAfterClose(t *testing.T) {
 	}
 }
 
-// TestLimit: the server has no more time than any caller of a batch waits, and never more than the stream's limit; who waits for much longer
-// travels in the next batch.
+// TestLimit: the server has no more time than any caller of a batch waits, and never more than the
+// stream's limit; who waits for much longer travels in the next batch.
 func TestLimit(t *testing.T) {
 	now := time.Now()
 	in := func(d time.Duration) *call { return &call{ops: get("a"), until: now.Add(d)} }

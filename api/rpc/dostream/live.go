@@ -13,8 +13,8 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// live is one open stream: a goroutine that sends and one that receives. The first of them to meet an error ends both, and
-// every call that waits; the next call opens another stream.
+// live is one open stream: a goroutine that sends and one that receives. The first of them to meet
+// an error ends both, and every call that waits; the next call opens another stream.
 type live struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -30,10 +30,12 @@ type batch struct {
 	id    uint64
 	calls []*call
 	count int
-	left  time.Duration // that the server has: until the first of the callers stops waiting; 0 = there is no limit
+	// that the server has: until the first of the callers stops waiting; 0 = there is no limit
+	left time.Duration
 }
 
-// left is how long the server may take for a call that is sent now: until its caller stops waiting, and the stream's limit (0 = none) at most.
+// left is how long the server may take for a call that is sent now: until its caller stops waiting,
+// and the stream's limit (0 = none) at most.
 func (c *call) left(most time.Duration, now time.Time) time.Duration {
 	if c.until.IsZero() {
 		return most
@@ -45,8 +47,9 @@ func (c *call) left(most time.Duration, now time.Time) time.Duration {
 	return left
 }
 
-// takes says whether a call may travel in b. One limit is for all of a batch, and no change may be begun for a caller who has given up; so
-// the shortest decides, and who has much more time travels in another one.
+// takes says whether a call may travel in b. One limit is for all of a batch, and no change may be
+// begun for a caller who has given up; so the shortest decides, and who has much more time travels
+// in another one.
 func (b *batch) takes(c *call, left time.Duration) bool {
 	if len(b.calls) == 0 {
 		return true

@@ -1,5 +1,6 @@
-// Package memindex is an ordered map behind the index contract: a stand-in for the designs in tests of what stands above them.
-// Several servers may open the same [Store], as several clients open the same index.
+// Package memindex is an ordered map behind the index contract: a stand-in for the designs in tests
+// of what stands above them. Several servers may open the same [Store], as several clients open the
+// same index.
 package memindex
 
 import (
@@ -49,8 +50,8 @@ func (s *Store) Fail(err error) {
 	s.fault.Store(&err)
 }
 
-// Watch makes every change that is made call f, at the moment when it is made: calls come one after the other. f may keep key and value; nil
-// ends that.
+// Watch makes every change that is made call f, at the moment when it is made: calls come one after
+// the other. f may keep key and value; nil ends that.
 func (s *Store) Watch(f func(key, value []byte, there bool)) {
 	if f == nil {
 		s.watch.Store(nil)
@@ -75,7 +76,8 @@ func (s *Store) Len() int {
 	return s.pairs.Len()
 }
 
-// After makes every operation call f when it is done, outside of any lock; scans call it with the last key. Nil ends that.
+// After makes every operation call f when it is done, outside of any lock; scans call it with the
+// last key. Nil ends that.
 func (s *Store) After(f func(key []byte)) {
 	if f == nil {
 		s.after.Store(nil)
@@ -84,7 +86,8 @@ func (s *Store) After(f func(key []byte)) {
 	s.after.Store(&f)
 }
 
-// Hang makes point operations on key wait until their session's limit is over or their index is condemned.
+// Hang makes point operations on key wait until their session's limit is over or their index is
+// condemned.
 func (s *Store) Hang(key string) { s.stuck.Store(&key) }
 
 // Lapse ends the leases of all indexes that were opened so far.

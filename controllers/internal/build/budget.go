@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Budget lets one pod of a pool be evicted at a time. The number is an integer below that of the pods, so that it can always be
-// satisfied.
+// Budget lets one pod of a pool be evicted at a time. The number is an integer below that of the
+// pods, so that it can always be satisfied.
 func Budget(pool, namespace, component string, pods int32) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta(pool, namespace, selector(pool, component))}
 	b.Spec = policyv1.PodDisruptionBudgetSpec{

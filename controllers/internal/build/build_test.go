@@ -84,7 +84,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestCache: the size of the cache reaches the server, and the pod asks for memory for it unless it is told how much to ask for.
+// TestCache: the size of the cache reaches the server, and the pod asks for memory for it unless it
+// is told how much to ask for.
 func TestCache(t *testing.T) {
 	index := testIndex()
 	pool := ComputePool(index, index.Spec.ComputePools[0], "i")
@@ -110,8 +111,8 @@ func TestCache(t *testing.T) {
 	f("1Gi", "3Gi", "--cache=1073741824", "3Gi")
 }
 
-// TestHeapLimit: the heap of a memory server may become as large as its container's limit less its volumes, and no
-// smaller than it needs to be to run at all.
+// TestHeapLimit: the heap of a memory server may become as large as its container's limit less its
+// volumes, and no smaller than it needs to be to run at all.
 func TestHeapLimit(t *testing.T) {
 	index := testIndex()
 	pool := MemoryPool(index, index.Spec.MemoryPools[0], "i")
@@ -131,7 +132,8 @@ func TestHeapLimit(t *testing.T) {
 	f("600Mi", leastHeap)
 }
 
-// TestMachineArgs: the arguments of small pods with RDMA, for machines without Kubernetes, stand in testdata. DMINDEX_REWRITE=1 writes them anew.
+// TestMachineArgs: the arguments of small pods with RDMA, for machines without Kubernetes, stand in
+// testdata. DMINDEX_REWRITE=1 writes them anew.
 func TestMachineArgs(t *testing.T) {
 	memory := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "demo-memory", Namespace: "ns"}}
 	memory.Spec.MemoryServers = dmv1.MemoryServers{Servers: 1, Memory: resource.MustParse("64Mi"), ChunkSize: ptr.To(resource.MustParse("1Mi")),
@@ -155,7 +157,8 @@ func TestMachineArgs(t *testing.T) {
 	}
 }
 
-// testRDMA are pools as these, with RDMA: the memory pool with huge pages, of our plugin, the compute pool by DRA.
+// testRDMA are pools as these, with RDMA: the memory pool with huge pages, of our plugin, the
+// compute pool by DRA.
 func testRDMA(memory *dmv1.DMMemoryPool, compute *dmv1.DMComputePool) (*dmv1.DMMemoryPool, *dmv1.DMComputePool) {
 	memory, compute = memory.DeepCopy(), compute.DeepCopy()
 	memory.Spec.Transport, compute.Spec.Transport = dmv1.TransportRDMA, dmv1.TransportRDMA
@@ -164,8 +167,8 @@ func testRDMA(memory *dmv1.DMMemoryPool, compute *dmv1.DMComputePool) (*dmv1.DMM
 	return memory, compute
 }
 
-// TestRDMAPods: they are of Guaranteed QoS whatever the template says, get their device once, have no capability but IPC_LOCK, and keep what
-// else the restricted level asks for.
+// TestRDMAPods: they are of Guaranteed QoS whatever the template says, get their device once, have
+// no capability but IPC_LOCK, and keep what else the restricted level asks for.
 func TestRDMAPods(t *testing.T) {
 	index := testIndex()
 	memory, compute := testRDMA(MemoryPool(index, index.Spec.MemoryPools[0], "i"), ComputePool(index, index.Spec.ComputePools[0], "i"))
@@ -241,7 +244,8 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// TestServerIDs: the numbers of memory servers are within 1 to 32767, are never used twice, and lead back to their pods.
+// TestServerIDs: the numbers of memory servers are within 1 to 32767, are never used twice, and
+// lead back to their pods.
 func TestServerIDs(t *testing.T) {
 	seen := map[uint16]bool{}
 	for ordinal := range 31 {

@@ -11,8 +11,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// ComputePod is the pod of a compute server of an index. ordinal is the pool's position in the index; identity is that of the
-// index at this time.
+// ComputePod is the pod of a compute server of an index. ordinal is the pool's position in the
+// index; identity is that of the index at this time.
 func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, template string) *corev1.Pod {
 	spec := pool.Spec.ComputeServers
 	p := pod(pool.Name, pool.Namespace, dmv1.ComponentCompute, id, spec.Pod, image, []string{
@@ -66,8 +66,10 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 	return p
 }
 
-// guardBytes is how large the directory may get that a compute server locks; nothing is written there.
+// guardBytes is how large the directory may get that a compute server locks; nothing is written
+// there.
 const guardBytes = 64 << 10
 
-// bufferBytes is what a compute server has of huge pages, for the buffers of its sessions; ordinary ones do for the rest.
+// bufferBytes is what a compute server has of huge pages, for the buffers of its sessions; ordinary
+// ones do for the rest.
 const bufferBytes = 64 << 20

@@ -11,15 +11,16 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// What a memory server takes beside its region: lock table and ledger in the same volume, then the process.
+// What a memory server takes beside its region: lock table and ledger in the same volume, then the
+// process.
 const (
 	volumeHeadroom  = 64 << 20
 	processHeadroom = config.MemoryServerFabric + config.MemoryServerControl + config.MemoryServerRest + config.MemoryServerOutside
 	leastHeap       = 64 << 20 // of GOMEMLIMIT, whatever limit a template has
 )
 
-// MemoryPod is the pod of a memory server. Its region is a file in a volume of memory, which lives as long as the pod: a
-// container that restarts finds it again.
+// MemoryPod is the pod of a memory server. Its region is a file in a volume of memory, which lives
+// as long as the pod: a container that restarts finds it again.
 func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	spec := pool.Spec.MemoryServers
 	memory := spec.Memory.Value()
@@ -69,8 +70,8 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	return p
 }
 
-// heapLimit tells Go's runtime how large its heap may become. Without it the heap grows to twice what
-// lives, and a burst of garbage may end the container, although nothing holds that memory.
+// heapLimit tells Go's runtime how large its heap may become. Without it the heap grows to twice
+// what lives, and a burst of garbage may end the container, although nothing holds that memory.
 func heapLimit(bytes int64) corev1.EnvVar {
 	return corev1.EnvVar{Name: "GOMEMLIMIT", Value: strconv.FormatInt(max(bytes, leastHeap), 10)}
 }

@@ -33,11 +33,13 @@ func IsPodName(pool, name string) bool {
 	return ok && err == nil && id >= 0 && name == PodName(pool, id)
 }
 
-// MaxMemoryPodID is the highest number of a memory pod: server ids in global addresses have room for no more.
+// MaxMemoryPodID is the highest number of a memory pod: server ids in global addresses have room
+// for no more.
 const MaxMemoryPodID = 1023
 
-// MemoryServerID is the number of a memory server in the global addresses of an index: it follows from the pool's position in
-// the index and the pod's number in the pool, so that no table is needed.
+// MemoryServerID is the number of a memory server in the global addresses of an index: it follows
+// from the pool's position in the index and the pod's number in the pool, so that no table is
+// needed.
 func MemoryServerID(ordinal, pod int) uint16 { return uint16(ordinal*(MaxMemoryPodID+1) + pod + 1) }
 
 // MemoryServerPod is the reverse of MemoryServerID.

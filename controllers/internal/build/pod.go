@@ -18,7 +18,8 @@ const User = 65532
 
 const tlsVolume = "tls"
 
-// pod is what pods of memory and compute servers have in common. The container is still to be completed.
+// pod is what pods of memory and compute servers have in common. The container is still to be
+// completed.
 func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image string, args []string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: meta(PodName(pool, id), namespace, selector(pool, component))}
 	for k, v := range t.Labels {
@@ -59,7 +60,8 @@ func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image st
 				ReadOnlyRootFilesystem:   ptr.To(true),
 				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			},
-			StartupProbe:   probe("/healthz", 2, 150), // five minutes: reserving much memory takes its time
+			// five minutes: reserving much memory takes its time
+			StartupProbe:   probe("/healthz", 2, 150),
 			LivenessProbe:  probe("/healthz", 10, 6),
 			ReadinessProbe: probe("/readyz", 2, 2),
 			VolumeMounts:   []corev1.VolumeMount{{Name: tlsVolume, MountPath: config.TLSDir, ReadOnly: true}},
@@ -78,7 +80,8 @@ func probe(path string, period, failures int32) *corev1.Probe {
 	}
 }
 
-// spread puts the pods of a pool on different nodes as far as there are nodes, unless the template says otherwise.
+// spread puts the pods of a pool on different nodes as far as there are nodes, unless the template
+// says otherwise.
 func spread(pool, component string, given []corev1.TopologySpreadConstraint) []corev1.TopologySpreadConstraint {
 	if len(given) > 0 {
 		return given

@@ -14,9 +14,10 @@ const (
 	capIPCLock         = "IPC_LOCK"
 )
 
-// rdma turns the pod of a server into one that can use RDMA. With Guaranteed QoS the Topology Manager can give it CPUs, huge pages and HCA of
-// one NUMA node. It runs as user 0 with no capability but IPC_LOCK, since a capability does nothing for another user; so its namespace must not
-// enforce a level of pod security below privileged.
+// rdma turns the pod of a server into one that can use RDMA. With Guaranteed QoS the Topology
+// Manager can give it CPUs, huge pages and HCA of one NUMA node. It runs as user 0 with no
+// capability but IPC_LOCK, since a capability does nothing for another user; so its namespace must
+// not enforce a level of pod security below privileged.
 func rdma(p *corev1.Pod, spec *dmv1.RDMASpec) {
 	if spec == nil {
 		spec = &dmv1.RDMASpec{}
@@ -59,7 +60,8 @@ func demand(c *corev1.Container, name corev1.ResourceName, n resource.Quantity) 
 	c.Resources.Limits[name], c.Resources.Requests[name] = n, n
 }
 
-// guarantee makes requests and limits equal: what has a limit requests that much, what has none is limited to its request.
+// guarantee makes requests and limits equal: what has a limit requests that much, what has none is
+// limited to its request.
 func guarantee(c *corev1.Container) {
 	for name, n := range c.Resources.Requests {
 		if _, limited := c.Resources.Limits[name]; !limited {
@@ -85,8 +87,8 @@ func hugePageBytes(spec *dmv1.RDMASpec) int64 {
 	return n.Value()
 }
 
-// defaultCPU is what a server requests if its template says nothing. With RDMA it is also its limit, so it is a whole CPU, which a kubelet with the
-// static CPU manager gives to it alone.
+// defaultCPU is what a server requests if its template says nothing. With RDMA it is also its
+// limit, so it is a whole CPU, which a kubelet with the static CPU manager gives to it alone.
 func defaultCPU(t dmv1.Transport) resource.Quantity {
 	if t == dmv1.TransportRDMA {
 		return resource.MustParse("1")

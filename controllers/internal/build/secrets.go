@@ -40,7 +40,8 @@ func MemoryLeaf(pool *dmv1.DMMemoryPool) pki.Leaf {
 	return pki.Leaf{Name: "memory servers of " + pool.Name, DNS: podNames(pool.Name, pool.Namespace), Server: true}
 }
 
-// ComputeLeaf is the certificate of the compute servers of a pool: servers to programs and each other, clients of memory servers.
+// ComputeLeaf is the certificate of the compute servers of a pool: servers to programs and each
+// other, clients of memory servers.
 func ComputeLeaf(pool *dmv1.DMComputePool, indexIdentity string) pki.Leaf {
 	host, ns := pool.Spec.IndexName, pool.Namespace
 	return pki.Leaf{

@@ -20,7 +20,8 @@ func Headless(pool, namespace, component string) *corev1.Service {
 	return s
 }
 
-// ClientService is where programs find an index: any compute server that is ready, of any of its pools.
+// ClientService is where programs find an index: any compute server that is ready, of any of its
+// pools.
 func ClientService(index *dmv1.DMIndex) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: meta(index.Name, index.Namespace, map[string]string{dmv1.LabelIndex: index.Name})}
 	s.Spec = corev1.ServiceSpec{

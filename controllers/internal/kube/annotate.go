@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Annotate sets annotations (empty values remove them), unless the object changed since it was read: then it fails with a
-// conflict, and whoever decided decides again. object is up to date afterwards.
+// Annotate sets annotations (empty values remove them), unless the object changed since it was
+// read: then it fails with a conflict, and whoever decided decides again. object is up to date
+// afterwards.
 func (w *Writer) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
 	base := object.DeepCopyObject().(client.Object)
 	annotations := object.GetAnnotations()

@@ -34,14 +34,16 @@ type Writer struct {
 	Live client.Reader
 }
 
-// Apply makes object as desired, as owned by owner, with server-side apply. Fields listed in except are not written. It writes
-// nothing if the object was applied like this before and has all that is desired.
+// Apply makes object as desired, as owned by owner, with server-side apply. Fields listed in except
+// are not written. It writes nothing if the object was applied like this before and has all that is
+// desired.
 func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except ...[]string) error {
 	_, err := w.ApplyTold(ctx, owner, desired, except...)
 	return err
 }
 
-// ApplyTold is Apply, and says whether it wrote anything: then what the cache has of the object may be older.
+// ApplyTold is Apply, and says whether it wrote anything: then what the cache has of the object may
+// be older.
 func (w *Writer) ApplyTold(ctx context.Context, owner, desired client.Object, except ...[]string) (wrote bool, err error) {
 	content, hash, err := w.content(owner, desired, except)
 	if err != nil {
@@ -70,8 +72,8 @@ func (w *Writer) ApplyTold(ctx context.Context, owner, desired client.Object, ex
 	return true, nil
 }
 
-// Find reads an object from the cache and, if it is not there, from the API server: the cache holds only what carries the
-// operator's label, and lags.
+// Find reads an object from the cache and, if it is not there, from the API server: the cache holds
+// only what carries the operator's label, and lags.
 func (w *Writer) Find(ctx context.Context, desired, live client.Object) error {
 	err := w.Get(ctx, client.ObjectKeyFromObject(desired), live)
 	if apierrors.IsNotFound(err) {
@@ -111,7 +113,8 @@ func (w *Writer) content(owner, desired client.Object, except [][]string) (*unst
 	return content, hash, err
 }
 
-// has says whether live has every field of content. Both went through the same types, so equal values look the same.
+// has says whether live has every field of content. Both went through the same types, so equal
+// values look the same.
 func (w *Writer) has(live client.Object, content *unstructured.Unstructured) bool {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// ApplyStatus writes the status of object if it differs from what it was. before and after are the statuses.
+// ApplyStatus writes the status of object if it differs from what it was. before and after are the
+// statuses.
 func ApplyStatus[S any](ctx context.Context, w *Writer, object client.Object, before, after *S) error {
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil

@@ -98,7 +98,8 @@ func Bundle(certs ...[]byte) []byte {
 	return bytes.Join(slices.CompactFunc(sorted, bytes.Equal), nil)
 }
 
-// ClientConfig is a TLS configuration of a client with a certificate of a, for a server with one of a.
+// ClientConfig is a TLS configuration of a client with a certificate of a, for a server with one of
+// a.
 func (a *Authority) ClientConfig(p Pair, serverName string) (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {

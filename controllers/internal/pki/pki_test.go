@@ -64,7 +64,8 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestHandshake: a client of one authority and a server of it accept each other, by wildcard name, and read the identity.
+// TestHandshake: a client of one authority and a server of it accept each other, by wildcard name,
+// and read the identity.
 func TestHandshake(t *testing.T) {
 	a := authority(t, "a")
 	server, err := a.Issue(Leaf{Name: "server", DNS: []string{"*.pool.ns.svc"}, Server: true}, now)
@@ -130,7 +131,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestBundle is sorted and has each certificate once, so that it changes only when its content does.
+// TestBundle is sorted and has each certificate once, so that it changes only when its content
+// does.
 func TestBundle(t *testing.T) {
 	if got := string(Bundle([]byte("b\n"), []byte("a\n"), []byte("b\n"))); got != "a\nb\n" {
 		t.Errorf("got %q", got)

@@ -23,7 +23,8 @@ const (
 	drainLimit = 10 * time.Second
 )
 
-// GRPC dials servers over mutual TLS, as the operator. Its certificates are made when needed and never stored.
+// GRPC dials servers over mutual TLS, as the operator. Its certificates are made when needed and
+// never stored.
 type GRPC struct {
 	mu    sync.Mutex
 	pairs map[string]issued // by the authority's certificate
@@ -46,7 +47,8 @@ func (g *GRPC) dial(t Target) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// By address, not by name: the name of a new pod takes its time to spread. The certificate is still checked for the name.
+	// By address, not by name: the name of a new pod takes its time to spread. The certificate is
+	// still checked for the name.
 	conn, err := grpc.NewClient("passthrough:///"+t.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	if err != nil {
 		return nil, fmt.Errorf("dial %s at %s: %w", t.Pod, t.Address, err)
@@ -93,8 +95,8 @@ func (g *GRPC) Compute(t Target) (Compute, error) {
 	return &compute{rpcv1.NewComputeClient(conn), conn, t.Pod}, nil
 }
 
-// errUnfit stands for Unfit among what calls know. A server that waits for its node answers every call so, and Describe has no other use for the
-// code.
+// errUnfit stands for Unfit among what calls know. A server that waits for its node answers every
+// call so, and Describe has no other use for the code.
 var (
 	errUnfit = errors.New("unfit")
 	unfit    = map[codes.Code]error{codes.FailedPrecondition: errUnfit}
@@ -108,7 +110,8 @@ type memory struct {
 
 func (m *memory) Close() { m.conn.Close() }
 
-// call runs one call with its limit and says in its error what was asked of whom. A code that is in known becomes that error.
+// call runs one call with its limit and says in its error what was asked of whom. A code that is in
+// known becomes that error.
 func call[Q, R any](ctx context.Context, limit time.Duration, pod, what string, f func(context.Context, *Q, ...grpc.CallOption) (*R, error), q *Q, known map[codes.Code]error) (*R, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -110,7 +110,8 @@ func TestMemoryServer(t *testing.T) {
 	}
 }
 
-// TestOtherServer: a server of another name or authority is not spoken to, and the error says which.
+// TestOtherServer: a server of another name or authority is not spoken to, and the error says
+// which.
 func TestOtherServer(t *testing.T) {
 	a := newAuthority(t)
 	address := memoryServer(t, a)

@@ -1,4 +1,5 @@
-// Package servers speaks to memory and compute servers: what the controllers need of their services, and nothing else.
+// Package servers speaks to memory and compute servers: what the controllers need of their
+// services, and nothing else.
 package servers
 
 import (
@@ -24,7 +25,8 @@ var (
 	ErrOtherMap = errors.New("partition map was changed by somebody else")
 )
 
-// Unfit is returned by a server that cannot start on its node, and waits for the node to be changed.
+// Unfit is returned by a server that cannot start on its node, and waits for the node to be
+// changed.
 type Unfit struct {
 	Why string // and what to change
 }
@@ -44,16 +46,19 @@ type Target struct {
 // Memory is a memory server.
 type Memory interface {
 	Describe(context.Context) (*rpcv1.DescribeMemoryReply, error)
-	// Admit gives an index a quota of chunks and, if it is new, locks (0 = the server's default), in host memory if so said.
+	// Admit gives an index a quota of chunks and, if it is new, locks (0 = the server's default),
+	// in host memory if so said.
 	Admit(ctx context.Context, index string, chunks, locks uint64, hostLocks bool) error
 	Evict(ctx context.Context, index string) error
 	GetMap(ctx context.Context, index string) (*rpcv1.MapReply, error)
 	SwapMap(ctx context.Context, index string, expected, generation uint64, encoded []byte) error
-	// ListClients lists the clients of an index that the server knows; the home knows all, and their names.
+	// ListClients lists the clients of an index that the server knows; the home knows all, and
+	// their names.
 	ListClients(ctx context.Context, index string) ([]*rpcv1.ClientUse, error)
 	// ListHoldings lists who holds which keys of an index; only the home knows.
 	ListHoldings(ctx context.Context, index string) ([]*rpcv1.Holding, error)
-	// Fence ends clients at the server, at most MaxFence. When it returns nil, nothing of theirs takes effect there any more.
+	// Fence ends clients at the server, at most MaxFence. When it returns nil, nothing of theirs
+	// takes effect there any more.
 	Fence(ctx context.Context, index string, clients []uint32) error
 	Close()
 }

@@ -1,5 +1,5 @@
-// Package serverstest has memory and compute servers that live in memory, for tests of controllers. They keep what real ones keep
-// and refuse what real ones refuse.
+// Package serverstest has memory and compute servers that live in memory, for tests of controllers.
+// They keep what real ones keep and refuse what real ones refuse.
 package serverstest
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
-// Fleet is all servers of a test, by the UID of their pods. A server comes to be when it is first spoken to.
+// Fleet is all servers of a test, by the UID of their pods. A server comes to be when it is first
+// spoken to.
 type Fleet struct {
 	mu      sync.Mutex
 	next    uint64
@@ -36,7 +37,8 @@ type Fleet struct {
 	// Locks is how many locks each memory server has; OnChip of them lie in its NIC's memory.
 	Locks, OnChip uint64
 
-	// Holdings are what the home of an index lists under a partition map, as designs do whose ranges have owners; nil: nothing ever.
+	// Holdings are what the home of an index lists under a partition map, as designs do whose
+	// ranges have owners; nil: nothing ever.
 	Holdings func(encoded []byte) []*rpcv1.Holding
 
 	// Calls that change something, in order: "swap 2", "drain demo-compute-1", ...
@@ -167,7 +169,8 @@ func (f *Fleet) Use(uid, index string, chunks uint64) {
 	f.memory[uid].indexes[index].used = chunks
 }
 
-// Register makes a client of an index known to its home, the memory server of a pod, and returns its number.
+// Register makes a client of an index known to its home, the memory server of a pod, and returns
+// its number.
 func (f *Fleet) Register(uid, index, name string) uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package sysfstest makes folders that look like the sysfs of machines with HCAs, for tests of what reads one.
+// Package sysfstest makes folders that look like the sysfs of machines with HCAs, for tests of what
+// reads one.
 package sysfstest
 
 import (
@@ -94,7 +95,8 @@ func (s *Tree) Add(d Device) {
 		s.file(d.Name, "class/infiniband_verbs", d.Verbs, "ibdev")
 		s.file("6", "class/infiniband_verbs/abi_version")
 	}
-	s.link("../../"+home, "class/infiniband", d.Name) // last: who reads meanwhile sees nothing of it, or all
+	// last: who reads meanwhile sees nothing of it, or all
+	s.link("../../"+home, "class/infiniband", d.Name)
 }
 
 // CM makes the connection manager.

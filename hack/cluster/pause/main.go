@@ -1,5 +1,5 @@
-// pause is the first process of every pod: it holds the pod's namespaces open, and buries the processes that
-// nobody waits for when containers share their process namespace.
+// pause is the first process of every pod: it holds the pod's namespaces open, and buries the
+// processes that nobody waits for when containers share their process namespace.
 package main
 
 import (

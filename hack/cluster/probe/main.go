@@ -1,5 +1,5 @@
-// probe is the program that `check` runs in pods: as a server it is something to talk to, as a command it looks at the
-// cluster from within a pod.
+// probe is the program that `check` runs in pods: as a server it is something to talk to, as a
+// command it looks at the cluster from within a pod.
 package main
 
 import (

@@ -56,7 +56,8 @@ const (
 // Environment, for a closer look at a failure.
 const (
 	traceVariable = "DMINDEX_SIM_STOPS" // 1 = each stop is printed
-	sitesVariable = "DMINDEX_SIM_SITES" // a regular expression: each seed arms the sites whose names match, and no others
+	// a regular expression: each seed arms the sites whose names match, and no others
+	sitesVariable = "DMINDEX_SIM_SITES"
 )
 
 // newPoints draws what a seed does; nil if the program has no points.
@@ -85,8 +86,8 @@ func newPoints(w *World) *points {
 	for i := range sites {
 		total += weights[sites[i].Kind]
 	}
-	// From two sites, where every stop is one of theirs, to a few hundred, among which are more of those
-	// that matter.
+	// From two sites, where every stop is one of theirs, to a few hundred, among which are more of
+	// those that matter.
 	share := math.Exp2(1+7*r.Float64()) / total
 	for i := range sites {
 		s := &sites[i]

@@ -12,8 +12,8 @@ import (
 )
 
 // These toys prove that schedule points find what they are for: races between two accesses of
-// goroutines that wait for nothing in between. Each is caught within a few hundred seeds; mended, it
-// passes thousands. Their points are written by hand, where hack/schedule would put them.
+// goroutines that wait for nothing in between. Each is caught within a few hundred seeds; mended,
+// it passes thousands. Their points are written by hand, where hack/schedule would put them.
 
 const (
 	caughtWithin = 400
@@ -162,8 +162,8 @@ func TestStopsReplay(t *testing.T) {
 	}
 }
 
-// TestStoppedGoroutinesDie: a process is killed while one of its goroutines is stopped, and that one
-// does not go on.
+// TestStoppedGoroutinesDie: a process is killed while one of its goroutines is stopped, and that
+// one does not go on.
 func TestStoppedGoroutinesDie(t *testing.T) {
 	killed := 0
 	for seed := range uint64(200) {
@@ -271,10 +271,10 @@ func checkBeforeLock(y *stopWorld, right bool) {
 	})
 }
 
-// tickBeforeFloor: an operation shows the time when it began, then follows copies from the floor on.
-// The keeper raises the floor to a time, and once each operation under way shows a later one, it says
-// that nobody follows copies from before. Mended: the time is read after the floor was raised to what
-// it was before.
+// tickBeforeFloor: an operation shows the time when it began, then follows copies from the floor
+// on. The keeper raises the floor to a time, and once each operation under way shows a later one,
+// it says that nobody follows copies from before. Mended: the time is read after the floor was
+// raised to what it was before.
 func tickBeforeFloor(y *stopWorld, right bool) {
 	var clock, floor, active uint64 = 1, 0, 0
 	said, over := uint64(0), false

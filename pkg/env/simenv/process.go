@@ -7,10 +7,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// Process is a group of goroutines that lives and dies together, with a clock of its own. It implements [env.Env].
+// Process is a group of goroutines that lives and dies together, with a clock of its own. It
+// implements [env.Env].
 //
-// A process that is killed runs no line of the program any more but its deferred functions: each of its goroutines panics where it
-// waits. In those functions waits return at once and locks are had for nothing; a provider answers ErrClosed and does nothing.
+// A process that is killed runs no line of the program any more but its deferred functions: each of
+// its goroutines panics where it waits. In those functions waits return at once and locks are had
+// for nothing; a provider answers ErrClosed and does nothing.
 type Process struct {
 	world  *World
 	name   string
@@ -69,11 +71,12 @@ func (p *Process) Kill() {
 	}
 }
 
-// Freeze stops p as SIGSTOP does, or a suspended machine: none of its goroutines runs, while its clock goes on.
+// Freeze stops p as SIGSTOP does, or a suspended machine: none of its goroutines runs, while its
+// clock goes on.
 func (p *Process) Freeze() { p.frozen = !p.dead }
 
-// Pause stops p as Freeze does, and its clock with it: a virtual machine that is paused, and whose clock does not catch up. What p waits for
-// ends as if its clock had gone on.
+// Pause stops p as Freeze does, and its clock with it: a virtual machine that is paused, and whose
+// clock does not catch up. What p waits for ends as if its clock had gone on.
 func (p *Process) Pause() {
 	if !p.frozen {
 		p.paused, p.pausedAt = !p.dead, p.Now()
@@ -108,7 +111,8 @@ func (p *Process) release(t *Timer) {
 	}
 }
 
-// SetDrift makes p's clock run faster than the world's by ppm parts of a million, or slower if ppm is negative.
+// SetDrift makes p's clock run faster than the world's by ppm parts of a million, or slower if ppm
+// is negative.
 func (p *Process) SetDrift(ppm int64) {
 	if ppm <= -1e6 {
 		panic(fmt.Sprintf("simenv: a clock that drifts by %d ppm goes back", ppm))
@@ -123,8 +127,8 @@ func (p *Process) Jump(d time.Duration) { p.base += max(0, d) }
 // Now implements env.Env.
 func (p *Process) Now() time.Duration { return p.base + scale(p.world.now-p.since, p.rate, 1e6) }
 
-// until is when p's clock will have gone on by d, of the world's time. It is later than now if d is positive, however fast the clock is: a wait
-// always takes some time.
+// until is when p's clock will have gone on by d, of the world's time. It is later than now if d is
+// positive, however fast the clock is: a wait always takes some time.
 func (p *Process) until(d time.Duration) time.Duration {
 	return p.world.now + max(scale(min(d, p.world.o.MaxTime), 1e6, p.rate), min(d, 1))
 }
@@ -170,7 +174,8 @@ func (p *Process) NewEvent() env.Event { return &event{world: p.world} }
 // Uint64 implements env.Env.
 func (p *Process) Uint64() uint64 { return p.world.random.Uint64() }
 
-// outside panics unless the run is over: then what closes and cleans up may run outside of any goroutine, and waits for nothing.
+// outside panics unless the run is over: then what closes and cleans up may run outside of any
+// goroutine, and waits for nothing.
 func (w *World) outside(what string) {
 	if !w.ended {
 		panic("simenv: " + what + " outside of the world's goroutines")

@@ -2,8 +2,8 @@ package simenv
 
 import "time"
 
-// Timer is an event in the queue of a world, once [World.Schedule] has put it there. It can be used again when it has fired, so that
-// a provider needs no memory for each request.
+// Timer is an event in the queue of a world, once [World.Schedule] has put it there. It can be used
+// again when it has fired, so that a provider needs no memory for each request.
 type Timer struct {
 	Do func() // what happens then; it must not wait
 
@@ -14,8 +14,8 @@ type Timer struct {
 	place   int // in the queue, counted from 1; 0 = not in it
 }
 
-// Schedule puts t into the queue, at the time at of the world's clock, or moves it there. With a process, t does not fire while
-// that is frozen, and never once that is dead.
+// Schedule puts t into the queue, at the time at of the world's clock, or moves it there. With a
+// process, t does not fire while that is frozen, and never once that is dead.
 func (w *World) Schedule(t *Timer, at time.Duration, p *Process) {
 	w.Cancel(t)
 	t.process = p
@@ -32,7 +32,8 @@ func (w *World) Cancel(t *Timer) {
 	}
 }
 
-// After calls do after d, of the world's clock. With a process, not while that is frozen, and not if that is dead.
+// After calls do after d, of the world's clock. With a process, not while that is frozen, and not
+// if that is dead.
 func (w *World) After(d time.Duration, p *Process, do func()) {
 	w.Schedule(&Timer{Do: do}, w.now+d, p)
 }

@@ -32,7 +32,8 @@ type Task struct {
 // killed is what a goroutine of a dead process panics with, so that its deferred functions run.
 type killed struct{}
 
-// maxRefused is how many waits a deferred function may make in a dead process before it is ended too.
+// maxRefused is how many waits a deferred function may make in a dead process before it is ended
+// too.
 const maxRefused = 1000
 
 // start makes a goroutine, which begins with an event of this moment.
@@ -88,8 +89,8 @@ func (t *Task) Process() *Process { return t.process }
 // String is process and name.
 func (t *Task) String() string { return t.process.name + "/" + t.name }
 
-// Park makes t, which must be the one that runs, wait until somebody calls Wake. what says for what it waits. It returns false, at
-// once, if t unwinds.
+// Park makes t, which must be the one that runs, wait until somebody calls Wake. what says for what
+// it waits. It returns false, at once, if t unwinds.
 func (t *Task) Park(what string) bool {
 	if !t.mayWait() {
 		return false
@@ -98,14 +99,16 @@ func (t *Task) Park(what string) bool {
 	return true
 }
 
-// Wake lets a parked t go on at a time of the world's clock; a later call takes the place of an earlier one.
+// Wake lets a parked t go on at a time of the world's clock; a later call takes the place of an
+// earlier one.
 func (t *Task) Wake(at time.Duration) {
 	if !t.ended {
 		t.process.world.schedule(&t.timer, at)
 	}
 }
 
-// mayWait says whether a wait of t is one: not in deferred functions that run because its process died.
+// mayWait says whether a wait of t is one: not in deferred functions that run because its process
+// died.
 func (t *Task) mayWait() bool {
 	if t.unwinding {
 		if t.refused++; t.refused > maxRefused {

@@ -1,14 +1,16 @@
-// Package simenv is the simulated [env.Env]: virtual time, one goroutine at a time, and every choice taken from a seed, so that a run
-// replays exactly.
+// Package simenv is the simulated [env.Env]: virtual time, one goroutine at a time, and every
+// choice taken from a seed, so that a run replays exactly.
 //
-// A [World] is a queue of events in the order of virtual time: a goroutine goes on, or a provider's function is called. Nothing else
-// makes time pass, so a wait of an hour costs as much as one of a nanosecond. A goroutine is a coroutine (iter.Pull) that runs until it
-// waits through its env; then the next event is taken. Events of one moment come in an order that the seed chooses.
+// A [World] is a queue of events in the order of virtual time: a goroutine goes on, or a provider's
+// function is called. Nothing else makes time pass, so a wait of an hour costs as much as one of a
+// nanosecond. A goroutine is a coroutine (iter.Pull) that runs until it waits through its env; then
+// the next event is taken. Events of one moment come in an order that the seed chooses.
 //
-// A [Process] is a group of goroutines with a clock of its own. It implements env.Env for the code that runs in it, and it can be
-// frozen, thawed and killed at any event.
+// A [Process] is a group of goroutines with a clock of its own. It implements env.Env for the code
+// that runs in it, and it can be frozen, thawed and killed at any event.
 //
-// All of it belongs to the goroutine that calls [World.Run], so nothing here is safe for concurrent use, and nothing needs to be.
+// All of it belongs to the goroutine that calls [World.Run], so nothing here is safe for concurrent
+// use, and nothing needs to be.
 package simenv
 
 import (
@@ -24,14 +26,16 @@ import (
 type Options struct {
 	Seed uint64
 
-	// Ordered makes events of one moment happen in the order in which they were asked for, instead of one chosen by the seed:
-	// faster, for measuring.
+	// Ordered makes events of one moment happen in the order in which they were asked for, instead
+	// of one chosen by the seed: faster, for measuring.
 	Ordered bool
 
-	// Preempt is one of how many uses of a mutex or event lets others run, though it need not. 0 = none.
+	// Preempt is one of how many uses of a mutex or event lets others run, though it need not. 0 =
+	// none.
 	Preempt int
 
-	// Tick is what a Yield takes. 0 = 100 ns. It is more than nothing, so that who polls lets time pass.
+	// Tick is what a Yield takes. 0 = 100 ns. It is more than nothing, so that who polls lets time
+	// pass.
 	Tick time.Duration
 
 	// LongestStop is how long a goroutine stands still at a schedule point at most, in a build that
@@ -128,9 +132,10 @@ func (w *World) Note(x uint64) {
 	w.hash ^= w.hash >> 29
 }
 
-// Run runs main as the first goroutine of a process named "main" and returns when it has ended; goroutines that are left are then
-// unwound. The error says if the run came to another end, and names the seed. If main ends by runtime.Goexit, as t.FailNow does, so
-// does the goroutine that called Run.
+// Run runs main as the first goroutine of a process named "main" and returns when it has ended;
+// goroutines that are left are then unwound. The error says if the run came to another end, and
+// names the seed. If main ends by runtime.Goexit, as t.FailNow does, so does the goroutine that
+// called Run.
 func (w *World) Run(main func(p *Process)) error {
 	if w.ended {
 		panic("simenv: a world runs once")

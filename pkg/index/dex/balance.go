@@ -2,12 +2,17 @@ package dex
 
 import "sync/atomic"
 
-// balance divides the bytes of the cache between frames and copies of inner nodes. An inner node that is not there costs every leaf below it a READ more, so inner nodes come first, up to
-// half of all bytes; and they are few, so frames have all that these do not want. Inner nodes begin with a small part. When copies that are in use have no room, frames go from the
-// ends of the shards, with their images, and the bound of the inner nodes grows by that; when inner nodes have become fewer, the frames come back. Frames go for values that lie in blocks, too (values.go), and do not come back. First one side gives the bytes up, then the other one gets them: together they never
-// have more than the cache.
+// balance divides the bytes of the cache between frames and copies of inner nodes. An inner node
+// that is not there costs every leaf below it a READ more, so inner nodes come first, up to half of
+// all bytes; and they are few, so frames have all that these do not want. Inner nodes begin with a
+// small part. When copies that are in use have no room, frames go from the ends of the shards, with
+// their images, and the bound of the inner nodes grows by that; when inner nodes have become fewer,
+// the frames come back. Frames go for values that lie in blocks, too (values.go), and do not come
+// back. First one side gives the bytes up, then the other one gets them: together they never have
+// more than the cache.
 //
-// What goes is done by the session that comes next with a leaf to READ: it holds no frame then, and may write leaves back.
+// What goes is done by the session that comes next with a leaf to READ: it holds no frame then, and
+// may write leaves back.
 type balance struct {
 	x     *dex
 	taken atomic.Bool // by a session; guards the rest
@@ -21,7 +26,8 @@ type balance struct {
 }
 
 const (
-	innerTable = 3  // the table of inner nodes has room for a third of the cache; see blink.Tree.SetCacheBound
+	// the table of inner nodes has room for a third of the cache; see blink.Tree.SetCacheBound
+	innerTable = 3
 	innerMost  = 2  // they may have half of it
 	innerFirst = 16 // and begin with a sixteenth
 	balances   = 64 // steps that the cache has
@@ -31,7 +37,8 @@ const (
 func (b *balance) start(x *dex, bytes int) int {
 	b.x, b.step, b.most = x, int64(bytes/balances), int64(bytes/innerMost)
 	b.inner = max(int64(bytes/innerFirst), x.tree.CacheBytes()+4*int64(x.lay.NodeBytes))
-	if b.inner >= int64(bytes/innerTable) || !x.tree.SetCacheBound(b.inner) { // a tiny cache: nothing moves
+	// a tiny cache: nothing moves
+	if b.inner >= int64(bytes/innerTable) || !x.tree.SetCacheBound(b.inner) {
 		b.inner, b.most = int64(bytes/innerTable), 0
 	}
 	b.least = b.inner

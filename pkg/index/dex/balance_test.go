@@ -11,8 +11,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestBytesMove: inner nodes get what they need at the cost of frames, which come back when there are fewer inner nodes; at no time does the cache have more bytes than it was given, and frames with changes that were
-// not written back lose nothing when they go.
+// TestBytesMove: inner nodes get what they need at the cost of frames, which come back when there
+// are fewer inner nodes; at no time does the cache have more bytes than it was given, and frames
+// with changes that were not written back lose nothing when they go.
 func TestBytesMove(t *testing.T) {
 	const bound, keys = 96 << 10, 6000
 	c := pooltest.New(t, pooltest.Options{Provider: "shm", Chunks: 64, ChunkBytes: 1 << 20})
@@ -98,7 +99,8 @@ func TestBytesMove(t *testing.T) {
 	}
 }
 
-// TestRetiredFrames: what is retired was written back, is not found any more, and is not used until it is revived.
+// TestRetiredFrames: what is retired was written back, is not found any more, and is not used until
+// it is revived.
 func TestRetiredFrames(t *testing.T) {
 	with, err := techniquesOf(nil)
 	if err != nil {

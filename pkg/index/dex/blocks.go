@@ -14,20 +14,28 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Values that are too long for their entries lie in blocks (blink/block.go), and entries, records and frames have references to them. A change with such a value:
+// Values that are too long for their entries lie in blocks (blink/block.go), and entries, records
+// and frames have references to them. A change with such a value:
 //
-//  1. WRITE of the block, to a place that nobody knows, and wait: it is complete (G3) before anything refers to it.
-//  2. As every change: the record, which has the reference, then the entry in the frame; wait until the log is durable; answer.
+//  1. WRITE of the block, to a place that nobody knows, and wait: it is complete (G3) before
+//     anything refers to it.
+//  2. As every change: the record, which has the reference, then the entry in the frame; wait until
+//     the log is durable; answer.
 //
-// So whatever refers to a block, be it a record that a replay finds, a leaf that was written back or a frame, refers to a complete one.
+// So whatever refers to a block, be it a record that a replay finds, a leaf that was written back
+// or a frame, refers to a complete one.
 //
-// What a change takes out of a frame is garbage as soon as that change's record is durable. From then on every way to the key has what came after it: the frame; and after a crash the replay, which
-// knows of a key only its last record, and writes that to the leaf, whatever the leaf refers to. So the leaf in the memory server may refer to a block
-// that is used again, until it is written back or the log is replayed, as it may have values that are old: nobody reads it before. For the same reason a replay, which takes
-// such references out of leaves, leaves their blocks alone: they may be somebody else's by now.
+// What a change takes out of a frame is garbage as soon as that change's record is durable. From
+// then on every way to the key has what came after it: the frame; and after a crash the replay,
+// which knows of a key only its last record, and writes that to the leaf, whatever the leaf refers
+// to. So the leaf in the memory server may refer to a block that is used again, until it is written
+// back or the log is replayed, as it may have values that are old: nobody reads it before. For the
+// same reason a replay, which takes such references out of leaves, leaves their blocks alone: they
+// may be somebody else's by now.
 //
-// Garbage is marked dead and retired by the pool's rule: its memory is used again when all operations are over that were under way then, of all clients. Whoever got
-// the reference before is one of them.
+// Garbage is marked dead and retired by the pool's rule: its memory is used again when all
+// operations are over that were under way then, of all clients. Whoever got the reference before is
+// one of them.
 
 // garbage is the blocks that this client's changes took out.
 type garbage struct {
@@ -103,7 +111,8 @@ func (w *writer) retire() error {
 	return nil
 }
 
-// prepare makes the entry and the record of a change. A long value is written to a block of its own, unless what is in the cache says already that the change will not be made: done, and the
+// prepare makes the entry and the record of a change. A long value is written to a block of its
+// own, unless what is in the cache says already that the change will not be made: done, and the
 // answer is err.
 func (s *session) prepare(p *blink.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {
 	if m == remove {
@@ -146,7 +155,8 @@ func (s *session) foresee(p *blink.Path, key []byte, fp byte, m mode) (o outcome
 	return o
 }
 
-// unmade gives the block back that was written for a change which was not made. What lies in the log is not here any more.
+// unmade gives the block back that was written for a change which was not made. What lies in the
+// log is not here any more.
 func (s *session) unmade() {
 	if s.block != (blocks.Reference{}) {
 		s.b.Blocks.Free(s.block)
@@ -154,7 +164,8 @@ func (s *session) unmade() {
 	}
 }
 
-// again says, after err, whether a change that needs a block is worth another try: there was no memory, and some is on its way back. It has waited for it then.
+// again says, after err, whether a change that needs a block is worth another try: there was no
+// memory, and some is on its way back. It has waited for it then.
 func (s *session) again(err error, value []byte, m mode) bool {
 	if m == remove || !s.x.lay.InBlock(len(value)) || !errors.Is(err, index.ErrPoolFull) {
 		return false
@@ -162,8 +173,9 @@ func (s *session) again(err error, value []byte, m mode) bool {
 	return s.retire(1) == nil && s.b.AwaitMemory()
 }
 
-// appendRemote appends the value of the entry of key that was READ, or found by a memory server, in the leaf at a, of a range that was taken in an epoch. It is kept, if that is right: since is as for
-// entries.keep. ok is false if its block does not hold it.
+// appendRemote appends the value of the entry of key that was READ, or found by a memory server, in
+// the leaf at a, of a range that was taken in an epoch. It is kept, if that is right: since is as
+// for entries.keep. ok is false if its block does not hold it.
 func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
@@ -174,7 +186,8 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 	return append(dst, v...), true, nil
 }
 
-// long appends the value of the session's tag: from the cache, or READ from its block, and then kept, if the leaf refers to it still (right). ok is false if the block does not hold it.
+// long appends the value of the session's tag: from the cache, or READ from its block, and then
+// kept, if the leaf refers to it still (right). ok is false if the block does not hold it.
 func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, err error) {
 	x := s.x
 	if value, ok = x.values.find(x, &s.tag, dst); ok {

@@ -11,8 +11,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestBlocksOutliveTheirSuccessors looks at the memory servers all the time while some sessions of one client replace long values: a block keeps its head, so is neither dead nor
-// anything else, until the log has a reference to the block that takes its place. So whenever the client dies, what a replay finds last of a key is there.
+// TestBlocksOutliveTheirSuccessors looks at the memory servers all the time while some sessions of
+// one client replace long values: a block keeps its head, so is neither dead nor anything else,
+// until the log has a reference to the block that takes its place. So whenever the client dies,
+// what a replay finds last of a key is there.
 func TestBlocksOutliveTheirSuccessors(t *testing.T) {
 	replaced := 0
 	for i := range uint64(4) {
@@ -29,11 +31,13 @@ const blockHead = 24
 
 // change is a change of a long value that is under way: of which block takes the place of which.
 type change struct {
-	head, was []byte // of the block that goes: its head in the memory of the server, and how that was
+	// of the block that goes: its head in the memory of the server, and how that was
+	head, was []byte
 	next      []byte // the value of the one that comes
 }
 
-// replaceWatched replaces the values of some keys for each session, while the memory is watched. replaced is how many blocks were given up in its sight.
+// replaceWatched replaces the values of some keys for each session, while the memory is watched.
+// replaced is how many blocks were given up in its sight.
 func (o *owners) replaceWatched() (replaced int, err error) {
 	const sessions, keys, rounds = 8, 4, 100
 	g := &owned{low: 0, high: sessions * keys, start: simKey(0)}
@@ -112,7 +116,8 @@ func (o *owners) block(value []byte) (head []byte, a pool.Addr) {
 	return nil, 0
 }
 
-// logRefers says whether the memory of logs, the only nodes of such a size, has a reference to the block with a value.
+// logRefers says whether the memory of logs, the only nodes of such a size, has a reference to the
+// block with a value.
 func (o *owners) logRefers(value []byte) bool {
 	_, a := o.block(value)
 	reference := binary.LittleEndian.AppendUint64(nil, uint64(a))

@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
-// TestGarbageWaits: a block is given back when the record of the change that took it out is durable, not before; as many at once as one list takes; and in no hurry.
+// TestGarbageWaits: a block is given back when the record of the change that took it out is
+// durable, not before; as many at once as one list takes; and in no hurry.
 func TestGarbageWaits(t *testing.T) {
 	var g garbage
 	g.start(env.Real())

@@ -13,9 +13,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestCrashInBulkLoad kills a client after parts of its requests while it fills an index and empties it, loads it, and changes some of what it has loaded. The index belongs to one holding or to several with
-// an epoch each. The next client finds the whole load or nothing of it; the whole of it and every later change if these were acknowledged. What the log has from before the load is not among it.
-// See afterEachPart.
+// TestCrashInBulkLoad kills a client after parts of its requests while it fills an index and
+// empties it, loads it, and changes some of what it has loaded. The index belongs to one holding or
+// to several with an epoch each. The next client finds the whole load or nothing of it; the whole
+// of it and every later change if these were acknowledged. What the log has from before the load is
+// not among it. See afterEachPart.
 func TestCrashInBulkLoad(t *testing.T) {
 	seeds, step := uint64(8), 13
 	if testing.Short() {
@@ -148,7 +150,8 @@ func (b *bulk) load(c *owner) error {
 	return s.Close()
 }
 
-// fillAndEmpty leaves records of most keys in the log, the last of which says that the key is deleted, and an index of one leaf.
+// fillAndEmpty leaves records of most keys in the log, the last of which says that the key is
+// deleted, and an index of one leaf.
 func (b *bulk) fillAndEmpty(s index.Session) error {
 	for range 40 {
 		if err := b.put(s, simKey(b.r.Uint64N(6)), b.r); err != nil {
@@ -184,8 +187,9 @@ func (b *bulk) judge() error {
 	return nil
 }
 
-// TestBulkLoadBesideChanges lets sessions of the loading client change keys while a load is under way. One that was acknowledged before the load's last step ends the load with ErrNotEmpty, and stays; one
-// that comes later finds what was loaded.
+// TestBulkLoadBesideChanges lets sessions of the loading client change keys while a load is under
+// way. One that was acknowledged before the load's last step ends the load with ErrNotEmpty, and
+// stays; one that comes later finds what was loaded.
 func TestBulkLoadBesideChanges(t *testing.T) {
 	seeds, failed := uint64(60), 0
 	if testing.Short() {
@@ -222,7 +226,8 @@ func (o *owners) loadBeside() (refused bool, err error) {
 	if err := o.moveTo(g, c); err != nil {
 		return false, err
 	}
-	// What is loaded has the even keys; the session changes odd ones, and inserts even ones, which it finds there once they are loaded.
+	// What is loaded has the even keys; the session changes odd ones, and inserts even ones, which
+	// it finds there once they are loaded.
 	delay := c.p.Uint64() % 30
 	inserted := map[uint64]string{}
 	_, err = o.in(c, "load", func() error {

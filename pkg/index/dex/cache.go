@@ -11,10 +11,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// cache is the leaves that a client keeps (section 5). It consists of shards that have nothing in common, by the address of the leaf; each has frames, and a table
-// from addresses to frames. Finding one takes no lock. Its bytes are fixed.
+// cache is the leaves that a client keeps (section 5). It consists of shards that have nothing in
+// common, by the address of the leaf; each has frames, and a table from addresses to frames.
+// Finding one takes no lock. Its bytes are fixed.
 //
-// A leaf that is on its way has a frame already, which is locked: who else wants it waits (the I/O flag of the paper).
+// A leaf that is on its way has a frame already, which is locked: who else wants it waits (the I/O
+// flag of the paper).
 type cache struct {
 	env    env.Env
 	with   techniques
@@ -43,7 +45,8 @@ type shard struct {
 	evictions *evictionClock
 }
 
-// place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's address in the upper; 0 = it is free. It is a hint: the frame knows.
+// place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's
+// address in the upper; 0 = it is free. It is a hint: the frame knows.
 type place struct{ atomic.Uint64 }
 
 func placeOf(a pool.Addr, frame int32) uint64 { return tagOf(a)<<32 | uint64(frame+1) }
@@ -59,7 +62,9 @@ const (
 	uncached = 256 // frames that there are with caching off: of leaves that are being changed
 )
 
-// frameCost is what a frame takes besides its words: itself, its notes, its places of the table, its counts, a time, its number in the list of free ones, and a place in the cooling map if there is one.
+// frameCost is what a frame takes besides its words: itself, its notes, its places of the table,
+// its counts, a time, its number in the list of free ones, and a place in the cooling map if there
+// is one.
 func frameCost(words int, with techniques) int {
 	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4
 	if !with.frequencies {
@@ -68,11 +73,13 @@ func frameCost(words int, with techniques) int {
 	return n
 }
 
-// shardFrames is from how many frames on a shard is divided in two, departedShare how many frames share a time of departure. Tests with
-// few frames change them, so that leaves of several shards meet.
+// shardFrames is from how many frames on a shard is divided in two, departedShare how many frames
+// share a time of departure. Tests with few frames change them, so that leaves of several shards
+// meet.
 var shardFrames, departedShare = 256, 1
 
-// newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8 frames.
+// newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8
+// frames.
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
 	each := nodeBytes + frameCost(words, with)
@@ -123,7 +130,8 @@ func (h *shard) start(c *cache, first, n int) {
 	}
 }
 
-// strideOf is the words of an image with the notes: each image begins with a line of the processor's cache.
+// strideOf is the words of an image with the notes: each image begins with a line of the
+// processor's cache.
 func strideOf(words int) int { return (words + notes(words) + 7) &^ 7 }
 
 // image is the words of frame id.
@@ -144,7 +152,8 @@ func (h *shard) set(a pool.Addr) []place {
 	return h.table[i : i+ways : i+ways]
 }
 
-// find is the frame of the leaf at a; nil if there is none. Look at its version, and then again at its address.
+// find is the frame of the leaf at a; nil if there is none. Look at its version, and then again at
+// its address.
 func (h *shard) find(a pool.Addr) *frame {
 	set, tag := h.set(a), tagOf(a)
 	for i := range set {
@@ -159,15 +168,17 @@ func (h *shard) find(a pool.Addr) *frame {
 
 func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
 
-// hinted is the frame of a hint. What is about to be read of its leaf is asked for at once: its header, and most of its slots.
+// hinted is the frame of a hint. What is about to be read of its leaf is asked for at once: its
+// header, and most of its slots.
 func (c *cache) hinted(hint uint32) *frame {
 	id := int(hint - 1)
 	memory.Lines(unsafe.Pointer(&c.images[id*c.stride]))
 	return &c.frames[id]
 }
 
-// locate is find for the leaf where p leads. The copy that led there has a hint which frame that is, from the last time (pointer swizzling, section 5.1): the frame knows whether it
-// still is. Then the table is not looked at.
+// locate is find for the leaf where p leads. The copy that led there has a hint which frame that
+// is, from the last time (pointer swizzling, section 5.1): the frame knows whether it still is.
+// Then the table is not looked at.
 func (c *cache) locate(p *blink.Path) *frame {
 	if h := p.Hint(); h != 0 {
 		if f := c.hinted(h); f.addr.Load() == uint64(p.Addr()) {
@@ -181,9 +192,11 @@ func (c *cache) locate(p *blink.Path) *frame {
 	return f
 }
 
-// reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one already, that is returned, whatever its state. nil: there is no frame to
-// be had, or, unless must, none that is worth less than the leaf. flush writes a frame back whose lock the cache has, or only takes leave of it, if it was changed and is clean. Who gets a frame
-// counts it as found when he has used it: until then the leaf is worth one less than it was looked for.
+// reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one
+// already, that is returned, whatever its state. nil: there is no frame to be had, or, unless must,
+// none that is worth less than the leaf. flush writes a frame back whose lock the cache has, or
+// only takes leave of it, if it was changed and is clean. Who gets a frame counts it as found when
+// he has used it: until then the leaf is worth one less than it was looked for.
 func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
 	h := c.shard(a)
 	h.mu.Lock()
@@ -203,7 +216,8 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		case !must && !c.admits(f, worth):
 			f.unlock()
 			return nil, false, nil
-		case f.first.Load() != 0 || c.rows.n > 0 && *f.changed() != 0: // that is done without the shard's lock, and then looked for anew
+		case f.first.Load() != 0 || c.rows.n > 0 && *f.changed() != 0:
+			// that is done without the shard's lock, and then looked for anew
 			h.mu.Unlock()
 			err := flush(f)
 			h.mu.Lock()
@@ -241,10 +255,12 @@ func (h *shard) vacancy(a pool.Addr) *place {
 	return nil
 }
 
-// take locks a frame that is free, or the least used one of a few; of those that take the places for a, if none of these is left. nil: somebody has the lock of what was found.
+// take locks a frame that is free, or the least used one of a few; of those that take the places
+// for a, if none of these is left. nil: somebody has the lock of what was found.
 func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 	for i := len(h.free) - 1; i >= 0 && !full; i-- {
-		if f := &h.frames[h.free[i]]; f.tryLock() { // else somebody has it who is about to see that it is free
+		// else somebody has it who is about to see that it is free
+		if f := &h.frames[h.free[i]]; f.tryLock() {
 			h.free = append(h.free[:i], h.free[i+1:]...)
 			return f
 		}

@@ -10,9 +10,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestCachePolicies looks keys up, zipfian (0.99) and scattered over the leaves, in a cache that has room for 8 % of these, and compares the misses of each policy with those of the best fixed
-// choice of leaves, which knows how often each will be looked for. The keys are the same in each run, and by chance ratios differ by less than 0.01: so the bounds are close to what is there, and a policy
-// of which a part does nothing is beyond them. Who makes one better moves its bounds.
+// TestCachePolicies looks keys up, zipfian (0.99) and scattered over the leaves, in a cache that
+// has room for 8 % of these, and compares the misses of each policy with those of the best fixed
+// choice of leaves, which knows how often each will be looked for. The keys are the same in each
+// run, and by chance ratios differ by less than 0.01: so the bounds are close to what is there, and
+// a policy of which a part does nothing is beyond them. Who makes one better moves its bounds.
 func TestCachePolicies(t *testing.T) {
 	const (
 		leaves  = 20_000

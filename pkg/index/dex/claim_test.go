@@ -23,7 +23,8 @@ func (m *hookedMutex) Lock() {
 	m.Mutex.Lock()
 }
 
-// TestClaimLooksUnderTheLock gives a leaf's range away, or only begins to, when Claim has looked at what was taken and has no frame for the leaf yet: the claim is refused.
+// TestClaimLooksUnderTheLock gives a leaf's range away, or only begins to, when Claim has looked at
+// what was taken and has no frame for the leaf yet: the claim is refused.
 func TestClaimLooksUnderTheLock(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -65,7 +66,8 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 	}
 }
 
-// TestMarkOfGiveGoes: a range that could not be divided at its ends is as it was before Give, and its leaves may be merged.
+// TestMarkOfGiveGoes: a range that could not be divided at its ends is as it was before Give, and
+// its leaves may be merged.
 func TestMarkOfGiveGoes(t *testing.T) {
 	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
 	mustDo(t, s.Upsert(scanKey(1), []byte("value")))

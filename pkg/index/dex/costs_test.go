@@ -31,7 +31,8 @@ func TestAverageIsOfTheLastFew(t *testing.T) {
 	}
 }
 
-// TestOutliersCountLittle: a single wait of milliseconds does not turn the rule round; a server that became slow does, within a few samples.
+// TestOutliersCountLittle: a single wait of milliseconds does not turn the rule round; a server
+// that became slow does, within a few samples.
 func TestOutliersCountLittle(t *testing.T) {
 	var c costs
 	for range lately {
@@ -84,7 +85,8 @@ func TestWorth(t *testing.T) {
 	}
 }
 
-// TestCallInVainCosts: a server that says that it is busy is left alone, although it says so quickly.
+// TestCallInVainCosts: a server that says that it is busy is left alone, although it says so
+// quickly.
 func TestCallInVainCosts(t *testing.T) {
 	var c costs
 	c.read.add(2 * us)

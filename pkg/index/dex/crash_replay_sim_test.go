@@ -10,7 +10,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestCrashInReplay kills a client that takes a dead client's range after parts of its requests. The next one finds every acknowledged change, and a tree in order. See afterEachPart.
+// TestCrashInReplay kills a client that takes a dead client's range after parts of its requests.
+// The next one finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashInReplay(t *testing.T) {
 	seeds, step := uint64(6), 3
 	if testing.Short() {
@@ -34,7 +35,8 @@ func crashInReplay(t *testing.T, seed uint64, part int) (ended bool, err error) 
 	})
 }
 
-// leaveAndTake lets client 1 die with changes in its log, client 2 take its range, and others if that one dies.
+// leaveAndTake lets client 1 die with changes in its log, client 2 take its range, and others if
+// that one dies.
 func (o *owners) leaveAndTake(ended *bool) error {
 	g := &owned{low: 0, high: replayedKeys, start: simKey(0)}
 	o.ranges = []*owned{g}
@@ -59,7 +61,8 @@ func (o *owners) leaveAndTake(ended *bool) error {
 	return o.last()
 }
 
-// scribble changes keys, fewer and fewer of them, so that leaves fill and have changes that were written back and others that were not.
+// scribble changes keys, fewer and fewer of them, so that leaves fill and have changes that were
+// written back and others that were not.
 func (o *owners) scribble(c *owner) error {
 	s, err := c.x.Session()
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCrashAnywhere kills a client after parts of its requests while it deletes a few keys and inserts them anew all the time, until it has given its range away: so between any two words of a flush.
-// The next owner finds every acknowledged change, and a tree in order. See afterEachPart.
+// TestCrashAnywhere kills a client after parts of its requests while it deletes a few keys and
+// inserts them anew all the time, until it has given its range away: so between any two words of a
+// flush. The next owner finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashAnywhere(t *testing.T) {
 	seeds, step := uint64(6), 11
 	if testing.Short() {
@@ -27,8 +28,10 @@ func TestCrashAnywhere(t *testing.T) {
 	afterEachPart(t, seeds, step, crashAnywhere)
 }
 
-// afterEachPart does runs in which a client dies after a part of its requests, until it gets to its end alive. It is a sample: every step-th part is tried, of each seed from another one on. DMINDEX_SIM_STEP=1 tries every part
-// of every request, and DMINDEX_SIM_SEEDS says for how many seeds, from DMINDEX_SIM_SEED on: make sim DESIGN=dex-crashes.
+// afterEachPart does runs in which a client dies after a part of its requests, until it gets to its
+// end alive. It is a sample: every step-th part is tried, of each seed from another one on.
+// DMINDEX_SIM_STEP=1 tries every part of every request, and DMINDEX_SIM_SEEDS says for how many
+// seeds, from DMINDEX_SIM_SEED on: make sim DESIGN=dex-crashes.
 func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, seed uint64, part int) (ended bool, err error)) {
 	t.Helper()
 	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
@@ -156,7 +159,8 @@ func (o *owners) churn(c *owner, g *owned) error {
 	return err
 }
 
-// peekAll reads all keys of g, again and again until it is over, and of two that which is being changed, if one is: what it sees must outlive the client.
+// peekAll reads all keys of g, again and again until it is over, and of two that which is being
+// changed, if one is: what it sees must outlive the client.
 func (o *owners) peekAll(c *owner, g *owned, over *bool) error {
 	s, err := c.x.Session()
 	if err != nil {

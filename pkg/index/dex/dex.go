@@ -1,6 +1,8 @@
-// Package dex is DEX, a B+-tree whose key ranges have owners (Lu, Huang, Liang, Wang, Lo: PVLDB 17(10), 2024). Of all clients only the owner of a range uses its
-// leaves: it keeps them in its cache and changes them there, writes a record of each change to its redo log before it is answered, and writes the leaves back
-// later. Inner nodes belong to all; the structure of the tree changes in the memory servers, as package blink does it. docs/design/dex.md has the protocol.
+// Package dex is DEX, a B+-tree whose key ranges have owners (Lu, Huang, Liang, Wang, Lo: PVLDB
+// 17(10), 2024). Of all clients only the owner of a range uses its leaves: it keeps them in its
+// cache and changes them there, writes a record of each change to its redo log before it is
+// answered, and writes the leaves back later. Inner nodes belong to all; the structure of the tree
+// changes in the memory servers, as package blink does it. docs/design/dex.md has the protocol.
 package dex
 
 import (
@@ -25,7 +27,8 @@ func init() {
 	index.Register(index.Design{Name: Name, Open: Open, Switches: Switches, Executor: new(blink.Executor)})
 }
 
-// DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner nodes.
+// DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner
+// nodes.
 const DefaultCacheBytes = 64 << 20
 
 // mostLog bounds the ring of the redo log; it takes half a chunk if that is less.
@@ -45,8 +48,9 @@ type dex struct {
 	ref     []byte
 	low     []byte // the lowest key
 
-	ranges    atomic.Pointer[ranges]
-	moves     env.Mutex                // held by Take, Give and BulkLoad: what changes ranges, or rests on them as a whole
+	ranges atomic.Pointer[ranges]
+	// held by Take, Give and BulkLoad: what changes ranges, or rests on them as a whole
+	moves     env.Mutex
 	replaying atomic.Pointer[replayer] // while it merges leaves
 	dirty     dirty
 	garbage   garbage
@@ -60,7 +64,8 @@ type dex struct {
 	closed    bool
 }
 
-// Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this client may use no key.
+// Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this
+// client may use no key.
 func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	with, err := techniquesOf(o.Switches)
 	if err != nil {
@@ -125,7 +130,8 @@ func (x *dex) Stats() index.Stats {
 	return s
 }
 
-// BulkLoad implements index.Index. This client must have taken all keys. The load is a record in the log, see BeforeLoad.
+// BulkLoad implements index.Index. This client must have taken all keys. The load is a record in
+// the log, see BeforeLoad.
 func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	x.moves.Lock()
 	defer x.moves.Unlock()
@@ -158,9 +164,10 @@ func (x *dex) Verifies(a pool.Addr, node []byte) bool {
 	return redo.IsHead(node) || x.tree.Verifies(a, node)
 }
 
-// Close implements index.Index. What is not written back is, if that can be. The log is given back, unless this client holds ranges still: whoever takes them then
-// replays what is left in it, so it is no error if something could not be written. Where the memory servers know owners it stays as well: a call that is late may yet name it, and
-// whoever adopts its chunk gives it back (logs.go).
+// Close implements index.Index. What is not written back is, if that can be. The log is given back,
+// unless this client holds ranges still: whoever takes them then replays what is left in it, so it
+// is no error if something could not be written. Where the memory servers know owners it stays as
+// well: a call that is late may yet name it, and whoever adopts its chunk gives it back (logs.go).
 func (x *dex) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,8 +11,11 @@ import (
 
 func TestMain(m *testing.M) { indextest.Main(m) }
 
-// costs are the ceilings, when all leaves are in the cache: nothing to read; leaves are written back when they are divided or merged, or the log wants
-// room. The log's own WRITEs are not in them. They are up to two and a half times what was measured where leaves are written back, since when that is depends on how fast the log is, and a delete or the insert after it pays; elsewhere a few hundredths more.
+// costs are the ceilings, when all leaves are in the cache: nothing to read; leaves are written
+// back when they are divided or merged, or the log wants room. The log's own WRITEs are not in
+// them. They are up to two and a half times what was measured where leaves are written back, since
+// when that is depends on how fast the log is, and a delete or the insert after it pays; elsewhere
+// a few hundredths more.
 var costs = indextest.Costs{
 	Lookup:  ceiling(0.02, 0.02, 0.01, 0.01, 20), // measured 0.004 round trips
 	Miss:    ceiling(0.02, 0.02, 0.01, 0.01, 20),
@@ -33,7 +36,8 @@ func ceiling(roundTrips, reads, writes, atomics, bytes float64) indextest.Cost {
 	return c
 }
 
-// costsWith are those without some techniques. Without caching, leaves are READ, and a change is written through: one list more. Without partitioning, as many clients share them: Sherman's
+// costsWith are those without some techniques. Without caching, leaves are READ, and a change is
+// written through: one list more. Without partitioning, as many clients share them: Sherman's
 // costs. Where one leaf in ten is kept, new ones are READ several times.
 func costsWith(switches map[string]bool) indextest.Costs {
 	c := costs
@@ -53,7 +57,9 @@ func costsWith(switches map[string]bool) indextest.Costs {
 	return c
 }
 
-// few is a ceiling of so many round trips, each with four requests of a kind and a KiB: what is written back of a leaf is one for its entries, one for each slot that was emptied, and one for the others.
+// few is a ceiling of so many round trips, each with four requests of a kind and a KiB: what is
+// written back of a leaf is one for its entries, one for each slot that was emptied, and one for
+// the others.
 func few(roundTrips float64) (c indextest.Cost) {
 	c.RoundTrips, c.Bytes = roundTrips, 1024*roundTrips
 	for i := range c.Requests {

@@ -8,8 +8,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// evictionClock remembers when leaves left the cache, by a clock that counts departures. What a memory server says of a leaf is what the client would say of it only if the leaf was not in
-// the cache meanwhile: else changes may have been there that were not written back. The address is known only afterwards, so:
+// evictionClock remembers when leaves left the cache, by a clock that counts departures. What a
+// memory server says of a leaf is what the client would say of it only if the leaf was not in the
+// cache meanwhile: else changes may have been there that were not written back. The address is
+// known only afterwards, so:
 //
 //	the reader               who evicts, with the frame's lock
 //	1  looks at the clock    a  has written back, and that is confirmed
@@ -17,12 +19,17 @@ import (
 //	3  finds no frame        c  takes the place away by which the frame is found
 //	4  finds no time of the leaf after 1
 //
-// Let a frame have been there at some moment from 1 to 3. It was gone at 3, so c came before 3, and b before 4. If b came after 1 the reader sees that at 4. If b came before 1 then a
-// came before 2: the call sees all that was written back (G3), and after b nobody changes the leaf in that frame, whose lock is held. So where 3 and 4 find nothing, what the call read was the leaf at that moment.
+// Let a frame have been there at some moment from 1 to 3. It was gone at 3, so c came before 3, and
+// b before 4. If b came after 1 the reader sees that at 4. If b came before 1 then a came before 2:
+// the call sees all that was written back (G3), and after b nobody changes the leaf in that frame,
+// whose lock is held. So where 3 and 4 find nothing, what the call read was the leaf at that
+// moment.
 //
-// When a range is taken all leaves depart: others have changed them who note nothing here. Who READ before that knows nothing, also of a range that this client had before.
+// When a range is taken all leaves depart: others have changed them who note nothing here. Who READ
+// before that knows nothing, also of a range that this client had before.
 //
-// Leaves share times, by a hash: then a reader may look again for nothing. A time never falls (raise).
+// Leaves share times, by a hash: then a reader may look again for nothing. A time never falls
+// (raise).
 type evictionClock struct {
 	clock atomic.Uint64
 	all   atomic.Uint64 // when a range was taken the last time
@@ -43,9 +50,12 @@ func (d *evictionClock) record(a pool.Addr) {
 	}
 }
 
-// raise counts the clock up and makes the time at least what it shows then. Leaves of several shards share a time, and no lock is common to their departures: one that has counted the clock up may
-// stand still while a later one stores its time. Then the later time stays: a reader whose step 1 lies between the two must find the later departure. So a time never falls, and when raise returns the
-// time is after everything that the clock had shown when raise began, whichever departure stored it.
+// raise counts the clock up and makes the time at least what it shows then. Leaves of several
+// shards share a time, and no lock is common to their departures: one that has counted the clock up
+// may stand still while a later one stores its time. Then the later time stays: a reader whose step
+// 1 lies between the two must find the later departure. So a time never falls, and when raise
+// returns the time is after everything that the clock had shown when raise began, whichever
+// departure stored it.
 func (d *evictionClock) raise(time *atomic.Uint64) {
 	now := d.clock.Add(1)
 	for was := time.Load(); was < now && !time.CompareAndSwap(was, now); was = time.Load() {
@@ -62,7 +72,8 @@ func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	return d.of(a).Load() > t || d.all.Load() > t
 }
 
-// still says whether what was READ, or told, of the leaf at a after the clock showed since is what it is now, or was when this began.
+// still says whether what was READ, or told, of the leaf at a after the clock showed since is what
+// it is now, or was when this began.
 func (c *cache) still(a pool.Addr, since uint64) bool {
 	return c.find(a) == nil && !c.evictions.after(a, since)
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestDeparturesAreNotTakenBack lets leaves of several shards depart at once, all of which share a time, as no lock is common to them. A departure that is over is found by every reader that looked at the
-// clock before it, whatever departures are late.
+// TestDeparturesAreNotTakenBack lets leaves of several shards depart at once, all of which share a
+// time, as no lock is common to them. A departure that is over is found by every reader that looked
+// at the clock before it, whatever departures are late.
 func TestDeparturesAreNotTakenBack(t *testing.T) {
 	for name, of := range map[string]struct {
 		depart func(d *evictionClock)

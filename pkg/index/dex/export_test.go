@@ -7,8 +7,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// LogOnly logs changes of keys that this client has taken, and makes them nowhere else; a nil value deletes. When it returns, the log is durable: so it is what a client leaves that dies before
-// it has written leaves back, or in the midst of the structure changes that need room for them. Values are short.
+// LogOnly logs changes of keys that this client has taken, and makes them nowhere else; a nil value
+// deletes. When it returns, the log is durable: so it is what a client leaves that dies before it
+// has written leaves back, or in the midst of the structure changes that need room for them. Values
+// are short.
 func LogOnly(i index.Index, keys, values [][]byte) error {
 	x := i.(*dex)
 	log, r := x.log.Appender(), x.ranges.Load()
@@ -47,7 +49,8 @@ func Forget(i index.Index, a pool.Addr) error {
 // Framed says whether the leaf at a has a frame.
 func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.find(a) != nil }
 
-// CollectAt lets i give back what it finds where the log of other is, as if that had been listed among the nodes of i.
+// CollectAt lets i give back what it finds where the log of other is, as if that had been listed
+// among the nodes of i.
 func CollectAt(i, other index.Index) error {
 	given, _, err := collectFrom(i.(*dex).pool, []pool.Addr{other.(*dex).log.Ref().Addr})
 	if err == nil && given > 0 {
@@ -56,8 +59,8 @@ func CollectAt(i, other index.Index) error {
 	return err
 }
 
-// DivideShards says for caches that are made from now on from how many frames on a shard is divided in two, and how many frames share
-// a time of departure. It returns what they were.
+// DivideShards says for caches that are made from now on from how many frames on a shard is divided
+// in two, and how many frames share a time of departure. It returns what they were.
 func DivideShards(frames, share int) (int, int) {
 	f, s := shardFrames, departedShare
 	shardFrames, departedShare = frames, share

@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestLowFences: the fences of the leaves of many keys ascend with them, each is the fence of a run of keys, and a range that is given up there is cut between two leaves.
+// TestLowFences: the fences of the leaves of many keys ascend with them, each is the fence of a run
+// of keys, and a range that is given up there is cut between two leaves.
 func TestLowFences(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Chunks: 16, ChunkBytes: 1 << 20, Servers: 1, Locks: 4 << 10})
 	x, err := dex.Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, CacheBytes: 8 << 20})

@@ -8,11 +8,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// remembering is an index whose cache is full of leaves that are looked for often, and a session of it whose last lookup READ the leaf at a, of the keys seven and eight, and did not keep it.
+// remembering is an index whose cache is full of leaves that are looked for often, and a session of
+// it whose last lookup READ the leaf at a, of the keys seven and eight, and did not keep it.
 func remembering(t *testing.T) (x *dex, s *session, a pool.Addr) {
 	t.Helper()
 	x, s = opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 16 << 10, Switches: map[string]bool{"offloading": false}})
-	// Loaded, so that the same keys share a leaf each time. Where a leaf that fills up is divided depends on what was written back by then.
+	// Loaded, so that the same keys share a leaf each time. Where a leaf that fills up is divided
+	// depends on what was written back by then.
 	mustDo(t, x.BulkLoad(func(pair func(key, value []byte) bool) error {
 		for n := range uint64(scanned) {
 			if !pair(scanKey(n), []byte("first...")) {
@@ -51,7 +53,8 @@ func mustHave(t *testing.T, s *session, n uint64, want string) {
 	}
 }
 
-// TestChangesUseWhatLookupsRead: a change READs nothing if the lookup before it has READ the leaf, unless the leaf is another one by now.
+// TestChangesUseWhatLookupsRead: a change READs nothing if the lookup before it has READ the leaf,
+// unless the leaf is another one by now.
 func TestChangesUseWhatLookupsRead(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -108,7 +111,8 @@ func TestChangesUseWhatLookupsRead(t *testing.T) {
 			before := x.fetched.Load()
 			mustDo(t, s.Update(scanKey(7), []byte("third...")))
 			reads := x.fetched.Load() > before
-			if departed := x.cache.evictions.after(a, since); reads != c.reads && !(reads && departed) { // what gave way may share its time with the leaf
+			// what gave way may share its time with the leaf
+			if departed := x.cache.evictions.after(a, since); reads != c.reads && !(reads && departed) {
 				t.Errorf("leaf %v was READ: %v, and has departed: %v", a, reads, departed)
 			}
 			for range 2 {
@@ -124,7 +128,8 @@ func TestChangesUseWhatLookupsRead(t *testing.T) {
 	}
 }
 
-// TestBulkLoadLetsLeavesDepart: what was READ of the leaf of an empty index is nothing any more when that is loaded.
+// TestBulkLoadLetsLeavesDepart: what was READ of the leaf of an empty index is nothing any more
+// when that is loaded.
 func TestBulkLoadLetsLeavesDepart(t *testing.T) {
 	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20, Switches: map[string]bool{"frequencies": false}})
 	for try := 0; ; try++ {

@@ -15,24 +15,32 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Leaves are written back when they leave the cache, when a structure change is due, when their range is given away, and when the log needs their records' room.
+// Leaves are written back when they leave the cache, when a structure change is due, when their
+// range is given away, and when the log needs their records' room.
 //
-// The requests of a flush, in one list to one server, so in order of effect (G1), once all records of the changes are durable:
+// The requests of a flush, in one list to one server, so in order of effect (G1), once all records
+// of the changes are durable:
 //
-//  1. WRITE of the words between which entries were put. Where nothing was put it writes what is there already; new entries lie where no slot of the memory server's points to.
+//  1. WRITE of the words between which entries were put. Where nothing was put it writes what is
+//     there already; new entries lie where no slot of the memory server's points to.
 //  2. WRITE of each slot that was emptied.
-//  3. WRITE of the words between the first and the last slot that got another entry. Those in between are what is there already, or were emptied by 2.
+//  3. WRITE of the words between the first and the last slot that got another entry. Those in
+//     between are what is there already, or were emptied by 2.
 //
-// A slot is one aligned word (G2) and each has its own entry, complete before: whoever reads the leaf, or what a crash left of it, finds every slot verified,
-// with the old or the new entry. No key is there twice for good: it keeps its slot from insertion to deletion, and when it was deleted and inserted anew in
-// another slot, 2 comes before 3. What is missing after a crash, the log has.
+// A slot is one aligned word (G2) and each has its own entry, complete before: whoever reads the
+// leaf, or what a crash left of it, finds every slot verified, with the old or the new entry. No
+// key is there twice for good: it keeps its slot from insertion to deletion, and when it was
+// deleted and inserted anew in another slot, 2 comes before 3. What is missing after a crash, the
+// log has.
 
-// flush writes f back, whose lock the caller has. An error gives this client up: what its requests will still do nobody knows.
+// flush writes f back, whose lock the caller has. An error gives this client up: what its requests
+// will still do nobody knows.
 func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame) error {
 	return x.flushAnd(by, log, limit, f, by.Staging(), nil)
 }
 
-// flushAnd is flush, with a buffer for what is written, and in the same round trip the READ of a leaf.
+// flushAnd is flush, with a buffer for what is written, and in the same round trip the READ of a
+// leaf.
 func (x *dex) flushAnd(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame, b []byte, next *ahead) error {
 	if f.first.Load() == 0 {
 		return nil
@@ -56,7 +64,8 @@ func (x *dex) flushAnd(by *blink.Session, log *redo.Appender, limit time.Duratio
 	return nil
 }
 
-// evict is flush for a frame that gives way to the leaf that is fetched. It may be clean: then it leaves its entries.
+// evict is flush for a frame that gives way to the leaf that is fetched. It may be clean: then it
+// leaves its entries.
 func (s *session) evict(f *frame) error {
 	next := &s.ahead
 	if next.done {
@@ -69,8 +78,9 @@ func (s *session) evict(f *frame) error {
 	return nil
 }
 
-// demote keeps entries of a leaf that goes, and has been written back: those that were changed since it came. Who changed them took them out of the cache's entries; what is popular would
-// never be there else, as long as it is changed.
+// demote keeps entries of a leaf that goes, and has been written back: those that were changed
+// since it came. Who changed them took them out of the cache's entries; what is popular would never
+// be there else, as long as it is changed.
 func (s *session) demote(f *frame) {
 	changed := *f.changed()
 	if changed == 0 || s.x.cache.rows.n == 0 {
@@ -91,7 +101,8 @@ func (s *session) demote(f *frame) {
 	}
 }
 
-// queue queues what writes f back, from b, which is as large as its leaf. What has no room in a list with the rest is posted before.
+// queue queues what writes f back, from b, which is as large as its leaf. What has no room in a
+// list with the rest is posted before.
 func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 	var v view
 	f.open(&v)
@@ -213,8 +224,9 @@ func (x *dex) flushAll(drop bool) error {
 	return errors.Join(err, s.Close())
 }
 
-// dirty is the frames that have changes which are not written back, in the order of their first one: it says up to where the log can be truncated. A frame that was
-// flushed leaves its entry behind, which then does not fit the frame any more.
+// dirty is the frames that have changes which are not written back, in the order of their first
+// one: it says up to where the log can be truncated. A frame that was flushed leaves its entry
+// behind, which then does not fit the frame any more.
 type dirty struct {
 	x     *dex
 	mu    env.Mutex
@@ -229,8 +241,9 @@ type entry struct {
 
 func (d *dirty) start(x *dex) { d.x, d.mu = x, x.env.NewMutex() }
 
-// append appends a record of a change of f, whose lock the caller has. While the first one of a clean frame is appended, nobody else's is, so entries are in the order of their
-// positions, and none can be truncated before it is here.
+// append appends a record of a change of f, whose lock the caller has. While the first one of a
+// clean frame is appended, nobody else's is, so entries are in the order of their positions, and
+// none can be truncated before it is here.
 func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error) {
 	if f.first.Load() != 0 {
 		return a.Append(record)
@@ -270,7 +283,8 @@ func (d *dirty) all() []*frame {
 	return frames
 }
 
-// oldest is the frame that holds up truncation, after the log was truncated as far as can be; nil if there is none.
+// oldest is the frame that holds up truncation, after the log was truncated as far as can be; nil
+// if there is none.
 func (d *dirty) oldest() *frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()

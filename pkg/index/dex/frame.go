@@ -11,13 +11,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// frame is a place of the cache for one leaf. The leaf's image is kept as words, and each is loaded and stored atomically: who reads takes no lock, but looks at the
-// version before and after (optimistic lock coupling, DEX section 4). A change takes the lock, which makes the version odd.
+// frame is a place of the cache for one leaf. The leaf's image is kept as words, and each is loaded
+// and stored atomically: who reads takes no lock, but looks at the version before and after
+// (optimistic lock coupling, DEX section 4). A change takes the lock, which makes the version odd.
 //
-// The image is what the memory server will have when all changes are written back (flush.go). So that this can be done in parts which a crash may
-// separate, until then
+// The image is what the memory server will have when all changes are written back (flush.go). So
+// that this can be done in parts which a crash may separate, until then
 //
-//   - an entry is put only where nothing is that either the image or the memory server's slots point to (busy), or in the place of one that it replaces and that the memory server has not got (own);
+//   - an entry is put only where nothing is that either the image or the memory server's slots
+//     point to (busy), or in the place of one that it replaces and that the memory server has not
+//     got (own);
 //   - a slot that was emptied is not used again (clears).
 type frame struct {
 	// What a reader looks at: one line of the processor's cache.
@@ -27,10 +30,12 @@ type frame struct {
 	first   atomic.Uint64 // where that of the first change since the last flush ends; 0 = clean
 	used    atomic.Uint32 // how often it was found; halved now and then
 	id      int32         // in the cache
-	words   []uint64      // the image; up to its capacity, what only who has the lock looks at (notes)
+	// the image; up to its capacity, what only who has the lock looks at (notes)
+	words []uint64
 }
 
-// notes is how many words a frame has behind its image of so many words: busy, sets, clears, between which words entries were written, and changed.
+// notes is how many words a frame has behind its image of so many words: busy, sets, clears,
+// between which words entries were written, and changed.
 func notes(words int) int { return 3*mapWords(words) + 2 }
 
 func mapWords(words int) int { return (words + 63) / 64 }
@@ -38,7 +43,8 @@ func mapWords(words int) int { return (words + 63) / 64 }
 // notes are those of f: see busy, sets, clears, written, changed.
 func (f *frame) notes() []uint64 { return f.words[len(f.words):cap(f.words)] }
 
-// busy has a bit for each word that is in use, sets one for each slot that has another entry than the memory server's, clears one for each slot that was emptied.
+// busy has a bit for each word that is in use, sets one for each slot that has another entry than
+// the memory server's, clears one for each slot that was emptied.
 func (f *frame) busy() []uint64   { return f.notes()[:mapWords(len(f.words))] }
 func (f *frame) sets() []uint64   { m := mapWords(len(f.words)); return f.notes()[m : 2*m] }
 func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes()[2*m : 3*m] }
@@ -69,7 +75,8 @@ func (f *frame) unlock() { f.version.Add(1) }
 func (f *frame) word(i int) uint64     { return atomic.LoadUint64(&f.words[i]) }
 func (f *frame) store(i int, w uint64) { atomic.StoreUint64(&f.words[i], w) }
 
-// view is what a leaf's header says. Without the lock it may be nonsense; then the version has changed.
+// view is what a leaf's header says. Without the lock it may be nonsense; then the version has
+// changed.
 type view struct {
 	dir, heap int // words where the directory and the heap begin
 	count     int
@@ -243,7 +250,8 @@ func (f *frame) clean() {
 	}
 }
 
-// place is the first word of room for n bytes of an entry; 0 if there is none before the next flush.
+// place is the first word of room for n bytes of an entry; 0 if there is none before the next
+// flush.
 func (f *frame) place(v *view, n int) int {
 	need, busy := (n+7)/8, f.busy()
 	for at := v.heap; at+need <= len(f.words); {
@@ -259,7 +267,8 @@ func (f *frame) place(v *view, n int) int {
 	return 0
 }
 
-// own is the first word of the entry of slot i, whose word is w, if another one of n bytes can be put in its place: it was put since the last flush, so the memory server's slots point to nothing
+// own is the first word of the entry of slot i, whose word is w, if another one of n bytes can be
+// put in its place: it was put since the last flush, so the memory server's slots point to nothing
 // there. Else 0.
 func (f *frame) own(i int, w uint64, n int) int {
 	_, off, has := slotted.Slot(w)

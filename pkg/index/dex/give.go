@@ -12,41 +12,58 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// A range is given away while its requests wait, so what that takes is what people see of a handover. No session is in an operation on its keys (index.Partitioned), but sessions go on with
-// the keys beside it, whose leaves are neighbours of those that are given. The steps, and what sessions may do from each of them on:
+// A range is given away while its requests wait, so what that takes is what people see of a
+// handover. No session is in an operation on its keys (index.Partitioned), but sessions go on with
+// the keys beside it, whose leaves are neighbours of those that are given. The steps, and what
+// sessions may do from each of them on:
 //
-//  1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim, ranges.mayMerge).
-//  2. Merges of this client that are under way are awaited. A merge asks for its claims while it has the client's merger, and has it to its end: one that gets the merger
-//     after this step sees the mark.
-//  3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's lock, which also drops the frame. Leaves that lie across an end were the only ones that sessions use and
-//     that have keys of the range. From here on no leaf lies across an end: splits make leaves smaller, and a merge across an end would need a leaf of the range.
-//  4. The range leaves those that were taken, and the mark goes with it. Nobody makes frames for its leaves any more: whoever READ one before looks at the ranges under the new frame's lock. Merges across
-//     its ends are refused, as half of the keys are not this client's.
-//  5. The leaves of it that are dirty are written back, many in one round trip. They stand in the queue of dirty ones, so nothing else is looked at.
+//  1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim,
+//     ranges.mayMerge).
+//  2. Merges of this client that are under way are awaited. A merge asks for its claims while it
+//     has the client's merger, and has it to its end: one that gets the merger after this step sees
+//     the mark.
+//  3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's
+//     lock, which also drops the frame. Leaves that lie across an end were the only ones that
+//     sessions use and that have keys of the range. From here on no leaf lies across an end: splits
+//     make leaves smaller, and a merge across an end would need a leaf of the range.
+//  4. The range leaves those that were taken, and the mark goes with it. Nobody makes frames for
+//     its leaves any more: whoever READ one before looks at the ranges under the new frame's lock.
+//     Merges across its ends are refused, as half of the keys are not this client's.
+//  5. The leaves of it that are dirty are written back, many in one round trip. They stand in the
+//     queue of dirty ones, so nothing else is looked at.
 //  6. All of its leaves leave the cache. One that 5 passed over, and is dirty, is written back now.
 //  7. Its entries leave the cache.
 //
-// Others. Until 4 is over this client has the range and what lies beside it, so nobody else merges or divides leaves there. Clients that own the keys beyond an end of what this client has merge only leaves
-// that are theirs as a whole; a leaf that ends where their keys begin is none of these. Whoever takes the range next divides at its ends as well, and finds that done.
+// Others. Until 4 is over this client has the range and what lies beside it, so nobody else merges
+// or divides leaves there. Clients that own the keys beyond an end of what this client has merge
+// only leaves that are theirs as a whole; a leaf that ends where their keys begin is none of these.
+// Whoever takes the range next divides at its ends as well, and finds that done.
 //
-// A leaf that an inner node does not know of yet lies, as far as that node says, in its left neighbour, whose keys seem to reach farther than they do. Claim refuses too much then, never too little; and
-// a merge looks at both leaves under their locks before it changes them.
+// A leaf that an inner node does not know of yet lies, as far as that node says, in its left
+// neighbour, whose keys seem to reach farther than they do. Claim refuses too much then, never too
+// little; and a merge looks at both leaves under their locks before it changes them.
 //
-// After an error in 1 to 3 the mark is taken back: the range is this client's as before, divided or not, and its leaves may be merged again. After an error in 5 to 7 the range has left already.
+// After an error in 1 to 3 the mark is taken back: the range is this client's as before, divided or
+// not, and its leaves may be merged again. After an error in 5 to 7 the range has left already.
 // Either way Give may be called again and begins at 1.
 //
-// Only 3 allocates memory of the pool, so ErrPoolFull says that the range has not left. Sessions may
-// use it again, and the move may wait for memory: 1 to 3 drop no record of the log, frames that 3
-// drops were written back before, and a boundary inside of what this client has is an ordinary one. To
-// all others it looks as if this client had split a leaf.
+// Only 3 allocates memory of the pool, so ErrPoolFull says that the range has not left. Sessions
+// may use it again, and the move may wait for memory: 1 to 3 drop no record of the log, frames that
+// 3 drops were written back before, and a boundary inside of what this client has is an ordinary
+// one. To all others it looks as if this client had split a leaf.
 //
-// 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before its frame is another's (demote). 6 waits for the lock of such a frame, so 7 finds what it left.
+// 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before
+// its frame is another's (demote). 6 waits for the lock of such a frame, so 7 finds what it left.
 //
-// 5 has the locks of several frames at once. It never waits for a lock with them: it posts what it has, and gives them back before. Give waits in 2 with no lock but that of moves, which no operation takes.
+// 5 has the locks of several frames at once. It never waits for a lock with them: it posts what it
+// has, and gives them back before. Give waits in 2 with no lock but that of moves, which no
+// operation takes.
 //
-// Take, Give and BulkLoad take turns (dex.moves). So a replay, which merges leaves of a range that nobody serves yet, is never under way in a Give.
+// Take, Give and BulkLoad take turns (dex.moves). So a replay, which merges leaves of a range that
+// nobody serves yet, is never under way in a Give.
 
-// giveLeaves is how many leaves are written back at once, at most. A list holds the requests of as many leaves that had only values changed, which are two each.
+// giveLeaves is how many leaves are written back at once, at most. A list holds the requests of as
+// many leaves that had only values changed, which are two each.
 const giveLeaves = verbs.MaxList / 2
 
 // Give implements index.Partitioned.

@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// beside is a client that has all keys and gives those from besideFrom up to besideTo to another one, while a session of it deletes keys below them.
+// beside is a client that has all keys and gives those from besideFrom up to besideTo to another
+// one, while a session of it deletes keys below them.
 type beside struct {
 	w        *simenv.World
 	c        *poolsim.Cluster
@@ -72,7 +73,8 @@ func (h *beside) run(t *testing.T, switches map[string]bool, do func(h *beside) 
 	}
 }
 
-// start leaves leaves that are half full, of which one begins where the range does, and none is in a frame.
+// start leaves leaves that are half full, of which one begins where the range does, and none is in
+// a frame.
 func (h *beside) start(switches map[string]bool) error {
 	opts := index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: besideNode, CacheBytes: 64 << 10, InlineBytes: h.inline}
 	open := func(p env.Env, control pool.Control, d verbs.Device, opts index.Options) (index.Partitioned, error) {
@@ -166,7 +168,8 @@ func (h *beside) inB(do func() error) (err error) {
 	return err
 }
 
-// mergeBelow deletes keys below the range until their leaf was merged with a neighbour, changes another one of that leaf, and reports whether it was merged.
+// mergeBelow deletes keys below the range until their leaf was merged with a neighbour, changes
+// another one of that leaf, and reports whether it was merged.
 func (h *beside) mergeBelow() (merged bool, err error) {
 	before := h.x.Stats().Merges
 	for n := range uint64(besideFrom) {
@@ -234,8 +237,9 @@ func (h *beside) judge() error {
 	return nil
 }
 
-// TestGiveBesideMerges gives a range whose lower end was divided long ago. While Give reads the leaf at the upper end, a session deletes keys below the range, until their leaf would be merged with the first
-// one of the range: both are this client's still.
+// TestGiveBesideMerges gives a range whose lower end was divided long ago. While Give reads the
+// leaf at the upper end, a session deletes keys below the range, until their leaf would be merged
+// with the first one of the range: both are this client's still.
 func TestGiveBesideMerges(t *testing.T) {
 	for _, partitioning := range []bool{true, false} {
 		t.Run(fmt.Sprint("partitioning ", partitioning), func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestGiveInFullPool: a Give that finds no memory to divide a leaf leaves the range as it was: its keys can be read and changed, its leaves
-// may be merged, and it can be given when there is memory.
+// TestGiveInFullPool: a Give that finds no memory to divide a leaf leaves the range as it was: its
+// keys can be read and changed, its leaves may be merged, and it can be given when there is memory.
 func TestGiveInFullPool(t *testing.T) {
 	const node = 512
 	c := pooltest.New(t, pooltest.Options{Provider: "shm", Chunks: 2, ChunkBytes: 256 << 10})

@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// TestScansBeginBeforeTheyLook gives the range ahead of a scan after the scan has looked at the ranges of its client,
-// and before it has READ anything. The epochs must wait for the scan by then.
+// TestScansBeginBeforeTheyLook gives the range ahead of a scan after the scan has looked at the
+// ranges of its client, and before it has READ anything. The epochs must wait for the scan by then.
 func TestScansBeginBeforeTheyLook(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		t.Run(fmt.Sprint("reverse ", reverse), func(t *testing.T) {

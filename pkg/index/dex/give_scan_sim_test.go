@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestGiveBesideScans gives the range ahead of a scan that has shown the first pair of a kept leaf. The other client
-// changes all values of the range. The scan ends where the kept keys end.
+// TestGiveBesideScans gives the range ahead of a scan that has shown the first pair of a kept leaf.
+// The other client changes all values of the range. The scan ends where the kept keys end.
 func TestGiveBesideScans(t *testing.T) {
 	for _, partitioning := range []bool{true, false} {
 		for _, inline := range []int{0, 4} {
@@ -35,13 +35,15 @@ func TestGiveBesideScans(t *testing.T) {
 	}
 }
 
-// TestScansOfDividedLeaves gives the range ahead of a scan that has READ a leaf with keys on both sides of its end.
+// TestScansOfDividedLeaves gives the range ahead of a scan that has READ a leaf with keys on both
+// sides of its end.
 func TestScansOfDividedLeaves(t *testing.T) {
 	met := false
 	runBeside(t, nil, func(h *beside) error {
 		return h.scanBeside(true, func(begun bool) error {
 			if !begun {
-				h.late.after = func(pool.Addr) error { // it is the last one of those that are READ together
+				// it is the last one of those that are READ together
+				h.late.after = func(pool.Addr) error {
 					met = true
 					return h.giveAhead()
 				}
@@ -54,8 +56,9 @@ func TestScansOfDividedLeaves(t *testing.T) {
 	}
 }
 
-// scanBeside scans the keys that the first client keeps, and on into the range, upwards from below it, or downwards from
-// above it. during is called before the scan, and when it has shown its first pair.
+// scanBeside scans the keys that the first client keeps, and on into the range, upwards from below
+// it, or downwards from above it. during is called before the scan, and when it has shown its first
+// pair.
 func (h *beside) scanBeside(reverse bool, during func(begun bool) error) error {
 	if err := during(false); err != nil {
 		return err
@@ -96,8 +99,8 @@ func (h *beside) scanBeside(reverse bool, during func(begun bool) error) error {
 	return nil
 }
 
-// giveAhead gives the range to the second client, which changes all of it until blocks that the first one wrote are
-// used again, or the epochs have had the time for it.
+// giveAhead gives the range to the second client, which changes all of it until blocks that the
+// first one wrote are used again, or the epochs have had the time for it.
 func (h *beside) giveAhead() error {
 	if _, err := h.x.Give(simKey(besideFrom), simKey(besideTo)); err != nil {
 		return err

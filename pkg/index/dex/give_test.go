@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestGiveWritesManyAtOnce: the leaves that are written back share round trips, those of other ranges stay as they are, and nothing is lost. All
-// changes take less than half of the log, or its own goroutine would write leaves back.
+// TestGiveWritesManyAtOnce: the leaves that are written back share round trips, those of other
+// ranges stay as they are, and nothing is lost. All changes take less than half of the log, or its
+// own goroutine would write leaves back.
 func TestGiveWritesManyAtOnce(t *testing.T) {
 	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
 	for n := range uint64(2 * scanned) {
@@ -70,7 +71,8 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestGiveTakesEntriesThatAnEvictionLeft: who evicts a leaf of the range while it is given away leaves entries of it, and nothing of them is there afterwards.
+// TestGiveTakesEntriesThatAnEvictionLeft: who evicts a leaf of the range while it is given away
+// leaves entries of it, and nothing of them is there afterwards.
 func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
 	for n := range uint64(scanned) {
@@ -127,7 +129,8 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	}
 }
 
-// TestGiveLeavesUnusedEntriesAlone: what no entry was in so far is not touched by who gives a range away: its memory may not be there yet.
+// TestGiveLeavesUnusedEntriesAlone: what no entry was in so far is not touched by who gives a range
+// away: its memory may not be there yet.
 func TestGiveLeavesUnusedEntriesAlone(t *testing.T) {
 	x, e := fewEntries(t, 64<<10)
 	key := []byte("12345678")

@@ -7,8 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// TestKnownJudgesAnswers gives the judge right and wrong answers of operations with a condition, for
-// keys of which all is known, and for keys with an operation whose client died.
+// TestKnownJudgesAnswers gives the judge right and wrong answers of operations with a condition,
+// for keys of which all is known, and for keys with an operation whose client died.
 func TestKnownJudgesAnswers(t *testing.T) {
 	there, absent := known{value: "a"}, known{}
 	died := known{pending: "b", open: true}             // an insertion

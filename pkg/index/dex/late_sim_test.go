@@ -13,8 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestEntriesOfLateAnswers: between a lookup's READ of a leaf and its answer, another session changes the key, and the leaf leaves the cache again. What was READ must not be kept then: neither the entry, nor
-// the leaf, by a change that comes next.
+// TestEntriesOfLateAnswers: between a lookup's READ of a leaf and its answer, another session
+// changes the key, and the leaf leaves the cache again. What was READ must not be kept then:
+// neither the entry, nor the leaf, by a change that comes next.
 func TestEntriesOfLateAnswers(t *testing.T) {
 	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{}}, func(c *poolsim.Cluster, p *simenv.Process) error {
 		return lateAnswers(t, c, p)
@@ -99,7 +100,8 @@ func lateAnswers(t *testing.T, c *poolsim.Cluster, p *simenv.Process) error {
 	return nil
 }
 
-// lateDevice does something once after a READ of a node, before its answer is there for whoever waits for it.
+// lateDevice does something once after a READ of a node, before its answer is there for whoever
+// waits for it.
 type lateDevice struct {
 	hookedDevice
 	after func(pool.Addr) error

@@ -9,8 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Claim implements blink.LeafCache: the leaf gets a frame, if it has none, whose lock keeps everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet may be
-// another client's by the time that it has one. Before, it is looked at so that no frame is made in vain.
+// Claim implements blink.LeafCache: the leaf gets a frame, if it has none, whose lock keeps
+// everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet
+// may be another client's by the time that it has one. Before, it is looked at so that no frame is
+// made in vain.
 func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
 	may := func() bool {
 		taken := x.ranges.Load()

@@ -14,20 +14,26 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The logs of dead clients. Whoever adopts a chunk of a dead client has its log, and is the one who can use its memory: so that is who gives it back, when nobody needs to
-// replay it any more. That is so when
+// The logs of dead clients. Whoever adopts a chunk of a dead client has its log, and is the one who
+// can use its memory: so that is who gives it back, when nobody needs to replay it any more. That
+// is so when
 //
-//  1. its client is fenced at the home server, where this one fences it if need be: it is fenced where the chunk is, or the chunk could not have been adopted, so it is given up in
-//     any case. From then on it acquires nothing, by no call however late;
-//  2. after that, no holding has the log's name, be it as the holder's own or as an inherited one. Only holdings that have it can hand it on, so it stays so.
+//  1. its client is fenced at the home server, where this one fences it if need be: it is fenced
+//     where the chunk is, or the chunk could not have been adopted, so it is given up in any case.
+//     From then on it acquires nothing, by no call however late;
+//  2. after that, no holding has the log's name, be it as the holder's own or as an inherited one.
+//     Only holdings that have it can hand it on, so it stays so.
 //
-// Then its nonce is swapped away (redo.Discard), which a late one of two who do it cannot do to the next log there. Who dies in between has done nothing, or all of it: whoever adopts the chunk
-// from him looks again. The same holds for a log whose client ended in order: it may still be named, by a call of its own that is late.
+// Then its nonce is swapped away (redo.Discard), which a late one of two who do it cannot do to the
+// next log there. Who dies in between has done nothing, or all of it: whoever adopts the chunk from
+// him looks again. The same holds for a log whose client ended in order: it may still be named, by
+// a call of its own that is late.
 
 // collectEvery is how often a client looks whether logs in its chunks are needed still.
 const collectEvery = time.Second
 
-// collectTries is how often it meets a memory server whose connection is gone before the client is given up: nobody else may need that server for long.
+// collectTries is how often it meets a memory server whose connection is gone before the client is
+// given up: nobody else may need that server for long.
 const collectTries = 3
 
 // collector is the goroutine that does it.
@@ -70,7 +76,8 @@ func (c *collector) end() error {
 	return nil
 }
 
-// collectLogs gives back the logs in this client's chunks that nobody needs, but for its own at own. left is how many are needed still.
+// collectLogs gives back the logs in this client's chunks that nobody needs, but for its own at
+// own. left is how many are needed still.
 func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
 	var found []pool.Addr
 	for _, a := range logNodes(p) {
@@ -84,9 +91,12 @@ func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
 // logNodes are the nodes in this client's chunks that are as large as logs, and in use.
 func logNodes(p *pool.Pool) []pool.Addr { return p.InUse(redo.NodeBytes(logBytes(p))) }
 
-// collectFrom gives back the logs among nodes that nobody needs. A node that was this client's when they were listed may have come back since, and its chunk may have gone to another client, which has made its log
-// there and lives. So what was READ counts only if the node is this client's afterwards as well: at the READ its chunk was this client's, or that of a client from which this one has adopted it since, and which is
-// fenced there. Either way a log in it is this client's or a dead one's.
+// collectFrom gives back the logs among nodes that nobody needs. A node that was this client's when
+// they were listed may have come back since, and its chunk may have gone to another client, which
+// has made its log there and lives. So what was READ counts only if the node is this client's
+// afterwards as well: at the READ its chunk was this client's, or that of a client from which this
+// one has adopted it since, and which is fenced there. Either way a log in it is this client's or a
+// dead one's.
 func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 	if len(found) == 0 {
 		return 0, 0, nil
@@ -165,7 +175,8 @@ func isNamed(held []pool.Held, log []byte) bool {
 	})
 }
 
-// createLog makes this client's log. If the pool is full of logs that nobody needs any more, it waits for their memory.
+// createLog makes this client's log. If the pool is full of logs that nobody needs any more, it
+// waits for their memory.
 func createLog(p *pool.Pool) (l *redo.Log, err error) {
 	for deadline := env.Deadline(p.Env(), logWaits); ; p.Env().Sleep(logLooks) {
 		reclaimed := p.Reclaimed()

@@ -21,8 +21,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestMisledOperationsBeginAnew gives a client copies of inner nodes that lead to leaves above the key, as copies would whose nodes' memory was used again too early. Every answer is right all the same, and nothing is
-// changed in a wrong leaf. Where every READ lies, operations end with ErrFormat after a few tries.
+// TestMisledOperationsBeginAnew gives a client copies of inner nodes that lead to leaves above the
+// key, as copies would whose nodes' memory was used again too early. Every answer is right all the
+// same, and nothing is changed in a wrong leaf. Where every READ lies, operations end with
+// ErrFormat after a few tries.
 func TestMisledOperationsBeginAnew(t *testing.T) {
 	for _, off := range []string{"", "offloading", "caching", "partitioning"} {
 		t.Run("without "+off, func(t *testing.T) {
@@ -177,7 +179,8 @@ func misledScan(s index.Session, model map[string]string, number uint64, reverse
 	return nil
 }
 
-// lyingDevice shifts the children of some inner nodes of level 1 that are READ without a lock: each key leads to the leaf after its own.
+// lyingDevice shifts the children of some inner nodes of level 1 that are READ without a lock: each
+// key leads to the leaf after its own.
 type lyingDevice struct {
 	hookedDevice
 	lies, told int // how many more, and how many so far
@@ -204,7 +207,8 @@ func newLyingDevice(d verbs.Device, node int) *lyingDevice {
 	return lying
 }
 
-// shift makes the inner node of level 1 at a, of an index of numbers, lead each key to the leaf after its own; false if b is no such node.
+// shift makes the inner node of level 1 at a, of an index of numbers, lead each key to the leaf
+// after its own; false if b is no such node.
 func shift(a pool.Addr, b []byte) bool {
 	const children = fence.HeaderBytes + 16
 	count := int(binary.LittleEndian.Uint16(b[10:]))

@@ -8,8 +8,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// Ranges move beside operations on others: in each phase some are nobody's to serve, and each of these goes from client to client meanwhile, with a few operations of its new owner after each move. Most of
-// them are cut out of a range that one client has, so that Give divides leaves whose other keys are in use, and gives the middle of what it keeps.
+// Ranges move beside operations on others: in each phase some are nobody's to serve, and each of
+// these goes from client to client meanwhile, with a few operations of its new owner after each
+// move. Most of them are cut out of a range that one client has, so that Give divides leaves whose
+// other keys are in use, and gives the middle of what it keeps.
 
 const (
 	mostMovers = 3  // in a phase
@@ -17,7 +19,8 @@ const (
 	edge       = 6  // keys at each end of a range, of which operations are in some of the runs
 )
 
-// atEdges says whether operations are about the keys at the ends of ranges, and half of them delete: leaves on both sides of an end are merged, and split, all the time.
+// atEdges says whether operations are about the keys at the ends of ranges, and half of them
+// delete: leaves on both sides of an end are merged, and split, all the time.
 func (o *owners) atEdges() bool { return o.seed%4 >= 2 }
 
 // movers are the ranges that move in the phase that begins.
@@ -36,7 +39,8 @@ func (o *owners) movers() (all []*owned) {
 	return all
 }
 
-// cut makes the keys from low up to high of g a range of their own. Both are even: of two keys beside each other each belongs to one of its owner's sessions.
+// cut makes the keys from low up to high of g a range of their own. Both are even: of two keys
+// beside each other each belongs to one of its owner's sessions.
 func (o *owners) cut(g *owned, low, high uint64) *owned {
 	i := slices.Index(o.ranges, g)
 	middle := &owned{start: g.start, end: g.end, low: low, high: high, by: g.by, epoch: g.epoch}

@@ -16,7 +16,8 @@ type sought struct {
 	since uint64      // of a moment after the eviction clock showed this
 }
 
-// seek finds the leaf for key as far as inner nodes lead. Where one of level 1 or 2 is not in the cache, is not to be kept, and a call is worth it, the memory server goes on: for the entry, or
+// seek finds the leaf for key as far as inner nodes lead. Where one of level 1 or 2 is not in the
+// cache, is not to be kept, and a call is worth it, the memory server goes on: for the entry, or
 // for the whole leaf. What it could not do is done by READs.
 func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	q.near = false
@@ -71,13 +72,15 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 	}
 }
 
-// holds says whether what a memory server said of a key is right, and all: the leaf was not in the cache since before the call.
+// holds says whether what a memory server said of a key is right, and all: the leaf was not in the
+// cache since before the call.
 func (q *sought) holds(x *dex) bool {
 	return q.near && x.cache.still(q.found.Leaf, q.since)
 }
 
-// admit puts the leaf that a memory server has sent into the cache, if that is still right and there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it in
-// between.
+// admit puts the leaf that a memory server has sent into the cache, if that is still right and
+// there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it
+// in between.
 func (s *session) admit(q *sought, key []byte) error {
 	s.ahead = ahead{done: true} // nothing is READ with what gives way
 	f, fresh, err := s.x.cache.reserve(q.found.Leaf, true, s.yield)

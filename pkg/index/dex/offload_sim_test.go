@@ -16,7 +16,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCostRule: what is left to the cost rule is nearly as fast as the better of always asking and never, on memory servers that have time and on one that has none.
+// TestCostRule: what is left to the cost rule is nearly as fast as the better of always asking and
+// never, on memory servers that have time and on one that has none.
 func TestCostRule(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -42,7 +43,8 @@ func TestCostRule(t *testing.T) {
 	}
 }
 
-// lookups is how many lookups sessions of one client make in a millisecond, with a cache of 2 KiB for inner nodes.
+// lookups is how many lookups sessions of one client make in a millisecond, with a cache of 2 KiB
+// for inner nodes.
 func lookups(t *testing.T, m sim.Model, sessions int, switches map[string]bool) (n int) {
 	t.Helper()
 	const keys = 3000

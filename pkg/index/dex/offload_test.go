@@ -14,7 +14,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// small opens an index with a cache in which inner nodes have no room, on memory servers that answer calls, and takes all keys.
+// small opens an index with a cache in which inner nodes have no room, on memory servers that
+// answer calls, and takes all keys.
 func small(t testing.TB, provider string, e verbs.Executor, switches map[string]bool) index.Index {
 	t.Helper()
 	c := pooltest.New(t, pooltest.Options{Provider: provider, Chunks: 64, ChunkBytes: 1 << 20, Executor: e})
@@ -28,8 +29,9 @@ func small(t testing.TB, provider string, e verbs.Executor, switches map[string]
 	return x
 }
 
-// TestOffloadedReadsAreCurrent: sessions write ascending numbers under keys of their own and read all keys, while leaves come and go and memory servers look for keys. Nobody sees
-// less than was acknowledged before he asked, or less than he saw before.
+// TestOffloadedReadsAreCurrent: sessions write ascending numbers under keys of their own and read
+// all keys, while leaves come and go and memory servers look for keys. Nobody sees less than was
+// acknowledged before he asked, or less than he saw before.
 func TestOffloadedReadsAreCurrent(t *testing.T) {
 	const keys, sessions, rounds = 2000, 4, 4000
 	x := small(t, "tcp", index.Executor(), map[string]bool{"costAware": false})
@@ -90,7 +92,8 @@ func TestOffloadedReadsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestOffloadingSavesRoundTrips: with a cache that is too small for the nodes above the leaves, a lookup takes a round trip where it takes two without.
+// TestOffloadingSavesRoundTrips: with a cache that is too small for the nodes above the leaves, a
+// lookup takes a round trip where it takes two without.
 func TestOffloadingSavesRoundTrips(t *testing.T) {
 	const keys = 4000
 	cost := func(provider string, e verbs.Executor, switches map[string]bool) (roundTrips, calls float64) {

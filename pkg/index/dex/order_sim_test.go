@@ -15,8 +15,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestRecordsComeFirst looks at the memory servers all the time: no leaf, nor an image of one, has a value that the log does not have. So whenever its client dies, what anybody can have read of it is in the log:
-// also what a split puts into a leaf that can be found at once, and what is written back.
+// TestRecordsComeFirst looks at the memory servers all the time: no leaf, nor an image of one, has
+// a value that the log does not have. So whenever its client dies, what anybody can have read of it
+// is in the log: also what a split puts into a leaf that can be found at once, and what is written
+// back.
 func TestRecordsComeFirst(t *testing.T) {
 	splits := 0
 	for i := range uint64(8) {
@@ -28,7 +30,8 @@ func TestRecordsComeFirst(t *testing.T) {
 	}
 }
 
-// watchedWorld makes world i, with clients that have all techniques, so that there is a log, and returns what do counted in it. do looks at the memory servers between any two steps.
+// watchedWorld makes world i, with clients that have all techniques, so that there is a log, and
+// returns what do counted in it. do looks at the memory servers between any two steps.
 func watchedWorld(t *testing.T, i uint64, opts index.Options, do func(*owners) (int, error)) (n int) {
 	seed := 3 * i
 	o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: opts}

@@ -6,12 +6,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What goes is the least used of a few frames taken at random, if that is used less than what comes is looked for; a sketch says how often the leaves that are not kept
-// were (TinyLFU). The paper's policy is there, too, with the switch frequencies off: two frames taken at random are cooled when room is wanted; those that are not found again until
-// they leave their bucket of the cooling map go; and one leaf in ten is kept of those that are READ. That misses 1.24 times as often as the best fixed choice of leaves
-// would, with zipfian keys (0.99) and room for 8 % of the leaves, and ours 1.02 times.
+// What goes is the least used of a few frames taken at random, if that is used less than what comes
+// is looked for; a sketch says how often the leaves that are not kept were (TinyLFU). The paper's
+// policy is there, too, with the switch frequencies off: two frames taken at random are cooled when
+// room is wanted; those that are not found again until they leave their bucket of the cooling map
+// go; and one leaf in ten is kept of those that are READ. That misses 1.24 times as often as the
+// best fixed choice of leaves would, with zipfian keys (0.99) and room for 8 % of the leaves, and
+// ours 1.02 times.
 //
-// A leaf that is changed is kept in any case. So that what is kept like that and not used goes first, a sample is large: leaves of which there are fewer than one in so many frames are hardly found.
+// A leaf that is changed is kept in any case. So that what is kept like that and not used goes
+// first, a sample is large: leaves of which there are fewer than one in so many frames are hardly
+// found.
 const (
 	samples = 24
 	halving = 32 // times as many misses as there are frames come before counts are halved
@@ -22,8 +27,9 @@ const (
 	admitOne   = 10 // leaf in so many
 )
 
-// cooling is a shard's part of the cooling map: buckets by the address of the leaf, each a queue of frames. Frames that were found again, or have another leaf by now, leave
-// it like the others, but are not taken. Guarded by the shard's lock.
+// cooling is a shard's part of the cooling map: buckets by the address of the leaf, each a queue of
+// frames. Frames that were found again, or have another leaf by now, leave it like the others, but
+// are not taken. Guarded by the shard's lock.
 type cooling struct {
 	size    int // of a bucket
 	buckets [][]int32
@@ -44,7 +50,8 @@ func (c *cooling) start(n int, buckets bool) {
 // coolCost is what a frame takes of the map, at most, rounded up: buckets are slices.
 const coolCost = 3
 
-// push puts f in the bucket of its leaf and takes the oldest one out, if that is full; -1: nothing came out.
+// push puts f in the bucket of its leaf and takes the oldest one out, if that is full; -1: nothing
+// came out.
 func (c *cooling) push(f *frame, at int32) int32 {
 	b := &c.buckets[lfu.Hash(pool.Addr(f.addr.Load()))>>32*uint64(len(c.buckets))>>32]
 	out := int32(-1)
@@ -76,7 +83,8 @@ func (c *cooling) any(e env.Env) int32 {
 	return -1
 }
 
-// cool takes frames that are to go until one was not found since it was cooled; it has the lock of that. nil: none is to be had.
+// cool takes frames that are to go until one was not found since it was cooled; it has the lock of
+// that. nil: none is to be had.
 func (h *shard) cool(e env.Env) *frame {
 	for range 2 * h.cooling.size * len(h.cooling.buckets) {
 		out := int32(-1)
@@ -105,7 +113,8 @@ func (h *shard) cool(e env.Env) *frame {
 	return nil
 }
 
-// admits says whether a leaf that is worth so much shall take the place of f, if that is to go for it.
+// admits says whether a leaf that is worth so much shall take the place of f, if that is to go for
+// it.
 func (c *cache) admits(f *frame, worth uint8) bool {
 	return !c.with.leafAdmission || !c.with.frequencies || f.used.Load() < uint32(worth)
 }

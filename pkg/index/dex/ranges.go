@@ -49,13 +49,16 @@ func (r *ranges) whole(low, high []byte, rightmost bool) bool {
 	return len(end) == 0 || !rightmost && bytes.Compare(high, end) <= 0
 }
 
-// mayMerge reports whether a leaf of the keys from low up to high may be merged with a neighbour: all its keys were taken, and it is not one of a range that is being given. So no merge
-// crosses an end of that range once a leaf begins there: at the lower end the right one of the two lies in the range, at the upper end the left one does.
+// mayMerge reports whether a leaf of the keys from low up to high may be merged with a neighbour:
+// all its keys were taken, and it is not one of a range that is being given. So no merge crosses an
+// end of that range once a leaf begins there: at the lower end the right one of the two lies in the
+// range, at the upper end the left one does.
 func (r *ranges) mayMerge(low, high []byte, rightmost bool) bool {
 	return r.whole(low, high, rightmost) && (r.leaving == nil || bytes.Compare(low, r.leaving.start) < 0 || !r.leaving.reaches(low))
 }
 
-// around is what was taken without a gap around key, which was: from low up to high; an empty high is the upper end of the key space.
+// around is what was taken without a gap around key, which was: from low up to high; an empty high
+// is the upper end of the key space.
 func (r *ranges) around(key []byte) (low, high []byte) {
 	i := r.at(key)
 	k := i
@@ -66,7 +69,8 @@ func (r *ranges) around(key []byte) (low, high []byte) {
 	return r.spans[i].start, r.spans[k].end
 }
 
-// below is the number of the span that holds the keys right below key (of all keys, if key is empty); -1 if none does.
+// below is the number of the span that holds the keys right below key (of all keys, if key is
+// empty); -1 if none does.
 func (r *ranges) below(key []byte) int {
 	for i := range r.spans {
 		s := &r.spans[i]
@@ -113,11 +117,14 @@ func (r *ranges) with(s span) *ranges {
 	return out
 }
 
-// Take implements index.Partitioned. First what dead clients left half done is repaired: nobody takes the lock of a leaf before it is changed here, so a repair that
-// came later would undo changes. Then the leaves are divided at both ends, so that each belongs to one range as a whole. Then the logs are replayed: what each says last
-// of a key is written to the tree itself. In a full pool these two take turns (room.go).
+// Take implements index.Partitioned. First what dead clients left half done is repaired: nobody
+// takes the lock of a leaf before it is changed here, so a repair that came later would undo
+// changes. Then the leaves are divided at both ends, so that each belongs to one range as a whole.
+// Then the logs are replayed: what each says last of a key is written to the tree itself. In a full
+// pool these two take turns (room.go).
 //
-// It takes effect when the table of ranges has the range: no error is returned afterwards, since a session may have changed a key of it by then.
+// It takes effect when the table of ranges has the range: no error is returned afterwards, since a
+// session may have changed a key of it by then.
 func (x *dex) Take(r pool.Holding) error {
 	x.moves.Lock()
 	defer x.moves.Unlock()
@@ -136,7 +143,8 @@ func (x *dex) Take(r pool.Holding) error {
 			_ = s.MergeAt(key) // else later deletes do it
 		}
 	}
-	_ = s.Close() // the session is of no use any more; a connection that is gone is met by the next operation
+	// the session is of no use any more; a connection that is gone is met by the next operation
+	_ = s.Close()
 	return nil
 }
 
@@ -158,7 +166,8 @@ func (x *dex) fence(key []byte) []byte {
 	return key
 }
 
-// within says whether f's leaf lies in r, as one does whose low fence is in it: leaves are divided at the ends of ranges.
+// within says whether f's leaf lies in r, as one does whose low fence is in it: leaves are divided
+// at the ends of ranges.
 func (f *frame) within(v *view, r *ranges) bool {
 	var low [128]byte
 	return r.at(f.bytes(8*fenceWord, v.lowLen, low[:0])) >= 0

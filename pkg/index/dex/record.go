@@ -12,13 +12,16 @@ import (
 // A redo record is one change of one pair, little-endian:
 //
 //	offset  size  field
-//	0       1     1 = the key has this value now, 2 = it is deleted, 3 = its value is in the block of this reference,
-//	              4 = a bulk load: what earlier records say of the keys of this epoch is in the memory servers. It has no key
+//	0       1     1 = the key has this value now, 2 = it is deleted,
+//	              3 = its value is in the block of this reference,
+//	              4 = a bulk load: what earlier records say of the keys of this epoch is in the
+//	              memory servers. It has no key
 //	1       8     epoch of the range that the key was in
 //	9       2     length of the key
 //	11      ...   key, value or reference
 //
-// Whoever replays records in their order ends with what the last one of each key says, whatever the pages had before; of keys that have none after the last bulk load, with what the pages had.
+// Whoever replays records in their order ends with what the last one of each key says, whatever the
+// pages had before; of keys that have none after the last bulk load, with what the pages had.
 const (
 	recordPut    = 1
 	recordDelete = 2

@@ -18,11 +18,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
-// A replay writes what logs say last of each key, in the order of keys, so leaf by leaf: several leaves that one inner node knows are read at once, changed here, and written back at once, each by the
-// requests of a flush, in the same order. Nobody else changes these leaves: their owner is fenced, what it left half done is repaired, and they were divided where the
-// range ends. So a client that dies in between leaves leaves in order, some with what the logs say; the next one writes all of it again.
+// A replay writes what logs say last of each key, in the order of keys, so leaf by leaf: several
+// leaves that one inner node knows are read at once, changed here, and written back at once, each
+// by the requests of a flush, in the same order. Nobody else changes these leaves: their owner is
+// fenced, what it left half done is repaired, and they were divided where the range ends. So a
+// client that dies in between leaves leaves in order, some with what the logs say; the next one
+// writes all of it again.
 //
-// Where a leaf has no room, or is not where the inner node says, the key is written by the tree's own operation, and what follows is looked for anew. What finds no memory then is put off (room.go).
+// Where a leaf has no room, or is not where the inner node says, the key is written by the tree's
+// own operation, and what follows is looked for anew. What finds no memory then is put off
+// (room.go).
 
 // replayLeaves is how many leaves are read at once.
 const replayLeaves = 16
@@ -80,7 +85,8 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 	return late, nil
 }
 
-// changes reads the logs, the lower epoch first, and returns what they say last of each key, in the order of keys.
+// changes reads the logs, the lower epoch first, and returns what they say last of each key, in the
+// order of keys.
 func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	logs = slices.Clone(logs)
 	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
@@ -173,7 +179,8 @@ func (p *replayer) one(c *change) error {
 	return nil
 }
 
-// some writes the first few of changes and says how many; 0: the first one cannot be done like this.
+// some writes the first few of changes and says how many; 0: the first one cannot be done like
+// this.
 func (p *replayer) some(changes []change) (n int, err error) {
 	path, err := p.s.Descend(changes[0].record.key)
 	if err != nil {
@@ -206,7 +213,8 @@ func (p *replayer) some(changes []change) (n int, err error) {
 	return n, nil
 }
 
-// choose finds the leaves of the first changes, as far as the inner node that led to the first one knows.
+// choose finds the leaves of the first changes, as far as the inner node that led to the first one
+// knows.
 func (p *replayer) choose(path *blink.Path, changes []change) []slot {
 	n, at := 0, 0
 	addr := path.Addr()
@@ -232,7 +240,9 @@ func (p *replayer) choose(path *blink.Path, changes []change) []slot {
 	return p.seats[:n]
 }
 
-// apply makes the changes of e in the image of its leaf that was read, and says up to which one: less than e.to if one of them belongs elsewhere, or has no room. An error says that the leaf is not what it must be.
+// apply makes the changes of e in the image of its leaf that was read, and says up to which one:
+// less than e.to if one of them belongs elsewhere, or has no room. An error says that the leaf is
+// not what it must be.
 func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
 	e.f.addr.Store(uint64(e.addr))

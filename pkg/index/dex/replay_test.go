@@ -12,7 +12,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// BenchmarkReplay takes all keys of a client whose log is as full as it gets before leaves are written back: of a million keys it changed some at random. A record a batch, as with one goroutine.
+// BenchmarkReplay takes all keys of a client whose log is as full as it gets before leaves are
+// written back: of a million keys it changed some at random. A record a batch, as with one
+// goroutine.
 func BenchmarkReplay(b *testing.B) {
 	for _, provider := range []string{"shm", "tcp"} {
 		b.Run(provider, func(b *testing.B) { replayed(b, provider, 1_000_000) })

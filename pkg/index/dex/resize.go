@@ -6,7 +6,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 )
 
-// retire empties used frames from the end of each shard until images of so many bytes are free, and gives their memory back, but leaves each shard the least it may have. It returns how many bytes
+// retire empties used frames from the end of each shard until images of so many bytes are free, and
+// gives their memory back, but leaves each shard the least it may have. It returns how many bytes
 // it got: less if somebody has what would go.
 func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
 	each := int64(8 * c.stride)
@@ -63,7 +64,8 @@ const pageBytes = 4096
 // least is how many frames the shard keeps in any case.
 func (h *shard) least() int { return max(8, len(h.frames)/8) }
 
-// revive lets retired frames be used again whose images have at most so many bytes, and returns how many are left.
+// revive lets retired frames be used again whose images have at most so many bytes, and returns how
+// many are left.
 func (c *cache) revive(bytes int64) (left int64) {
 	each := int64(8 * c.stride)
 	for moved := true; moved; {

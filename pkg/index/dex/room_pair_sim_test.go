@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// TestPairInFullPool: two clients take the two sides of a leaf at once, of which a dead one's log changes both, while the pool has no node left to divide it. Who is through first uses its keys
+// TestPairInFullPool: two clients take the two sides of a leaf at once, of which a dead one's log
+// changes both, while the pool has no node left to divide it. Who is through first uses its keys
 // while the other one replays.
 func TestPairInFullPool(t *testing.T) {
 	undivided, seeds := 0, uint64(12)
@@ -46,13 +47,15 @@ func TestCrashInFullPair(t *testing.T) {
 	})
 }
 
-// pairInFullPool is a run of two takers. Without deletions they wait for memory, and with them they make some.
+// pairInFullPool is a run of two takers. Without deletions they wait for memory, and with them they
+// make some.
 func pairInFullPool(t *testing.T, seed uint64, part int) (f *fullReplay, ended bool, err error) {
 	_, f, ended, err = fullReplayWith(t, seed, part, &fullReplay{deletions: 60 * int(seed/2%2), pause: 30 * time.Microsecond, pair: true})
 	return f, ended, err
 }
 
-// around chooses where the upper one's keys begin: at one that found no memory, so within a full leaf. It returns keys there, on both sides, which the log deletes or changes, too.
+// around chooses where the upper one's keys begin: at one that found no memory, so within a full
+// leaf. It returns keys there, on both sides, which the log deletes or changes, too.
 func (f *fullReplay) around(there, refused []uint64) []uint64 {
 	slices.Sort(refused)
 	f.middle = refused[len(refused)*2/3]
@@ -82,7 +85,8 @@ func (f *fullReplay) takeBoth(g *owned) error {
 			failed = errors.Join(failed, f.takeAndUse(takers[(i+int(o.seed))%2], part))
 		})
 	}
-	if later := time.Duration(r.IntN(3000)) * time.Microsecond; r.IntN(3) > 0 { // else when one has found none for long
+	// else when one has found none for long
+	if later := time.Duration(r.IntN(3000)) * time.Microsecond; r.IntN(3) > 0 {
 		both.Go("grow", func() {
 			o.main.Sleep(later)
 			f.grown = true

@@ -15,8 +15,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestReplayInFullPool: a dead client's log has insertions for which leaves have to be split, and the pool has no node left. Then the replay says what it lacks, and ends when the pool has
-// grown. With deletions beside, which empty leaves, it ends by itself. In half of the runs the range is taken in two parts, of which the boundary lies within a leaf.
+// TestReplayInFullPool: a dead client's log has insertions for which leaves have to be split, and
+// the pool has no node left. Then the replay says what it lacks, and ends when the pool has grown.
+// With deletions beside, which empty leaves, it ends by itself. In half of the runs the range is
+// taken in two parts, of which the boundary lies within a leaf.
 func TestReplayInFullPool(t *testing.T) {
 	stuck := 0
 	for seed := range uint64(8) {
@@ -41,7 +43,8 @@ func TestReplayInFullPool(t *testing.T) {
 	}
 }
 
-// TestCrashInFullReplay kills a client that replays in a full pool after parts of its requests. See afterEachPart.
+// TestCrashInFullReplay kills a client that replays in a full pool after parts of its requests. See
+// afterEachPart.
 func TestCrashInFullReplay(t *testing.T) {
 	seeds, step := uint64(4), 47
 	if testing.Short() {
@@ -139,7 +142,8 @@ func (f *fullReplay) run(ended *bool) error {
 	return o.last()
 }
 
-// fill makes the pool full for all but client 1, which has begun a chunk. Client 2 has a range of its own, in which it writes a key, its places for images, and no other node.
+// fill makes the pool full for all but client 1, which has begun a chunk. Client 2 has a range of
+// its own, in which it writes a key, its places for images, and no other node.
 func (f *fullReplay) fill(own *owned) (err error) {
 	o := f.o
 	var c *owner
@@ -248,7 +252,8 @@ func (f *fullReplay) write(s index.Session, n uint64) error {
 	return err
 }
 
-// leave fills the leaves of a client until some insertions find no memory, and writes all back. Then its log gets these, and deletions of its lower keys.
+// leave fills the leaves of a client until some insertions find no memory, and writes all back.
+// Then its log gets these, and deletions of its lower keys.
 func (f *fullReplay) leave(c *owner, g *owned) error {
 	s, err := c.x.Session()
 	if err != nil {
@@ -311,7 +316,8 @@ func (f *fullReplay) leave(c *owner, g *owned) error {
 	return nil
 }
 
-// take lets clients take g, one after the other as they die. Where that does not end, the pool grows.
+// take lets clients take g, one after the other as they die. Where that does not end, the pool
+// grows.
 func (f *fullReplay) take(g *owned) error {
 	o := f.o
 	for g.by == nil {

@@ -10,38 +10,53 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// rowCache is a part of the cache that keeps single entries: of keys that were looked up, and whose leaves are not worth a frame. Popular keys lie among others that nobody wants, so bytes of
+// rowCache is a part of the cache that keeps single entries: of keys that were looked up, and whose
+// leaves are not worth a frame. Popular keys lie among others that nobody wants, so bytes of
 // entries save more READs than bytes of leaves. Ours, not the paper's.
 //
-// It is buckets by the hash of the key. Each is a few lines of the processor's cache, as words that are loaded and stored atomically:
+// It is buckets by the hash of the key. Each is a few lines of the processor's cache, as words that
+// are loaded and stored atomically:
 //
 //	word    content
 //	0       version; odd = somebody has the lock
-//	1..3    counts, a byte for each entry in their order: how often it was found; the last byte counts entries that went
-//	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value, each in whole words.
-//	        A head has the lengths of key (bits 0 to 14) and value (16 to 31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is taken out: its value
-//	        does not hold any more
+//	1..3    counts, a byte for each entry in their order: how often it was found; the last byte
+//	        counts entries that went
+//	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value,
+//	        each in whole words. A head has the lengths of key (bits 0 to 14) and value (16 to
+//	        31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is taken
+//	        out: its value does not hold any more
 //
-// An entry that was taken out keeps its place and its count until others need the place (again). A key that is looked up often and changed often would else begin anew after each change.
+// An entry that was taken out keeps its place and its count until others need the place (again). A
+// key that is looked up often and changed often would else begin anew after each change.
 //
-// An entry holds only as long as it is what a lookup of the key must answer. This client owns the key, so nobody else changes its value:
+// An entry holds only as long as it is what a lookup of the key must answer. This client owns the
+// key, so nobody else changes its value:
 //
-//	who has READ it, or been told it               who changes it
-//	1  looks at the eviction clock              a  its leaf has a frame, and he has the lock of that
-//	2  READs the leaf, or calls                    b  sees that the bucket, not locked, has no entry of the key that holds, or takes it out under the lock
-//	3  locks the bucket                            c  changes the leaf in the frame, or, while he has the lock of that, in the memory servers
-//	4  finds no frame of the leaf, and no          d  has written back, notes when the leaf leaves the cache, and takes away the place by
-//	   time of it after 1                             which the frame is found (evictionclock.go)
-//	5  puts the entry in, and unlocks
+//	who has READ it, or been told it        who changes it
+//	1  looks at the eviction clock          a  has the lock of the leaf's frame
+//	2  READs the leaf, or calls             b  sees that the bucket, not locked, has no entry of
+//	3  locks the bucket                        the key that holds, or takes it out under the lock
+//	4  finds no frame of the leaf, and no   c  changes the leaf in the frame, or, while he has the
+//	   time of it after 1                      lock of that, in the memory servers
+//	5  puts the entry in, and unlocks       d  has written back, notes when the leaf leaves the
+//	                                           cache, and takes away the place by which the frame
+//	                                           is found (evictionclock.go)
 //
-// Let the key be changed. If 3 to 5 was over before b, then b takes the entry out. Else 3 comes after b looked, so after a, and what 4 finds nothing of was gone: by the argument of evictionclock.go all of d came before 1, so
-// what was READ has the change; or the time of the leaf is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the key's new leaf has a frame before it is changed. So after b nobody finds
-// what was there before the change, and before b the change is not answered. What is in the memory servers is durable in the log, so whoever finds it waits for nothing.
+// Let the key be changed. If 3 to 5 was over before b, then b takes the entry out. Else 3 comes
+// after b looked, so after a, and what 4 finds nothing of was gone: by the argument of
+// evictionclock.go all of d came before 1, so what was READ has the change; or the time of the leaf
+// is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the
+// key's new leaf has a frame before it is changed. So after b nobody finds what was there before
+// the change, and before b the change is not answered. What is in the memory servers is durable in
+// the log, so whoever finds it waits for nothing.
 //
-// A leaf that gives way to another one leaves the entries that were changed since it came into its frame: they are written back by then, whoever did it, and durable, and put in between d's first part and its others,
-// while the lock of the frame keeps everybody from a. Without that a popular key that is changed often would not be there: each change takes it out.
+// A leaf that gives way to another one leaves the entries that were changed since it came into its
+// frame: they are written back by then, whoever did it, and durable, and put in between d's first
+// part and its others, while the lock of the frame keeps everybody from a. Without that a popular
+// key that is changed often would not be there: each change takes it out.
 //
-// A range that is given away takes its entries along, when no session is in an operation on its keys.
+// A range that is given away takes its entries along, when no session is in an operation on its
+// keys.
 type rowCache struct {
 	cache *cache
 	words []uint64
@@ -58,7 +73,8 @@ const (
 	bucketBegin = 4 // word of the first entry
 	mostEntries = 8*(bucketBegin-1) - 1
 
-	// entryHalving is how many entries go from a bucket before its counts are halved: what a count can hold.
+	// entryHalving is how many entries go from a bucket before its counts are halved: what a count
+	// can hold.
 	entryHalving = lfu.Most
 
 	// mostEntryWords bounds an entry with its head: a larger one is not much smaller than its leaf.
@@ -82,7 +98,8 @@ func (e *rowCache) make(bytes, size, most int) int {
 	return 8 * len(e.words)
 }
 
-// bucket is where the entry of key is, if there is one, and what its head looks like but for the value's length.
+// bucket is where the entry of key is, if there is one, and what its head looks like but for the
+// value's length.
 func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
 	h := uint64(len(key))
 	rest := key
@@ -107,8 +124,10 @@ func tail(b []byte) (w uint64) {
 }
 
 const (
-	headMask = ^uint64(0xffff<<16 | stale) // all but the length of the value, and whether that holds
-	stale    = 1 << 15                     // it is taken out: its place and count are the next one's
+	// all but the length of the value, and whether that holds
+	headMask = ^uint64(0xffff<<16 | stale)
+	// it is taken out: its place and count are the next one's
+	stale = 1 << 15
 )
 
 func wordsOf(n int) int { return (n + 7) / 8 }
@@ -121,7 +140,9 @@ func shape(head uint64) (key, value int) {
 func keyLen(head uint64) int   { return int(head & (stale - 1)) }
 func valueLen(head uint64) int { return int(head >> 16 & 0xffff) }
 
-// seek is the entry of key, also one that is taken out: its number in the bucket, its first word, and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has changed.
+// seek is the entry of key, also one that is taken out: its number in the bucket, its first word,
+// and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has
+// changed.
 func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
 	for at = bucketBegin; at < len(b); number++ {
 		head = atomic.LoadUint64(&b[at])
@@ -181,17 +202,22 @@ func (e *rowCache) find(x *dex, key, dst []byte) ([]byte, bool) {
 	}
 	counts := &b[1+number/8]
 	if c, shift := atomic.LoadUint64(counts), 8*(number%8); c>>shift&0xff < lfu.Most {
-		atomic.CompareAndSwapUint64(counts, c, c+1<<shift) // else somebody counts another one, and this is not counted
+		// else somebody counts another one, and this is not counted
+		atomic.CompareAndSwapUint64(counts, c, c+1<<shift)
 	}
 	return value, true
 }
 
-// keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory server, after the eviction clock showed since; if it is still right. The least used ones make room.
+// keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory
+// server, after the eviction clock showed since; if it is still right. The least used ones make
+// room.
 func (e *rowCache) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
 	e.enter(x, key, value, func() bool { return e.cache.still(a, since) })
 }
 
-// leave puts an entry in of a leaf that was written back and is about to leave its frame, which the caller has locked. Nobody changes the key before the leaf has a frame again, so who does comes to b after this.
+// leave puts an entry in of a leaf that was written back and is about to leave its frame, which the
+// caller has locked. Nobody changes the key before the leaf has a frame again, so who does comes to
+// b after this.
 func (e *rowCache) leave(x *dex, key, value []byte) {
 	e.enter(x, key, value, func() bool { return true })
 }
@@ -229,7 +255,8 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	unlock(b)
 }
 
-// drop takes the entry of key out, whose value is about to change; had: there was one. ok is false if somebody has the bucket; try again.
+// drop takes the entry of key out, whose value is about to change; had: there was one. ok is false
+// if somebody has the bucket; try again.
 func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	if !e.some.Load() {
 		return false, true
@@ -267,7 +294,9 @@ func (e *rowCache) forget(given *ranges, again func() error) error {
 	for i := range int(e.n) {
 		b := e.words[uint64(i)*e.size : uint64(i+1)*e.size]
 		if atomic.LoadUint64(&b[0]) == 0 {
-			continue // nobody has locked it so far. Its memory may not be there yet, and would come with the lock
+			// nobody has locked it so far. Its memory may not be there yet, and would come with the
+			// lock
+			continue
 		}
 		for !lock(b) {
 			if err := again(); err != nil {
@@ -321,8 +350,9 @@ func setCount(b []uint64, number int, n uint8) {
 	atomic.StoreUint64(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
 }
 
-// makeRoom takes entries out until one of so many words has room, and returns its number and place; full: it took any. The least used one goes, of those the oldest. All counts are halved now and then: so what was popular
-// once grows old.
+// makeRoom takes entries out until one of so many words has room, and returns its number and place;
+// full: it took any. The least used one goes, of those the oldest. All counts are halved now and
+// then: so what was popular once grows old.
 func makeRoom(b []uint64, size int) (number, at int, full bool) {
 	for {
 		least, leastAt, uses := -1, 0, uint8(0)

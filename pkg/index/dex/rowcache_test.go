@@ -36,7 +36,8 @@ func mustFind(t *testing.T, x *dex, key, want []byte) {
 	}
 }
 
-// TestEntriesAreThoseKept keeps, drops and looks up entries with keys and values of all lengths: an entry that is there has the value that was kept last, and those that were dropped are gone.
+// TestEntriesAreThoseKept keeps, drops and looks up entries with keys and values of all lengths: an
+// entry that is there has the value that was kept last, and those that were dropped are gone.
 func TestEntriesAreThoseKept(t *testing.T) {
 	x, e := fewEntries(t, 8<<10)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -102,7 +103,8 @@ func TestEntriesAreThoseKept(t *testing.T) {
 	}
 }
 
-// TestEntriesOfLeavesInUse: what was READ of a leaf is not kept if that has a frame, or had one since: it may have changed.
+// TestEntriesOfLeavesInUse: what was READ of a leaf is not kept if that has a frame, or had one
+// since: it may have changed.
 func TestEntriesOfLeavesInUse(t *testing.T) {
 	x, e := fewEntries(t, 4<<10)
 	a, key, value := pool.NewAddr(1, 4096), []byte("12345678"), []byte("some value")
@@ -118,7 +120,8 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	mustFind(t, x, key, nil)
 	e.keep(x, key, value, a, x.cache.evictions.clock.Load())
 	mustFind(t, x, key, value)
-	e.keep(x, key, []byte("another"), a, x.cache.evictions.clock.Load()) // both are current, so they are the same
+	// both are current, so they are the same
+	e.keep(x, key, []byte("another"), a, x.cache.evictions.clock.Load())
 	mustFind(t, x, key, value)
 
 	since = x.cache.evictions.clock.Load()
@@ -156,7 +159,8 @@ func TestEntriesWhileLocked(t *testing.T) {
 	mustFind(t, x, other, nil)
 }
 
-// TestEntriesThatAreUsedStay: what is found again and again outlives many that are not, and goes when it is not found any more.
+// TestEntriesThatAreUsedStay: what is found again and again outlives many that are not, and goes
+// when it is not found any more.
 func TestEntriesThatAreUsedStay(t *testing.T) {
 	x, e := fewEntries(t, 4<<10)
 	a := pool.NewAddr(1, 4096)
@@ -179,7 +183,9 @@ func TestEntriesThatAreUsedStay(t *testing.T) {
 	}
 }
 
-// TestEntriesThatAreChangedStay: a key that is looked up again and again keeps its place and its count when it is changed: it is not there until its leaf leaves it, and then outlives many that are not looked up.
+// TestEntriesThatAreChangedStay: a key that is looked up again and again keeps its place and its
+// count when it is changed: it is not there until its leaf leaves it, and then outlives many that
+// are not looked up.
 func TestEntriesThatAreChangedStay(t *testing.T) {
 	x, e := fewEntries(t, 8*bucketWords)
 	a := pool.NewAddr(1, 4096)
@@ -226,7 +232,8 @@ func TestEntriesThatAreChangedStay(t *testing.T) {
 	}
 }
 
-// TestLeavesThatGoLeaveWhatWasChanged: so does one that was written back long before it goes, as the log wanted room.
+// TestLeavesThatGoLeaveWhatWasChanged: so does one that was written back long before it goes, as
+// the log wanted room.
 func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: "shm", Chunks: 64, ChunkBytes: 1 << 20})
 	o, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 64 << 10})
@@ -290,7 +297,8 @@ func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 	}
 }
 
-// TestEntriesAreWhole: goroutines keep, drop and look up entries of the same bucket. What is found is the key's, and in one piece.
+// TestEntriesAreWhole: goroutines keep, drop and look up entries of the same bucket. What is found
+// is the key's, and in one piece.
 func TestEntriesAreWhole(t *testing.T) {
 	x, e := fewEntries(t, 8*bucketWords)
 	a := pool.NewAddr(1, 4096)

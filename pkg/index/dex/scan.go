@@ -9,18 +9,21 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// The end of a scan. A session's scan may begin on kept keys and come to a range that is given meanwhile, or was: the
-// next owner's changes are not seen here. So the scan ends there.
+// The end of a scan. A session's scan may begin on kept keys and come to a range that is given
+// meanwhile, or was: the next owner's changes are not seen here. So the scan ends there.
 //
-//   - The operation begins before the scan looks at the ranges for the first time. Every leaf that it comes to is of a
-//     range that was this client's then. Whatever others take out of such a leaf, and retire, the epochs keep as it is
-//     until the scan is over. So the values are there to which the image of a leaf refers, even if it is an old one.
-//   - A pair is shown only if this client has had its range all the time from that first look until the image of the leaf
-//     was complete. So nobody else has changed the leaf before it was READ. A range that has left and came back in
-//     between has another epoch.
-//   - The image of a leaf may be older than its division at an end of the range. So its pairs are compared with the bound.
+//   - The operation begins before the scan looks at the ranges for the first time. Every leaf that
+//     it comes to is of a range that was this client's then. Whatever others take out of such a
+//     leaf, and retire, the epochs keep as it is until the scan is over. So the values are there to
+//     which the image of a leaf refers, even if it is an old one.
+//   - A pair is shown only if this client has had its range all the time from that first look until
+//     the image of the leaf was complete. So nobody else has changed the leaf before it was READ. A
+//     range that has left and came back in between has another epoch.
+//   - The image of a leaf may be older than its division at an end of the range. So its pairs are
+//     compared with the bound.
 //
-// A range that moves while the last of its pairs are shown is not noticed: they are what was there before.
+// A range that moves while the last of its pairs are shown is not noticed: they are what was there
+// before.
 
 // reach is how far a scan may go.
 type reach struct {
@@ -29,7 +32,8 @@ type reach struct {
 	bound []byte  // what follows from these two
 }
 
-// Scan implements index.Session. It ends where what this client has had without a gap, since the scan began, ends.
+// Scan implements index.Session. It ends where what this client has had without a gap, since the
+// scan began, ends.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.b.Begin()
 	defer s.b.End()
@@ -64,8 +68,9 @@ func (s *session) bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
 	return bound, ok
 }
 
-// bound is where those keys of r end, from cursor on (or, if reverse, below it, where an empty cursor is above all keys),
-// that lie there without a gap and have been in before, an earlier table, in the same epoch. ok is false if there are none.
+// bound is where those keys of r end, from cursor on (or, if reverse, below it, where an empty
+// cursor is above all keys), that lie there without a gap and have been in before, an earlier
+// table, in the same epoch. ok is false if there are none.
 func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byte, ok bool) {
 	i, step := 0, 1
 	if reverse {
@@ -93,9 +98,12 @@ func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byt
 // Clock implements blink.LeafCache.
 func (x *dex) Clock() uint64 { return x.cache.evictions.clock.Load() }
 
-// Admit implements blink.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What the scan READ is the leaf now if it has no frame, and has not left the cache since before the READ
-// (evictionclock.go); that nobody changes it afterwards is what the new frame's lock is for. A scan may READ the first leaf of the range behind its own,
-// which this client may give, and take again, meanwhile, changed by others who note nothing here: therefore all leaves depart when a range is taken.
+// Admit implements blink.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What
+// the scan READ is the leaf now if it has no frame, and has not left the cache since before the
+// READ (evictionclock.go); that nobody changes it afterwards is what the new frame's lock is for. A
+// scan may READ the first leaf of the range behind its own, which this client may give, and take
+// again, meanwhile, changed by others who note nothing here: therefore all leaves depart when a
+// range is taken.
 func (x *dex) Admit(b *blink.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
 	s := b.Owner.(*session)
 	if s.x.with.direct() {

@@ -16,7 +16,8 @@ const scanned = 500
 
 func scanKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<48) }
 
-// filled is an index over shm with some keys, and a session of it. Nothing is in its cache of leaves, which would hold them all.
+// filled is an index over shm with some keys, and a session of it. Nothing is in its cache of
+// leaves, which would hold them all.
 func filled(t *testing.T) (*dex, *session) {
 	t.Helper()
 	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})

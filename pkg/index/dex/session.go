@@ -130,7 +130,8 @@ const (
 	inBlock        // done, but it is a reference
 )
 
-// Lookup implements index.Session. When the leaf is in the cache, and all records are durable, nothing is posted.
+// Lookup implements index.Session. When the leaf is in the cache, and all records are durable,
+// nothing is posted.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 	if value, found, sure := s.lookupCached(key, dst); sure {
 		if !found {
@@ -230,7 +231,8 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 }
 
-// lookupCached is a lookup of which all is in this client's memory, and durable. It is sure then: it found the key, or it is not there.
+// lookupCached is a lookup of which all is in this client's memory, and durable. It is sure then:
+// it found the key, or it is not there.
 func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool) {
 	x := s.x
 	if x.with.direct() || x.lay.CheckKey(key) != nil {
@@ -248,7 +250,8 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		if sure && st == inBlock {
 			s.tag.set(value[len(dst):], r.spans[in].epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
-			sure = sure && s.refers(f, a, key, x.lay.Fingerprint(key)) // else the block may be another's by now: no epoch waits for such a lookup
+			// else the block may be another's by now: no epoch waits for such a lookup
+			sure = sure && s.refers(f, a, key, x.lay.Fingerprint(key))
 		}
 		if sure {
 			f.hit()
@@ -262,7 +265,8 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 	return value, found, found
 }
 
-// searchFrame looks for key in the leaf at a, in f, without its lock, and appends its value to dst, or the reference to it. What it shows is durable once the log is up to lsn.
+// searchFrame looks for key in the leaf at a, in f, without its lock, and appends its value to dst,
+// or the reference to it. What it shows is durable once the log is up to lsn.
 func (s *session) searchFrame(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
 	version := f.version.Load()
 	if version&1 != 0 {
@@ -303,7 +307,8 @@ func (x *dex) pause() {
 	}
 }
 
-// resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried again.
+// resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried
+// again.
 func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error {
 	switch st {
 	case astray:

@@ -8,12 +8,14 @@ import (
 
 // known is what is known of a key.
 type known struct {
-	value   string   // "" = it is not there
-	pending string   // what an operation wanted that did not end
-	open    bool     // there is one
-	seen    bool     // somebody has read what it wanted
-	maybe   []string // what earlier operations wanted that did not end, since the last one of which the outcome is known
-	acked   []string // all values that were acknowledged
+	value   string // "" = it is not there
+	pending string // what an operation wanted that did not end
+	open    bool   // there is one
+	seen    bool   // somebody has read what it wanted
+	// what earlier operations wanted that did not end, since the last one of which the outcome is
+	// known
+	maybe []string
+	acked []string // all values that were acknowledged
 }
 
 func (m *known) begin(want string) {
@@ -40,9 +42,9 @@ func (m *known) could(there bool) bool {
 }
 
 // try does an operation with a condition, and judges its answer, which is nil or refused. The
-// operation takes effect only if the key is there, or, with there false, only if the key is absent. The
-// answer also settles what an operation wanted whose client died. Another error is passed on; then
-// the outcome is unknown.
+// operation takes effect only if the key is there, or, with there false, only if the key is absent.
+// The answer also settles what an operation wanted whose client died. Another error is passed on;
+// then the outcome is unknown.
 func (m *known) try(key []byte, want string, there bool, refused error, do func() error) error {
 	m.fold()
 	before, may := *m, m.could(there)

@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// operate does one operation, or looks a key up and changes it then, and compares the answer with the
-// model. The model also says whether an operation with a condition may take effect.
+// operate does one operation, or looks a key up and changes it then, and compares the answer with
+// the model. The model also says whether an operation with a condition may take effect.
 func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 	m := o.model[string(key)]
 	o.counts.ops++
@@ -68,7 +68,8 @@ func (o *owners) peek(s index.Session, key []byte) error {
 	return m.allows(g, key, string(value))
 }
 
-// sweep scans some keys from number on, and below end, of which those whose number is k modulo the sessions are this goroutine's own.
+// sweep scans some keys from number on, and below end, of which those whose number is k modulo the
+// sessions are this goroutine's own.
 func (o *owners) sweep(s index.Session, number, end, k uint64) error {
 	end = min(end, number+simSweep)
 	var before [simSweep]glimpse
@@ -167,8 +168,9 @@ func (o *owners) look(c *owner) error {
 	return err
 }
 
-// account looks at all memory when nobody works any more: nothing of the index is in anybody's hands, and blocks that are neither of it nor in anybody's hands are those that
-// clients had in theirs when they died.
+// account looks at all memory when nobody works any more: nothing of the index is in anybody's
+// hands, and blocks that are neither of it nor in anybody's hands are those that clients had in
+// theirs when they died.
 func (o *owners) account() error {
 	pools := map[uint16]*pool.Pool{}
 	for _, c := range o.living {
@@ -206,6 +208,7 @@ func (o *owners) account() error {
 	return nil
 }
 
-// mostLost is how many blocks a client of four sessions can have in its hands that are no part of the index: what it has replaced and not given back yet, by the goroutine that does it and by each
+// mostLost is how many blocks a client of four sessions can have in its hands that are no part of
+// the index: what it has replaced and not given back yet, by the goroutine that does it and by each
 // session, and what each session had just written.
 const mostLost = 6*32 + 4

@@ -19,8 +19,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestSeeds runs clients under the adversary that serve ranges, give them to each other, and die anywhere: in operations, in structure changes, in the midst of giving, taking and
-// replaying. Who inherits a range finds every acknowledged change, and of the others each as a whole or not at all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
+// TestSeeds runs clients under the adversary that serve ranges, give them to each other, and die
+// anywhere: in operations, in structure changes, in the midst of giving, taking and replaying. Who
+// inherits a range finds every acknowledged change, and of the others each as a whole or not at
+// all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
 func TestSeeds(t *testing.T) {
 	seeds, first := uint64(150), uint64(1)
 	if testing.Short() {
@@ -59,7 +61,8 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds, %.0f a second: %+v", seeds, float64(seeds)/time.Since(began).Seconds(), sum)
 }
 
-// blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that lived then, lost what nobody has any more.
+// blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that
+// lived then, lost what nobody has any more.
 type ownersCounts struct{ ops, deaths, beside, gives, takes, replays, calls, blocks, reclaimed, lost int }
 
 var executor = index.Executor()
@@ -141,7 +144,8 @@ func (o *owners) run() error {
 		o.opts.CacheBytes = []int{3, 5, 8}[o.seed/5%3] << 10
 	}
 	renew := time.Duration(0)
-	if r := rand.New(rand.NewPCG(o.seed, 8)); r.IntN(2) == 0 { // longer values lie in blocks, which come back soon
+	// longer values lie in blocks, which come back soon
+	if r := rand.New(rand.NewPCG(o.seed, 8)); r.IntN(2) == 0 {
 		o.opts.InlineBytes = 1 + r.IntN(o.opts.MaxValueBytes-1)
 		renew = time.Duration(20<<r.IntN(4)) * time.Microsecond
 	}
@@ -206,7 +210,8 @@ func (o *owners) in(c *owner, what string, do func() error) (alive bool, err err
 	return true, err
 }
 
-// switched are the options of a client: in every third run some techniques are off, others with each client.
+// switched are the options of a client: in every third run some techniques are off, others with
+// each client.
 func (o *owners) switched() index.Options {
 	opts := o.opts
 	if o.seed%3 == 2 {
@@ -400,7 +405,8 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 	return s.Close()
 }
 
-// own is a key of g near number whose number is k modulo the sessions of each client; false if there is none.
+// own is a key of g near number whose number is k modulo the sessions of each client; false if
+// there is none.
 func (o *owners) own(g *owned, number, k uint64) (uint64, bool) {
 	number = number - number%o.sessions + k
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
-// splitAt divides the leaf that holds key, which this client has taken, so that key is the low fence of one.
+// splitAt divides the leaf that holds key, which this client has taken, so that key is the low
+// fence of one.
 func (s *session) splitAt(key []byte) error {
 	if err := s.x.lay.CheckKey(key); err != nil {
 		return fmt.Errorf("split at a key: %w", err)
@@ -80,7 +81,9 @@ func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
 	defer s.x.cache.drop(f)
 	finished, err := s.b.DivideOnce(key)
 	if err == nil && !finished {
-		return gone, nil // the leaf that holds key now may be a new one, which f does not stand for: it is looked for anew
+		// the leaf that holds key now may be a new one, which f does not stand for: it is looked
+		// for anew
+		return gone, nil
 	}
 	return done, err
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestTakeHasTakenOrNot: an error of Take says that nothing was taken. What fails afterwards is no error of it: here the session that took cannot be closed.
+// TestTakeHasTakenOrNot: an error of Take says that nothing was taken. What fails afterwards is no
+// error of it: here the session that took cannot be closed.
 func TestTakeHasTakenOrNot(t *testing.T) {
 	runBeside(t, nil, func(h *beside) error {
 		if _, err := h.x.Give(simKey(besideFrom), simKey(besideTo)); err != nil {
@@ -36,7 +37,8 @@ func TestTakeHasTakenOrNot(t *testing.T) {
 	})
 }
 
-// TestTakeAwaitsTheLeafBelowItsEnd: the leaf at the end of a range is divided there, and whoever did it has the lock of its left part still. Take is not over before that lock is given up.
+// TestTakeAwaitsTheLeafBelowItsEnd: the leaf at the end of a range is divided there, and whoever
+// did it has the lock of its left part still. Take is not over before that lock is given up.
 func TestTakeAwaitsTheLeafBelowItsEnd(t *testing.T) {
 	runBeside(t, nil, func(h *beside) error {
 		left, err := h.leaf(0)
@@ -84,7 +86,8 @@ func TestTakeAwaitsTheLeafBelowItsEnd(t *testing.T) {
 	})
 }
 
-// TestLogsOfTheLivingAreLeftAlone: a node that was this client's when it looked may be the log of a client that lives by the time that it is READ. That client is not fenced, and keeps its log.
+// TestLogsOfTheLivingAreLeftAlone: a node that was this client's when it looked may be the log of a
+// client that lives by the time that it is READ. That client is not fenced, and keeps its log.
 func TestLogsOfTheLivingAreLeftAlone(t *testing.T) {
 	runBeside(t, nil, func(h *beside) error {
 		if err := dex.CollectAt(h.x, h.y); err != nil {

@@ -9,28 +9,39 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 )
 
-// values is a part of the cache that keeps what lies in blocks (blocks.go), so that a lookup of a popular key READs nothing, however long its value is. The paper has no such values.
+// values is a part of the cache that keeps what lies in blocks (blocks.go), so that a lookup of a
+// popular key READs nothing, however long its value is. The paper has no such values.
 //
-// What is kept are entries (rowcache.go) with larger buckets. In the place of the key is a tag: the reference to the block, and the epoch in which this client has the range of the key. So finding a value says
-// nothing of the key: whoever looks has found the reference in the key's leaf, and waits for what that has to wait for. It is the value of the reference, as no other block than the one that was READ
-// has had that reference since. It could have one that is used again, and has the same address, length and check of another value:
+// What is kept are entries (rowcache.go) with larger buckets. In the place of the key is a tag: the
+// reference to the block, and the epoch in which this client has the range of the key. So finding a
+// value says nothing of the key: whoever looks has found the reference in the key's leaf, and waits
+// for what that has to wait for. It is the value of the reference, as no other block than the one
+// that was READ has had that reference since. It could have one that is used again, and has the
+// same address, length and check of another value:
 //
-//	who has READ the block                         who takes the reference out of its leaf
-//	1  found the reference in a leaf               a  has the lock of the leaf's frame
-//	2  READs the block                             b  sees that the bucket, not locked, does not have the tag, or takes it out under the lock
-//	3  locks the bucket                            c  changes the leaf
-//	4  sees the same reference in the leaf:        d  gives the block up
-//	   in its frame, whose version stands still,
-//	   or as an entry's reader does who has READ the leaf
+//	who has READ the block                      who takes the reference out of its leaf
+//	1  found the reference in a leaf            a  has the lock of the leaf's frame
+//	2  READs the block                          b  sees that the bucket, not locked, does not have
+//	3  locks the bucket                            the tag, or takes it out under the lock
+//	4  sees the same reference in the leaf:     c  changes the leaf
+//	   in its frame, whose version stands       d  gives the block up
+//	   still, or as an entry's reader does
+//	   who has READ the leaf
 //	5  puts the value in, and unlocks
 //
-// The reader is in an operation from 1 on, so the block is nobody else's before 5. If 3 to 5 was over before b, then b takes the value out. Else 3 comes after b looked, so after a, and 4 sees the frame locked, or what c left there. So when a block is given
-// up, its value is not here. Who finds a value in an operation got the reference in that; who is in none (lookupCached) looks at the leaf again afterwards. In the next epoch of the range, which other clients may have had meanwhile, tags are others.
+// The reader is in an operation from 1 on, so the block is nobody else's before 5. If 3 to 5 was
+// over before b, then b takes the value out. Else 3 comes after b looked, so after a, and 4 sees
+// the frame locked, or what c left there. So when a block is given up, its value is not here. Who
+// finds a value in an operation got the reference in that; who is in none (lookupCached) looks at
+// the leaf again afterwards. In the next epoch of the range, which other clients may have had
+// meanwhile, tags are others.
 //
 // A change that takes out what was here puts its own value in, as a reader: what is popular stays.
 //
-// It begins with nothing, and grows when something has no room, to half of the cache, by doubling; frames go for it (balance.go). A tag is then in the part that its hash and the number of parts say. What
-// was in another one before is not found any more, since the number never falls; it goes as what nobody uses.
+// It begins with nothing, and grows when something has no room, to half of the cache, by doubling;
+// frames go for it (balance.go). A tag is then in the part that its hash and the number of parts
+// say. What was in another one before is not found any more, since the number never falls; it goes
+// as what nobody uses.
 type values struct {
 	live  atomic.Int32 // parts that are used: a power of two, or 0
 	parts [valueParts]rowCache
@@ -62,7 +73,8 @@ func (t *tag) set(reference []byte, epoch uint64) {
 	binary.LittleEndian.PutUint64(t[item.ReferenceBytes:], epoch)
 }
 
-// start prepares for values of at most so many bytes in a cache of cacheBytes, and returns how many bytes it takes at once: where nothing moves.
+// start prepares for values of at most so many bytes in a cache of cacheBytes, and returns how many
+// bytes it takes at once: where nothing moves.
 func (v *values) start(cacheBytes, longest int, moves bool) int {
 	v.most = 1 + wordsOf(tagBytes) + wordsOf(longest)
 	v.size = (bucketBegin + valueRoom*v.most + 7) &^ 7
@@ -107,7 +119,8 @@ func (v *values) keep(x *dex, t *tag, value []byte, right func() bool) {
 	}
 }
 
-// drop takes the value of t out, to which nothing will refer any more; had: it was here. ok is false if somebody has the bucket; try again.
+// drop takes the value of t out, to which nothing will refer any more; had: it was here. ok is
+// false if somebody has the bucket; try again.
 func (v *values) drop(x *dex, t *tag) (had, ok bool) {
 	p := v.part(t)
 	if p == nil {

@@ -17,10 +17,13 @@ func longValue(n uint64, round byte) []byte {
 	return bytes.Repeat([]byte{byte(n), byte(n >> 8), round}, 100+int(n%200))
 }
 
-// TestLongValuesAreKept: what a lookup READ from a block the next one does not, until the key has another value, or the range another epoch.
+// TestLongValuesAreKept: what a lookup READ from a block the next one does not, until the key has
+// another value, or the range another epoch.
 func TestLongValuesAreKept(t *testing.T) {
 	const keys = 300
-	const few = keys / 20 // find no room: which values share a bucket rests on their blocks' addresses, and so on when memory came back
+	// find no room: which values share a bucket rests on their blocks' addresses, and so on when
+	// memory came back
+	const few = keys / 20
 	x, s := opened(t, longOptions(4<<20))
 	round, order := byte(1), rand.New(rand.NewPCG(1, 2))
 	write := func(n uint64) { mustDo(t, s.Upsert(scanKey(n), longValue(n, round))) }
@@ -32,7 +35,8 @@ func TestLongValuesAreKept(t *testing.T) {
 			}
 		}
 	}
-	// reads are those of a look, but for those of inner nodes: while blocks are given back, copies grow too old by time.
+	// reads are those of a look, but for those of inner nodes: while blocks are given back, copies
+	// grow too old by time.
 	reads := func() int {
 		s, err := x.newSession()
 		mustDo(t, err)
@@ -69,7 +73,8 @@ func TestLongValuesAreKept(t *testing.T) {
 	}
 }
 
-// TestLongValuesTakeTheirShare: with more values than there is room for, they take half of the cache, which never has more bytes than it may, and what is popular is there.
+// TestLongValuesTakeTheirShare: with more values than there is room for, they take half of the
+// cache, which never has more bytes than it may, and what is popular is there.
 func TestLongValuesTakeTheirShare(t *testing.T) {
 	const keys, cacheBytes = 4000, 1 << 20
 	x, s := opened(t, longOptions(cacheBytes))
@@ -99,7 +104,8 @@ func TestLongValuesTakeTheirShare(t *testing.T) {
 		t.Errorf("%d READs of 20,000 lookups, most of them of popular keys", n)
 	}
 	dst := make([]byte, 0, 1000)
-	if n := testing.AllocsPerRun(1000, func() { dst, _ = s.Lookup(scanKey(zipf.Uint64()), dst[:0]) }); n != 1 { // of the key
+	// of the key
+	if n := testing.AllocsPerRun(1000, func() { dst, _ = s.Lookup(scanKey(zipf.Uint64()), dst[:0]) }); n != 1 {
 		t.Errorf("%v allocations of a lookup", n)
 	}
 }

@@ -37,7 +37,8 @@ func (s *session) Upsert(key, value []byte) error { return s.write(key, value, u
 // Delete implements index.Session.
 func (s *session) Delete(key []byte) error { return s.write(key, nil, remove) }
 
-// write changes the leaf in the cache, with a record in the log. When it is there and has room, what is posted is the log's batch.
+// write changes the leaf in the cache, with a record in the log. When it is there and has room,
+// what is posted is the log's batch.
 func (s *session) write(key, value []byte, m mode) error {
 	s.b.Begin()
 	defer s.b.End()
@@ -241,7 +242,8 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	return o
 }
 
-// append appends the record of a change of f. Without caching there is none: the change is written back before it is answered.
+// append appends the record of a change of f. Without caching there is none: the change is written
+// back before it is answered.
 func (s *session) append(f *frame) (uint64, error) {
 	if s.x.with.caching {
 		return s.x.dirty.append(s.log, f, s.record)
@@ -250,9 +252,11 @@ func (s *session) append(f *frame) (uint64, error) {
 	return 0, nil
 }
 
-// restructure makes the change in the memory servers, where the leaf is compacted or divided for it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands
-// for it; but a new leaf beside it can be found, and read, as soon as it is there. So the record is durable before that. If the change then cannot be made, another record says what was
-// there before: was is its kind, and s.value its value or reference.
+// restructure makes the change in the memory servers, where the leaf is compacted or divided for
+// it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands for
+// it; but a new leaf beside it can be found, and read, as soon as it is there. So the record is
+// durable before that. If the change then cannot be made, another record says what was there
+// before: was is its kind, and s.value its value or reference.
 func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	defer s.x.cache.drop(f)
 	err := s.back(f)
@@ -271,7 +275,8 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 		if errors.Is(err, index.ErrUnknown) { // whoever replays the log makes it
 			err = s.x.giveUp(err)
 		} else if e := s.appendRecord(undo); e != nil {
-			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e)) // nothing but unknown: not what the first error was
+			// nothing but unknown: not what the first error was
+			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e))
 		} else {
 			s.block = block // no replay looks for it any more
 		}
@@ -279,7 +284,8 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	return outcome{err: err, dropped: true}
 }
 
-// appendRecord appends a record and waits until it is durable. After an error there is no record, or this client is given up.
+// appendRecord appends a record and waits until it is durable. After an error there is no record,
+// or this client is given up.
 func (s *session) appendRecord(r []byte) error {
 	if !s.x.with.caching {
 		return nil // nothing is replayed: see append

@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// account looks at every node of every chunk when nobody works any more: a node that is part of the index is in nobody's hands, and, unless
-// clients died, one that verifies and is not part of the index is in its owner's: it was given back before anybody could find it.
+// account looks at every node of every chunk when nobody works any more: a node that is part of the
+// index is in nobody's hands, and, unless clients died, one that verifies and is not part of the
+// index is in its owner's: it was given back before anybody could find it.
 func (h *history) account(c *poolsim.Cluster, x index.Checker, found *index.Structure, deaths bool) error {
 	owners := map[uint16]*pool.Pool{}
 	for _, p := range h.pools {

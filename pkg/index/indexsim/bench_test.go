@@ -25,7 +25,8 @@ const (
 	benchTime = 20 * time.Millisecond // simulated, after as much that warms caches
 )
 
-// BenchmarkSherman176Clients says what the model gives, and how much processor a simulated second takes.
+// BenchmarkSherman176Clients says what the model gives, and how much processor a simulated second
+// takes.
 func BenchmarkSherman176Clients(b *testing.B) {
 	for _, c := range []struct {
 		name   string

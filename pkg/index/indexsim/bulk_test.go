@@ -15,8 +15,9 @@ import (
 // bulkPairs need leaves and inner nodes enough for a tree of three levels.
 const bulkPairs = 60
 
-// bulkCrash is one run of TestCrashInBulkLoad: the loader dies after some number of parts of its requests. The next client finds an index that is
-// empty or complete, and whole; so does one that knew it when it was empty.
+// bulkCrash is one run of TestCrashInBulkLoad: the loader dies after some number of parts of its
+// requests. The next client finds an index that is empty or complete, and whole; so does one that
+// knew it when it was empty.
 func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, complete bool) {
 	t.Helper()
 	c := crash{design: d, seed: seed}

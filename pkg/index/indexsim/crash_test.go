@@ -14,7 +14,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// crash is one run of TestCrashAtEveryStep: a client dies after some number of parts of its requests; the next one finds the index whole.
+// crash is one run of TestCrashAtEveryStep: a client dies after some number of parts of its
+// requests; the next one finds the index whole.
 type crash struct {
 	design index.Design
 	inline int // where values longer than that lie in blocks; 0 = all are in their leaves
@@ -24,7 +25,8 @@ type crash struct {
 	key    string                      // that it changes
 	old    string                      // the key's value before; "" = it is not there
 	new    string                      // and afterwards
-	delete [2]int                      // instead of one key, it deletes those from one number up to another, one after the other
+	// instead of one key, it deletes those from one number up to another, one after the other
+	delete [2]int
 }
 
 const crashLease = 20 * time.Millisecond
@@ -124,8 +126,8 @@ func (c *crash) prepare(cl *poolsim.Cluster, p *simenv.Process) error {
 	return nil
 }
 
-// judge opens the index anew: every other key is as it was, the victim's as before or after its change, all can be changed, and the
-// structure is whole.
+// judge opens the index anew: every other key is as it was, the victim's as before or after its
+// change, all can be changed, and the structure is whole.
 func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error {
 	pl, err := cl.Open(p)
 	if err != nil {
@@ -181,13 +183,14 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 	return err
 }
 
-// TestCrashAtEveryStep kills a client after every part of every request that it makes for each kind of change, in the midst of WRITEs too; for
-// inserts until leaves and inner nodes have split.
+// TestCrashAtEveryStep kills a client after every part of every request that it makes for each kind
+// of change, in the midst of WRITEs too; for inserts until leaves and inner nodes have split.
 func TestCrashAtEveryStep(t *testing.T) {
 	d := design(t)
 	seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}
 	if testing.Short() {
-		seeds = []uint64{0} // one goroutine runs at a time here: the race detector has little to see
+		// one goroutine runs at a time here: the race detector has little to see
+		seeds = []uint64{0}
 	}
 	k := crashKey(17)
 	const long = "a value that needs a block"
@@ -200,7 +203,9 @@ func TestCrashAtEveryStep(t *testing.T) {
 		{"upsert", crash{key: k, old: "old", new: "new", change: func(s index.Session) error { return s.Upsert([]byte(k), []byte("new")) }}},
 		{"delete", crash{key: k, old: "old", change: func(s index.Session) error { return s.Delete([]byte(k)) }}},
 		{"rewrites", crash{key: k, old: "old", new: "the last of many values", change: func(s index.Session) error {
-			for range 8 { // the free space of the leaf is used up again and again; the key has the same value from the first on
+			// the free space of the leaf is used up again and again; the key has the same value
+			// from the first on
+			for range 8 {
 				if err := s.Upsert([]byte(k), []byte("the last of many values")); err != nil {
 					return err
 				}
@@ -244,7 +249,8 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is gone.
+// crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is
+// gone.
 func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	runs := 0
 	for _, seed := range seeds {
@@ -264,7 +270,8 @@ func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	t.Logf("%d crashes", runs)
 }
 
-// crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some splits go up to the root.
+// crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some
+// splits go up to the root.
 func crashInSplits(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
 	runs := 0

@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestGenerations: clients come and go, and some die, on servers with few chunks. Each goes on with what its predecessors left, so the pool
-// does not fill; and what they wrote is there.
+// TestGenerations: clients come and go, and some die, on servers with few chunks. Each goes on with
+// what its predecessors left, so the pool does not fill; and what they wrote is there.
 func TestGenerations(t *testing.T) {
 	const generations, keys, lease = 60, 25, 20 * time.Millisecond
 	w := simenv.New(simenv.Options{Seed: 5, MaxEvents: 50_000_000})

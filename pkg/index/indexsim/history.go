@@ -25,7 +25,8 @@ type scanned struct {
 	call, end int64
 }
 
-// history is what the clients of one run did. Times are counts of calls and returns: of two events one is before the other.
+// history is what the clients of one run did. Times are counts of calls and returns: of two events
+// one is before the other.
 type history struct {
 	ops               []porcupine.Operation
 	scans             []scanned
@@ -43,8 +44,9 @@ func (h *history) tick() int64 {
 	return h.clock
 }
 
-// do performs an operation. An error is one that the index may not answer here. The operation is in the history from its call on: its
-// client may die before it returns. It stays there, without an answer, if its effect is unknown.
+// do performs an operation. An error is one that the index may not answer here. The operation is in
+// the history from its call on: its client may die before it returns. It stays there, without an
+// answer, if its effect is unknown.
 func (h *history) do(s index.Session, client int, in register.Input) error {
 	i := len(h.ops)
 	h.ops = append(h.ops, porcupine.Operation{
@@ -60,7 +62,8 @@ func (h *history) do(s index.Session, client int, in register.Input) error {
 	return err
 }
 
-// operations are those that are judged: without those that changed nothing, and lookups without an answer.
+// operations are those that are judged: without those that changed nothing, and lookups without an
+// answer.
 func (h *history) operations() (ops []porcupine.Operation) {
 	for _, o := range h.ops {
 		in, ok := o.Input.(register.Input)
@@ -103,7 +106,8 @@ func (sc *scanned) covers(key string) bool {
 	return key >= sc.start
 }
 
-// reached says whether the scan must have come by key: all of its side, unless its limit ended it before.
+// reached says whether the scan must have come by key: all of its side, unless its limit ended it
+// before.
 func (sc *scanned) reached(key string) bool {
 	if !sc.covers(key) {
 		return false
@@ -115,11 +119,13 @@ func (sc *scanned) reached(key string) bool {
 	return sc.reverse && key >= last || !sc.reverse && key <= last
 }
 
-// checkLimit bounds the search for a linearization of one run. Histories are short, so what takes as long is a machine that stands still.
+// checkLimit bounds the search for a linearization of one run. Histories are short, so what takes
+// as long is a machine that stands still.
 const checkLimit = 5 * time.Minute
 
-// check says what is wrong with the history: of point operations, that they are not linearizable; of scans, that a pair is missing that
-// was there during all of it, or one is there that at no time during it was.
+// check says what is wrong with the history: of point operations, that they are not linearizable;
+// of scans, that a pair is missing that was there during all of it, or one is there that at no time
+// during it was.
 func (h *history) check() error {
 	ops := h.operations()
 	if result := porcupine.CheckOperationsTimeout(register.Model, ops, checkLimit); result != porcupine.Ok {
@@ -155,7 +161,8 @@ func (h *history) check() error {
 	return nil
 }
 
-// changes says whether o made its key be there, or (with gone) made it not be there; without an answer, whether it may have.
+// changes says whether o made its key be there, or (with gone) made it not be there; without an
+// answer, whether it may have.
 func changes(o *porcupine.Operation) (there, gone bool) {
 	in, out := o.Input.(register.Input), o.Output.(register.Output)
 	if out.Unknown {
@@ -174,8 +181,8 @@ func changes(o *porcupine.Operation) (there, gone bool) {
 	return false, false
 }
 
-// scanAgrees checks what a scan says of a key against the operations on it. It knows only their order of real time, so what it
-// reports is wrong in every order that they may have had.
+// scanAgrees checks what a scan says of a key against the operations on it. It knows only their
+// order of real time, so what it reports is wrong in every order that they may have had.
 func scanAgrees(sc *scanned, ops []porcupine.Operation, value string, visited bool) error {
 	if visited {
 		for i := range ops {
@@ -199,7 +206,8 @@ func scanAgrees(sc *scanned, ops []porcupine.Operation, value string, visited bo
 	return nil
 }
 
-// replaced says whether a change began after from and had ended before until: an older one cannot be seen then.
+// replaced says whether a change began after from and had ended before until: an older one cannot
+// be seen then.
 func replaced(ops []porcupine.Operation, from, until int64) bool {
 	for i := range ops {
 		if there, gone := changes(&ops[i]); (there || gone) && ops[i].Call > from && ops[i].Return < until {

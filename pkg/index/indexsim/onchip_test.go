@@ -13,8 +13,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestOnChipIsTheServers: where the locks lie is the servers' choice. With onChip off, the index refuses locks on a chip; and in host memory
-// the same work takes longer.
+// TestOnChipIsTheServers: where the locks lie is the servers' choice. With onChip off, the index
+// refuses locks on a chip; and in host memory the same work takes longer.
 func TestOnChipIsTheServers(t *testing.T) {
 	off := map[string]bool{"onChip": false}
 	run := func(host bool, switches map[string]bool) (took time.Duration, err error) {

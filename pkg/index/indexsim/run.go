@@ -1,5 +1,6 @@
-// Package indexsim runs designs of package index in the simulator: a few clients on a small tree under an adversary, with the history of
-// what they did checked afterwards, and the structure of the tree. One seed is one run.
+// Package indexsim runs designs of package index in the simulator: a few clients on a small tree
+// under an adversary, with the history of what they did checked afterwards, and the structure of
+// the tree. One seed is one run.
 package indexsim
 
 import (
@@ -22,22 +23,24 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// Run is what one run does. It follows from the seed; a plan given by the caller takes the place of the seed's own.
+// Run is what one run does. It follows from the seed; a plan given by the caller takes the place of
+// the seed's own.
 type Run struct {
 	Design index.Design
 	Seed   uint64
 	Plan   *sim.Plan
 }
 
-// faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are the others; freezing goes on for
-// longer than a lease there.
+// faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are
+// the others; freezing goes on for longer than a lease there.
 var (
 	faults = []sim.Kind{sim.Freeze, sim.Freeze, sim.Drift, sim.Jump}
 	deadly = []sim.Kind{sim.Crash, sim.Crash, sim.Crash, sim.Drop, sim.Restart, sim.Freeze, sim.Jump}
 )
 
-// Limits of an operation. The long one is far above what clients are frozen for. The short one is far above what the fabric may take for a
-// list, so that no session dies of it, and below what clients are frozen for in runs that have it: so operations wait in vain for locks.
+// Limits of an operation. The long one is far above what clients are frozen for. The short one is
+// far above what the fabric may take for a list, so that no session dies of it, and below what
+// clients are frozen for in runs that have it: so operations wait in vain for locks.
 const (
 	longLimit  = 5 * time.Minute
 	shortLimit = 25 * time.Millisecond
@@ -79,7 +82,8 @@ func (run Run) Do() Report {
 	}
 	plan := sim.NewPlan(w.Faults(), menu)
 	if sh.limit == shortLimit {
-		plan.HoldFrozen = false // else a list of a frozen client takes longer than its queue pair lives
+		// else a list of a frozen client takes longer than its queue pair lives
+		plan.HoldFrozen = false
 	}
 	if run.Plan != nil {
 		plan = run.Plan
@@ -173,7 +177,8 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	return h.account(c, checker, &found, sh.lease > 0)
 }
 
-// fenceHalf fences clients, but for the first one, on a memory server, which the others learn only when their leases there are over, or the client gives up.
+// fenceHalf fences clients, but for the first one, on a memory server, which the others learn only
+// when their leases there are over, or the client gives up.
 func fenceHalf(c *poolsim.Cluster, p *simenv.Process, sh *shape, first uint16) {
 	for r := sh.half; sh.half != nil; {
 		p.Sleep(time.Duration(1+r.IntN(400)) * sh.lease / 100)
@@ -184,7 +189,8 @@ func fenceHalf(c *poolsim.Cluster, p *simenv.Process, sh *shape, first uint16) {
 	}
 }
 
-// locksFree says whether nobody holds a lock when nobody works. After deaths there are locks to repair.
+// locksFree says whether nobody holds a lock when nobody works. After deaths there are locks to
+// repair.
 func locksFree(c *poolsim.Cluster, deaths bool) error {
 	for id := range c.Options.Servers {
 		locks := c.Memory(uint16(id+1), verbs.RegionLocks)
@@ -306,7 +312,8 @@ func (s *shape) inVain(h *history, err error) bool {
 	return true
 }
 
-// refused says whether err is that of an operation for which there was no memory. It has changed nothing: the history does not have it.
+// refused says whether err is that of an operation for which there was no memory. It has changed
+// nothing: the history does not have it.
 func (s *shape) refused(h *history, err error) bool {
 	if !s.full || !errors.Is(err, index.ErrPoolFull) {
 		return false

@@ -17,20 +17,28 @@ type shape struct {
 	ops      int // of each session
 	keys     int
 	preload  int
-	scans    int  // one of how many operations
-	window   int  // of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all keys
-	growing  bool // more is written than deleted
-	waves    bool // for a while most operations write, then most delete, so that nodes split and are merged
-	limit    time.Duration
-	lease    time.Duration // of clients, in runs in which they die; 0 = nobody does
-	renew    time.Duration // how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
-	bulk     bool          // the first keys are bulk loaded while the clients read
-	full     bool          // there is little memory: allocations fail, and what deletes bring back is waited for
-	half     *rand.Rand    // of which is drawn who is fenced on one memory server, where others still take its requests; nil = nobody
-	switches *rand.Rand    // of which each client that opens draws its switches; nil = all are on
+	scans    int // one of how many operations
+	// of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all
+	// keys
+	window  int
+	growing bool // more is written than deleted
+	// for a while most operations write, then most delete, so that nodes split and are merged
+	waves bool
+	limit time.Duration
+	lease time.Duration // of clients, in runs in which they die; 0 = nobody does
+	// how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
+	renew time.Duration
+	bulk  bool // the first keys are bulk loaded while the clients read
+	// there is little memory: allocations fail, and what deletes bring back is waited for
+	full bool
+	// of which is drawn who is fenced on one memory server, where others still take its requests;
+	// nil = nobody
+	half     *rand.Rand
+	switches *rand.Rand // of which each client that opens draws its switches; nil = all are on
 }
 
-// shapeOf draws a shape. Trees are small and nodes as small as they may be, so that splits and conflicts are frequent.
+// shapeOf draws a shape. Trees are small and nodes as small as they may be, so that splits and
+// conflicts are frequent.
 func shapeOf(r *rand.Rand) shape {
 	s := shape{
 		clients: 1 + r.IntN(3), sessions: 1 + r.IntN(3), ops: 20 + r.IntN(60),
@@ -64,8 +72,9 @@ func shapeOf(r *rand.Rand) shape {
 	return s
 }
 
-// switchesOf is where clients draw their switches from, each for itself: in half of the runs, else nil. The source is one of its own, so that what a
-// seed stood for before there were switches, it stands for still, but for what these change.
+// switchesOf is where clients draw their switches from, each for itself: in half of the runs, else
+// nil. The source is one of its own, so that what a seed stood for before there were switches, it
+// stands for still, but for what these change.
 func switchesOf(seed uint64) *rand.Rand {
 	r := rand.New(rand.NewPCG(seed, 78))
 	if r.IntN(2) == 0 {
@@ -74,7 +83,8 @@ func switchesOf(seed uint64) *rand.Rand {
 	return r
 }
 
-// halfOf draws whether clients are fenced on single servers, in half of the runs in which they die. The source is one of its own.
+// halfOf draws whether clients are fenced on single servers, in half of the runs in which they die.
+// The source is one of its own.
 func halfOf(seed uint64, sh *shape) *rand.Rand {
 	r := rand.New(rand.NewPCG(seed, 81))
 	if sh.lease == 0 || r.IntN(2) == 0 {
@@ -83,7 +93,8 @@ func halfOf(seed uint64, sh *shape) *rand.Rand {
 	return r
 }
 
-// inlineOf draws the inline size of values: in half of the runs some are longer. The source is one of its own, as that of switches is.
+// inlineOf draws the inline size of values: in half of the runs some are longer. The source is one
+// of its own, as that of switches is.
 func inlineOf(seed uint64, o *index.Options) int {
 	r := rand.New(rand.NewPCG(seed, 80))
 	if r.IntN(2) == 0 {
@@ -130,7 +141,8 @@ func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
 	return chunkBytes, chunks
 }
 
-// pick draws a key. Windows change with the time of the history, so all clients go from one to the next together.
+// pick draws a key. Windows change with the time of the history, so all clients go from one to the
+// next together.
 func (s *shape) pick(r *rand.Rand, h *history) string {
 	if s.window == 0 {
 		return s.key(r.IntN(s.keys))

@@ -67,7 +67,8 @@ func (w *worker) step(n int) error {
 	return h.do(w.s, w.id, in)
 }
 
-// session makes a session: of the client that there is, or if that is given up or cut off, of a new one.
+// session makes a session: of the client that there is, or if that is given up or cut off, of a new
+// one.
 func (w *worker) session() (err error) {
 	for range 20 {
 		if w.s, err = w.x.index.Session(); err == nil {

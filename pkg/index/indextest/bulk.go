@@ -20,7 +20,8 @@ func sorted(random *rand.Rand, o index.Options, n int) []pair {
 	for len(keys) < n {
 		k := string(number(random.Uint64()))
 		if !o.Uint64 {
-			// Prefixes that many keys share, so that inner nodes in the midst of one and at the end of one differ in how much they hold.
+			// Prefixes that many keys share, so that inner nodes in the midst of one and at the end
+			// of one differ in how much they hold.
 			k = strings.Repeat("p", o.MaxKeyBytes*3/4*random.IntN(2)) + fmt.Sprintf("%0*d", 1+random.IntN(o.MaxKeyBytes/5), random.IntN(1<<30))
 			k = k[:min(len(k), o.MaxKeyBytes)]
 		}
@@ -48,11 +49,12 @@ func stream(all []pair, err error) index.Pairs {
 	}
 }
 
-// bulkLoad loads indexes of every kind and size, and compares them with what was loaded, also as a client sees them that was there before; then
-// goes on with point operations.
+// bulkLoad loads indexes of every kind and size, and compares them with what was loaded, also as a
+// client sees them that was there before; then goes on with point operations.
 func (r *runner) bulkLoad(t *testing.T) {
 	sizes, parallels := []int{0, 1, 2, 30, 100, 1500, scale(30000)}, []int{1, 3}
-	if testing.Short() { // under the race detector, which never gives back what it keeps of each index's memory
+	// under the race detector, which never gives back what it keeps of each index's memory
+	if testing.Short() {
 		sizes, parallels = []int{0, 100, 1500}, []int{3}
 	}
 	for _, o := range []index.Options{
@@ -128,7 +130,8 @@ func (r *runner) bulkLoadOn(t *testing.T, o index.Options, n, parallel int) {
 	}
 }
 
-// bulkRefusals are of what cannot be loaded. Each gives its memory back: the pool has room for one load and not for two.
+// bulkRefusals are of what cannot be loaded. Each gives its memory back: the pool has room for one
+// load and not for two.
 func (r *runner) bulkRefusals(t *testing.T) {
 	random := seeded(t)
 	o := index.Options{Uint64: true, MaxValueBytes: 8}
@@ -160,7 +163,8 @@ func (r *runner) bulkRefusals(t *testing.T) {
 	check(t, x)
 }
 
-// bulkBeside loads while others read, who see all or nothing; and while another inserts, which ends the load.
+// bulkBeside loads while others read, who see all or nothing; and while another inserts, which ends
+// the load.
 func (r *runner) bulkBeside(t *testing.T) {
 	random := seeded(t)
 	o := index.Options{Uint64: true, MaxValueBytes: 8}

@@ -16,13 +16,15 @@ type Cost struct {
 	Bytes      float64
 }
 
-// Costs are the ceilings of a design with 8-byte keys and values, inner nodes cached and nobody else at work.
+// Costs are the ceilings of a design with 8-byte keys and values, inner nodes cached and nobody
+// else at work.
 type Costs struct {
 	Lookup, Miss, Update, Scan100 Cost
 	Delete, Insert                Cost // of one key, in turn, so that the structure hardly changes
 	Shrink                        Cost // a delete, where half of all keys go and nodes are merged
 
-	LongLookup, LongUpdate, LongScan20 Cost // of values of LongValue bytes, which do not lie beside their keys
+	// of values of LongValue bytes, which do not lie beside their keys
+	LongLookup, LongUpdate, LongScan20 Cost
 }
 
 // LongValue is how long those are.
@@ -65,8 +67,9 @@ func (r *runner) longCost(t *testing.T) {
 	})
 }
 
-// coldIn begins to count inner nodes that are READ. What it returns adds them to a ceiling: while memory comes back, copies of inner nodes grow too old
-// from time to time, however few operations there are until then.
+// coldIn begins to count inner nodes that are READ. What it returns adds them to a ceiling: while
+// memory comes back, copies of inner nodes grow too old from time to time, however few operations
+// there are until then.
 func coldIn(x index.Index) func(most Cost, times int) *Cost {
 	before := x.Stats().CacheMisses
 	return func(most Cost, times int) *Cost {

@@ -10,16 +10,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// deadline holds every lock, as clients that died with them do: changes end with ErrTimeout within the session's limit, change
-// nothing, and the session lives; lookups and scans go on.
+// deadline holds every lock, as clients that died with them do: changes end with ErrTimeout within
+// the session's limit, change nothing, and the session lives; lookups and scans go on.
 func (r *runner) deadline(t *testing.T) {
 	for limit, done := 50*time.Millisecond, false; !done; limit *= 20 {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) { done = r.deadlineOf(t, limit, 20*limit > patience) })
 	}
 }
 
-// deadlineOf is deadline for one limit. On a fabric where requests have limits, the machine may hold one up for as long, which rightly ends the session. Then a longer limit
-// is to be tried, unless this is the last.
+// deadlineOf is deadline for one limit. On a fabric where requests have limits, the machine may
+// hold one up for as long, which rightly ends the session. Then a longer limit is to be tried,
+// unless this is the last.
 func (r *runner) deadlineOf(t *testing.T, limit time.Duration, last bool) (done bool) {
 	c := r.cluster(t, 8)
 	x := r.open(t, c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8})

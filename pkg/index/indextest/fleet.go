@@ -13,11 +13,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// fleet is the clients of one index whose ranges have owners (index.Partitioned). What a test sees of each client is an index that sends every operation to the owner of
-// its key, as compute servers do; and now and then a range moves from one client to another one, beside operations on all other keys (index.Partitioned).
+// fleet is the clients of one index whose ranges have owners (index.Partitioned). What a test sees
+// of each client is an index that sends every operation to the owner of its key, as compute servers
+// do; and now and then a range moves from one client to another one, beside operations on all other
+// keys (index.Partitioned).
 //
-// Operations and moves hold mu for reading; what concerns all clients holds it for writing. An operation holds the lock of its range for reading, a move that of the range that moves for writing. Nobody waits for
-// the lock of a range with that of one above it, nor with table.
+// Operations and moves hold mu for reading; what concerns all clients holds it for writing. An
+// operation holds the lock of its range for reading, a move that of the range that moves for
+// writing. Nobody waits for the lock of a range with that of one above it, nor with table.
 type fleet struct {
 	mu      sync.RWMutex
 	members []*member // guarded by mu
@@ -30,7 +33,8 @@ type fleet struct {
 	moves int
 }
 
-// bound is where a range begins, and whose it is. While somebody holds busy, both stand, and so does where the range ends.
+// bound is where a range begins, and whose it is. While somebody holds busy, both stand, and so
+// does where the range ends.
 type bound struct {
 	start []byte
 	owner *member
@@ -92,7 +96,8 @@ func (m *member) Close() error {
 	return errors.Join(append(errs, m.Partitioned.Close())...)
 }
 
-// Check implements index.Checker: all write back first. What one finds wrong before all have written back is looked at again then: leaves that are old refer to blocks that are used again.
+// Check implements index.Checker: all write back first. What one finds wrong before all have
+// written back is looked at again then: leaves that are old refer to blocks that are used again.
 func (m *member) Check() (index.Structure, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
@@ -184,7 +189,8 @@ func (f *fleet) move(b *bound, end []byte, to *member) error {
 	return nil
 }
 
-// moveSome moves a range that begins at key, now and then, beside operations on the keys before and behind it. Called under mu.
+// moveSome moves a range that begins at key, now and then, beside operations on the keys before and
+// behind it. Called under mu.
 func (f *fleet) moveSome(key []byte) error {
 	n := f.ops.Add(1)
 	if n%moveEvery != 0 || len(f.members) < 2 {
@@ -209,7 +215,9 @@ func (f *fleet) moveSome(key []byte) error {
 	return nil
 }
 
-// cut makes a range begin at key, and perhaps end where another one was to begin before, as long as there are few. b, which is locked, holds key; so does what is returned, locked, and b is not any more.
+// cut makes a range begin at key, and perhaps end where another one was to begin before, as long as
+// there are few. b, which is locked, holds key; so does what is returned, locked, and b is not any
+// more.
 func (f *fleet) cut(b *bound, key []byte) (moving *bound, end []byte) {
 	f.table.Lock()
 	defer f.table.Unlock()
@@ -231,7 +239,8 @@ func (f *fleet) cut(b *bound, key []byte) (moving *bound, end []byte) {
 	return b, end
 }
 
-// coalesce makes b, which is locked, and its neighbours one range where they have the same owner and nobody uses them.
+// coalesce makes b, which is locked, and its neighbours one range where they have the same owner
+// and nobody uses them.
 func (f *fleet) coalesce(b *bound) {
 	f.table.Lock()
 	defer f.table.Unlock()

@@ -12,8 +12,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// full fills the pool: inserts then fail with ErrPoolFull and change nothing, while reads, deletes, updates in place and inserts where
-// there is room go on; and inserts go on when there is memory again.
+// full fills the pool: inserts then fail with ErrPoolFull and change nothing, while reads, deletes,
+// updates in place and inserts where there is room go on; and inserts go on when there is memory
+// again.
 func (r *runner) full(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 8},
@@ -70,8 +71,8 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 	check(t, x)
 }
 
-// longFull fills the pool with long values of two sizes, and deletes a quarter of them. Then more is written than there is room for: writes wait for the
-// memory that others have given up.
+// longFull fills the pool with long values of two sizes, and deletes a quarter of them. Then more
+// is written than there is room for: writes wait for the memory that others have given up.
 func (r *runner) longFull(t *testing.T) {
 	random := seeded(t)
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: 1, Chunks: 8, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
@@ -120,7 +121,8 @@ func (r *runner) longFull(t *testing.T) {
 	check(t, x)
 }
 
-// format opens an index again, and refuses another format version, other options and another design.
+// format opens an index again, and refuses another format version, other options and another
+// design.
 func (r *runner) format(t *testing.T) {
 	o := index.Options{MaxKeyBytes: 40, MaxValueBytes: 100, NodeBytes: 2048}
 	c := r.cluster(t, 8)

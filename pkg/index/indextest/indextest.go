@@ -1,7 +1,9 @@
-// Package indextest is the conformance suite of package index: every design passes it on every provider. A design's test calls
-// [Run], and its TestMain calls [Main], since some tests start further processes.
+// Package indextest is the conformance suite of package index: every design passes it on every
+// provider. A design's test calls [Run], and its TestMain calls [Main], since some tests start
+// further processes.
 //
-// Random tests print their seed; DMINDEX_TEST_SEED replays one, DMINDEX_TEST_SCALE multiplies the amount of work (1 by default).
+// Random tests print their seed; DMINDEX_TEST_SEED replays one, DMINDEX_TEST_SCALE multiplies the
+// amount of work (1 by default).
 package indextest
 
 import (
@@ -70,9 +72,10 @@ func Run(t *testing.T, s Suite) {
 type runner struct {
 	Suite
 	provider string
-	brief    bool                              // of many runs of the same test
-	options  func(index.Options) index.Options // changes those that indexes are opened with; nil = none
-	fleet    *fleet                            // of the last cluster, if ranges have owners
+	brief    bool // of many runs of the same test
+	// changes those that indexes are opened with; nil = none
+	options func(index.Options) index.Options
+	fleet   *fleet // of the last cluster, if ranges have owners
 }
 
 // scale multiplies the work of a test.
@@ -217,5 +220,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// patience bounds what must not hang, on a machine that is busy with other things, or stands still for seconds.
+// patience bounds what must not hang, on a machine that is busy with other things, or stands still
+// for seconds.
 const patience = 30 * time.Second

@@ -17,9 +17,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// killed kills processes with SIGKILL while they write as fast as they can, fences them, and looks whether what they were told is written is there,
-// whether every key can be changed again, and whether the structure is whole. Leaves are few and small, so that many writes compact or
-// split one, and all keys share a few locks.
+// killed kills processes with SIGKILL while they write as fast as they can, fences them, and looks
+// whether what they were told is written is there, whether every key can be changed again, and
+// whether the structure is whole. Leaves are few and small, so that many writes compact or split
+// one, and all keys share a few locks.
 func (r *runner) killed(t *testing.T) {
 	random := seeded(t)
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: 64, Locks: 8})
@@ -106,7 +107,8 @@ func (w *writer) next(t *testing.T, written map[uint64]uint64) (number uint64) {
 	return number
 }
 
-// writeOn upserts random keys with values of random length that begin with the number of the write, and tells of each once it is acknowledged.
+// writeOn upserts random keys with values of random length that begin with the number of the write,
+// and tells of each once it is acknowledged.
 func (o *order) writeOn(p *pool.Pool, s index.Session) error {
 	r := rand.New(rand.NewPCG(o.Seed, 0))
 	client := binary.LittleEndian.AppendUint16(nil, p.Client())

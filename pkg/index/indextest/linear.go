@@ -77,7 +77,8 @@ func (h *history) run(t *testing.T, s index.Session, client int, r *rand.Rand, o
 		}
 		if in.Verb.Changes() {
 			in.Value = fmt.Sprint(h.next.Add(1))
-			in.Value += fmt.Sprintf("%*s", r.IntN(o.MaxValueBytes-len(in.Value)), "") // lengths differ
+			// lengths differ
+			in.Value += fmt.Sprintf("%*s", r.IntN(o.MaxValueBytes-len(in.Value)), "")
 		}
 		call := time.Since(h.clock).Nanoseconds()
 		out, err := register.Perform(s, in)

@@ -53,8 +53,9 @@ func Main(m *testing.M) {
 	os.Exit(0)
 }
 
-// processes runs several processes on one index. Each inserts keys of its own between those of the others, changes and deletes some, and reads all
-// of it back; then it waits until the others are done, and reads what they left.
+// processes runs several processes on one index. Each inserts keys of its own between those of the
+// others, changes and deletes some, and reads all of it back; then it waits until the others are
+// done, and reads what they left.
 func (r *runner) processes(t *testing.T) {
 	const children = 3
 	random := seeded(t)

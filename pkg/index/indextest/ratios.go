@@ -19,8 +19,9 @@ const RatioKeys = 2 << 20
 // RatioKey is key i of them.
 func RatioKey(i int) uint64 { return uint64(i) * 0x9E3779B97F4A7C15 }
 
-// Ratios compares an empty index of Uint64 keys with a B-tree in the same process, and two goroutines with one. It does so in short turns, so that a slow moment of the machine meets
-// both. What it reports are ratios of sums over all turns.
+// Ratios compares an empty index of Uint64 keys with a B-tree in the same process, and two
+// goroutines with one. It does so in short turns, so that a slow moment of the machine meets both.
+// What it reports are ratios of sums over all turns.
 func Ratios(b *testing.B, x index.Index) {
 	fail := func(err error) {
 		if err != nil {
@@ -83,8 +84,8 @@ func Ratios(b *testing.B, x index.Index) {
 		return time.Since(start)
 	}
 	const turn = 20_000
-	// speedup compares one goroutine with two: by the time on processors, so that only what these cost each other counts, not that others use the
-	// machine. 2 is perfect.
+	// speedup compares one goroutine with two: by the time on processors, so that only what these
+	// cost each other counts, not that others use the machine. 2 is perfect.
 	speedup := func(f func(h *hands)) (one, both func() time.Duration) {
 		measure := func(of ...*hands) func() time.Duration {
 			return func() time.Duration {

@@ -86,8 +86,9 @@ func (s *routed) Delete(key []byte) error {
 	return s.route(key, func(o index.Session) error { return o.Delete(key) })
 }
 
-// Scan implements index.Session: range by range. Every other scan locks only the range that it is in, of which there may be more
-// than one of an owner in a row, and ends at the first key behind it: that range may be moving.
+// Scan implements index.Session: range by range. Every other scan locks only the range that it is
+// in, of which there may be more than one of an owner in a row, and ends at the first key behind
+// it: that range may be moving.
 func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.f.mu.RLock()
 	defer s.f.mu.RUnlock()
@@ -124,7 +125,8 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 	return nil
 }
 
-// part is ranges of one owner without a gap, all that there are on both sides, or one alone, with their locks for reading: the keys that a scan is an operation on.
+// part is ranges of one owner without a gap, all that there are on both sides, or one alone, with
+// their locks for reading: the keys that a scan is an operation on.
 type part struct {
 	locked    []*bound
 	owner     *member
@@ -152,7 +154,8 @@ func (f *fleet) part(cursor []byte, reverse, alone bool) *part {
 	}
 }
 
-// look is the part as the table has it, without locks. An owner that it reads may be about to change.
+// look is the part as the table has it, without locks. An owner that it reads may be about to
+// change.
 func (f *fleet) look(cursor []byte, reverse, alone bool) *part {
 	f.table.RLock()
 	defer f.table.RUnlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// scans runs scans beside writers. Keys whose number is 0 modulo 3 are there all the time, those of 1 come and go, those of 2 never
-// are. Values say their key, and those of comers a generation.
+// scans runs scans beside writers. Keys whose number is 0 modulo 3 are there all the time, those of
+// 1 come and go, those of 2 never are. Values say their key, and those of comers a generation.
 func (r *runner) scans(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 24},
@@ -51,7 +51,8 @@ func (r *runner) scansOn(t *testing.T, o index.Options) {
 				value := fmt.Appendf(nil, "%d %*s", n, q.IntN(o.MaxValueBytes-8), "")
 				err := w.Upsert(scanKey(o, n), value)
 				if q.IntN(2) == 0 {
-					// Only the writer of an odd or even half deletes there, so that it finds what it deletes.
+					// Only the writer of an odd or even half deletes there, so that it finds what
+					// it deletes.
 					if m := 3*q.IntN(scanKeys/3) + 1; m/3%2 == i && err == nil {
 						if err = w.Upsert(scanKey(o, m), value[:0]); err == nil {
 							err = w.Delete(scanKey(o, m))

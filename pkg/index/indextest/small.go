@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// smallTree opens an empty index with several clients at once, which all insert at once: the root is made, splits and grows
-// under their feet. Published programs crash here.
+// smallTree opens an empty index with several clients at once, which all insert at once: the root
+// is made, splits and grows under their feet. Published programs crash here.
 func (r *runner) smallTree(t *testing.T) {
 	for round := range scale(12) {
 		o := index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}

@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// space loads keys of 20 to 200 bytes into an index made for 256, in random and in sorted order: its nodes may take at most twice the
-// bytes of keys and values.
+// space loads keys of 20 to 200 bytes into an index made for 256, in random and in sorted order:
+// its nodes may take at most twice the bytes of keys and values.
 func (r *runner) space(t *testing.T) {
 	random := seeded(t)
 	const n = 20000
@@ -48,8 +48,9 @@ func (r *runner) space(t *testing.T) {
 	}
 }
 
-// spaceBack loads an index with one client and empties it with another one: what is left is the chunk on each server that either client keeps for
-// its next nodes. Meanwhile a third one goes on reading.
+// spaceBack loads an index with one client and empties it with another one: what is left is the
+// chunk on each server that either client keeps for its next nodes. Meanwhile a third one goes on
+// reading.
 func (r *runner) spaceBack(t *testing.T) {
 	const servers, all = 2, 20000
 	n := scale(all)
@@ -57,8 +58,8 @@ func (r *runner) spaceBack(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 512, ChunkBytes: 16 << 10, RenewEvery: time.Millisecond})
 	most, nodes := 2*servers, 8
 	if !r.Design.SharesAll {
-		// Each client has an open chunk on each server, and a redo log. No leaf belongs to two ranges, so each range keeps a leaf,
-		// which may be alone in its chunk; so may the root.
+		// Each client has an open chunk on each server, and a redo log. No leaf belongs to two
+		// ranges, so each range keeps a leaf, which may be alone in its chunk; so may the root.
 		most = 3*servers + 3 + mostRanges + 1
 		n = scale(all * 2)
 		nodes += 2 * mostRanges
@@ -97,7 +98,8 @@ func (r *runner) spaceBack(t *testing.T) {
 	}
 }
 
-// awaitChunks does something until at most so many chunks are used, or for a minute none has come back.
+// awaitChunks does something until at most so many chunks are used, or for a minute none has come
+// back.
 func awaitChunks(c *pooltest.Cluster, most int, do func()) {
 	used, end := c.UsedChunks(), time.Now().Add(time.Minute)
 	for now := used; now > most && time.Now().Before(end); now = c.UsedChunks() {
@@ -108,8 +110,9 @@ func awaitChunks(c *pooltest.Cluster, most int, do func()) {
 	}
 }
 
-// longSpaceBack loads long values with one client, replaces half of them with another one and deletes all of them with a third: of their memory at most a
-// tenth is left, but for a chunk of each size on each server that a client keeps for what comes next.
+// longSpaceBack loads long values with one client, replaces half of them with another one and
+// deletes all of them with a third: of their memory at most a tenth is left, but for a chunk of
+// each size on each server that a client keeps for what comes next.
 func (r *runner) longSpaceBack(t *testing.T) {
 	const servers, sizes = 2, 2
 	n := scale(6000)

@@ -12,7 +12,8 @@ import (
 // mostSwitches are those of which all combinations are tested.
 const mostSwitches = 4
 
-// combinations are settings of switches: all, or of many switches, those with the first ones off, and those with one off; in short tests only the former.
+// combinations are settings of switches: all, or of many switches, those with the first ones off,
+// and those with one off; in short tests only the former.
 func combinations(names []string) (all []map[string]bool) {
 	for bits := range 1 << len(names) {
 		first, one := bits&(bits+1) == 0, bits&(bits-1) == 0
@@ -42,7 +43,8 @@ func off(names []string, c map[string]bool) string {
 	return "without " + strings.Join(out, ",")
 }
 
-// switched runs what depends on the switches, for each combination; and clients of different ones at the same index.
+// switched runs what depends on the switches, for each combination; and clients of different ones
+// at the same index.
 func (r *runner) switched(t *testing.T) {
 	names := r.Design.Switches
 	if _, err := r.Design.Open(r.cluster(t, 8).Open(t), index.Options{Uint64: true, Switches: map[string]bool{"no such switch": true}}); err == nil {

@@ -17,8 +17,8 @@ const benchKeys = 2 << 20
 
 func benchKey(i int) uint64 { return uint64(i) * 0x9E3779B97F4A7C15 }
 
-// BenchmarkBeside compares an index on shm, leaves not cached, with a B-tree in the same process: the same keys in the same order. The
-// ratio of a pair of lines is what counts.
+// BenchmarkBeside compares an index on shm, leaves not cached, with a B-tree in the same process:
+// the same keys in the same order. The ratio of a pair of lines is what counts.
 func BenchmarkBeside(b *testing.B) {
 	c := pooltest.New(b, pooltest.Options{Chunks: 64, ChunkBytes: 4 << 20, Servers: 1, Locks: 64 << 10})
 	x, err := sherman.Open(c.Open(b), index.Options{Uint64: true, MaxValueBytes: 8})

@@ -11,8 +11,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// BenchmarkBulkLoad loads 10 million pairs of 8 and 8 bytes and says how many a second, what of the pool a pair takes, and how much the process's heap
-// grew meanwhile at most. Upserts are a sorted load by point operations, of fewer pairs.
+// BenchmarkBulkLoad loads 10 million pairs of 8 and 8 bytes and says how many a second, what of the
+// pool a pair takes, and how much the process's heap grew meanwhile at most. Upserts are a sorted
+// load by point operations, of fewer pairs.
 func BenchmarkBulkLoad(b *testing.B) {
 	const pairs = 10_000_000
 	o := index.Options{Uint64: true, MaxValueBytes: 8}

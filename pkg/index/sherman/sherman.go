@@ -1,4 +1,5 @@
-// Package sherman is Sherman, a write-optimized B-link tree on disaggregated memory (Wang, Lu, Shu: SIGMOD 2022). Package blink has the tree.
+// Package sherman is Sherman, a write-optimized B-link tree on disaggregated memory (Wang, Lu, Shu:
+// SIGMOD 2022). Package blink has the tree.
 package sherman
 
 import (

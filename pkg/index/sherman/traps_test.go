@@ -55,8 +55,9 @@ func find(t *testing.T, c *pooltest.Cluster, b []byte) []byte {
 	return nil
 }
 
-// TestTornEntryIsNotNotFound: a lookup that meets a torn entry reads again; it never answers that the key is not there. Neither
-// does a lookup of another key, which might be the torn one, nor a scan leave it out.
+// TestTornEntryIsNotNotFound: a lookup that meets a torn entry reads again; it never answers that
+// the key is not there. Neither does a lookup of another key, which might be the torn one, nor a
+// scan leave it out.
 func TestTornEntryIsNotNotFound(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{})
 	s := open(t, c, small)
@@ -85,7 +86,8 @@ func TestTornEntryIsNotNotFound(t *testing.T) {
 	}
 }
 
-// TestScanAfterSplits: a scan whose cached parents are old finds every pair of leaves that split since, once, in both directions.
+// TestScanAfterSplits: a scan whose cached parents are old finds every pair of leaves that split
+// since, once, in both directions.
 func TestScanAfterSplits(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{})
 	reader, writer := open(t, c, small), open(t, c, small)
@@ -117,7 +119,8 @@ func TestScanAfterSplits(t *testing.T) {
 	}
 }
 
-// TestDeleteIsNotZero: a deleted key is not there, whereas a key with a value of zeros, or none, is.
+// TestDeleteIsNotZero: a deleted key is not there, whereas a key with a value of zeros, or none,
+// is.
 func TestDeleteIsNotZero(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{})
 	s := open(t, c, small)
@@ -141,7 +144,8 @@ func TestDeleteIsNotZero(t *testing.T) {
 	must(t, s.Insert(key(2), nil))
 }
 
-// TestLockOfDeadOwner: who waits for the lock of a client that died ends in time, and the error names the client.
+// TestLockOfDeadOwner: who waits for the lock of a client that died ends in time, and the error
+// names the client.
 func TestLockOfDeadOwner(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1})
 	s := open(t, c, small)
@@ -158,8 +162,9 @@ func TestLockOfDeadOwner(t *testing.T) {
 	must(t, s.Upsert(key(1), nil))
 }
 
-// TestDyingWriterKeepsOldValue: as long as the slot word of an update is not written the old value stands, whichever words of the new entry are; with all of them it is the new value. The
-// one order that G1 forbids, the slot word before words of its entry, is answered by neither.
+// TestDyingWriterKeepsOldValue: as long as the slot word of an update is not written the old value
+// stands, whichever words of the new entry are; with all of them it is the new value. The one order
+// that G1 forbids, the slot word before words of its entry, is answered by neither.
 func TestDyingWriterKeepsOldValue(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1})
 	s := open(t, c, small)
@@ -173,7 +178,8 @@ func TestDyingWriterKeepsOldValue(t *testing.T) {
 			words = append(words, i)
 		}
 	}
-	if len(words) < 3 || len(words) > 4 { // the slot word, and an entry of 17 bytes of which some may have been there before
+	// the slot word, and an entry of 17 bytes of which some may have been there before
+	if len(words) < 3 || len(words) > 4 {
 		t.Fatalf("an update changed %d words", len(words))
 	}
 	after := bytes.Clone(memory)
@@ -207,8 +213,9 @@ func TestDyingWriterKeepsOldValue(t *testing.T) {
 	}
 }
 
-// TestUnlinkedLeafIsLinkedLater: a split whose parent could not grow, for want of memory, is complete; the leaf that only its
-// sibling knows is served, and another client that has memory links it.
+// TestUnlinkedLeafIsLinkedLater: a split whose parent could not grow, for want of memory, is
+// complete; the leaf that only its sibling knows is served, and another client that has memory
+// links it.
 func TestUnlinkedLeafIsLinkedLater(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 3, ChunkBytes: 3072})
 	p := c.Open(t)
@@ -225,7 +232,8 @@ func TestUnlinkedLeafIsLinkedLater(t *testing.T) {
 	x, err := sherman.Open(p, small)
 	must(t, err)
 	n := 0
-	for ; err == nil; n++ { // the first leaf, its sibling and room for one image are all that s gets
+	// the first leaf, its sibling and room for one image are all that s gets
+	for ; err == nil; n++ {
 		err = s.Insert(key(n), key(n))
 	}
 	if !errors.Is(err, index.ErrPoolFull) {

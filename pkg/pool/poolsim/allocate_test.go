@@ -31,8 +31,9 @@ func (k *slowControl) AllocateChunk(server, client uint16, nodeBytes int, adopt 
 	return k.Control.AllocateChunk(server, client, nodeBytes, adopt, limit)
 }
 
-// TestAllocationKeepsLimit: operations that need memory while a memory server does not answer end with their limit, with whatever lock they hold; so does one that waits for
-// the same call, and what it brings in the end is not lost.
+// TestAllocationKeepsLimit: operations that need memory while a memory server does not answer end
+// with their limit, with whatever lock they hold; so does one that waits for the same call, and
+// what it brings in the end is not lost.
 func TestAllocationKeepsLimit(t *testing.T) {
 	const limit, late, slack = 50 * time.Millisecond, 3 * time.Second, time.Millisecond
 	w := simenv.New(simenv.Options{Seed: 5})

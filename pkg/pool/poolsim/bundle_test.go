@@ -13,12 +13,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// bundleNode is the size of nodes: word 0 counts the bundles, word 1 the changes of this node alone, and all the others repeat word 0, so
-// that a torn node shows.
+// bundleNode is the size of nodes: word 0 counts the bundles, word 1 the changes of this node
+// alone, and all the others repeat word 0, so that a torn node shows.
 const bundleNode = 128
 
-// TestCrashInBundle kills a client after every part of every request of RewriteAll. Whoever takes the lock of any of the nodes then
-// finds all of them changed or none, whatever was done to single nodes since.
+// TestCrashInBundle kills a client after every part of every request of RewriteAll. Whoever takes
+// the lock of any of the nodes then finds all of them changed or none, whatever was done to single
+// nodes since.
 func TestCrashInBundle(t *testing.T) {
 	runs, seeds := 0, uint64(8)
 	if testing.Short() {
@@ -68,7 +69,8 @@ func crashInBundle(t *testing.T, seed uint64, part int) (ended bool) {
 		over.Wait(env.Forever)
 		ended = !victim.Dead()
 
-		// Several sessions change single nodes, each beginning with another one, while the dead client is fenced here and there.
+		// Several sessions change single nodes, each beginning with another one, while the dead
+		// client is fenced here and there.
 		g := env.NewWaitGroup(p)
 		found := make([][]uint64, 3)
 		for i := range found {

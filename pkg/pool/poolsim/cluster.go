@@ -1,5 +1,6 @@
-// Package poolsim is a set of memory servers in a simulated world: package pool runs unchanged on package verbs/sim, with a chunk ledger in
-// place of the control service, behind simulated two-sided calls.
+// Package poolsim is a set of memory servers in a simulated world: package pool runs unchanged on
+// package verbs/sim, with a chunk ledger in place of the control service, behind simulated
+// two-sided calls.
 package poolsim
 
 import (
@@ -16,7 +17,8 @@ import (
 // Identity of the index that every cluster admits.
 const Identity = "poolsim"
 
-// repairFrom is where the repair records begin, 32 bytes for each lock: the superblock lies before them.
+// repairFrom is where the repair records begin, 32 bytes for each lock: the superblock lies before
+// them.
 const repairFrom = 8 << 10
 
 // chunksFrom is where chunks begin, behind the repair records.
@@ -24,15 +26,17 @@ func (c *Cluster) chunksFrom() int { return repairFrom + (32*c.Options.Locks+409
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
-	Servers    int            // 2
-	Chunks     int            // of each server; 8
-	ChunkBytes int            // 1 MiB
-	Locks      int            // of each server's table; 4096
-	Lease      time.Duration  // of clients; 0 = there are none, and who is gone is never fenced
-	RenewEvery time.Duration  // see pool.Config
-	HostLocks  bool           // lock tables lie in host memory, also where Fabric has device memory: what a design's switch onChip, off, asks for
-	Executor   verbs.Executor // of two-sided calls
-	Fabric     sim.Options
+	Servers    int           // 2
+	Chunks     int           // of each server; 8
+	ChunkBytes int           // 1 MiB
+	Locks      int           // of each server's table; 4096
+	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
+	RenewEvery time.Duration // see pool.Config
+	// lock tables lie in host memory, also where Fabric has device memory: what a design's switch
+	// onChip, off, asks for
+	HostLocks bool
+	Executor  verbs.Executor // of two-sided calls
+	Fabric    sim.Options
 }
 
 // Cluster is the memory servers of one index in one world.

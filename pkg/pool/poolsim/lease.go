@@ -11,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Leases and fencing, as a memory server does them: whom it lets in has a lease from then on, and who lets it expire is fenced.
+// Leases and fencing, as a memory server does them: whom it lets in has a lease from then on, and
+// who lets it expire is fenced.
 
 // grant begins or renews the lease of a client. Servers' clocks are the world's.
 func (s *server) grant(client uint16, lease time.Duration) error {
@@ -40,7 +41,8 @@ func (s *server) expire(p *simenv.Process, lease time.Duration) {
 	}
 }
 
-// fence ends clients: first none of them gets in any more, then what they have under way is stopped, then their locks turn to Repair.
+// fence ends clients: first none of them gets in any more, then what they have under way is
+// stopped, then their locks turn to Repair.
 func (s *server) fence(ids []uint16) error {
 	for _, c := range ids {
 		s.fenced[c] = true
@@ -80,10 +82,12 @@ func (s *server) SwapLocks(at, compare, swap uint64) (uint64, error) {
 	return s.half.CompareSwap(verbs.RegionLocks, at, compare, swap)
 }
 
-// Predecessors implements pool.Control: processes of the simulation do not come back under their name.
+// Predecessors implements pool.Control: processes of the simulation do not come back under their
+// name.
 func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
 
-// table is what the server knows of epochs. It forgets them when it starts anew, but not who was there.
+// table is what the server knows of epochs. It forgets them when it starts anew, but not who was
+// there.
 func (s *server) table() *pool.EpochTable {
 	if now := s.half.Restarts(); now != s.restarts {
 		s.restarts, s.epochs = now, pool.NewEpochTable()

@@ -68,7 +68,8 @@ func TestLeaseIsKept(t *testing.T) {
 	})
 }
 
-// TestKilledHolder: the lock of a client that died is another one's once the lease is over, and not before.
+// TestKilledHolder: the lock of a client that died is another one's once the lease is over, and not
+// before.
 func TestKilledHolder(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		cl, err := c.Open(p)
@@ -85,7 +86,8 @@ func TestKilledHolder(t *testing.T) {
 	})
 }
 
-// TestFrozenHolder: who is frozen for longer than its lease finds itself fenced when it thaws, before anything of it takes effect.
+// TestFrozenHolder: who is frozen for longer than its lease finds itself fenced when it thaws,
+// before anything of it takes effect.
 func TestFrozenHolder(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		cl, err := c.Open(p)
@@ -120,7 +122,8 @@ func TestFrozenHolder(t *testing.T) {
 	})
 }
 
-// TestLockHeldTooLong: who waits for a lock in vain, that of a session of its own client or of another one, is told so when its limit is over, and goes on.
+// TestLockHeldTooLong: who waits for a lock in vain, that of a session of its own client or of
+// another one, is told so when its limit is over, and goes on.
 func TestLockHeldTooLong(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		const limit = 50 * time.Millisecond
@@ -190,13 +193,15 @@ func TestClosedHolder(t *testing.T) {
 			t.Errorf("the lock was there after %v", waited)
 		}
 		must(t, cl.Close())
-		if err := cl.Alive(); !errors.Is(err, pool.ErrFenced) { // it said that it answers nothing any more
+		// it said that it answers nothing any more
+		if err := cl.Alive(); !errors.Is(err, pool.ErrFenced) {
 			t.Errorf("a client is closed, and lives: %v", err)
 		}
 	})
 }
 
-// TestCondemnEndsWaits: who waits for a lock of its own client, or of another one, need not wait for its limit.
+// TestCondemnEndsWaits: who waits for a lock of its own client, or of another one, need not wait
+// for its limit.
 func TestCondemnEndsWaits(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		cl, err := c.Open(p)

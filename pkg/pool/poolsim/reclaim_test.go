@@ -59,8 +59,9 @@ func (r *retirer) comes(node pool.Addr) {
 	}
 }
 
-// TestRetiredWaits: a retired node is not free while an operation goes on that began before, in its own client or in another one; and is when the
-// last of them has ended, or its client is fenced. Sessions that are idle do not matter.
+// TestRetiredWaits: a retired node is not free while an operation goes on that began before, in its
+// own client or in another one; and is when the last of them has ended, or its client is fenced.
+// Sessions that are idle do not matter.
 func TestRetiredWaits(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		open := func(p *simenv.Process) (*pool.Pool, *pool.Session) {
@@ -106,7 +107,8 @@ func TestRetiredWaits(t *testing.T) {
 	})
 }
 
-// TestReclaimingIsSaidOnce: who found no memory before a node became free is told to try again, though nothing waits any more; and who knows of that is not.
+// TestReclaimingIsSaidOnce: who found no memory before a node became free is told to try again,
+// though nothing waits any more; and who knows of that is not.
 func TestReclaimingIsSaidOnce(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		owner, err := c.Open(p)
@@ -138,7 +140,8 @@ func isMarked(_ pool.Addr, head []byte) pool.Mark {
 	return pool.Used
 }
 
-// TestSweepFindsTheDead: a node that somebody else marked as dead is found by its owner and used again, but not while somebody holds its lock.
+// TestSweepFindsTheDead: a node that somebody else marked as dead is found by its owner and used
+// again, but not while somebody holds its lock.
 func TestSweepFindsTheDead(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		owner, err := c.Open(p)
@@ -180,7 +183,8 @@ func TestSweepFindsTheDead(t *testing.T) {
 	})
 }
 
-// TestSweepLeavesWhatIsInUse: a node that is used again looks dead until it is written. A sweep that goes on meanwhile leaves it alone.
+// TestSweepLeavesWhatIsInUse: a node that is used again looks dead until it is written. A sweep
+// that goes on meanwhile leaves it alone.
 func TestSweepLeavesWhatIsInUse(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		owner, err := c.Open(p)
@@ -209,7 +213,8 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 		for owner.Reclaimed() < 3 {
 			p.Sleep(lease / 10)
 		}
-		// Sweeps begin again and again, as something is retired now and then; this operation holds the first of them up.
+		// Sweeps begin again and again, as something is retired now and then; this operation holds
+		// the first of them up.
 		before.Begin()
 		garbage, err := owner.Allocate(256, pool.Nil)
 		must(t, err)

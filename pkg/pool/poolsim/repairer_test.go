@@ -9,9 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestRepairerHalfFenced stops the repairer of a half-made RewriteAll after every part of its requests, and fences it on some of the
-// memory servers only. A third client repairs as far as it may and changes the nodes. Then the repairer goes on: no change that was
-// confirmed may be lost, whichever servers still take the repairer's requests.
+// TestRepairerHalfFenced stops the repairer of a half-made RewriteAll after every part of its
+// requests, and fences it on some of the memory servers only. A third client repairs as far as it
+// may and changes the nodes. Then the repairer goes on: no change that was confirmed may be lost,
+// whichever servers still take the repairer's requests.
 func TestRepairerHalfFenced(t *testing.T) {
 	runs, step := 0, 1
 	if testing.Short() {
@@ -49,7 +50,8 @@ func TestRepairerHalfFenced(t *testing.T) {
 	}
 }
 
-// TestBundlerHalfFenced is the same with a client that makes the bundle in the place of the repairer.
+// TestBundlerHalfFenced is the same with a client that makes the bundle in the place of the
+// repairer.
 func TestBundlerHalfFenced(t *testing.T) {
 	runs := 0
 	for stop := 1; ; stop++ {

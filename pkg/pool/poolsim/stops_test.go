@@ -12,11 +12,15 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// halfFenced is a run in which a client stands still after some part of its requests, is fenced on some memory servers meanwhile, and then goes on.
+// halfFenced is a run in which a client stands still after some part of its requests, is fenced on
+// some memory servers meanwhile, and then goes on.
 type halfFenced struct {
-	part   int // after which a victim dies in the midst of a change; 0 = the one that stops makes the change, else it repairs
-	stop   int
-	fenced []uint16 // the servers that fence who stopped while it stands still; the others do so later
+	// after which a victim dies in the midst of a change; 0 = the one that stops makes the change,
+	// else it repairs
+	part int
+	stop int
+	// the servers that fence who stopped while it stands still; the others do so later
+	fenced []uint16
 	masked bool
 
 	crashed, stopped, repaired bool
@@ -46,8 +50,9 @@ func (h *halfFenced) run(t *testing.T, servers int, body func(c *poolsim.Cluster
 	})
 }
 
-// act lets the victim die, and the other one stand still; each makes change, or repairs what the victim left. It returns what waits until the one that
-// stopped has gone on and is fenced everywhere; nil if there is nothing to see in this run.
+// act lets the victim die, and the other one stand still; each makes change, or repairs what the
+// victim left. It returns what waits until the one that stopped has gone on and is fenced
+// everywhere; nil if there is nothing to see in this run.
 func (h *halfFenced) act(t *testing.T, c *poolsim.Cluster, p *simenv.Process, nodes []pool.Addr, change, repair func(*bundler) error) (rest func()) {
 	w, all := p.World(), c.Control(p).Servers()
 	fence := func(id uint16, servers []uint16) {

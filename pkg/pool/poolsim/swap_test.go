@@ -10,8 +10,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// TestSwapHalfFenced stops a client after every part of its requests that changes the root word on one server and a node on another one together, or that repairs
-// what another client left of such a change, and fences it on one of the servers only. Others then find both changes made or none, and what they change stays.
+// TestSwapHalfFenced stops a client after every part of its requests that changes the root word on
+// one server and a node on another one together, or that repairs what another client left of such a
+// change, and fences it on one of the servers only. Others then find both changes made or none, and
+// what they change stays.
 func TestSwapHalfFenced(t *testing.T) {
 	runs, repairs := 0, 0
 	for part := 0; ; part++ { // 0: the client that stops is the one that makes the change
@@ -52,7 +54,8 @@ func TestSwapHalfFenced(t *testing.T) {
 	}
 }
 
-// swap is a run with a bundle of a node and the root word, whose lock the others take first if rootFirst.
+// swap is a run with a bundle of a node and the root word, whose lock the others take first if
+// rootFirst.
 func (h *halfFenced) swap(t *testing.T, rootFirst bool) error {
 	t.Helper()
 	return h.run(t, 2, func(c *poolsim.Cluster, p *simenv.Process) error { return h.changeRoot(t, c, p, rootFirst) })
@@ -61,7 +64,8 @@ func (h *halfFenced) swap(t *testing.T, rootFirst bool) error {
 func (h *halfFenced) changeRoot(t *testing.T, c *poolsim.Cluster, p *simenv.Process, rootFirst bool) error {
 	cl, err := c.Open(p)
 	must(t, err)
-	var nodes []pool.Addr // the second one is the root, and lies on the second server; the third one becomes the root
+	// the second one is the root, and lies on the second server; the third one becomes the root
+	var nodes []pool.Addr
 	for len(nodes) < 3 {
 		a, err := cl.Allocate(bundleNode, pool.Nil)
 		must(t, err)

@@ -1,5 +1,5 @@
-// Package pooltest is a set of memory servers inside a test: real providers over real mappings, with a chunk ledger in place of the
-// control service.
+// Package pooltest is a set of memory servers inside a test: real providers over real mappings,
+// with a chunk ledger in place of the control service.
 package pooltest
 
 import (
@@ -225,7 +225,8 @@ func (c *Cluster) UsedChunks() (n int) {
 	return n
 }
 
-// Memory is the data region of a server as the server sees it, for tests that look behind the fabric.
+// Memory is the data region of a server as the server sees it, for tests that look behind the
+// fabric.
 func (c *Cluster) Memory(id uint16, region verbs.RegionID) []byte {
 	for _, s := range c.servers {
 		if s.id == id {

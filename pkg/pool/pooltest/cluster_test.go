@@ -9,7 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestReclamation: the cluster counts epochs and lets chunks be adopted as memory servers do, where tests fence clients themselves.
+// TestReclamation: the cluster counts epochs and lets chunks be adopted as memory servers do, where
+// tests fence clients themselves.
 func TestReclamation(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 1})
 	control, limit := c.Control(), time.Second

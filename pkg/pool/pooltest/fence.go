@@ -32,7 +32,8 @@ func (c control) Renew(id, client uint16, e pool.Epochs, _ time.Duration) (r poo
 	return r, err
 }
 
-// Fence implements pool.Control: first the clients are refused, then what they have under way ends, then their locks turn to Repair.
+// Fence implements pool.Control: first the clients are refused, then what they have under way ends,
+// then their locks turn to Repair.
 func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	s, err := c.find(id)
 	if err != nil {

@@ -15,7 +15,8 @@ type Appender struct {
 	event env.Event
 	until uint64 // the position that it waits for
 
-	// An operation's limit. Its clock starts when it first has to wait, since reading the clock costs more than a batch on shared memory.
+	// An operation's limit. Its clock starts when it first has to wait, since reading the clock
+	// costs more than a batch on shared memory.
 	limit, deadline time.Duration
 	waits           bool
 }
@@ -23,9 +24,10 @@ type Appender struct {
 // Appender makes one.
 func (l *Log) Appender() *Appender { return &Appender{log: l, event: l.env.NewEvent()} }
 
-// Append adds a record, at most MaxRecord bytes, and returns its position: later records have higher ones. It is durable when Wait said so.
-// ErrFull: truncate first. It may have to wait for a batch under way, for which nothing but the memory server is needed; after another error the log is dead.
-// It allocates nothing.
+// Append adds a record, at most MaxRecord bytes, and returns its position: later records have
+// higher ones. It is durable when Wait said so. ErrFull: truncate first. It may have to wait for a
+// batch under way, for which nothing but the memory server is needed; after another error the log
+// is dead. It allocates nothing.
 func (a *Appender) Append(record []byte) (position uint64, err error) {
 	l := a.log
 	a.limit, a.waits = appendWaits, false
@@ -60,8 +62,9 @@ func (a *Appender) Append(record []byte) (position uint64, err error) {
 	return 0, l.failed
 }
 
-// Wait waits until all records up to position are durable. Who waits first posts the batch that holds them, if not too many are under way. pool.ErrTimeout: it
-// is not known whether they are durable. After another error the log is dead.
+// Wait waits until all records up to position are durable. Who waits first posts the batch that
+// holds them, if not too many are under way. pool.ErrTimeout: it is not known whether they are
+// durable. After another error the log is dead.
 func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	l := a.log
 	if l.durable.Load() >= position {
@@ -78,8 +81,9 @@ func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	return nil
 }
 
-// postOrWait posts the batch that is open if the record at position is in it. Else, or if that cannot be, it waits until position is durable, or it is this appender's turn to post.
-// Called under mu.
+// postOrWait posts the batch that is open if the record at position is in it. Else, or if that
+// cannot be, it waits until position is durable, or it is this appender's turn to post. Called
+// under mu.
 func (a *Appender) postOrWait(position uint64) error {
 	l := a.log
 	if l.failed != nil {
@@ -92,7 +96,8 @@ func (a *Appender) postOrWait(position uint64) error {
 	return a.wait(position)
 }
 
-// moveTail posts the tail, or waits until any batch is over: the tail may be in its list. Called under mu.
+// moveTail posts the tail, or waits until any batch is over: the tail may be in its list. Called
+// under mu.
 func (a *Appender) moveTail() error {
 	if l := a.log; !l.moving && l.mayPost() {
 		l.post()
@@ -128,7 +133,8 @@ func (a *Appender) wait(position uint64) error {
 
 func (l *Log) mayPost() bool { return len(l.underWay) < underWayAtMost }
 
-// post posts the batch that is open, if it is not empty, behind the tail if that is to move. Called under mu, which it gives up meanwhile, when mayPost.
+// post posts the batch that is open, if it is not empty, behind the tail if that is to move. Called
+// under mu, which it gives up meanwhile, when mayPost.
 func (l *Log) post() {
 	n, tail := l.open, l.wanted
 	moves := tail != l.tail && !l.moving
@@ -167,7 +173,8 @@ func (l *Log) post() {
 	l.wake()
 }
 
-// confirm makes durable what is in batches that are over, up to the first that is not. Called under mu.
+// confirm makes durable what is in batches that are over, up to the first that is not. Called under
+// mu.
 func (l *Log) confirm() {
 	over := 0
 	for _, n := range l.underWay {
@@ -196,7 +203,8 @@ func (l *Log) write(n *lane) {
 	}
 }
 
-// mark notes the batch at position as a place for the tail, if the last one is far enough away. Called under mu.
+// mark notes the batch at position as a place for the tail, if the last one is far enough away.
+// Called under mu.
 func (l *Log) mark(position uint64) {
 	last := l.wanted
 	if n := len(l.marks); n > 0 {
@@ -207,7 +215,8 @@ func (l *Log) mark(position uint64) {
 	}
 }
 
-// wake wakes those whose records are durable, and one who posts the batch that is open, if that can be. Called under mu.
+// wake wakes those whose records are durable, and one who posts the batch that is open, if that can
+// be. Called under mu.
 func (l *Log) wake() {
 	kept, posts := l.waiting[:0], false
 	for _, w := range l.waiting {

@@ -23,16 +23,18 @@ import (
 //	40      24    zero
 //	64      ...   the ring
 //
-// A position counts bytes that were ever written; it lies at position modulo ring bytes, and the first one is the ring's size. A batch begins at a
-// multiple of 8:
+// A position counts bytes that were ever written; it lies at position modulo ring bytes, and the
+// first one is the ring's size. A batch begins at a multiple of 8:
 //
 //	offset  size  field
 //	0       8     position of this batch
 //	8       4     bytes of its records
-//	12      4     CRC-32C that begins with both halves of the nonce, one over the other, of bytes 0 to 12 and the records
+//	12      4     CRC-32C that begins with both halves of the nonce, one over the other, of bytes
+//	              0 to 12 and the records
 //	16      ...   records: each 4 bytes of length, then so many bytes
 //
-// So neither the rest of an earlier round, nor that of an earlier log in the same memory, nor a batch that was written in part verifies.
+// So neither the rest of an earlier round, nor that of an earlier log in the same memory, nor a
+// batch that was written in part verifies.
 const (
 	magic = 0x32304f4445524d44 // "DMREDO02"
 
@@ -46,9 +48,10 @@ const (
 
 // Bounds of a log.
 const (
-	MinBytes  = 4096     // of a ring
-	MaxBytes  = 1 << 30  // of a ring
-	MaxRecord = 32 << 10 // of a record with its 4 bytes of length; it also takes no more than half of the ring
+	MinBytes = 4096    // of a ring
+	MaxBytes = 1 << 30 // of a ring
+	// of a record with its 4 bytes of length; it also takes no more than half of the ring
+	MaxRecord = 32 << 10
 
 	batchBytes = 64 << 10 // of a batch, its head included; so also of what a replay reads at once
 )
@@ -144,7 +147,8 @@ func decodeHead(b []byte, r Ref) (tail uint64, err error) {
 	return tail, nil
 }
 
-// RefOf is the log in use whose head, or the first pool.HeadBytes of it, was read at a, and whose client's it is. ok is false if there is none.
+// RefOf is the log in use whose head, or the first pool.HeadBytes of it, was read at a, and whose
+// client's it is. ok is false if there is none.
 func RefOf(a pool.Addr, head []byte) (r Ref, client uint16, ok bool) {
 	r = Ref{Addr: a, Bytes: binary.LittleEndian.Uint32(head[16:]), Nonce: binary.LittleEndian.Uint64(head[nonceOffset:])}
 	ok = IsHead(head) && binary.LittleEndian.Uint32(head[summedBytes:]) == crc32.Checksum(head[:summedBytes], castagnoli)
@@ -156,7 +160,8 @@ func IsHead(node []byte) bool {
 	return binary.LittleEndian.Uint64(node) == magic && binary.LittleEndian.Uint64(node[nonceOffset:]) != 0
 }
 
-// Dead says whether head, the first pool.HeadBytes of a node, is that of a log that was given back: for the pool's Marks.
+// Dead says whether head, the first pool.HeadBytes of a node, is that of a log that was given back:
+// for the pool's Marks.
 func Dead(head []byte) bool {
 	return binary.LittleEndian.Uint64(head) == magic && binary.LittleEndian.Uint64(head[nonceOffset:]) == 0
 }

@@ -1,19 +1,25 @@
-// Package redo is the redo log of a client in the memory pool: what a client did to nodes that it keeps in its cache outlives it. Many goroutines append
-// records; those that arrive together go in one WRITE. The ring is bounded: what is not needed any more is truncated. When the client is dead and
-// fenced, others replay what it left.
+// Package redo is the redo log of a client in the memory pool: what a client did to nodes that it
+// keeps in its cache outlives it. Many goroutines append records; those that arrive together go in
+// one WRITE. The ring is bounded: what is not needed any more is truncated. When the client is dead
+// and fenced, others replay what it left.
 //
 // # Why no record that was waited for is lost, and none comes after a gap
 //
-// Up to underWayAtMost batches are under way at a time, each on a queue pair of its own, so they take effect in any order. A record counts as durable when
-// the batch that holds it is confirmed (G3 of package verbs), and all before it are. A replay begins at the tail, takes batch after batch, and stops at the
-// first that does not verify: all that count come before that one. What lies behind it did not count for anybody, and never will: the client that wrote it is
-// fenced, nothing of it takes effect any more, so the gap stays. After an error no later batch counts, and none is posted.
+// Up to underWayAtMost batches are under way at a time, each on a queue pair of its own, so they
+// take effect in any order. A record counts as durable when the batch that holds it is confirmed
+// (G3 of package verbs), and all before it are. A replay begins at the tail, takes batch after
+// batch, and stops at the first that does not verify: all that count come before that one. What
+// lies behind it did not count for anybody, and never will: the client that wrote it is fenced,
+// nothing of it takes effect any more, so the gap stays. After an error no later batch counts, and
+// none is posted.
 //
-// The tail is a word of its own (G2). It is at most the position up to which records are durable, and only goes up: one list at a time writes it, and the next
-// one is posted after that was confirmed. What it lets go is written over by batches that are posted after that, or that follow it in its list (G1).
-// So no replay begins at bytes that were written over.
+// The tail is a word of its own (G2). It is at most the position up to which records are durable,
+// and only goes up: one list at a time writes it, and the next one is posted after that was
+// confirmed. What it lets go is written over by batches that are posted after that, or that follow
+// it in its list (G1). So no replay begins at bytes that were written over.
 //
-// A client that is replayed is fenced: nothing of it takes effect any more. Two clients may replay one log at once, and any number of times.
+// A client that is replayed is fenced: nothing of it takes effect any more. Two clients may replay
+// one log at once, and any number of times.
 package redo
 
 import (
@@ -26,7 +32,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// ErrFull is returned by Append when the ring has no room: something has to be truncated first. Nothing was appended.
+// ErrFull is returned by Append when the ring has no room: something has to be truncated first.
+// Nothing was appended.
 var ErrFull = errors.New("the redo log is full")
 
 // Log is the redo log of this client. Safe for concurrent use.
@@ -53,7 +60,8 @@ type Log struct {
 	ended    bool
 }
 
-// underWayAtMost is how many batches are under way at a time. With one, a record waits for the end of the one before; with many, few go together.
+// underWayAtMost is how many batches are under way at a time. With one, a record waits for the end
+// of the one before; with many, few go together.
 const underWayAtMost = 4
 
 // lane is a batch, while it gathers records and while it is under way, and what posts it.
@@ -72,13 +80,15 @@ type Counts struct {
 	Bytes   uint64 // of batches
 }
 
-// appendWaits bounds how long Append waits for a batch that is under way. The limit of its requests is less.
+// appendWaits bounds how long Append waits for a batch that is under way. The limit of its requests
+// is less.
 const appendWaits = 2 * pool.DefaultLimit
 
 // marksAtMost bounds the places where the tail can be.
 const marksAtMost = 64
 
-// Create makes an empty log with a ring of bytes (a multiple of 8, MinBytes to MaxBytes; no more than fits into a chunk). When it returns, the log can be replayed.
+// Create makes an empty log with a ring of bytes (a multiple of 8, MinBytes to MaxBytes; no more
+// than fits into a chunk). When it returns, the log can be replayed.
 func Create(p *pool.Pool, bytes int) (*Log, error) {
 	if err := checkBytes(bytes); err != nil {
 		return nil, err
@@ -167,7 +177,8 @@ func (l *Log) Counts() Counts {
 	return l.counts
 }
 
-// Posted is what was posted to write the log: a part of what the pool counts, and as recent. Nothing once the log is closed.
+// Posted is what was posted to write the log: a part of what the pool counts, and as recent.
+// Nothing once the log is closed.
 func (l *Log) Posted() (sum verbs.Counters) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,8 +194,8 @@ func (l *Log) Posted() (sum verbs.Counters) {
 // end is the position behind the last record. Called under mu.
 func (l *Log) end() uint64 { return l.start + uint64(len(l.open.batch)) }
 
-// Truncate lets all records go whose positions are at most position: what they say is in the nodes that they are about. Lower positions than before change
-// nothing.
+// Truncate lets all records go whose positions are at most position: what they say is in the nodes
+// that they are about. Lower positions than before change nothing.
 func (l *Log) Truncate(position uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,8 +214,8 @@ func (l *Log) Truncate(position uint64) {
 	}
 }
 
-// Close ends the log. What is not durable stays so. With discard its memory is given back: nobody will need to replay it.
-// Nobody may use it any more.
+// Close ends the log. What is not durable stays so. With discard its memory is given back: nobody
+// will need to replay it. Nobody may use it any more.
 func (l *Log) Close(discard bool) error {
 	var err error
 	l.mu.Lock()

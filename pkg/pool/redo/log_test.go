@@ -154,7 +154,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBroken loses the log's connection: everybody who waits is told, and so is everybody afterwards.
+// TestBroken loses the log's connection: everybody who waits is told, and so is everybody
+// afterwards.
 func TestBroken(t *testing.T) {
 	p := opened(t, pooltest.Options{Provider: "tcp"})
 	l := create(t, p, 64<<10)

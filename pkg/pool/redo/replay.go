@@ -8,9 +8,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Replay calls visit with the records that the log of r holds, in their order, with their positions. Its client must be fenced on all memory servers, or be the
-// caller and append no more. Records before the last truncation may come, too. The slice is valid only during the call. An error of visit ends the replay and is
-// returned. It takes a session of its own and 64 KiB.
+// Replay calls visit with the records that the log of r holds, in their order, with their
+// positions. Its client must be fenced on all memory servers, or be the caller and append no more.
+// Records before the last truncation may come, too. The slice is valid only during the call. An
+// error of visit ends the replay and is returned. It takes a session of its own and 64 KiB.
 func Replay(p *pool.Pool, r Ref, visit func(position uint64, record []byte) error) error {
 	if err := checkBytes(int(r.Bytes)); err != nil {
 		return err
@@ -98,8 +99,10 @@ func records(position uint64, batch []byte, visit func(uint64, []byte) error) er
 	return nil
 }
 
-// Discard gives the memory of r's log back, when nobody needs to replay it any more: its owner closes it, or all that it says is settled. It is used
-// again by who owns its chunk. Several may do it, at any time, however late: it is a compare-and-swap of the nonce, which no later log at that place has.
+// Discard gives the memory of r's log back, when nobody needs to replay it any more: its owner
+// closes it, or all that it says is settled. It is used again by who owns its chunk. Several may do
+// it, at any time, however late: it is a compare-and-swap of the nonce, which no later log at that
+// place has.
 func Discard(s *pool.Session, r Ref) error {
 	s.Begin()
 	defer s.End()

@@ -17,9 +17,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCrash kills a client whose goroutines append, wait and truncate, or takes its connection away, after parts of its requests, so that what is under way may take effect or not. Of one seed in seven it tries every part of
-// every request, of the others every 2nd to 7th. What is replayed are records one after the other as they were appended, from the last truncation at the latest to the last one that anybody was told is durable at least;
-// in some of the runs batches are there behind a gap, which are not replayed.
+// TestCrash kills a client whose goroutines append, wait and truncate, or takes its connection
+// away, after parts of its requests, so that what is under way may take effect or not. Of one seed
+// in seven it tries every part of every request, of the others every 2nd to 7th. What is replayed
+// are records one after the other as they were appended, from the last truncation at the latest to
+// the last one that anybody was told is durable at least; in some of the runs batches are there
+// behind a gap, which are not replayed.
 func TestCrash(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {
@@ -54,7 +57,8 @@ type writers struct {
 	open     int               // how many goroutines append, and have not noted it yet
 }
 
-// crashed does one run; ended: it was over before part. gap: a batch was there behind the last one that counts.
+// crashed does one run; ended: it was over before part. gap: a batch was there behind the last one
+// that counts.
 func crashed(t *testing.T, seed uint64, part int) (ended, gap bool) {
 	t.Helper()
 	kind := []sim.Kind{sim.Crash, sim.Crash, sim.Drop}[seed%3]
@@ -143,7 +147,8 @@ func isBehind(t *testing.T, cl *pool.Pool, r redo.Ref) bool {
 	return redo.Behind(r, b)
 }
 
-// appends does what a session of an index does: it appends, waits for some of it, and truncates when the ring is full and now and then.
+// appends does what a session of an index does: it appends, waits for some of it, and truncates
+// when the ring is full and now and then.
 func appends(e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) error {
 	a := l.Appender()
 	b := make([]byte, 600)

@@ -20,11 +20,15 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/serve"
 )
 
-// A two-sided call is a SEND of its request, whose immediate is how many bytes the answer may have with its header, and a SEND of the answer back. The client's RECV is
-// posted before its SEND, the server's next one before its answer, so neither side ever finds no buffer: one call of a queue pair is under way at a time.
+// A two-sided call is a SEND of its request, whose immediate is how many bytes the answer may have
+// with its header, and a SEND of the answer back. The client's RECV is posted before its SEND, the
+// server's next one before its answer, so neither side ever finds no buffer: one call of a queue
+// pair is under way at a time.
 //
-// A queue pair takes calls after its client has asked for that once (frameCalls). Its request and its answer then have memory of their own, which lives and dies
-// with the queue pair: there is no buffer that a dead peer could keep. A client whose server has none left makes its calls with one-sided requests (ErrBusy).
+// A queue pair takes calls after its client has asked for that once (frameCalls). Its request and
+// its answer then have memory of their own, which lives and dies with the queue pair: there is no
+// buffer that a dead peer could keep. A client whose server has none left makes its calls with
+// one-sided requests (ErrBusy).
 const callBytes = 2 * verbs.MaxCall // of a queue pair that takes calls
 
 // callMemory bounds those of a server; a variable for tests.
@@ -44,8 +48,9 @@ func (m *near) Read(region verbs.RegionID, remote uint64, dst []byte) error {
 	return m.Space.Read(region, remote, dst)
 }
 
-// calls is what a session has for its client's calls: one completion queue, and one goroutine that handles what completes and executes, one call after the
-// other, as tcp does on the goroutine of a connection. Who destroys a queue pair waits for its call.
+// calls is what a session has for its client's calls: one completion queue, and one goroutine that
+// handles what completes and executes, one call after the other, as tcp does on the goroutine of a
+// connection. Who destroys a queue pair waits for its call.
 type calls struct {
 	server *server
 	of     *serve.Session
@@ -64,7 +69,8 @@ type calls struct {
 
 // caller is the calls' side of a queue pair. Under mu, but mem while calling.
 type caller struct {
-	id      uint64 // its completions have it: none of an earlier queue pair of the slot is taken for one of this
+	// its completions have it: none of an earlier queue pair of the slot is taken for one of this
+	id      uint64
 	qp      *C.struct_ibv_qp
 	mem     []byte // the request, then the answer
 	mr      *C.struct_ibv_mr
@@ -126,7 +132,8 @@ func (*server) callArea() []byte {
 	return b
 }
 
-// forbid takes a queue pair away: when it returns nothing is executed for it, and nobody posts to it.
+// forbid takes a queue pair away: when it returns nothing is executed for it, and nobody posts to
+// it.
 func (c *calls) forbid(w *caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +194,8 @@ func (c *calls) arrived() *caller {
 	defer c.mu.Unlock()
 	w := c.takes[uint64(c.done.id)>>1]
 	switch {
-	case w == nil, c.done.status != C.IBV_WC_SUCCESS: // the queue pair is dead, and its client hears of it
+	case w == nil, c.done.status != C.IBV_WC_SUCCESS:
+		// the queue pair is dead, and its client hears of it
 		return nil
 	case c.done.id&1 != 0:
 		w.sending = false
@@ -224,7 +232,8 @@ func (c *calls) execute(w *caller) {
 	}
 }
 
-// answer lets the executor answer. A panic of it ends the session, whose queue pairs are destroyed as after any end.
+// answer lets the executor answer. A panic of it ends the session, whose queue pairs are destroyed
+// as after any end.
 func (c *calls) answer(request, answer []byte) (status verbs.CallStatus, n int) {
 	status = verbs.CallFailed // unless the executor returns
 	defer c.server.Recover(c.of)

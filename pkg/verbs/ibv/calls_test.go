@@ -34,8 +34,9 @@ func callOn(t *testing.T, q verbs.QP, b []byte, word uint64) error {
 	return err
 }
 
-// TestCallersAreBounded: the server gives so many queue pairs memory for calls; another one does its work with one-sided requests, until one of those is
-// closed. Those of a client that goes without a word give theirs back, too.
+// TestCallersAreBounded: the server gives so many queue pairs memory for calls; another one does
+// its work with one-sided requests, until one of those is closed. Those of a client that goes
+// without a word give theirs back, too.
 func TestCallersAreBounded(t *testing.T) {
 	defer ibv.SetCallers(ibv.SetCallers(2))
 	w := newWorldWith(t, options, echo{})
@@ -77,7 +78,8 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// TestCallsAndListsTakeTurns: calls and lists of one queue pair, and calls that follow each other at once.
+// TestCallsAndListsTakeTurns: calls and lists of one queue pair, and calls that follow each other
+// at once.
 func TestCallsAndListsTakeTurns(t *testing.T) {
 	w := newWorldWith(t, options, echo{})
 	q, b := w.qp(w.connect(1))
@@ -98,7 +100,8 @@ func TestCallsAndListsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestCallLimit: a call that takes longer than its limit ends its queue pair, and a new one of the connection works.
+// TestCallLimit: a call that takes longer than its limit ends its queue pair, and a new one of the
+// connection works.
 func TestCallLimit(t *testing.T) {
 	stuck := newSlow()
 	w := newWorldWith(t, options, stuck)
@@ -128,7 +131,8 @@ func (s slow) Call(_ verbs.Peer, _ verbs.Near, request, answer []byte) (int, err
 	return copy(answer, request), nil
 }
 
-// TestFenceWaitsForACall: a client is not fenced before its call has ended, which has the memory of its queue pair until then.
+// TestFenceWaitsForACall: a client is not fenced before its call has ended, which has the memory of
+// its queue pair until then.
 func TestFenceWaitsForACall(t *testing.T) {
 	stuck := newSlow()
 	w := newWorldWith(t, options, stuck)

@@ -20,8 +20,9 @@ type gidEntry struct {
 	gid   [16]byte
 }
 
-// chooseGID is the GID by which a RoCE port is addressed: RoCE v2, which is routed as UDP, and of those one with an IPv4 address before a
-// global IPv6 address before a link-local one. The first of equals wins. RoCE v1 cannot leave its Ethernet segment and is not spoken.
+// chooseGID is the GID by which a RoCE port is addressed: RoCE v2, which is routed as UDP, and of
+// those one with an IPv4 address before a global IPv6 address before a link-local one. The first of
+// equals wins. RoCE v1 cannot leave its Ethernet segment and is not spoken.
 func chooseGID(table []gidEntry) (gidEntry, error) {
 	best, bestRank := gidEntry{}, 0
 	for _, e := range table {

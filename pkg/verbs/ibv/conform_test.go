@@ -14,8 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
 )
 
-// The tests with this tag need an RDMA device; `make rdma` gives them one. IBV_DEVICE names one of several; IBV_ROUNDS is how often
-// litmus tests repeat: a machine without KVM does some ten thousand lists a second. IBV_SOFT says that the device is Soft-RoCE.
+// The tests with this tag need an RDMA device; `make rdma` gives them one. IBV_DEVICE names one of
+// several; IBV_ROUNDS is how often litmus tests repeat: a machine without KVM does some ten
+// thousand lists a second. IBV_SOFT says that the device is Soft-RoCE.
 var (
 	options = ibv.Options{Device: os.Getenv("IBV_DEVICE")}
 	harness = verbstest.Harness{Device: newDevice, Start: start, Processes: true, Rounds: rounds(), MaxQPs: ibv.MaxQPs, Memcpy: os.Getenv("IBV_SOFT") != ""}

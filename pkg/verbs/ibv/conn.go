@@ -19,7 +19,8 @@ const (
 	closeLimit = 5 * time.Second // for the server to answer a farewell
 )
 
-// conn is a verbs.Conn. One goroutine reads the bootstrap connection; its end is the end of all queue pairs.
+// conn is a verbs.Conn. One goroutine reads the bootstrap connection; its end is the end of all
+// queue pairs.
 type conn struct {
 	device  *device
 	socket  net.Conn
@@ -54,7 +55,8 @@ func newConn(d *device, socket net.Conn, a *hello.Answer, regions [verbs.RegionL
 		device: d, socket: socket, answer: a, caps: a.Capabilities, regions: regions, broke: broke, answers: make(chan frame, 1),
 		qps: map[*qp]struct{}{}, dead: make(chan struct{}), bye: make(chan struct{}), closed: make(chan struct{}),
 	}
-	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here that takes it.
+	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here
+	// that takes it.
 	c.caps.WholeWrite = min(c.caps.WholeWrite, mtuBytes(uint8(d.hca.about.mtu)))
 	c.caps.MaskedAtomics = c.caps.MaskedAtomics && d.hca.raw
 	c.caps.Calls = regions[verbs.RegionData].calls
@@ -105,7 +107,8 @@ func (c *conn) fail(reason error) {
 	reason = c.err
 	list := make([]*qp, 0, len(c.qps))
 	for q := range c.qps {
-		q.reason.CompareAndSwap(nil, &reason) // of all before the first is destroyed, which takes a while: none answers meanwhile
+		// of all before the first is destroyed, which takes a while: none answers meanwhile
+		q.reason.CompareAndSwap(nil, &reason)
 		list = append(list, q)
 	}
 	c.mu.Unlock()
@@ -127,7 +130,8 @@ func (c *conn) send(f *frame) error {
 	return nil
 }
 
-// NewQP implements verbs.Conn. It takes a round trip to the server's process: ErrTimeout if that does not answer.
+// NewQP implements verbs.Conn. It takes a round trip to the server's process: ErrTimeout if that
+// does not answer.
 func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 	lkey, ok := c.device.key(a)
 	if !ok {
@@ -191,7 +195,8 @@ func (c *conn) free(slot uint16) {
 	c.count--
 }
 
-// pair lets the server make a queue pair for r and connects the two. Where it fails the server may have made one.
+// pair lets the server make a queue pair for r and connects the two. Where it fails the server may
+// have made one.
 func (c *conn) pair(r *requester, slot uint16) error {
 	mine := c.device.hca.endpoint(r.c.qp.qp_num)
 	f, err := c.ask(frame{kind: framePair, slot: slot, endpoint: mine})

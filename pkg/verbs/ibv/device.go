@@ -38,7 +38,8 @@ type device struct {
 
 	mu     sync.Mutex
 	closed bool
-	broken map[string][]uint64 // by address: sessions that ended without a farewell, at most hello.MaxEarlier
+	// by address: sessions that ended without a farewell, at most hello.MaxEarlier
+	broken map[string][]uint64
 	arenas map[*verbs.Arena]*C.struct_ibv_mr
 }
 
@@ -47,7 +48,8 @@ func (*device) Provider() string { return "ibv" }
 // DeviceName implements verbs.OfDevice.
 func (d *device) DeviceName() string { return d.hca.name }
 
-// NewArena implements verbs.Device: the arena is registered with the NIC, on huge pages if there are any.
+// NewArena implements verbs.Device: the arena is registered with the NIC, on huge pages if there
+// are any.
 func (d *device) NewArena(size int) (*verbs.Arena, error) {
 	a, err := d.newArena(size)
 	if err != nil {
@@ -138,7 +140,8 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	return newConn(d, socket, answer, regions, func() { d.remember(t.Address, answer.Session) }), nil
 }
 
-// greet exchanges the handshake. A server that is full answers without reading, so a failed write is not yet the end.
+// greet exchanges the handshake. A server that is full answers without reading, so a failed write
+// is not yet the end.
 func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, [verbs.RegionLocks + 1]remoteRegion, error) {
 	var none [verbs.RegionLocks + 1]remoteRegion
 	socket.SetDeadline(deadline)
@@ -161,8 +164,8 @@ func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, 
 	return answer, regions, nil
 }
 
-// remember notes a session that ended without a farewell. The oldest is forgotten where there are too many: the server can
-// hold no more connections than that either.
+// remember notes a session that ended without a farewell. The oldest is forgotten where there are
+// too many: the server can hold no more connections than that either.
 func (d *device) remember(address string, session uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,32 +1,40 @@
-// Package ibv is the fabric over RDMA: InfiniBand, and RoCE v2. The NIC of the memory server executes the requests; no code of the
-// server runs per operation.
+// Package ibv is the fabric over RDMA: InfiniBand, and RoCE v2. The NIC of the memory server
+// executes the requests; no code of the server runs per operation.
 //
-// It is built with cgo on libibverbs behind the build tag ibv. Without the tag [NewDevice] and [NewServer] say how to get a program
-// that has it, and everything here that is mere computation is still built and tested.
+// It is built with cgo on libibverbs behind the build tag ibv. Without the tag [NewDevice] and
+// [NewServer] say how to get a program that has it, and everything here that is mere computation is
+// still built and tested.
 //
 // # Connecting
 //
-// Client and server meet over TCP: the handshake of package hello, with a token of the control service, then frames (wire.go) by which
-// queue pairs are made in pairs, one on either side. That connection stays open as long as the queue pairs live. Its end tells the server
-// that the client is gone, and the client that it was cut; either destroys its queue pairs then.
+// Client and server meet over TCP: the handshake of package hello, with a token of the control
+// service, then frames (wire.go) by which queue pairs are made in pairs, one on either side. That
+// connection stays open as long as the queue pairs live. Its end tells the server that the client
+// is gone, and the client that it was cut; either destroys its queue pairs then.
 //
 // # What the queue pairs guarantee
 //
-// They are reliable connected (RC). G1 is what the InfiniBand specification says of one RC queue pair: a responder executes the requests
-// in the order in which they were posted, a requester's Fence holds a request back until the READs and atomics before it have completed.
-// A completion of an RC request means that the responder has executed it, which with the order of PCIe writes is G3.
+// They are reliable connected (RC). G1 is what the InfiniBand specification says of one RC queue
+// pair: a responder executes the requests in the order in which they were posted, a requester's
+// Fence holds a request back until the READs and atomics before it have completed. A completion of
+// an RC request means that the responder has executed it, which with the order of PCIe writes is
+// G3.
 //
-// OrderedReads is not offered. The responder begins the READs of a queue pair in order, but the NIC fetches their bytes by PCIe reads,
-// which the host may serve in any order; so a later READ may show memory as it was before an earlier one looked. Soft-RoCE does execute
-// them one after the other (a litmus test of this package sees no other outcome there), which says nothing about a NIC.
+// OrderedReads is not offered. The responder begins the READs of a queue pair in order, but the NIC
+// fetches their bytes by PCIe reads, which the host may serve in any order; so a later READ may
+// show memory as it was before an earlier one looked. Soft-RoCE does execute them one after the
+// other (a litmus test of this package sees no other outcome there), which says nothing about a
+// NIC.
 //
-// CacheLineAtomic, OrderedWrite and ReleaseByWrite depend on NIC and host, and are not offered either. WholeWrite is the path MTU: what fits
-// into one packet is applied by the responder whole or not at all, whatever becomes of the client. Longer WRITEs may end between packets.
+// CacheLineAtomic, OrderedWrite and ReleaseByWrite depend on NIC and host, and are not offered
+// either. WholeWrite is the path MTU: what fits into one packet is applied by the responder whole
+// or not at all, whatever becomes of the client. Longer WRITEs may end between packets.
 //
 // # Atomics and the CPU
 //
-// A NIC's atomics are atomic against those of the same NIC only. So all clients of a memory server go through one NIC, and the server
-// itself changes words of atomics by a queue pair that is connected to another of its own (verbs.LocalAtomics).
+// A NIC's atomics are atomic against those of the same NIC only. So all clients of a memory server
+// go through one NIC, and the server itself changes words of atomics by a queue pair that is
+// connected to another of its own (verbs.LocalAtomics).
 //
 // # Calls
 //
@@ -34,25 +42,30 @@
 //
 // # Quiet queue pairs (G3)
 //
-// The server ends a session by moving its queue pairs to the error state and destroying them: after that the NIC drops what still arrives
-// for them. What it took before may still be on its way through PCIe, so the server then READs a word of each region through its own queue
-// pair: a READ's answer does not overtake the WRITEs before it. Only then is the session over.
+// The server ends a session by moving its queue pairs to the error state and destroying them: after
+// that the NIC drops what still arrives for them. What it took before may still be on its way
+// through PCIe, so the server then READs a word of each region through its own queue pair: a READ's
+// answer does not overtake the WRITEs before it. Only then is the session over.
 //
-// Conn.Close says farewell, and returns nil once the server has done that. As with tcp, a connection that broke without a farewell is named
-// by the next Connect of the same Device, and the server ends it before it admits the new one.
+// Conn.Close says farewell, and returns nil once the server has done that. As with tcp, a
+// connection that broke without a farewell is named by the next Connect of the same Device, and the
+// server ends it before it admits the new one.
 package ibv
 
 import "errors"
 
-// Options choose what of the host a device or server uses. The zero value is the first active port of the first RDMA device.
+// Options choose what of the host a device or server uses. The zero value is the first active port
+// of the first RDMA device.
 type Options struct {
-	// Device is the name of the RDMA device, as in /sys/class/infiniband. Empty = the first one with an active port.
+	// Device is the name of the RDMA device, as in /sys/class/infiniband. Empty = the first one
+	// with an active port.
 	Device string
 	// Port of the device, from 1. 0 = its first active one.
 	Port int
-	// DeviceMemory lets a server put the lock region into the NIC's own memory, if the NIC has enough; else the region stays in host
-	// memory. The bytes of the region are then those at the start of the server, and again after its Close; a server that dies without
-	// Close loses them. Devices ignore it.
+	// DeviceMemory lets a server put the lock region into the NIC's own memory, if the NIC has
+	// enough; else the region stays in host memory. The bytes of the region are then those at the
+	// start of the server, and again after its Close; a server that dies without Close loses them.
+	// Devices ignore it.
 	DeviceMemory bool
 }
 

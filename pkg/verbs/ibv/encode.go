@@ -17,8 +17,9 @@ const (
 // rawSize is room for the longest raw work queue entry.
 const rawSize = 96
 
-// workRequest is a request as the C half takes it (struct dm_request of verbs.h, which checks size and offsets at compile time). The
-// array of a queue pair lies in C memory: nothing of Go's heap is shown to C.
+// workRequest is a request as the C half takes it (struct dm_request of verbs.h, which checks size
+// and offsets at compile time). The array of a queue pair lies in C memory: nothing of Go's heap is
+// shown to C.
 type workRequest struct {
 	local   uint64 // address
 	remote  uint64 // address
@@ -49,8 +50,8 @@ type encoder struct {
 	qpn     uint32 // for raw entries
 }
 
-// encode fills dst with list, whose requests are well-formed and in range. The last request alone is signaled: with RC its completion is
-// that of all before it.
+// encode fills dst with list, whose requests are well-formed and in range. The last request alone
+// is signaled: with RC its completion is that of all before it.
 func (e *encoder) encode(dst []workRequest, list []verbs.Request) {
 	for i := range list {
 		r, w := &list[i], &dst[i]

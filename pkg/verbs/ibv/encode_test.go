@@ -37,7 +37,8 @@ func TestEncode(t *testing.T) {
 	}
 	got := make([]workRequest, len(list))
 	for i := range got {
-		got[i] = workRequest{compare: 1, swap: 2, flags: 0xff, op: 99} // left over from another list
+		// left over from another list
+		got[i] = workRequest{compare: 1, swap: 2, flags: 0xff, op: 99}
 	}
 	plain().encode(got, list)
 	data, locks := uint32(0x55667788), uint32(0x99aabbcc)
@@ -91,7 +92,8 @@ func TestMaskedEntries(t *testing.T) {
 	f(add, flagFence, "09000015", "abcdef05", "00000080", "00000000", target, "8182838485868788"+"9192939495969798", local)
 }
 
-// TestMaskedInAList: a masked atomic is marked raw, has the flags of its place, and names the region's key.
+// TestMaskedInAList: a masked atomic is marked raw, has the flags of its place, and names the
+// region's key.
 func TestMaskedInAList(t *testing.T) {
 	arena, err := verbs.MapArena(4096)
 	if err != nil {

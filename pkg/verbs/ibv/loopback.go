@@ -25,8 +25,8 @@ const (
 	loopBytes = 4096            // read at once
 )
 
-// loopback is a queue pair of this host that is connected to another one on the same port. What goes through it meets the requests of
-// other machines in the NIC. Safe for concurrent use.
+// loopback is a queue pair of this host that is connected to another one on the same port. What
+// goes through it meets the requests of other machines in the NIC. Safe for concurrent use.
 type loopback struct {
 	hca     *hca
 	regions [verbs.RegionLocks + 1]remoteRegion
@@ -97,7 +97,8 @@ func (l *loopback) drop() {
 	}
 }
 
-// post posts a list and waits for it. After an error the queue pairs are made anew for the next one.
+// post posts a list and waits for it. After an error the queue pairs are made anew for the next
+// one.
 func (l *loopback) post(limit time.Duration, list ...verbs.Request) error {
 	if l.request == nil {
 		if err := l.open(); err != nil {
@@ -118,7 +119,8 @@ func (l *loopback) post(limit time.Duration, list ...verbs.Request) error {
 	return fmt.Errorf("loopback: %w", err)
 }
 
-// quiet returns nil once every WRITE and atomic that the NIC took before is in memory: READs of all regions do not overtake them.
+// quiet returns nil once every WRITE and atomic that the NIC took before is in memory: READs of all
+// regions do not overtake them.
 func (l *loopback) quiet(limit time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,8 +212,8 @@ func (l *loopback) close() {
 	}
 }
 
-// probeMasked executes both masked atomics on a word of this host's own and compares what they leave and return, byte order included.
-// nil = they do what package verbs says.
+// probeMasked executes both masked atomics on a word of this host's own and compares what they
+// leave and return, byte order included. nil = they do what package verbs says.
 func probeMasked(h *hca) error {
 	l, err := newLoopback(h, [verbs.RegionLocks + 1]remoteRegion{})
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 // memlockVariable makes the test program a process that may lock little.
 const memlockVariable = "IBV_MEMLOCK_CHILD"
 
-// TestMemoryLimit: a process without rights hears what is missing, before the NIC is asked, on both sides.
+// TestMemoryLimit: a process without rights hears what is missing, before the NIC is asked, on both
+// sides.
 func TestMemoryLimit(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {

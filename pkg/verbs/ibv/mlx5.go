@@ -6,9 +6,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Masked atomics are no verbs of libibverbs. NICs of the mlx5 family execute them as work queue entries of their own kind, which
-// mlx5dv_wr_raw_wqe posts between ordinary ones. The entry, big-endian, in segments of 16 bytes (mlx5 programmer's reference, send work
-// queue entries; struct mlx5_wqe_ctrl_seg, mlx5_wqe_raddr_seg and mlx5_wqe_data_seg of mlx5dv.h):
+// Masked atomics are no verbs of libibverbs. NICs of the mlx5 family execute them as work queue
+// entries of their own kind, which mlx5dv_wr_raw_wqe posts between ordinary ones. The entry,
+// big-endian, in segments of 16 bytes (mlx5 programmer's reference, send work queue entries; struct
+// mlx5_wqe_ctrl_seg, mlx5_wqe_raddr_seg and mlx5_wqe_data_seg of mlx5dv.h):
 //
 //	 0  1 operation modifier: extended atomic, and the size of its operand
 //	 1  2 index in the queue (the library fills it in)
@@ -31,7 +32,8 @@ const (
 	opMaskedCompareSwap = 0x14
 	opMaskedFetchAdd    = 0x15
 
-	modifierExtended8 = 0x8 | 1 // extended atomic; log2 of the operand's size is counted from 4 bytes
+	// extended atomic; log2 of the operand's size is counted from 4 bytes
+	modifierExtended8 = 0x8 | 1
 
 	ctrlFence      = 4 << 5 // wait for all READs and atomics before
 	ctrlCompletion = 2 << 2 // always make a completion

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugeWorth is from how many bytes on a mapping is put on huge pages: a NIC keeps few translations of addresses, but a huge page for
-// little wastes what the host has few of.
+// hugeWorth is from how many bytes on a mapping is put on huge pages: a NIC keeps few translations
+// of addresses, but a huge page for little wastes what the host has few of.
 const hugeWorth = 1 << 20
 
-// mapPages maps at least size bytes of anonymous memory, on huge pages if the host has free ones and size is worth it.
+// mapPages maps at least size bytes of anonymous memory, on huge pages if the host has free ones
+// and size is worth it.
 func mapPages(size int) ([]byte, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("arena of %d bytes: the size must be positive", size)
@@ -34,8 +35,8 @@ func mapPages(size int) ([]byte, error) {
 	return b, nil
 }
 
-// populated takes all pages of a mapping. A container whose limit of huge pages is too low may map them all the same, and would end by the first
-// access.
+// populated takes all pages of a mapping. A container whose limit of huge pages is too low may map
+// them all the same, and would end by the first access.
 func populated(b []byte) bool {
 	err := unix.Madvise(b, unix.MADV_POPULATE_WRITE)
 	return err == nil || err == unix.EINVAL // before Linux 5.14

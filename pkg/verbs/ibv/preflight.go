@@ -2,8 +2,9 @@
 
 package ibv
 
-// Preflight says whether the RDMA device that o asks for can be used here, and whether as many bytes of memory may be registered with
-// it. Errors: ErrNoDevice, ErrMemlock; they say what to change.
+// Preflight says whether the RDMA device that o asks for can be used here, and whether as many
+// bytes of memory may be registered with it. Errors: ErrNoDevice, ErrMemlock; they say what to
+// change.
 func Preflight(o Options, lock uint64) error {
 	h, err := openHCA(o)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// qp is a verbs.QP. Who kills it destroys the NIC's queue pair before its owner hears of it, so the buffers of a list that failed are the
-// owner's again.
+// qp is a verbs.QP. Who kills it destroys the NIC's queue pair before its owner hears of it, so the
+// buffers of a list that failed are the owner's again.
 type qp struct {
 	conn   *conn
 	arena  *verbs.Arena
@@ -69,7 +69,8 @@ func (q *qp) Start(list []verbs.Request) error {
 	return nil
 }
 
-// startCall is Start of a call. The first of a queue pair asks the server for memory, which takes a round trip to its process.
+// startCall is Start of a call. The first of a queue pair asks the server for memory, which takes a
+// round trip to its process.
 func (q *qp) startCall(list []verbs.Request) error {
 	if q.reason.Load() != nil {
 		return q.dead()

@@ -30,8 +30,8 @@ var (
 	errLimit = errors.New("limit is over")
 )
 
-// requester is a queue pair that posts, and the completion queue that it waits at. It belongs to one goroutine at a time; destroy
-// may be called by others.
+// requester is a queue pair that posts, and the completion queue that it waits at. It belongs to
+// one goroutine at a time; destroy may be called by others.
 type requester struct {
 	hca      *hca
 	handle   uint64
@@ -85,7 +85,8 @@ func (r *requester) post(list []verbs.Request) error {
 	return nil
 }
 
-// poll looks for the end of the list that is under way. With arm, the next completion raises an event if there is none yet.
+// poll looks for the end of the list that is under way. With arm, the next completion raises an
+// event if there is none yet.
 func (r *requester) poll(spins int, arm bool) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,8 +108,9 @@ func (r *requester) poll(spins int, arm bool) (done bool, err error) {
 	}
 }
 
-// wait waits for the end of the list that is under way: it polls for a moment, then sleeps until an event, at most for limit. errGone:
-// destroyed; errLimit: the list is still under way; other errors: the list failed.
+// wait waits for the end of the list that is under way: it polls for a moment, then sleeps until an
+// event, at most for limit. errGone: destroyed; errLimit: the list is still under way; other
+// errors: the list failed.
 func (r *requester) wait(limit time.Duration) error {
 	for range pollRounds {
 		if done, err := r.poll(pollSpins, false); done {
@@ -159,7 +161,8 @@ func (r *requester) received() int {
 	return int(r.c.received)
 }
 
-// destroy ends the queue pair: when it returns, the NIC touches no local buffer for it any more. Safe for concurrent use.
+// destroy ends the queue pair: when it returns, the NIC touches no local buffer for it any more.
+// Safe for concurrent use.
 func (r *requester) destroy() {
 	r.mu.Lock()
 	if r.c != nil {

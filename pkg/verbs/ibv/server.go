@@ -32,7 +32,8 @@ type server struct {
 	regions [verbs.RegionLocks + 1]remoteRegion
 	mrs     []*C.struct_ibv_mr
 	dm      *C.struct_ibv_dm // the lock region's, if it lies in the NIC
-	cq      *C.struct_ibv_cq // of the queue pairs of all sessions, which post nothing if there are no calls
+	// of the queue pairs of all sessions, which post nothing if there are no calls
+	cq *C.struct_ibv_cq
 	callState
 	loop *loopback
 
@@ -40,8 +41,8 @@ type server struct {
 	closeErr error
 }
 
-// NewServer makes the memory server's half; its regions are registered with the NIC. Serve takes listeners of network "tcp", for the
-// bootstrap connections. Errors: ErrNoDevice, ErrMemlock.
+// NewServer makes the memory server's half; its regions are registered with the NIC. Serve takes
+// listeners of network "tcp", for the bootstrap connections. Errors: ErrNoDevice, ErrMemlock.
 func NewServer(options Options, o verbs.ServerOptions) (verbs.Server, error) {
 	s, err := newServer(options, o)
 	if err != nil {
@@ -100,7 +101,8 @@ func (s *server) open(options Options, o verbs.ServerOptions, list []verbs.Regio
 	return err
 }
 
-// registerOnChip puts the lock region, with what it holds, into the NIC's own memory; false = it has none, or not enough.
+// registerOnChip puts the lock region, with what it holds, into the NIC's own memory; false = it
+// has none, or not enough.
 func (s *server) registerOnChip(m verbs.Memory) bool {
 	size := C.uint64_t(len(m.Bytes))
 	if s.hca.about.dm_bytes < size {
@@ -136,8 +138,8 @@ func (s *server) sendAnswer(c net.Conn, answer []byte, list []verbs.Region) erro
 	return err
 }
 
-// Fence implements verbs.Server. Behind the READ of its own, what the NIC took of sessions that ended before is in memory too, whatever
-// came of theirs.
+// Fence implements verbs.Server. Behind the READ of its own, what the NIC took of sessions that
+// ended before is in memory too, whatever came of theirs.
 func (s *server) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	if err := s.Server.Fence(match, limit); err != nil {
@@ -217,7 +219,8 @@ type session struct {
 	calls   *calls          // nil = there are none, or no queue pair yet
 }
 
-// run makes and destroys queue pairs as the client asks, until the connection ends. When it returns, nothing of them takes effect any more.
+// run makes and destroys queue pairs as the client asks, until the connection ends. When it
+// returns, nothing of them takes effect any more.
 func (e *session) run() {
 	clean := false
 	defer func() {
@@ -320,8 +323,8 @@ func (e *session) drop(slot uint16) {
 	e.qps[slot], e.callers[slot] = nil, nil
 }
 
-// end destroys all queue pairs, by way of the error state, then waits until what the NIC took before is in memory. Where that cannot be
-// known Fence says so; nothing else can be done about it.
+// end destroys all queue pairs, by way of the error state, then waits until what the NIC took
+// before is in memory. Where that cannot be known Fence says so; nothing else can be done about it.
 func (e *session) end() {
 	together(len(e.qps), func(slot int) { e.drop(uint16(slot)) })
 	if e.calls != nil {
@@ -331,5 +334,6 @@ func (e *session) end() {
 	e.server.loop.quiet(loopLimit)
 }
 
-// capabilities are those of every connection without masked atomics and device memory. See the package comment.
+// capabilities are those of every connection without masked atomics and device memory. See the
+// package comment.
 func capabilities(mtu int) verbs.Capabilities { return verbs.Capabilities{WholeWrite: mtu} }

@@ -141,7 +141,8 @@ func TestLocalAtomics(t *testing.T) {
 	}
 }
 
-// TestFence: nothing of the fenced client takes effect once Fence has returned; the other client goes on.
+// TestFence: nothing of the fenced client takes effect once Fence has returned; the other client
+// goes on.
 func TestFence(t *testing.T) {
 	w := newWorld(t, options)
 	fenced, b := w.qp(w.connect(1))
@@ -181,8 +182,9 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestReadsInOneList is message passing with both READs of the reader in one list. Soft-RoCE keeps them in order, so a failure here says
-// that what the package comment tells of it is no longer so. The capability is not offered whatever comes out: see there.
+// TestReadsInOneList is message passing with both READs of the reader in one list. Soft-RoCE keeps
+// them in order, so a failure here says that what the package comment tells of it is no longer so.
+// The capability is not offered whatever comes out: see there.
 func TestReadsInOneList(t *testing.T) {
 	w := newWorld(t, options)
 	writer, out := w.qp(w.connect(1))
@@ -248,7 +250,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestWithoutTheNICsOwn: Soft-RoCE has neither device memory nor masked atomics, and all goes on without.
+// TestWithoutTheNICsOwn: Soft-RoCE has neither device memory nor masked atomics, and all goes on
+// without.
 func TestWithoutTheNICsOwn(t *testing.T) {
 	o := options
 	o.DeviceMemory = true

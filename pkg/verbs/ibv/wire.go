@@ -15,7 +15,8 @@ import (
 //
 //	0 8 address of the first byte
 //	8 4 rkey
-//	12 4 bit 0: the server executes calls. (The handshake does not say so: clients of before there were calls over ibv would make them otherwise.)
+//	12 4 bit 0: the server executes calls. (The handshake does not say so: clients of before there
+//	     were calls over ibv would make them otherwise.)
 //
 // Then frames of 48 bytes travel in both directions:
 //
@@ -26,11 +27,13 @@ import (
 //	 8 4 queue pair number       32 16 GID
 //	12 4 first packet sequence
 //
-// pair (client): make a queue pair for the client's, which the frame describes. The server answers with a pair frame of the same slot and
-// sequence that describes its own, ready to receive, or with a code that says why there is none. drop (client): destroy the queue pair of
-// the slot; there is no answer. A slot is used again only behind its drop. calls (client): let the queue pair of the slot take calls; the server
-// answers with a calls frame of the same slot and sequence, whose code says whether it does. bye (client): destroy all and answer bye once nothing of them
-// can take effect any more.
+// pair (client): make a queue pair for the client's, which the frame describes. The server answers
+// with a pair frame of the same slot and sequence that describes its own, ready to receive, or with
+// a code that says why there is none. drop (client): destroy the queue pair of the slot; there is
+// no answer. A slot is used again only behind its drop. calls (client): let the queue pair of the
+// slot take calls; the server answers with a calls frame of the same slot and sequence, whose code
+// says whether it does. bye (client): destroy all and answer bye once nothing of them can take
+// effect any more.
 const (
 	framePair  = 1
 	frameDrop  = 2

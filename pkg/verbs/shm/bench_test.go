@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
 )
 
-// Each verb stands next to what it costs without a fabric: a plain copy, or an atomic of sync/atomic, on the same memory.
+// Each verb stands next to what it costs without a fabric: a plain copy, or an atomic of
+// sync/atomic, on the same memory.
 
 const (
 	benchData = 256 << 20 // far more than the caches hold
@@ -65,8 +66,8 @@ func touch(b *testing.B, q verbs.QP, a *verbs.Arena) {
 	}
 }
 
-// cpu starts the measurement; what it returns ends it. CPU time stands beside the clock's, since other work on the machine does
-// not count in it.
+// cpu starts the measurement; what it returns ends it. CPU time stands beside the clock's, since
+// other work on the machine does not count in it.
 func cpu(b *testing.B) func() {
 	used := func() int64 {
 		var u unix.Rusage

@@ -60,8 +60,9 @@ func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 	return q, nil
 }
 
-// watch waits for the end of the socket's stream, by the server or by Close; then it stops the queue pairs, unmaps, and only
-// then closes the socket: that tells the server that nothing of this client takes effect any more.
+// watch waits for the end of the socket's stream, by the server or by Close; then it stops the
+// queue pairs, unmaps, and only then closes the socket: that tells the server that nothing of this
+// client takes effect any more.
 func (c *conn) watch() {
 	defer close(c.closed)
 	var b [1]byte

@@ -113,7 +113,8 @@ func (f *fileReader) close() {
 	}
 }
 
-// mapRegions maps each region's file, whose descriptors are in the same order. On error nothing stays mapped.
+// mapRegions maps each region's file, whose descriptors are in the same order. On error nothing
+// stays mapped.
 func mapRegions(regions []verbs.Region, fds []int) (mem []verbs.Memory, space *mapped.Space, err error) {
 	defer func() {
 		if err != nil {
@@ -142,8 +143,9 @@ func mapRegions(regions []verbs.Region, fds []int) (mem []verbs.Memory, space *m
 	return mem, space, err
 }
 
-// mappedBytes is how much to map of a file for a region of so many bytes: whole pages of its file system. A part of a huge page can be
-// mapped, but not unmapped (mmap(2)), and a mapping that stays keeps the server from knowing that its client is gone.
+// mappedBytes is how much to map of a file for a region of so many bytes: whole pages of its file
+// system. A part of a huge page can be mapped, but not unmapped (mmap(2)), and a mapping that stays
+// keeps the server from knowing that its client is gone.
 func mappedBytes(size uint64, st *unix.Stat_t) int {
 	page := max(uint64(st.Blksize), 1)
 	return int((size + page - 1) / page * page)

@@ -13,16 +13,19 @@ import (
 
 // How the server knows that a client is gone.
 //
-// Each session gets open file descriptions of its own of the regions' files, and on each the server has locked one byte that stands for
-// the session's peer. Such a lock (fcntl(2), "open file description locks") lasts exactly as long as the description; and a mapping keeps the
-// description that it was made through, as a descriptor does. So as long as any process can change the memory through the session the byte is
-// locked, and when the last one has unmapped it, or died, it is not: without a word of the client's, in whatever pid namespace it
-// lives, whether its child processes inherited the mapping, and whichever process is the server by then.
+// Each session gets open file descriptions of its own of the regions' files, and on each the server
+// has locked one byte that stands for the session's peer. Such a lock (fcntl(2), "open file
+// description locks") lasts exactly as long as the description; and a mapping keeps the description
+// that it was made through, as a descriptor does. So as long as any process can change the memory
+// through the session the byte is locked, and when the last one has unmapped it, or died, it is
+// not: without a word of the client's, in whatever pid namespace it lives, whether its child
+// processes inherited the mapping, and whichever process is the server by then.
 
 // firstHold is where the locked bytes lie: far behind the end of every region.
 const firstHold = 1 << 62
 
-// hold is the byte that stands for a peer. Two indexes whose names have one hash would wait for each other's clients, which is safe.
+// hold is the byte that stands for a peer. Two indexes whose names have one hash would wait for
+// each other's clients, which is safe.
 func hold(peer verbs.Peer) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(peer.Index))
@@ -32,7 +35,8 @@ func hold(peer verbs.Peer) int64 {
 // holds are the regions' files, in the order of the regions.
 type holds []*os.File
 
-// open opens every file anew for a session of peer and locks its byte. The caller closes the descriptors.
+// open opens every file anew for a session of peer and locks its byte. The caller closes the
+// descriptors.
 func (f holds) open(peer verbs.Peer) (fds []int, err error) {
 	for _, file := range f {
 		var fd int

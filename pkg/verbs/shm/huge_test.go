@@ -13,8 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
 )
 
-// TestHugePages: regions in huge pages, which they do not fill, are mapped, used and given back. It needs two free
-// huge pages (vm.nr_hugepages), so it is behind a build tag; make rdma runs it on a machine that has them.
+// TestHugePages: regions in huge pages, which they do not fill, are mapped, used and given back. It
+// needs two free huge pages (vm.nr_hugepages), so it is behind a build tag; make rdma runs it on a
+// machine that has them.
 func TestHugePages(t *testing.T) {
 	const page, size = 2 << 20, 256 << 10
 	var memory []verbs.Memory

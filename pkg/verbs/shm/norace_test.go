@@ -2,5 +2,6 @@
 
 package shm_test
 
-// rounds of a litmus test: a store buffer is a matter of nanoseconds, so it takes many to catch one.
+// rounds of a litmus test: a store buffer is a matter of nanoseconds, so it takes many to catch
+// one.
 const rounds = 100000

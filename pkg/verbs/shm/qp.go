@@ -12,9 +12,10 @@ import (
 
 // qp is a verbs.QP. Start executes the whole list, so Wait has nothing to wait for.
 //
-// Who ends a queue pair must know that no list executes any more: the mapping goes next. The owner sets busy, then looks at dead;
-// who kills sets dead, then looks at busy. That takes a full barrier between store and load on both sides, or one of membarrier(2) by
-// who kills and none by the owner: then a READ waits for nothing, and cache misses of one overlap with those of the next.
+// Who ends a queue pair must know that no list executes any more: the mapping goes next. The owner
+// sets busy, then looks at dead; who kills sets dead, then looks at busy. That takes a full barrier
+// between store and load on both sides, or one of membarrier(2) by who kills and none by the owner:
+// then a READ waits for nothing, and cache misses of one overlap with those of the next.
 type qp struct {
 	busy    uint32 // 1 while Start executes a list; atomic
 	dead    atomic.Uint32
@@ -81,7 +82,8 @@ func (q *qp) Post(list []verbs.Request) error {
 	return q.Wait()
 }
 
-// one executes a list of r alone, as Start does; false = it did nothing, and Start will say why. short is set.
+// one executes a list of r alone, as Start does; false = it did nothing, and Start will say why.
+// short is set.
 func (q *qp) one(r *verbs.Request) bool {
 	if !verbs.CheckOne(r, q.arena) || !q.space.InRange(r) {
 		return false
@@ -158,14 +160,15 @@ func (q *qp) Err() error {
 	return nil
 }
 
-// kill lets no list start any more; one that executes goes on. The first reason counts. Safe for concurrent use.
+// kill lets no list start any more; one that executes goes on. The first reason counts. Safe for
+// concurrent use.
 func (q *qp) kill(reason error) {
 	q.reason.CompareAndSwap(nil, &reason)
 	q.dead.Store(1)
 }
 
-// drain waits until no list executes. The queue pair must have been killed, and the process fenced since if cheap. A list ends by
-// itself within milliseconds, so this waits by yielding.
+// drain waits until no list executes. The queue pair must have been killed, and the process fenced
+// since if cheap. A list ends by itself within milliseconds, so this waits by yielding.
 func (q *qp) drain() {
 	for atomic.LoadUint32(&q.busy) != 0 {
 		runtime.Gosched()

@@ -1,12 +1,13 @@
-// Package shm is the fabric for one host: the client maps the memory server's regions and executes its requests itself.
+// Package shm is the fabric for one host: the client maps the memory server's regions and executes
+// its requests itself.
 //
-// The server passes the files of its regions over a Unix socket once it has admitted the client's token; after that no code of
-// the server runs per operation. The socket stays open: its end tells the client that it was cut or that the server died, and
-// tells the server that the client is gone.
+// The server passes the files of its regions over a Unix socket once it has admitted the client's
+// token; after that no code of the server runs per operation. The socket stays open: its end tells
+// the client that it was cut or that the server died, and tells the server that the client is gone.
 //
-// A client that maps the memory is trusted with it. Disconnect asks it to stop and waits until it says that it has; a client
-// that does not answer (frozen, or not of this code) is out of the provider's reach until its process is dead. Fence knows whether it is:
-// see hold.go.
+// A client that maps the memory is trusted with it. Disconnect asks it to stop and waits until it
+// says that it has; a client that does not answer (frozen, or not of this code) is out of the
+// provider's reach until its process is dead. Fence knows whether it is: see hold.go.
 package shm
 
 import (
@@ -24,21 +25,23 @@ import (
 // MaxQPs is how many queue pairs one connection may have.
 const MaxQPs = 1024
 
-// stopLimit is how long a client has to stop once it is asked to. The server looks so often meanwhile, and waits anew after each look: when the
-// whole host stands still, that is one look, so the client has its time all the same.
+// stopLimit is how long a client has to stop once it is asked to. The server looks so often
+// meanwhile, and waits anew after each look: when the whole host stands still, that is one look, so
+// the client has its time all the same.
 const (
 	stopLimit = 2 * time.Second
 	stopLooks = 20
 )
 
-// Capabilities are those of every connection of this provider. A READ takes effect before a later READ on every processor: on
-// amd64 by its own order, elsewhere by a barrier between the two. WholeWrite is a word: a client may die between any two.
+// Capabilities are those of every connection of this provider. A READ takes effect before a later
+// READ on every processor: on amd64 by its own order, elsewhere by a barrier between the two.
+// WholeWrite is a word: a client may die between any two.
 func Capabilities() verbs.Capabilities {
 	return verbs.Capabilities{OrderedReads: true, MaskedAtomics: true, WholeWrite: 8}
 }
 
-// NewServer makes the memory server's half. Every region must have a file, of which it is the start. Serve takes listeners of
-// network "unix".
+// NewServer makes the memory server's half. Every region must have a file, of which it is the
+// start. Serve takes listeners of network "unix".
 func NewServer(o verbs.ServerOptions) (verbs.Server, error) {
 	space, err := mapped.NewSpace(o.Memory)
 	if err != nil {
@@ -89,14 +92,15 @@ func sendFiles(s *serve.Session, answer []byte, files holds) error {
 	return err
 }
 
-// waitForEnd returns when the client has closed its end, which it does once none of its requests runs any more.
+// waitForEnd returns when the client has closed its end, which it does once none of its requests
+// runs any more.
 func waitForEnd(s *serve.Session) {
 	var b [1]byte
 	s.Conn.Read(b[:]) // the client has nothing to say: a byte ends the session as well as an error
 }
 
-// askToStop shows the client the end of the stream. It stops its queue pairs and closes its end; the server gives up on a
-// client that has not done so within stopLimit.
+// askToStop shows the client the end of the stream. It stops its queue pairs and closes its end;
+// the server gives up on a client that has not done so within stopLimit.
 func askToStop(s *serve.Session) {
 	if u, ok := s.Conn.(*net.UnixConn); ok {
 		u.CloseWrite()

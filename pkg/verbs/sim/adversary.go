@@ -8,16 +8,21 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// adversary does to lists whatever the contract of package verbs does not forbid. A list becomes a [flight]; its requests begin as
-// soon as G1 lets them, each after a delay of its own, and are served in parts, so that parts of others come in between.
+// adversary does to lists whatever the contract of package verbs does not forbid. A list becomes a
+// [flight]; its requests begin as soon as G1 lets them, each after a delay of its own, and are
+// served in parts, so that parts of others come in between.
 //
 // What it relies on is only the text of the contract:
-//   - G1 decides which requests of a list must be through before another one begins (flight.mayBegin).
-//   - G2 decides what a part is: aligned words, or lines with CacheLineAtomic; in any order, or by address with OrderedWrite. Atomics exclude each
-//     other on a word, and nothing else on it (flight.atomic).
-//   - A call is executed by a goroutine of the server, which reads the memory as READs do, each word at a moment of its own.
-//   - G3 decides when a wait ends: some time after the last part. After the end of a queue pair whatever was under way goes on, and stops
-//     anywhere, down to WholeWrite, until the connection is closed or cut or the client has connected anew (flight.abandon).
+//   - G1 decides which requests of a list must be through before another one begins
+//     (flight.mayBegin).
+//   - G2 decides what a part is: aligned words, or lines with CacheLineAtomic; in any order, or by
+//     address with OrderedWrite. Atomics exclude each other on a word, and nothing else on it
+//     (flight.atomic).
+//   - A call is executed by a goroutine of the server, which reads the memory as READs do, each
+//     word at a moment of its own.
+//   - G3 decides when a wait ends: some time after the last part. After the end of a queue pair
+//     whatever was under way goes on, and stops anywhere, down to WholeWrite, until the connection
+//     is closed or cut or the client has connected anew (flight.abandon).
 type adversary struct {
 	fabric *Fabric
 	plan   *Plan
@@ -107,8 +112,8 @@ func (e *adversary) happen(f Fault, q *qp) {
 // wholeTransfers is from how many words on a transfer is torn into runs only, which costs less.
 const wholeTransfers = 1024
 
-// tear says for each of n units at which of the moments that it returns it is served. kind 0 to 3: any unit at any moment; runs
-// upwards; runs downwards; one unit apart from the rest.
+// tear says for each of n units at which of the moments that it returns it is served. kind 0 to 3:
+// any unit at any moment; runs upwards; runs downwards; one unit apart from the rest.
 func (e *adversary) tear(n int, ordered bool, at []uint8) (moments int) {
 	moments = 1
 	if m := min(e.plan.Tear, n, 250); m > 1 {
@@ -158,7 +163,8 @@ func (e *adversary) tear(n int, ordered bool, at []uint8) (moments int) {
 	return moments
 }
 
-// units is how many parts r can be torn into, and bounds says where one begins: aligned words of the region, or lines.
+// units is how many parts r can be torn into, and bounds says where one begins: aligned words of
+// the region, or lines.
 func (e *adversary) units(r *verbs.Request) int {
 	size := e.unit()
 	first, last := r.Remote/size, (r.Remote+uint64(len(r.Local))-1)/size

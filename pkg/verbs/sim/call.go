@@ -7,11 +7,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// queuedCalls is how many calls may wait for each core of a server; who comes then is told that all are busy.
+// queuedCalls is how many calls may wait for each core of a server; who comes then is told that all
+// are busy.
 const queuedCalls = 8
 
-// call executes r, whose request is data, in a goroutine of the server, and then calls answered there with the answer, unless over says meanwhile that nobody
-// is to see anything of it.
+// call executes r, whose request is data, in a goroutine of the server, and then calls answered
+// there with the answer, unless over says meanwhile that nobody is to see anything of it.
 func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() bool, answered func(verbs.CallStatus, []byte)) {
 	f := s.fabric
 	now := f.world.Now()
@@ -42,7 +43,8 @@ func (c cores) wait(now time.Duration) time.Duration {
 	return max(0, first-now)
 }
 
-// between serves what comes at now among what was posted before and comes later: queues are taken in the order of posting (route), and what a call will bring is not known then.
+// between serves what comes at now among what was posted before and comes later: queues are taken
+// in the order of posting (route), and what a call will bring is not known then.
 func (l *line) between(now, cost time.Duration) time.Duration {
 	l.free = max(l.free, now) + cost
 	return now + cost
@@ -54,7 +56,8 @@ func setAnswer(r *verbs.Request, status verbs.CallStatus, answer []byte) {
 	r.SetAnswer(status, len(answer))
 }
 
-// near is a server's memory as a call of it sees it: with an adversary each word at a moment of its own.
+// near is a server's memory as a call of it sees it: with an adversary each word at a moment of its
+// own.
 type near struct {
 	server *Server
 	over   func() bool

@@ -41,7 +41,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceUnderTheAdversary: what the suite asks for is what the contract promises, so no plan makes it fail.
+// TestConformanceUnderTheAdversary: what the suite asks for is what the contract promises, so no
+// plan makes it fail.
 func TestConformanceUnderTheAdversary(t *testing.T) {
 	seeds := 12
 	if testing.Short() {

@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Device makes the client's half of a process: its NIC. When the process is killed, nothing is posted any more.
+// Device makes the client's half of a process: its NIC. When the process is killed, nothing is
+// posted any more.
 func (f *Fabric) Device(p *simenv.Process) verbs.Device {
 	d := &device{fabric: f, process: p}
 	f.clients = append(f.clients, d)
@@ -71,7 +72,8 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	return c, err
 }
 
-// admitted makes a connection for whom the server's admission lets in. What waits in it waits within Admit.
+// admitted makes a connection for whom the server's admission lets in. What waits in it waits
+// within Admit.
 func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 	f := d.fabric
 	peer, err := s.o.Admission.Admit(t.Token)
@@ -81,8 +83,8 @@ func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 	if t.Incarnation != 0 && t.Incarnation != s.o.Incarnation {
 		return nil, fmt.Errorf("incarnation %#x, expected %#x: %w", s.o.Incarnation, t.Incarnation, verbs.ErrLostMemory)
 	}
-	// What broken connections of this client left under way is dropped before it has its answer (G3). A connection that the
-	// server cut has nothing left.
+	// What broken connections of this client left under way is dropped before it has its answer
+	// (G3). A connection that the server cut has nothing left.
 	for _, old := range append([]*conn(nil), s.conns...) {
 		switch {
 		case old.peer != peer:
@@ -102,7 +104,8 @@ func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 	return c, nil
 }
 
-// die is what the death of the process does: no queue pair starts anything any more, and what is under way is left to the adversary.
+// die is what the death of the process does: no queue pair starts anything any more, and what is
+// under way is left to the adversary.
 func (d *device) die() {
 	for _, c := range append([]*conn(nil), d.conns...) {
 		c.err = fmt.Errorf("sim: process %s was killed: %w", d.process.Name(), verbs.ErrClosed)

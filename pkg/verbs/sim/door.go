@@ -8,17 +8,19 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// door is where a server that a process runs takes calls: each is a goroutine of that process, so it stands still when the process is
-// frozen, and dies with it.
+// door is where a server that a process runs takes calls: each is a goroutine of that process, so
+// it stands still when the process is frozen, and dies with it.
 type door struct {
-	server    *Server
-	process   *simenv.Process
-	admitting env.Mutex   // held from Admit until the connection is in the table, so that Disconnect misses none
+	server  *Server
+	process *simenv.Process
+	// held from Admit until the connection is in the table, so that Disconnect misses none
+	admitting env.Mutex
 	callers   []env.Event // of calls under way
 }
 
-// NewServerOf makes a memory server that process p runs, at an address of the caller's choice. It ends with p: then its connections are
-// cut, and another process may take the address, and the memory.
+// NewServerOf makes a memory server that process p runs, at an address of the caller's choice. It
+// ends with p: then its connections are cut, and another process may take the address, and the
+// memory.
 func (f *Fabric) NewServerOf(p *simenv.Process, address string, o verbs.ServerOptions) (*Server, error) {
 	s, err := f.newServer(p, address, o)
 	if err != nil {

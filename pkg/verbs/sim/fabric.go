@@ -1,9 +1,9 @@
-// Package sim is the fabric of the simulator: memory servers, NICs and the network between them in a world of package simenv, with every
-// delay in virtual time and every choice from the seed.
+// Package sim is the fabric of the simulator: memory servers, NICs and the network between them in
+// a world of package simenv, with every delay in virtual time and every choice from the seed.
 //
-// Without a [Plan] requests take effect in the order in which a well-behaved NIC serves them, and a [Model] says when: that is for measuring
-// designs. With one there is an adversary, which does all that G1 to G3 of package verbs do not forbid (adversary.go): that is
-// for finding faults.
+// Without a [Plan] requests take effect in the order in which a well-behaved NIC serves them, and a
+// [Model] says when: that is for measuring designs. With one there is an adversary, which does all
+// that G1 to G3 of package verbs do not forbid (adversary.go): that is for finding faults.
 package sim
 
 import (
@@ -22,8 +22,8 @@ type Options struct {
 	Model Model // zero = Paper()
 	Plan  *Plan // nil = no adversary; its WholeWrite of 0 means 8
 
-	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0 means an MTU. Calls there are wherever the server has an
-	// executor, unless a plan has none.
+	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0
+	// means an MTU. Calls there are wherever the server has an executor, unless a plan has none.
 	Capabilities verbs.Capabilities
 }
 
@@ -64,7 +64,8 @@ func New(w *simenv.World, o Options) *Fabric {
 // World is the one the fabric is in.
 func (f *Fabric) World() *simenv.World { return f.world }
 
-// EndFaults ends the plan's faults: those that have not happened yet never will. All else of the plan goes on.
+// EndFaults ends the plan's faults: those that have not happened yet never will. All else of the
+// plan goes on.
 func (f *Fabric) EndFaults() {
 	if f.enemy != nil {
 		clear(f.enemy.faults)
@@ -74,9 +75,10 @@ func (f *Fabric) EndFaults() {
 // Capabilities are those of every connection.
 func (f *Fabric) Capabilities() verbs.Capabilities { return f.caps }
 
-// Call is a two-sided call of process p to a memory server: do runs there, on one of its few cores, ordered after what p's requests
-// completed. It returns verbs.ErrDisconnected if the server is not there, and verbs.ErrTimeout if do would run too late; then it did not.
-// Of a server that a process runs (NewServerOf), do may run after any error, or begin and never end.
+// Call is a two-sided call of process p to a memory server: do runs there, on one of its few cores,
+// ordered after what p's requests completed. It returns verbs.ErrDisconnected if the server is not
+// there, and verbs.ErrTimeout if do would run too late; then it did not. Of a server that a process
+// runs (NewServerOf), do may run after any error, or begin and never end.
 func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do func()) error {
 	if p.Dead() {
 		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrClosed)

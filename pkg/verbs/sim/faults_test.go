@@ -37,7 +37,8 @@ func (w *toyWorld) words(at, n int) []uint64 {
 	return list
 }
 
-// TestCrashTearsDownToWholeWrite: blocks of WholeWrite bytes are there whole or not at all; smaller ones than the WRITE show that it tears.
+// TestCrashTearsDownToWholeWrite: blocks of WholeWrite bytes are there whole or not at all; smaller
+// ones than the WRITE show that it tears.
 func TestCrashTearsDownToWholeWrite(t *testing.T) {
 	const n = 32 // words
 	for _, whole := range []int{8, 64, 256} {
@@ -71,7 +72,8 @@ func TestCrashTearsDownToWholeWrite(t *testing.T) {
 	}
 }
 
-// TestCrashedClientPostsNothing: deferred functions of a dead process run and nothing that they post takes effect.
+// TestCrashedClientPostsNothing: deferred functions of a dead process run and nothing that they
+// post takes effect.
 func TestCrashedClientPostsNothing(t *testing.T) {
 	for seed := range uint64(faultSeeds) {
 		plan := &sim.Plan{
@@ -102,8 +104,8 @@ func TestCrashedClientPostsNothing(t *testing.T) {
 	}
 }
 
-// TestReconnectIsQuiet: what a lost connection, or a list that took too long, left under way goes on at times, and never once the client has
-// connected again.
+// TestReconnectIsQuiet: what a lost connection, or a list that took too long, left under way goes
+// on at times, and never once the client has connected again.
 func TestReconnectIsQuiet(t *testing.T) {
 	drop := []sim.Fault{{Kind: sim.Drop, Process: clients[0], Part: 3}}
 	t.Run("lost connection", func(t *testing.T) { reconnectIsQuiet(t, drop, verbs.DefaultLimit) })
@@ -149,7 +151,8 @@ func TestFrozenClientsRequests(t *testing.T) {
 		}
 		inWorld(t, 1, plan, func(w *toyWorld) error {
 			w.together(func(c *player) {
-				// The first WRITE's only part freezes the client; the second one has been posted by then.
+				// The first WRITE's only part freezes the client; the second one has been posted by
+				// then.
 				if !c.must(c.post(c.fill(0, 8, 1), verbs.Request{Op: verbs.Write, Remote: 64, Local: c.fill(0, 8, 1).Local})) {
 					return
 				}

@@ -98,7 +98,8 @@ func (p *part) in(d time.Duration) {
 	w.Schedule(&p.timer, w.Now()+d, owner)
 }
 
-// mayBegin says whether G1 lets request i take effect now. Without Reorder everything waits for all before it.
+// mayBegin says whether G1 lets request i take effect now. Without Reorder everything waits for all
+// before it.
 func (f *flight) mayBegin(i int) bool {
 	r := &f.parts[i].r
 	for _, before := range f.parts[:i] {
@@ -172,10 +173,11 @@ func (p *part) transfer(which func(i int) bool) {
 	}
 }
 
-// atomic executes p, or one half of it; false if it has to wait for another atomic on its word, or for its own second half.
+// atomic executes p, or one half of it; false if it has to wait for another atomic on its word, or
+// for its own second half.
 //
-// Atomics of a server exclude each other, so between the halves no other one on the word runs. A WRITE may, and is lost: unless the
-// provider says that it is safe (ReleaseByWrite).
+// Atomics of a server exclude each other, so between the halves no other one on the word runs. A
+// WRITE may, and is lost: unless the provider says that it is safe (ReleaseByWrite).
 func (p *part) atomic() bool {
 	f := p.flight
 	s := f.qp.conn.server
@@ -243,8 +245,8 @@ func (f *flight) tell() {
 	}
 }
 
-// abandon is what happens when the owner dies or its connection is lost: what is under way goes on, all of it or for a while, or stops
-// at once; what a process on shm has under way stops with it.
+// abandon is what happens when the owner dies or its connection is lost: what is under way goes on,
+// all of it or for a while, or stops at once; what a process on shm has under way stops with it.
 func (f *flight) abandon() {
 	if f.stopped || f.left == 0 {
 		return
@@ -263,8 +265,8 @@ func (f *flight) abandon() {
 	}
 }
 
-// stop lets nothing of the flight take effect after this call. Blocks of WholeWrite bytes of a WRITE, counted from its start, are
-// there whole or not at all, so those that are begun are ended.
+// stop lets nothing of the flight take effect after this call. Blocks of WholeWrite bytes of a
+// WRITE, counted from its start, are there whole or not at all, so those that are begun are ended.
 func (f *flight) stop() {
 	w := f.enemy.fabric.world
 	if f.stopped {

@@ -21,7 +21,8 @@ type load struct {
 
 const loadData = 1 << 20
 
-// rate runs a load for a time and returns how many lists were done a second, and the events that took.
+// rate runs a load for a time and returns how many lists were done a second, and the events that
+// took.
 func (l *load) rate(t testing.TB, d time.Duration) (perSecond float64, events uint64) {
 	w := simenv.New(simenv.Options{Seed: 1, Ordered: true, MaxEvents: 1 << 60})
 	model := sim.Paper()
@@ -96,7 +97,8 @@ func atomics(place func(client int, round uint64) uint64) func(int, uint64, []by
 // TestModelHasThePapersFigures holds the model to what the papers report of their machines.
 func TestModelHasThePapersFigures(t *testing.T) {
 	same := func(int, uint64) uint64 { return 0 }
-	bucket := func(client int, round uint64) uint64 { return uint64(client%16) * 4096 } // other words, one bucket
+	// other words, one bucket
+	bucket := func(client int, round uint64) uint64 { return uint64(client%16) * 4096 }
 	apart := func(client int, round uint64) uint64 { return uint64(client) * 8 }
 	chip := verbs.Capabilities{DeviceMemory: 256 << 10}
 	for _, c := range []struct {

@@ -9,19 +9,22 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Plan is what the adversary of one run does. It is data: it prints as JSON, a run with the same seed and plan is the same run, and
-// [Shrink] makes it smaller.
+// Plan is what the adversary of one run does. It is data: it prints as JSON, a run with the same
+// seed and plan is the same run, and [Shrink] makes it smaller.
 type Plan struct {
 	Capabilities verbs.Capabilities // what the fabric offers; the adversary breaks what it does not
-	Tear         int                // at up to how many moments the words of a READ or WRITE are served; 1 = none is torn
-	Reorder      bool               // of a list, whatever G1 leaves open
-	SplitAtomics bool               // an atomic reads and writes at two moments; WRITEs of the same word in between are lost
-	HoldFrozen   bool               // requests of a frozen process stand still too, as on shm; else its NIC goes on
-	Delay        time.Duration      // mean of what is added to the way of a request
-	Gap          time.Duration      // mean time between two parts of a request
-	Stall        int                // one of how many requests waits far longer; 0 = none
-	StallFor     time.Duration      // at most
-	Faults       []Fault            `json:",omitempty"`
+	// at up to how many moments the words of a READ or WRITE are served; 1 = none is torn
+	Tear    int
+	Reorder bool // of a list, whatever G1 leaves open
+	// an atomic reads and writes at two moments; WRITEs of the same word in between are lost
+	SplitAtomics bool
+	// requests of a frozen process stand still too, as on shm; else its NIC goes on
+	HoldFrozen bool
+	Delay      time.Duration // mean of what is added to the way of a request
+	Gap        time.Duration // mean time between two parts of a request
+	Stall      int           // one of how many requests waits far longer; 0 = none
+	StallFor   time.Duration // at most
+	Faults     []Fault       `json:",omitempty"`
 }
 
 // Kind of a fault.
@@ -29,20 +32,23 @@ type Kind string
 
 // The kinds of faults.
 const (
-	Crash   Kind = "crash"   // the process dies; what it has under way may go on for a while and stops anywhere
-	Freeze  Kind = "freeze"  // the process stands still for a time
-	Drop    Kind = "drop"    // the connection is lost; what is under way may go on for a while and stops anywhere
+	// the process dies; what it has under way may go on for a while and stops anywhere
+	Crash  Kind = "crash"
+	Freeze Kind = "freeze" // the process stands still for a time
+	// the connection is lost; what is under way may go on for a while and stops anywhere
+	Drop    Kind = "drop"
 	Restart Kind = "restart" // the memory server's process dies and finds its content again
 	Lose    Kind = "lose"    // the memory server comes back without its content
 	Drift   Kind = "drift"   // the process's clock runs faster or slower from then on
 	Jump    Kind = "jump"    // the process's clock jumps forward, as after a suspend
 )
 
-// Fault is one event of a plan. It happens right after a part of a request has taken effect: so between any two requests, and in
-// the midst of a READ or WRITE.
+// Fault is one event of a plan. It happens right after a part of a request has taken effect: so
+// between any two requests, and in the midst of a READ or WRITE.
 type Fault struct {
-	Kind    Kind
-	Process string        // whose parts are counted, and whom it meets; of Restart and Lose the server of that part
+	Kind Kind
+	// whose parts are counted, and whom it meets; of Restart and Lose the server of that part
+	Process string
 	Part    int           // after how many parts of that process
 	For     time.Duration `json:",omitempty"` // of Freeze and Jump
 	PPM     int64         `json:",omitempty"` // of Drift
@@ -121,7 +127,8 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 	return p
 }
 
-// Shrink makes a plan with which fails is true as small as it can, by leaving out what is not needed. It calls fails often.
+// Shrink makes a plan with which fails is true as small as it can, by leaving out what is not
+// needed. It calls fails often.
 func Shrink(p *Plan, fails func(*Plan) bool) *Plan {
 	best := *p
 	try := func(change func(*Plan)) bool {

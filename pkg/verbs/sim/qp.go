@@ -20,7 +20,8 @@ type qp struct {
 	started bool
 	waiter  *simenv.Task
 
-	// Without an adversary: the list under way, which takes effect when the timer fires, and when its owner knows.
+	// Without an adversary: the list under way, which takes effect when the timer fires, and when
+	// its owner knows.
 	list   []verbs.Request // also with an adversary
 	effect simenv.Timer
 	done   time.Duration
@@ -77,7 +78,8 @@ func (q *qp) Start(list []verbs.Request) error {
 	return nil
 }
 
-// takeEffect applies the list under way, in its order: G1 allows no other where there is Fence everywhere.
+// takeEffect applies the list under way, in its order: G1 allows no other where there is Fence
+// everywhere.
 func (q *qp) takeEffect() {
 	s := q.conn.server
 	s.fabric.world.Note(uint64(len(q.list)))
@@ -185,7 +187,8 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// end lets nothing of the queue pair take effect any more; its owner finds reason, unless there was one before.
+// end lets nothing of the queue pair take effect any more; its owner finds reason, unless there was
+// one before.
 func (q *qp) end(reason error) {
 	w := q.conn.server.fabric.world
 	if q.started && q.flight == nil {

@@ -29,7 +29,8 @@ type Server struct {
 	chip    line
 	buckets [buckets]line
 	cores   cores
-	busy    map[word]*part // words that an atomic has read and not yet written, with who waits behind it
+	// words that an atomic has read and not yet written, with who waits behind it
+	busy map[word]*part
 }
 
 // word is a word of a region.
@@ -66,7 +67,8 @@ func (f *Fabric) newServer(p *simenv.Process, address string, o verbs.ServerOpti
 	return s, nil
 }
 
-// Serve implements verbs.Server. There is nothing to listen to: connections come as soon as the server is made.
+// Serve implements verbs.Server. There is nothing to listen to: connections come as soon as the
+// server is made.
 func (s *Server) Serve(net.Listener) error {
 	s.closed.Wait(env.Forever)
 	return nil
@@ -104,7 +106,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// CompareSwap implements verbs.LocalAtomics. It waits for an atomic that is at work on the word, so a goroutine of the world calls it.
+// CompareSwap implements verbs.LocalAtomics. It waits for an atomic that is at work on the word, so
+// a goroutine of the world calls it.
 func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
 	at := word{region, remote}
 	for try := 0; s.busy[at] != nil; try++ {
@@ -125,8 +128,9 @@ func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64
 	return old, nil
 }
 
-// Restart is what happens when the server's process dies and comes back: connections are cut, and with lost its regions are zero
-// and it has another incarnation. A server that a process runs dies with it; who started the process starts another one.
+// Restart is what happens when the server's process dies and comes back: connections are cut, and
+// with lost its regions are zero and it has another incarnation. A server that a process runs dies
+// with it; who started the process starts another one.
 func (s *Server) Restart(lost bool) {
 	s.restarts++
 	if s.door != nil {

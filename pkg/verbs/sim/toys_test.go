@@ -13,15 +13,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// These toys prove that the adversary finds what it is for: each has a fault that people made in earnest, and is caught within a few
-// hundred seeds; mended, it passes thousands.
+// These toys prove that the adversary finds what it is for: each has a fault that people made in
+// earnest, and is caught within a few hundred seeds; mended, it passes thousands.
 
 const (
 	caughtWithin = 400
 	mendedPasses = 3000
 )
 
-// toy is a small protocol of several clients; right chooses the mended form. It returns what went wrong.
+// toy is a small protocol of several clients; right chooses the mended form. It returns what went
+// wrong.
 type toy struct {
 	name string
 	menu sim.Menu
@@ -102,8 +103,8 @@ func (y *toy) play(seed uint64, plan *sim.Plan, right bool) (wrong error) {
 	return errors.Join(wrong, err)
 }
 
-// bookends: a record begins and ends with its version, and who reads the same one at both ends believes what is between. Mended: a
-// checksum covers it.
+// bookends: a record begins and ends with its version, and who reads the same one at both ends
+// believes what is between. Mended: a checksum covers it.
 func bookends(w *toyWorld, right bool) error {
 	const size = 96
 	stop := false
@@ -134,7 +135,8 @@ func bookends(w *toyWorld, right bool) error {
 	return nil
 }
 
-// counter is incremented under a lock by several clients; release posts the new value and the release.
+// counter is incremented under a lock by several clients; release posts the new value and the
+// release.
 func counter(w *toyWorld, release func(c *player, v uint64) []verbs.Request) error {
 	const each = 6
 	one := func(c *player) {
@@ -166,8 +168,8 @@ func unlockBeforeWrite(w *toyWorld, right bool) error {
 	})
 }
 
-// releaseNotOwned: a client whose connection broke does not know whether it holds the lock, and releases it in any case. Mended: it
-// releases only what is its own.
+// releaseNotOwned: a client whose connection broke does not know whether it holds the lock, and
+// releases it in any case. Mended: it releases only what is its own.
 func releaseNotOwned(w *toyWorld, right bool) error {
 	inside := 0
 	one := func(c *player) {
@@ -201,7 +203,8 @@ func releaseNotOwned(w *toyWorld, right bool) error {
 	return nil
 }
 
-// readsTakenForOrdered reads flag and data in one list. Mended: one after the other, unless the provider orders them.
+// readsTakenForOrdered reads flag and data in one list. Mended: one after the other, unless the
+// provider orders them.
 func readsTakenForOrdered(w *toyWorld, right bool) error {
 	const flag, data = 0, 1024
 	stop := false
@@ -235,7 +238,8 @@ func readsTakenForOrdered(w *toyWorld, right bool) error {
 	return nil
 }
 
-// tornByCrash updates a record in place. Mended: it writes the other of two places, then the word that says which.
+// tornByCrash updates a record in place. Mended: it writes the other of two places, then the word
+// that says which.
 func tornByCrash(w *toyWorld, right bool) error {
 	const size = 64
 	acked := uint64(0)
@@ -273,7 +277,8 @@ func tornByCrash(w *toyWorld, right bool) error {
 	return nil
 }
 
-// writeToAtomics changes half of a word by WRITE while others add to the other half. Mended: it adds too.
+// writeToAtomics changes half of a word by WRITE while others add to the other half. Mended: it
+// adds too.
 func writeToAtomics(w *toyWorld, right bool) error {
 	adder := func(c *player) {
 		for range 20 {
@@ -303,8 +308,9 @@ func writeToAtomics(w *toyWorld, right bool) error {
 	return nil
 }
 
-// leaseWithoutCheck: who holds a lease looks at the clock, reads, and answers what it read. The next owner changes the value once the lease is
-// over. Mended: the clock is looked at again before the answer.
+// leaseWithoutCheck: who holds a lease looks at the clock, reads, and answers what it read. The
+// next owner changes the value once the lease is over. Mended: the clock is looked at again before
+// the answer.
 func leaseWithoutCheck(w *toyWorld, right bool) error {
 	const end = 300 * time.Microsecond // of the lease
 	acked := uint64(0)

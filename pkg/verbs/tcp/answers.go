@@ -11,16 +11,20 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
 )
 
-// answerBuffer is how many bytes of answers a client reads at once: what a few dozen READs of a node bring.
+// answerBuffer is how many bytes of answers a client reads at once: what a few dozen READs of a
+// node bring.
 const answerBuffer = 128 << 10
 
-// Who reads. Answers arrive on one socket for many waiters, and waking a goroutine from another costs more than all the rest of a
-// short round trip. So whoever waits first reads for all: it leads. When its own list is answered and others still wait, it passes
-// the role to the background goroutine, which keeps it while it serves several at a time, and gives it up when only one is left.
-// While nobody waits nobody reads, except that watch looks now and then whether the connection is still there.
+// Who reads. Answers arrive on one socket for many waiters, and waking a goroutine from another
+// costs more than all the rest of a short round trip. So whoever waits first reads for all: it
+// leads. When its own list is answered and others still wait, it passes the role to the background
+// goroutine, which keeps it while it serves several at a time, and gives it up when only one is
+// left. While nobody waits nobody reads, except that watch looks now and then whether the
+// connection is still there.
 //
-// role says whether somebody has it; waiting counts who counts on somebody. A waiter adds itself, then tries for the role; who
-// gives the role up frees it, then looks whether anybody waits: so one of them sees the other.
+// role says whether somebody has it; waiting counts who counts on somebody. A waiter adds itself,
+// then tries for the role; who gives the role up frees it, then looks whether anybody waits: so one
+// of them sees the other.
 
 // lead reads answers until q has its own or is dead. The caller has taken the role.
 func (c *conn) lead(q *qp) {
@@ -42,7 +46,8 @@ func (c *conn) resign() {
 // delegate gives the role to the background goroutine if it is free and anybody waits.
 func (c *conn) delegate() {
 	if c.waiting.Load() > 0 && c.role.CompareAndSwap(false, true) {
-		c.appoint <- struct{}{} // has room: only who has the role sends, and the goroutine takes it before it has the role
+		// has room: only who has the role sends, and the goroutine takes it before it has the role
+		c.appoint <- struct{}{}
 	}
 }
 
@@ -66,7 +71,8 @@ func (c *conn) background() {
 	}
 }
 
-// failRead ends the connection after a failed read and says true; false if the error is only that of interrupt.
+// failRead ends the connection after a failed read and says true; false if the error is only that
+// of interrupt.
 func (c *conn) failRead(err error) bool {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.socket.SetReadDeadline(time.Time{}) // before its caller looks at its queue pair again
@@ -81,8 +87,8 @@ func (c *conn) failRead(err error) bool {
 // interrupt makes the leader look at its queue pair.
 func (c *conn) interrupt() { c.socket.SetReadDeadline(time.Unix(1, 0)) }
 
-// readOnce reads what has arrived, or waits for something, takes answers to their queue pairs, and then wakes their owners: so
-// that they find each other ready to post. Only who has the role.
+// readOnce reads what has arrived, or waits for something, takes answers to their queue pairs, and
+// then wakes their owners: so that they find each other ready to post. Only who has the role.
 func (c *conn) readOnce() error {
 	err := c.in.fill(c.socket)
 	for {
@@ -136,8 +142,8 @@ func (c *conn) dispatch(h *header, frame []byte) error {
 	return fmt.Errorf("frame of kind %d from the memory server: %w", h.kind, errFrame)
 }
 
-// deliver copies an answer to the buffers of q and says whether its owner is to be woken. A late answer, to a list that was
-// given up, changes nothing. Only who has the role of the reader.
+// deliver copies an answer to the buffers of q and says whether its owner is to be woken. A late
+// answer, to a list that was given up, changes nothing. Only who has the role of the reader.
 func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 	for {
 		s := q.state.Load()

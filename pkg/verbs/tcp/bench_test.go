@@ -14,7 +14,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The server, of verbs or of plain pings, runs in a process of its own (child_test.go). CPU seconds count both processes.
+// The server, of verbs or of plain pings, runs in a process of its own (child_test.go). CPU seconds
+// count both processes.
 
 // benchConn is a connection to a server in another process, over loopback.
 func benchConn(b *testing.B) (verbs.Conn, *verbs.Arena, *benchChild) {
@@ -145,7 +146,8 @@ func BenchmarkRead1K64Together(b *testing.B) {
 	})
 }
 
-// BenchmarkRead1K64Pipelined is one goroutine that asks anew on a queue pair as soon as that is answered, as ping does.
+// BenchmarkRead1K64Pipelined is one goroutine that asks anew on a queue pair as soon as that is
+// answered, as ping does.
 func BenchmarkRead1K64Pipelined(b *testing.B) {
 	c, a, child := benchConn(b)
 	var qps [64]verbs.QP

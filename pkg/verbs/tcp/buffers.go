@@ -13,14 +13,17 @@ import (
 
 // What a server holds for its connections.
 const (
-	inBuffer  = 72 << 10 // of a session: what is read at once, such as a list of 64 WRITEs of 1 KiB
-	outBuffer = 72 << 10 // of a session: what is sent at once, such as 64 answers to a READ of 1 KiB
+	inBuffer = 72 << 10 // of a session: what is read at once, such as a list of 64 WRITEs of 1 KiB
+	// of a session: what is sent at once, such as 64 answers to a READ of 1 KiB
+	outBuffer = 72 << 10
 
-	largeBuffers = 32       // of a server, of maxFrame bytes each: for frames that are longer
-	sessionBytes = 24 << 10 // of a session besides its buffers: its decoded requests, its goroutine's stack
+	largeBuffers = 32 // of a server, of maxFrame bytes each: for frames that are longer
+	// of a session besides its buffers: its decoded requests, its goroutine's stack
+	sessionBytes = 24 << 10
 
-	frameLimit = verbs.DefaultLimit // from a large buffer to the answer; the client has given its list up by then
-	turnLimit  = time.Minute        // for a large buffer
+	// from a large buffer to the answer; the client has given its list up by then
+	frameLimit = verbs.DefaultLimit
+	turnLimit  = time.Minute // for a large buffer
 )
 
 // Budget is the most bytes that a server holds for so many connections at once, whatever they send
@@ -32,18 +35,21 @@ func Budget(conns int) int64 {
 // errTurn ends a session that waited too long for a large buffer.
 var errTurn = errors.New("tcp: no buffer for a large frame became free")
 
-// buffers are the large buffers of a server, which its sessions share. Most connections send no long
-// frame most of the time, so a large buffer of its own for each would lie idle. A session takes one
-// when the header of a long frame has arrived, and gives it back when the frame was executed.
+// buffers are the large buffers of a server, which its sessions share. Most connections send no
+// long frame most of the time, so a large buffer of its own for each would lie idle. A session
+// takes one when the header of a long frame has arrived, and gives it back when the frame was
+// executed.
 //
 // Nobody starves, and there is no deadlock:
 //   - A session waits for a buffer only while it holds none, has sent all its answers and executes
 //     nothing. So no holder waits for a session that waits.
-//   - A holder waits for its client alone, to send the rest of the frame and to take answers that do
-//     not fit into outBuffer. Both end frameLimit after it got the buffer, by the end of the session.
+//   - A holder waits for its client alone, to send the rest of the frame and to take answers that
+//     do not fit into outBuffer. Both end frameLimit after it got the buffer, by the end of the
+//     session.
 //   - Sessions that wait get buffers in the order in which they came.
 //   - Long answers take a buffer only while half of them are left for long frames, and go out in
-//     pieces otherwise. So they wait for no buffer, and slow readers take no more than half of them.
+//     pieces otherwise. So they wait for no buffer, and slow readers take no more than half of
+//     them.
 //
 // A large buffer passes between clients with its content. A frame is looked at only once it has
 // overwritten all bytes of it, so no client's bytes reach another one.
@@ -61,8 +67,8 @@ type buffers struct {
 
 func newBuffers() *buffers { return &buffers{frame: frameLimit, turn: turnLimit} }
 
-// take returns a large buffer, and waits for one if it must. It fails if none is free in time or the
-// session is cut.
+// take returns a large buffer, and waits for one if it must. It fails if none is free in time or
+// the session is cut.
 func (b *buffers) take(cut <-chan struct{}) ([]byte, error) {
 	b.mu.Lock()
 	if len(b.mu.free) > 0 || b.mu.made < largeBuffers {
@@ -103,8 +109,8 @@ func (b *buffers) spare() []byte {
 	return b.popLocked()
 }
 
-// popLocked returns one of the buffers that are left. The last one that came back is the likeliest to
-// be in the processor's cache.
+// popLocked returns one of the buffers that are left. The last one that came back is the likeliest
+// to be in the processor's cache.
 func (b *buffers) popLocked() []byte {
 	n := len(b.mu.free)
 	if n == 0 {

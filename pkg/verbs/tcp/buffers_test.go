@@ -85,8 +85,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestIdleConnections: after a burst of the largest transfers on many connections, these hold no more than the
-// budget says, and no large buffer.
+// TestIdleConnections: after a burst of the largest transfers on many connections, these hold no
+// more than the budget says, and no large buffer.
 func TestIdleConnections(t *testing.T) {
 	const conns = 150
 	b, _, address, tokens := bufferServer(t, patience, patience)
@@ -122,7 +122,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestManyLargeFrames: as many connections as there may be, each in the middle of a large frame, are all answered.
+// TestManyLargeFrames: as many connections as there may be, each in the middle of a large frame,
+// are all answered.
 func TestManyLargeFrames(t *testing.T) {
 	const size, first = 256 << 10, 8 << 10
 	b, _, address, tokens := bufferServer(t, patience, patience)
@@ -158,7 +159,8 @@ func TestManyLargeFrames(t *testing.T) {
 	}
 }
 
-// TestHalfALargeFrame: a client that does not send the rest loses the buffer, and with it the connection.
+// TestHalfALargeFrame: a client that does not send the rest loses the buffer, and with it the
+// connection.
 func TestHalfALargeFrame(t *testing.T) {
 	b, _, address, tokens := bufferServer(t, 50*time.Millisecond, patience)
 	all := takeAll(t, b)
@@ -186,7 +188,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error { return nil }
 func (*pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestSlowReaderOfALargeFrame: a client that does not take the answer to a large frame loses its buffer, too.
+// TestSlowReaderOfALargeFrame: a client that does not take the answer to a large frame loses its
+// buffer, too.
 func TestSlowReaderOfALargeFrame(t *testing.T) {
 	b, s, _, tokens := bufferServer(t, time.Second, patience)
 	p := &pipes{make(chan net.Conn, 1)}
@@ -209,7 +212,8 @@ func TestSlowReaderOfALargeFrame(t *testing.T) {
 	}
 }
 
-// TestCutWhileWaiting: Disconnect ends a session that waits for a large buffer. Others are answered meanwhile.
+// TestCutWhileWaiting: Disconnect ends a session that waits for a large buffer. Others are answered
+// meanwhile.
 func TestCutWhileWaiting(t *testing.T) {
 	b, s, address, tokens := bufferServer(t, patience, patience)
 	all := takeAll(t, b)

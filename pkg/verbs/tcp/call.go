@@ -10,8 +10,9 @@ import (
 // callAnswer is how long the answer of a call is with nothing in it.
 const callAnswer = headerSize + 8
 
-// call executes a call and appends its answer. It runs on the goroutine of its connection, as lists do: so it comes after all that the caller's connection has
-// completed, nothing of it is left when the connection has ended, and what has to wait is the connection of who called.
+// call executes a call and appends its answer. It runs on the goroutine of its connection, as lists
+// do: so it comes after all that the caller's connection has completed, nothing of it is left when
+// the connection has ended, and what has to wait is the connection of who called.
 func (s *session) call(h *header, r *request) error {
 	room := r.length - 8
 	if err := s.room(callAnswer + pad(room)); err != nil {

@@ -31,7 +31,8 @@ type anyone struct{}
 
 func (anyone) Admit(verbs.Token) (verbs.Peer, error) { return verbs.Peer{Client: 1}, nil }
 
-// BenchServer plays the server if this process was started as one, until its input ends; else it returns false.
+// BenchServer plays the server if this process was started as one, until its input ends; else it
+// returns false.
 func BenchServer() bool {
 	role := os.Getenv(benchVariable)
 	if role == "" {
@@ -121,7 +122,8 @@ func startBenchChild(b *testing.B, role string) *benchChild {
 	return &benchChild{strings.TrimSpace(line), cmd.Process}
 }
 
-// cpu is what the child has used so far, to 10 ms: fields 14 and 15 of its stat, in ticks of a hundredth of a second.
+// cpu is what the child has used so far, to 10 ms: fields 14 and 15 of its stat, in ticks of a
+// hundredth of a second.
 func (c *benchChild) cpu(b *testing.B) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.process.Pid))

@@ -210,8 +210,8 @@ func TestBadAnswers(t *testing.T) {
 	f("an old sequence", func(h *header) { h.seq = 1<<32 - 1 }, false)
 }
 
-// TestBrokenSessionIsNamed: a connection that broke without a farewell is named in the next hello to that address, until one
-// succeeds.
+// TestBrokenSessionIsNamed: a connection that broke without a farewell is named in the next hello
+// to that address, until one succeeds.
 func TestBrokenSessionIsNamed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

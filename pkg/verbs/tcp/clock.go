@@ -12,13 +12,15 @@ import (
 )
 
 const (
-	idleTick  = 250 * time.Millisecond // how often the watch looks at queue pairs when no deadline is nearer
-	fineLimit = time.Second            // limits below it are kept to the millisecond, others to idleTick
+	// how often the watch looks at queue pairs when no deadline is nearer
+	idleTick = 250 * time.Millisecond
+	// limits below it are kept to the millisecond, others to idleTick
+	fineLimit = time.Second
 	fineTick  = time.Millisecond
 )
 
-// clock lets waits be bounded without a timer each: owners write down when they want to be woken, and one goroutine of the
-// connection looks.
+// clock lets waits be bounded without a timer each: owners write down when they want to be woken,
+// and one goroutine of the connection looks.
 type clock struct {
 	base   time.Time
 	coarse atomic.Int64  // now, at most idleTick old
@@ -34,8 +36,8 @@ func (k *clock) init() {
 
 func (k *clock) now() int64 { return int64(time.Since(k.base)) }
 
-// see makes the watch look again if it would sleep over deadline. It is called after parked was set: a watch that has not
-// seen that has not written next yet, or next is what it will keep to.
+// see makes the watch look again if it would sleep over deadline. It is called after parked was
+// set: a watch that has not seen that has not written next yet, or next is what it will keep to.
 func (k *clock) see(deadline int64) {
 	if deadline >= k.next.Load() {
 		return
@@ -46,7 +48,8 @@ func (k *clock) see(deadline int64) {
 	}
 }
 
-// setDeadline writes down the deadline of a wait that begins now, and returns it. A long limit reads the coarse clock and gets its error on top: a wait may end idleTick late, never early.
+// setDeadline writes down the deadline of a wait that begins now, and returns it. A long limit
+// reads the coarse clock and gets its error on top: a wait may end idleTick late, never early.
 func (q *qp) setDeadline() (deadline int64) {
 	k := &q.conn.clock
 	limit := q.limit.Load()
@@ -74,7 +77,8 @@ func (c *conn) watch() {
 		}
 		now := k.now()
 		k.coarse.Store(now)
-		// From here on a shorter deadline kicks: next is lowered only after all of them were looked at.
+		// From here on a shorter deadline kicks: next is lowered only after all of them were looked
+		// at.
 		k.next.Store(math.MaxInt64)
 		wait := idleTick
 		for i := range c.table {
@@ -86,7 +90,8 @@ func (c *conn) watch() {
 			if s&(parked|leading) == 0 {
 				continue
 			}
-			// The deadline was written before the bit was set, and the state's number tells this list from the next.
+			// The deadline was written before the bit was set, and the state's number tells this
+			// list from the next.
 			left := time.Duration(q.deadline.Load() - now)
 			if left <= 0 {
 				limit := time.Duration(q.limit.Load())
@@ -113,7 +118,8 @@ func (c *conn) look() {
 	c.resign()
 }
 
-// tryPeek says in arrived whether a read would not wait. It is called with the descriptor by the RawConn and never asks to wait.
+// tryPeek says in arrived whether a read would not wait. It is called with the descriptor by the
+// RawConn and never asks to wait.
 func (c *conn) tryPeek(fd uintptr) bool {
 	_, _, err := unix.Recvfrom(int(fd), c.peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	c.arrived = err != unix.EAGAIN && err != unix.EINTR

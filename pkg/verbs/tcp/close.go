@@ -28,8 +28,8 @@ func (c *conn) Close() error {
 	return c.closeErr
 }
 
-// farewell ends the queue pairs, drops what nobody has begun to send, and waits until the server has executed the rest. c.mu is
-// held, and released.
+// farewell ends the queue pairs, drops what nobody has begun to send, and waits until the server
+// has executed the rest. c.mu is held, and released.
 func (c *conn) farewell() (err error) {
 	c.err = fmt.Errorf("tcp: connection to %v: %w", c.socket.RemoteAddr(), verbs.ErrClosed)
 	closed := c.err

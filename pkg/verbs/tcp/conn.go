@@ -17,20 +17,25 @@ import (
 )
 
 const (
-	postBuffer   = 64 << 10        // of lists to be sent; grows up to outLimit
-	outLimit     = 2 << 20         // bytes that may wait to be sent; lists beyond it stay where they are until there is room
-	maxYields    = 4               // of a posting goroutine to others that may post too
-	inlineRounds = 4               // writes that a posting goroutine does for others before it hands over to the flusher
+	postBuffer = 64 << 10 // of lists to be sent; grows up to outLimit
+	// bytes that may wait to be sent; lists beyond it stay where they are until there is room
+	outLimit  = 2 << 20
+	maxYields = 4 // of a posting goroutine to others that may post too
+	// writes that a posting goroutine does for others before it hands over to the flusher
+	inlineRounds = 4
 	closeLimit   = 5 * time.Second // for the server to answer a farewell
 )
 
 // conn is a verbs.Conn.
 //
-// Posting. Start encodes its list into out, under mu. If nobody is writing, it takes the role of the writer: it sends what is
-// in out, and what others added meanwhile, without ever blocking. So one poster alone pays no switch of goroutines, and neither does
-// who staged several lists: it has gathered already. If it is not alone it first yields: once, and a few times more while others that the last answers woke have not run yet. They are likely to
-// post again, and all goes out in one call. When the socket takes no more, the role passes to the flusher goroutine, which may block. A list that
-// would make out too long waits in queue, in its own buffers, and whoever writes encodes it as there is room.
+// Posting. Start encodes its list into out, under mu. If nobody is writing, it takes the role of
+// the writer: it sends what is in out, and what others added meanwhile, without ever blocking. So
+// one poster alone pays no switch of goroutines, and neither does who staged several lists: it has
+// gathered already. If it is not alone it first yields: once, and a few times more while others
+// that the last answers woke have not run yet. They are likely to post again, and all goes out in
+// one call. When the socket takes no more, the role passes to the flusher goroutine, which may
+// block. A list that would make out too long waits in queue, in its own buffers, and whoever writes
+// encodes it as there is room.
 //
 // Answers. See answers.go.
 type conn struct {
@@ -148,7 +153,8 @@ func (c *conn) post(q *qp) {
 	}
 }
 
-// encode moves as much of q's list to out as there is room for and says whether that is all. c.mu is held.
+// encode moves as much of q's list to out as there is room for and says whether that is all. c.mu
+// is held.
 func (c *conn) encode(q *qp) bool {
 	for q.encoded < len(q.list) {
 		part := q.list[q.encoded:]
@@ -167,7 +173,8 @@ func (c *conn) encode(q *qp) bool {
 	return true
 }
 
-// collect takes what is to be sent into sending; false = there is nothing, and the role of the writer is free. c.mu is held.
+// collect takes what is to be sent into sending; false = there is nothing, and the role of the
+// writer is free. c.mu is held.
 func (c *conn) collect() bool {
 	for len(c.queue) > 0 && c.encode(c.queue[0]) {
 		c.queue = append(c.queue[:0], c.queue[1:]...)
@@ -180,8 +187,8 @@ func (c *conn) collect() bool {
 	return true
 }
 
-// push sends what is in out unless somebody is writing already. Before that it yields at most so many times to others that may post too.
-// c.mu is held, and released.
+// push sends what is in out unless somebody is writing already. Before that it yields at most so
+// many times to others that may post too. c.mu is held, and released.
 func (c *conn) push(yields int) {
 	if c.writing || len(c.out) == 0 {
 		c.mu.Unlock()
@@ -212,7 +219,8 @@ func (c *conn) push(yields int) {
 	c.mu.Unlock()
 }
 
-// tryWrite sends what the socket takes at once. It is called with the descriptor by the RawConn and never asks to wait.
+// tryWrite sends what the socket takes at once. It is called with the descriptor by the RawConn and
+// never asks to wait.
 func (c *conn) tryWrite(fd uintptr) bool {
 	c.tried = nil
 	for c.sent < len(c.sending) {

@@ -11,14 +11,16 @@ import (
 // errFrame is returned for bytes that are no frame of this protocol.
 var errFrame = errors.New("malformed frame")
 
-// request is a decoded work request. Local is the payload of a WRITE or the request of a call, within the frame, and nil for others; length is the
-// number of bytes that the request reads or writes, and of a call what there is room for.
+// request is a decoded work request. Local is the payload of a WRITE or the request of a call,
+// within the frame, and nil for others; length is the number of bytes that the request reads or
+// writes, and of a call what there is room for.
 type request struct {
 	verbs.Request
 	length int
 }
 
-// decodeHeader decodes the first 16 bytes of b, which has at least as many. The frame's size is within bounds if err is nil.
+// decodeHeader decodes the first 16 bytes of b, which has at least as many. The frame's size is
+// within bounds if err is nil.
 func decodeHeader(b []byte) (h header, err error) {
 	_ = b[headerSize-1]
 	h = header{
@@ -35,9 +37,9 @@ func decodeHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// decodeList decodes the requests of a list frame into reqs and returns them with the size of the answer's frame. Every rule
-// of the wire format and of verbs.Check is checked, except whether the requests are within their regions. It allocates nothing
-// unless it fails.
+// decodeList decodes the requests of a list frame into reqs and returns them with the size of the
+// answer's frame. Every rule of the wire format and of verbs.Check is checked, except whether the
+// requests are within their regions. It allocates nothing unless it fails.
 func decodeList(h *header, frame []byte, reqs *[verbs.MaxList]request) (list []request, answer int, err error) {
 	if int(h.size) != len(frame) || h.count == 0 || int(h.count) > verbs.MaxList || h.qp >= MaxQPs || h.code != 0 {
 		return nil, 0, fmt.Errorf("list frame of %d bytes, %d requests, queue pair %d: %w", h.size, h.count, h.qp, errFrame)
@@ -121,7 +123,8 @@ func decodeRequest(b []byte, r *request) (n int, ok bool) {
 	return n, true
 }
 
-// argsOf is how long the request of a call is that b starts with; false if b breaks a rule of calls.
+// argsOf is how long the request of a call is that b starts with; false if b breaks a rule of
+// calls.
 func argsOf(b []byte, first, remote uint64) (int, bool) {
 	length := first >> 32
 	if len(b) < requestSize+8 || first>>8&0xffffff != 0 || remote != 0 || length < 8 || length > verbs.MaxCall {

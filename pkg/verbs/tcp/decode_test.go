@@ -107,7 +107,8 @@ func TestListRoundTrip(t *testing.T) {
 	})
 }
 
-// TestLargestFrames: what the client may put into one frame, and what the answer may be, is within what the inbox takes.
+// TestLargestFrames: what the client may put into one frame, and what the answer may be, is within
+// what the inbox takes.
 func TestLargestFrames(t *testing.T) {
 	local := make([]byte, verbs.MaxTransfer)
 	for _, op := range []verbs.Op{verbs.Read, verbs.Write, verbs.Call} {
@@ -156,8 +157,8 @@ func seeds() [][]byte {
 	return [][]byte{whole, two, odd, long, bye, call, whole[:20], whole[:7], {}}
 }
 
-// FuzzDecodeFrame: whatever arrives is taken as frames within bounds or refused; what is taken for a list is sound, and encodes
-// to a list of the same meaning.
+// FuzzDecodeFrame: whatever arrives is taken as frames within bounds or refused; what is taken for
+// a list is sound, and encodes to a list of the same meaning.
 func FuzzDecodeFrame(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add(s)

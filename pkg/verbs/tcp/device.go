@@ -1,15 +1,18 @@
-// Package tcp is the fabric for any cluster: the memory server executes the lists that arrive over a TCP connection.
+// Package tcp is the fabric for any cluster: the memory server executes the lists that arrive over
+// a TCP connection.
 //
-// One connection carries all queue pairs of a Conn. Lists of different goroutines that are posted at about the same time go
-// out in one system call, and one read of the server may bring many of them; see wire.go for the frames, conn.go for who
-// writes when.
+// One connection carries all queue pairs of a Conn. Lists of different goroutines that are posted
+// at about the same time go out in one system call, and one read of the server may bring many of
+// them; see wire.go for the frames, conn.go for who writes when.
 //
 // # Quiet queue pairs (G3)
 //
-// Conn.Close says farewell: the server answers once it has executed everything before it, so nothing takes effect after Close
-// has returned nil. If the server does not answer within five seconds, or the connection broke before, Close returns an error, and requests that
-// are still on their way may take effect. The next Connect of the same Device to the same address names such connections, and the
-// server ends them before it admits the new one. A client that connects in another way must be fenced first (Server.Disconnect).
+// Conn.Close says farewell: the server answers once it has executed everything before it, so
+// nothing takes effect after Close has returned nil. If the server does not answer within five
+// seconds, or the connection broke before, Close returns an error, and requests that are still on
+// their way may take effect. The next Connect of the same Device to the same address names such
+// connections, and the server ends them before it admits the new one. A client that connects in
+// another way must be fenced first (Server.Disconnect).
 package tcp
 
 import (
@@ -27,13 +30,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
 )
 
-// NewDevice makes the client's half. The token crosses the network in clear: it is of no use to who reads it, since the server
-// admits it once, but who changes what is underway can take the connection over. Where that is a concern see NewTLSDevice.
+// NewDevice makes the client's half. The token crosses the network in clear: it is of no use to who
+// reads it, since the server admits it once, but who changes what is underway can take the
+// connection over. Where that is a concern see NewTLSDevice.
 func NewDevice() verbs.Device { return &device{broken: map[string][]uint64{}} }
 
-// NewTLSDevice makes the client's half for servers whose listener speaks TLS. The server's name in config, if there is none, is the
-// host of the address. Every byte then passes through the record layer, and every list through two more goroutines: expect half the
-// speed.
+// NewTLSDevice makes the client's half for servers whose listener speaks TLS. The server's name in
+// config, if there is none, is the host of the address. Every byte then passes through the record
+// layer, and every list through two more goroutines: expect half the speed.
 func NewTLSDevice(config *tls.Config) verbs.Device {
 	return &device{broken: map[string][]uint64{}, tls: config}
 }
@@ -41,8 +45,9 @@ func NewTLSDevice(config *tls.Config) verbs.Device {
 type device struct {
 	tls *tls.Config // nil = plain TCP
 
-	mu     sync.Mutex
-	broken map[string][]uint64 // by address: sessions that ended without a farewell, at most hello.MaxEarlier
+	mu sync.Mutex
+	// by address: sessions that ended without a farewell, at most hello.MaxEarlier
+	broken map[string][]uint64
 }
 
 func (*device) Provider() string                        { return "tcp" }
@@ -101,7 +106,8 @@ func (d *device) dial(address string, limit time.Duration) (net.Conn, error) {
 	return tls.Client(socket, config), nil
 }
 
-// greet exchanges the handshake. A server that is full answers without reading, so a failed write is not yet the end.
+// greet exchanges the handshake. A server that is full answers without reading, so a failed write
+// is not yet the end.
 func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, error) {
 	socket.SetDeadline(deadline)
 	_, writeErr := socket.Write(h.Append(nil))
@@ -119,8 +125,8 @@ func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, 
 	return answer, nil
 }
 
-// remember notes a session that ended without a farewell. The oldest is forgotten where there are too many: the server can
-// hold no more connections than that either.
+// remember notes a session that ended without a farewell. The oldest is forgotten where there are
+// too many: the server can hold no more connections than that either.
 func (d *device) remember(address string, session uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,13 +10,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// holding is a path to a server on which the requests of the first connection can be held back, as a network may.
+// holding is a path to a server on which the requests of the first connection can be held back, as
+// a network may.
 type holding struct {
 	net.Listener
 	to      string
 	hold    atomic.Bool
 	release chan struct{}
-	came    chan bool // what the server did with the requests that were held back: it answered, or it had ended the connection
+	// what the server did with the requests that were held back: it answered, or it had ended the
+	// connection
+	came chan bool
 }
 
 func hold(t *testing.T, to string) *holding {
@@ -75,8 +78,9 @@ func (h *holding) answers(c, s net.Conn, first bool) {
 	}
 }
 
-// TestEarlierIsQuiet: what a client's broken connection left in the network takes no effect once a new connection of the client is
-// usable (G3), also where another peer of the same device connects in between.
+// TestEarlierIsQuiet: what a client's broken connection left in the network takes no effect once a
+// new connection of the client is usable (G3), also where another peer of the same device connects
+// in between.
 func TestEarlierIsQuiet(t *testing.T) {
 	for _, between := range []int{0, 1, 3} {
 		_, direct, tokens := rawServer(t)

@@ -6,8 +6,8 @@ import (
 )
 
 // inbox collects what a connection sends until a frame is whole. A client's starts small and grows
-// once to the longest frame when one does not fit; it never holds more. A server's session gives its
-// inbox a buffer for such a frame, and takes it back (see buffers).
+// once to the longest frame when one does not fit; it never holds more. A server's session gives
+// its inbox a buffer for such a frame, and takes it back (see buffers).
 type inbox struct {
 	buf        []byte
 	start, end int // buf[start:end] has arrived and was not taken
@@ -23,8 +23,8 @@ func (b *inbox) fill(r io.Reader) error {
 	return err
 }
 
-// next takes the next whole frame; nil if it has not all arrived. The frame is valid until fill. An error says that the
-// header is out of bounds: nothing after it can be understood.
+// next takes the next whole frame; nil if it has not all arrived. The frame is valid until fill. An
+// error says that the header is out of bounds: nothing after it can be understood.
 func (b *inbox) next() (h header, frame []byte, err error) {
 	if b.end-b.start < headerSize {
 		return h, nil, nil

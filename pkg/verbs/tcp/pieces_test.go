@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestLongAnswers: answers longer than a session's buffer say what a model says, whatever stands in the buffer
-// before them and wherever they are parted.
+// TestLongAnswers: answers longer than a session's buffer say what a model says, whatever stands in
+// the buffer before them and wherever they are parted.
 func TestLongAnswers(t *testing.T) {
 	t.Run("whole", func(t *testing.T) {
 		_, _, address, tokens := bufferServer(t, patience, patience)
@@ -90,7 +90,8 @@ func longAnswers(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestLongListOutOfRange: nothing of a list with a long answer is executed unless all of it is within its region.
+// TestLongListOutOfRange: nothing of a list with a long answer is executed unless all of it is
+// within its region.
 func TestLongListOutOfRange(t *testing.T) {
 	_, _, address, tokens := bufferServer(t, patience, patience)
 	got := answers(t, patientConn(t, address, tokens), encodeList([]verbs.Request{

@@ -11,11 +11,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The bits of qp.state. Above them is a number that grows with every list, so that who looked at one list cannot end another.
+// The bits of qp.state. Above them is a number that grows with every list, so that who looked at
+// one list cannot end another.
 //
 //	          Start            answer                last answer
-//	0 ------------> pending <--------> +delivering ------------> 0      parked and leading come and go while the owner waits
-//	any of them ----> +dead, -parked                                    for good
+//	0 ------------> pending <--------> +delivering ------------> 0
+//	any of them ----> +dead, -parked, for good
+//
+// parked and leading come and go while the owner waits.
 const (
 	pending    = 1 << iota // a list is under way
 	delivering             // the reader copies into the owner's buffers
@@ -25,8 +28,9 @@ const (
 	stateBits  = 8
 )
 
-// qp is a verbs.QP. Its owner, the reader, the writer and who kills it meet in state; list belongs to the owner from the moment
-// that pending is clear, or dead is set, delivering clear and queue without q (see settle).
+// qp is a verbs.QP. Its owner, the reader, the writer and who kills it meet in state; list belongs
+// to the owner from the moment that pending is clear, or dead is set, delivering clear and queue
+// without q (see settle).
 type qp struct {
 	conn  *conn
 	arena *verbs.Arena

@@ -92,7 +92,8 @@ func answers(t *testing.T, c net.Conn, send ...[]byte) (list []header) {
 	}
 }
 
-// TestBadFrames: each ends the connection with an error frame, and nothing of the frame takes effect; what came before it does.
+// TestBadFrames: each ends the connection with an error frame, and nothing of the frame takes
+// effect; what came before it does.
 func TestBadFrames(t *testing.T) {
 	_, address, tokens := rawServer(t)
 	add := []verbs.Request{{Op: verbs.FetchAdd, Local: make([]byte, 8), Add: 1}}
@@ -190,7 +191,8 @@ func TestHalfAFrame(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a client that does not take its answers is not read any more, so it cannot make the server hold more and more.
+// TestSlowReader: a client that does not take its answers is not read any more, so it cannot make
+// the server hold more and more.
 func TestSlowReader(t *testing.T) {
 	_, address, tokens := rawServer(t)
 	c := rawConn(t, address, tokens)

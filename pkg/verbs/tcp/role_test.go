@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// until polls, since what it waits for happens in other goroutines; it fails the test if that takes long.
+// until polls, since what it waits for happens in other goroutines; it fails the test if that takes
+// long.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); runtime.Gosched() {
@@ -22,8 +23,9 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// still keeps the watch of q's connection from looking, which takes the role of the reader for a moment, until goOn is called: it is about to
-// end q, whose time seems to be over, and somebody else ends q already.
+// still keeps the watch of q's connection from looking, which takes the role of the reader for a
+// moment, until goOn is called: it is about to end q, whose time seems to be over, and somebody
+// else ends q already.
 func still(t *testing.T, q *qp) (goOn func()) {
 	t.Helper()
 	k := &q.conn.clock
@@ -38,8 +40,8 @@ func still(t *testing.T, q *qp) (goOn func()) {
 	}
 }
 
-// TestRoleOfTheReader: who waits first reads; when he has his answer somebody reads for who still waits; when nobody waits
-// nobody reads.
+// TestRoleOfTheReader: who waits first reads; when he has his answer somebody reads for who still
+// waits; when nobody waits nobody reads.
 func TestRoleOfTheReader(t *testing.T) {
 	answer := make(chan uint16)
 	address := fakeServer(t, fakeAnswer, func(s net.Conn) {

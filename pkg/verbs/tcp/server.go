@@ -17,13 +17,15 @@ const (
 	writeLimit = 30 * time.Second // for a client to take what was answered; twice that at most
 )
 
-// Capabilities are those of every connection of this provider, besides Calls, which is the server's choice. The server executes a list in order, so READs are ordered, and
-// it executes a frame only once it has all of it, so a WRITE is applied whole or not at all, whatever becomes of the client.
+// Capabilities are those of every connection of this provider, besides Calls, which is the server's
+// choice. The server executes a list in order, so READs are ordered, and it executes a frame only
+// once it has all of it, so a WRITE is applied whole or not at all, whatever becomes of the client.
 func Capabilities() verbs.Capabilities {
 	return verbs.Capabilities{OrderedReads: true, MaskedAtomics: true, WholeWrite: verbs.MaxTransfer}
 }
 
-// NewServer makes the memory server's half. Serve takes listeners of any stream; those of network "tcp" get keepalive probes.
+// NewServer makes the memory server's half. Serve takes listeners of any stream; those of network
+// "tcp" get keepalive probes.
 //
 // A connection costs one goroutine and 144 KiB of buffers. Frames that are longer than that share
 // buffers with those of all other connections; see [Budget].

@@ -12,9 +12,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/serve"
 )
 
-// session executes the lists of one connection, in the order they arrive, on one goroutine: so every list of a queue pair
-// is in order, and when run returns nothing of the session takes effect any more. A client that does not take its answers
-// stops being read, so what it can make the server hold is bounded by the buffers.
+// session executes the lists of one connection, in the order they arrive, on one goroutine: so
+// every list of a queue pair is in order, and when run returns nothing of the session takes effect
+// any more. A client that does not take its answers stops being read, so what it can make the
+// server hold is bounded by the buffers.
 type session struct {
 	conn    net.Conn
 	peer    verbs.Peer
@@ -65,8 +66,8 @@ func (s *session) run() {
 }
 
 // fill reads once. If the unfinished frame is too long for the session's own buffer, it waits for a
-// large one first. All answers were sent before. Of a large buffer only as much is used as the frame
-// takes, so that nothing but this frame decides when the buffer is given back.
+// large one first. All answers were sent before. Of a large buffer only as much is used as the
+// frame takes, so that nothing but this frame decides when the buffer is given back.
 func (s *session) fill() error {
 	if s.large == nil && s.in.need() > len(s.own) {
 		large, err := s.shared.take(s.wasCut)
@@ -182,8 +183,8 @@ func (s *session) apply(h *header, list []request, answer int) {
 	}
 }
 
-// long executes a list whose answer is longer than outBuffer. The answer goes out at once if a large
-// buffer is to spare, which saves the client many wakeups, else in pieces.
+// long executes a list whose answer is longer than outBuffer. The answer goes out at once if a
+// large buffer is to spare, which saves the client many wakeups, else in pieces.
 func (s *session) long(h *header, list []request, answer int) error {
 	if err := s.flush(); err != nil {
 		return err
@@ -205,13 +206,14 @@ func (s *session) long(h *header, list []request, answer int) error {
 	return s.send(s.until)
 }
 
-// pieces executes a list whose answer is longer than outBuffer, and sends what is in out whenever it
-// is full. The client takes an answer only once it has all of it, and the last piece is sent after the
-// barrier, so G3 holds as for any other list. The order of the requests is the same, too (G1).
+// pieces executes a list whose answer is longer than outBuffer, and sends what is in out whenever
+// it is full. The client takes an answer only once it has all of it, and the last piece is sent
+// after the barrier, so G3 holds as for any other list. The order of the requests is the same, too
+// (G1).
 //
-// A READ is parted where a word of the region begins, so that each of its words is still read in one
-// access (G2). If the client is gone, the rest of the list is executed all the same: a list that was
-// begun is not left half done.
+// A READ is parted where a word of the region begins, so that each of its words is still read in
+// one access (G2). If the client is gone, the rest of the list is executed all the same: a list
+// that was begun is not left half done.
 func (s *session) pieces(h *header, list []request, answer int) error {
 	gone := s.room(headerSize)
 	send := func() {
@@ -258,8 +260,8 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 	return gone
 }
 
-// flush sends the answers. The deadline is moved only when half of it has gone by: setting one costs more than a small write.
-// A session that holds a large buffer has less time.
+// flush sends the answers. The deadline is moved only when half of it has gone by: setting one
+// costs more than a small write. A session that holds a large buffer has less time.
 func (s *session) flush() error {
 	if len(s.out) == 0 {
 		return nil

@@ -12,9 +12,11 @@ import (
 // mostAtOnce is how many bytes one system call moves: the goroutine cannot be preempted meanwhile.
 const mostAtOnce = 256 << 10
 
-// stream reads and writes a socket by system calls of which the scheduler is not told. They never wait, so it need not lend the processor
-// to anybody; and being told costs it more than many requests cost us, since the first call after a pause wakes the runtime's monitor
-// thread. Waiting goes through the poller, with the deadlines of the net.Conn. One goroutine may read while another one writes.
+// stream reads and writes a socket by system calls of which the scheduler is not told. They never
+// wait, so it need not lend the processor to anybody; and being told costs it more than many
+// requests cost us, since the first call after a pause wakes the runtime's monitor thread. Waiting
+// goes through the poller, with the deadlines of the net.Conn. One goroutine may read while another
+// one writes.
 type stream struct {
 	net.Conn
 	raw     syscall.RawConn

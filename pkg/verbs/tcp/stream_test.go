@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestStream: what a socket does not take at once arrives whole, a deadline ends a Read, and the end of the other side is io.EOF.
+// TestStream: what a socket does not take at once arrives whole, a deadline ends a Read, and the
+// end of the other side is io.EOF.
 func TestStream(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

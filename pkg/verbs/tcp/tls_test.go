@@ -41,7 +41,8 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestConformanceTLS runs the suite over a stream without a descriptor to write to and to look at: the goroutines behind do it all.
+// TestConformanceTLS runs the suite over a stream without a descriptor to write to and to look at:
+// the goroutines behind do it all.
 func TestConformanceTLS(t *testing.T) {
 	mine, pool := certificate(t)
 	startTLS := func(_ string, o verbs.ServerOptions) (address string, s verbs.Server, err error) {
@@ -72,7 +73,8 @@ func TestConformanceTLS(t *testing.T) {
 		if !errors.As(err, &unknown) {
 			t.Errorf("connect to a server of an unknown authority: %v", err)
 		}
-		c, err := device().Connect(target, 20*time.Second) // the token was not shown, so it is still good
+		// the token was not shown, so it is still good
+		c, err := device().Connect(target, 20*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

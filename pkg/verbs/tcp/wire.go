@@ -6,7 +6,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The frames that follow the handshake. All integers are little-endian, all lengths multiples of 8, and unused bytes zero.
+// The frames that follow the handshake. All integers are little-endian, all lengths multiples of 8,
+// and unused bytes zero.
 //
 //	header, 16 bytes               request, 16 to 48 bytes
 //	 0 4 size of the frame          0 1 kind (verbs.Op)
@@ -17,17 +18,21 @@ import (
 //	12 4 code                       8 8 remote
 //	                               16   operands
 //
-// Operands are 8 bytes each: compare, swap (CompareSwap); add (FetchAdd); compare, swap, compare mask, swap mask
-// (MaskedCompareSwap); add, boundary (MaskedFetchAdd); bytes of the request (Call). A WRITE is followed by its bytes, a call by its request.
+// Operands are 8 bytes each: compare, swap (CompareSwap); add (FetchAdd); compare, swap, compare
+// mask, swap mask (MaskedCompareSwap); add, boundary (MaskedFetchAdd); bytes of the request (Call).
+// A WRITE is followed by its bytes, a call by its request.
 //
-// A list frame carries n requests of one list. A list goes in one frame if its bytes, to write or to read, are at most
-// MaxTransfer, else in several, in order, each with at least one request. Each is answered by a frame of the same queue pair,
-// sequence and n, that carries for each request in turn the bytes read, or the 8 bytes of the old value, or nothing. A call's answer carries status (4), length (4) and
-// so many bytes; the length in its request is what there is room for, those 8 included. Region and remote are zero.
-// The sequence of a queue pair grows by one a frame; a late answer to a list that was given up is known by it.
+// A list frame carries n requests of one list. A list goes in one frame if its bytes, to write or
+// to read, are at most MaxTransfer, else in several, in order, each with at least one request. Each
+// is answered by a frame of the same queue pair, sequence and n, that carries for each request in
+// turn the bytes read, or the 8 bytes of the old value, or nothing. A call's answer carries status
+// (4), length (4) and so many bytes; the length in its request is what there is room for, those 8
+// included. Region and remote are zero. The sequence of a queue pair grows by one a frame; a late
+// answer to a list that was given up is known by it.
 //
-// A bye frame asks for a bye frame in return, after everything before it was executed and answered. An error frame is the
-// last that a server sends: it ends the connection, since a client of this code checks its requests before it sends them.
+// A bye frame asks for a bye frame in return, after everything before it was executed and answered.
+// An error frame is the last that a server sends: it ends the connection, since a client of this
+// code checks its requests before it sends them.
 const (
 	headerSize  = 16
 	requestSize = 16
@@ -39,11 +44,13 @@ const (
 	flagFence = 1
 )
 
-// Bounds of a frame, in bytes. Both directions share them: what one carries in bytes to write the other may carry in bytes
-// read, and requests are never shorter than answers.
+// Bounds of a frame, in bytes. Both directions share them: what one carries in bytes to write the
+// other may carry in bytes read, and requests are never shorter than answers.
 const (
-	maxPayload = verbs.MaxTransfer                                                           // bytes to write, or to read, of one frame
-	maxFrame   = headerSize + verbs.MaxList*(requestSize+4*8) + maxPayload + verbs.MaxList*8 // the last for padding
+	// bytes to write, or to read, of one frame
+	maxPayload = verbs.MaxTransfer
+	// the last for padding
+	maxFrame = headerSize + verbs.MaxList*(requestSize+4*8) + maxPayload + verbs.MaxList*8
 )
 
 // Codes of an error frame.
@@ -61,7 +68,8 @@ var operands = [verbs.NumOps]int{
 	verbs.Call: 1,
 }
 
-// requestBytes is how long a request of kind op with n local bytes is on the wire. Of a call n is the length of its request.
+// requestBytes is how long a request of kind op with n local bytes is on the wire. Of a call n is
+// the length of its request.
 func requestBytes(op verbs.Op, n int) int {
 	size := requestSize + 8*operands[op]
 	if op == verbs.Write || op == verbs.Call {
@@ -148,7 +156,8 @@ func appendCall(dst []byte, r *verbs.Request) []byte {
 	return append(dst, zeros[:pad(r.Args)-r.Args]...)
 }
 
-// partOf is how many requests at the start of list go into one frame, and how long that is on the wire.
+// partOf is how many requests at the start of list go into one frame, and how long that is on the
+// wire.
 func partOf(list []verbs.Request) (n, size int) {
 	size = headerSize
 	written, read := 0, 0

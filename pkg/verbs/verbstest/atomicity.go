@@ -19,8 +19,9 @@ var atomicityTests = []test{
 	{"MaskedFetchAddLosesNothing", maskedAddContended},
 }
 
-// torn lets two clients WRITE and two READ the same bytes. Every word that is written has equal halves, so a torn one shows. The
-// range starts at remote bytes and the local buffers at local bytes beyond a multiple of 8.
+// torn lets two clients WRITE and two READ the same bytes. Every word that is written has equal
+// halves, so a torn one shows. The range starts at remote bytes and the local buffers at local
+// bytes beyond a multiple of 8.
 func torn(f *fixture, remote, local int) {
 	const size = 1000
 	whole := remote%8 == 0 || !f.h.Memcpy
@@ -96,8 +97,8 @@ func fetchAddContended(f *fixture) {
 	}
 }
 
-// swapContended counts up in the upper half of a word by compare-and-swap, while the lower half, where the masked form does not
-// look, changes too.
+// swapContended counts up in the upper half of a word by compare-and-swap, while the lower half,
+// where the masked form does not look, changes too.
 func swapContended(f *fixture, op verbs.Op) {
 	const upper = 0xffffffff << 32
 	c := [2]verbs.Conn{f.connect(1), f.connect(2)}
@@ -150,7 +151,8 @@ func swapContended(f *fixture, op verbs.Op) {
 	}
 }
 
-// maskedAddContended adds to four fields of a word at once; the fields overflow and no carry leaves them.
+// maskedAddContended adds to four fields of a word at once; the fields overflow and no carry leaves
+// them.
 func maskedAddContended(f *fixture) {
 	const boundary = 1<<7 | 1<<23 | 1<<24 | 1<<63 // fields of 8, 16, 1 and 39 bits
 	c := f.connect(1)
@@ -181,7 +183,8 @@ func maskedAddContended(f *fixture) {
 	}
 }
 
-// unsupported checks that a request that needs a capability the connection lacks is refused and the queue pair lives on.
+// unsupported checks that a request that needs a capability the connection lacks is refused and the
+// queue pair lives on.
 func (f *fixture) unsupported(c verbs.Conn, r verbs.Request) {
 	f.Helper()
 	q := f.qp(c)

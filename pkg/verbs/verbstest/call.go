@@ -146,7 +146,8 @@ func callSizes(f *fixture) {
 	f.refused(q, verbs.ErrNotRegistered, "a call on the heap", verbs.Request{Op: verbs.Call, Local: make([]byte, 16)})
 }
 
-// callsSee: what a client's requests did that were completed, on whatever queue pair, a call of it sees.
+// callsSee: what a client's requests did that were completed, on whatever queue pair, a call of it
+// sees.
 func callsSee(f *fixture) {
 	c := f.connect(1)
 	if !f.hasCalls(c) {

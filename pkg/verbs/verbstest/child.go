@@ -53,7 +53,8 @@ type child struct {
 	ended bool
 }
 
-// child starts a process. It is killed with the test, and ends by itself when the test program does: its input ends then.
+// child starts a process. It is killed with the test, and ends by itself when the test program
+// does: its input ends then.
 func (f *fixture) child(s childSpec) *child {
 	f.Helper()
 	spec, err := json.Marshal(s)
@@ -129,7 +130,8 @@ func childClient(h Harness, s *childSpec) (verbs.Conn, verbs.QP, *verbs.Arena, e
 	return c, q, a, err
 }
 
-// childAdds adds 1 to the word at 8 and swaps the upper half of the word at 16 one up, Times times each.
+// childAdds adds 1 to the word at 8 and swaps the upper half of the word at 16 one up, Times times
+// each.
 func childAdds(h Harness, s *childSpec) error {
 	c, q, a, err := childClient(h, s)
 	if err != nil {

@@ -47,7 +47,8 @@ func closeQP(f *fixture) {
 	}
 }
 
-// busy runs queue pairs of c that change words of the lock region until they die, one word each. The caller ends them.
+// busy runs queue pairs of c that change words of the lock region until they die, one word each.
+// The caller ends them.
 type busy struct {
 	f       *fixture
 	qps     []verbs.QP
@@ -101,8 +102,8 @@ func (f *fixture) counts(q verbs.QP, in []byte) (v [busyQPs]uint64, err error) {
 	return v, err
 }
 
-// quiet checks that the counts stay as they were at the moment when all had to be quiet, and that each client's acknowledged
-// lists are in.
+// quiet checks that the counts stay as they were at the moment when all had to be quiet, and that
+// each client's acknowledged lists are in.
 func (b *busy) quiet(q verbs.QP, before [busyQPs]uint64) {
 	f := b.f
 	f.Helper()
@@ -134,7 +135,8 @@ func (b *busy) allDied(want error) {
 	}
 }
 
-// closeIsQuiet: when Close has returned nothing of the connection's queue pairs takes effect, also of lists nobody waits for.
+// closeIsQuiet: when Close has returned nothing of the connection's queue pairs takes effect, also
+// of lists nobody waits for.
 func closeIsQuiet(f *fixture) {
 	other, in := f.client(2), f.buffer(busyQPs*8)
 	for round := range 20 {
@@ -260,7 +262,8 @@ func serverCloses(f *fixture) {
 	}
 }
 
-// reconnectIsQuiet: a new connection of a client comes into being only when nothing of its broken one takes effect any more.
+// reconnectIsQuiet: a new connection of a client comes into being only when nothing of its broken
+// one takes effect any more.
 func reconnectIsQuiet(f *fixture) {
 	in := f.buffer(busyQPs * 8)
 	var next verbs.Conn
@@ -289,7 +292,8 @@ func reconnectIsQuiet(f *fixture) {
 	}
 }
 
-// longList takes a server, or a client that executes it, as long as a list may that is applied whole: a long WRITE, then a count.
+// longList takes a server, or a client that executes it, as long as a list may that is applied
+// whole: a long WRITE, then a count.
 func (f *fixture) longList() []verbs.Request {
 	list := []verbs.Request{fetchAdd(0, f.buffer(8), 1)}
 	for range 8 {
@@ -298,7 +302,8 @@ func (f *fixture) longList() []verbs.Request {
 	return append(list, fetchAdd(0, f.buffer(8), 1))
 }
 
-// whileLong calls end while a queue pair of c posts long lists, and checks that nothing of them takes effect afterwards.
+// whileLong calls end while a queue pair of c posts long lists, and checks that nothing of them
+// takes effect afterwards.
 func (f *fixture) whileLong(c verbs.Conn, other verbs.QP, list []verbs.Request, end func()) {
 	f.Helper()
 	q, in := f.qp(c), f.buffer(busyQPs*8)

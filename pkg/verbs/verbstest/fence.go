@@ -9,7 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The tests of Server.Fence: when it has returned nil, nothing of who matched changes memory any more.
+// The tests of Server.Fence: when it has returned nil, nothing of who matched changes memory any
+// more.
 var fenceTests = []test{
 	{"FenceIsQuiet", fenceIsQuiet},
 	{"FenceDuringLongLists", fenceDuringLongLists},
@@ -56,8 +57,8 @@ func fenceDuringLongLists(f *fixture) {
 	}
 }
 
-// fenceOfLeft: of queue pairs that were closed while a list was under way, of a connection that is closed, and of one whose lists nobody
-// waits for.
+// fenceOfLeft: of queue pairs that were closed while a list was under way, of a connection that is
+// closed, and of one whose lists nobody waits for.
 func fenceOfLeft(f *fixture) {
 	other, in := f.client(2), f.buffer(busyQPs*8)
 	for round := range 10 {
@@ -119,7 +120,8 @@ func fenceMatches(f *fixture) {
 	f.client(2) // whether it may come again is for Admission to say
 }
 
-// fenceWhileConnecting: a client that is barred and then fenced has no connection, although it tried to get one all the time.
+// fenceWhileConnecting: a client that is barred and then fenced has no connection, although it
+// tried to get one all the time.
 func fenceWhileConnecting(f *fixture) {
 	other, in := f.client(9), f.buffer(busyQPs*8)
 	for n := range uint16(8) {
@@ -234,7 +236,8 @@ func (f *fixture) loud(err error, n string) {
 
 const aWhile = 100 * time.Millisecond
 
-// fenceFrozen: a process that stands still is fenced at once, or, where it changes the memory by itself, once it is dead.
+// fenceFrozen: a process that stands still is fenced at once, or, where it changes the memory by
+// itself, once it is dead.
 func fenceFrozen(f *fixture) {
 	q := f.client(1)
 	c := f.frozen(5, q)
@@ -282,7 +285,8 @@ func fenceThawed(f *fixture) {
 	}
 }
 
-// fenceAfterRestart: a server that takes the place of another one knows who may still change the memory.
+// fenceAfterRestart: a server that takes the place of another one knows who may still change the
+// memory.
 func fenceAfterRestart(f *fixture) {
 	c := f.frozen(5, f.client(1))
 	f.server.Close()

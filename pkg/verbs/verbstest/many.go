@@ -44,7 +44,8 @@ func postAll(f *fixture) {
 	}
 }
 
-// postAllError: lists before a malformed one are posted and waited for, lists after it are not posted.
+// postAllError: lists before a malformed one are posted and waited for, lists after it are not
+// posted.
 func postAllError(f *fixture) {
 	c := f.connect(1)
 	var qps []verbs.QP
@@ -85,7 +86,8 @@ func postAllDead(f *fixture) {
 	f.post(qps[2], read(0, f.scratch))
 }
 
-// goroutines is 64 of them on one connection, each with its own part of the region and a list of random requests a round.
+// goroutines is 64 of them on one connection, each with its own part of the region and a list of
+// random requests a round.
 func goroutines(f *fixture) {
 	const n, part = 64, 4096
 	c := f.connect(1)

@@ -60,7 +60,8 @@ func newRegion(id verbs.RegionID, size int) (verbs.Memory, error) {
 	return verbs.Memory{ID: id, Bytes: b, File: f}, nil
 }
 
-// Tokens is an Admission that knows the tokens it issued. The zero value is ready. Safe for concurrent use.
+// Tokens is an Admission that knows the tokens it issued. The zero value is ready. Safe for
+// concurrent use.
 type Tokens struct {
 	mu     sync.Mutex
 	valid  map[verbs.Token]verbs.Peer

@@ -16,8 +16,8 @@ var modelTests = []test{
 
 const modelSize = 512
 
-// randomLists posts random lists of one client on a small part of each region. Everything that G1 leaves open is closed by a
-// fence, so that there is one right answer.
+// randomLists posts random lists of one client on a small part of each region. Everything that G1
+// leaves open is closed by a fence, so that there is one right answer.
 func randomLists(f *fixture) {
 	c := f.connect(1)
 	q := f.qp(c)
@@ -87,7 +87,8 @@ func drawRequest(t *rapid.T, caps *verbs.Capabilities, buffer []byte) verbs.Requ
 	return r
 }
 
-// applyToModel applies r and returns what its local buffer holds afterwards. Every other swap is made to match.
+// applyToModel applies r and returns what its local buffer holds afterwards. Every other swap is
+// made to match.
 func applyToModel(model *[modelSize]byte, r *verbs.Request) []byte {
 	at := model[r.Remote:][:len(r.Local)]
 	switch r.Op {
@@ -105,7 +106,8 @@ func applyToModel(model *[modelSize]byte, r *verbs.Request) []byte {
 	return binary.NativeEndian.AppendUint64(nil, old)
 }
 
-// modelWord is what an atomic leaves behind, bit by bit: written anew, so as not to test verbs.MaskedSum against itself.
+// modelWord is what an atomic leaves behind, bit by bit: written anew, so as not to test
+// verbs.MaskedSum against itself.
 func modelWord(old uint64, r *verbs.Request) (word uint64) {
 	switch r.Op {
 	case verbs.FetchAdd:

@@ -7,7 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The litmus tests of G1 and G3. Names are those of the literature: message passing, store buffering, load buffering.
+// The litmus tests of G1 and G3. Names are those of the literature: message passing, store
+// buffering, load buffering.
 var orderTests = []test{
 	{"WriteThenWrite", messagePassing},
 	{"WriteThenRead", func(f *fixture) { storeBuffering(f, verbs.Write) }},
@@ -20,7 +21,8 @@ var orderTests = []test{
 	{"StartNeedsNoWait", startNeedsNoWait},
 }
 
-// messagePassing: one client writes data, then a flag, in one list; who sees the flag sees the data.
+// messagePassing: one client writes data, then a flag, in one list; who sees the flag sees the
+// data.
 func messagePassing(f *fixture) {
 	const data, flag = 4096, 64
 	a, b := f.client(1), f.client(2)
@@ -67,8 +69,8 @@ func messagePassing(f *fixture) {
 	})
 }
 
-// meet lets two goroutines start each round at the same time: both spin for a moment, so that they leave together, and sleep
-// only if the other takes long.
+// meet lets two goroutines start each round at the same time: both spin for a moment, so that they
+// leave together, and sleep only if the other takes long.
 type meet struct {
 	f    *fixture
 	at   [2]atomic.Int64
@@ -108,7 +110,8 @@ func (m *meet) leave(side int) {
 	m.wake[1-side].Set()
 }
 
-// storeBuffering: two clients each change a word of their own, then read the other's. At least one sees the other's change.
+// storeBuffering: two clients each change a word of their own, then read the other's. At least one
+// sees the other's change.
 func storeBuffering(f *fixture, op verbs.Op) {
 	const place = 64 // bytes between words, so that each is new in its round
 	words := uint64(locksSize/place) / 2
@@ -151,8 +154,8 @@ func storeBuffering(f *fixture, op verbs.Op) {
 	}
 }
 
-// writeThenFailingSwap is storeBuffering with a MaskedCompareSwap that does not match in the place of the READ: it changes
-// nothing, so a provider may make it a mere load.
+// writeThenFailingSwap is storeBuffering with a MaskedCompareSwap that does not match in the place
+// of the READ: it changes nothing, so a provider may make it a mere load.
 func writeThenFailingSwap(f *fixture) {
 	const place = 64
 	m := newMeet(f)
@@ -196,7 +199,8 @@ func writeThenFailingSwap(f *fixture) {
 	}
 }
 
-// loadBuffering: two clients each read the other's word, then write their own with Fence. Not both read what the other wrote.
+// loadBuffering: two clients each read the other's word, then write their own with Fence. Not both
+// read what the other wrote.
 func loadBuffering(f *fixture) {
 	const place = 64
 	words := uint64(dataSize/place) / 2

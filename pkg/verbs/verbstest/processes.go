@@ -19,8 +19,8 @@ var processTests = []test{
 	{"FenceAfterTheServersDeath", fenceAfterRestart},
 }
 
-// addAndSwap adds 1 to the word at 8 and swaps the word at 16 up by 1<<32, looking only at its upper half where there are
-// masked atomics; each times times.
+// addAndSwap adds 1 to the word at 8 and swaps the word at 16 up by 1<<32, looking only at its
+// upper half where there are masked atomics; each times times.
 func addAndSwap(c verbs.Conn, q verbs.QP, a *verbs.Arena, times int) error {
 	b, err := a.Alloc(16)
 	if err != nil {
@@ -85,11 +85,12 @@ func processesContend(f *fixture) {
 	}
 }
 
-// blockSize is how long a WRITE may be that a dying client applies whole or not at all, within reason.
+// blockSize is how long a WRITE may be that a dying client applies whole or not at all, within
+// reason.
 func blockSize(c verbs.Conn) int { return min(c.Capabilities().WholeWrite, 256<<10) }
 
-// clientDies: of one WRITE of at most WholeWrite bytes a dying client applies all or none, and once it is disconnected nothing
-// of it takes effect.
+// clientDies: of one WRITE of at most WholeWrite bytes a dying client applies all or none, and once
+// it is disconnected nothing of it takes effect.
 func clientDies(f *fixture) {
 	c := f.connect(1)
 	q := f.qp(c)
@@ -165,8 +166,8 @@ func (f *fixture) thaw(c *child) {
 	}
 }
 
-// serverFreezes: a server that stops running without being gone cannot hold anybody longer than his limit, not even with more
-// than all buffers hold.
+// serverFreezes: a server that stops running without being gone cannot hold anybody longer than his
+// limit, not even with more than all buffers hold.
 func serverFreezes(f *fixture) {
 	s, c := f.remoteServer()
 	var qps []verbs.QP
@@ -203,7 +204,8 @@ func serverFreezes(f *fixture) {
 	}
 	start = f.env.Now()
 	q, none := c.NewQP(f.arena)
-	if none != nil && !errors.Is(none, verbs.ErrTimeout) { // where the server has a part in making it
+	// where the server has a part in making it
+	if none != nil && !errors.Is(none, verbs.ErrTimeout) {
 		f.Errorf("a queue pair with a server that stands still: %v, want one or %v", none, verbs.ErrTimeout)
 	}
 	if none == nil {

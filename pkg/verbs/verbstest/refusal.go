@@ -139,7 +139,8 @@ func (f *fixture) isDead(q verbs.QP, err error) {
 func largest(f *fixture) {
 	c := f.connect(1)
 	q := f.qp(c)
-	q.SetLimit(time.Minute) // 64 MiB, encrypted perhaps, under the race detector, on a machine that does other things
+	// 64 MiB, encrypted perhaps, under the race detector, on a machine that does other things
+	q.SetLimit(time.Minute)
 	out, in := f.buffer(verbs.MaxTransfer), f.buffer(verbs.MaxTransfer)
 	for i := range out {
 		out[i] = byte(f.rand.Uint32())
@@ -148,7 +149,8 @@ func largest(f *fixture) {
 	if string(in) != string(out) {
 		f.Fatal("the longest READ differs from the longest WRITE")
 	}
-	// A list of the longest WRITEs, each at a place of its own where there are places, then READs of all of it.
+	// A list of the longest WRITEs, each at a place of its own where there are places, then READs
+	// of all of it.
 	var list []verbs.Request
 	for i := range verbs.MaxList {
 		remote := uint64(i%3) * verbs.MaxTransfer

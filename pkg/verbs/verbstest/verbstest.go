@@ -1,7 +1,8 @@
 // Package verbstest is the conformance suite of the fabric: every provider passes [Run].
 //
-// What the suite does concurrently it does through [env.Env], so that a simulated provider can run it in its own world. Only
-// the tests with processes, which a provider asks for by Harness.Processes, are bound to the real one.
+// What the suite does concurrently it does through [env.Env], so that a simulated provider can run
+// it in its own world. Only the tests with processes, which a provider asks for by
+// Harness.Processes, are bound to the real one.
 package verbstest
 
 import (
@@ -21,19 +22,24 @@ import (
 type Harness struct {
 	// Device makes the client's half.
 	Device func() verbs.Device
-	// Start starts a memory server and says where it listens. What it needs in files goes to the folder dir.
+	// Start starts a memory server and says where it listens. What it needs in files goes to the
+	// folder dir.
 	Start func(dir string, o verbs.ServerOptions) (address string, s verbs.Server, err error)
-	// World runs body in a world of the provider's own, and returns when it has ended. nil = the real world.
+	// World runs body in a world of the provider's own, and returns when it has ended. nil = the
+	// real world.
 	World func(t *testing.T, body func(e env.Env))
-	// Processes says that other processes can connect. The test program's TestMain must call Main then.
+	// Processes says that other processes can connect. The test program's TestMain must call Main
+	// then.
 	Processes bool
-	// Direct says that clients change the memory without the server or a NIC that obeys it: one that stands still cannot be fenced before
-	// its process is dead.
+	// Direct says that clients change the memory without the server or a NIC that obeys it: one
+	// that stands still cannot be fenced before its process is dead.
 	Direct bool
-	// Rounds is how often a litmus test repeats: enough that a provider which breaks the rule is caught. 0 = 2000.
+	// Rounds is how often a litmus test repeats: enough that a provider which breaks the rule is
+	// caught. 0 = 2000.
 	Rounds int
-	// Memcpy says that the fabric's bytes are moved by somebody else's memcpy, which moves whole words only where a range begins at
-	// one. The tests of words in other ranges then ask only that the requests succeed.
+	// Memcpy says that the fabric's bytes are moved by somebody else's memcpy, which moves whole
+	// words only where a range begins at one. The tests of words in other ranges then ask only that
+	// the requests succeed.
 	Memcpy bool
 	// MaxQPs is how many queue pairs the provider gives one connection. 0 = 1024.
 	MaxQPs int
@@ -48,7 +54,8 @@ const (
 	incarnation = 0x1234
 )
 
-// soon bounds every wait for what must happen without delay, on a machine that is busy with other things.
+// soon bounds every wait for what must happen without delay, on a machine that is busy with other
+// things.
 const soon = 20 * time.Second
 
 // Run runs the whole suite.
@@ -136,10 +143,12 @@ func newFixture(t *testing.T, h Harness, e env.Env) *fixture {
 	return f
 }
 
-// repeats is how often a test under contention repeats: what breaks there breaks soon, unlike in a litmus test.
+// repeats is how often a test under contention repeats: what breaks there breaks soon, unlike in a
+// litmus test.
 func (f *fixture) repeats() int { return min(f.h.Rounds, 5000) }
 
-// serve starts a server with fresh memory and the limits of o, in place of the fixture's present one.
+// serve starts a server with fresh memory and the limits of o, in place of the fixture's present
+// one.
 func (f *fixture) serve(o verbs.ServerOptions) {
 	f.Helper()
 	o.Memory, o.Incarnation, o.Admission = Memory(f, dataSize, locksSize), incarnation, f.tokens

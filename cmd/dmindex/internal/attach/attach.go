@@ -1,4 +1,5 @@
-// Package attach opens an index from its configuration: control path, fabric, pool and design put together.
+// Package attach opens an index from its configuration: control path, fabric, pool and design put
+// together.
 package attach
 
 import (
@@ -55,15 +56,17 @@ func (f Fabric) device(provider string) (verbs.Device, error) {
 // Memory is the memory servers of an index, as one client reaches them.
 type Memory struct {
 	Control *control.Client
-	Guard   pool.Guard      // proves earlier clients of the name dead; nil proves none; set before Open
+	// proves earlier clients of the name dead; nil proves none; set before Open
+	Guard   pool.Guard
 	maps    *control.Client // apart, so that a long poll can be cut short
 	config  *config.Index
 	devices []verbs.Device // one for each provider
 	paths   []computeserver.MemoryPath
 }
 
-// New makes a client of the memory servers in c; nothing is dialled yet. name is this process alone: an earlier client of the name has ended,
-// and is fenced when the index is opened. files = nil is without TLS.
+// New makes a client of the memory servers in c; nothing is dialled yet. name is this process
+// alone: an earlier client of the name has ended, and is fenced when the index is opened. files =
+// nil is without TLS.
 func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*Memory, error) {
 	m := &Memory{config: c}
 	servers := make([]control.Server, len(c.MemoryServers))
@@ -118,8 +121,9 @@ func (m *Memory) closeDevices() error {
 	return errors.Join(errs...)
 }
 
-// Open connects to all memory servers and opens the index, or makes it if it is new, with a cache of so many bytes; 0 = the design's default. The error wraps index.ErrDataLost if a memory
-// server came back without its content.
+// Open connects to all memory servers and opens the index, or makes it if it is new, with a cache
+// of so many bytes; 0 = the design's default. The error wraps index.ErrDataLost if a memory server
+// came back without its content.
 func (m *Memory) Open(cache int, limit time.Duration) (*Index, error) {
 	return m.OpenWith(index.Options{
 		Uint64:        m.config.KeyType == config.KeyUint64,

@@ -10,7 +10,8 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
 )
 
-// TestMixed: an index on memory servers of two fabrics, each reached by its own, with nodes and chunks on both.
+// TestMixed: an index on memory servers of two fabrics, each reached by its own, with nodes and
+// chunks on both.
 func TestMixed(t *testing.T) {
 	const identity, limit, keys = "mixed", 10 * time.Second, 20_000
 	c := &config.Index{Identity: identity, Design: "sherman", KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 64, Routing: config.RoutingAny}

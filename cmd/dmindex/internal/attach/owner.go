@@ -14,7 +14,8 @@ type Owner struct {
 
 var _ computeserver.Owner = (*Owner)(nil)
 
-// Opened is what a compute server holds: the index itself, or with a design whose ranges have owners an Owner.
+// Opened is what a compute server holds: the index itself, or with a design whose ranges have
+// owners an Owner.
 func (i *Index) Opened() computeserver.Opened {
 	if design, ok := i.Index.(index.Partitioned); ok {
 		return &Owner{i, design}

@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// panel is the results that are compared with each other in one plot: those of one workload on one fabric.
+// panel is the results that are compared with each other in one plot: those of one workload on one
+// fabric.
 type panel struct {
 	title string
 	lines []line
 }
 
-// line is the results of one design with the same switches, by clients in the order in which they were measured.
+// line is the results of one design with the same switches, by clients in the order in which they
+// were measured.
 type line struct {
 	name    string
 	results []*Result
@@ -45,7 +47,8 @@ func find[T any](list *[]T, key string, of func(*T) string, make func(string) T)
 
 const throughputLabel = "throughput (million operations/s)"
 
-// throughputPlot shows throughput against clients, or if these are the same, against the size of caches or the threads of memory servers.
+// throughputPlot shows throughput against clients, or if these are the same, against the size of
+// caches or the threads of memory servers.
 func (p *panel) throughputPlot() *plot {
 	d := &plot{title: p.title}
 	of, label := func(r *Run) float64 { return float64(r.Clients) }, "clients"
@@ -72,7 +75,8 @@ func (p *panel) throughputPlot() *plot {
 // rarest is the least share of operations that a plot of latencies shows.
 const rarest = 1e-4
 
-// latencyPlot shows which share of operations took longer than a time, of each line's run with the most clients.
+// latencyPlot shows which share of operations took longer than a time, of each line's run with the
+// most clients.
 func (p *panel) latencyPlot() *plot {
 	d := &plot{title: p.title}
 	least, most := math.Inf(1), 0.0
@@ -99,7 +103,8 @@ func (p *panel) latencyPlot() *plot {
 	return d
 }
 
-// tail is points of time in microseconds and the share of durations that are longer, downwards to rarest.
+// tail is points of time in microseconds and the share of durations that are longer, downwards to
+// rarest.
 func (h *histogram) tail() (points [][2]float64) {
 	left := h.total
 	share, step := 1.0, 0.97
@@ -132,7 +137,8 @@ func (p *panel) oneNumber(of func(r *Run) float64) bool {
 	return true
 }
 
-// onePoint says whether nothing grows: each line is one result, with as many clients and as much cache.
+// onePoint says whether nothing grows: each line is one result, with as many clients and as much
+// cache.
 func (p *panel) onePoint() bool {
 	for _, l := range p.lines {
 		if len(l.results) > 1 {

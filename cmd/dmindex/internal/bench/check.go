@@ -14,9 +14,10 @@ const pageLength = 4096
 // pointChecks is how many items the check looks up, at most.
 const pointChecks = 20_000
 
-// check compares the content with what the stream wrote: a scan of everything is sorted and has every item that was loaded or inserted, no
-// other, each with a value that one of its writers gave it; lookups on all compute servers find the same. Then the first compute server takes what has owners, and checks the structure.
-// It returns the memory of an item.
+// check compares the content with what the stream wrote: a scan of everything is sorted and has
+// every item that was loaded or inserted, no other, each with a value that one of its writers gave
+// it; lookups on all compute servers find the same. Then the first compute server takes what has
+// owners, and checks the structure. It returns the memory of an item.
 func (b *bencher) check() (itemBytes float64, err error) {
 	s, err := b.session(0)
 	if err != nil {
@@ -74,7 +75,8 @@ func increment(key []byte) bool {
 	return false
 }
 
-// findLast finds the last operation of the stream that changes each item: its writer's number, 0 if there is none.
+// findLast finds the last operation of the stream that changes each item: its writer's number, 0 if
+// there is none.
 func (b *bencher) findLast() {
 	b.last = make([]uint64, b.stream.items)
 	for i, o := range b.stream.ops {
@@ -84,8 +86,8 @@ func (b *bencher) findLast() {
 	}
 }
 
-// checkPair says whether the stream has an operation that wrote this pair, and that no change of the item is lost: none that began after
-// that operation was answered.
+// checkPair says whether the stream has an operation that wrote this pair, and that no change of
+// the item is lost: none that began after that operation was answered.
 func (b *bencher) checkPair(key, value []byte) error {
 	item, err := b.keys.item(key)
 	if err != nil {
@@ -152,7 +154,8 @@ func (b *bencher) checkPoints() error {
 	return nil
 }
 
-// memoryOf is the memory of each of n items: of the nodes, if the design can check itself, else of the chunks.
+// memoryOf is the memory of each of n items: of the nodes, if the design can check itself, else of
+// the chunks.
 func (b *bencher) memoryOf(n uint64) (float64, error) {
 	if c, ok := b.members[0].Index.(index.Checker); ok {
 		found, err := c.Check()

@@ -45,7 +45,8 @@ func TestCheckCatches(t *testing.T) {
 	}
 }
 
-// TestDriverSeesWrongAnswers: a lookup that finds nothing where there must be something ends the run at once.
+// TestDriverSeesWrongAnswers: a lookup that finds nothing where there must be something ends the
+// run at once.
 func TestDriverSeesWrongAnswers(t *testing.T) {
 	f := &fakeCluster{}
 	f.fault = func(f *fakeCluster, key, _ string) bool { return f.changes == 7 } // is never there

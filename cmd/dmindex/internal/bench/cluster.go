@@ -29,7 +29,8 @@ type cluster interface {
 	open(server int, o index.Options) (member, error)
 	// now is the time of the cluster's world.
 	now() time.Duration
-	// step is what an operation takes that had nothing to do with the fabric; 0 = the time that it took.
+	// step is what an operation takes that had nothing to do with the fabric; 0 = the time that it
+	// took.
 	step() time.Duration
 	// chunks are how many are handed out.
 	chunks() (uint64, error)
@@ -50,8 +51,10 @@ type simulated struct {
 	design  index.Design
 }
 
-// cachedStep is what an operation takes in simulated time that found all it needs in the cache: there the simulator sees nothing that takes time. With 0.5 µs a client does as many
-// lookups with 0.33 READs as in DEX's paper, in proportion to those with one READ (2.5 times as many as P-Sherman, section 8.2).
+// cachedStep is what an operation takes in simulated time that found all it needs in the cache:
+// there the simulator sees nothing that takes time. With 0.5 µs a client does as many lookups with
+// 0.33 READs as in DEX's paper, in proportion to those with one READ (2.5 times as many as
+// P-Sherman, section 8.2).
 const cachedStep = 500 * time.Nanosecond
 
 // Of memory servers.

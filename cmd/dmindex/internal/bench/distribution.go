@@ -11,11 +11,14 @@ import (
 type Distribution struct {
 	theta  float64 // 0 = all alike
 	latest bool    // the youngest items are the popular ones
-	ranks  uint64  // draw from so many, where there are fewer items; 0 = as many as there are items. See ParseDistribution
+	// draw from so many, where there are fewer items; 0 = as many as there are items. See
+	// ParseDistribution
+	ranks uint64
 }
 
-// ParseDistribution reads "uniform", "zipfian", "zipfian:THETA", "zipfian:THETA/RANKS" or "latest". With RANKS, popular items are as popular as
-// among so many: rank r stands for item r modulo the number of items.
+// ParseDistribution reads "uniform", "zipfian", "zipfian:THETA", "zipfian:THETA/RANKS" or "latest".
+// With RANKS, popular items are as popular as among so many: rank r stands for item r modulo the
+// number of items.
 func ParseDistribution(text string) (Distribution, error) {
 	name, exponent, given := strings.Cut(text, ":")
 	d := Distribution{theta: 0.99}

@@ -12,13 +12,15 @@ import (
 	sdk "github.com/dmindex/dmindex/client"
 )
 
-// drive is the clients of a repartition run. Items are drawn by their popularity among all. Each client writes items of its own (those whose number modulo the number of clients is its
-// own), one batch after the other, so the last write of an item that was answered is known.
+// drive is the clients of a repartition run. Items are drawn by their popularity among all. Each
+// client writes items of its own (those whose number modulo the number of clients is its own), one
+// batch after the other, so the last write of an item that was answered is known.
 type drive struct {
-	r       *Repartition
-	c       *sdk.Client
-	written []uint32 // by item: the last batch of its client that wrote it and was answered; 0 = none
-	unsure  bitmap   // items that a batch wrote which failed
+	r *Repartition
+	c *sdk.Client
+	// by item: the last batch of its client that wrote it and was answered; 0 = none
+	written []uint32
+	unsure  bitmap // items that a batch wrote which failed
 
 	began    atomic.Int64 // of the measurement, in Unix nanoseconds; 0 = not yet
 	slices   []atomic.Uint64
@@ -205,7 +207,8 @@ func (d *drive) check(ctx context.Context) (checked uint64, err error) {
 	return n.Load(), err
 }
 
-// judge says whether value is what an item must have in the end: that of the last batch that was answered, or of a later one that failed.
+// judge says whether value is what an item must have in the end: that of the last batch that was
+// answered, or of a later one that failed.
 func (d *drive) judge(item uint64, value []byte) error {
 	writer, ok := writerOf(value, 8, item, true)
 	if !ok {

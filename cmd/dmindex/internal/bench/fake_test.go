@@ -22,8 +22,9 @@ type fakeCluster struct {
 
 	sessions int // that were made
 	takers   []*fakeIndex
-	fault    func(f *fakeCluster, key, value string) (done bool) // of every change; done: it is not made any more
-	began    time.Time
+	// of every change; done: it is not made any more
+	fault func(f *fakeCluster, key, value string) (done bool)
+	began time.Time
 }
 
 func (f *fakeCluster) run(do func() error) error { f.began = time.Now(); return do() }

@@ -11,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// Figure is an experiment of a paper that can be done again on the simulated fabric: one design with more and more of its techniques.
+// Figure is an experiment of a paper that can be done again on the simulated fabric: one design
+// with more and more of its techniques.
 type Figure struct {
 	Name   string
 	title  string
@@ -35,7 +36,8 @@ type part struct {
 	claims       []claim // of the paper, by step; none = it gives no figures
 }
 
-// claim is what a paper says; 0 = it does not. Latencies are given as how many times lower they are than those of the first step.
+// claim is what a paper says; 0 = it does not. Latencies are given as how many times lower they are
+// than those of the first step.
 type claim struct {
 	mops       float64
 	throughput float64 // over that of the first step
@@ -46,11 +48,12 @@ var shermanSteps = []step{
 	{name: "FG+"}, {"+Combine", "combine"}, {"+On-Chip", "onChip"}, {"+Hierarchical", "hierarchical"}, {"+2-Level Ver", "twoLevelVersions"},
 }
 
-// paperSkew is the popularity of the paper's billion items: with as many ranks as we have records the first item would be half as popular again,
-// and so would be the conflicts about it.
+// paperSkew is the popularity of the paper's billion items: with as many ranks as we have records
+// the first item would be half as popular again, and so would be the conflicts about it.
 const paperSkew = "zipfian:0.99/1e9"
 
-// figures are those of Sherman (SIGMOD 2022), section 5. Only its text and tables are used: heights of bars are not read off.
+// figures are those of Sherman (SIGMOD 2022), section 5. Only its text and tables are used: heights
+// of bars are not read off.
 var figures = []Figure{
 	{
 		Name: "sherman-5", title: "Sherman, figure 5: contributions of techniques, skewed workloads", design: "sherman", steps: shermanSteps,
@@ -93,7 +96,8 @@ var figures = []Figure{
 
 // Experiment is what --figure names.
 type Experiment interface {
-	// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the experiment does not.
+	// Do does the experiment again and writes our figures beside the paper's. base says all of a
+	// run that the experiment does not.
 	Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error)
 	// Defaults changes what base has by the defaults of flags: given says of which this is not so.
 	Defaults(base *Run, given func(flag string) bool)
@@ -151,8 +155,9 @@ func (f *Figure) techniques() (names []string) {
 	return names
 }
 
-// switches are those of step n: what the steps up to it added is on, all else off. Of a design that knows only the switches in known, it is
-// false where one has to be off that it does not know; those that have to be on are on without being named.
+// switches are those of step n: what the steps up to it added is on, all else off. Of a design that
+// knows only the switches in known, it is false where one has to be off that it does not know;
+// those that have to be on are on without being named.
 func (f *Figure) switches(n int, known []string) (map[string]bool, bool) {
 	m := map[string]bool{}
 	for _, name := range f.techniques() {
@@ -174,8 +179,9 @@ func (f *Figure) unknown(known []string) []string {
 	return slices.DeleteFunc(f.techniques(), func(name string) bool { return slices.Contains(known, name) })
 }
 
-// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the figure does not. Steps that need a
-// switch to be off that the design does not know are left out.
+// Do does the experiment again and writes our figures beside the paper's. base says all of a run
+// that the figure does not. Steps that need a switch to be off that the design does not know are
+// left out.
 func (f *Figure) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error) {
 	design, err := index.Lookup(f.design)
 	if err != nil {
@@ -256,7 +262,8 @@ func (f *Figure) write(out io.Writer, base *Run, rows [][]*Result, unknown []str
 	return nil
 }
 
-// cellsOver is throughput and latencies, each beside its ratio to those of the first step; dashes for what was not run.
+// cellsOver is throughput and latencies, each beside its ratio to those of the first step; dashes
+// for what was not run.
 func (r *Result) cellsOver(first *Result) [6]string {
 	if r == nil {
 		return [6]string{"-", "-", "-", "-", "-", "-"}

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets that grow with them: exact below 2^subBits ns, above that 2^subBits buckets for each power of
-// two. A quantile is the middle of its bucket, so it is off by at most 1 in 2^(subBits+1), 0.4%.
+// histogram counts durations in buckets that grow with them: exact below 2^subBits ns, above that
+// 2^subBits buckets for each power of two. A quantile is the middle of its bucket, so it is off by
+// at most 1 in 2^(subBits+1), 0.4%.
 type histogram struct {
 	counts [buckets]uint32
 	total  uint64

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestQuantiles compares quantiles with those of the sorted values: they are off by at most 1 in 256.
+// TestQuantiles compares quantiles with those of the sorted values: they are off by at most 1 in
+// 256.
 func TestQuantiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var h, other histogram

@@ -21,7 +21,8 @@ svg{max-width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:var(--fa
 th,td{padding:3px 9px;text-align:right;border-bottom:1px solid var(--grid);white-space:nowrap}th:first-child,td:first-child{text-align:left}
 `
 
-// WriteHTML writes a page that needs nothing else: the table, and plots of throughput, latency and requests.
+// WriteHTML writes a page that needs nothing else: the table, and plots of throughput, latency and
+// requests.
 func WriteHTML(out io.Writer, results []*Result) error {
 	var b strings.Builder
 	pageHead(&b)

@@ -7,8 +7,9 @@ import (
 	"strconv"
 )
 
-// Items are numbers; the key of an item is its number scrambled over all 64 bits, so that neighbours in popularity or age are no
-// neighbours in the index. The scrambling is one to one: no two items share a key, and a key names its item.
+// Items are numbers; the key of an item is its number scrambled over all 64 bits, so that
+// neighbours in popularity or age are no neighbours in the index. The scrambling is one to one: no
+// two items share a key, and a key names its item.
 
 // scramble is a Feistel network of four rounds.
 func scramble(x uint64) uint64 {
@@ -46,7 +47,8 @@ type keys struct {
 // digits of a scrambled number in a text key.
 const digits = 16
 
-// newKeys makes keys of so many bytes: from 16 on text, whose last 16 characters are hexadecimal digits and whose first ones all keys share.
+// newKeys makes keys of so many bytes: from 16 on text, whose last 16 characters are hexadecimal
+// digits and whose first ones all keys share.
 func newKeys(bytes int) (keys, error) {
 	if bytes < 8 {
 		return keys{}, fmt.Errorf("keys of %d bytes: at least 8 are needed to tell items apart", bytes)
@@ -109,8 +111,8 @@ func (k *keys) number(key []byte) (uint64, error) {
 	return x, nil
 }
 
-// A value says who wrote it: a word of 40 bits for the operation (0 = the load, else its place in the stream plus one) and 24 that follow from
-// the item; the bytes behind the word follow from it.
+// A value says who wrote it: a word of 40 bits for the operation (0 = the load, else its place in
+// the stream plus one) and 24 that follow from the item; the bytes behind the word follow from it.
 const (
 	writerBits = 40
 	maxWriter  = 1<<writerBits - 1
@@ -132,7 +134,8 @@ func appendValue(dst []byte, n int, item, writer uint64) []byte {
 	return dst
 }
 
-// writerOf is who wrote a value of n bytes to an item; false if nobody did. It looks at the word alone unless thorough.
+// writerOf is who wrote a value of n bytes to an item; false if nobody did. It looks at the word
+// alone unless thorough.
 func writerOf(value []byte, n int, item uint64, thorough bool) (uint64, bool) {
 	if len(value) != n {
 		return 0, false

@@ -9,11 +9,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// The optimum is the READs of a perfect static cache: each compute server has, from the first measured operation on, those of its leaves which its measured operations use
-// most, as many as the bytes of its cache hold, and all inner nodes besides. No cache that has to learn what is used does with fewer, unless what is popular changes: it knows what will
-// come, and its inner nodes cost it nothing.
+// The optimum is the READs of a perfect static cache: each compute server has, from the first
+// measured operation on, those of its leaves which its measured operations use most, as many as the
+// bytes of its cache hold, and all inner nodes besides. No cache that has to learn what is used
+// does with fewer, unless what is popular changes: it knows what will come, and its inner nodes
+// cost it nothing.
 
-// optimum is those READs for an operation, with leaves as they are now; 0 where nobody has leaves for himself.
+// optimum is those READs for an operation, with leaves as they are now; 0 where nobody has leaves
+// for himself.
 func (b *bencher) optimum() (float64, error) {
 	s, ok := b.members[0].Index.(index.Surveyor)
 	if on, given := b.run.Switches["caching"]; !ok || b.owners == nil || given && !on {
@@ -69,7 +72,8 @@ func (b *bencher) itemsInOrder() []uint64 {
 	return list
 }
 
-// usesOf is how often operations use each leaf. A scan uses every leaf that has one of its pairs, of the items that there are; a lookup with the update that comes of it uses its leaf once.
+// usesOf is how often operations use each leaf. A scan uses every leaf that has one of its pairs,
+// of the items that there are; a lookup with the update that comes of it uses its leaf once.
 func usesOf(begin []uint64, ops []operation, items []uint64) []uint32 {
 	uses := make([]uint32, len(begin))
 	for _, o := range ops {
@@ -107,7 +111,8 @@ func beyond(uses []uint32, kept int) (sum uint64) {
 	return sum
 }
 
-// floor is the lowest scrambled number whose key is not below a given one, which may be no item's; the highest if there is none.
+// floor is the lowest scrambled number whose key is not below a given one, which may be no item's;
+// the highest if there is none.
 func (k *keys) floor(key []byte) uint64 {
 	if k.bytes == 8 && len(key) == 8 {
 		return binary.BigEndian.Uint64(key)

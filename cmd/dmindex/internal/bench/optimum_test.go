@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestOptimumIsTheLeast compares it with every choice of leaves, where there are few, whose uses are found one by one.
+// TestOptimumIsTheLeast compares it with every choice of leaves, where there are few, whose uses
+// are found one by one.
 func TestOptimumIsTheLeast(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -102,7 +103,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is as good as the best one of whole leaves, or better: it keeps entries, too.
+// TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is
+// as good as the best one of whole leaves, or better: it keeps entries, too.
 func TestReadsAreNearTheOptimum(t *testing.T) {
 	for _, w := range []string{"A", "B", "C"} {
 		for _, keys := range []int{8, 24} {

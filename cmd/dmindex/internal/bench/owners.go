@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// owners says which compute server has which keys, in designs whose ranges have owners: each an equal width of the space that keys are scrambled over.
-// There is no protocol about it here, and nothing moves while it is measured.
+// owners says which compute server has which keys, in designs whose ranges have owners: each an
+// equal width of the space that keys are scrambled over. There is no protocol about it here, and
+// nothing moves while it is measured.
 type owners struct {
 	keys  keys
 	n     int
@@ -50,7 +51,8 @@ func (o *owners) first(server int) uint64 {
 	return low
 }
 
-// low is where the keys of a server begin, high where they end; empty ones are the ends of the key space.
+// low is where the keys of a server begin, high where they end; empty ones are the ends of the key
+// space.
 func (o *owners) low(server int) []byte {
 	if server == 0 {
 		return nil
@@ -82,7 +84,8 @@ func (b *bencher) inServer(server int, name string, do func() error) (err error)
 // spread gives every compute server its own keys.
 func (b *bencher) spread() error { return b.eachOwn("take", index.Partitioned.Take) }
 
-// release lets every compute server give back what it has, of its own keys: all is written back then.
+// release lets every compute server give back what it has, of its own keys: all is written back
+// then.
 func (b *bencher) release() error {
 	return b.eachOwn("give", func(x index.Partitioned, h pool.Holding) error {
 		_, err := x.Give(h.Start, h.End)
@@ -90,7 +93,8 @@ func (b *bencher) release() error {
 	})
 }
 
-// eachOwn calls do on every compute server, one after the other, with its own keys, if there is such a thing.
+// eachOwn calls do on every compute server, one after the other, with its own keys, if there is
+// such a thing.
 func (b *bencher) eachOwn(name string, do func(index.Partitioned, pool.Holding) error) error {
 	if b.owners == nil && !b.everyone {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestEqualWidths: each server's keys begin where they are said to, and the same rule finds the owner of an item and of its key.
+// TestEqualWidths: each server's keys begin where they are said to, and the same rule finds the
+// owner of an item and of its key.
 func TestEqualWidths(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		for _, length := range []int{8, 12, 16, 40} {
@@ -137,8 +138,9 @@ func TestRoutedScan(t *testing.T) {
 	}
 }
 
-// TestRoutesAreKept: the fake refuses keys of others, so a run ends only if every operation went to the owner of its key. And a change that is lost is found where
-// each server has operations of its own.
+// TestRoutesAreKept: the fake refuses keys of others, so a run ends only if every operation went to
+// the owner of its key. And a change that is lost is found where each server has operations of its
+// own.
 func TestRoutesAreKept(t *testing.T) {
 	for _, w := range []string{"A", "E", "LOAD", "write-only"} {
 		r := smallRun(t, w, "shm")
@@ -148,14 +150,16 @@ func TestRoutesAreKept(t *testing.T) {
 		}
 	}
 	changes := map[string]int{}
-	lost := &fakeCluster{fault: func(_ *fakeCluster, key, _ string) bool { // of each item the load and one change are done, no more
+	// of each item the load and one change are done, no more
+	lost := &fakeCluster{fault: func(_ *fakeCluster, key, _ string) bool {
 		changes[key]++
 		return changes[key] > 2
 	}}
 	if _, err := ownersOf(t, smallRun(t, "A", "shm"), lost).all(); !errors.Is(err, errLost) {
 		t.Errorf("%v, want %v", err, errLost)
 	}
-	// Nobody needs a session elsewhere, but the check: its scan, and its lookups on each of three servers.
+	// Nobody needs a session elsewhere, but the check: its scan, and its lookups on each of three
+	// servers.
 	f, r := &fakeCluster{}, smallRun(t, "A", "shm")
 	r.ComputeServers = 3
 	if _, err := ownersOf(t, r, f).all(); err != nil || f.sessions != 3*r.Clients+3+3*3 {
@@ -163,7 +167,8 @@ func TestRoutesAreKept(t *testing.T) {
 	}
 }
 
-// TestOwners runs the design whose ranges have owners, with checks, and looks at what the fabric counted.
+// TestOwners runs the design whose ranges have owners, with checks, and looks at what the fabric
+// counted.
 func TestOwners(t *testing.T) {
 	for _, transport := range []string{"sim", "shm", "tcp"} {
 		for _, w := range []string{"C", "A", "E", "write-only"} {
@@ -174,15 +179,18 @@ func TestOwners(t *testing.T) {
 			}
 			res := do(t, r)
 			s := res.Summary()
-			// Apart counts no operation that was under way when its queue was empty, of which each client has one at most.
+			// Apart counts no operation that was under way when its queue was empty, of which each
+			// client has one at most.
 			least := s.Throughput * (1 - float64(r.Clients)/float64(r.Ops-r.Clients))
 			if res.Latency.total != res.Ops || s.Throughput <= 0 || s.P50 <= 0 || s.Skew <= 1 || s.Skew > 1.5 || s.Apart < least {
 				t.Errorf("%s over %s: %+v", w, transport, s)
 			}
 			switch v := s.Verbs; {
-			case w == "C" && (v.Write != 0 || v.Log != 0 || s.LogBytesPerOp != 0 || v.Atomic != 0 || v.Read > 0.2): // all leaves fit
+			case w == "C" && (v.Write != 0 || v.Log != 0 || s.LogBytesPerOp != 0 || v.Atomic != 0 || v.Read > 0.2):
+				// all leaves fit
 				t.Errorf("lookups take %+v", v)
-			// Of few clients every upsert may have a batch of its own, and some batches bring the log's tail, which is a WRITE more.
+			// Of few clients every upsert may have a batch of its own, and some batches bring the
+			// log's tail, which is a WRITE more.
 			case w == "write-only" && (v.Log < 0.2 || v.Log > 1.25 || v.Write > 0.5 || s.LogBytesPerOp < 20):
 				t.Errorf("upserts take %+v, %.0f bytes of the log", v, s.LogBytesPerOp)
 			}

@@ -22,7 +22,8 @@ type phase struct {
 
 	failed atomic.Bool
 	left   atomic.Int64 // queues in which there is something left
-	ended  atomic.Int64 // when the first client found nothing left to do, in the queue that took longest; 0 = not yet
+	// when the first client found nothing left to do, in the queue that took longest; 0 = not yet
+	ended  atomic.Int64
 	began  time.Duration
 	report *progress
 
@@ -33,7 +34,8 @@ type phase struct {
 	took    time.Duration // until it ended
 }
 
-// newPhase makes a phase of some operations of the stream, from place first on, or with nil of the load.
+// newPhase makes a phase of some operations of the stream, from place first on, or with nil of the
+// load.
 func newPhase(b *bencher, name string, ops []operation, first, length uint64) *phase {
 	p := &phase{b: b, name: name, ops: ops, first: first, length: length}
 	p.queues = b.queues(length, func(i uint64) uint64 {
@@ -54,7 +56,8 @@ func (p *phase) begun() (n uint64) {
 	return n
 }
 
-// apart is what the compute servers did in a second, each while it had something left: as if each had a stream of its own.
+// apart is what the compute servers did in a second, each while it had something left: as if each
+// had a stream of its own.
 func (p *phase) apart() (sum float64) {
 	for _, q := range p.queues {
 		if took := time.Duration(q.ended.Load()) - p.began; took > 0 {
@@ -64,7 +67,8 @@ func (p *phase) apart() (sum float64) {
 	return sum
 }
 
-// throughput is that of the time in which every client had work, of those for the queue that took longest.
+// throughput is that of the time in which every client had work, of those for the queue that took
+// longest.
 func (p *phase) throughput() float64 {
 	if p.took <= 0 {
 		return 0
@@ -176,9 +180,10 @@ type client struct {
 	err     error
 
 	key, value, dst []byte
-	visit           func(key, value []byte) bool // order, as a value, so that scans allocate nothing
-	previous        []byte                       // key that order saw last
-	disorder        bool
+	// order, as a value, so that scans allocate nothing
+	visit    func(key, value []byte) bool
+	previous []byte // key that order saw last
+	disorder bool
 
 	latency histogram
 	done    uint64
@@ -328,7 +333,8 @@ func (c *client) lookup(item uint64) error {
 	return nil
 }
 
-// absent judges the error of an operation on an item of which we knew, before, whether it was there.
+// absent judges the error of an operation on an item of which we knew, before, whether it was
+// there.
 func (c *client) absent(err error, known bool) error {
 	if known || !errors.Is(err, index.ErrNotFound) {
 		return err

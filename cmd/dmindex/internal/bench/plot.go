@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// plot is one SVG diagram with two axes. Colours come from the page's style sheet: class s0 .. s7 for series.
+// plot is one SVG diagram with two axes. Colours come from the page's style sheet: class s0 .. s7
+// for series.
 type plot struct {
 	title  string
 	x, y   axis
@@ -79,7 +80,8 @@ func niceStep(v float64) float64 {
 	return 10 * power
 }
 
-// logarithmic makes an axis that covers two positive numbers, with ticks at powers of ten, and between them as there is room.
+// logarithmic makes an axis that covers two positive numbers, with ticks at powers of ten, and
+// between them as there is room.
 func logarithmic(label string, least, most float64) axis {
 	a := axis{label: label, log: true, from: least, to: math.Max(most, least*1.01)}
 	decades := math.Log10(a.to / a.from)

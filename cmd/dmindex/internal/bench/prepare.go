@@ -7,8 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// prepare opens the index and loads it. Where ranges have owners, or the cache is to be a share of what was loaded, the index is then opened anew: caches are empty
-// before the warm-up.
+// prepare opens the index and loads it. Where ranges have owners, or the cache is to be a share of
+// what was loaded, the index is then opened anew: caches are empty before the warm-up.
 func (b *bencher) prepare() error {
 	if err := b.open(b.run.CacheBytes); err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// progressMask says after how many operations a client asks whether a line is due: those whose number has none of these bits.
+// progressMask says after how many operations a client asks whether a line is due: those whose
+// number has none of these bits.
 const progressMask = 1<<10 - 1
 
 // progress writes a line about a phase every second, and one at its end.

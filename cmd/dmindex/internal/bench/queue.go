@@ -2,7 +2,8 @@ package bench
 
 import "sync/atomic"
 
-// queue is the operations of a phase that wait for the same clients: all of them, or with owners those that one compute server has to do.
+// queue is the operations of a phase that wait for the same clients: all of them, or with owners
+// those that one compute server has to do.
 type queue struct {
 	of     []uint32 // places of its operations in the phase; nil = all
 	length uint64
@@ -41,7 +42,8 @@ func (b *bencher) queues(n uint64, item func(i uint64) uint64) []*queue {
 	return list
 }
 
-// skew is how many times the mean share of all servers the busiest one has; 1 where all do everything.
+// skew is how many times the mean share of all servers the busiest one has; 1 where all do
+// everything.
 func skew(list []*queue) float64 {
 	most, sum := uint64(0), uint64(0)
 	for _, q := range list {

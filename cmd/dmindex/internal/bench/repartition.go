@@ -17,8 +17,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Repartition is a run in which a compute server comes to those that there are, while clients read and write: figure 10 of DEX's paper. Everything is real: memory servers, compute servers with
-// the ownership protocol, clients that reach them over the network, partition.Step, and the clock.
+// Repartition is a run in which a compute server comes to those that there are, while clients read
+// and write: figure 10 of DEX's paper. Everything is real: memory servers, compute servers with the
+// ownership protocol, clients that reach them over the network, partition.Step, and the clock.
 type Repartition struct {
 	Design        string
 	Transport     string // one of Transports but "sim"
@@ -31,10 +32,13 @@ type Repartition struct {
 	Batch         int // operations of a batch; half of the batches write
 	Seed          uint64
 	Progress      io.Writer
-	Remote        *sdk.Options // an index that is there, in place of servers in this process; nil = these. It says what CacheBytes, MemoryServers and From are by itself
-	Loaded        bool         // with Remote: the records are there, of an earlier run
+	// an index that is there, in place of servers in this process; nil = these. It says what
+	// CacheBytes, MemoryServers and From are by itself
+	Remote *sdk.Options
+	Loaded bool // with Remote: the records are there, of an earlier run
 
-	Settle, Before, After time.Duration // load before anything is measured, measured before the change, and after it
+	// load before anything is measured, measured before the change, and after it
+	Settle, Before, After time.Duration
 }
 
 // Repartitioned is what such a run measured.
@@ -47,16 +51,18 @@ type Repartitioned struct {
 	Failed    uint64 // batches
 	FirstErr  error  // of those
 	Longest   time.Duration
-	Checked   uint64        // items whose last acknowledged write was looked for at the end
-	CacheUsed uint64        // bytes of the caches of all compute servers, before the change
-	HitRatio  float64       // the share of operations that found their leaf there
-	Recovered time.Duration // from the change on until throughput is 90 % of what it was before; 0 = it never was
+	Checked   uint64  // items whose last acknowledged write was looked for at the end
+	CacheUsed uint64  // bytes of the caches of all compute servers, before the change
+	HitRatio  float64 // the share of operations that found their leaf there
+	// from the change on until throughput is 90 % of what it was before; 0 = it never was
+	Recovered time.Duration
 }
 
 // SliceLength is how long throughput is summed up for.
 const SliceLength = 50 * time.Millisecond
 
-// Of records that are bulk loaded, in bytes: an item's part of a leaf that is 80 % full, and its part of inner nodes.
+// Of records that are bulk loaded, in bytes: an item's part of a leaf that is 80 % full, and its
+// part of inner nodes.
 const loadedBytes = 34
 
 // Check refuses runs that make no sense.
@@ -246,7 +252,8 @@ func (d *drive) before(ctx context.Context, res *Repartitioned) error {
 	return err
 }
 
-// caches says what the caches of all compute servers take, and how many operations have found their leaf there, as the servers say: all of them, of which a busy one is asked again.
+// caches says what the caches of all compute servers take, and how many operations have found their
+// leaf there, as the servers say: all of them, of which a busy one is asked again.
 func caches(ctx context.Context, c *sdk.Client) (bytes, hits uint64, err error) {
 	const tries = 5
 	for range tries {

@@ -11,13 +11,15 @@ import (
 )
 
 const (
-	loadBatch = 2048            // pairs that a worker puts at once
-	loadParts = 32              // of the key space that are loaded side by side, so that all servers have work
+	loadBatch = 2048 // pairs that a worker puts at once
+	// of the key space that are loaded side by side, so that all servers have work
+	loadParts = 32
 	loadLimit = 2 * time.Minute // of a batch: loading is no part of what is measured
 )
 
-// load puts all records over the network. Within each part of the key space they come in the order of their keys: then a leaf is written back with all that it got since, and not once for
-// almost each of its records.
+// load puts all records over the network. Within each part of the key space they come in the order
+// of their keys: then a leaf is written back with all that it got since, and not once for almost
+// each of its records.
 func (r *Repartition) load(ctx context.Context) error {
 	options := *r.Remote
 	options.Limit = loadLimit
@@ -42,7 +44,8 @@ func (r *Repartition) load(ctx context.Context) error {
 	return nil
 }
 
-// loadOrder has the records 0 to n-1 in the order in which they are loaded: a batch from each of so many parts of the key space, then the next from each, until all parts are through.
+// loadOrder has the records 0 to n-1 in the order in which they are loaded: a batch from each of so
+// many parts of the key space, then the next from each, until all parts are through.
 func loadOrder(n uint64, parts, batch int) iter.Seq[sdk.Pair] {
 	scrambled := make([]uint64, n)
 	for i := range scrambled {

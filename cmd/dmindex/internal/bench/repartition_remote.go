@@ -13,13 +13,15 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// remoteLooks is how often a run at a remote index asks its servers what they hold, once the map has changed.
+// remoteLooks is how often a run at a remote index asks its servers what they hold, once the map
+// has changed.
 const remoteLooks = 20 * time.Millisecond
 
 // ScaleNow is what a run at a remote index says when somebody is to scale it.
 const ScaleNow = "scale it to"
 
-// doRemote does the run at an index that is there, with nothing in it but, if it is loaded, the records. Somebody else scales it, when the run says so.
+// doRemote does the run at an index that is there, with nothing in it but, if it is loaded, the
+// records. Somebody else scales it, when the run says so.
 func (r *Repartition) doRemote(ctx context.Context) (*Repartitioned, error) {
 	if !r.Loaded {
 		if err := r.load(ctx); err != nil {
@@ -49,7 +51,8 @@ func serversOf(m *partition.Map) (ids []uint32) {
 	return ids
 }
 
-// awaitScaled waits until n servers hold what the map gives them, and nothing is left to be done. Time counts from the first map on that moves anything of what is known.
+// awaitScaled waits until n servers hold what the map gives them, and nothing is left to be done.
+// Time counts from the first map on that moves anything of what is known.
 func awaitScaled(ctx context.Context, c *sdk.Client, known *partition.Map, n int) (s local.Scaled, err error) {
 	var began time.Time
 	tick := time.NewTicker(remoteLooks)

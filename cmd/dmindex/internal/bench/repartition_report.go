@@ -37,7 +37,8 @@ func (r *Repartitioned) mean(from, to time.Duration) float64 {
 	return rate(sum) / float64(b-a)
 }
 
-// before is the rate before the change, after that of the last second, lowest that of the worst slice from the change until a second after its end.
+// before is the rate before the change, after that of the last second, lowest that of the worst
+// slice from the change until a second after its end.
 func (r *Repartitioned) before() float64 { return r.mean(0, r.At) }
 func (r *Repartitioned) after() float64 {
 	end := time.Duration(len(r.Slices)) * SliceLength
@@ -55,7 +56,8 @@ func (r *Repartitioned) lowest() float64 {
 	return low
 }
 
-// recovery is how long after the change began throughput is back: from the first quarter of a second on that has 90 % of the rate before, and begins after the last range moved.
+// recovery is how long after the change began throughput is back: from the first quarter of a
+// second on that has 90 % of the rate before, and begins after the last range moved.
 func (r *Repartitioned) recovery() time.Duration {
 	const window = 250 * time.Millisecond
 	for at := r.At + r.Scaled.Took; int((at+window)/SliceLength) <= len(r.Slices); at += SliceLength {
@@ -90,27 +92,28 @@ func WriteRepartitions(out io.Writer, results []*Repartitioned) error {
 
 // repartitionJSON is a run as it is reported.
 type repartitionJSON struct {
-	Design      string    `json:"design"`
-	Transport   string    `json:"transport"`
-	From        int       `json:"compute_servers_before"`
-	Records     uint64    `json:"records"`
-	CacheBytes  int       `json:"cache_bytes"` // of each compute server
-	Clients     int       `json:"clients"`
-	Batch       int       `json:"batch"`
-	Ranges      int       `json:"ranges_moved"`
-	Took        float64   `json:"repartition_seconds"`
-	Stages      []float64 `json:"stages_begin_seconds"` // one new map each, since the first
-	Recovered   float64   `json:"recovered_seconds"`    // 0 = throughput was not back in time
-	At          float64   `json:"begins_at_seconds"`
-	Before      float64   `json:"throughput_before_ops"`
-	Lowest      float64   `json:"throughput_lowest_ops"`
-	After       float64   `json:"throughput_after_ops"`
-	Batches     uint64    `json:"batches"`
-	Failed      uint64    `json:"failed_batches"`
-	Longest     float64   `json:"longest_batch_seconds"`
-	Checked     uint64    `json:"items_checked"`
-	CacheUsed   uint64    `json:"caches_used_bytes"` // of all compute servers together, before the change
-	HitRatio    float64   `json:"hit_ratio"`         // of operations before the change
+	Design     string    `json:"design"`
+	Transport  string    `json:"transport"`
+	From       int       `json:"compute_servers_before"`
+	Records    uint64    `json:"records"`
+	CacheBytes int       `json:"cache_bytes"` // of each compute server
+	Clients    int       `json:"clients"`
+	Batch      int       `json:"batch"`
+	Ranges     int       `json:"ranges_moved"`
+	Took       float64   `json:"repartition_seconds"`
+	Stages     []float64 `json:"stages_begin_seconds"` // one new map each, since the first
+	Recovered  float64   `json:"recovered_seconds"`    // 0 = throughput was not back in time
+	At         float64   `json:"begins_at_seconds"`
+	Before     float64   `json:"throughput_before_ops"`
+	Lowest     float64   `json:"throughput_lowest_ops"`
+	After      float64   `json:"throughput_after_ops"`
+	Batches    uint64    `json:"batches"`
+	Failed     uint64    `json:"failed_batches"`
+	Longest    float64   `json:"longest_batch_seconds"`
+	Checked    uint64    `json:"items_checked"`
+	// of all compute servers together, before the change
+	CacheUsed   uint64    `json:"caches_used_bytes"`
+	HitRatio    float64   `json:"hit_ratio"` // of operations before the change
 	SliceLength float64   `json:"slice_seconds"`
 	Slices      []float64 `json:"throughput_ops"` // of each slice
 }

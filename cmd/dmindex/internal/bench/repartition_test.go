@@ -26,14 +26,16 @@ func smallRepartition() *Repartition {
 	}
 }
 
-// TestRepartition: ranges move while clients read and write, none of which fails, and nothing is lost.
+// TestRepartition: ranges move while clients read and write, none of which fails, and nothing is
+// lost.
 func TestRepartition(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	res, err := smallRepartition().Do(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each of two servers gives a third of what it has to the one that comes, which takes one range after the other.
+	// Each of two servers gives a third of what it has to the one that comes, which takes one range
+	// after the other.
 	if res.Failed != 0 || res.FirstErr != nil || movesOf(&res.Scaled) != 2 || len(res.Scaled.Stages) != 2 || res.Scaled.Took <= 0 || res.Checked == 0 || res.Batches == 0 ||
 		res.CacheUsed == 0 || res.At < 200*time.Millisecond || len(res.Slices) < 8 {
 		t.Errorf("%+v", res)
@@ -61,7 +63,8 @@ func (w *whenSaid) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRemoteRepartition: the same with an index that was there, and that somebody else scales; twice, with the records of the first time.
+// TestRemoteRepartition: the same with an index that was there, and that somebody else scales;
+// twice, with the records of the first time.
 func TestRemoteRepartition(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	l, err := local.Start(local.Config{
@@ -82,7 +85,8 @@ func TestRemoteRepartition(t *testing.T) {
 	for from := 2; from <= 3; from++ {
 		r := smallRepartition()
 		r.From, r.Transport, r.Remote, r.Loaded = 0, "tcp", &sdk.Options{Endpoints: l.RPC[:1], Insecure: true}, from > 2
-		r.Before = 2 * time.Second // of which the time that a busy machine takes for an answer of the servers is a small part
+		// of which the time that a busy machine takes for an answer of the servers is a small part
+		r.Before = 2 * time.Second
 		scaled := make(chan error, 1)
 		r.Progress = &whenSaid{fmt.Sprintf("%s %d", ScaleNow, from+1), func() {
 			_, err := l.Scale(ctx, from+1)
@@ -107,7 +111,8 @@ func TestRemoteRepartition(t *testing.T) {
 	}
 }
 
-// TestLoadOrder: each record comes once, and those of a part of the key space in the order of their keys.
+// TestLoadOrder: each record comes once, and those of a part of the key space in the order of their
+// keys.
 func TestLoadOrder(t *testing.T) {
 	for _, c := range []struct{ n, parts, batch int }{{1000, 4, 30}, {1000, 7, 1}, {5, 8, 3}, {1, 1, 1}, {64, 8, 8}, {9, 4, 100}} {
 		seen, sorted, runs := map[string]bool{}, []string{}, 1
@@ -183,7 +188,8 @@ func TestDriveJudges(t *testing.T) {
 	}
 }
 
-// madeRepartition is one that nobody measured: 2 s with 100 operations a slice, then half a second of 10, then 80, then 95.
+// madeRepartition is one that nobody measured: 2 s with 100 operations a slice, then half a second
+// of 10, then 80, then 95.
 func madeRepartition() *Repartitioned {
 	r := &Repartitioned{Run: smallRepartition(), At: 2 * time.Second, Batches: 100, Longest: time.Second}
 	r.Scaled = local.Scaled{Took: 500 * time.Millisecond, Stages: []local.Stage{{Moves: make([]partition.Move, 2)}, {Moves: make([]partition.Move, 1)}}}

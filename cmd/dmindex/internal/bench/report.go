@@ -10,29 +10,32 @@ import (
 
 // Summary is a run as it is reported.
 type Summary struct {
-	Design             string          `json:"design"`
-	Transport          string          `json:"transport"`
-	Workload           string          `json:"workload"`
-	Distribution       string          `json:"distribution"`
-	Switches           map[string]bool `json:"switches"` // those that were given; the others are on
-	Clients            int             `json:"clients"`
-	Records            uint64          `json:"records"`
-	Ops                uint64          `json:"ops"`
-	Throughput         float64         `json:"throughput_ops"` // operations a second
-	P50                float64         `json:"p50_us"`
-	P99                float64         `json:"p99_us"`
-	P999               float64         `json:"p999_us"`
-	Verbs              VerbsPerOp      `json:"verbs_per_op"`
-	RoundTripsPerOp    float64         `json:"round_trips_per_op"`
-	BytesPerOp         float64         `json:"bytes_per_op"`         // without those of the log
-	LogBytesPerOp      float64         `json:"log_bytes_per_op"`     // of the redo log
-	OptimumReads       float64         `json:"optimum_reads_per_op"` // of a perfect static cache; 0 = none, or the design has no cache of leaves
-	ReadsOverOptimum   float64         `json:"reads_over_optimum"`
-	Skew               float64         `json:"skew"`        // operations of the busiest compute server over the mean; 1 = every one does everything
-	Apart              float64         `json:"apart_ops"`   // operations a second of all compute servers, each while it had work
-	CacheBytes         uint64          `json:"cache_bytes"` // of all compute servers together
-	CacheHitRate       float64         `json:"cache_hit_rate"`
-	MemoryBytesPerItem float64         `json:"memory_bytes_per_item"`
+	Design          string          `json:"design"`
+	Transport       string          `json:"transport"`
+	Workload        string          `json:"workload"`
+	Distribution    string          `json:"distribution"`
+	Switches        map[string]bool `json:"switches"` // those that were given; the others are on
+	Clients         int             `json:"clients"`
+	Records         uint64          `json:"records"`
+	Ops             uint64          `json:"ops"`
+	Throughput      float64         `json:"throughput_ops"` // operations a second
+	P50             float64         `json:"p50_us"`
+	P99             float64         `json:"p99_us"`
+	P999            float64         `json:"p999_us"`
+	Verbs           VerbsPerOp      `json:"verbs_per_op"`
+	RoundTripsPerOp float64         `json:"round_trips_per_op"`
+	BytesPerOp      float64         `json:"bytes_per_op"`     // without those of the log
+	LogBytesPerOp   float64         `json:"log_bytes_per_op"` // of the redo log
+	// of a perfect static cache; 0 = none, or the design has no cache of leaves
+	OptimumReads     float64 `json:"optimum_reads_per_op"`
+	ReadsOverOptimum float64 `json:"reads_over_optimum"`
+	// operations of the busiest compute server over the mean; 1 = every one does everything
+	Skew float64 `json:"skew"`
+	// operations a second of all compute servers, each while it had work
+	Apart              float64 `json:"apart_ops"`
+	CacheBytes         uint64  `json:"cache_bytes"` // of all compute servers together
+	CacheHitRate       float64 `json:"cache_hit_rate"`
+	MemoryBytesPerItem float64 `json:"memory_bytes_per_item"`
 }
 
 // VerbsPerOp is how many requests of a kind an operation took on average.

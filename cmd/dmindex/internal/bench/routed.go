@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// session makes a session on a compute server: of its own index, or one that finds the owner of each key.
+// session makes a session on a compute server: of its own index, or one that finds the owner of
+// each key.
 func (b *bencher) session(server int) (index.Session, error) {
 	if b.owners == nil {
 		return b.members[server].Session()
@@ -19,7 +20,8 @@ func (b *bencher) session(server int) (index.Session, error) {
 	return r, err
 }
 
-// routed is a session that sends each operation to the owner of its key, as clients and compute servers do. Sessions of owners are made when they are first needed.
+// routed is a session that sends each operation to the owner of its key, as clients and compute
+// servers do. Sessions of owners are made when they are first needed.
 type routed struct {
 	b     *bencher
 	own   []index.Session // by server

@@ -1,5 +1,6 @@
-// Package bench measures designs of package index: it makes a stream of operations, lets clients of a simulated or real cluster work on it,
-// checks the content afterwards against what the stream wrote, and reports what it cost.
+// Package bench measures designs of package index: it makes a stream of operations, lets clients of
+// a simulated or real cluster work on it, checks the content afterwards against what the stream
+// wrote, and reports what it cost.
 package bench
 
 import (
@@ -31,7 +32,9 @@ type Run struct {
 	Warmup  int    // operations before those
 	Clients int    // sessions, of all compute servers together
 
-	BulkLoad bool // the records come by one bulk load, which makes nodes 80 % full; else by inserts of all clients
+	// the records come by one bulk load, which makes nodes 80 % full; else by inserts of all
+	// clients
+	BulkLoad bool
 
 	MemoryServers, ComputeServers int
 
@@ -43,7 +46,8 @@ type Run struct {
 	ScanFrom   int // shortest and longest scan
 	ScanTo     int
 	CacheBytes int // of each compute server; 0 = the design's default, or by CachePercent
-	// CachePercent is the cache of each compute server in percent of the bytes of all leaves, as they are after the load; 0 = by CacheBytes.
+	// CachePercent is the cache of each compute server in percent of the bytes of all leaves, as
+	// they are after the load; 0 = by CacheBytes.
 	CachePercent float64
 	Switches     map[string]bool
 	Seed         uint64
@@ -60,12 +64,16 @@ type Result struct {
 	Ops        uint64
 	Missed     uint64 // lookups and updates of items that were not there, as was to be expected
 	Stats      index.Stats
-	CPU        time.Duration // of this process, while it measured: clients, and memory servers or the simulator
-	Calls      uint64        // two-sided calls: chunks
-	ItemBytes  float64       // memory of nodes for each item that is there in the end
-	Skew       float64       // operations of the busiest compute server over the mean, where ranges have owners; else 1
-	Optimum    float64       // READs of an operation with a perfect static cache; 0 = none are needed, or it makes no sense. See optimum
-	Apart      float64       // operations a second of all compute servers, each while it had work
+	// of this process, while it measured: clients, and memory servers or the simulator
+	CPU       time.Duration
+	Calls     uint64  // two-sided calls: chunks
+	ItemBytes float64 // memory of nodes for each item that is there in the end
+	// operations of the busiest compute server over the mean, where ranges have owners; else 1
+	Skew float64
+	// READs of an operation with a perfect static cache; 0 = none are needed, or it makes no sense.
+	// See optimum
+	Optimum float64
+	Apart   float64 // operations a second of all compute servers, each while it had work
 }
 
 // Do does the run. ctx ends it early.
@@ -116,15 +124,17 @@ type bencher struct {
 	keys    keys
 	stream  *stream
 	present bitmap // of items that were not there at first: who is there since
-	// behind says of each operation that gave its item a value how many were begun, itself included, from it on until it was answered: those after them began
-	// when it was over. 0 = it gave it none.
+	// behind says of each operation that gave its item a value how many were begun, itself
+	// included, from it on until it was answered: those after them began when it was over. 0 = it
+	// gave it none.
 	behind  []uint32
 	last    []uint64 // by item, for the check; see findLast
 	cluster cluster
 	members []member
 	cache   int     // bytes of each compute server's, once it is loaded; 0 = the design's default
 	owners  *owners // nil = every compute server serves every key
-	// everyone: the design's ranges have owners, but with what is off of it each compute server may take all of them.
+	// everyone: the design's ranges have owners, but with what is off of it each compute server may
+	// take all of them.
 	everyone bool
 }
 
@@ -203,7 +213,8 @@ func less(after, before index.Stats) index.Stats {
 	return after
 }
 
-// cpuTime is what this process had of processors. On a machine that others use it says more than the clock.
+// cpuTime is what this process had of processors. On a machine that others use it says more than
+// the clock.
 func cpuTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -28,7 +28,8 @@ func do(t *testing.T, r *Run) *Result {
 	return res
 }
 
-// TestEveryTransport does every kind of operation on each transport, checks included, and looks at what the fabric counted.
+// TestEveryTransport does every kind of operation on each transport, checks included, and looks at
+// what the fabric counted.
 func TestEveryTransport(t *testing.T) {
 	for _, transport := range []string{"sim", "shm", "tcp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -55,7 +56,8 @@ func TestEveryTransport(t *testing.T) {
 	}
 }
 
-// TestBulkLoad: records that were bulk loaded are there, in fewer nodes; long values too, and in text keys.
+// TestBulkLoad: records that were bulk loaded are there, in fewer nodes; long values too, and in
+// text keys.
 func TestBulkLoad(t *testing.T) {
 	for _, transport := range []string{"sim", "shm"} {
 		for _, w := range []string{"A", "F", "write-only"} {
@@ -112,7 +114,8 @@ func TestCorruptedIndexIsCaught(t *testing.T) {
 			return err
 		}
 		key := b.keys.append(nil, 17)
-		if err := session.Update(key, appendValue(nil, r.ValueBytes, 18, 0)); err != nil { // the value of another item
+		// the value of another item
+		if err := session.Update(key, appendValue(nil, r.ValueBytes, 18, 0)); err != nil {
 			return err
 		}
 		if _, err := b.checkScan(session); !errors.Is(err, errForeign) {
@@ -310,7 +313,8 @@ func TestFigureSwitches(t *testing.T) {
 			t.Errorf("step %d: %v", n, m)
 		}
 	}
-	for n, want := range []bool{false, false, false, true, true} { // of a design that can only turn the last technique off
+	// of a design that can only turn the last technique off
+	for n, want := range []bool{false, false, false, true, true} {
 		if m, can := five.switches(n, names[3:]); can != want || can && (len(m) != 1 || m["twoLevelVersions"] != (n == 4)) {
 			t.Errorf("step %d of a design with one switch: %v, %v", n, m, can)
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// memoryNeeded is an upper estimate of what one memory server has to hold: nodes that are half full, and the chunks that each client has begun.
+// memoryNeeded is an upper estimate of what one memory server has to hold: nodes that are half
+// full, and the chunks that each client has begun.
 func (r *Run) memoryNeeded() uint64 {
 	entry := uint64(r.KeyBytes+r.ValueBytes)&^7 + 32 // with its slot and checksum
 	items := r.Records
@@ -22,7 +23,8 @@ func (r *Run) memoryNeeded() uint64 {
 		nodes += entry * min(uint64(r.Ops+r.Warmup), 200_000)
 	}
 	clients := uint64(r.ComputeServers)
-	if r.partitioned() { // each with a chunk for its log, and another client of each that loads before
+	// each with a chunk for its log, and another client of each that loads before
+	if r.partitioned() {
 		clients *= 3
 	}
 	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + uint64(r.chunkBytes())*(2*clients+2) + 16<<20
@@ -34,7 +36,8 @@ func (r *Run) partitioned() bool {
 	return err == nil && !d.SharesAll
 }
 
-// everyone says whether every compute server takes all keys of a design whose ranges have owners: DEX can do without its logical partitions (its section 8.3).
+// everyone says whether every compute server takes all keys of a design whose ranges have owners:
+// DEX can do without its logical partitions (its section 8.3).
 func (r *Run) everyone() bool {
 	on, given := r.Switches["partitioning"]
 	return given && !on && r.partitioned()
@@ -48,7 +51,8 @@ func (r *Run) chunkBytes() int {
 	return smallChunk
 }
 
-// hostNeeded is what this process will take: stream, check, histograms, local lock tables and the memory servers.
+// hostNeeded is what this process will take: stream, check, histograms, local lock tables and the
+// memory servers.
 func (r *Run) hostNeeded() uint64 {
 	perClient := uint64(2 * 4 * buckets)
 	lockTables := uint64(r.MemoryServers*r.ComputeServers) * tableLocks * 24

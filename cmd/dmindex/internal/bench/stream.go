@@ -2,7 +2,8 @@ package bench
 
 import "math/rand/v2"
 
-// operation is what to do: kind, length of a scan, and item in one word, so that a stream of millions is small and cheap to read.
+// operation is what to do: kind, length of a scan, and item in one word, so that a stream of
+// millions is small and cheap to read.
 type operation uint64
 
 const (
@@ -20,8 +21,9 @@ func (o operation) kind() kind   { return kind(o & (1<<kindBits - 1)) }
 func (o operation) length() int  { return int(o >> kindBits & maxScan) }
 func (o operation) item() uint64 { return uint64(o >> itemShift) }
 
-// stream is all operations of a run in their order, made before it begins: the clients of all compute servers together take one after the
-// other, so skew and mix are those of the whole, and no client has some of its own.
+// stream is all operations of a run in their order, made before it begins: the clients of all
+// compute servers together take one after the other, so skew and mix are those of the whole, and no
+// client has some of its own.
 type stream struct {
 	ops     []operation
 	items   uint64 // that are there or may come to be: item numbers are below
@@ -41,8 +43,9 @@ func (s *stream) record(i uint64) uint64 {
 	return i
 }
 
-// newStream makes n operations of a workload on so many records. Lengths of scans are uniform from shortest to longest. An inserted item is
-// not drawn by the lag operations after its insertion, which may still be under way.
+// newStream makes n operations of a workload on so many records. Lengths of scans are uniform from
+// shortest to longest. An inserted item is not drawn by the lag operations after its insertion,
+// which may still be under way.
 func newStream(w Workload, d Distribution, records uint64, n int, shortest, longest int, lag int, seed uint64) *stream {
 	s := &stream{ops: make([]operation, n), loaded: records, records: records, sparse: w.sparse}
 	if w.sparse {

@@ -66,7 +66,8 @@ func TestMixes(t *testing.T) {
 	}
 }
 
-// TestSparseItems: of workloads with upserts two thirds of the items are loaded, and record counts them.
+// TestSparseItems: of workloads with upserts two thirds of the items are loaded, and record counts
+// them.
 func TestSparseItems(t *testing.T) {
 	for _, records := range []uint64{1, 2, 3, 1000} {
 		s := streamOf(t, "write-only", "uniform", records, 10, 1)
@@ -115,7 +116,8 @@ func TestPopularity(t *testing.T) {
 			have++
 		}
 	}
-	if first *= 1.01; math.Abs(have-first) > 5*math.Sqrt(first) { // and its share of the ranks beyond
+	// and its share of the ranks beyond
+	if first *= 1.01; math.Abs(have-first) > 5*math.Sqrt(first) {
 		t.Errorf("item 0 of 100000 ranks comes %.0f times, want about %.0f", have, first)
 	}
 	s = streamOf(t, "D", "", records, n, 1)

@@ -9,25 +9,28 @@ import (
 	"text/tabwriter"
 )
 
-// Sweep is an experiment of a paper that compares variants of designs, for several workloads, over a number that grows.
+// Sweep is an experiment of a paper that compares variants of designs, for several workloads, over
+// a number that grows.
 type Sweep struct {
 	Name, title string
 	over        over
 	points      []float64 // of what grows; of clients as shares of those of one compute server
 	variants    []variant
 	parts       []sweepPart
-	cache       float64 // of each compute server in percent of the leaves, unless it is that which grows
-	against     int     // the variant that others are compared with
-	notes       []string
+	// of each compute server in percent of the leaves, unless it is that which grows
+	cache   float64
+	against int // the variant that others are compared with
+	notes   []string
 }
 
 // over says what grows.
 type over uint8
 
 const (
-	overClients over = iota // and compute servers with them, when those that there are have their share
-	overCache               // of each compute server, in percent
-	overThreads             // of each memory server, for calls
+	// and compute servers with them, when those that there are have their share
+	overClients over = iota
+	overCache        // of each compute server, in percent
+	overThreads      // of each memory server, for calls
 )
 
 // variant is a design with some techniques off.
@@ -41,12 +44,15 @@ type sweepPart struct {
 	name         string // in the paper
 	workload     string
 	distribution string
-	scan         int       // pairs of each; 0 = there are no scans
-	claims       []float64 // of the paper, by variant: its throughput over that of the variant that others are compared with, at the last point; 0 = it does not say
+	scan         int // pairs of each; 0 = there are no scans
+	// of the paper, by variant: its throughput over that of the variant that others are compared
+	// with, at the last point; 0 = it does not say
+	claims []float64
 }
 
-// Defaults implements Experiment: servers and clients are those of DEX's paper, items fewer than its 200 million. With many fewer than a million there are not enough subtrees for all memory servers, each of
-// which has subtrees as a whole. Caches need some time to find what is popular.
+// Defaults implements Experiment: servers and clients are those of DEX's paper, items fewer than
+// its 200 million. With many fewer than a million there are not enough subtrees for all memory
+// servers, each of which has subtrees as a whole. Caches need some time to find what is popular.
 func (f *Sweep) Defaults(base *Run, given func(flag string) bool) {
 	defaults(base, given, 4, 144, 1_000_000, 60_000)
 	if !given("warmup") {
@@ -84,7 +90,8 @@ func (f *Sweep) pointsOf(base *Run) (list []point) {
 	return list
 }
 
-// Do does the experiment again and writes our figures beside the paper's. base says all of a run that the sweep does not.
+// Do does the experiment again and writes our figures beside the paper's. base says all of a run
+// that the sweep does not.
 func (f *Sweep) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error) {
 	points := f.pointsOf(&base)
 	var all []*Result
@@ -134,7 +141,8 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 	return &r, err
 }
 
-// write writes a table for each workload: throughput by point, then ratios and requests of the last point.
+// write writes a table for each workload: throughput by point, then ratios and requests of the last
+// point.
 func (f *Sweep) write(out io.Writer, base *Run, points []point, grid map[[3]int]*Result) {
 	fmt.Fprintf(out, "%s\n%d memory servers, %d compute servers, %d clients, %d records, %d operations after %d to warm up; simulated\n",
 		f.title, base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup)

@@ -1,17 +1,20 @@
 package bench
 
-// Variants of the sweeps. What DEX is without its cache is nearest to what its paper calls P-Sherman: leaves belong to compute servers, which READ them each time and change them
-// without locks.
+// Variants of the sweeps. What DEX is without its cache is nearest to what its paper calls
+// P-Sherman: leaves belong to compute servers, which READ them each time and change them without
+// locks.
 var (
 	shermanVariant = variant{label: "Sherman", design: "sherman"}
 	dexVariant     = variant{label: "DEX", design: "dex"}
 	uncached       = variant{label: "DEX -caching", design: "dex", off: []string{"caching", "offloading"}}
 )
 
-// byClients are shares of the clients of one compute server: in DEX's figures compute servers are added one by one, each with 36 threads.
+// byClients are shares of the clients of one compute server: in DEX's figures compute servers are
+// added one by one, each with 36 threads.
 var byClients = []float64{1.0 / 18, 1, 2, 4}
 
-// sweeps are those of DEX (PVLDB 17(10), 2024), section 8. Only its text is used: what stands in diagrams alone is not read off.
+// sweeps are those of DEX (PVLDB 17(10), 2024), section 8. Only its text is used: what stands in
+// diagrams alone is not read off.
 var sweeps = []Sweep{
 	{
 		Name: "dex-6", title: "DEX, figure 6: throughput under skewed workloads", points: byClients, cache: 8,

@@ -22,16 +22,18 @@ const (
 type Workload struct {
 	Name  string
 	share [kinds]int // of a hundred
-	// sparse: a third of the items is not there at first, so that of upserts with uniform keys two thirds update (Sherman, section 5).
+	// sparse: a third of the items is not there at first, so that of upserts with uniform keys two
+	// thirds update (Sherman, section 5).
 	sparse bool
 	latest bool // by default the latest items are the popular ones
 	// even: all items are upserted alike, and only scans follow the distribution.
 	even bool
 }
 
-// workloads are YCSB's (LOAD is its first phase), the one of DEX's table 1 that is none of those, and those of Sherman's table 2, where "insert" is an upsert. That range-write is even follows
-// from its table 3, which says that ranges are skewed: the baseline does 7.74 million operations a second there, and 0.34 million (table 1)
-// where writes are skewed.
+// workloads are YCSB's (LOAD is its first phase), the one of DEX's table 1 that is none of those,
+// and those of Sherman's table 2, where "insert" is an upsert. That range-write is even follows
+// from its table 3, which says that ranges are skewed: the baseline does 7.74 million operations a
+// second there, and 0.34 million (table 1) where writes are skewed.
 var workloads = []Workload{
 	{Name: "A", share: [kinds]int{lookup: 50, update: 50}},
 	{Name: "B", share: [kinds]int{lookup: 95, update: 5}},
@@ -48,7 +50,8 @@ var workloads = []Workload{
 	{Name: "range-write", share: [kinds]int{upsert: 50, scan: 50}, sparse: true, even: true},
 }
 
-// LookupWorkload finds a workload by name, in upper or lower case; the error lists those that there are.
+// LookupWorkload finds a workload by name, in upper or lower case; the error lists those that there
+// are.
 func LookupWorkload(name string) (Workload, error) {
 	var names []string
 	for _, w := range workloads {

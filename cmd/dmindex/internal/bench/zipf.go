@@ -5,9 +5,10 @@ import (
 	"math/rand/v2"
 )
 
-// zipf draws ranks 0 .. n-1, rank r with a probability in proportion to 1/(r+1)^theta. It is exact for every theta > 0 and n, takes no
-// table, and n may grow between draws: rejection-inversion (Hörmann and Derflinger, Rejection-inversion to generate variates from monotone
-// discrete distributions, 1996). One to two uniform numbers a draw.
+// zipf draws ranks 0 .. n-1, rank r with a probability in proportion to 1/(r+1)^theta. It is exact
+// for every theta > 0 and n, takes no table, and n may grow between draws: rejection-inversion
+// (Hörmann and Derflinger, Rejection-inversion to generate variates from monotone discrete
+// distributions, 1996). One to two uniform numbers a draw.
 type zipf struct {
 	theta float64
 	n     uint64
@@ -35,7 +36,8 @@ func (z *zipf) grow(n uint64) {
 // next draws a rank.
 func (z *zipf) next(r *rand.Rand) uint64 {
 	for {
-		// u is uniform in (low, high]; the hat above rank k covers the integral from k-1/2 to k+1/2.
+		// u is uniform in (low, high]; the hat above rank k covers the integral from k-1/2 to
+		// k+1/2.
 		u := z.high + r.Float64()*(z.low-z.high)
 		x := z.inverse(u)
 		k := min(max(math.Floor(x+0.5), 1), float64(z.n))

@@ -20,8 +20,9 @@ func weights(theta float64, n int) []float64 {
 	return w
 }
 
-// TestZipfChiSquare compares how often ranks come with their exact probabilities: the first ones one by one, later ones in groups that double, since
-// what a generator does wrong shows in the first. With c groups the statistic has c-1 degrees of freedom: its mean is c-1, its standard
+// TestZipfChiSquare compares how often ranks come with their exact probabilities: the first ones
+// one by one, later ones in groups that double, since what a generator does wrong shows in the
+// first. With c groups the statistic has c-1 degrees of freedom: its mean is c-1, its standard
 // deviation sqrt(2(c-1)).
 func TestZipfChiSquare(t *testing.T) {
 	const n, draws, single = 1000, 600_000, 16
@@ -51,8 +52,8 @@ func TestZipfChiSquare(t *testing.T) {
 	}
 }
 
-// TestZipfKolmogorovSmirnov looks at large n, where most ranks come never or once: the largest distance between the distribution of the draws
-// and the exact one.
+// TestZipfKolmogorovSmirnov looks at large n, where most ranks come never or once: the largest
+// distance between the distribution of the draws and the exact one.
 func TestZipfKolmogorovSmirnov(t *testing.T) {
 	const n, draws = 200_000, 100_000
 	counts := make([]int, n)

@@ -1,4 +1,5 @@
-// Package dumpfile is the format in which dmindex dump writes an index to a file and dmindex restore reads it back.
+// Package dumpfile is the format in which dmindex dump writes an index to a file and dmindex
+// restore reads it back.
 //
 // A file is
 //
@@ -11,7 +12,8 @@
 //	        8     count of the records
 //	        32    SHA-256 of everything before it
 //
-// Integers are little-endian. A file that was cut off or changed is recognized by its end: no end, no digest.
+// Integers are little-endian. A file that was cut off or changed is recognized by its end: no end,
+// no digest.
 package dumpfile
 
 import (
@@ -89,16 +91,18 @@ func (w *Writer) Close() (count uint64, digest [sha256.Size]byte, err error) {
 		return 0, digest, err
 	}
 	w.sum.Sum(digest[:0])
-	// The digest goes to the file as it is: adding it to the sum changes nothing that is used any more.
+	// The digest goes to the file as it is: adding it to the sum changes nothing that is used any
+	// more.
 	if _, err = w.out.Write(digest[:]); err == nil {
 		err = w.out.Flush()
 	}
 	return w.count, digest, err
 }
 
-// Read reads a whole dump and calls add with each pair, which is valid only during the call. It returns count and digest; an error
-// wraps ErrDamaged if the file is not what was written, and is add's own if add failed. Pairs may have been added before the damage
-// shows: read the file once with an add that does nothing, where that matters.
+// Read reads a whole dump and calls add with each pair, which is valid only during the call. It
+// returns count and digest; an error wraps ErrDamaged if the file is not what was written, and is
+// add's own if add failed. Pairs may have been added before the damage shows: read the file once
+// with an add that does nothing, where that matters.
 func Read(r io.Reader, describe func(Description) error, add func(key, value []byte) error) (uint64, [sha256.Size]byte, error) {
 	d := &reader{in: bufio.NewReaderSize(r, 1<<20), sum: sha256.New()}
 	var digest [sha256.Size]byte

@@ -14,27 +14,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process locks a directory and writes into it which clients it has, with the identity of its kernel. The next process that gets the lock
-// reads that. A client is proven dead if
+// A process locks a directory and writes into it which clients it has, with the identity of its
+// kernel. The next process that gets the lock reads that. A client is proven dead if
 //
-//  1. it stands in the directory. So its process saw this directory, and held the lock when it wrote;
-//  2. it was written under this kernel: the boot ID is the same, and the directory is on a file system whose locks this kernel keeps. So both processes
-//     asked one kernel for one lock.
+//  1. it stands in the directory. So its process saw this directory, and held the lock when it
+//     wrote;
+//  2. it was written under this kernel: the boot ID is the same, and the directory is on a file
+//     system whose locks this kernel keeps. So both processes asked one kernel for one lock.
 //
-// Then its process has lost the lock, which the kernel frees when the last thread of the process has ended, however it ended, and not before. No thread of
-// it runs again. A process that hangs in the kernel, is stopped or frozen still has the lock.
+// Then its process has lost the lock, which the kernel frees when the last thread of the process
+// has ended, however it ended, and not before. No thread of it runs again. A process that hangs in
+// the kernel, is stopped or frozen still has the lock.
 //
 // Where a pod has a kernel of its own one of the two does not hold, and nothing is proven:
 //
-//   - A sandbox that is started anew (Kata, gVisor) has another kernel. What an emptyDir in memory had went with the old one, which may
-//     still run: 1 fails. A directory of the host is there again, but the new kernel has another boot ID: 2 fails.
-//   - A directory of the host, seen through virtiofs, 9p, a FUSE file system or NFS: the lock may be this kernel's alone. 2 fails, at once.
-//   - A container that is started anew in the same sandbox has the same kernel and the same directory: its clients are proven.
+//   - A sandbox that is started anew (Kata, gVisor) has another kernel. What an emptyDir in memory
+//     had went with the old one, which may still run: 1 fails. A directory of the host is there
+//     again, but the new kernel has another boot ID: 2 fails.
+//   - A directory of the host, seen through virtiofs, 9p, a FUSE file system or NFS: the lock may
+//     be this kernel's alone. 2 fails, at once.
+//   - A container that is started anew in the same sandbox has the same kernel and the same
+//     directory: its clients are proven.
 //
-// What is taken for granted is that kernels which run at the same time have different boot IDs, or do not share a directory. Machines that
-// were cloned while they ran, this process in them, break that, and everything else that a process believes of itself.
+// What is taken for granted is that kernels which run at the same time have different boot IDs, or
+// do not share a directory. Machines that were cloned while they ran, this process in them, break
+// that, and everything else that a process believes of itself.
 
-// held are the directories that this process locked. They stay open until it ends: there is no way to give a lock back.
+// held are the directories that this process locked. They stay open until it ends: there is no way
+// to give a lock back.
 var held []*os.File
 
 // ErrInUse is returned when another process has the lock.
@@ -59,10 +66,12 @@ type client struct {
 	number   uint16
 }
 
-// Take locks a directory (flock), and waits for that for at most limit. It is the directory itself that is locked, not a file in it, so nobody can put another
-// one in its place while the directory is mounted. Take is not safe for concurrent use.
+// Take locks a directory (flock), and waits for that for at most limit. It is the directory itself
+// that is locked, not a file in it, so nobody can put another one in its place while the directory
+// is mounted. Take is not safe for concurrent use.
 //
-// The directory must belong to the processes that the lock stands for, which run one after the other: an emptyDir of their pod. What cannot be proven with it, Useless says.
+// The directory must belong to the processes that the lock stands for, which run one after the
+// other: an emptyDir of their pod. What cannot be proven with it, Useless says.
 func Take(path string, limit time.Duration) (*Guard, error) {
 	dir, err := os.Open(path) // it is closed on exec, so no child inherits the lock
 	if err != nil {
@@ -117,7 +126,8 @@ func (g *Guard) open(dir *os.File) (err error) {
 // bootID is a file of which each start of a kernel makes another one.
 var bootID = "/proc/sys/kernel/random/boot_id"
 
-// kernelsOwn reports whether only one kernel at a time has a file system of a type mounted, and keeps its locks. Overlays are not among them: those of two containers are two.
+// kernelsOwn reports whether only one kernel at a time has a file system of a type mounted, and
+// keeps its locks. Overlays are not among them: those of two containers are two.
 func kernelsOwn(kind int64) bool {
 	switch kind {
 	case unix.TMPFS_MAGIC, unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC:
@@ -150,14 +160,16 @@ func (g *Guard) read() error {
 
 // Note implements pool.Guard.
 func (g *Guard) Note(identity string, number uint16) error {
-	if _, err := fmt.Fprintf(g.file, "\n%s %d %s\n", g.kernel, number, identity); err != nil { // the first newline ends what was cut short
+	// the first newline ends what was cut short
+	if _, err := fmt.Fprintf(g.file, "\n%s %d %s\n", g.kernel, number, identity); err != nil {
 		return err
 	}
 	g.proven[client{identity, number}] = true
 	return nil
 }
 
-// Proves implements pool.Guard. Earlier clients of this process were closed or given up before it opened the next one.
+// Proves implements pool.Guard. Earlier clients of this process were closed or given up before it
+// opened the next one.
 func (g *Guard) Proves(identity string, number uint16) bool {
 	return g.proven[client{identity, number}]
 }

@@ -56,7 +56,8 @@ func release(before int) {
 	held = held[:min(before, len(held))]
 }
 
-// TestTake: while a process lives, stopped or not, nobody else gets its lock; when it is killed, the next one has it at once, and its clients are proven dead.
+// TestTake: while a process lives, stopped or not, nobody else gets its lock; when it is killed,
+// the next one has it at once, and its clients are proven dead.
 func TestTake(t *testing.T) {
 	dir := inMemory(t)
 	cmd := exec.Command(os.Args[0])
@@ -144,7 +145,8 @@ func TestProof(t *testing.T) {
 	name := filepath.Join(dir, record)
 	whole, err := os.ReadFile(name)
 	if err == nil {
-		err = os.WriteFile(name, append(whole, "two 65"...), 0o600) // of 65 and "index", when its process died
+		// of 65 and "index", when its process died
+		err = os.WriteFile(name, append(whole, "two 65"...), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

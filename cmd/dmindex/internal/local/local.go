@@ -1,5 +1,5 @@
-// Package local runs a whole index in one process, on loopback and without Kubernetes: memory servers, compute servers, and what the
-// operator does for them.
+// Package local runs a whole index in one process, on loopback and without Kubernetes: memory
+// servers, compute servers, and what the operator does for them.
 package local
 
 import (
@@ -22,24 +22,28 @@ import (
 
 // Config of a local index.
 type Config struct {
-	Listen         string // host:port of the first compute server's RESP, on loopback; the others take the ports after it, port 0 any
+	// host:port of the first compute server's RESP, on loopback; the others take the ports after
+	// it, port 0 any
+	Listen         string
 	ListenRPC      string // the same for the SDK's port
 	Transport      string // "shm", "tcp" or "ibv"
 	Design         string
 	MemoryServers  int
 	ComputeServers int
-	Owners         int    // compute servers that the first partition map names, the first ones; 0 = all
-	CacheBytes     int    // of each compute server; 0 = the design's default
-	MemoryBytes    uint64 // of each memory server
-	KeyType        string // config.KeyUint64 or config.KeyBytes
-	MaxKeyBytes    int
-	MaxValueBytes  int
-	Routing        string // config.RoutingAny or config.RoutingOwner
-	PasswordFile   string // empty = everybody may
-	Version        string
-	Logger         *slog.Logger
+	// compute servers that the first partition map names, the first ones; 0 = all
+	Owners        int
+	CacheBytes    int    // of each compute server; 0 = the design's default
+	MemoryBytes   uint64 // of each memory server
+	KeyType       string // config.KeyUint64 or config.KeyBytes
+	MaxKeyBytes   int
+	MaxValueBytes int
+	Routing       string // config.RoutingAny or config.RoutingOwner
+	PasswordFile  string // empty = everybody may
+	Version       string
+	Logger        *slog.Logger
 
-	// Fill is called, unless nil, when the memory servers serve and before the compute servers do, to put something into the index; it opens the index by itself.
+	// Fill is called, unless nil, when the memory servers serve and before the compute servers do,
+	// to put something into the index; it opens the index by itself.
 	Fill func(ctx context.Context, ix *config.Index) error
 }
 
@@ -147,7 +151,8 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 	return nil
 }
 
-// operate does the operator's part: it gives the index all there is on every memory server, and the home its partition map.
+// operate does the operator's part: it gives the index all there is on every memory server, and the
+// home its partition map.
 func (l *Local) operate(whole context.Context) error {
 	ctx, cancel := context.WithTimeout(whole, openLimit)
 	defer cancel()
@@ -174,7 +179,8 @@ func (l *Local) operate(whole context.Context) error {
 	return l.attached[0].Control.SwapMap(0, m.Generation, encoded, openLimit)
 }
 
-// awaitOpen waits until every compute server has opened the index, which nothing else uses yet: a failure would stay one.
+// awaitOpen waits until every compute server has opened the index, which nothing else uses yet: a
+// failure would stay one.
 func (l *Local) awaitOpen(ctx context.Context) error {
 	for i, opened := range l.opened {
 		select {
@@ -189,8 +195,8 @@ func (l *Local) awaitOpen(ctx context.Context) error {
 	return nil
 }
 
-// Run serves until ctx ends or a server fails, then ends all of them: first those of compute, which finish what they have. It calls ready
-// once every server answers.
+// Run serves until ctx ends or a server fails, then ends all of them: first those of compute, which
+// finish what they have. It calls ready once every server answers.
 func (l *Local) Run(ctx context.Context, ready func()) error {
 	var compute sync.WaitGroup
 	computeCtx, stopCompute := context.WithCancel(ctx)

@@ -71,7 +71,8 @@ func TestLocalServes(t *testing.T) {
 	}
 }
 
-// TestLocalDividesShortKeys: keys that are shorter than the 8 bytes that widths are counted in are divided among three owners.
+// TestLocalDividesShortKeys: keys that are shorter than the 8 bytes that widths are counted in are
+// divided among three owners.
 func TestLocalDividesShortKeys(t *testing.T) {
 	for _, longest := range []int{1, 4} {
 		t.Run(fmt.Sprint(longest), func(t *testing.T) {

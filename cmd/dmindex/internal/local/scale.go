@@ -13,8 +13,9 @@ const scaleLooks = 10 * time.Millisecond
 
 // Scaled says how a change of the compute servers went.
 type Scaled struct {
-	Took   time.Duration // from the first new map until the servers hold what the last one gives them
-	Stages []Stage       // in their order
+	// from the first new map until the servers hold what the last one gives them
+	Took   time.Duration
+	Stages []Stage // in their order
 }
 
 // Stage is one new map.
@@ -23,8 +24,9 @@ type Stage struct {
 	Moves []partition.Move
 }
 
-// Scale does the operator's part when the first n compute servers are to have all ranges: what partition.Step says, until nothing is left to do. One call at a
-// time, while Run has the servers ready; the design's ranges must have owners.
+// Scale does the operator's part when the first n compute servers are to have all ranges: what
+// partition.Step says, until nothing is left to do. One call at a time, while Run has the servers
+// ready; the design's ranges must have owners.
 func (l *Local) Scale(ctx context.Context, n int) (s Scaled, err error) {
 	if n < 1 || n > len(l.members) {
 		return s, fmt.Errorf("scale to %d compute servers: there are 1 to %d", n, len(l.members))

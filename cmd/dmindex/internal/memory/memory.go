@@ -1,5 +1,5 @@
-// Package memory runs the memory servers of one index in this process, on loopback and without Kubernetes, and does for them what the
-// operator does.
+// Package memory runs the memory servers of one index in this process, on loopback and without
+// Kubernetes, and does for them what the operator does.
 package memory
 
 import (
@@ -87,7 +87,8 @@ func (s *Servers) Members() []config.MemoryServer {
 	return members
 }
 
-// Run lets the servers serve until Close. It calls failed, on a goroutine of each server, for one that ends with an error.
+// Run lets the servers serve until Close. It calls failed, on a goroutine of each server, for one
+// that ends with an error.
 func (s *Servers) Run(failed func(error)) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop

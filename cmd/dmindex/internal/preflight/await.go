@@ -24,8 +24,9 @@ const Again = 5 * time.Second
 
 // Ports are where a server that cannot start says why.
 type Ports struct {
-	GRPC    string          // host:port; every call fails with FAILED_PRECONDITION and the reason
-	Metrics string          // host:port: /healthz is well, /readyz has the reason; empty = not served
+	GRPC string // host:port; every call fails with FAILED_PRECONDITION and the reason
+	// host:port: /healthz is well, /readyz has the reason; empty = not served
+	Metrics string
 	TLS     *identity.Files // nil = without
 }
 
@@ -34,8 +35,9 @@ func Unfit(err error) bool {
 	return errors.Is(err, ibv.ErrNoDevice) || errors.Is(err, ibv.ErrMemlock) || errors.Is(err, ibv.ErrNotBuilt) || errors.Is(err, errHugePages)
 }
 
-// Start looks for what is needed, then starts a server, and tries again every so often as long as the node is unfit; meanwhile the ports say why. It
-// ends with the context, whose error it returns then, or with another error of start.
+// Start looks for what is needed, then starts a server, and tries again every so often as long as
+// the node is unfit; meanwhile the ports say why. It ends with the context, whose error it returns
+// then, or with another error of start.
 func Start[S any](ctx context.Context, check func() error, start func() (S, error), ports Ports, every time.Duration, log *slog.Logger) (server S, err error) {
 	var says *reasons
 	defer func() {

@@ -1,6 +1,7 @@
-// Package preflight looks whether a server can use RDMA where it runs, and says what to change if not. A server that cannot stays up and answers
-// with the reason, so that the operator can show it, and tries again: a container that exits would say it only in its log, and
-// come back ever more slowly.
+// Package preflight looks whether a server can use RDMA where it runs, and says what to change if
+// not. A server that cannot stays up and answers with the reason, so that the operator can show it,
+// and tries again: a container that exits would say it only in its log, and come back ever more
+// slowly.
 package preflight
 
 import (
@@ -23,7 +24,8 @@ type Needs struct {
 	Device    string // RDMA device; empty = the first with an active port
 	LockBytes uint64 // of memory that is registered with it
 
-	// HugeDir is where files of HugeBytes in all are to be made. Nothing is needed there unless it is on a hugetlbfs, or if Found exists.
+	// HugeDir is where files of HugeBytes in all are to be made. Nothing is needed there unless it
+	// is on a hugetlbfs, or if Found exists.
 	HugeDir   string
 	HugeBytes uint64
 	Found     string
@@ -62,7 +64,8 @@ func (n *Needs) checkHugePages() error {
 	return roomFor(n.HugeBytes, page, fs.Bfree*page, freePages(page)*page)
 }
 
-// roomFor says whether need bytes have room in a file system with left bytes on a node with free bytes of huge pages.
+// roomFor says whether need bytes have room in a file system with left bytes on a node with free
+// bytes of huge pages.
 func roomFor(need, page, left, free uint64) error {
 	switch {
 	case left < need:
@@ -81,7 +84,8 @@ func pageName(page uint64) string {
 	return fmt.Sprintf("%dMi", page>>20)
 }
 
-// freePages is how many huge pages of a size nobody has reserved; where the system does not say, as many as there could be.
+// freePages is how many huge pages of a size nobody has reserved; where the system does not say, as
+// many as there could be.
 func freePages(page uint64) (n uint64) {
 	dir := fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB/", page>>10)
 	free, err := readNumber(dir + "free_hugepages")

@@ -24,7 +24,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"
 )
 
-// free is an address that nobody listens on, and that nobody else will be given: connections and listeners of other tests have other hosts.
+// free is an address that nobody listens on, and that nobody else will be given: connections and
+// listeners of other tests have other hosts.
 func free(t *testing.T) string {
 	t.Helper()
 	pid := os.Getpid()
@@ -36,7 +37,8 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestStart: while the node is unfit the ports say why, in its newest words; once it is fit the server has its ports and starts.
+// TestStart: while the node is unfit the ports say why, in its newest words; once it is fit the
+// server has its ports and starts.
 func TestStart(t *testing.T) {
 	ports := Ports{GRPC: free(t), Metrics: free(t)}
 	var state atomic.Int32

@@ -16,7 +16,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// sleeper is an Env that does something when somebody sleeps for the first time, and whose random choices are always the first one.
+// sleeper is an Env that does something when somebody sleeps for the first time, and whose random
+// choices are always the first one.
 type sleeper struct {
 	env.Env
 	first func()
@@ -32,8 +33,9 @@ func (e *sleeper) Sleep(d time.Duration) {
 
 func (e *sleeper) Uint64() uint64 { return 0 }
 
-// TestAwaitMemoryForgets: a write meets a leaf that its parent does not know, and waits for memory. Meanwhile the leaf is merged, its memory comes
-// back, and is used by a bulk load under way. The write must not link what it met before the wait.
+// TestAwaitMemoryForgets: a write meets a leaf that its parent does not know, and waits for memory.
+// Meanwhile the leaf is merged, its memory comes back, and is used by a bulk load under way. The
+// write must not link what it met before the wait.
 func TestAwaitMemoryForgets(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	o := index.Options{Uint64: true, MaxValueBytes: 2000, NodeBytes: 1024}

@@ -18,10 +18,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Bulk load. The caller's goroutine cuts the stream of pairs into leaves and these into inner nodes, bottom-up, and decides where each node
-// lies; sessions of their own make the images and WRITE them, many in one list. Nobody can find what they write, until the first leaf, which
-// is the root of the empty index, is rewritten as the root of the new tree, in its place and under its lock: the whole load takes effect by that one
-// Rewrite. So a loader that dies leaves an index that is empty, or after the repair of that node complete.
+// Bulk load. The caller's goroutine cuts the stream of pairs into leaves and these into inner
+// nodes, bottom-up, and decides where each node lies; sessions of their own make the images and
+// WRITE them, many in one list. Nobody can find what they write, until the first leaf, which is the
+// root of the empty index, is rewritten as the root of the new tree, in its place and under its
+// lock: the whole load takes effect by that one Rewrite. So a loader that dies leaves an index that
+// is empty, or after the repair of that node complete.
 
 // fill is how full nodes are made, in percent (the paper's evaluation, section 5).
 const fill = 80
@@ -31,8 +33,9 @@ const maxLoaders = 64
 
 // loader is a bulk load under way.
 type loader struct {
-	t       *tree
-	s       *session // its operation goes on from before the first node is allocated until the last one is linked
+	t *tree
+	// its operation goes on from before the first node is allocated until the last one is linked
+	s       *session
 	writers []*loadWriter
 	turn    int    // of writers
 	b       *batch // being filled
@@ -41,17 +44,19 @@ type loader struct {
 	pairs int
 	entry []byte
 
-	leaf   pool.Addr // being filled; Nil = the first one: its place depends on whether there is another
-	low    []byte    // its low fence
-	start  int       // in b.bytes and b.items
+	// being filled; Nil = the first one: its place depends on whether there is another
+	leaf   pool.Addr
+	low    []byte // its low fence
+	start  int    // in b.bytes and b.items
 	from   int
 	filled slotted.Load
 
 	levels            []*rising
-	servers, subtrees int         // of memory; nodes of level 2 that were filled
-	home              pool.Addr   // on the server where nodes of the subtree lie that is being filled; Nil = on the next one
-	made              []pool.Addr // every node that was allocated
-	blocks            []madeBlocks
+	servers, subtrees int // of memory; nodes of level 2 that were filled
+	// on the server where nodes of the subtree lie that is being filled; Nil = on the next one
+	home   pool.Addr
+	made   []pool.Addr // every node that was allocated
+	blocks []madeBlocks
 }
 
 // madeBlocks are the blocks of one size that were allocated.
@@ -151,7 +156,8 @@ func (ld *loader) add(key, value []byte) error {
 	return nil
 }
 
-// entryOf makes the entry of a pair. A long value gets a block, which joins the batch: its leaf is in that one, or in a later one.
+// entryOf makes the entry of a pair. A long value gets a block, which joins the batch: its leaf is
+// in that one, or in a later one.
 func (ld *loader) entryOf(key, value []byte) ([]byte, error) {
 	lay := &ld.t.lay
 	if len(value) <= lay.Inline {
@@ -198,7 +204,8 @@ func (ld *loader) beginLeaf() error {
 		return err
 	}
 	ld.from, ld.start = len(ld.b.items), len(ld.b.bytes)
-	ld.b.bytes = append(ld.b.bytes, make([]byte, fence.Grain)...) // no entry lies at offset 0 (pairs.at)
+	// no entry lies at offset 0 (pairs.at)
+	ld.b.bytes = append(ld.b.bytes, make([]byte, fence.Grain)...)
 	return nil
 }
 
@@ -255,8 +262,9 @@ func (ld *loader) raise(level int, low []byte, child pool.Addr) error {
 	return nil
 }
 
-// closeInner hands over r, whose high fence and sibling are set, and raises it. With less of a prefix in common than its children have among
-// themselves it may be too large for one node: then it becomes several.
+// closeInner hands over r, whose high fence and sibling are set, and raises it. With less of a
+// prefix in common than its children have among themselves it may be too large for one node: then
+// it becomes several.
 func (ld *loader) closeInner(r *rising) (err error) {
 	if r.addr == pool.Nil {
 		if r.addr, err = ld.allocate(int(r.level), r.children); err != nil {
@@ -291,8 +299,8 @@ func (ld *loader) emit(d *draft, a pool.Addr) error {
 	return ld.raise(int(d.level)+1, d.low, a)
 }
 
-// finish closes what is open on every level and returns the inner node that shall be the root; nil if all pairs are in the first leaf, which
-// ld.b then still has.
+// finish closes what is open on every level and returns the inner node that shall be the root; nil
+// if all pairs are in the first leaf, which ld.b then still has.
 func (ld *loader) finish() (*rising, error) {
 	if ld.leaf == pool.Nil {
 		ld.b.leaf(ld, ld.t.lay.NoHigh(), pool.Nil)
@@ -314,7 +322,8 @@ func (ld *loader) finish() (*rising, error) {
 	}
 }
 
-// giveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session which died may still be writing to.
+// giveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session
+// which died may still be writing to.
 func (ld *loader) giveBack() {
 	for _, m := range append(ld.blocks, madeBlocks{ld.t.lay.NodeBytes, ld.made}) {
 		for _, a := range m.at {

@@ -27,12 +27,16 @@ func (s *session) onlyLeaf() (pool.Addr, error) {
 	return a, l.Empties()
 }
 
-// replaceEmpty rewrites the only leaf of the index, if it is still that and empty, under its lock: as the inner node top, or if that is nil as the one
-// leaf in b. published says that this took effect, or may have.
+// replaceEmpty rewrites the only leaf of the index, if it is still that and empty, under its lock:
+// as the inner node top, or if that is nil as the one leaf in b. published says that this took
+// effect, or may have.
 //
-// Requests: lock + READ of the leaf; READ of the root word; rewrite of the node under its next version (pool.Session.Rewrite), release. By G1 and G3
-// all other nodes are there before. Where a leaf cache has leaves, this one is claimed around all of that: what this client has changed there is written back before it is looked at, and
-// nobody of this client changes it, or reads it as a leaf, until it is another node. The cache hears of the load (LeafCache.BeforeLoad) when the leaf is known to be all that there is, and empty.
+// Requests: lock + READ of the leaf; READ of the root word; rewrite of the node under its next
+// version (pool.Session.Rewrite), release. By G1 and G3 all other nodes are there before. Where a
+// leaf cache has leaves, this one is claimed around all of that: what this client has changed there
+// is written back before it is looked at, and nobody of this client changes it, or reads it as a
+// leaf, until it is another node. The cache hears of the load (LeafCache.BeforeLoad) when the leaf
+// is known to be all that there is, and empty.
 func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bool, err error) {
 	s.Begin() // anew: the source took its time
 	if err := s.claimRoot(a); err != nil {
@@ -81,8 +85,9 @@ func (s *session) replaceEmpty(a pool.Addr, top *rising, b *batch) (published bo
 	return true, nil
 }
 
-// outgrown says whether the node at a, of which b was read, was the root and a leaf, and is an inner node by now: a bulk load has put a tree in its
-// place. The new root is learned then, and the descent has to begin anew. No lock may be held.
+// outgrown says whether the node at a, of which b was read, was the root and a leaf, and is an
+// inner node by now: a bulk load has put a tree in its place. The new root is learned then, and the
+// descent has to begin anew. No lock may be held.
 func (s *session) outgrown(a pool.Addr, b []byte) (bool, error) {
 	if b[unit.AtKind] == 0 {
 		return false, nil

@@ -39,7 +39,8 @@ type loadNode struct {
 }
 
 func newBatch(lay *fence.Layout, most int) *batch {
-	// Entries take less than the nodes; two nodes more may be raised by the one that fills the batch.
+	// Entries take less than the nodes; two nodes more may be raised by the one that fills the
+	// batch.
 	return &batch{most: most, bytes: make([]byte, 0, (most+2)*lay.NodeBytes), nodes: make([]loadNode, 0, most+2), pairs: slotted.Pairs{Lay: lay}}
 }
 
@@ -67,7 +68,8 @@ func (b *batch) inner(d *draft, lay *fence.Layout, a pool.Addr, version uint32) 
 	b.nodes = append(b.nodes, loadNode{addr: a, start: start, end: start + size})
 }
 
-// build makes the image of a node in dst, as it shall be at a and with a version if it is a leaf, and returns how long it is.
+// build makes the image of a node in dst, as it shall be at a and with a version if it is a leaf,
+// and returns how long it is.
 func (b *batch) build(n *loadNode, dst []byte, lay *fence.Layout, a pool.Addr, version uint32) int {
 	if n.from == n.to {
 		return copy(dst, b.bytes[n.start:n.end])
@@ -92,7 +94,8 @@ func (b *batch) has(a pool.Addr) bool {
 	return false
 }
 
-// loadWriter is a session that writes batches, on a goroutine of its own. b and err are its own from work to idle, else the loader's.
+// loadWriter is a session that writes batches, on a goroutine of its own. b and err are its own
+// from work to idle, else the loader's.
 type loadWriter struct {
 	s          *session
 	b          *batch
@@ -102,7 +105,8 @@ type loadWriter struct {
 	group      *env.WaitGroup
 }
 
-// run writes until there is nothing more to come. The source of pairs may take its time, so the wait has no limit.
+// run writes until there is nothing more to come. The source of pairs may take its time, so the
+// wait has no limit.
 func (w *loadWriter) run() {
 	for {
 		w.work.Wait(env.Forever)
@@ -114,7 +118,8 @@ func (w *loadWriter) run() {
 	}
 }
 
-// write makes the images and WRITEs them: one list for each server, as many round trips as it takes for the buffers, one mostly.
+// write makes the images and WRITEs them: one list for each server, as many round trips as it takes
+// for the buffers, one mostly.
 func (w *loadWriter) write() error {
 	s, b := w.s, w.b
 	s.Begin()
@@ -142,8 +147,9 @@ func (ld *loader) mayHandOver() error {
 	return ld.handOver()
 }
 
-// handOver gives the batch to the writer whose turn it is, once that is idle, and takes its empty one. Writers have a batch each and the loader
-// one more, so memory is bounded whatever the source does.
+// handOver gives the batch to the writer whose turn it is, once that is idle, and takes its empty
+// one. Writers have a batch each and the loader one more, so memory is bounded whatever the source
+// does.
 func (ld *loader) handOver() error {
 	w := ld.writers[ld.turn]
 	ld.turn = (ld.turn + 1) % len(ld.writers)

@@ -36,9 +36,9 @@ type span struct {
 // maxFaults is how many faults are reported.
 const maxFaults = 20
 
-// Check implements index.Checker: every level is one chain of siblings that covers all keys without gap or overlap, nodes
-// verify, keys lie between their node's fences and are there once, what parents know stands in the chain in that order, and no node is there
-// twice.
+// Check implements index.Checker: every level is one chain of siblings that covers all keys without
+// gap or overlap, nodes verify, keys lie between their node's fences and are there once, what
+// parents know stands in the chain in that order, and no node is there twice.
 func (t *tree) Check() (index.Structure, error) {
 	s, err := t.newSession()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// maxHops is how often an operation follows sibling pointers on one level before it starts again from the root, with newer
-// copies.
+// maxHops is how often an operation follows sibling pointers on one level before it starts again
+// from the root, with newer copies.
 const maxHops = 4
 
 // path is where a descent ended.
@@ -25,7 +25,8 @@ type path struct {
 	addr   pool.Addr // of the node
 }
 
-// root is the root as last read, if that is not too old to be followed; else it is read. No operation gets the root in another way.
+// root is the root as last read, if that is not too old to be followed; else it is read. No
+// operation gets the root in another way.
 func (s *session) root() (*rootRef, error) {
 	if r := s.t.root.Load(); r.stamp >= s.Floor {
 		s.PS.Follows(r.stamp)
@@ -46,7 +47,8 @@ func (s *session) relearnRoot() (*rootRef, error) {
 }
 
 // learnRoot reads the level of the root, which this operation has found to be a, and keeps both for
-// others. known is as for noteRoot. By the time that learnRoot returns, the root may be another one.
+// others. known is as for noteRoot. By the time that learnRoot returns, the root may be another
+// one.
 func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 	for {
 		if err := s.Read(a, s.node); err != nil {
@@ -71,15 +73,15 @@ func (s *session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 	}
 }
 
-// noteRoot keeps r as the root. It returns r, which the operation that read it may follow. known is a
-// root that was kept, or followed, before r was read or made.
+// noteRoot keeps r as the root. It returns r, which the operation that read it may follow. known is
+// a root that was kept, or followed, before r was read or made.
 //
-// Stamps do not say which of two roots is newer: an operation may begin later and have read the root
-// word earlier, before the tree grew. So r takes the place of known, whatever the stamps are. Without
-// that an operation could find that the root is another one, be led to the kept one once more, and
-// find the same again, without end. Every loop that reads the root word rests on this: the next
-// attempt gets what the last one has learned, or what another session has kept meanwhile. The second
-// takes a READ of the root word by that session each time.
+// Stamps do not say which of two roots is newer: an operation may begin later and have read the
+// root word earlier, before the tree grew. So r takes the place of known, whatever the stamps are.
+// Without that an operation could find that the root is another one, be led to the kept one once
+// more, and find the same again, without end. Every loop that reads the root word rests on this:
+// the next attempt gets what the last one has learned, or what another session has kept meanwhile.
+// The second takes a READ of the root word by that session each time.
 //
 // In the place of any other root, r is kept unless that one was read in an operation that began
 // later: that one may be newer, and holds for more operations. A root that is kept and old shows
@@ -111,12 +113,15 @@ func (s *session) renewRoot(known *rootRef) (*rootRef, error) {
 	return s.learnRoot(a, known)
 }
 
-// descend finds the node of a level for a key, from the root down, through the cache as far as it goes. It reads nodes above
-// that level only; level must not be above the root's. errDead: it is by now.
+// descend finds the node of a level for a key, from the root down, through the cache as far as it
+// goes. It reads nodes above that level only; level must not be above the root's. errDead: it is by
+// now.
 //
-// Whatever was cached may be old. A node that has split holds less than a copy of its parent says, and then its right sibling is followed
-// (B-link); a copy that does not reach far enough is read again first, since the node may have got what its sibling had. A node that was merged into its left sibling says so: then the copy that led there is dropped, and the descent begins anew.
-// Lower fences never change, so nobody is led too far to the right.
+// Whatever was cached may be old. A node that has split holds less than a copy of its parent says,
+// and then its right sibling is followed (B-link); a copy that does not reach far enough is read
+// again first, since the node may have got what its sibling had. A node that was merged into its
+// left sibling says so: then the copy that led there is dropped, and the descent begins anew. Lower
+// fences never change, so nobody is led too far to the right.
 func (s *session) descend(key []byte, at fence.Side, level uint8) (path, error) {
 	root, err := s.root()
 	if err != nil {
@@ -180,8 +185,9 @@ func (s *session) descend(key []byte, at fence.Side, level uint8) (path, error) 
 	return p, nil
 }
 
-// stale deals with a node, found by p, that does not reach far enough right: the copy that led to it is dropped; if there was
-// none, the node was the root, which has a new one above it, or soon will have. It returns the root as it is known then.
+// stale deals with a node, found by p, that does not reach far enough right: the copy that led to
+// it is dropped; if there was none, the node was the root, which has a new one above it, or soon
+// will have. It returns the root as it is known then.
 func (s *session) stale(p *path, root *rootRef, hops int) (now *rootRef, err error) {
 	if p.parent != nil {
 		s.drop(p.parent)
@@ -202,12 +208,14 @@ func (s *session) stale(p *path, root *rootRef, hops int) (now *rootRef, err err
 	return now, nil
 }
 
-// mostHops is maxHops, twice as many each time that starting again did not help: where there is no memory for parents, long chains of siblings may be all there is.
+// mostHops is maxHops, twice as many each time that starting again did not help: where there is no
+// memory for parents, long chains of siblings may be all there is.
 func (s *session) mostHops() int { return maxHops << min(s.far, 16) }
 
-// follow goes on from a leaf whose range ends at or below key: to its right sibling, or after several of those down from the root again. The
-// copy that led to the leaf is dropped, so that the next descent knows better. If it was no copy but just read, the sibling is not
-// linked: noted, for link.
+// follow goes on from a leaf whose range ends at or below key: to its right sibling, or after
+// several of those down from the root again. The copy that led to the leaf is dropped, so that the
+// next descent knows better. If it was no copy but just read, the sibling is not linked: noted, for
+// link.
 func (s *session) follow(p *path, l *slotted.Leaf, key []byte, hops *int) error {
 	*hops++
 	most := s.mostHops()
@@ -322,7 +330,8 @@ func (s *session) readInner(a pool.Addr, level uint8) (*inner, error) {
 // beyond says whether what is looked for lies to the right of n: see header.beyond.
 func (n *inner) beyond(key []byte, at fence.Side) bool {
 	if n.numbers != nil && at == fence.Holding { // uint64 keys
-		return binary.BigEndian.Uint64(key) >= n.top && !n.rightmost // in this order: rightmost is in a colder line
+		// in this order: rightmost is in a colder line
+		return binary.BigEndian.Uint64(key) >= n.top && !n.rightmost
 	}
 	h := fence.Header{Rightmost: n.rightmost, High: n.high}
 	return h.Beyond(key, at)

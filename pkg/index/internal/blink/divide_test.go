@@ -12,9 +12,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestDivideOnce divides a nearly full leaf at a low that is too long for its left half. One call changes one leaf: a
-// caller that keeps leaves stands for no other. The leaf that holds the low then is a new one, and the next call divides
-// that.
+// TestDivideOnce divides a nearly full leaf at a low that is too long for its left half. One call
+// changes one leaf: a caller that keeps leaves stands for no other. The leaf that holds the low
+// then is a new one, and the next call divides that.
 func TestDivideOnce(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 10})
 	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 150, MaxValueBytes: 8, NodeBytes: 1024}, "test", keepsNothing{})

@@ -14,23 +14,25 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Executor looks for keys in a memory server, on behalf of clients who would need a round trip for each node (DEX, section 6). It reads nodes as
-// a client without a lock does, and believes as little of what it reads: docs/design/sherman.md says why that is right. It changes nothing, and knows nothing of an index but what a request
-// says.
+// Executor looks for keys in a memory server, on behalf of clients who would need a round trip for
+// each node (DEX, section 6). It reads nodes as a client without a lock does, and believes as
+// little of what it reads: docs/design/sherman.md says why that is right. It changes nothing, and
+// knows nothing of an index but what a request says.
 //
-//	request                                      answer
-//	0   1  version of this format                0   1  outcome
-//	1   1  what is asked for                     1   1  level, where the way goes on
-//	2   1  flags: 1 = uint64 keys, 2 = long      2   6  zero
-//	3   1  level of the node to begin at         8   8  address: of the leaf, or where the way goes on
-//	4   4  size of nodes                         16 ... the entry, or the leaf
+//	request                                   answer
+//	0   1  version of this format             0   1  outcome
+//	1   1  what is asked for                  1   1  level, where the way goes on
+//	2   1  flags: 1 = uint64 keys, 2 = long   2   6  zero
+//	3   1  level of the node to begin at      8   8  address: of the leaf, or where it goes on
+//	4   4  size of nodes                      16 ... the entry, or the leaf
 //	8   8  address of that node
 //	16  2  longest key
 //	18  2  length of the key
 //	20  4  zero
 //	24 ... the key
 //
-// The room for the answer is that of its fixed part and a node, whatever it will be: nodes are read there.
+// The room for the answer is that of its fixed part and a node, whatever it will be: nodes are read
+// there.
 type Executor struct {
 	idle [8]atomic.Pointer[walk] // so that calls allocate nothing
 }
@@ -134,7 +136,8 @@ func (w *walk) decode(b, answer []byte) error {
 	case w.asked != askEntry && w.asked != askLeaf,
 		w.level >= SubtreeLevels,
 		size < fence.MinNodeBytes || size > fence.MaxNodeBytes || size%fence.Grain != 0,
-		fence.HeaderBytes+2*fence.RoundUp(w.lay.MaxKey) > size, // two fences; every index has room for four and more
+		// two fences; every index has room for four and more
+		fence.HeaderBytes+2*fence.RoundUp(w.lay.MaxKey) > size,
 		len(answer) < answerFixed+size,
 		key > w.lay.MaxKey || len(b) != requestFixed+key || w.lay.Uint64 && key != 8,
 		w.at.Swizzled() || w.at.Server() == 0:
@@ -204,7 +207,8 @@ func (w *walk) inner() bool {
 	return true
 }
 
-// leaf ends the walk in a leaf: how long the answer is, or 0 if the leaf does not verify, or the way goes on at its sibling.
+// leaf ends the walk in a leaf: how long the answer is, or 0 if the leaf does not verify, or the
+// way goes on at its sibling.
 func (w *walk) leaf() int {
 	var l slotted.Leaf
 	if !l.Open(&w.lay, w.at, w.node) {
@@ -232,7 +236,8 @@ func (w *walk) leaf() int {
 	return 0
 }
 
-// childIn is inner.child without a copy of the node: of b, the unit of an inner node that verified. false: its separators make no sense.
+// childIn is inner.child without a copy of the node: of b, the unit of an inner node that verified.
+// false: its separators make no sense.
 func childIn(l *fence.Layout, h *fence.Header, b, key []byte) (int, bool) {
 	ends := h.End + childBytes*h.Count
 	lo, hi := 0, h.Count-1

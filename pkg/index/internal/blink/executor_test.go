@@ -17,7 +17,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestExecutorFindsWhatAClientFinds asks memory servers for keys that are there and keys that are not, from every level that they may begin at.
+// TestExecutorFindsWhatAClientFinds asks memory servers for keys that are there and keys that are
+// not, from every level that they may begin at.
 func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 8, NodeBytes: 256},
@@ -117,7 +118,8 @@ func (m *bytesNear) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 	return nil
 }
 
-// twoLevels is an inner node with two leaves behind it: keys 0 to 99, and from 100 on; of all keys below 200 with a last digit of 0 there are pairs.
+// twoLevels is an inner node with two leaves behind it: keys 0 to 99, and from 100 on; of all keys
+// below 200 with a last digit of 0 there are pairs.
 func twoLevels(t testing.TB, l *fence.Layout) *bytesNear {
 	t.Helper()
 	n := pool.Addr(l.NodeBytes)
@@ -242,8 +244,8 @@ func TestExecutorRefuses(t *testing.T) {
 	}
 }
 
-// TestExecutorFencesBeyondTheNode: a request may name any longest key and a node any lengths of its fences. The executor refuses such
-// a request, whatever room the answer has behind the node.
+// TestExecutorFencesBeyondTheNode: a request may name any longest key and a node any lengths of its
+// fences. The executor refuses such a request, whatever room the answer has behind the node.
 func TestExecutorFencesBeyondTheNode(t *testing.T) {
 	for _, c := range []struct{ maxKey, low, high uint16 }{
 		{1<<16 - 1, 1<<16 - 1, 1<<16 - 1}, {1<<16 - 1, 1<<16 - 1, 0}, {1000, 0, 1000}, {480, 480, 480}, {488, 0, 0},
@@ -283,8 +285,9 @@ func byteLeaf(t testing.TB, l *fence.Layout, keys ...string) *bytesNear {
 	return &bytesNear{b: b}
 }
 
-// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its answer has room. Any client may have
-// written the memory, so units are sealed now and then and verify.
+// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its
+// answer has room. Any client may have written the memory, so units are sealed now and then and
+// verify.
 func FuzzExecutor(f *testing.F) {
 	l := testLayout(f, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
 	m := twoLevels(f, l)

@@ -17,18 +17,21 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// An inner node is one unit: it is written whole and its CRC covers all of it. It has n children and n-1 separators between them;
-// child i holds the keys from separator i-1 (or the low fence) up to separator i (or the high fence).
+// An inner node is one unit: it is written whole and its CRC covers all of it. It has n children
+// and n-1 separators between them; child i holds the keys from separator i-1 (or the low fence) up
+// to separator i (or the high fence).
 //
 //	offset   size     field
 //	0        h        header (header.go), level 1 or more, count = n
 //	h        8 n      addresses of the children
 //	h+8n     ...      the separators:
 //	                  Uint64: 8 (n-1), big-endian like keys
-//	                  Bytes: 2 (n-1), where each ends, counted from the end of this array; then their bytes, without the
-//	                  prefix that low and high fence have in common (a rightmost node has no such prefix)
+//	                  Bytes: 2 (n-1), where each ends, counted from the end of this array; then
+//	                  their bytes, without the prefix that low and high fence have in common (a
+//	                  rightmost node has no such prefix)
 //
-// An inner is a decoded copy, as the index cache keeps it. What a descent needs of uint64 keys comes first, in one cache line or two.
+// An inner is a decoded copy, as the index cache keeps it. What a descent needs of uint64 keys
+// comes first, in one cache line or two.
 type inner struct {
 	nodecache.Head
 	top       uint64   // Uint64: the high fence
@@ -37,7 +40,8 @@ type inner struct {
 	hints     []uint32                // of level 1, with a leaf cache: see swizzle.go
 	kids      []atomic.Pointer[inner] // of other levels: the cache's copies of the children
 	rightmost bool
-	place     *atomic.Pointer[inner] // where the parent points here; nil = nowhere. Guarded by the cache's lock
+	// where the parent points here; nil = nowhere. Guarded by the cache's lock
+	place     *atomic.Pointer[inner]
 	sibling   pool.Addr
 	low, high []byte
 	memory    int // bytes that the copy takes
@@ -50,7 +54,8 @@ type inner struct {
 
 const childBytes = 8
 
-// unitEnd is where the unit of a header ends: that of an inner node is the whole node. Where b makes no sense it is the header's end.
+// unitEnd is where the unit of a header ends: that of an inner node is the whole node. Where b
+// makes no sense it is the header's end.
 func unitEnd(l *fence.Layout, h *fence.Header, b []byte) int {
 	if h.Level == 0 || h.Count == 0 {
 		return h.End
@@ -70,7 +75,8 @@ func unitEnd(l *fence.Layout, h *fence.Header, b []byte) int {
 	return at
 }
 
-// decodeInner decodes b, which may be any bytes; nil if they are no inner node of address a, or torn. The node is a copy.
+// decodeInner decodes b, which may be any bytes; nil if they are no inner node of address a, or
+// torn. The node is a copy.
 func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
 	var h fence.Header
 	if !h.Decode(b, l) || h.Level == 0 || h.Count == 0 {
@@ -147,7 +153,8 @@ func (n *inner) stored(i int) []byte {
 	return n.seps[start:n.ends[i]]
 }
 
-// child is the number of the child that holds key, which must lie in the node's range: how many separators are at most key.
+// child is the number of the child that holds key, which must lie in the node's range: how many
+// separators are at most key.
 func (n *inner) child(l *fence.Layout, key []byte) int {
 	if l.Uint64 {
 		return countUpTo(n.numbers, binary.BigEndian.Uint64(key))
@@ -155,7 +162,8 @@ func (n *inner) child(l *fence.Layout, key []byte) int {
 	return n.search(key, 0)
 }
 
-// childBelow is the number of the child that holds the largest keys below key: how many separators are below key.
+// childBelow is the number of the child that holds the largest keys below key: how many separators
+// are below key.
 func (n *inner) childBelow(l *fence.Layout, key []byte) int {
 	if l.Uint64 {
 		k := binary.BigEndian.Uint64(key)
@@ -167,8 +175,8 @@ func (n *inner) childBelow(l *fence.Layout, key []byte) int {
 	return n.search(key, -1)
 }
 
-// countUpTo is how many of the sorted numbers are at most k. Its only branch is that of the loop, whose number of rounds depends on the
-// length alone: nothing is mispredicted.
+// countUpTo is how many of the sorted numbers are at most k. Its only branch is that of the loop,
+// whose number of rounds depends on the length alone: nothing is mispredicted.
 func countUpTo(numbers []uint64, k uint64) int {
 	base, n := 0, len(numbers)
 	for n > 0 {
@@ -185,7 +193,8 @@ func countUpTo(numbers []uint64, k uint64) int {
 
 // search counts the separators s with compare(s, key) <= most.
 func (n *inner) search(key []byte, most int) int {
-	if len(key) < n.skip { // an upper bound of nothing but the common prefix of the fences cannot be; a key outside can
+	// an upper bound of nothing but the common prefix of the fences cannot be; a key outside can
+	if len(key) < n.skip {
 		return 0
 	}
 	key = key[n.skip:]
@@ -209,10 +218,12 @@ func (n *inner) search(key []byte, most int) int {
 // above says whether key lies above the node's range.
 func (n *inner) above(key []byte) bool { return n.beyond(key, fence.Holding) }
 
-// innerBytes is what the allocator takes for an inner without its slices: sizes from 256 to 384 are in steps of 32.
+// innerBytes is what the allocator takes for an inner without its slices: sizes from 256 to 384 are
+// in steps of 32.
 const innerBytes = (int(unsafe.Sizeof(inner{})) + 31) &^ 31
 
-// room makes a slice of count elements for n and counts what the allocator really takes for it: append makes use of all of that.
+// room makes a slice of count elements for n and counts what the allocator really takes for it:
+// append makes use of all of that.
 func room[T any](n *inner, count int) []T {
 	s := slices.Grow([]T(nil), count)
 	n.memory += cap(s) * int(unsafe.Sizeof(*new(T)))
@@ -242,7 +253,8 @@ func newCache(e env.Env, bound, nodeBytes int) *nodecache.Cache {
 // DefaultCacheBytes bounds the index cache unless Options say otherwise.
 const DefaultCacheBytes = 64 << 20
 
-// draft is an inner node that is being made: its separators are whole, and between children i and i+1 stands separator i.
+// draft is an inner node that is being made: its separators are whole, and between children i and
+// i+1 stands separator i.
 type draft struct {
 	low, high []byte
 	rightmost bool
@@ -347,8 +359,8 @@ func (d *draft) check(b []byte, l *fence.Layout, a pool.Addr) {
 	invariants.Check(d.rightmost || item.Below(last, d.high), "inner node %v: separator %x reaches the high fence %x", a, last, d.high)
 }
 
-// split divides d near the middle, or near its end if the newest child came last, into d and its right sibling; separator is the low fence of
-// that. The caller sets the sibling of d.
+// split divides d near the middle, or near its end if the newest child came last, into d and its
+// right sibling; separator is the low fence of that. The caller sets the sibling of d.
 func (d *draft) split(l *fence.Layout, newLast bool) (right *draft, separator []byte) {
 	target := d.bytes(l) / 2
 	if newLast {
@@ -361,7 +373,8 @@ func (d *draft) split(l *fence.Layout, newLast bool) (right *draft, separator []
 			used += 2 - d.prefix()
 		}
 	}
-	// The left part gets a high fence, which may make it too large where nine tenths were wanted; the middle always fits.
+	// The left part gets a high fence, which may make it too large where nine tenths were wanted;
+	// the middle always fits.
 	left, right, separator := d.parts(at)
 	for ; at > 1 && left.bytes(l) > l.NodeBytes; at-- {
 		left, right, separator = d.parts(at - 1)

@@ -107,7 +107,8 @@ func randomKey(l *fence.Layout, r *rand.Rand) []byte {
 	return key
 }
 
-// FuzzInner decodes any bytes as an inner node, and a node that verifies can be searched and changed.
+// FuzzInner decodes any bytes as an inner node, and a node that verifies can be searched and
+// changed.
 func FuzzInner(f *testing.F) {
 	all := layouts(f)
 	for i, l := range all {
@@ -122,7 +123,8 @@ func FuzzInner(f *testing.F) {
 		b := make([]byte, l.NodeBytes)
 		copy(b, data)
 		n := decodeInner(l, testAddr, b)
-		for end := fence.HeaderBytes; n == nil && end <= min(len(b), 256); end += 2 { // past the CRC
+		// past the CRC
+		for end := fence.HeaderBytes; n == nil && end <= min(len(b), 256); end += 2 {
 			unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
 			n = decodeInner(l, testAddr, b)
 		}

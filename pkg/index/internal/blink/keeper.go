@@ -19,13 +19,15 @@ type (
 	Path    = path
 )
 
-// SetCacheBound makes n the bound of the cache of inner nodes, which may become up to half as large again as it was opened with: its table has room for that. false: there are more bytes in it.
+// SetCacheBound makes n the bound of the cache of inner nodes, which may become up to half as large
+// again as it was opened with: its table has room for that. false: there are more bytes in it.
 func (t *tree) SetCacheBound(n int64) bool { return t.cache.SetBound(n) }
 
 // CacheBytes are those of the cache of inner nodes.
 func (t *tree) CacheBytes() int64 { return t.cache.Bytes() }
 
-// CacheShort says whether inner nodes that are in use have had no room in the cache since it was asked the last time.
+// CacheShort says whether inner nodes that are in use have had no room in the cache since it was
+// asked the last time.
 func (t *tree) CacheShort() bool { return t.cache.Short() }
 
 // Layout is that of the tree's nodes.
@@ -34,13 +36,15 @@ func (t *tree) Layout() *fence.Layout { return &t.lay }
 // NewSession makes a session; see index.Index.
 func (t *tree) NewSession() (*Session, error) { return t.newSession() }
 
-// Staging is a buffer for one leaf, which the tree does not use. Who asks for it may write it: what it had is forgotten.
+// Staging is a buffer for one leaf, which the tree does not use. Who asks for it may write it: what
+// it had is forgotten.
 func (s *session) Staging() []byte {
 	s.remembered, s.since = pool.Nil, 0
 	return s.staging
 }
 
-// Remember notes that the staging buffer has the leaf at a, verified as a whole, READ after the leaf cache's clock showed since, until somebody asks for the buffer.
+// Remember notes that the staging buffer has the leaf at a, verified as a whole, READ after the
+// leaf cache's clock showed since, until somebody asks for the buffer.
 func (s *session) Remember(a pool.Addr, since uint64) { s.remembered, s.since = a, since }
 
 // Remembers says whether it has that leaf, and since when.
@@ -63,7 +67,8 @@ func (s *session) Descend(key []byte) (Path, error) {
 // Addr is where the path leads.
 func (p *path) Addr() pool.Addr { return p.addr }
 
-// Next is the i-th leaf to the right of where the path leads that has the same parent, and the lowest key of its range, as the copy of the parent has them. ok is false if it has none.
+// Next is the i-th leaf to the right of where the path leads that has the same parent, and the
+// lowest key of its range, as the copy of the parent has them. ok is false if it has none.
 func (p *path) Next(i int) (a pool.Addr, low []byte, ok bool) {
 	if p.parent == nil || p.child+i >= len(p.parent.children) {
 		return pool.Nil, nil, false
@@ -71,8 +76,9 @@ func (p *path) Next(i int) (a pool.Addr, low []byte, ok bool) {
 	return p.parent.children[p.child+i], p.parent.separator(p.child + i - 1), true
 }
 
-// Judge looks at b, what was read of the leaf where p leads. true: l is that leaf, verified as a whole, and its range holds key. Else p leads elsewhere now, or to
-// the same one again; read again. hops is of one operation.
+// Judge looks at b, what was read of the leaf where p leads. true: l is that leaf, verified as a
+// whole, and its range holds key. Else p leads elsewhere now, or to the same one again; read again.
+// hops is of one operation.
 func (s *session) Judge(p *Path, l *slotted.Leaf, key, b []byte, hops *int) (bool, error) {
 	if l.Open(s.lay, p.addr, b) {
 		if l.Below(key) {
@@ -106,8 +112,9 @@ func (s *session) RepairAll() error { return op.Failure(s.PS.RepairAll(s.Staging
 // Find is Lookup as a part of an operation: the leaf is READ.
 func (s *session) Find(key, dst []byte) ([]byte, error) { return s.lookup(key, dst) }
 
-// Tidy merges the leaf at a, which holds key, with a neighbour if it is nearly empty, now and then: count entries of so many bytes are left. It is a part of an operation, which
-// is done: only errors that the session does not survive are returned.
+// Tidy merges the leaf at a, which holds key, with a neighbour if it is nearly empty, now and then:
+// count entries of so many bytes are left. It is a part of an operation, which is done: only errors
+// that the session does not survive are returned.
 func (s *session) Tidy(key []byte, a pool.Addr, count, entryBytes int) error {
 	d := slotted.Load{Count: count, Bytes: entryBytes}
 	if d.Used() >= s.lay.NodeBytes/underfull {
@@ -116,8 +123,8 @@ func (s *session) Tidy(key []byte, a pool.Addr, count, entryBytes int) error {
 	return s.tidy(key, a, d)
 }
 
-// MergeAt merges the leaf that holds key with a neighbour, if it is underfull: what divided it from that may be gone. Only errors that the session does not
-// survive are returned.
+// MergeAt merges the leaf that holds key with a neighbour, if it is underfull: what divided it from
+// that may be gone. Only errors that the session does not survive are returned.
 func (s *session) MergeAt(key []byte) error {
 	s.Begin()
 	defer s.End()
@@ -151,16 +158,17 @@ func (s *session) mergeAt(key []byte) error {
 	return s.mergeUp(key, p.addr, d)
 }
 
-// SplitAt makes key the low fence of a leaf: the one that holds it is divided there, whatever is in it. What is kept of that one must be written back
-// before, and is old afterwards.
+// SplitAt makes key the low fence of a leaf: the one that holds it is divided there, whatever is in
+// it. What is kept of that one must be written back before, and is old afterwards.
 func (s *session) SplitAt(key []byte) error {
 	s.Begin()
 	defer s.End()
 	return s.Divide(key)
 }
 
-// AwaitBelow returns when nobody changes the structure of the leaf with the largest keys below key any more that has done so when it was called, and what a dead client left of that is repaired: it takes the lock of that leaf,
-// and gives it up.
+// AwaitBelow returns when nobody changes the structure of the leaf with the largest keys below key
+// any more that has done so when it was called, and what a dead client left of that is repaired: it
+// takes the lock of that leaf, and gives it up.
 func (s *session) AwaitBelow(key []byte) error {
 	s.Begin()
 	defer s.End()
@@ -218,8 +226,9 @@ func (s *session) Divide(key []byte) error {
 	}
 }
 
-// DivideOnce changes one leaf for Divide: the one that holds key now. done is false if the fence itself took too much room: the leaf was divided elsewhere, and the one of the two that holds key, which may be
-// the new one, is to be divided next.
+// DivideOnce changes one leaf for Divide: the one that holds key now. done is false if the fence
+// itself took too much room: the leaf was divided elsewhere, and the one of the two that holds key,
+// which may be the new one, is to be divided next.
 func (s *session) DivideOnce(key []byte) (done bool, err error) {
 	if err := s.lay.CheckKey(key); err != nil {
 		return false, fmt.Errorf("split at a key: %w", err)

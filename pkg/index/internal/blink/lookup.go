@@ -11,15 +11,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Lookup implements index.Session (section 4.4, "Lookup operation"): the leaf is READ without its lock. One round trip when the inner
-// nodes are in the cache.
+// Lookup implements index.Session (section 4.4, "Lookup operation"): the leaf is READ without its
+// lock. One round trip when the inner nodes are in the cache.
 //
-// A hit needs the header and the one slot to verify: the slot held that value at the moment that its word was read, or, if the leaf
-// was being split then, at the moment that the header was read. A miss needs every slot to verify: a key that was there all the time stayed in one slot, and
+// A hit needs the header and the one slot to verify: the slot held that value at the moment that
+// its word was read, or, if the leaf was being split then, at the moment that the header was read.
+// A miss needs every slot to verify: a key that was there all the time stayed in one slot, and
 // would have been seen in it. docs/design/sherman.md has the whole argument.
 //
-// A value in a block is READ after the leaf: a round trip more. It is the value that the slot held at that moment, however old it is by now: a block's
-// value stays until no operation is under way that began before the block went out.
+// A value in a block is READ after the leaf: a round trip more. It is the value that the slot held
+// at that moment, however old it is by now: a block's value stays until no operation is under way
+// that began before the block went out.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 	s.Begin()
 	defer s.End()
@@ -104,7 +106,8 @@ func (s *session) explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then. errDead: it is dead.
+// leafAt decodes what s.node holds of the leaf at a, which is locked: nothing may be torn then.
+// errDead: it is dead.
 func (s *session) leafAt(l *slotted.Leaf, a pool.Addr) error {
 	if !l.Open(s.lay, a, s.node) {
 		if unit.IsDead(a, s.node) {

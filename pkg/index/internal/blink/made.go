@@ -19,8 +19,8 @@ func (s *session) AwaitMemory() bool {
 }
 
 // PutMade is Upsert of an entry that is made already, as a part of an operation. If it has a
-// reference, the block is written. A block that it takes out of the leaf is retired. It waits for no
-// memory.
+// reference, the block is written. A block that it takes out of the leaf is retired. It waits for
+// no memory.
 func (s *session) PutMade(key, entry []byte) error {
 	s.made = entry
 	err := s.writeOnce(key, nil, upsert, "write")

@@ -13,17 +13,20 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Merging. The paper has none. A node that has become underfull is merged with a neighbour of the same parent: the left one of the two takes
-// what both have, the right one dies, and the parent forgets it. The three change together (pool.RewriteAll), under the locks of all three; the
-// parent's is taken first, and the others only if nobody has them, so nobody who holds a lock waits for another one.
+// Merging. The paper has none. A node that has become underfull is merged with a neighbour of the
+// same parent: the left one of the two takes what both have, the right one dies, and the parent
+// forgets it. The three change together (pool.RewriteAll), under the locks of all three; the
+// parent's is taken first, and the others only if nobody has them, so nobody who holds a lock waits
+// for another one.
 //
 // What others see, in the order of the changes:
 //
-//  1. the left node's next version: it holds what both held. The right node holds its part still, and the same, as its lock is taken: a
-//     reader may take a key from either.
+//  1. the left node's next version: it holds what both held. The right node holds its part still,
+//     and the same, as its lock is taken: a reader may take a key from either.
 //  2. the parent's next version: it leads to the left node only.
-//  3. the right node is dead. Whoever was led to it by an old copy of the parent, or of the left node, descends again. Until then the
-//     left node cannot be changed, so what was read from the right one before was current.
+//  3. the right node is dead. Whoever was led to it by an old copy of the parent, or of the left
+//     node, descends again. Until then the left node cannot be changed, so what was read from the
+//     right one before was current.
 //
 // A client that dies in between leaves locks to repair, by which all three change or none.
 
@@ -32,8 +35,8 @@ const (
 	tryMerge  = 4 // one in so many deletes from an underfull leaf looks for a neighbour
 )
 
-// mayFill is how much of room a merged node may have in use: three quarters, so that it does not split again at once. If one of the two is
-// empty, nearly all: an empty node shall always go.
+// mayFill is how much of room a merged node may have in use: three quarters, so that it does not
+// split again at once. If one of the two is empty, nearly all: an empty node shall always go.
 func mayFill(room int, empty bool) int {
 	if empty {
 		return room - room/16
@@ -41,8 +44,9 @@ func mayFill(room int, empty bool) int {
 	return room - room/4
 }
 
-// tidy merges the leaf at a, which holds key and d, with a neighbour if that has room, and then perhaps its parent, and so on. No lock is
-// held before or after. The operation is done: only errors that the session does not survive are returned.
+// tidy merges the leaf at a, which holds key and d, with a neighbour if that has room, and then
+// perhaps its parent, and so on. No lock is held before or after. The operation is done: only
+// errors that the session does not survive are returned.
 func (s *session) tidy(key []byte, a pool.Addr, d slotted.Load) error {
 	if d.Count > 0 && !invariants.Enabled && s.Env.Uint64()%tryMerge != 0 {
 		return nil
@@ -77,7 +81,8 @@ func (s *session) mergeUp(key []byte, a pool.Addr, d slotted.Load) error {
 	}
 }
 
-// roomBeside says whether a neighbour of child i of n, which holds d, seems to have room for it. It takes no lock.
+// roomBeside says whether a neighbour of child i of n, which holds d, seems to have room for it. It
+// takes no lock.
 func (s *session) roomBeside(n *inner, i int, d slotted.Load) (bool, error) {
 	for _, j := range []int{i + 1, i - 1} {
 		if j < 0 || j >= len(n.children) {
@@ -104,7 +109,8 @@ func (s *session) roomBeside(n *inner, i int, d slotted.Load) (bool, error) {
 	return false, nil
 }
 
-// merge merges the node of a level that holds key with a neighbour. more says that the parent is underfull now.
+// merge merges the node of a level that holds key with a neighbour. more says that the parent is
+// underfull now.
 func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err error) {
 	root, err := s.root()
 	if err != nil {
@@ -140,12 +146,15 @@ func (s *session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 	return false, s.Unlock(nil)
 }
 
-// shrinkRoot takes the root away, and again, as long as it is an inner node with one child, which becomes the root.
+// shrinkRoot takes the root away, and again, as long as it is an inner node with one child, which
+// becomes the root.
 //
-// The root word and the old root, which dies, lie on two servers, and change together (pool.RewriteAndSwap), under the locks of both. The word comes first, so
-// a dead node is never the root. Whoever still follows the old root finds the same child there, or
-// that it is dead. If this client dies in between, or is fenced on one of the two servers, neither lock is to be had before both changes are made or none: else
-// a second client could give the old root another child, while the word is about to lead past it, and the level below had two parents.
+// The root word and the old root, which dies, lie on two servers, and change together
+// (pool.RewriteAndSwap), under the locks of both. The word comes first, so a dead node is never the
+// root. Whoever still follows the old root finds the same child there, or that it is dead. If this
+// client dies in between, or is fenced on one of the two servers, neither lock is to be had before
+// both changes are made or none: else a second client could give the old root another child, while
+// the word is about to lead past it, and the level below had two parents.
 func (s *session) shrinkRoot(m *merger) error {
 	for waited := false; ; {
 		root, err := s.root()
@@ -168,7 +177,8 @@ func (s *session) shrinkRoot(m *merger) error {
 			m.left.Begin()
 			swap.Session = m.left
 			if now, ok, err = m.left.TryLockRoot(m.node[0]); err == nil && !ok {
-				// Somebody has it, or died with it: that is waited for with no lock in hand, and once.
+				// Somebody has it, or died with it: that is waited for with no lock in hand, and
+				// once.
 				if err := s.Unlock(nil); err != nil || waited {
 					return err
 				}
@@ -209,8 +219,9 @@ func (s *session) shrinkRoot(m *merger) error {
 	}
 }
 
-// mergeChildren merges children i and i+1 of the locked node n, if their locks are free and they fit. Then n's lock is given up, and what n has
-// become is returned. With an error no lock is held, or the client is given up.
+// mergeChildren merges children i and i+1 of the locked node n, if their locks are free and they
+// fit. Then n's lock is given up, and what n has become is returned. With an error no lock is held,
+// or the client is given up.
 func (s *session) mergeChildren(m *merger, n *inner, i int) (*draft, error) {
 	a := [2]pool.Addr{n.children[i], n.children[i+1]}
 	for j, ps := range []*pool.Session{m.left, m.right} {
@@ -273,7 +284,8 @@ func (s *session) leave(m *merger, err error) error {
 	return err
 }
 
-// mergeLeaves makes the image of two locked leaves in m.image[0] and returns its size; 0 if they are no neighbours, or do not fit.
+// mergeLeaves makes the image of two locked leaves in m.image[0] and returns its size; 0 if they
+// are no neighbours, or do not fit.
 func (s *session) mergeLeaves(m *merger, a [2]pool.Addr) int {
 	var l, r slotted.Leaf
 	n := s.lay.NodeBytes

@@ -7,7 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// TestAwaitMerges: as long as a session of the client merges, another one waits, up to its limit; afterwards it does not, also if a third one merges by then.
+// TestAwaitMerges: as long as a session of the client merges, another one waits, up to its limit;
+// afterwards it does not, also if a third one merges by then.
 func TestAwaitMerges(t *testing.T) {
 	tree, s := placed(t, nil)
 	await := func() error {

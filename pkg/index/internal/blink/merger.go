@@ -20,7 +20,8 @@ type merger struct {
 	pairs       slotted.Pairs
 }
 
-// takeMerger lets the caller be the one who merges, for at most limit a step; nil if another session does.
+// takeMerger lets the caller be the one who merges, for at most limit a step; nil if another
+// session does.
 func (t *tree) takeMerger(limit time.Duration) (*merger, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +59,8 @@ func (t *tree) giveMerger(m *merger) {
 	m.turns++
 }
 
-// AwaitMerges returns when the merge of this client that is under way, if there is one, is over. A merge that begins later asks the leaf cache later. It is a part of an operation.
+// AwaitMerges returns when the merge of this client that is under way, if there is one, is over. A
+// merge that begins later asks the leaf cache later. It is a part of an operation.
 func (s *session) AwaitMerges() error {
 	under := func() (turn uint64, busy bool) {
 		s.t.mu.Lock()

@@ -10,7 +10,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestExecutorLooksAtLowFences lets an inner node in the memory server lead to the leaf after the right one: no call says anything of the key.
+// TestExecutorLooksAtLowFences lets an inner node in the memory server lead to the leaf after the
+// right one: no call says anything of the key.
 func TestExecutorLooksAtLowFences(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: "tcp", Servers: 1, Chunks: 10, Executor: new(Executor)})
 	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, "test", keepsNothing{})

@@ -30,8 +30,8 @@ type Found struct {
 // Offloads says whether the memory server of a answers calls.
 func (s *session) Offloads(a pool.Addr) bool { return s.call != nil && s.PS.Calls(a) }
 
-// DescendNear is Descend, but ends at a node of level 1 or 2 that is not in the cache where the leaf
-// cache says so (Offload).
+// DescendNear is Descend, but ends at a node of level 1 or 2 that is not in the cache where the
+// leaf cache says so (Offload).
 func (s *session) DescendNear(key []byte) (Path, Way, error) {
 	s.near, s.way = true, Way{}
 	p, err := s.descend(key, fence.Holding, 0)
@@ -48,13 +48,15 @@ func (s *session) DescendNear(key []byte) (Path, Way, error) {
 // errStopped is returned where the leaf cache said so.
 var errStopped = errors.New("the descent was stopped")
 
-// Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss if not: else it will be when it is read.
+// Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss
+// if not: else it will be when it is read.
 func (s *session) Keeps(w Way) bool {
 	return s.t.cache.Keeps(w.Addr, w.Level, s.lay.NodeBytes+innerBytes)
 }
 
-// AskEntry has the memory server of w look for key, from w down. ok is false where it did not find the leaf; then w says how far it came, or is as it was, and err is nil
-// unless the session did not survive.
+// AskEntry has the memory server of w look for key, from w down. ok is false where it did not find
+// the leaf; then w says how far it came, or is as it was, and err is nil unless the session did not
+// survive.
 func (s *session) AskEntry(w *Way, key []byte) (f Found, ok bool, err error) {
 	return s.ask(w, key, askEntry)
 }

@@ -6,22 +6,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Where nodes lie. Nodes of Sherman's tree are dealt out to the memory servers in turns. In a design with a [LeafCache] the nodes of a subtree, one of level 2
-// with its children and their leaves, lie on one memory server, so that it can look for a key among them by itself (DEX, section 3, with M = 3 levels);
-// and subtrees are dealt out in turns.
+// Where nodes lie. Nodes of Sherman's tree are dealt out to the memory servers in turns. In a
+// design with a [LeafCache] the nodes of a subtree, one of level 2 with its children and their
+// leaves, lie on one memory server, so that it can look for a key among them by itself (DEX,
+// section 3, with M = 3 levels); and subtrees are dealt out in turns.
 //
-//   - A leaf that comes from a split lies with the one that was split. So the leaves that one leaf becomes lie together, and next to each other.
-//   - While the tree has fewer than three levels there is nothing to look for, and leaves are dealt out. They are what later becomes subtrees on all servers.
-//   - Leaves at the right end, which a load in ascending order makes, change the server each time some four subtrees are full.
+//   - A leaf that comes from a split lies with the one that was split. So the leaves that one leaf
+//     becomes lie together, and next to each other.
+//   - While the tree has fewer than three levels there is nothing to look for, and leaves are dealt
+//     out. They are what later becomes subtrees on all servers.
+//   - Leaves at the right end, which a load in ascending order makes, change the server each time
+//     some four subtrees are full.
 //   - An inner node of level 1 or 2 lies where most of its children lie.
-//   - A bulk load changes the server with each node of level 2; below the first few of these with each of level 1, since an index may have no more than those.
+//   - A bulk load changes the server with each node of level 2; below the first few of these with
+//     each of level 1, since an index may have no more than those.
 //
-// It is a matter of speed alone: any node may lie anywhere, as it does where a server is full, and who looks for a key on one server says how far it came.
+// It is a matter of speed alone: any node may lie anywhere, as it does where a server is full, and
+// who looks for a key on one server says how far it came.
 
 // SubtreeLevels is how many levels a subtree has.
 const SubtreeLevels = 3
 
-// beside says where the leaf shall lie that the leaf l is split for; Nil = anywhere. newLast: it will hold the largest key of all.
+// beside says where the leaf shall lie that the leaf l is split for; Nil = anywhere. newLast: it
+// will hold the largest key of all.
 func (s *session) beside(l *slotted.Leaf, newLast bool) pool.Addr {
 	t := s.t
 	if t.leaves == nil || t.root.Load().level < SubtreeLevels-1 || newLast && l.Rightmost && t.ascents.Add(1)%(4*leavesOfSubtree(&t.lay)) == 0 {
@@ -46,7 +53,8 @@ func (t *tree) among(level uint8, children []pool.Addr) pool.Addr {
 		return pool.Nil
 	}
 	most, best := 0, pool.Nil
-	for _, c := range children { // there are few servers: the first child is with the most nearly always
+	// there are few servers: the first child is with the most nearly always
+	for _, c := range children {
 		n := 0
 		for _, o := range children {
 			if o.Server() == c.Server() {
@@ -74,10 +82,12 @@ func (ld *loader) place(level int, children []pool.Addr) pool.Addr {
 	return ld.home
 }
 
-// scattered is below how many nodes of level 2, for each server, a bulk load changes the server with each node of level 1.
+// scattered is below how many nodes of level 2, for each server, a bulk load changes the server
+// with each node of level 1.
 const scattered = 2
 
-// leaveHome is called when a node of level 1 ends: if the one of level 2 will be full with it, what comes next lies on another server.
+// leaveHome is called when a node of level 1 ends: if the one of level 2 will be full with it, what
+// comes next lies on another server.
 func (ld *loader) leaveHome(level int) {
 	if level != SubtreeLevels-2 {
 		return

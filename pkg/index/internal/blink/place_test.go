@@ -77,7 +77,8 @@ func where(t *testing.T, s *Session) (leaves, together int, on map[uint16]int) {
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// TestSubtreesLieTogether: however a tree came to be, most leaves lie with the two nodes above them, and every server has its share.
+// TestSubtreesLieTogether: however a tree came to be, most leaves lie with the two nodes above
+// them, and every server has its share.
 func TestSubtreesLieTogether(t *testing.T) {
 	const pairs = 60_000
 	keys := rand.New(rand.NewPCG(1, 2))
@@ -128,7 +129,8 @@ func TestSubtreesLieTogether(t *testing.T) {
 	}
 }
 
-// TestSmallLoadsAreSpread: an index with two nodes of level 2 has leaves everywhere, each with its parent.
+// TestSmallLoadsAreSpread: an index with two nodes of level 2 has leaves everywhere, each with its
+// parent.
 func TestSmallLoadsAreSpread(t *testing.T) {
 	x, s := placed(t, keepsNothing{})
 	if err := x.BulkLoad(func(yield func(key, value []byte) bool) error {

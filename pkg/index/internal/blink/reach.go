@@ -8,9 +8,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
-// How far a scan reaches. The leaves that it will use are READ together; one too many is a READ for nothing, one too few a round trip more. A scan of some pairs uses what its first leaf has of them, and then
-// leaves as full as those that scans have met before. How much of the first leaf lies before a scan its cursor says, and the separators on both sides of the leaf, if keys lie
-// evenly in so small a range: numbers do, and what is spread by hashing. Else it is wrong by as much as a half is, which is what is assumed where nothing is known.
+// How far a scan reaches. The leaves that it will use are READ together; one too many is a READ for
+// nothing, one too few a round trip more. A scan of some pairs uses what its first leaf has of
+// them, and then leaves as full as those that scans have met before. How much of the first leaf
+// lies before a scan its cursor says, and the separators on both sides of the leaf, if keys lie
+// evenly in so small a range: numbers do, and what is spread by hashing. Else it is wrong by as
+// much as a half is, which is what is assumed where nothing is known.
 
 const (
 	part      = 256 // of a leaf's range
@@ -54,7 +57,8 @@ func (n *inner) ahead(l *fence.Layout, i int, cursor []byte, at fence.Side) int 
 	return part - below
 }
 
-// bound is a number for the lower end of child i of n; behind the last child it is that of the upper end of n. Numbers are in the order of the keys. ok is false if there is no end.
+// bound is a number for the lower end of child i of n; behind the last child it is that of the
+// upper end of n. Numbers are in the order of the keys. ok is false if there is no end.
 func (n *inner) bound(l *fence.Layout, i int) (b uint64, ok bool) {
 	switch {
 	case i == 0:

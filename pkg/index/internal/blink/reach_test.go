@@ -62,7 +62,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestScansReadWhatTheyUse: of keys that lie evenly, scans READ hardly more leaves than they use, and hardly any twice in a row.
+// TestScansReadWhatTheyUse: of keys that lie evenly, scans READ hardly more leaves than they use,
+// and hardly any twice in a row.
 func TestScansReadWhatTheyUse(t *testing.T) {
 	const pairs, scans = 20_000, 2000
 	r := rand.New(rand.NewPCG(1, 2))
@@ -118,7 +119,9 @@ func TestScansReadWhatTheyUse(t *testing.T) {
 	missed = s.Count.Misses - missed // inner nodes that are READ again since epochs move
 	reads, trips := float64(d.Requests[verbs.Read]-missed)/float64(used), float64(d.RoundTrips-missed)/scans
 	t.Logf("%.3f READs of a leaf that is used, %.3f round trips of a scan", reads, trips)
-	if reads > 1.03 || trips > 1.5 { // the children of one parent are READ at once, which are few here; with a half for each first leaf it was 1.065 and 1.36
+	// the children of one parent are READ at once, which are few here; with a half for each first
+	// leaf it was 1.065 and 1.36
+	if reads > 1.03 || trips > 1.5 {
 		t.Errorf("%.3f READs of a leaf that is used, %.3f round trips of a scan", reads, trips)
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // oldRoot makes a tree whose root is an inner node, and a session of a client that keeps the leaf
-// which was the root before. The operation that read this leaf began later than the one under way in
-// s: it read the root word before the tree grew, and kept what it had read afterwards.
+// which was the root before. The operation that read this leaf began later than the one under way
+// in s: it read the root word before the tree grew, and kept what it had read afterwards.
 func oldRoot(t *testing.T) (s *session, kept *rootRef) {
 	t.Helper()
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10})
@@ -40,9 +40,9 @@ func oldRoot(t *testing.T) (s *session, kept *rootRef) {
 	return s, &leaf
 }
 
-// TestRootFound lets an operation find, in each of the ways that there are, that the kept root is not
-// the root. The operation goes on from the root that it has found, also if an operation that began
-// later has kept the old one. Without that it would find the same again, without end.
+// TestRootFound lets an operation find, in each of the ways that there are, that the kept root is
+// not the root. The operation goes on from the root that it has found, also if an operation that
+// began later has kept the old one. Without that it would find the same again, without end.
 func TestRootFound(t *testing.T) {
 	for _, c := range []struct {
 		name string

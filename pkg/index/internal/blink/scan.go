@@ -13,25 +13,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Scans (section 4.4, "Range query"). The leaves that a level-1 node names are READ together, as many as the limit seems to need. Each
-// leaf that is used is an image of its own range at its own moment: every slot verifies, so a pair that was there all the time
-// is in it, and a pair in it was there. The ranges join without gap or overlap, because a scan goes on exactly where the fence
-// of the last leaf ends, whatever the parent says; so leaves that split meanwhile neither hide nor repeat a pair.
+// Scans (section 4.4, "Range query"). The leaves that a level-1 node names are READ together, as
+// many as the limit seems to need. Each leaf that is used is an image of its own range at its own
+// moment: every slot verifies, so a pair that was there all the time is in it, and a pair in it was
+// there. The ranges join without gap or overlap, because a scan goes on exactly where the fence of
+// the last leaf ends, whatever the parent says; so leaves that split meanwhile neither hide nor
+// repeat a pair.
 
 // maxRing is how many leaves a scan reads at once at most.
 const maxRing = 16
 
-// scan is where a scan stands. What comes next begins at cursor (or, of a reverse scan, ends below it).
+// scan is where a scan stands. What comes next begins at cursor (or, of a reverse scan, ends below
+// it).
 type scan struct {
 	cursor  []byte
 	side    fence.Side
 	p       path // of the last descent
 	addrs   [maxRing]pool.Addr
-	next, n int    // leaves next to n of the ring are read and not used yet
-	read    uint32 // a bit for each leaf of the ring that was READ, after the leaf cache's clock showed
-	since   uint64
-	hops    int
-	bound   []byte // where it ends; see LeafCache
+	next, n int // leaves next to n of the ring are read and not used yet
+	// a bit for each leaf of the ring that was READ, after the leaf cache's clock showed
+	read  uint32
+	since uint64
+	hops  int
+	bound []byte // where it ends; see LeafCache
 }
 
 // Scan implements index.Session.
@@ -95,7 +99,8 @@ func (s *session) scan(bounded bool, start []byte, limit int, reverse bool, visi
 	return nil
 }
 
-// ends reports whether the scan ends with leaf l: nothing comes after it, or nothing that is within the bound.
+// ends reports whether the scan ends with leaf l: nothing comes after it, or nothing that is within
+// the bound.
 func (sc *scan) ends(l *slotted.Leaf, bottom []byte) bool {
 	if sc.side == fence.Ending {
 		return bytes.Equal(l.Low, bottom) || len(sc.bound) > 0 && !item.Below(sc.bound, l.Low)
@@ -111,7 +116,8 @@ func (sc *scan) passes(key []byte) bool {
 	return !item.Below(key, sc.bound)
 }
 
-// crosses reports whether leaf l has keys beyond the bound. Its image may be older than the division there.
+// crosses reports whether leaf l has keys beyond the bound. Its image may be older than the
+// division there.
 func (sc *scan) crosses(l *slotted.Leaf) bool {
 	switch {
 	case len(sc.bound) == 0:
@@ -122,9 +128,10 @@ func (sc *scan) crosses(l *slotted.Leaf) bool {
 	return l.Rightmost || item.Below(sc.bound, l.High)
 }
 
-// emit visits what of the leaf lies from the cursor on (or below it, downwards) and within the bound, at most limit
-// pairs; more is false if visit had enough. A key that moved to another slot while the leaf was read may be there twice;
-// it counts once. Values in blocks are those that the leaf had when it was read.
+// emit visits what of the leaf lies from the cursor on (or below it, downwards) and within the
+// bound, at most limit pairs; more is false if visit had enough. A key that moved to another slot
+// while the leaf was read may be there twice; it counts once. Values in blocks are those that the
+// leaf had when it was read.
 func (s *session) emit(sc *scan, l *slotted.Leaf, limit int, visit func(key, value []byte) bool) (seen int, more bool, err error) {
 	s.Blocks.BeginScan()
 	p := &s.pairs
@@ -169,7 +176,8 @@ func (s *session) emit(sc *scan, l *slotted.Leaf, limit int, visit func(key, val
 	return seen, true, nil
 }
 
-// valueNow is the value that a key has now, for a scan whose leaf leads to a block that does not hold it.
+// valueNow is the value that a key has now, for a scan whose leaf leads to a block that does not
+// hold it.
 func (s *session) valueNow(key []byte) ([]byte, error) {
 	s.Count.Retries++
 	value, err := s.lookup(key, nil)
@@ -177,7 +185,8 @@ func (s *session) valueNow(key []byte) ([]byte, error) {
 	return value, err
 }
 
-// nextLeaf makes l the leaf in which the scan goes on, and s.pairs what is in it, sorted: verified, and with the cursor in its range.
+// nextLeaf makes l the leaf in which the scan goes on, and s.pairs what is in it, sorted: verified,
+// and with the cursor in its range.
 func (s *session) nextLeaf(sc *scan, l *slotted.Leaf, limit int) error {
 	for {
 		if sc.next == sc.n {
@@ -242,7 +251,8 @@ func (s *session) nextLeaf(sc *scan, l *slotted.Leaf, limit int) error {
 	}
 }
 
-// readLeaves reads the leaf where the scan goes on, and the ones after it that its parent knows: one round trip.
+// readLeaves reads the leaf where the scan goes on, and the ones after it that its parent knows:
+// one round trip.
 func (s *session) readLeaves(sc *scan, limit int) error {
 	p, err := s.descend(sc.cursor, sc.side, 0)
 	if err != nil {
@@ -297,7 +307,8 @@ func (s *session) readOnce(sc *scan, a pool.Addr) error {
 	return s.readNext(sc, a)
 }
 
-// strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it starts again from the root.
+// strayed replaces leaf l, which is next in the ring, by its right sibling; after several times it
+// starts again from the root.
 func (s *session) strayed(sc *scan, l *slotted.Leaf) error {
 	sc.hops++
 	most := s.mostHops()

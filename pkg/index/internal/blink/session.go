@@ -26,10 +26,11 @@ type session struct {
 	ring    [][]byte // leaves that a scan reads at once
 	staging []byte   // of a design that keeps leaves
 	since   uint64   // of what staging has: see Remember
-	Owner   any      // the design's session that this one belongs to; nil = none. The tree does not look at it
-	call    []byte   // of calls, in a design that makes any
-	near    bool     // see DescendNear
-	way     Way      // where it stopped
+	// the design's session that this one belongs to; nil = none. The tree does not look at it
+	Owner any
+	call  []byte // of calls, in a design that makes any
+	near  bool   // see DescendNear
+	way   Way    // where it stopped
 
 	scratch []byte          // an entry on its way into a leaf
 	sep     []byte          // a separator on its way up
@@ -40,11 +41,14 @@ type session struct {
 	Blocks blocks.Session
 	made   []byte // the entry of the change under way, if it is made already
 
-	far        int       // how often it followed siblings as far as it may, and started again
-	misleads   int       // how often the operation under way came to a node that begins above its key
+	far int // how often it followed siblings as far as it may, and started again
+	// how often the operation under way came to a node that begins above its key
+	misleads   int
 	remembered pool.Addr // the leaf that staging has
 	unlinked   pool.Addr // a leaf that its parent does not know, from s.sep on; Nil if none was met
-	metAt      uint64    // the operation's stamp then: an operation that waits for memory has another one afterwards, and may have lost the leaf
+	// the operation's stamp then: an operation that waits for memory has another one afterwards,
+	// and may have lost the leaf
+	metAt uint64
 
 	closed bool
 }
@@ -115,7 +119,8 @@ func (s *session) Begin() {
 	s.forget()
 }
 
-// forget drops every address that an operation has got: once it has ended, epochs do not wait for it, and what lay there may be something else.
+// forget drops every address that an operation has got: once it has ended, epochs do not wait for
+// it, and what lay there may be something else.
 func (s *session) forget() {
 	s.unlinked = pool.Nil
 	s.Blocks.Forget()

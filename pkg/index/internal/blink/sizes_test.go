@@ -16,7 +16,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// sizeKinds are kinds of keys and values. Those with a great inline size have leaves that few entries fill.
+// sizeKinds are kinds of keys and values. Those with a great inline size have leaves that few
+// entries fill.
 var sizeKinds = []index.Options{
 	{Uint64: true},
 	{Uint64: true, MaxValueBytes: 16},
@@ -29,8 +30,9 @@ var sizeKinds = []index.Options{
 	{MaxKeyBytes: 4093},
 }
 
-// TestAllNodeSizes grows, splits, changes, merges and empties leaves and inner nodes of the sizes that are allowed for each kind of keys and values: of all up to 4 KiB, and of
-// some above; where DMINDEX_SIM_SEEDS is set, of all.
+// TestAllNodeSizes grows, splits, changes, merges and empties leaves and inner nodes of the sizes
+// that are allowed for each kind of keys and values: of all up to 4 KiB, and of some above; where
+// DMINDEX_SIM_SEEDS is set, of all.
 func TestAllNodeSizes(t *testing.T) {
 	stride := 64 * 53
 	if os.Getenv("DMINDEX_SIM_SEEDS") != "" {
@@ -124,7 +126,8 @@ func (run *sizeRun) check() {
 	}
 }
 
-// draw draws a key between the fences of the leaf, and a value: mostly the longest ones, or the shortest ones.
+// draw draws a key between the fences of the leaf, and a value: mostly the longest ones, or the
+// shortest ones.
 func (run *sizeRun) draw() (key, value []byte) {
 	lay, r := run.lay, run.r
 	most := func(n int) int { return []int{n, n, 0, r.IntN(n + 1)}[r.IntN(4)] }
@@ -153,7 +156,8 @@ func (run *sizeRun) draw() (key, value []byte) {
 	}
 }
 
-// upsert does what a write does to a locked leaf. split says that the leaf was divided: what it holds now is one of the halves.
+// upsert does what a write does to a locked leaf. split says that the leaf was divided: what it
+// holds now is one of the halves.
 func (run *sizeRun) upsert(key, value []byte) (split bool) {
 	run.t.Helper()
 	lay := run.lay
@@ -292,7 +296,8 @@ func (run *sizeRun) merge() {
 	}
 }
 
-// fillEnd moves an entry of the leaf in b to the end of the node, if there is room, as updates do in time.
+// fillEnd moves an entry of the leaf in b to the end of the node, if there is room, as updates do
+// in time.
 func (run *sizeRun) fillEnd(b []byte, a pool.Addr) {
 	var l slotted.Leaf
 	if !l.Open(run.lay, a, b) {
@@ -313,7 +318,8 @@ func (run *sizeRun) fillEnd(b []byte, a pool.Addr) {
 	}
 }
 
-// inner grows an inner node until it was divided, joins its halves, and takes all children away but one.
+// inner grows an inner node until it was divided, joins its halves, and takes all children away but
+// one.
 func (run *sizeRun) inner() {
 	lay := run.lay
 	b := make([]byte, lay.NodeBytes)

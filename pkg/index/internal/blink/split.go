@@ -15,25 +15,28 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// splitLeaf divides the locked leaf l, whose content shall be p (sorted), and gives the lock up. ErrPoolFull: there is no
-// memory for a sibling, nothing was posted and the lock is still held.
+// splitLeaf divides the locked leaf l, whose content shall be p (sorted), and gives the lock up.
+// ErrPoolFull: there is no memory for a sibling, nothing was posted and the lock is still held.
 //
 // The requests (section 4.5, "Command Combination"):
 //
-//  1. WRITE of the right sibling, whole, to a new node: nobody knows its address yet. In the list of the others if it lies on
-//     the same server, else posted and awaited before them.
-//  2. rewrite of the left node under its next version (pool.Session.Rewrite, four WRITEs): header with the new high fence and sibling, slots and entries. Readers that see
-//     parts of it see something that does not verify, or only the old version's words; who sees the new header finds the sibling complete.
+//  1. WRITE of the right sibling, whole, to a new node: nobody knows its address yet. In the list
+//     of the others if it lies on the same server, else posted and awaited before them.
+//  2. rewrite of the left node under its next version (pool.Session.Rewrite, four WRITEs): header
+//     with the new high fence and sibling, slots and entries. Readers that see parts of it see
+//     something that does not verify, or only the old version's words; who sees the new header
+//     finds the sibling complete.
 //  3. release of the lock.
 //
-// Then, without any lock held, the separator goes into the parent. Until it is there, the sibling is found by the left node's
-// pointer; so a failure to put it there is no failure of the operation.
+// Then, without any lock held, the separator goes into the parent. Until it is there, the sibling
+// is found by the left node's pointer; so a failure to put it there is no failure of the operation.
 func (s *session) splitLeaf(l *slotted.Leaf, p *slotted.Pairs, newLast bool) error {
 	at := slotted.SplitAt(&l.Header, p, newLast)
 	return s.divide(l, p, at, s.lay.Separator(p.Key(at-1), p.Key(at)), s.beside(l, newLast))
 }
 
-// divide is splitLeaf with the entries from at on to the right of the separator, in a leaf on the server of near if that is not Nil.
+// divide is splitLeaf with the entries from at on to the right of the separator, in a leaf on the
+// server of near if that is not Nil.
 func (s *session) divide(l *slotted.Leaf, p *slotted.Pairs, at int, separator []byte, near pool.Addr) error {
 	if err := s.PS.ReserveRewrite(l.Addr, s.lay.NodeBytes); err != nil {
 		return op.Failure(err, false)
@@ -62,8 +65,8 @@ func (s *session) divide(l *slotted.Leaf, p *slotted.Pairs, at int, separator []
 	return s.linkSibling(1, to)
 }
 
-// linkSibling inserts s.sep and the node to into the parent level. What the operation wanted is done by then: only errors
-// that the session does not survive are returned.
+// linkSibling inserts s.sep and the node to into the parent level. What the operation wanted is
+// done by then: only errors that the session does not survive are returned.
 func (s *session) linkSibling(level uint8, to pool.Addr) error {
 	err := s.insertSeparator(level, s.sep, to)
 	if s.PS.Err() != nil {
@@ -72,8 +75,9 @@ func (s *session) linkSibling(level uint8, to pool.Addr) error {
 	return nil
 }
 
-// link inserts the separator that an operation has found missing: its splitter is about to do it, has died, or had no memory for it.
-// So not everybody tries who comes by. Call it where no lock is held, when the operation is done.
+// link inserts the separator that an operation has found missing: its splitter is about to do it,
+// has died, or had no memory for it. So not everybody tries who comes by. Call it where no lock is
+// held, when the operation is done.
 func (s *session) link() error {
 	to := s.unlinked
 	if s.unlinked = pool.Nil; to == pool.Nil {
@@ -91,9 +95,9 @@ func (s *session) link() error {
 // linkEvery is how many operations meet a missing separator for one that inserts it.
 const linkEvery = 8
 
-// insertSeparator makes the node at child, which holds the keys from sep on, known to its parent on level: at once if the parent
-// has room, else the parent is split and so on upwards. sep may be s.sep. No lock is held before or after, and one at a time
-// in between.
+// insertSeparator makes the node at child, which holds the keys from sep on, known to its parent on
+// level: at once if the parent has room, else the parent is split and so on upwards. sep may be
+// s.sep. No lock is held before or after, and one at a time in between.
 func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) error {
 	sep = append([]byte(nil), sep...)
 	for {
@@ -109,7 +113,8 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 			if done || err != nil {
 				return err
 			}
-			if err := s.Reread(root.addr); err != nil { // the root changed; the limit of the operation bounds how often
+			// the root changed; the limit of the operation bounds how often
+			if err := s.Reread(root.addr); err != nil {
 				return err
 			}
 			continue
@@ -140,7 +145,8 @@ func (s *session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 	}
 }
 
-// lockInner takes the lock of the node of a level that holds sep, starting at p. errDead: p leads to a dead node.
+// lockInner takes the lock of the node of a level that holds sep, starting at p. errDead: p leads
+// to a dead node.
 func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 	for {
 		if err := s.lock(p.addr); err != nil {
@@ -186,9 +192,11 @@ func (s *session) lockInner(p path, sep []byte, level uint8) (*inner, error) {
 	}
 }
 
-// lives says whether the node at a, of a level, begins at low and is not dead. The caller has the lock of the parent that it belongs to, or of the root word where it has none, so this
-// stays true: a node dies under that lock. Somebody who links a node that its splitter has linked long ago could else link a dead one. errTorn: the node did not
-// come to rest. Its writer may be dead, and its lock has to be taken; not by somebody who has one.
+// lives says whether the node at a, of a level, begins at low and is not dead. The caller has the
+// lock of the parent that it belongs to, or of the root word where it has none, so this stays true:
+// a node dies under that lock. Somebody who links a node that its splitter has linked long ago
+// could else link a dead one. errTorn: the node did not come to rest. Its writer may be dead, and
+// its lock has to be taken; not by somebody who has one.
 func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
 	for range op.LockEvery {
 		if err := s.Read(a, s.node); err != nil {
@@ -210,14 +218,16 @@ func (s *session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
 	return false, errTorn
 }
 
-// errTorn is returned where a node is torn, for good perhaps, and the caller had a lock. It has none any more.
+// errTorn is returned where a node is torn, for good perhaps, and the caller had a lock. It has
+// none any more.
 var errTorn = errors.New("node is torn")
 
-// addChild inserts sep and child into the locked node n, if child lives, and gives the lock up. If n had to be split, more is true, and its new
-// sibling to, from up on, must be made known one level higher.
+// addChild inserts sep and child into the locked node n, if child lives, and gives the lock up. If
+// n had to be split, more is true, and its new sibling to, from up on, must be made known one level
+// higher.
 //
-// Requests: READ of the child; rewrite of n as one unit under its next version, release. With a split, WRITE of the right sibling before them, as in
-// splitLeaf.
+// Requests: READ of the child; rewrite of n as one unit under its next version, release. With a
+// split, WRITE of the right sibling before them, as in splitLeaf.
 func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up []byte, to pool.Addr, err error) {
 	i := n.child(s.lay, sep)
 	if n.children[i] == child {
@@ -258,18 +268,24 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 	return more, up, to, nil
 }
 
-// growRoot puts a new root above the present one, with it and child below; done says that this made child known, or that child does not live any more. The root is
-// as known by root; if it is another one by now, that is learned and done is false.
+// growRoot puts a new root above the present one, with it and child below; done says that this made
+// child known, or that child does not live any more. The root is as known by root; if it is another
+// one by now, that is learned and done is false.
 //
-// Two clients that split nodes of the root's level at the same time both come here, one after the other: the second one finds the new root
-// and puts its child into it. Requests, under the lock of the root word: READ of that word; READ of the child; WRITE of the new root, whole, to a node that nobody
-// knows; compare-and-swap of the root word, behind it: by G1, or awaited (G3), whoever sees the new root finds it complete.
+// Two clients that split nodes of the root's level at the same time both come here, one after the
+// other: the second one finds the new root and puts its child into it. Requests, under the lock of
+// the root word: READ of that word; READ of the child; WRITE of the new root, whole, to a node that
+// nobody knows; compare-and-swap of the root word, behind it: by G1, or awaited (G3), whoever sees
+// the new root finds it complete.
 //
-// The lock is the only one that is needed, and it lies where the word does. While a client has it, nobody else changes the root (shrinkRoot needs it, too), until the client is fenced on the home
-// server, and then its swap takes effect there no more. So the word cannot become another root and this one again before the swap. It is the root that was read, so no node of its
-// level has a parent, and none of them is merged: a child that lives then goes on to live. The root itself may change meanwhile, as may the child: where they begin does not. Nor can it
-// become another level's by a bulk load: with a sibling it is not all of an empty index. On which other servers the client is fenced does not matter: it changes nothing there
-// that anybody knows.
+// The lock is the only one that is needed, and it lies where the word does. While a client has it,
+// nobody else changes the root (shrinkRoot needs it, too), until the client is fenced on the home
+// server, and then its swap takes effect there no more. So the word cannot become another root and
+// this one again before the swap. It is the root that was read, so no node of its level has a
+// parent, and none of them is merged: a child that lives then goes on to live. The root itself may
+// change meanwhile, as may the child: where they begin does not. Nor can it become another level's
+// by a bulk load: with a sibling it is not all of an empty index. On which other servers the client
+// is fenced does not matter: it changes nothing there that anybody knows.
 func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Addr) (done bool, err error) {
 	now, err := s.PS.LockRoot(s.node)
 	if err != nil {

@@ -10,13 +10,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Pointer swizzling (DEX section 5.1). A copy of an inner node has, beside the addresses of its children, where these are in this client's memory: of inner nodes the copies, of
-// leaves a number that a leaf cache gives them. Nothing of it is ever written to a memory server.
+// Pointer swizzling (DEX section 5.1). A copy of an inner node has, beside the addresses of its
+// children, where these are in this client's memory: of inner nodes the copies, of leaves a number
+// that a leaf cache gives them. Nothing of it is ever written to a memory server.
 //
-// A copy that the cache has dropped must not be found by way of its parent: it was dropped since it is old, or its bytes are to be somebody else's. So every copy knows the one
-// place that points to it, and the cache empties that place when it drops the copy, and the places in a copy with the copy; both under the cache's lock. A session that has loaded the
-// pointer before goes on with a copy that was dropped at that moment, as it may with what it got from the table. What it follows has the
-// child's address, and a stamp that is not below the floor: all that the table checks, too.
+// A copy that the cache has dropped must not be found by way of its parent: it was dropped since it
+// is old, or its bytes are to be somebody else's. So every copy knows the one place that points to
+// it, and the cache empties that place when it drops the copy, and the places in a copy with the
+// copy; both under the cache's lock. A session that has loaded the pointer before goes on with a
+// copy that was dropped at that moment, as it may with what it got from the table. What it follows
+// has the child's address, and a stamp that is not below the floor: all that the table checks, too.
 //
 // The numbers of a leaf cache are hints, which it checks.
 
@@ -94,9 +97,11 @@ func (p *path) hint() *uint32 {
 	return nil
 }
 
-// DescendCached is a descent for key that follows nothing but places, and is no part of an operation: no epoch waits for it, and copies may be older than the floor. a is where the leaf
-// was, and hint what the leaf cache noted of it; 0 if that is not known. Whoever uses it asks the leaf that it finds in this client's memory for its address, and whether its range holds key. Then that
-// is the leaf, however old the way to it was.
+// DescendCached is a descent for key that follows nothing but places, and is no part of an
+// operation: no epoch waits for it, and copies may be older than the floor. a is where the leaf
+// was, and hint what the leaf cache noted of it; 0 if that is not known. Whoever uses it asks the
+// leaf that it finds in this client's memory for its address, and whether its range holds key. Then
+// that is the leaf, however old the way to it was.
 func (s *session) DescendCached(key []byte) (a pool.Addr, hint uint32) {
 	root := s.t.root.Load()
 	n := s.t.cached(root.addr, 0)

@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestSwizzle puts, drops and links copies at random in a cache that is too small for them: whatever is found by way of a parent is what the table has, nothing that the cache
-// dropped can be reached from what it keeps, and no copy is pointed to twice.
+// TestSwizzle puts, drops and links copies at random in a cache that is too small for them:
+// whatever is found by way of a parent is what the table has, nothing that the cache dropped can be
+// reached from what it keeps, and no copy is pointed to twice.
 func TestSwizzle(t *testing.T) {
 	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
 	const children = 20

@@ -38,14 +38,16 @@ type tree struct {
 	misled   atomic.Uint64 // nodes that began above the key that was looked for
 }
 
-// rootRef is the root as last read. It may be old: it then still leads to every key by way of siblings.
+// rootRef is the root as last read. It may be old: it then still leads to every key by way of
+// siblings.
 type rootRef struct {
 	addr  pool.Addr
 	level uint8
 	stamp uint64 // like that of an inner node's copy
 }
 
-// Open opens the tree of a design in p, or creates it. The pool stays the caller's. leaves is nil where all clients share all leaves.
+// Open opens the tree of a design in p, or creates it. The pool stays the caller's. leaves is nil
+// where all clients share all leaves.
 func Open(p *pool.Pool, o index.Options, design string, leaves LeafCache) (*Tree, error) {
 	lay, err := slotted.NewLayout(o)
 	if err != nil {
@@ -87,8 +89,8 @@ func Open(p *pool.Pool, o index.Options, design string, leaves LeafCache) (*Tree
 	return t, nil
 }
 
-// openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns the
-// root.
+// openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns
+// the root.
 func (t *tree) openSuperblock(ps *pool.Session, lay fence.Layout, given *index.Options) (pool.Addr, error) {
 	have, root, err := meta.Open(ps, &meta.Request{
 		Design: t.name, Want: storedOptions(&lay), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,

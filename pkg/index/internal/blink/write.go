@@ -29,9 +29,10 @@ func (s *session) Update(key, value []byte) error { return s.write(key, value, u
 // Upsert implements index.Session.
 func (s *session) Upsert(key, value []byte) error { return s.write(key, value, upsert, "upsert") }
 
-// write is two round trips when the inner nodes are in the cache, nobody else holds the lock and the leaf has room: lock
-// with READ, then entry and slot word with the release. A value too long for its entry is written to a block in the second one, and the block that it replaces
-// is marked there; a third one is posted where one of the blocks is on another server than the leaf.
+// write is two round trips when the inner nodes are in the cache, nobody else holds the lock and
+// the leaf has room: lock with READ, then entry and slot word with the release. A value too long
+// for its entry is written to a block in the second one, and the block that it replaces is marked
+// there; a third one is posted where one of the blocks is on another server than the leaf.
 func (s *session) write(key, value []byte, m mode, what string) error {
 	s.Begin()
 	defer s.End()
@@ -51,7 +52,8 @@ func (s *session) put(key, value []byte, m mode, what string) error {
 	}
 }
 
-// mayWait says, where there is no memory, whether value needs a block and the wait for one is worth it, and waits a little.
+// mayWait says, where there is no memory, whether value needs a block and the wait for one is worth
+// it, and waits a little.
 func (s *session) mayWait(value []byte) bool {
 	return len(value) > s.lay.Inline && s.AwaitMemory()
 }
@@ -142,11 +144,13 @@ func (s *session) lockLeaf(l *slotted.Leaf, key []byte) error {
 	}
 }
 
-// writeEntry puts entry e into free space of the locked leaf and publishes it through slot i. The requests, in one list:
+// writeEntry puts entry e into free space of the locked leaf and publishes it through slot i. The
+// requests, in one list:
 //
-//  1. WRITE of the entry, into space that no slot word points to: nobody can see it yet. Who still reads an entry that was there
-//     before finds that it does not verify, and reads the leaf again.
-//  2. WRITE of the slot word, one aligned word: the change takes effect at once. By G1 whoever sees it sees the entry.
+//  1. WRITE of the entry, into space that no slot word points to: nobody can see it yet. Who still
+//     reads an entry that was there before finds that it does not verify, and reads the leaf again.
+//  2. WRITE of the slot word, one aligned word: the change takes effect at once. By G1 whoever sees
+//     it sees the entry.
 //  3. release of the lock: by G1 whoever gets the lock sees both.
 //
 // A client that dies between any two of them leaves the old value or the new one.
@@ -196,15 +200,17 @@ func (s *session) Delete(key []byte) error {
 	return nil
 }
 
-// clearSlot writes slot i of the locked leaf, which is empty now: one list of the WRITE of its word, which takes effect at once, and the release.
+// clearSlot writes slot i of the locked leaf, which is empty now: one list of the WRITE of its
+// word, which takes effect at once, and the release.
 func (s *session) clearSlot(l *slotted.Leaf, i int) error {
 	at := l.SlotAt(i)
 	s.PS.Write(l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
 	return s.publish()
 }
 
-// makeRoom puts entry e into the locked leaf, which has no free slot or no free space for it: it compacts the leaf if that
-// frees enough to pay, else it splits it. If there is no memory for a split, the leaf is packed as tightly as it must be.
+// makeRoom puts entry e into the locked leaf, which has no free slot or no free space for it: it
+// compacts the leaf if that frees enough to pay, else it splits it. If there is no memory for a
+// split, the leaf is packed as tightly as it must be.
 func (s *session) makeRoom(l *slotted.Leaf, e []byte, replaces bool) error {
 	p := &s.pairs
 	if !l.Collect(p) {
@@ -230,9 +236,10 @@ func (s *session) makeRoom(l *slotted.Leaf, e []byte, replaces bool) error {
 	return err
 }
 
-// rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its slots have other contents, so a
-// reader that sees words of both versions finds that some do not verify, and reads again. A client that dies in the midst of it leaves
-// a repair record (pool.Session.Rewrite). ErrPoolFull: there is no memory for the image.
+// rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its
+// slots have other contents, so a reader that sees words of both versions finds that some do not
+// verify, and reads again. A client that dies in the midst of it leaves a repair record
+// (pool.Session.Rewrite). ErrPoolFull: there is no memory for the image.
 func (s *session) rewrite(l *slotted.Leaf, p *slotted.Pairs) error {
 	if err := s.PS.ReserveRewrite(l.Addr, s.lay.NodeBytes); err != nil {
 		return s.Unlock(op.Failure(err, false))

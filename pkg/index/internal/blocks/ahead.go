@@ -19,8 +19,8 @@ type ahead struct {
 func (s *Session) BeginScan() { s.ahead.n, s.ahead.next = 0, 0 }
 
 // Next returns the value of entry i of list, which has a reference. The session READs it together
-// with those of the entries that a scan in steps of step visits next, of left at most: one round trip
-// for as many as there is room for. nil: the block does not hold it.
+// with those of the entries that a scan in steps of step visits next, of left at most: one round
+// trip for as many as there is room for. nil: the block does not hold it.
 func (s *Session) Next(list Entries, i, step, left int) ([]byte, error) {
 	f := &s.ahead
 	for f.next < f.n && f.entries[f.next] != i {

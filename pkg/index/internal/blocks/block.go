@@ -1,6 +1,6 @@
-// Package blocks has the values that are longer than an index's inline size. Each lies in a block of
-// its own, and its entry has a reference to it. A block is written once, before anybody can find it,
-// and never changed but for its dead mark.
+// Package blocks has the values that are longer than an index's inline size. Each lies in a block
+// of its own, and its entry has a reference to it. A block is written once, before anybody can find
+// it, and never changed but for its dead mark.
 //
 //	offset  size  field
 //	0       10    version (random), CRC over bytes 8 to 24, kind 255, flags: see package unit
@@ -10,9 +10,9 @@
 //	20      4     zero
 //	24      ...   the value
 //
-// The check is a CRC-32C of the value, started with address and length. The reference has it too, so
-// a reader needs nothing of the block but the value, and a dead mark does not touch that. An entry's
-// reference, in the place of its value:
+// The check is a CRC-32C of the value, started with address and length. The reference has it too,
+// so a reader needs nothing of the block but the value, and a dead mark does not touch that. An
+// entry's reference, in the place of its value:
 //
 //	offset  size  field
 //	0       8     address of the block
@@ -140,8 +140,8 @@ func putDead(b []byte, a pool.Addr, version uint32) []byte {
 	return b[:unit.PutDead(b, a, kind, version)]
 }
 
-// Marks implements pool.Marks for nodes and blocks. A block is marked behind the word that forgot it,
-// so it is over. What made a node dead may still have to be repaired.
+// Marks implements pool.Marks for nodes and blocks. A block is marked behind the word that forgot
+// it, so it is over. What made a node dead may still have to be repaired.
 func Marks(a pool.Addr, head []byte) pool.Mark {
 	switch {
 	case !unit.IsDead(a, head):

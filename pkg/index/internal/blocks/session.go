@@ -49,9 +49,9 @@ func (s *Session) Open(o *op.Op, c *item.Codec) (err error) {
 func (s *Session) Forget() { s.fresh, s.gone = Reference{}, Reference{} }
 
 // PutEntry makes the entry of a pair that is to come into the locked node at near, in dst. A long
-// value gets a block, whose WRITE is queued. The entry is published behind it, since PostUnlock posts
-// and awaits what is for other servers before the list of the node's. ErrPoolFull: there is no memory
-// for the block, and nothing is queued.
+// value gets a block, whose WRITE is queued. The entry is published behind it, since PostUnlock
+// posts and awaits what is for other servers before the list of the node's. ErrPoolFull: there is
+// no memory for the block, and nothing is queued.
 func (s *Session) PutEntry(dst, key, value []byte, near pool.Addr) (e []byte, err error) {
 	if !s.codec.InBlock(len(value)) {
 		return s.codec.PutEntry(dst, key, value), nil
@@ -87,9 +87,9 @@ func (s *Session) Replace(e []byte) {
 func (s *Session) LeaveReplaced() { s.leave = true }
 
 // Publish posts what is queued, with the change of the locked node, and releases the lock. The dead
-// mark of a block that the change takes out comes behind the change: last in the list if the block is
-// on the node's server (G1), else when the change is confirmed (G3). So whoever sees the mark sees
-// that the block is out.
+// mark of a block that the change takes out comes behind the change: last in the list if the block
+// is on the node's server (G1), else when the change is confirmed (G3). So whoever sees the mark
+// sees that the block is out.
 func (s *Session) Publish(locked pool.Addr) error {
 	beside := s.gone.Addr.Server() == locked.Server()
 	if s.gone.Addr != pool.Nil && beside {
@@ -114,16 +114,16 @@ func (s *Session) Publish(locked pool.Addr) error {
 	return nil
 }
 
-// markGone queues the WRITE that marks the block dead which the change under way takes out. A reader
-// of its value can go on: it becomes another block only when no operation is under way that may have
-// its address.
+// markGone queues the WRITE that marks the block dead which the change under way takes out. A
+// reader of its value can go on: it becomes another block only when no operation is under way that
+// may have its address.
 func (s *Session) markGone() {
 	s.op.PS.Write(s.gone.Addr, putDead(s.mark, s.gone.Addr, unit.NewVersion(s.op.Env)))
 }
 
 // Value READs a value from its block: one round trip. It stays until the session's next use of
-// blocks. nil: it is not what the reference says, so the block was used again, which is only possible
-// where this client is fenced, or its memory damaged.
+// blocks. nil: it is not what the reference says, so the block was used again, which is only
+// possible where this client is fenced, or its memory damaged.
 func (s *Session) Value(r *Reference) ([]byte, error) {
 	if r.Length > s.codec.MaxValue {
 		return nil, nil
@@ -146,7 +146,8 @@ func (s *Session) AppendValue(dst []byte, r Reference) (value []byte, ok bool, e
 
 // intact returns b, READ from the block of r, if it is the value of r; else nil. While this client
 // lives, an operation that got r finds it there: the block is used again only when the operation is
-// over. So what fails here is the epochs, or the memory. The check only keeps it from being answered.
+// over. So what fails here is the epochs, or the memory. The check only keeps it from being
+// answered.
 func (s *Session) intact(r *Reference, b []byte) []byte {
 	if r.Matches(b) {
 		return b
@@ -210,9 +211,9 @@ func (s *Session) Free(r Reference) {
 }
 
 // Retire gives back up to MostTogether blocks that no operation which begins now can come to. They
-// are marked dead, in one list for each server, and used again when the operations that are under way
-// now are over. After an error the session is dead, and which of them are marked is unknown: they are
-// lost.
+// are marked dead, in one list for each server, and used again when the operations that are under
+// way now are over. After an error the session is dead, and which of them are marked is unknown:
+// they are lost.
 func (s *Session) Retire(list []Reference) error {
 	for i := range list {
 		m := s.room[i*HeadBytes : (i+1)*HeadBytes]

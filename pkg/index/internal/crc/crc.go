@@ -1,5 +1,5 @@
-// Package crc computes CRC-32C of the short units that index nodes consist of. hash/crc32 is as fast on long ones, but costs several
-// calls before it looks at the first byte.
+// Package crc computes CRC-32C of the short units that index nodes consist of. hash/crc32 is as
+// fast on long ones, but costs several calls before it looks at the first byte.
 package crc
 
 import "hash/crc32"

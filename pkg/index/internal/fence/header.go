@@ -16,7 +16,7 @@ import (
 //
 //	offset  size  field
 //	0       10    version, CRC, kind, flags: see package unit. The kind is the level; 0 is a leaf
-//	              flags: bit 0 rightmost (no upper bound, no sibling), bit 1 dead, bit 7 always set
+//	              flags: bit 0 rightmost (no upper bound, no sibling), bit 1 dead, bit 7 set
 //	10      2     count: of a leaf's slots, of an inner node's children
 //	12      2     length of the low fence
 //	14      2     length of the high fence
@@ -101,7 +101,8 @@ type Side uint8
 
 const (
 	Holding Side = iota // the node that holds the key
-	Ending              // the node with the largest keys below the key; without a key: the last node
+	// the node with the largest keys below the key; without a key: the last node
+	Ending
 )
 
 // Above reports whether key lies above the node's range: its right sibling knows more.

@@ -11,8 +11,8 @@ const (
 	Grain = 8
 )
 
-// Layout is what the formats of all nodes of one index depend on. It does not change while the index
-// is open.
+// Layout is what the formats of all nodes of one index depend on. It does not change while the
+// index is open.
 type Layout struct {
 	item.Codec
 	NodeBytes int

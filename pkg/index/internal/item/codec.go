@@ -8,11 +8,12 @@
 //	Uint64  0       8     key, big-endian
 //	        8       1     0 = the value follows, 1 = a reference; only if values can lie in blocks
 //	        8 or 9  ...   value, or reference
-//	Bytes   0       2     length of the key, little-endian; bit 15: a reference stands for the value
+//	Bytes   0       2     length of the key, little-endian; bit 15: a reference, not the value
 //	        2       n     key
 //	        2+n     ...   value, or reference
 //
-// Keys of an index of uint64 keys have 8 bytes and compare as integers. Both kinds compare as bytes.
+// Keys of an index of uint64 keys have 8 bytes and compare as integers. Both kinds compare as
+// bytes.
 package item
 
 import (
@@ -222,8 +223,8 @@ func (c *Codec) NoHigh() []byte {
 	return nil
 }
 
-// Separator returns a short key s with left < s <= right. It is a part of right (suffix truncation),
-// and can be a key of the index.
+// Separator returns a short key s with left < s <= right. It is a part of right (suffix
+// truncation), and can be a key of the index.
 func (c *Codec) Separator(left, right []byte) []byte {
 	if c.Uint64 {
 		return right

@@ -1,5 +1,6 @@
-// Package lfu counts how often nodes are looked for that a cache does not have, so that the cache can tell what is worth having (TinyLFU: Einziger, Friedman, Manes, ACM TOS
-// 13(4), 2017). The counts are few: a node has two of them, by its address, which it shares with others.
+// Package lfu counts how often nodes are looked for that a cache does not have, so that the cache
+// can tell what is worth having (TinyLFU: Einziger, Friedman, Manes, ACM TOS 13(4), 2017). The
+// counts are few: a node has two of them, by its address, which it shares with others.
 package lfu
 
 import (

@@ -6,7 +6,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestSketch: a count is never below what was counted, hardly ever above it while there is room, ends at its most, and is halved.
+// TestSketch: a count is never below what was counted, hardly ever above it while there is room,
+// ends at its most, and is halved.
 func TestSketch(t *testing.T) {
 	const nodes = 1000
 	s := New(8 * nodes)

@@ -10,7 +10,8 @@ import (
 	"unsafe"
 )
 
-// TestHints: what is asked for stays as it is, wherever it begins and ends, and asking for what is not there does nothing.
+// TestHints: what is asked for stays as it is, wherever it begins and ends, and asking for what is
+// not there does nothing.
 func TestHints(t *testing.T) {
 	all := make([]uint64, 3*hugePage/8)
 	for i := range all {
@@ -32,8 +33,9 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestHuge: where the kernel gives huge pages to who asks for them, they are asked for. What is looked at is the part of the address space that the middle of the slice lies in: parts that
-// are marked alike and touch become one, so their number says nothing.
+// TestHuge: where the kernel gives huge pages to who asks for them, they are asked for. What is
+// looked at is the part of the address space that the middle of the slice lies in: parts that are
+// marked alike and touch become one, so their number says nothing.
 func TestHuge(t *testing.T) {
 	mode, _ := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	if !strings.Contains(string(mode), "[madvise]") {
@@ -51,7 +53,8 @@ func TestHuge(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// flagsAt returns the flags that smaps, in the form of /proc/self/smaps, tells of the part of memory that an address lies in.
+// flagsAt returns the flags that smaps, in the form of /proc/self/smaps, tells of the part of
+// memory that an address lies in.
 func flagsAt(smaps string, address uintptr) []string {
 	inside := false
 	for line := range strings.Lines(smaps) {

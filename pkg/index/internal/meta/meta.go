@@ -43,20 +43,20 @@ type Request struct {
 	Design string
 	Want   Options
 
-	// AnyNode and AnyInline: the client gave no size of nodes, or no inline size. Then it takes those
-	// of the index, if there is one already.
+	// AnyNode and AnyInline: the client gave no size of nodes, or no inline size. Then it takes
+	// those of the index, if there is one already.
 	AnyNode, AnyInline bool
 
-	// Create makes the first node of a new index, complete, and returns its address. No other client
-	// knows it.
+	// Create makes the first node of a new index, complete, and returns its address. No other
+	// client knows it.
 	Create func() (pool.Addr, error)
 
 	// Discard gives that node back: another client was faster, and its root counts.
 	Discard func(pool.Addr)
 }
 
-// Open reads the superblock of an index, or creates the index. It returns the options that count and
-// the root. ErrFormat: the index is of another design, or has other options.
+// Open reads the superblock of an index, or creates the index. It returns the options that count
+// and the root. ErrFormat: the index is of another design, or has other options.
 func Open(ps *pool.Session, r *Request) (have Options, root pool.Addr, err error) {
 	sb, root, err := ps.ReadSuperblock()
 	if err == nil && root == pool.Nil {
@@ -88,8 +88,8 @@ func Open(ps *pool.Session, r *Request) (have Options, root pool.Addr, err error
 	return have, root, nil
 }
 
-// create makes the first node, complete, and then the superblock that names it. If another client was
-// faster, its root counts.
+// create makes the first node, complete, and then the superblock that names it. If another client
+// was faster, its root counts.
 func create(ps *pool.Session, r *Request) (pool.Addr, error) {
 	options, err := json.Marshal(r.Want)
 	if err != nil {

@@ -1,12 +1,13 @@
-// Package nodecache is the index cache of a client (Sherman, section 4.2): decoded copies of nodes by
-// address, shared by its sessions. A copy never changes. It may be old: then the node that it leads
-// to says so, and the copy is dropped.
+// Package nodecache is the index cache of a client (Sherman, section 4.2): decoded copies of nodes
+// by address, shared by its sessions. A copy never changes. It may be old: then the node that it
+// leads to says so, and the copy is dropped.
 //
-// The cache is a table of places, ways of them for an address. Reading one takes no lock. Its bytes,
-// table included, never exceed the bound. What has to be evicted is of the lowest level that there
-// is, so level 1 never costs a node above it. Of a few of those the one is evicted that is looked for
-// least, if that is less than the new one is looked for (as in TinyLFU): copies count how often they
-// are found, and a sketch how often what is not kept was missed. Both are halved from time to time.
+// The cache is a table of places, ways of them for an address. Reading one takes no lock. Its
+// bytes, table included, never exceed the bound. What has to be evicted is of the lowest level that
+// there is, so level 1 never costs a node above it. Of a few of those the one is evicted that is
+// looked for least, if that is less than the new one is looked for (as in TinyLFU): copies count
+// how often they are found, and a sketch how often what is not kept was missed. Both are halved
+// from time to time.
 package nodecache
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Head is the first field of every copy, so that a design gets from a head to its copy. All but Stamp
-// are set before the copy is put, and Stamp too.
+// Head is the first field of every copy, so that a design gets from a head to its copy. All but
+// Stamp are set before the copy is put, and Stamp too.
 type Head struct {
 	Addr    pool.Addr
 	Stamp   uint64        // of the operation that READ or wrote the node: see pool.Session.Stamp
@@ -29,15 +30,16 @@ type Head struct {
 	Level   uint8
 }
 
-// Found counts that the copy was found: a plain store, and none once the count is at its most. Of two
-// that are counted at once one may be lost.
+// Found counts that the copy was found: a plain store, and none once the count is at its most. Of
+// two that are counted at once one may be lost.
 func (h *Head) Found() {
 	if u := h.used.Load(); u < lfu.Most {
 		h.used.Store(u + 1)
 	}
 }
 
-// Kept reports whether the cache has the copy. Under the cache's lock (Cache.Locked) that stays true.
+// Kept reports whether the cache has the copy. Under the cache's lock (Cache.Locked) that stays
+// true.
 func (h *Head) Kept() bool { return h.kept.Load() }
 
 // Owner is what the cache asks a design about its copies. It is called under the cache's lock.
@@ -58,12 +60,13 @@ type Cache struct {
 
 	mu struct {
 		env.Mutex
-		bound  int64
-		missed lfu.Sketch // how often what is not kept was looked for in vain, and before that found
-		hand   int        // where victims are looked for next
-		puts   int        // since counts were halved
-		kept   int        // copies
-		levels [256]int   // of kept, how many are of each level
+		bound int64
+		// how often what is not kept was looked for in vain, and before that found
+		missed lfu.Sketch
+		hand   int      // where victims are looked for next
+		puts   int      // since counts were halved
+		kept   int      // copies
+		levels [256]int // of kept, how many are of each level
 	}
 	bytes atomic.Int64 // changes under mu
 }
@@ -79,8 +82,8 @@ const (
 	halving = 50 // times as many copies come as there are kept, before counts are halved
 )
 
-// New makes a cache of at most bound bytes for copies of about copyBytes. It has half as many places
-// again as such copies fit, so that hardly ever more than ways of them want the same.
+// New makes a cache of at most bound bytes for copies of about copyBytes. It has half as many
+// places again as such copies fit, so that hardly ever more than ways of them want the same.
 func New(e env.Env, owner Owner, bound, copyBytes int) *Cache {
 	const placeBytes = int(unsafe.Sizeof(place{}))
 	sets := max(1, bound*3/2/copyBytes/ways)
@@ -138,8 +141,9 @@ func (c *Cache) Get(a pool.Addr, floor uint64) *Head {
 	return nil
 }
 
-// Put keeps n, which was READ or written just now, unless there is a copy that is not older, or what
-// would have to be evicted is worth more. Only copies of the same stamp are of one node for sure.
+// Put keeps n, which was READ or written just now, unless there is a copy that is not older, or
+// what would have to be evicted is worth more. Only copies of the same stamp are of one node for
+// sure.
 func (c *Cache) Put(n *Head) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,8 +36,9 @@ type copies struct{}
 func (copies) Bytes(h *Head) int { return copyIn(h).bytes }
 func (copies) Evicted(*Head)     {}
 
-// TestHitRate looks up keys through a cache that is smaller than the inner nodes, and compares how often level 1 is found with the best
-// that a fixed choice of nodes of the same bytes reaches, which knows how often each will be looked for. Levels above are always found.
+// TestHitRate looks up keys through a cache that is smaller than the inner nodes, and compares how
+// often level 1 is found with the best that a fixed choice of nodes of the same bytes reaches,
+// which knows how often each will be looked for. Levels above are always found.
 func TestHitRate(t *testing.T) {
 	const (
 		nodes  = 2000 // of level 1
@@ -48,7 +49,8 @@ func TestHitRate(t *testing.T) {
 	)
 	random := rand.New(rand.NewPCG(1, 2))
 	addr := func(level, i int) pool.Addr { return pool.NewAddr(1, uint64(level*nodes+i+1)*1024) }
-	// Zipfian ranks by the inverse of the continuous distribution; which node a rank's key is in is random.
+	// Zipfian ranks by the inverse of the continuous distribution; which node a rank's key is in is
+	// random.
 	spread := uint64(0x9E3779B97F4A7C15)
 	zipf := func(s float64) func() int {
 		return func() int {
@@ -57,7 +59,8 @@ func TestHitRate(t *testing.T) {
 		}
 	}
 	parts := []float64{0.1, 0.25, 0.9} // of all nodes, which the cache has room for
-	if testing.Short() {               // one goroutine: the race detector sees no more in the others
+	// one goroutine: the race detector sees no more in the others
+	if testing.Short() {
 		parts = parts[1:2]
 	}
 	for _, c := range []struct {
@@ -148,7 +151,8 @@ func TestHitRate(t *testing.T) {
 	}
 }
 
-// TestRenewsOldCopies: in a cache that is full of popular nodes, a node that nobody looked for is not worth a READ, and one whose copy is too old is: it takes its copy's place.
+// TestRenewsOldCopies: in a cache that is full of popular nodes, a node that nobody looked for is
+// not worth a READ, and one whose copy is too old is: it takes its copy's place.
 func TestRenewsOldCopies(t *testing.T) {
 	const nodes = 400
 	addr := func(i int) pool.Addr { return pool.NewAddr(1, uint64(i+1)*1024) }
@@ -190,7 +194,8 @@ func TestRenewsOldCopies(t *testing.T) {
 	}
 }
 
-// TestKeepsUpperLevels: no number of nodes of level 1 costs one above them, and where those leave no room, level 1 is not kept.
+// TestKeepsUpperLevels: no number of nodes of level 1 costs one above them, and where those leave
+// no room, level 1 is not kept.
 func TestKeepsUpperLevels(t *testing.T) {
 	one := copyOf(64, 2, 50, 1).bytes
 	for _, bound := range []int{6 * one, 40 * one} {
@@ -228,7 +233,8 @@ func TestKeepsUpperLevels(t *testing.T) {
 	}
 }
 
-// TestVersions: a newer copy takes the place of an older one and not the other way round; dropping counts.
+// TestVersions: a newer copy takes the place of an older one and not the other way round; dropping
+// counts.
 func TestVersions(t *testing.T) {
 	k := New(env.Real(), copies{}, 1<<20, typicalBytes)
 	empty := k.Bytes()

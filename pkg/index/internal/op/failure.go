@@ -8,9 +8,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Failure gives an error of the pool or the fabric its name in package index. changing: requests that
-// change the index were under way. Then their outcome is unknown, whatever else the error says, as
-// that the client was given up since a server could not be reached.
+// Failure gives an error of the pool or the fabric its name in package index. changing: requests
+// that change the index were under way. Then their outcome is unknown, whatever else the error
+// says, as that the client was given up since a server could not be reached.
 func Failure(err error, changing bool) error {
 	switch {
 	case err == nil, errors.Is(err, index.ErrUnknown), errors.Is(err, index.ErrDataLost):

@@ -80,9 +80,10 @@ const (
 	retrySleeps = 500 * time.Microsecond
 )
 
-// Retry is called before something of this client is tried again that another session holds. It lets
-// others run, and ends the operation with an error when its limit is over. That session may itself
-// wait for a memory server: so an operation that retries often sleeps in between, ever longer.
+// Retry is called before something of this client is tried again that another session holds. It
+// lets others run, and ends the operation with an error when its limit is over. That session may
+// itself wait for a memory server: so an operation that retries often sleeps in between, ever
+// longer.
 func (o *Op) Retry() error {
 	o.Count.Retries++
 	if late := o.PS.Overdue(); late != nil {
@@ -125,9 +126,9 @@ func (o *Op) Unlock(err error) error {
 const memoryPause = 5 * time.Millisecond
 
 // AwaitMemory reports whether an allocation that failed is worth trying again: this client retired
-// memory lately that comes back, or some came back since the operation began or last waited. It waits
-// a little first. The wait has no part in the epochs, which would wait for it else: the operation
-// holds no address any more afterwards, and begins anew.
+// memory lately that comes back, or some came back since the operation began or last waited. It
+// waits a little first. The wait has no part in the epochs, which would wait for it else: the
+// operation holds no address any more afterwards, and begins anew.
 func (o *Op) AwaitMemory() bool {
 	if o.PS.Overdue() != nil || o.PS.Err() != nil || !o.Pool.Reclaiming(o.reclaimed) {
 		return false

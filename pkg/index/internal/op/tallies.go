@@ -78,7 +78,8 @@ func (s *Sessions) Remove(o *Op) {
 	}
 }
 
-// Sum returns what all sessions have counted. Of open ones up to showEvery operations may be missing.
+// Sum returns what all sessions have counted. Of open ones up to showEvery operations may be
+// missing.
 func (s *Sessions) Sum() Tallies {
 	s.mu.Lock()
 	defer s.mu.Unlock()

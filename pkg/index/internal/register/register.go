@@ -1,5 +1,5 @@
-// Package register is what a history of point operations on an index is judged by: every key is a register that is there or is not,
-// and a history is linearizable if that of each key is.
+// Package register is what a history of point operations on an index is judged by: every key is a
+// register that is there or is not, and a history is linearizable if that of each key is.
 package register
 
 import (
@@ -43,7 +43,8 @@ type Output struct {
 	Found bool   // the key was there
 	Value string // of a lookup
 
-	// Unknown says that the operation has no answer: it takes effect at some time after its call, or never. Its Return is then Never.
+	// Unknown says that the operation has no answer: it takes effect at some time after its call,
+	// or never. Its Return is then Never.
 	Unknown bool
 }
 

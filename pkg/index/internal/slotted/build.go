@@ -44,8 +44,8 @@ func (l *Leaf) Load() (d Load) {
 // Used returns how many bytes slots and entries take of a leaf.
 func (d *Load) Used() int { return SlotBytes*d.Count + d.Bytes }
 
-// Spare returns how many bytes a leaf keeps free if it can: an entry of average size, since an update
-// writes the new entry while the old one stands.
+// Spare returns how many bytes a leaf keeps free if it can: an entry of average size, since an
+// update writes the new entry while the old one stands.
 func (d *Load) Spare() int { return fence.RoundUp(d.Bytes / max(1, d.Count)) }
 
 // Packs reports whether a leaf with room bytes is compacted to hold d, where an entry more has not
@@ -55,8 +55,9 @@ func (d *Load) Packs(room int, spared bool) bool {
 	return d.Used()+d.Spare() <= room-room/16 || !spared && d.Used() <= room || d.Count == 1
 }
 
-// slots is how many slots a leaf with room bytes gets, so that slots and heap are used up together if entries of the same size
-// keep coming, with a spare entry left. At least as many as there are entries.
+// slots is how many slots a leaf with room bytes gets, so that slots and heap are used up together
+// if entries of the same size keep coming, with a spare entry left. At least as many as there are
+// entries.
 func (d *Load) slots(room, typical int) int {
 	want := 0
 	if d.Count == 0 {
@@ -75,9 +76,9 @@ func typical(l *fence.Layout) int {
 	return fence.RoundUp(min(l.LongestEntry(), 64))
 }
 
-// Build makes the image of a leaf in b: header as given (but for level and count, which it fills in),
-// and entries from to to of p. They must fit. It returns how many bytes of the node have a meaning:
-// only those need be written.
+// Build makes the image of a leaf in b: header as given (but for level and count, which it fills
+// in), and entries from to to of p. They must fit. It returns how many bytes of the node have a
+// meaning: only those need be written.
 func Build(b []byte, l *fence.Layout, addr pool.Addr, h *fence.Header, p *Pairs, from, to int) int {
 	d := LoadOf(p.List[from:to])
 	h.Level, h.Count = 0, d.slots(l.Room(h.Low, h.High), typical(l))

@@ -43,8 +43,8 @@ func (m *HeapMap) Next(at, end int, set bool) int {
 	return end
 }
 
-// Place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last entry
-// there is room until that is used up for the first time. Then there are gaps.
+// Place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last
+// entry there is room until that is used up for the first time. Then there are gaps.
 func (l *Leaf) Place(m *HeapMap, n int) int {
 	end, last := len(l.Bytes)/fence.Grain, l.heap/fence.Grain
 	clear(m[:(end+63)/64])
@@ -91,8 +91,8 @@ func (l *Leaf) Vacant() int {
 	return -1
 }
 
-// Put writes entry e of the key with fingerprint fp at offset off, and then the word of slot i, which
-// publishes it.
+// Put writes entry e of the key with fingerprint fp at offset off, and then the word of slot i,
+// which publishes it.
 func (l *Leaf) Put(i int, fp byte, off int, e []byte) {
 	copy(l.Bytes[off:], e)
 	w := slotWord(crc.Sum(unit.SlotSeed(l.seed, i), e), fp, off, len(e))

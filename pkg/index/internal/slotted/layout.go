@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// MaxEntryBytes is the size of the largest entry: a slot word has 12 bits for a length in bytes.
+	// MaxEntryBytes is the size of the largest entry: a slot word has 12 bits for a length in
+	// bytes.
 	MaxEntryBytes = 1<<12 - 1
 
 	defaultNode = 1 << 10
@@ -45,8 +46,9 @@ func NewLayout(o index.Options) (l fence.Layout, err error) {
 	return l, nil
 }
 
-// defaultInline sets the inline size that a design without a wish has: all values, if they are short; else what fits leaves that are large enough for
-// short ones. A longer value costs a lookup a round trip more, but a larger leaf costs all of them.
+// defaultInline sets the inline size that a design without a wish has: all values, if they are
+// short; else what fits leaves that are large enough for short ones. A longer value costs a lookup
+// a round trip more, but a larger leaf costs all of them.
 func defaultInline(l *fence.Layout) {
 	l.SetInline(min(l.MaxValue, mostInline))
 	if !l.Blocks {
@@ -66,9 +68,10 @@ func defaultInline(l *fence.Layout) {
 
 func defaultNodeFor(least int) int { return max(defaultNode, 1<<bits.Len(uint(least-1))) }
 
-// LeastNode returns the smallest node in which a split always makes room. Let m be the largest entry with its slot and K the longest
-// fence. Splitting what fills a node and one entry more near the middle leaves at most (node+m)/2 + m/2 on a side, and that must
-// fit beside two fences: node >= 2m + 4K + what is fixed. An inner node of that size has room for more than four children.
+// LeastNode returns the smallest node in which a split always makes room. Let m be the largest
+// entry with its slot and K the longest fence. Splitting what fills a node and one entry more near
+// the middle leaves at most (node+m)/2 + m/2 on a side, and that must fit beside two fences: node
+// >= 2m + 4K + what is fixed. An inner node of that size has room for more than four children.
 func LeastNode(l *fence.Layout) int {
 	m := fence.RoundUp(l.LongestEntry()) + SlotBytes
 	return max(fence.MinNodeBytes, 2*m+4*fence.RoundUp(l.MaxKey)+2*fence.HeaderBytes)

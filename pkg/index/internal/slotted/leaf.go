@@ -1,6 +1,6 @@
 // Package slotted is the leaf of Sherman and DEX (Sherman, section 4.4): a header with fences, a
-// directory of slots, and a heap of entries in no order. It has the format and what a client does with
-// its bytes. It posts nothing.
+// directory of slots, and a heap of entries in no order. It has the format and what a client does
+// with its bytes. It posts nothing.
 //
 //	offset  size  field
 //	0       h     header (package fence), level 0, count = n
@@ -10,8 +10,8 @@
 // A slot word is one aligned word, so that it changes at once:
 //
 //	bits    field
-//	32-63   CRC-32C of the entry, started with the node's address and version and the slot's number
-//	        (package unit)
+//	32-63   CRC-32C of the entry, started with the node's address and version and the slot's
+//	        number (package unit)
 //	24-31   fingerprint of the key
 //	12-23   offset of the entry in the node, in units of 8 bytes
 //	0-11    length of the entry in bytes; 0 = the slot is empty, and so are offset and fingerprint
@@ -19,8 +19,8 @@
 // An entry (package item) starts at a multiple of 8.
 //
 // While a node's version stands, header, number of slots and start of the heap stand too, and a key
-// stays in its slot from insertion to deletion. So a slot is an atomic register: a word that verifies
-// under the header's version was published under it, with exactly the entry that was read.
+// stays in its slot from insertion to deletion. So a slot is an atomic register: a word that
+// verifies under the header's version was published under it, with exactly the entry that was read.
 package slotted
 
 import (
@@ -46,8 +46,8 @@ func slotWord(check uint32, fp byte, off, length int) uint64 {
 func slotCheck(w uint64) uint32 { return uint32(w >> 32) }
 func slotFP(w uint64) byte      { return byte(w >> 24) }
 
-// SlotOffset and SlotLength return where the entry of a slot word is, and how long. Length 0: the slot
-// is empty.
+// SlotOffset and SlotLength return where the entry of a slot word is, and how long. Length 0: the
+// slot is empty.
 func SlotOffset(w uint64) int { return int(w>>12&0xfff) * fence.Grain }
 func SlotLength(w uint64) int { return int(w & 0xfff) }
 
@@ -67,7 +67,8 @@ type Outcome uint8
 const (
 	Absent  Outcome = iota // all that had to be looked at verifies, and it is not there
 	Present                // it is there, and verifies
-	Torn                   // something does not verify: the bytes are a mixture of moments, or no node
+	// something does not verify: the bytes are a mixture of moments, or no node
+	Torn
 )
 
 // Open decodes the header in b, which may be any bytes, and verifies it. False means torn.
@@ -99,8 +100,8 @@ func (l *Leaf) EntryAt(w uint64) []byte {
 	return l.Bytes[off : off+n : off+n]
 }
 
-// verified reports whether slot i, whose word is w and whose entry e, was published under the version
-// of the header.
+// verified reports whether slot i, whose word is w and whose entry e, was published under the
+// version of the header.
 func (l *Leaf) verified(i int, w uint64, e []byte) bool {
 	return slotCheck(w) == crc.Sum(unit.SlotSeed(l.seed, i), e)
 }
@@ -108,8 +109,8 @@ func (l *Leaf) verified(i int, w uint64, e []byte) bool {
 // empty returns the word of slot i when it holds nothing.
 func (l *Leaf) empty(i int) uint64 { return slotWord(unit.SlotSeed(l.seed, i), 0, 0, 0) }
 
-// Find looks for key. Present: i is its slot and e its verified entry. Absent: every slot verifies and
-// none has the key. Torn: READ the leaf again.
+// Find looks for key. Present: i is its slot and e its verified entry. Absent: every slot verifies
+// and none has the key. Torn: READ the leaf again.
 func (l *Leaf) Find(key []byte, fp byte) (i int, e []byte, o Outcome) {
 	dir := l.Bytes[l.End:l.heap]
 	for i := 0; i < len(dir)/SlotBytes; i++ {
@@ -146,7 +147,8 @@ func (l *Leaf) Verify() bool {
 	return true
 }
 
-// Is reports whether b is the leaf at a, verified as a whole, and its range holds key; l is it then.
+// Is reports whether b is the leaf at a, verified as a whole, and its range holds key; l is it
+// then.
 func (l *Leaf) Is(lay *fence.Layout, a pool.Addr, b, key []byte) bool {
 	return l.Open(lay, a, b) && !l.Below(key) && !l.Above(key) && l.Verify()
 }

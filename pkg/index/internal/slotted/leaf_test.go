@@ -144,8 +144,9 @@ func changeLeaf(t *testing.T, l *Leaf, r *rand.Rand, p *Pairs) {
 	}
 }
 
-// TestMixedLeafNeverVerifies mixes two states of a leaf word by word, as a READ beside a WRITE may see it: what verifies is of one of
-// them, and a miss is never answered while a key that both have is overwritten.
+// TestMixedLeafNeverVerifies mixes two states of a leaf word by word, as a READ beside a WRITE may
+// see it: what verifies is of one of them, and a miss is never answered while a key that both have
+// is overwritten.
 func TestMixedLeafNeverVerifies(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	l := mustLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})

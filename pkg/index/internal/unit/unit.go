@@ -54,8 +54,8 @@ func SlotSeed(seed uint32, i int) uint32 { return seed + uint32(i+1)*0xC2B2AE35 
 // Version returns the version of b, which may be any bytes.
 func Version(b []byte) uint32 { return binary.LittleEndian.Uint32(b[AtVersion:]) }
 
-// NewVersion returns the first version of a node. It is random, so that what an earlier node left at
-// its address does not verify.
+// NewVersion returns the first version of a node. It is random, so that what an earlier node left
+// at its address does not verify.
 func NewVersion(e env.Env) uint32 { return uint32(e.Uint64()) }
 
 // Seal writes the CRC of the first unit of b, which ends at end.

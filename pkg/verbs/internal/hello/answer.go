@@ -22,7 +22,8 @@ const (
 	Malformed       // the hello makes no sense
 )
 
-// Answer is the server's half. Only the code, and the incarnation with Lost, are of meaning unless the code is OK.
+// Answer is the server's half. Only the code, and the incarnation with Lost, are of meaning unless
+// the code is OK.
 type Answer struct {
 	Code         Code
 	Incarnation  uint64
@@ -104,8 +105,8 @@ func (a *Answer) Append(dst []byte) []byte {
 	return dst
 }
 
-// ReadAnswer reads the server's half. An error wraps verbs.ErrVersion, ErrMalformed or what r returned; a code that refuses
-// is no error here.
+// ReadAnswer reads the server's half. An error wraps verbs.ErrVersion, ErrMalformed or what r
+// returned; a code that refuses is no error here.
 func ReadAnswer(r io.Reader) (*Answer, error) {
 	if err := readPrefix(r); err != nil {
 		return nil, err

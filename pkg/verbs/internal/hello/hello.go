@@ -1,7 +1,9 @@
-// Package hello is the handshake of the providers that talk to a memory server over a stream: a Unix socket (shm) or TCP.
+// Package hello is the handshake of the providers that talk to a memory server over a stream: a
+// Unix socket (shm) or TCP.
 //
-// The client speaks first. All integers are little-endian. Magic and version stand at the start of both messages in every
-// version of the protocol, so that two sides of different versions can tell each other so.
+// The client speaks first. All integers are little-endian. Magic and version stand at the start of
+// both messages in every version of the protocol, so that two sides of different versions can tell
+// each other so.
 //
 //	hello              answer
 //	 0  8 magic         0  8 magic
@@ -16,8 +18,9 @@
 //	                   48  8 whole write
 //	                   56 16n regions: id 8, size 8
 //
-// Earlier sessions are connections of the same client that broke without a farewell. The server ends them and lets them drain
-// before it answers, so that a new connection is usable only when the earlier queue pairs are quiet (G3).
+// Earlier sessions are connections of the same client that broke without a farewell. The server
+// ends them and lets them drain before it answers, so that a new connection is usable only when the
+// earlier queue pairs are quiet (G3).
 package hello
 
 import (
@@ -92,7 +95,8 @@ func readPrefix(r io.Reader) error {
 // ErrMalformed is returned for a message that is none of this protocol.
 var ErrMalformed = errors.New("malformed handshake")
 
-// ReadHello reads the client's half. An error wraps verbs.ErrVersion, ErrMalformed or what r returned.
+// ReadHello reads the client's half. An error wraps verbs.ErrVersion, ErrMalformed or what r
+// returned.
 func ReadHello(r io.Reader) (*Hello, error) {
 	if err := readPrefix(r); err != nil {
 		return nil, err

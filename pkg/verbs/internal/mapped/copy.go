@@ -1,15 +1,18 @@
-// Package mapped executes requests on a memory region that other goroutines and processes map and change at the same time.
+// Package mapped executes requests on a memory region that other goroutines and processes map and
+// change at the same time.
 //
-// Everything that touches such memory goes through here: copies that never tear an aligned 8-byte word (the runtime's own
-// copy may move bytes one by one), atomics, and the barriers that G1 asks for. The Go memory model says nothing about memory
-// outside the heap that assembly accesses, and the race detector does not see it; what holds is the machine's model, so the
-// reasons for each order stand beside the code.
+// Everything that touches such memory goes through here: copies that never tear an aligned 8-byte
+// word (the runtime's own copy may move bytes one by one), atomics, and the barriers that G1 asks
+// for. The Go memory model says nothing about memory outside the heap that assembly accesses, and
+// the race detector does not see it; what holds is the machine's model, so the reasons for each
+// order stand beside the code.
 package mapped
 
 import "unsafe"
 
-// Load copies len(dst) bytes of a region, starting at src, to private memory. Every aligned 8-byte word of the region that
-// lies wholly within the range is read in one access; the bytes before the first and after the last one by one.
+// Load copies len(dst) bytes of a region, starting at src, to private memory. Every aligned 8-byte
+// word of the region that lies wholly within the range is read in one access; the bytes before the
+// first and after the last one by one.
 func Load(dst []byte, src unsafe.Pointer) {
 	n := uintptr(len(dst))
 	d := unsafe.Pointer(unsafe.SliceData(dst))
@@ -20,8 +23,9 @@ func Load(dst []byte, src unsafe.Pointer) {
 	edges(d, src, n, src)
 }
 
-// Store copies src to a region, starting at dst. Every aligned 8-byte word of the region that lies wholly within the range
-// is written in one access; the bytes before the first and after the last one by one.
+// Store copies src to a region, starting at dst. Every aligned 8-byte word of the region that lies
+// wholly within the range is written in one access; the bytes before the first and after the last
+// one by one.
 func Store(dst unsafe.Pointer, src []byte) {
 	n := uintptr(len(src))
 	s := unsafe.Pointer(unsafe.SliceData(src))
@@ -32,7 +36,8 @@ func Store(dst unsafe.Pointer, src []byte) {
 	edges(dst, s, n, dst)
 }
 
-// edges copies n bytes of which the ends do not fall on words of shared, which is src or dst, whichever is in the region.
+// edges copies n bytes of which the ends do not fall on words of shared, which is src or dst,
+// whichever is in the region.
 func edges(dst, src unsafe.Pointer, n uintptr, shared unsafe.Pointer) {
 	head := min(-uintptr(shared)&7, n)
 	copyBytes(dst, src, head)
@@ -46,8 +51,8 @@ func edges(dst, src unsafe.Pointer, n uintptr, shared unsafe.Pointer) {
 	}
 }
 
-// copyBytes copies fewer than 8 bytes one by one. The compiler must not fuse them into a longer access that straddles a
-// word of the region, so each stands alone in the loop.
+// copyBytes copies fewer than 8 bytes one by one. The compiler must not fuse them into a longer
+// access that straddles a word of the region, so each stands alone in the loop.
 func copyBytes(dst, src unsafe.Pointer, n uintptr) {
 	for i := range n {
 		*(*byte)(unsafe.Add(dst, i)) = *(*byte)(unsafe.Add(src, i))

@@ -6,8 +6,9 @@ import (
 	"unsafe"
 )
 
-// copyWordsGo is copyWords for processors without assembly of ours: atomic accesses on the region's side, whatever the
-// machine likes on the other. It is built everywhere so that it is tested everywhere.
+// copyWordsGo is copyWords for processors without assembly of ours: atomic accesses on the region's
+// side, whatever the machine likes on the other. It is built everywhere so that it is tested
+// everywhere.
 func copyWordsGo(dst, src unsafe.Pointer, words uintptr, shared unsafe.Pointer) {
 	if shared == dst {
 		private := unsafe.Slice((*byte)(src), words*8)
@@ -22,8 +23,9 @@ func copyWordsGo(dst, src unsafe.Pointer, words uintptr, shared unsafe.Pointer) 
 	}
 }
 
-// barrierGo is a barrier made of what Go offers everywhere: its atomics are sequentially consistent, and a read-modify-write
-// of a word of the caller's own orders what is around it on every processor that Go runs on.
+// barrierGo is a barrier made of what Go offers everywhere: its atomics are sequentially
+// consistent, and a read-modify-write of a word of the caller's own orders what is around it on
+// every processor that Go runs on.
 func barrierGo() {
 	var word atomic.Uint64
 	word.Add(1)

@@ -2,6 +2,6 @@
 
 package mapped
 
-// weakOrder says that the processor reorders more than a store with a later load, so that every pair of requests needs a
-// barrier.
+// weakOrder says that the processor reorders more than a store with a later load, so that every
+// pair of requests needs a barrier.
 const weakOrder = true

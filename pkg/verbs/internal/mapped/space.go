@@ -9,7 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Space is the regions of one memory server as this process maps them. Safe for concurrent use; the mapping must outlive it.
+// Space is the regions of one memory server as this process maps them. Safe for concurrent use; the
+// mapping must outlive it.
 type Space struct {
 	regions [verbs.RegionLocks + 1]region
 }
@@ -54,14 +55,15 @@ func (s *Space) Contains(region verbs.RegionID, remote uint64, length int) bool 
 	return n <= size && remote <= size-n
 }
 
-// Apply executes r, which must be well-formed (verbs.Check) and in range. For an atomic it returns the old value and leaves
-// r.Local alone.
+// Apply executes r, which must be well-formed (verbs.Check) and in range. For an atomic it returns
+// the old value and leaves r.Local alone.
 //
-// pending says whether earlier accesses of the same queue pair may not have been performed for everybody yet; the new state
-// is returned. G1 follows. On amd64 loads and stores keep their order except that a store may be overtaken by a later load, so
-// only a READ (or an atomic that ends as a mere load) after a WRITE needs a barrier; a locked instruction is one. Elsewhere
-// there is one between any two requests. Fence asks for nothing more: whatever is earlier is performed in order anyway.
-// Before a completion is reported the caller issues [Barrier] if pending (G3).
+// pending says whether earlier accesses of the same queue pair may not have been performed for
+// everybody yet; the new state is returned. G1 follows. On amd64 loads and stores keep their order
+// except that a store may be overtaken by a later load, so only a READ (or an atomic that ends as a
+// mere load) after a WRITE needs a barrier; a locked instruction is one. Elsewhere there is one
+// between any two requests. Fence asks for nothing more: whatever is earlier is performed in order
+// anyway. Before a completion is reported the caller issues [Barrier] if pending (G3).
 func (s *Space) Apply(r *verbs.Request, pending bool) (old uint64, nowPending bool) {
 	if pending && (weakOrder || r.Op == verbs.Read || r.Op == verbs.MaskedCompareSwap) {
 		Barrier()
@@ -97,15 +99,17 @@ func (s *Space) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 	return nil
 }
 
-// Expect says that r will be applied soon, behind others: a READ's first lines are asked for, so that their misses overlap with those of the others. No
-// request is performed by that, nor moved before another one. r must be InRange.
+// Expect says that r will be applied soon, behind others: a READ's first lines are asked for, so
+// that their misses overlap with those of the others. No request is performed by that, nor moved
+// before another one. r must be InRange.
 func (s *Space) Expect(r *verbs.Request) {
 	if r.Op == verbs.Read {
 		prefetch(unsafe.Add(s.regions[r.Region].base, uintptr(r.Remote)))
 	}
 }
 
-// CompareSwap is Apply of a CompareSwap before which nothing is pending, short enough to be part of its caller.
+// CompareSwap is Apply of a CompareSwap before which nothing is pending, short enough to be part of
+// its caller.
 func (s *Space) CompareSwap(r *verbs.Request) (old uint64, pending bool) {
 	return compareSwap((*uint64)(unsafe.Add(s.regions[r.Region].base, uintptr(r.Remote))), r.Compare, r.Swap), weakOrder
 }
@@ -135,8 +139,8 @@ func atomicOp(r *verbs.Request, word *uint64) uint64 {
 	panic(fmt.Sprintf("mapped: %v is no atomic", r.Op))
 }
 
-// compareSwap returns the value that decided. Where the swap fails the word is read again for it; if that finds the compared
-// value after all, the swap is tried anew.
+// compareSwap returns the value that decided. Where the swap fails the word is read again for it;
+// if that finds the compared value after all, the swap is tried anew.
 func compareSwap(word *uint64, compare, swap uint64) uint64 {
 	for {
 		if atomic.CompareAndSwapUint64(word, compare, swap) {
@@ -148,5 +152,6 @@ func compareSwap(word *uint64, compare, swap uint64) uint64 {
 	}
 }
 
-// PutNative stores v in the first 8 bytes of b, in the machine's byte order, as an atomic does with the old value.
+// PutNative stores v in the first 8 bytes of b, in the machine's byte order, as an atomic does with
+// the old value.
 func PutNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }

@@ -38,7 +38,8 @@ func TestInRangeOfAbsentRegion(t *testing.T) {
 	}
 }
 
-// TestPending: Apply says when a barrier is due, so that a completion is never reported without one.
+// TestPending: Apply says when a barrier is due, so that a completion is never reported without
+// one.
 func TestPending(t *testing.T) {
 	s, err := NewSpace([]verbs.Memory{{ID: verbs.RegionData, Bytes: words(64)}})
 	if err != nil {

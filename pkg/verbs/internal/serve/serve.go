@@ -1,5 +1,5 @@
-// Package serve is what the servers of shm and tcp share: accepting within limits, the handshake, the table of sessions, and
-// cutting them.
+// Package serve is what the servers of shm and tcp share: accepting within limits, the handshake,
+// the table of sessions, and cutting them.
 package serve
 
 import (
@@ -27,13 +27,15 @@ type Provider struct {
 
 	// Answer sends the answer that opens a session, and what belongs to it.
 	Answer func(s *Session, answer []byte) error
-	// Run serves an admitted session until its connection ends or it is cut. When it returns, nothing of the session
-	// takes effect any more, as far as the provider can tell. The connection is closed by the caller.
+	// Run serves an admitted session until its connection ends or it is cut. When it returns,
+	// nothing of the session takes effect any more, as far as the provider can tell. The connection
+	// is closed by the caller.
 	Run func(s *Session)
 	// Cut makes Run return soon. It may be called several times, and before Run.
 	Cut func(s *Session)
-	// Quiet says whether nothing can take effect any more of all sessions that peer ever had, those with earlier processes of the server
-	// included, although they may have ended for the server before. nil = what has ended, with its server's process at the latest, is quiet.
+	// Quiet says whether nothing can take effect any more of all sessions that peer ever had, those
+	// with earlier processes of the server included, although they may have ended for the server
+	// before. nil = what has ended, with its server's process at the latest, is quiet.
 	Quiet func(peer verbs.Peer) (bool, error)
 	// Process names the process at the other end, for messages; nil = that cannot be known.
 	Process func(c net.Conn) string
@@ -63,16 +65,19 @@ type Server struct {
 	o verbs.ServerOptions
 	p Provider
 
-	admitting sync.Mutex // held from Admit until the session is in the table, so that Disconnect misses none
+	// held from Admit until the session is in the table, so that Disconnect misses none
+	admitting sync.Mutex
 
 	mu        sync.Mutex
 	closed    bool
 	listeners map[net.Listener]struct{}
-	waiting   map[net.Conn]uint64   // connections without a session, by the order in which they came; at most MaxConns
-	came      uint64                // number of the last of them
-	sessions  map[uint64]*Session   // at most MaxConns
-	lasting   map[verbs.Peer]string // with Quiet: who had a session and was not seen quiet since, with its process
-	running   sync.WaitGroup        // a member for each connection
+	// connections without a session, by the order in which they came; at most MaxConns
+	waiting  map[net.Conn]uint64
+	came     uint64              // number of the last of them
+	sessions map[uint64]*Session // at most MaxConns
+	// with Quiet: who had a session and was not seen quiet since, with its process
+	lasting map[verbs.Peer]string
+	running sync.WaitGroup // a member for each connection
 }
 
 // New makes a server of provider p.
@@ -120,9 +125,10 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// start gives c a goroutine. A connection without a session takes no place of one with a session: anybody who reaches the port can
-// open it. There are as many places for connections that wait for their admission, and where all are taken the one that has waited
-// longest gives its place up: an honest client presents its token at once, so it is the most likely to be silent.
+// start gives c a goroutine. A connection without a session takes no place of one with a session:
+// anybody who reaches the port can open it. There are as many places for connections that wait for
+// their admission, and where all are taken the one that has waited longest gives its place up: an
+// honest client presents its token at once, so it is the most likely to be silent.
 func (s *Server) start(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +170,8 @@ func (s *Server) closeLongestWaitingLocked() {
 func decline(c net.Conn, refusal *hello.Answer) {
 	c.Write(refusal.Append(nil))
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
-		// A close with bytes unread may overtake the answer as a reset, so read what is left of the hello, until the
-		// client closes or the limit of the handshake.
+		// A close with bytes unread may overtake the answer as a reset, so read what is left of the
+		// hello, until the client closes or the limit of the handshake.
 		w.CloseWrite()
 		io.Copy(io.Discard, io.LimitReader(c, 64<<10))
 	}
@@ -198,8 +204,9 @@ func (s *Server) handle(c net.Conn) {
 	s.p.Run(session)
 }
 
-// Recover is deferred by a goroutine that serves a session. A panic ends the session's connection and no other one: memory and requests
-// are what any client made of them, so whatever a client can provoke costs its own connection only.
+// Recover is deferred by a goroutine that serves a session. A panic ends the session's connection
+// and no other one: memory and requests are what any client made of them, so whatever a client can
+// provoke costs its own connection only.
 func (s *Server) Recover(session *Session) {
 	if s.o.Panicked == nil {
 		return
@@ -210,12 +217,14 @@ func (s *Server) Recover(session *Session) {
 	}
 }
 
-// admit lets a client in: token first, so that a client without one learns nothing; then the incarnation; then the sessions that it
-// names end, so that nothing of them takes effect once the client has its answer (G3).
+// admit lets a client in: token first, so that a client without one learns nothing; then the
+// incarnation; then the sessions that it names end, so that nothing of them takes effect once the
+// client has its answer (G3).
 //
-// They end whichever peer had them. One device of a client process connects as several peers, and forgets the sessions that it named when
-// it has its answer: a session that stayed because it was another peer's would never be named again. A session's id is a random number
-// that its own client alone was told, so a client can end no session but those of its own process.
+// They end whichever peer had them. One device of a client process connects as several peers, and
+// forgets the sessions that it named when it has its answer: a session that stayed because it was
+// another peer's would never be named again. A session's id is a random number that its own client
+// alone was told, so a client can end no session but those of its own process.
 func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	s.admitting.Lock()
 	s.mu.Lock()
@@ -291,7 +300,8 @@ func (s *Server) cut(list []*Session) {
 	}
 }
 
-// matching are the sessions of those who match. Nobody is between admission and the table meanwhile.
+// matching are the sessions of those who match. Nobody is between admission and the table
+// meanwhile.
 func (s *Server) matching(match func(verbs.Peer) bool) (list []*Session) {
 	s.admitting.Lock()
 	defer s.admitting.Unlock()

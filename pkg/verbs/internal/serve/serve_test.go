@@ -89,13 +89,15 @@ func connect(t *testing.T, address string, h hello.Hello) (net.Conn, *hello.Answ
 	return c, a, err
 }
 
-// waits checks that f, which runs already, does not end before the session is released, and does then.
+// waits checks that f, which runs already, does not end before the session is released, and does
+// then.
 func waits(t *testing.T, p *slow, ended <-chan int32) {
 	t.Helper()
 	select {
 	case <-ended:
 		t.Fatal("did not wait for a session that still runs")
-	case <-time.After(20 * time.Millisecond): // it could only fail to be caught, never fail without cause
+	case <-time.After(20 * time.Millisecond):
+		// it could only fail to be caught, never fail without cause
 	}
 	p.release <- struct{}{}
 	if running := <-ended; running != 0 {
@@ -133,8 +135,8 @@ func TestCloseWaits(t *testing.T) {
 	waits(t, p, ended)
 }
 
-// TestEarlierSessionsEnd: the answer to a hello comes only when the sessions that it names have ended, those of other peers of the same
-// device included.
+// TestEarlierSessionsEnd: the answer to a hello comes only when the sessions that it names have
+// ended, those of other peers of the same device included.
 func TestEarlierSessionsEnd(t *testing.T) {
 	_, p, address := start(t, verbs.ServerOptions{})
 	_, mine, err := connect(t, address, hello.Hello{Token: verbs.Token{1}})
@@ -180,7 +182,8 @@ func TestSilentClient(t *testing.T) {
 	}
 }
 
-// talking are connections on which a Write waits until something was read, as one over TLS does for its handshake.
+// talking are connections on which a Write waits until something was read, as one over TLS does for
+// its handshake.
 type talking struct{ net.Listener }
 
 func (l talking) Accept() (net.Conn, error) {
@@ -211,7 +214,8 @@ func (c *talk) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestSilentClientOfAFullServer holds up nobody: those who come after it are told that there are too many.
+// TestSilentClientOfAFullServer holds up nobody: those who come after it are told that there are
+// too many.
 func TestSilentClientOfAFullServer(t *testing.T) {
 	_, p, address := startOn(t, verbs.ServerOptions{MaxConns: 1, HandshakeLimit: time.Hour}, func(l net.Listener) net.Listener { return talking{l} })
 	if _, _, err := connect(t, address, hello.Hello{Token: verbs.Token{1}}); err != nil {
@@ -230,8 +234,8 @@ func TestSilentClientOfAFullServer(t *testing.T) {
 	}
 }
 
-// TestSilentClientsTakeNoPlaces: however many connections wait for their admission, a client with a token gets in, and of those that
-// wait the server keeps the newest.
+// TestSilentClientsTakeNoPlaces: however many connections wait for their admission, a client with a
+// token gets in, and of those that wait the server keeps the newest.
 func TestSilentClientsTakeNoPlaces(t *testing.T) {
 	_, p, address := start(t, verbs.ServerOptions{MaxConns: 3, HandshakeLimit: time.Hour})
 	var silent []net.Conn
@@ -260,7 +264,8 @@ func TestSilentClientsTakeNoPlaces(t *testing.T) {
 	}
 }
 
-// TestPanicEndsOneConnection: a panic of the code that serves a session is reported, and ends that session only.
+// TestPanicEndsOneConnection: a panic of the code that serves a session is reported, and ends that
+// session only.
 func TestPanicEndsOneConnection(t *testing.T) {
 	var panicked atomic.Int32
 	s, err := New(verbs.ServerOptions{Admission: admission{}, Panicked: func(peer verbs.Peer, value any, stack []byte) {
@@ -329,7 +334,8 @@ func TestOtherVersionIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(20 * time.Second))
-	a, err := hello.ReadAnswer(c) // of this version, so it can be read; one of version 99 would see the 1 in its start
+	// of this version, so it can be read; one of version 99 would see the 1 in its start
+	a, err := hello.ReadAnswer(c)
 	if err != nil || a.Code != hello.BadVersion {
 		t.Errorf("a client of version 99 is answered with %+v, %v", a, err)
 	}
