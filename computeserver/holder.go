@@ -152,59 +152,6 @@ func (h *holder) run() {
 	}
 }
 
-// end stops the holder, before its index is closed. Gently, it gives everything back, so that
-// nobody has to wait for this client's lease; no session may be lent then.
-func (h *holder) end(gently bool) {
-	h.mu.Lock()
-	h.stopped = true
-	h.mu.Unlock()
-	h.wake.Set()
-	h.tables.quiet.Set()
-	h.fence.stop()
-	h.own.onChange(nil)
-	if !h.ended.Wait(holdParting) {
-		h.log("the holder of ranges does not end")
-		return
-	}
-	if !gently {
-		return
-	}
-	h.rejoin()
-	for deadline := env.Deadline(h.env, holdParting); h.ix.Alive() == nil && env.Remaining(h.env, deadline) > 0; {
-		if !h.part() {
-			return
-		}
-	}
-}
-
-// part gives back one of the ranges; false if there is none left that can be.
-func (h *holder) part() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.held {
-		r := &h.held[i]
-		switch {
-		case r.failed > 0: // it stays; its log is replayed
-			continue
-		case r.state == RangeServing, r.state == RangeClosing:
-			h.enter(r, RangeGiving)
-		case r.state == RangeTaking && len(r.Inherits) == 0:
-			h.enter(r, RangeReleasing)
-		}
-		if r.state == RangeGiving || r.state == RangeReleasing {
-			h.step(i)
-			return true
-		}
-	}
-	return false
-}
-
-func (h *holder) isStopped() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.stopped
-}
-
 // round does every step that is due and says when to come again.
 func (h *holder) round() (pause time.Duration) {
 	h.mu.Lock()
@@ -268,41 +215,6 @@ func ownSpans(m *partition.Map, self uint32) (spans []partition.Span) {
 		spans = append(spans, s)
 	}
 	return spans
-}
-
-// close begins to give up what is served and not wanted any more. Called under mu.
-func (h *holder) close(wanted []partition.Span) {
-	var kept []heldRange
-	changed := false
-	for _, r := range h.held {
-		if r.state != RangeServing {
-			// One that is not served yet is first taken whole: what it inherited must be replayed
-			// by somebody.
-			if r.state == RangeTaking && len(r.Inherits) == 0 && !isWanted(r.Holding, wanted) {
-				r.failed, r.next = 0, 0
-				h.enter(&r, RangeReleasing)
-			}
-			kept = append(kept, r)
-			continue
-		}
-		for _, part := range cut(r, wanted) {
-			switch {
-			case isWanted(part.Holding, wanted):
-				changed = changed || part.deferred
-				part.wantedAgain()
-			case part.deferred && h.env.Now() < part.next:
-			default:
-				part.deferred = false
-				h.enter(&part, RangeClosing)
-				changed = true
-			}
-			kept = append(kept, part)
-		}
-	}
-	h.held = kept
-	if changed {
-		h.publish()
-	}
 }
 
 // cut divides a range at the ends of what is wanted.
@@ -448,13 +360,6 @@ func (h *holder) enter(r *heldRange, s RangeState) {
 	r.state, r.since = s, now
 }
 
-// claimPause is how long to wait with a claim that was not granted, after the map has given its
-// keys for so long. Nobody tells that they were released, and requests wait for them: so it is
-// little of what they wait anyway, and few claims in all.
-func claimPause(waited time.Duration) time.Duration {
-	return min(max(holdAgain, waited/holdPart), holdSlowest)
-}
-
 // stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a
 // step for long; but a pool that is full is not mended by another client. Called under mu.
 func (h *holder) stumbled(r *heldRange, err error) {
@@ -476,120 +381,4 @@ func (h *holder) stumbled(r *heldRange, err error) {
 // hopeless says whether an error is of a client that has ended.
 func hopeless(err error) bool {
 	return errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || errors.Is(err, pool.ErrNotHeld)
-}
-
-// missing is what is wanted and not held, in whatever state. Called under mu.
-func (h *holder) missing(wanted []partition.Span) (spans []partition.Span) {
-	for _, w := range wanted {
-		at, ended := w.Start, false
-		for _, r := range h.held {
-			if ended || len(w.End) > 0 && bytes.Compare(r.Start, w.End) >= 0 || len(r.End) > 0 && bytes.Compare(r.End, at) <= 0 {
-				continue
-			}
-			if bytes.Compare(at, r.Start) < 0 {
-				spans = append(spans, partition.Span{Start: at, End: r.Start})
-			}
-			at, ended = r.End, len(r.End) == 0
-		}
-		if !ended && (len(w.End) == 0 || bytes.Compare(at, w.End) < 0) {
-			spans = append(spans, partition.Span{Start: at, End: w.End})
-		}
-	}
-	return spans
-}
-
-// claim asks the home for what is missing. Called under mu, which it gives up for the time.
-func (h *holder) claim(m *partition.Map) {
-	open := h.claims.open
-	fenced := h.fence.done()
-	h.mu.Unlock()
-	var own []pool.Holding
-	var blocked []pool.Blocked
-	var err error
-	for _, s := range open {
-		var got pool.Acquired
-		got, err = h.ix.Acquire(pool.Claim{Generation: m.Generation, Start: s.Start, End: s.End, Log: h.ix.Log(), Fenced: fenced})
-		if err != nil {
-			break
-		}
-		own, blocked = append(own, got.Own...), append(blocked, got.Blocked...)
-	}
-	h.fence.want(blocked)
-	h.mu.Lock()
-	c := &h.claims
-	now := h.env.Now()
-	pause := claimPause(now - c.since)
-	if len(own) > 0 { // others may be on their way, too
-		pause = holdAgain
-	}
-	c.by, c.blocked, c.why, c.next = m.Generation, blocked, err, now+pause
-	for _, r := range own {
-		h.add(r)
-	}
-	switch {
-	case hopeless(err):
-		h.eng.giveUp(h.ix, fmt.Errorf("acquire keys: %w", err))
-	case err != nil && !errors.Is(err, pool.ErrOtherMap):
-		h.unsure = true // it may have been granted
-	}
-}
-
-// add notes a range that was granted. Called under mu.
-func (h *holder) add(r pool.Holding) {
-	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
-	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking, since: h.env.Now()})
-	h.log("acquired keys %s, epoch %d, with %d logs to replay", partition.Interval(r.Start, r.End), r.Epoch, len(r.Inherits))
-}
-
-// recall asks the home what this client holds, and adds what it does not know of. Called under mu,
-// which it gives up for the time.
-func (h *holder) recall() error {
-	h.mu.Unlock()
-	all, err := h.ix.Holdings()
-	h.mu.Lock()
-	if err != nil {
-		return err
-	}
-	h.unsure = false
-	for _, r := range all {
-		if r.Client != h.ix.Client() {
-			continue
-		}
-		for _, s := range h.missing([]partition.Span{{Start: r.Start, End: r.End}}) {
-			part := r.Holding
-			part.Start, part.End, part.Inherits = s.Start, s.End, nil
-			for _, in := range r.Inherits {
-				var ok bool
-				if in.Start, in.End, ok = overlap(in.Start, in.End, s.Start, s.End); ok {
-					part.Inherits = append(part.Inherits, in)
-				}
-			}
-			h.add(part)
-		}
-	}
-	return nil
-}
-
-// holdRanges makes the server hold ranges and serve nothing else: its index is of a design whose
-// ranges have owners.
-func (c *core) holdRanges() {
-	open := c.eng.open
-	c.eng.open = func() (Opened, error) {
-		ix, err := open()
-		if _, ok := ix.(Owner); err == nil && !ok {
-			err = errors.Join(errors.New("the ranges of this design have owners, and its index does not say how they change hands"), ix.Close())
-		}
-		return ix, err
-	}
-	c.eng.tables, c.taken.mu = newTables(c.env), c.env.NewMutex()
-	c.eng.hold = func(ix Opened) (end func(gently bool)) {
-		h := newHolder(c, ix.(Owner))
-		c.holder.Store(h)
-		c.env.Go("hold ranges", h.run)
-		return func(gently bool) {
-			h.end(gently)
-			c.holder.Store(nil)
-			c.eng.tables.replace(nil, nil)
-		}
-	}
 }

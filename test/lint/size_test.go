@@ -6,8 +6,10 @@ import (
 	"testing"
 )
 
-// widest is how many columns a line with a comment may have, a tab being four.
-const widest = 100
+const (
+	widest  = 100 // columns of a line with a comment, a tab being four
+	longest = 400 // lines of a file
+)
 
 // tools are comments that tools read. They cannot be wrapped.
 var tools = []string{"//go:", "//env:", "//nolint", "// +", "//+"}
@@ -61,4 +63,16 @@ func columns(line string) (n int) {
 		n++
 	}
 	return n
+}
+
+// TestFileLength: a file is one idea that can be read at once.
+func TestFileLength(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.generated {
+			continue
+		}
+		if n := strings.Count(f.src, "\n"); n > longest {
+			t.Errorf("%s has %d lines: divide it, a file has at most %d", f.path, n, longest)
+		}
+	}
 }

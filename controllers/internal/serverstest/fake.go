@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -51,21 +50,6 @@ func New() *Fleet {
 }
 
 const chunkBytes = 8 << 20
-
-type memory struct {
-	incarnation uint64
-	indexes     map[string]*admitted
-}
-
-type admitted struct {
-	quota      uint64
-	used       uint64
-	locks      uint64
-	onChip     uint64 // of these
-	generation uint64
-	encoded    []byte
-	clients    []*rpcv1.ClientUse // of the home: all; elsewhere those that were fenced
-}
 
 type compute struct {
 	index      string
@@ -225,169 +209,6 @@ func (f *Fleet) Compute(t servers.Target) (servers.Compute, error) {
 }
 
 var errAway = errors.New("does not answer")
-
-type memoryClient struct {
-	f *Fleet
-	t servers.Target
-}
-
-func (c *memoryClient) Close() {}
-
-// with runs do on the server's state, unless it is away.
-func (c *memoryClient) with(do func(*memory) error) error {
-	c.f.mu.Lock()
-	defer c.f.mu.Unlock()
-	if c.f.away[c.t.Namespace+"/"+c.t.Pod] {
-		return fmt.Errorf("memory server %s %w", c.t.Pod, errAway)
-	}
-	if err := c.f.unfit(c.t); err != nil {
-		return err
-	}
-	m := c.f.memory[c.t.UID]
-	if m == nil {
-		c.f.next++
-		m = &memory{incarnation: 1000 + c.f.next, indexes: map[string]*admitted{}}
-		c.f.memory[c.t.UID] = m
-	}
-	return do(m)
-}
-
-func (c *memoryClient) Describe(context.Context) (reply *rpcv1.DescribeMemoryReply, err error) {
-	err = c.with(func(m *memory) error {
-		c.f.looks++
-		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks, LocksTotal: c.f.Locks, OnChipBytes: 2 * c.f.OnChip}
-		for _, index := range slices.Sorted(maps.Keys(m.indexes)) {
-			a := m.indexes[index]
-			reply.ChunksGranted += a.quota
-			reply.ChunksUsed += a.used
-			reply.LocksGranted += a.locks
-			reply.Indexes = append(reply.Indexes, &rpcv1.IndexUse{
-				Index: index, QuotaChunks: a.quota, UsedChunks: a.used, Locks: a.locks, OnChipLocks: a.onChip, MapGeneration: a.generation,
-			})
-		}
-		return nil
-	})
-	return reply, err
-}
-
-func (c *memoryClient) Admit(_ context.Context, index string, chunks, locks uint64, hostLocks bool) error {
-	return c.with(func(m *memory) error {
-		granted, host, chip := uint64(0), c.f.Locks-c.f.OnChip, c.f.OnChip
-		for other, a := range m.indexes {
-			if other != index {
-				granted += a.quota
-				host, chip = host-(a.locks-a.onChip), chip-a.onChip
-			}
-		}
-		if granted+chunks > c.f.Chunks {
-			return servers.ErrNoRoom
-		}
-		a := m.indexes[index]
-		if a == nil {
-			a = &admitted{locks: max(locks, 4)}
-			switch {
-			case !hostLocks && chip >= a.locks:
-				a.onChip = a.locks
-			case host < a.locks:
-				return servers.ErrNoRoom
-			}
-			m.indexes[index] = a
-		}
-		if chunks < a.used {
-			return servers.ErrInUse
-		}
-		a.quota = chunks
-		c.f.Calls = append(c.f.Calls, fmt.Sprintf("admit %s", c.t.Pod))
-		return nil
-	})
-}
-
-func (c *memoryClient) Evict(_ context.Context, index string) error {
-	return c.with(func(m *memory) error {
-		delete(m.indexes, index)
-		c.f.Calls = append(c.f.Calls, fmt.Sprintf("evict %s", c.t.Pod))
-		return nil
-	})
-}
-
-func (c *memoryClient) GetMap(_ context.Context, index string) (reply *rpcv1.MapReply, err error) {
-	err = c.with(func(m *memory) error {
-		a, err := m.admitted(index, c.t.Pod)
-		if err != nil {
-			return err
-		}
-		reply = &rpcv1.MapReply{Generation: a.generation, Map: a.encoded}
-		return nil
-	})
-	return reply, err
-}
-
-func (c *memoryClient) SwapMap(_ context.Context, index string, expected, generation uint64, encoded []byte) error {
-	return c.with(func(m *memory) error {
-		a, err := m.admitted(index, c.t.Pod)
-		if err != nil {
-			return err
-		}
-		if a.generation != expected || generation <= expected {
-			return servers.ErrOtherMap
-		}
-		a.generation, a.encoded = generation, encoded
-		c.f.Calls = append(c.f.Calls, fmt.Sprintf("swap %d", generation))
-		return nil
-	})
-}
-
-// admitted finds an index, or refuses as a server does.
-func (m *memory) admitted(index, pod string) (*admitted, error) {
-	if a := m.indexes[index]; a != nil {
-		return a, nil
-	}
-	return nil, fmt.Errorf("index %s is not admitted to %s", index, pod)
-}
-
-func (c *memoryClient) ListHoldings(_ context.Context, index string) (held []*rpcv1.Holding, err error) {
-	err = c.with(func(m *memory) error {
-		a, err := m.admitted(index, c.t.Pod)
-		if err == nil && c.f.Holdings != nil {
-			held = c.f.Holdings(a.encoded)
-		}
-		return err
-	})
-	return held, err
-}
-
-func (c *memoryClient) ListClients(_ context.Context, index string) (clients []*rpcv1.ClientUse, err error) {
-	err = c.with(func(m *memory) error {
-		a, err := m.admitted(index, c.t.Pod)
-		if err != nil {
-			return err
-		}
-		for _, use := range a.clients {
-			clients = append(clients, &rpcv1.ClientUse{Client: use.Client, Name: use.Name, Fenced: use.Fenced})
-		}
-		return nil
-	})
-	return clients, err
-}
-
-func (c *memoryClient) Fence(_ context.Context, index string, clients []uint32) error {
-	return c.with(func(m *memory) error {
-		a, err := m.admitted(index, c.t.Pod)
-		if err != nil {
-			return err
-		}
-		for _, id := range clients {
-			i := slices.IndexFunc(a.clients, func(use *rpcv1.ClientUse) bool { return use.Client == id })
-			if i < 0 {
-				i = len(a.clients)
-				a.clients = append(a.clients, &rpcv1.ClientUse{Client: id})
-			}
-			a.clients[i].Fenced = true
-		}
-		c.f.Calls = append(c.f.Calls, fmt.Sprintf("fence %s %v", c.t.Pod, clients))
-		return nil
-	})
-}
 
 type computeClient struct {
 	f *Fleet
