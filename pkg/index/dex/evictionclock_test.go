@@ -12,6 +12,10 @@ import (
 // time, as no lock is common to them. A departure that is over is found by every reader that looked
 // at the clock before it, whatever departures are late.
 func TestDeparturesAreNotTakenBack(t *testing.T) {
+	rounds := 2_000_000
+	if testing.Short() {
+		rounds /= 4
+	}
 	for name, of := range map[string]struct {
 		depart func(d *evictionClock)
 		found  func(d *evictionClock, since uint64) bool
@@ -39,7 +43,7 @@ func TestDeparturesAreNotTakenBack(t *testing.T) {
 			}
 			defer others.Wait()
 			defer over.Store(true)
-			for n := range 2_000_000 {
+			for n := range rounds {
 				since := d.clock.Load()
 				of.depart(&d)
 				if !of.found(&d, since) {
