@@ -34,6 +34,7 @@ const (
 	smallRequest = 512
 	// of one identity: four times the bytes of larger requests whose calls go on, but for maps
 	maxHeld    = 256 << 10
+	maxHeaders = 2 << 10          // bytes of a request's headers, and 32 for each
 	maxMessage = 2 << 10          // bytes of an error's message
 	replyLimit = 30 * time.Second // a reply that is not taken for so long ends its connection
 )
@@ -55,8 +56,9 @@ type callers struct {
 		of         map[identity.Identity]*party
 		open       int    // connections of all identities but the operator
 		admitted   uint64 // number of the last connection that was admitted
-		began      uint64 // number of the last request that began
+		began      uint64 // number of the last stream that began
 		requests   int    // bytes of requests under way, but for the operator's
+		streams    int    // that are open, but for the operator's
 	}
 }
 
@@ -72,6 +74,7 @@ type party struct {
 	// Guarded by callers.mu.
 	connections map[*connection]struct{}
 	requests    int // bytes of requests under way
+	streams     int // that are open
 }
 
 // newCallers asks callers for certificates; files = nil serves everybody without TLS.
@@ -173,7 +176,7 @@ func (c *callers) admit(conn, raw net.Conn, info credentials.AuthInfo) (*connect
 	}
 	c.mu.admitted++
 	admitted := &connection{
-		Conn: conn, raw: raw, callers: c, who: who, party: p, number: c.mu.admitted, owed: map[*reply]struct{}{}, requests: map[uint32]underway{},
+		Conn: conn, raw: raw, callers: c, who: who, party: p, number: c.mu.admitted, owed: map[*reply]struct{}{}, streams: map[uint32]stream{},
 		in: frames{skip: len(http2.ClientPreface)},
 	}
 	c.mu.of[who] = p
@@ -226,7 +229,7 @@ func (c *callers) leave(conn *connection) {
 }
 
 func (c *callers) leaveLocked(conn *connection) {
-	conn.endRequestsLocked()
+	conn.endStreamsLocked()
 	p := conn.party
 	if _, counted := p.connections[conn]; !counted { // it gave its place up before
 		return
@@ -248,8 +251,12 @@ type connection struct {
 	raw     net.Conn // below TLS
 	number  uint64   // in the order in which they were admitted
 
-	in, out  frames              // of Read and of Write, which gRPC calls from one goroutine each
-	requests map[uint32]underway // by stream; guarded by callers.mu; nil once they count no more
+	in, out frames // of Read and of Write, which gRPC calls from one goroutine each
+
+	// Guarded by callers.mu.
+	streams map[uint32]stream // that are open; nil once they count no more
+	writing bool              // a Write is under way
+	reset   []uint32          // streams that count until it returns
 
 	mu     sync.Mutex
 	closed bool

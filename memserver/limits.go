@@ -35,7 +35,9 @@ func limits() []grpc.ServerOption {
 		// There may be many connections, most of them idle.
 		grpc.ReadBufferSize(4 << 10),
 		grpc.ForceServerCodecV2(newControlCodec()),
-		grpc.MaxHeaderListSize(8 << 10),
+		// What a call keeps of its headers is several times as much: a field takes some 130 bytes
+		// besides its own, of which 32 count here. Callers of this project send some 500 bytes.
+		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(10 * time.Second), // of the handshake
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     15 * time.Minute,

@@ -6,16 +6,14 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/net/http2"
-
-	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // A caller can begin a request and not end it: gRPC keeps what has come of it, up to its window,
 // and its goroutine. Neither windows nor the number of streams bound the sum: a window is at least
 // 64 KiB, and gRPC opens a connection's window again whatever its streams keep. So a connection
 // looks at the frames that pass through it. A request is charged from the frame that opens its
-// stream, before gRPC sees that, until the frame that ends it, or until the stream is reset or
-// answered. All memory of a request that is under way came through Read, so no request escapes.
+// stream, before gRPC sees that, until the frame that ends it, or until the stream is over (see
+// stream). All memory of a request that is under way came through Read, so no request escapes.
 //
 // Nobody waits for room: that would delay leases. Where there is too much, the connection ends
 // whose request is the oldest, of the identity that has most. A request that is sent at once is
@@ -30,17 +28,11 @@ const (
 )
 
 const (
-	// of a request of which nothing but its header has come: a goroutine and what gRPC keeps of a
+	// of a request of which nothing but its headers has come: a goroutine and what gRPC keeps of a
 	// stream
-	openCost  = 8 << 10
+	openCost  = 12 << 10
 	frameCost = 256 // of a frame besides its bytes
 )
-
-// underway is a request that has not ended.
-type underway struct {
-	cost  int
-	began uint64 // in the order of callers.mu.began
-}
 
 // costOf is what a frame of data keeps until its request has ended. gRPC takes a buffer for it as
 // soon as it sees the frame's header: of its size up to 1 KiB, and else of 4 or 16 KiB. It refuses
@@ -91,81 +83,33 @@ func ends(h http2.FrameHeader) bool {
 	return false
 }
 
-// Read implements net.Conn.
-func (c *connection) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.received(b[:n])
-	}
-	return n, err
-}
-
-// Write implements net.Conn. What ends a stream here ends its request too, whether or not that was
-// complete.
-func (c *connection) Write(b []byte) (int, error) {
-	for h, rest, ok := c.out.next(b); ok; h, rest, ok = c.out.next(rest) {
-		if ends(h) {
-			c.callers.mu.Lock()
-			c.endRequestLocked(h.StreamID)
-			c.callers.mu.Unlock()
-		}
-	}
-	return c.Conn.Write(b)
-}
-
-// received charges and settles what came.
-func (c *connection) received(b []byte) {
-	c.callers.mu.Lock()
-	defer c.callers.mu.Unlock()
-	for h, rest, ok := c.in.next(b); ok; h, rest, ok = c.in.next(rest) {
-		if _, has := c.requests[h.StreamID]; h.Type == http2.FrameHeaders && !has && c.requests != nil {
-			c.callers.mu.began++
-			c.requests[h.StreamID] = underway{began: c.callers.mu.began}
-			c.chargeLocked(h.StreamID, openCost)
-		}
-		if h.Type == http2.FrameData {
-			c.chargeLocked(h.StreamID, costOf(h.Length))
-		}
-		if ends(h) {
-			c.endRequestLocked(h.StreamID)
-		}
-	}
-	c.callers.boundLocked(c.party)
-}
-
 // chargeLocked adds to the cost of a request, if that is under way. callers.mu is held, as in all
 // that follows.
-func (c *connection) chargeLocked(stream uint32, cost int) {
-	r, ok := c.requests[stream]
-	if !ok {
+func (c *connection) chargeLocked(id uint32, cost int) {
+	s, ok := c.streams[id]
+	if !ok || s.ended {
 		return
 	}
-	r.cost += cost
-	c.requests[stream] = r
+	s.cost += cost
+	c.streams[id] = s
 	c.party.requests += cost
-	if c.who.Role != identity.RoleOperator {
+	if !c.party.operator {
 		c.callers.mu.requests += cost
 	}
 }
 
 // endRequestLocked charges a request no more.
-func (c *connection) endRequestLocked(stream uint32) {
-	if r, ok := c.requests[stream]; ok {
-		c.chargeLocked(stream, -r.cost)
-		delete(c.requests, stream)
+func (c *connection) endRequestLocked(id uint32) {
+	c.chargeLocked(id, -c.streams[id].cost)
+	if s, ok := c.streams[id]; ok {
+		s.ended = true
+		c.streams[id] = s
 	}
 }
 
-// endRequestsLocked charges the requests of a connection no more, nor any later ones.
-func (c *connection) endRequestsLocked() {
-	for stream := range c.requests { //env:real all of them, in any order
-		c.endRequestLocked(stream)
-	}
-	c.requests = nil
-}
-
-// boundLocked ends connections until the requests under way are few enough, of p and of all.
-func (c *callers) boundLocked(p *party) {
+// boundRequestsLocked ends connections until the requests under way are few enough, of p and of
+// all.
+func (c *callers) boundRequestsLocked(p *party) {
 	limit := maxRequests
 	if p.operator {
 		limit = maxRequestsOper
@@ -189,14 +133,14 @@ func (c *callers) endOldestLocked(p *party) {
 	var oldest *connection
 	var began uint64
 	for conn := range p.connections { //env:real the least of all is the same in any order
-		for _, r := range conn.requests { //env:real the least of all is the same in any order
-			if oldest == nil || r.began < began {
-				oldest, began = conn, r.began
+		for _, s := range conn.streams { //env:real the least of all is the same in any order
+			if !s.ended && (oldest == nil || s.began < began) {
+				oldest, began = conn, s.began
 			}
 		}
 	}
 	c.log.Warn("a control connection is closed: its caller does not end its requests", "caller", oldest.who.String(),
-		"address", oldest.RemoteAddr().String(), "requests", len(oldest.requests))
-	oldest.endRequestsLocked()
+		"address", oldest.RemoteAddr().String(), "streams", len(oldest.streams))
+	oldest.endStreamsLocked()
 	oldest.raw.Close() // gRPC closes the rest of it
 }
