@@ -96,6 +96,11 @@ func (s *session) Delete(key []byte) error {
 	return s.Session.Delete(key)
 }
 
+func (s *session) Modify(key []byte, change index.Change) error {
+	s.note(key)
+	return s.Session.Modify(key, change)
+}
+
 // Scan counts as one operation, of the key where it begins.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if !reverse || len(start) > 0 {

@@ -190,6 +190,10 @@ func (s *ownedSession) Delete(key []byte) error {
 	return s.use(key, func() error { return s.Session.Delete(key) })
 }
 
+func (s *ownedSession) Modify(key []byte, change index.Change) error {
+	return s.use(key, func() error { return s.Session.Modify(key, change) })
+}
+
 // Scan ends where what was taken without a gap ends.
 func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	x := s.x

@@ -84,6 +84,12 @@ func (s *dexSession) Delete(key []byte) error {
 	return s.Session.Delete(key)
 }
 
+// Modify implements index.Session.
+func (s *dexSession) Modify(key []byte, change index.Change) error {
+	s.falter()
+	return s.Session.Modify(key, change)
+}
+
 // Take implements index.Partitioned.
 func (o *dexOwner) Take(r pool.Holding) error {
 	for _, other := range o.w.dex.serving {

@@ -371,6 +371,8 @@ func (x *toySession) Insert([]byte, []byte) error { return index.ErrKeyTooLong }
 func (x *toySession) Update([]byte, []byte) error { return index.ErrKeyTooLong }
 func (x *toySession) Delete([]byte) error         { return index.ErrKeyTooLong }
 
+func (x *toySession) Modify([]byte, index.Change) error { return index.ErrKeyTooLong }
+
 func (x *toySession) Scan([]byte, int, bool, func(key, value []byte) bool) error { return nil }
 func (x *toySession) SetLimit(limit time.Duration)                               { x.s.SetLimit(limit) }
 func (x *toySession) Counters() verbs.Counters                                   { return x.s.Counters() }

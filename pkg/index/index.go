@@ -55,6 +55,10 @@ type Session interface {
 	Upsert(key, value []byte) error
 	Delete(key []byte) error // ErrNotFound if key is not there
 
+	// Modify is a linearizable read-modify-write: it tells change what key has, and does what change
+	// says. No other operation on the key takes effect in between. See Change.
+	Modify(key []byte, change Change) error
+
 	// Scan calls visit with pairs from start (inclusive) on, in order, at most limit of them; with
 	// reverse, with those below start (exclusive), downwards, and an empty start is then the upper
 	// end of the key space. It ends early when visit returns false. The slices that visit gets are
@@ -70,6 +74,28 @@ type Session interface {
 
 	Close() error
 }
+
+// Change says what Modify does with the pair of its key. old is the value, if found. The result is
+// an action, and the value for Put.
+//
+// It may be called several times, each time with what key has then. What the last call says is done
+// if Modify returns nil; no earlier call counts. With any error nothing is done, unless the error
+// wraps ErrUnknown.
+//
+// Others wait for the leaf meanwhile, also other servers. So change is quick, waits for nothing and
+// does not use the session. old is valid during the call and is not to be changed. The value stays
+// as it is until Modify returns; it may be a part of old.
+type Change func(old []byte, found bool) (value []byte, action Action)
+
+// Action is what a Modify does.
+type Action uint8
+
+// The actions.
+const (
+	Keep   Action = iota // nothing
+	Put                  // the key gets the value, whether it is there or not
+	Remove               // the pair goes; nothing if key is not there
+)
 
 // Fences is a Session of a design that knows the fences of leaves without asking a memory server.
 type Fences interface {

@@ -324,6 +324,31 @@ func (x *session) Delete(key []byte) error {
 	return nil
 }
 
+func (x *session) Modify(key []byte, change index.Change) error {
+	if err := x.begin(key); err != nil {
+		return err
+	}
+	defer x.end(key)
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	p, found := x.s.pairs.Get(pair{key: key})
+	value, action := change(p.value, found)
+	switch {
+	case action == index.Put && len(value) > x.s.maxValue:
+		return index.ErrValueTooLong
+	case action == index.Put:
+		x.s.pairs.Set(pair{bytes.Clone(key), bytes.Clone(value)})
+	case action == index.Remove && found:
+		x.s.pairs.Delete(p)
+	default:
+		return nil
+	}
+	if f := x.s.watch.Load(); f != nil {
+		(*f)(bytes.Clone(key), bytes.Clone(value), action == index.Put)
+	}
+	return nil
+}
+
 func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if err := x.begin(nil); err != nil {
 		return err

@@ -115,13 +115,14 @@ func (w *writer) retire() error {
 // own, unless what is in the cache says already that the change will not be made: done, and the
 // answer is err.
 func (s *session) prepare(p *blink.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {
-	if m == remove {
-		s.record = appendRecord(s.record[:0], recordDelete, epoch, key, nil)
+	switch {
+	case m == modify: // nobody knows yet
 		return false, nil
-	}
-	if !s.x.lay.InBlock(len(value)) {
-		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
-		s.record = appendRecord(s.record[:0], recordPut, epoch, key, value)
+	case m == remove:
+		s.prepareRemoval(key, epoch)
+		return false, nil
+	case !s.x.lay.InBlock(len(value)):
+		s.prepareInline(key, value, epoch)
 		return false, nil
 	}
 	if m != upsert {
@@ -129,13 +130,27 @@ func (s *session) prepare(p *blink.Path, key, value []byte, fp byte, epoch uint6
 			return true, s.answer(&o, key, p.Addr())
 		}
 	}
-	if err := s.b.Blocks.Write(s.ref[:], value, p.Addr()); err != nil {
-		return false, err
+	return false, s.prepareBlock(p.Addr(), key, value, epoch)
+}
+
+func (s *session) prepareRemoval(key []byte, epoch uint64) {
+	s.record = appendRecord(s.record[:0], recordDelete, epoch, key, nil)
+}
+
+func (s *session) prepareInline(key, value []byte, epoch uint64) {
+	s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
+	s.record = appendRecord(s.record[:0], recordPut, epoch, key, value)
+}
+
+// prepareBlock writes the block of a long value, near the leaf that shall refer to it.
+func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) error {
+	if err := s.b.Blocks.Write(s.ref[:], value, leaf); err != nil {
+		return err
 	}
 	s.block = blocks.Decode(s.ref[:])
 	s.entry = s.x.lay.PutReference(s.entry[:cap(s.entry)], key, s.ref[:])
 	s.record = appendRecord(s.record[:0], recordRefer, epoch, key, s.ref[:])
-	return false, nil
+	return nil
 }
 
 // foresee is the outcome of a change that the cache knows will not be made.

@@ -32,6 +32,7 @@ type session struct {
 	value   []byte // on its way out of a frame
 	leaving []byte // an entry of a frame that goes
 	entry   []byte // on its way into one
+	mod     modification
 	record  []byte
 	tag     tag                       // of a long value that is looked up, or leaves its leaf
 	ref     [item.ReferenceBytes]byte // of the block of the write under way
@@ -120,14 +121,16 @@ func (s *session) durable(position uint64) error {
 type state uint8
 
 const (
-	done     state = iota
-	busy           // somebody has it, or it changed meanwhile: try again
-	gone           // it is another leaf's by now
-	astray         // the key lies above its leaf
-	misled         // the key lies below its leaf
-	logFull        // of records
-	absentee       // the key is not there
-	inBlock        // done, but it is a reference
+	done        state = iota
+	busy              // somebody has it, or it changed meanwhile: try again
+	gone              // it is another leaf's by now
+	astray            // the key lies above its leaf
+	misled            // the key lies below its leaf
+	logFull           // of records
+	absentee          // the key is not there
+	inBlock           // done, but it is a reference
+	blockWanted       // of what index.Change says
+	pairChanged       // since index.Change was told
 )
 
 // Lookup implements index.Session. When the leaf is in the cache, and all records are durable,

@@ -40,6 +40,14 @@ func (s shared) Update(key, value []byte) error { return s.write(key, value, upd
 // Upsert implements index.Session.
 func (s shared) Upsert(key, value []byte) error { return s.write(key, value, upsert, s.b.Upsert) }
 
+// Modify implements index.Session.
+func (s shared) Modify(key []byte, change index.Change) error {
+	if err := s.owns(key); err != nil {
+		return fmt.Errorf("%s: %w", names[modify], err)
+	}
+	return s.b.Modify(key, change)
+}
+
 // Delete implements index.Session.
 func (s shared) Delete(key []byte) error {
 	if err := s.owns(key); err != nil {

@@ -16,7 +16,7 @@ import (
 func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 	m := o.model[string(key)]
 	o.counts.ops++
-	switch r.IntN(6) {
+	switch r.IntN(7) {
 	case 0, 1:
 		got, err := s.Lookup(key, nil)
 		if err != nil && !errors.Is(err, index.ErrNotFound) {
@@ -34,8 +34,44 @@ func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 	case 4:
 		v := someValue(r)
 		return m.try(key, string(v), true, index.ErrNotFound, func() error { return s.Update(key, v) })
+	case 5:
+		return o.modify(s, key, r)
 	}
 	return o.put(s, key, r)
+}
+
+// modify gives a key some value, or takes it out, or keeps it, after it was told what it has.
+func (o *owners) modify(s index.Session, key []byte, r *rand.Rand) error {
+	m, v := o.model[string(key)], someValue(r)
+	action := index.Action(r.IntN(3))
+	var told []string
+	change := func(old []byte, found bool) ([]byte, index.Action) {
+		told = append(told, string(old))
+		return v, action
+	}
+	before := *m
+	before.maybe = slices.Clone(m.maybe)
+	switch action {
+	case index.Put:
+		m.begin(string(v))
+	case index.Remove:
+		m.begin("")
+	}
+	err := s.Modify(key, change)
+	for _, old := range told { // whatever became of it
+		was := before
+		if wrong := was.saw(key, old); wrong != nil {
+			return fmt.Errorf("modify: %w", wrong)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case action == index.Keep:
+		return m.saw(key, told[len(told)-1])
+	}
+	m.ack()
+	return nil
 }
 
 func someValue(r *rand.Rand) []byte {

@@ -21,9 +21,11 @@ const (
 	update
 	upsert
 	remove
+	modify   // whatever index.Change says
+	putAsked // upsert of what it said, unless the pair has changed since
 )
 
-var names = [...]string{"insert", "update", "upsert", "delete"}
+var names = [...]string{"insert", "update", "upsert", "delete", "modify"}
 
 // Insert implements index.Session.
 func (s *session) Insert(key, value []byte) error { return s.write(key, value, insert) }
@@ -44,7 +46,11 @@ func (s *session) write(key, value []byte, m mode) error {
 	defer s.b.End()
 	err := s.change(key, value, m)
 	for err != nil {
-		if s.unmade(); !s.again(err, value, m) {
+		wanted := value
+		if m == modify {
+			wanted = s.mod.value
+		}
+		if s.unmade(); !s.again(err, wanted, m) {
 			break
 		}
 		err = s.change(key, value, m)
@@ -52,7 +58,7 @@ func (s *session) write(key, value []byte, m mode) error {
 	if err == nil {
 		err = s.retired()
 	}
-	if err != nil && err != index.ErrNotFound && err != index.ErrExists {
+	if err != nil && err != index.ErrNotFound && err != index.ErrExists && err != errKept {
 		err = fmt.Errorf("%s: %w", names[m], err)
 	}
 	return err
@@ -98,6 +104,19 @@ func (s *session) change(key, value []byte, m mode) error {
 		switch {
 		case o.err != nil:
 			return o.err
+		case o.st == blockWanted:
+			value, m = s.mod.value, putAsked
+			if err := s.prepareBlock(p.Addr(), key, value, r.spans[in].epoch); err != nil {
+				return err
+			}
+			continue
+		case o.st == pairChanged:
+			s.unmade()
+			value, m = nil, modify
+			if err := s.b.Retry(); err != nil {
+				return err
+			}
+			continue
 		case o.st == done:
 			f.hit()
 			if o.popular && m != remove && s.x.lay.InBlock(len(value)) {
@@ -165,11 +184,24 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	if f.below(&v, key, s.x.lay.Uint64) {
 		return outcome{st: misled}
 	}
+	i, word := f.find(&v, key, fp, s.x.lay.Uint64)
+	switch m {
+	case modify:
+		var st state
+		if m, st, o.err = s.decide(f, i, word, key, epoch); o.err != nil || st != done {
+			return outcome{st: st, err: o.err}
+		}
+	case putAsked:
+		if m = upsert; !s.asTold(f, i, word, key) {
+			return outcome{st: pairChanged}
+		}
+	}
 	if _, ok := s.x.cache.rows.drop(s.x, key); !ok {
 		return outcome{st: busy}
 	}
-	i, word := f.find(&v, key, fp, s.x.lay.Uint64)
 	switch {
+	case m == modify:
+		return outcome{lsn: f.lsn.Load(), answer: errKept}
 	case i >= 0 && m == insert:
 		return outcome{lsn: f.lsn.Load(), answer: index.ErrExists}
 	case i < 0 && (m == update || m == remove):

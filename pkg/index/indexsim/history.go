@@ -166,7 +166,7 @@ func (h *history) check() error {
 func changes(o *porcupine.Operation) (there, gone bool) {
 	in, out := o.Input.(register.Input), o.Output.(register.Output)
 	if out.Unknown {
-		return in.Verb.Changes(), in.Verb == register.Delete
+		return in.Verb.Changes(), in.Verb == register.Delete || in.Verb == register.Modify
 	}
 	switch in.Verb {
 	case register.Insert:
@@ -177,6 +177,9 @@ func changes(o *porcupine.Operation) (there, gone bool) {
 		return true, false
 	case register.Delete:
 		return false, out.Found
+	case register.Modify:
+		action := register.Decide(in, out)
+		return action == index.Put, action == index.Remove && out.Found
 	}
 	return false, false
 }

@@ -62,6 +62,8 @@ func (r *runner) longCost(t *testing.T) {
 	}
 	run("lookup of a long value", r.Costs.LongLookup, n, func(i int) error { _, err := s.Lookup(key(i), nil); return err })
 	run("update with a long value", r.Costs.LongUpdate, n, func(i int) error { return s.Update(key(i), value) })
+	put := func([]byte, bool) ([]byte, index.Action) { return value, index.Put }
+	run("modification of a long value", modifyCosts(r.Costs.LongUpdate), n, func(i int) error { return s.Modify(key(i), put) })
 	run("scan of 20 long values", r.Costs.LongScan20, n/20, func(i int) error {
 		return s.Scan(key(i), 20, false, func(_, _ []byte) bool { return true })
 	})
@@ -118,6 +120,11 @@ func (r *runner) cost(t *testing.T) {
 		return nil
 	})
 	run("update", r.Costs.Update, n, func(i int) error { return s.Update(key(i), value) })
+	action := index.Put
+	change := func([]byte, bool) ([]byte, index.Action) { return value, action }
+	run("modification", r.Costs.Update, n, func(i int) error { return s.Modify(key(i), change) })
+	action = index.Keep
+	run("modification that keeps", r.Costs.Update, n, func(i int) error { return s.Modify(key(i), change) })
 	run("scan of 100", r.Costs.Scan100, n/20, func(i int) error {
 		return s.Scan(key(i), 100, false, func(_, _ []byte) bool { return true })
 	})

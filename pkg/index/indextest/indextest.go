@@ -39,6 +39,7 @@ func Run(t *testing.T, s Suite) {
 			r := runner{Suite: s, provider: provider}
 			t.Run("Model", r.model)
 			t.Run("Linearizable", r.linearizable)
+			t.Run("Counters", r.counters)
 			t.Run("SmallTree", r.smallTree)
 			t.Run("Scans", r.scans)
 			if s.Design.SharesAll { // who serves what is not decided here
@@ -54,6 +55,7 @@ func Run(t *testing.T, s Suite) {
 			t.Run("LongFull", r.longFull)
 			t.Run("Format", r.format)
 			t.Run("Refusals", r.refusals)
+			t.Run("ModifyRefusals", r.modifyRefusals)
 			if s.Design.SharesAll { // others change leaves without their locks
 				t.Run("Deadline", r.deadline)
 			}

@@ -201,6 +201,33 @@ func (m *machine) Delete(t *rapid.T) {
 	delete(m.want, string(key))
 }
 
+// Modify tells what the key has, and puts, takes out or keeps. What it puts may be a part of what it
+// is told.
+func (m *machine) Modify(t *rapid.T) {
+	s, key := m.pick(t)
+	v := m.shape.value.Draw(t, "value")
+	action := index.Action(rapid.IntRange(0, 2).Draw(t, "action"))
+	part := rapid.Bool().Draw(t, "part")
+	was, there := m.want[string(key)]
+	err := s.Modify(key, func(old []byte, found bool) ([]byte, index.Action) {
+		if string(old) != was || found != there {
+			t.Fatalf("modify %x is told %q, %v, want %q, %v", key, old, found, was, there)
+		}
+		if part {
+			v = string(old[len(old)/2:])
+			return old[len(old)/2:], action
+		}
+		return []byte(v), action
+	})
+	expect(t, "modify", key, err, true, nil)
+	switch action {
+	case index.Put:
+		m.want[string(key)] = v
+	case index.Remove:
+		delete(m.want, string(key))
+	}
+}
+
 func (m *machine) Scan(t *rapid.T) {
 	s, start := m.pick(t)
 	reverse := rapid.Bool().Draw(t, "reverse")

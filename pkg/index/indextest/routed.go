@@ -86,6 +86,10 @@ func (s *routed) Delete(key []byte) error {
 	return s.route(key, func(o index.Session) error { return o.Delete(key) })
 }
 
+func (s *routed) Modify(key []byte, change index.Change) error {
+	return s.route(key, func(o index.Session) error { return o.Modify(key, change) })
+}
+
 // Scan implements index.Session: range by range. Every other scan locks only the range that it is
 // in, of which there may be more than one of an owner in a row, and ends at the first key behind
 // it: that range may be moving.

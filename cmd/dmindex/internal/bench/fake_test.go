@@ -116,6 +116,8 @@ func (s *fakeSession) Upsert(key, value []byte) error {
 
 func (s *fakeSession) Delete([]byte) error { panic("bench deletes nothing") }
 
+func (s *fakeSession) Modify([]byte, index.Change) error { panic("bench modifies nothing") }
+
 func (s *fakeSession) Scan(start []byte, limit int, _ bool, visit func(key, value []byte) bool) error {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()

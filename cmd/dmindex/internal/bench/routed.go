@@ -89,6 +89,14 @@ func (r *routed) Delete(key []byte) error {
 	return s.Delete(key)
 }
 
+func (r *routed) Modify(key []byte, change index.Change) error {
+	s, err := r.at(key)
+	if err != nil {
+		return err
+	}
+	return s.Modify(key, change)
+}
+
 var errReverse = errors.New("bench scans upwards only")
 
 // Scan implements index.Session: where a range ends it goes on at the owner of the next one.

@@ -33,6 +33,7 @@ type session struct {
 	way   Way    // where it stopped
 
 	scratch []byte          // an entry on its way into a leaf
+	old     []byte          // a value that Modify tells of
 	sep     []byte          // a separator on its way up
 	heap    slotted.HeapMap // what is in use of node
 	pairs   slotted.Pairs

@@ -78,6 +78,12 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	default:
 		s.Blocks.Replace(old)
 	}
+	return s.putLocked(&l, i, fp, key, value, o == slotted.Present, what)
+}
+
+// putLocked puts value for key into the locked leaf: through slot i, which has the key or is empty,
+// or by making room if i is negative. It releases the lock.
+func (s *session) putLocked(l *slotted.Leaf, i int, fp byte, key, value []byte, replaces bool, what string) error {
 	e := s.made
 	var err error
 	if e == nil {
@@ -86,12 +92,12 @@ func (s *session) writeOnce(key, value []byte, m mode, what string) error {
 	if err != nil {
 		return s.Unlock(fmt.Errorf("%s: %w", what, err))
 	}
-	if off := l.Place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(&l) {
-		if err = s.writeEntry(&l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
+	if off := l.Place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(l) {
+		if err = s.writeEntry(l, i, fp, off, e); err == nil && s.unlinked != pool.Nil {
 			err = s.link()
 		}
 	} else {
-		err = s.makeRoom(&l, e, o == slotted.Present)
+		err = s.makeRoom(l, e, replaces)
 	}
 	if err != nil {
 		s.Blocks.Discard()
@@ -181,21 +187,25 @@ func (s *session) Delete(key []byte) error {
 	case slotted.Absent:
 		return s.Unlock(index.ErrNotFound)
 	}
-	s.Blocks.Replace(old)
+	return s.removeLocked(&l, i, old, key, "delete")
+}
+
+// removeLocked takes key, whose entry is in slot i, out of the locked leaf, and releases the lock.
+func (s *session) removeLocked(l *slotted.Leaf, i int, entry, key []byte, what string) error {
+	s.Blocks.Replace(entry)
 	l.Remove(i)
 	d := l.Load()
-	if s.wholeLeaf(&l) {
-		err = s.rewriteWithout(&l)
+	var err error
+	if s.wholeLeaf(l) {
+		err = s.rewriteWithout(l)
 	} else {
-		err = s.clearSlot(&l, i)
+		err = s.clearSlot(l, i)
+	}
+	if err == nil && d.Used() < s.lay.NodeBytes/underfull {
+		err = s.tidy(key, l.Addr, d)
 	}
 	if err != nil {
-		return fmt.Errorf("delete: %w", err)
-	}
-	if d.Used() < s.lay.NodeBytes/underfull {
-		if err := s.tidy(key, l.Addr, d); err != nil {
-			return fmt.Errorf("delete: %w", err)
-		}
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

@@ -21,10 +21,11 @@ const (
 	Update
 	Upsert
 	Delete
+	Modify // see Decide
 	NumVerbs
 )
 
-var verbNames = [NumVerbs]string{"lookup", "insert", "update", "upsert", "delete"}
+var verbNames = [NumVerbs]string{"lookup", "insert", "update", "upsert", "delete", "modify"}
 
 // String is the verb's name.
 func (v Verb) String() string { return verbNames[v] }
@@ -41,7 +42,7 @@ type Input struct {
 // Output is its answer.
 type Output struct {
 	Found bool   // the key was there
-	Value string // of a lookup
+	Value string // of a lookup; what a modification was told
 
 	// Unknown says that the operation has no answer: it takes effect at some time after its call,
 	// or never. Its Return is then Never.
@@ -70,6 +71,11 @@ func Perform(s index.Session, in Input) (out Output, err error) {
 	case Delete:
 		err = s.Delete(key)
 		out.Found = err == nil
+	case Modify:
+		err = s.Modify(key, func(old []byte, found bool) ([]byte, index.Action) {
+			out = Output{Found: found, Value: string(old)}
+			return value, Decide(in, out)
+		})
 	}
 	if errors.Is(err, index.ErrNotFound) || errors.Is(err, index.ErrExists) {
 		return out, nil
@@ -78,6 +84,17 @@ func Perform(s index.Session, in Input) (out Output, err error) {
 		return out, fmt.Errorf("%v %x: %w", in.Verb, in.Key, err)
 	}
 	return out, nil
+}
+
+// Decide is what a modification does, by the value that it would put and what it is told.
+func Decide(in Input, told Output) index.Action {
+	switch (len(in.Value) + len(told.Value)) % 4 {
+	case 0:
+		return index.Keep
+	case 1:
+		return index.Remove
+	}
+	return index.Put
 }
 
 // Model is the sequential model of all keys, for porcupine: its state is the Output of a lookup.
@@ -100,7 +117,7 @@ var Model = porcupine.Model{
 	Step: func(state, in, out any) (bool, any) {
 		now, i, o := state.(Output), in.(Input), out.(Output)
 		if o.Unknown {
-			o.Found = now.Found
+			o.Found, o.Value = now.Found, now.Value
 		}
 		if i.Verb != Upsert && o.Found != now.Found {
 			return false, state
@@ -118,6 +135,16 @@ var Model = porcupine.Model{
 			}
 		case Delete:
 			return true, Output{}
+		case Modify:
+			if o.Value != now.Value {
+				return false, state
+			}
+			switch Decide(i, now) {
+			case index.Keep:
+				return true, state
+			case index.Remove:
+				return true, Output{}
+			}
 		}
 		return true, Output{Found: true, Value: i.Value}
 	},

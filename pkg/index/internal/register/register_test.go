@@ -32,4 +32,14 @@ func TestModelJudges(t *testing.T) {
 	check(false, op{Insert, "1", false, ""}, op{Insert, "2", false, ""})
 	check(false, op{Upsert, "1", false, ""}, op{Delete, "", true, ""}, op{Lookup, "", true, "1"})
 	check(false, op{Update, "1", true, ""})
+
+	// By the lengths: "22" puts where there is nothing, "1" with it puts, "22" with "1" puts, "333"
+	// with "1" keeps, "4444" with "1" removes.
+	check(true, op{Modify, "1", false, ""}, op{Lookup, "", false, ""}, op{Modify, "22", false, ""}, op{Modify, "1", true, "22"},
+		op{Modify, "333", true, "1"}, op{Lookup, "", true, "1"}, op{Modify, "4444", true, "1"}, op{Modify, "22", false, ""})
+	check(false, op{Modify, "22", false, ""}, op{Modify, "1", false, ""})
+	check(false, op{Upsert, "1", false, ""}, op{Modify, "22", true, "2"})
+	check(false, op{Upsert, "1", false, ""}, op{Modify, "22", true, "1"}, op{Lookup, "", true, "1"})
+	check(false, op{Upsert, "1", false, ""}, op{Modify, "333", true, "1"}, op{Lookup, "", true, "333"})
+	check(false, op{Upsert, "1", false, ""}, op{Modify, "4444", true, "1"}, op{Lookup, "", true, "1"})
 }
