@@ -21,7 +21,9 @@ import (
 // own share: connections of one index keep neither the operator nor another index out. An idle
 // connection takes 32 KiB and a call that waits 11 KiB (measured, with TLS).
 const (
-	maxHandshakes  = 256  // connections that have not shown a certificate yet
+	maxHandshakes = 256 // connections that have not shown a certificate yet
+	// bytes that such a connection may send: a certificate and its chain take some 6 KiB
+	maxHandshake   = 32 << 10
 	maxConnections = 1024 // of one identity
 	// connections of all identities but the operator: as many as the fabric admits
 	maxAll     = 1024
@@ -100,7 +102,9 @@ func (i callerInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
 func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c.begin(raw)
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	first := &handshake{raw, maxHandshake}
+	conn, info, err := c.TransportCredentials.ServerHandshake(first)
+	first.left = -1
 	if !c.end(raw) && err == nil { // the handshake ended, and lost its place then
 		conn.Close()
 		err = errPlace
@@ -118,6 +122,29 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 
 // errPlace is returned when a connection gave up its place to a newer one.
 var errPlace = fmt.Errorf("%d newer connections are in their handshakes", maxHandshakes)
+
+// handshake is a connection in its handshake: anybody who reaches the port may have opened it.
+// crypto/tls collects messages of 256 KiB from it before it looks at a certificate.
+type handshake struct {
+	net.Conn
+	left int // bytes that it may still send; below 0 there is no bound any more
+}
+
+// Read implements net.Conn.
+func (h *handshake) Read(b []byte) (int, error) {
+	if h.left < 0 {
+		return h.Conn.Read(b)
+	}
+	if h.left == 0 {
+		return 0, errHandshake
+	}
+	n, err := h.Conn.Read(b[:min(len(b), h.left)])
+	h.left -= n
+	return n, err
+}
+
+// errHandshake is returned when a connection sends too much before it is known whose it is.
+var errHandshake = fmt.Errorf("a handshake of more than %d bytes; shorten the chain of certificates", maxHandshake)
 
 // begin counts a connection before its handshake. Anybody who reaches the port can open one. Where
 // all places are taken, the connection that has waited longest gives its place up: an honest caller

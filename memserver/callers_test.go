@@ -183,6 +183,39 @@ func TestPlacesOfHandshakes(t *testing.T) {
 	}
 }
 
+// counted is a connection that counts what is read from it.
+type counted struct {
+	net.Conn
+	read int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+// TestLongHandshakes: a connection that has not shown yet whose it is sends a bounded number of
+// bytes.
+func TestLongHandshakes(t *testing.T) {
+	ca := identitytest.NewCA(t, "index")
+	c := newCallers(tlsFiles(t, ca, identity.Operator()), time.Hour, testLog(t))
+	config := tlsFiles(t, ca, identity.Index("mine")).ClientConfig("localhost", "h2")
+	config.Certificates[0].Certificate = append(config.Certificates[0].Certificate, make([]byte, 200<<10))
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() {
+		defer theirs.Close()
+		tls.Client(theirs, config).Handshake()
+	}()
+	server := &counted{Conn: ours}
+	_, _, err := c.ServerHandshake(server)
+	ours.Close()
+	if server.read > maxHandshake || !errors.Is(err, errHandshake) {
+		t.Errorf("a long handshake: %d bytes are read: %v", server.read, err)
+	}
+}
+
 // TestConnectionsOfAnIdentity: an identity has so many connections, which others do not share, and
 // closed ones count no more.
 func TestConnectionsOfAnIdentity(t *testing.T) {

@@ -25,9 +25,10 @@ type tokens struct {
 	env    env.Env
 	random func() verbs.Token
 
-	mu       env.Mutex
-	open     map[verbs.Token]ticket
-	order    []verbs.Token  // oldest first, those that were used included
+	mu   env.Mutex
+	open map[verbs.Token]ticket
+	// oldest first, with some that are not open any more: no more than those that are, and a few
+	order    []verbs.Token
 	count    map[string]int // open ones by index
 	evicting map[string]int // by index: how many evictions are under way
 }
@@ -54,6 +55,7 @@ func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 	if t.count[peer.Index] >= maxTokensPerIndex {
 		return verbs.Token{}, fmt.Errorf("%w: %d tokens of index %s were not used yet; use them, or wait %v", ledger.ErrExhausted, maxTokensPerIndex, peer.Index, tokenLife)
 	}
+	t.compact()
 	token := t.random()
 	t.open[token] = ticket{peer, provider, t.env.Now() + tokenLife}
 	t.order = append(t.order, token)
@@ -74,6 +76,20 @@ func (t *tokens) expire() {
 	if n > 0 {
 		t.order = append(t.order[:0], t.order[n:]...)
 	}
+}
+
+// compact forgets tokens that are not open once they are many: a client that uses a token at once
+// may ask for the next. Whoever is fenced or evicted looks at all, and Connect waits meanwhile,
+// with the lock of the accounts.
+func (t *tokens) compact() {
+	const few = 64
+	if len(t.order) < 2*len(t.open)+few {
+		return
+	}
+	t.order = slices.DeleteFunc(t.order, func(token verbs.Token) bool {
+		_, open := t.open[token]
+		return !open
+	})
 }
 
 func (t *tokens) drop(token verbs.Token) {

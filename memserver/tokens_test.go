@@ -87,3 +87,23 @@ func TestTokens(t *testing.T) {
 		t.Errorf("%d open, %d in order, %d indexes remain", len(tokens.open), len(tokens.order), len(tokens.count))
 	}
 }
+
+// TestUsedTokens: tokens that were used or are void take no room.
+func TestUsedTokens(t *testing.T) {
+	c := newClock()
+	tokens := newTokens(c, newToken)
+	kept := must(tokens.issue(verbs.Peer{Index: "b", Client: 1}, "tcp"))
+	for i := range 10_000 {
+		peer := verbs.Peer{Index: "a", Client: 1}
+		token := must(tokens.issue(peer, "tcp"))
+		if i%2 == 0 {
+			must(admission{tokens, "tcp"}.Admit(token))
+		} else {
+			tokens.void("a", []uint16{1})
+		}
+		if n := len(tokens.order); n > 100 {
+			t.Fatalf("%d tokens are kept of one that is open", n)
+		}
+	}
+	must(admission{tokens, "tcp"}.Admit(kept))
+}
