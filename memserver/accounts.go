@@ -21,6 +21,7 @@ var errStore = errors.New("the ledger cannot be stored")
 // its client is fenced or not at all.
 type accounts struct {
 	store store // nil = it is not stored
+	turns turns // of the indexes
 
 	mu     env.Mutex
 	ledger *ledger.Ledger
@@ -45,14 +46,14 @@ func newAccounts(e env.Env, s store, shape ledger.Shape) (*accounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &accounts{store: s, mu: e.NewMutex(), ledger: l}
+	a := &accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l}
 	return a, a.change(func(*ledger.Ledger) error { return nil })
 }
 
 // foundAccounts starts from a ledger that was stored.
 func foundAccounts(e env.Env, s store, stored []byte) (*accounts, error) {
 	l, err := ledger.Decode(stored)
-	return &accounts{store: s, mu: e.NewMutex(), ledger: l, stored: stored}, err
+	return &accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l, stored: stored}, err
 }
 
 // read shows the ledger to f, which must not change it nor keep anything of it.
@@ -68,6 +69,17 @@ func (a *accounts) note(f func(*ledger.Ledger)) { a.read(f) }
 // change makes one change and stores it. f leaves the ledger as it was if it returns an error;
 // change returns that error.
 func (a *accounts) change(f func(*ledger.Ledger) error) error { return a.changeThen(f, nil) }
+
+// changeOf is change in its turn: for calls of clients of an index.
+func (a *accounts) changeOf(index string, f func(*ledger.Ledger) error) error {
+	return a.changeThenOf(index, f, nil)
+}
+
+// changeThenOf is changeThen in its turn.
+func (a *accounts) changeThenOf(index string, f func(*ledger.Ledger) error, then func()) error {
+	defer a.turns.begin(index)()
+	return a.changeThen(f, then)
+}
 
 // changeThen is change; once the change is stored, and before anybody sees it, it calls then.
 func (a *accounts) changeThen(f func(*ledger.Ledger) error, then func()) error {

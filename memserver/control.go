@@ -71,7 +71,7 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.AdmitReply, error) {
 	var existed bool
 	var index ledger.Index
-	err := c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
+	err := c.waits.changeCleaned(ctx, c.accounts, r.Index, func(l *ledger.Ledger) (err error) {
 		if existed, err = l.AdmitIn(r.Index, r.QuotaChunks, r.Locks, c.lockParts(r.HostLocks)...); err == nil {
 			index, err = l.Index(r.Index)
 		}
@@ -100,7 +100,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 // Register implements rpcv1.MemoryServer.
 func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.RegisterReply, error) {
 	var id uint16
-	err := c.accounts.change(func(l *ledger.Ledger) (err error) {
+	err := c.accounts.changeOf(r.Index, func(l *ledger.Ledger) (err error) {
 		id, err = l.Register(r.Index, r.Name)
 		return err
 	})
@@ -226,7 +226,7 @@ func (c *service) allocate(ctx context.Context, index string, client uint16, nod
 	if adopt {
 		return c.adopt(index, client, node)
 	}
-	err = c.waits.changeCleaned(ctx, c.accounts, func(l *ledger.Ledger) (err error) {
+	err = c.waits.changeCleaned(ctx, c.accounts, index, func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(index, client, node)
 		return err
 	})
@@ -243,7 +243,7 @@ func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv
 	if number == 0 {
 		return nil, fmt.Errorf("%w: no chunk starts at offset %#x; chunks start at multiples of %#x", ledger.ErrNotOwned, r.Offset, c.region.chunkBytes)
 	}
-	err = c.accounts.change(func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
+	err = c.accounts.changeOf(r.Index, func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 		if !errors.Is(err, ledger.ErrUnknownClient) {
 			return view, token, epoch, err
 		}
-		if err = c.accounts.change(func(l *ledger.Ledger) error { return l.Meet(index, client) }); err != nil {
+		if err = c.accounts.changeOf(index, func(l *ledger.Ledger) error { return l.Meet(index, client) }); err != nil {
 			return view, token, 0, err
 		}
 	}
@@ -172,7 +172,7 @@ func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal
 // adopt gives a client a chunk that a fenced one had for nodes of so many bytes. It is stored
 // before it is answered, so no two clients get the same one.
 func (c *core) adopt(index string, client uint16, node uint32) (number uint32, err error) {
-	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
+	err = c.accounts.changeOf(index, func(l *ledger.Ledger) (err error) {
 		number, err = l.Adopt(index, client, node)
 		return err
 	})

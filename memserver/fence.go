@@ -52,7 +52,7 @@ func (c *core) fence(index string, ids []uint16, silent bool, limit time.Duratio
 // refuse is steps 1 and 2.
 func (c *core) refuse(index string, ids []uint16) error {
 	var fresh []uint16
-	err := c.accounts.changeThen(func(l *ledger.Ledger) error {
+	err := c.accounts.changeThenOf(index, func(l *ledger.Ledger) error {
 		for _, id := range ids {
 			if id == 0 || id == ledger.NoClient {
 				return fmt.Errorf("%w: client %d cannot be fenced; ids are 1 to %d", ledger.ErrInvalid, id, ledger.MaxClients)

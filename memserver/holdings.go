@@ -15,7 +15,7 @@ import (
 // under the lock under which the grant is stored, and none is extended for a client that is fenced;
 // so what was over stays over.
 func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
-	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
+	err = c.accounts.changeOf(index, func(l *ledger.Ledger) (err error) {
 		var news bool
 		own, blocked, news, err = l.Acquire(index, claim, func(client uint16) bool { return c.outlasted(verbs.Peer{Index: index, Client: client}) })
 		return unlessNew(news, err)
@@ -48,7 +48,7 @@ func (c *core) silence(index string, ids []uint16) {
 
 // settle notes that a client replayed what it inherited.
 func (c *core) settle(index string, client uint16, start, end []byte, epoch uint64) error {
-	err := c.accounts.change(func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
+	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
 	if errors.Is(err, errNoNews) {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (c *core) settle(index string, client uint16, start, end []byte, epoch uint
 
 // release takes keys back from a client.
 func (c *core) release(index string, client uint16, start, end []byte, epoch uint64) error {
-	err := c.accounts.change(func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
+	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
 	if errors.Is(err, errNoNews) {
 		return nil
 	}

@@ -117,11 +117,11 @@ func (w *waits) endWaitLocked(index string, over chan struct{}) {
 	}
 }
 
-// changeCleaned is accounts.change, but waits while all that is left is being zeroed.
-func (w *waits) changeCleaned(ctx context.Context, a *accounts, f func(*ledger.Ledger) error) error {
+// changeCleaned is accounts.changeOf, but waits while all that is left is being zeroed.
+func (w *waits) changeCleaned(ctx context.Context, a *accounts, index string, f func(*ledger.Ledger) error) error {
 	for {
 		cleaned := w.untilCleaned()
-		err := a.change(f)
+		err := a.changeOf(index, f)
 		if !errors.Is(err, ledger.ErrCleaning) {
 			return err
 		}
