@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/dmindex/dmindex/pkg/keyrange"
@@ -38,8 +39,9 @@ const (
 // Map says who is in charge of which keys.
 type Map struct {
 	Generation uint64
-	Index      string   // identity of the index that the map belongs to
-	Servers    []Server // ascending by ID; every owner is among them
+	Index      string // identity of the index that the map belongs to
+	// ascending by ID; every owner is among them, and a leaving server that holds keys of others
+	Servers []Server
 	// ascending by Start; the first starts at the empty key; together they cover all keys
 	Ranges []Range
 
@@ -123,6 +125,11 @@ func (m *Map) Server(id uint32) (Server, bool) {
 		return m.Servers[i], true
 	}
 	return Server{}, false
+}
+
+// owns reports whether a server has a range.
+func (m *Map) owns(id uint32) bool {
+	return slices.ContainsFunc(m.Ranges, func(r Range) bool { return r.Owner == id })
 }
 
 // Validate says what is wrong with m.

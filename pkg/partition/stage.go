@@ -26,8 +26,10 @@ type Holding struct {
 }
 
 // stage is the next map on the way from current to target, and its moves. gone says of whom nobody
-// needs to wait; leavers stay in the map as long as they own something. It is nil if all that is
-// left has to wait; waits then names a server that it waits for.
+// needs to wait. Leavers stay in the map as long as they own something, and then as long as they
+// hold something: if there is no memory to give a range to its new owner they serve it still, and
+// the others know from the map where they are. It is nil if all that is left has to wait; waits
+// then names a server that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
 	busy := v.busy()
 	type pair struct{ from, to uint32 }
@@ -73,9 +75,9 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 	}
 	next.Servers = slices.Clone(target.Servers)
 	for _, s := range v.Map.Servers {
-		owns := slices.ContainsFunc(next.Ranges, func(r Range) bool { return r.Owner == s.ID })
+		stays := next.owns(s.ID) || v.holds(s.Name) && !gone(s.ID)
 		at, is := slices.BinarySearchFunc(next.Servers, s.ID, func(s Server, id uint32) int { return int(int64(s.ID) - int64(id)) })
-		if owns && !is {
+		if stays && !is {
 			next.Servers = slices.Insert(next.Servers, at, s)
 		}
 	}

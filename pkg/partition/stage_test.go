@@ -64,6 +64,62 @@ func TestStages(t *testing.T) {
 	f("who left holds nothing", heldAs(two), " drain p1", leaving(observed(1)), observed(2))
 }
 
+// TestLeaverHolds: a leaving server that owns nothing by the map, and still holds keys, stays in
+// the map, for there may be no memory to give them. It is drained when it holds nothing and is in
+// the map no more; it is not waited for without end.
+func TestLeaverHolds(t *testing.T) {
+	v := View{Index: "uid", Keys: Uint64, Desired: 1, Map: mapOf(t, 1, 2), Owned: true, Servers: []Observed{observed(1), observed(2)}}
+	v.Servers[0].Leaving = true
+	held := heldAs(v.Map)
+	step := func(name string, holdings []Holding, want string) {
+		t.Helper()
+		v.Holdings = holdings
+		a, err := Step(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if a.Swap != nil {
+			got = fmt.Sprintf("swap %d ", len(a.Swap.Servers))
+			v.Map = a.Swap
+			for i := range v.Servers {
+				v.Servers[i].Generation = v.Map.Generation
+			}
+		}
+		for _, m := range a.Moves {
+			got += fmt.Sprintf("%d>%d ", m.From, m.To)
+		}
+		for _, s := range a.Drain {
+			got += "drain " + s.Pod + " "
+		}
+		for _, s := range a.Delete {
+			got += "delete " + s.Pod + " "
+		}
+		if a.Waiting != "" {
+			got += "waiting"
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q (%s)", name, got, want, a.Waiting)
+		}
+	}
+	step("its ranges move", held, "swap 2 1>2 waiting")
+	step("it holds them", held, "waiting")
+	late := v
+	v.Servers = slices.Clone(v.Servers)
+	v.Servers[0].LeftFor = FarewellLimit + 1
+	step("it holds them for long", held, "delete p1 waiting")
+	v.Servers[0].Gone = true
+	step("it is gone", held, "swap 1 ")
+	v = late
+	v.Servers[0].Answered, v.Servers[0].Ready, v.Servers[0].ReadyFor = false, false, Grace
+	step("it does not answer any more", held, "swap 1 waiting")
+	v = late
+	v.Servers[0] = observed(1)
+	v.Servers[0].Leaving = true
+	step("it holds nothing", heldAs(v.Map), "swap 1 waiting")
+	step("it is in the map no more", heldAs(v.Map), "drain p1 ")
+}
+
 // TestLapse: an owner whose clients have ended, and who does not answer, keeps its keys for a
 // moment, for its process may come again; then the others get them, although its pod is called
 // ready. It does not come back into the map before it answers.

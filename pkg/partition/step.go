@@ -212,7 +212,7 @@ func (v View) unsuited(final *Map, members []Server) string {
 		return slices.ContainsFunc(members, func(s Server) bool { return s.ID == id })
 	}
 	for _, s := range v.Map.Servers {
-		owns := slices.ContainsFunc(final.Ranges, func(r Range) bool { return r.Owner == s.ID })
+		owns := final.owns(s.ID)
 		switch {
 		case is(s.ID) || v.Owned && !owns:
 		case v.isGone(s.ID):
@@ -223,7 +223,7 @@ func (v View) unsuited(final *Map, members []Server) string {
 	}
 	for _, s := range members {
 		_, known := v.Map.Server(s.ID)
-		if owns := slices.ContainsFunc(final.Ranges, func(r Range) bool { return r.Owner == s.ID }); !known || v.Owned && !owns {
+		if !known || v.Owned && !final.owns(s.ID) {
 			return "compute server " + s.Name + " joined"
 		}
 	}
@@ -310,7 +310,7 @@ func (v View) farewell(next *Map, a *Actions) {
 			continue
 		}
 		if next != nil {
-			if _, owns := next.Server(s.ID); owns && v.Owned && len(next.Servers) > 1 {
+			if owns := next.owns(s.ID); owns && v.Owned && len(next.Servers) > 1 {
 				a.Waiting = "compute server " + s.Pod + " hands over, one range after the other"
 				continue
 			} else if owns {
