@@ -1,7 +1,6 @@
 package computeserver
 
 import (
-	"slices"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -110,8 +109,8 @@ func (c *core) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outc
 	group.Wait(env.Forever) // each of them keeps to the limit
 	for _, r := range there {
 		again = append(again, r.again...)
-		if slices.ContainsFunc(r.again, func(i int) bool { return out[i].Code == rpcv1.Outcome_NOT_OWNER }) {
-			c.seek()
+		for _, i := range r.todo {
+			c.failed(r.owner, ops[i].Key, false, out[i].Code)
 		}
 	}
 	return again

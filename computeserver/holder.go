@@ -139,7 +139,7 @@ func newHolder(c *core, ix Owner) *holder {
 	}
 	h.fence = newFencer(h)
 	h.tables.replace(ix, nil)
-	h.own.serve(nil)
+	h.own.serve(nil, nil)
 	h.own.onChange(h.wake.Set)
 	return h
 }
@@ -267,7 +267,7 @@ func (h *holder) publish() {
 		spans = append(spans, partition.Span{Start: r.Start, End: r.End, Owner: h.own.self, Epoch: r.Epoch})
 	}
 	h.tables.replace(h.ix, spans)
-	h.own.serve(h.deferred())
+	h.own.serve(spans, h.deferred())
 }
 
 // due is the range whose next step is due, those first that somebody else waits for; -1 if there is
@@ -350,6 +350,9 @@ func (h *holder) step(i int) {
 			partition.Interval(r.Start, r.End), r.Epoch, p.since-p.began-p.took[0]-p.took[1], p.took[0], p.took[1])
 	default:
 		h.enter(p, next)
+		if next == RangeReleasing && p.deferrals > 0 { // its requests go to the next owner now
+			h.publish()
+		}
 	}
 }
 

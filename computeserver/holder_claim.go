@@ -130,6 +130,7 @@ func (c *core) holdRanges() {
 			h.end(gently)
 			c.holder.Store(nil)
 			c.eng.tables.replace(nil, nil)
+			c.own.serve(nil, nil)
 		}
 	}
 }

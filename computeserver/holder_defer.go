@@ -57,11 +57,12 @@ func (r *heldRange) wantedAgain() {
 	}
 }
 
-// deferred returns what is served here although the map gives it to another server. Called under
+// deferred returns what is served here although the map gives it to another server. That includes
+// what is just tried once more: its requests wait here for the moment that it takes. Called under
 // mu.
 func (h *holder) deferred() (spans []partition.Span) {
 	for i := range h.held {
-		if r := &h.held[i]; r.deferred && r.state == RangeServing {
+		if r := &h.held[i]; r.deferrals > 0 && r.state != RangeReleasing {
 			spans = append(spans, partition.Span{Start: r.Start, End: r.End, Owner: h.own.self})
 		}
 	}

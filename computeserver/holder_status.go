@@ -48,14 +48,14 @@ func (h *holder) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
 	return reason, 0
 }
 
-// why says why a key that the map gives to this server is not served yet.
+// why says why a key that the map gives to this server, or that it keeps to, is not served now.
 func (h *holder) why(key []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	holds := func(start, end []byte) bool {
 		return bytes.Compare(start, key) <= 0 && (len(end) == 0 || bytes.Compare(key, end) < 0)
 	}
-	state, reason := RangeAcquiring, ""
+	state, reason, what := RangeAcquiring, "", "takes them over"
 	at := slices.IndexFunc(h.held, func(r heldRange) bool { return holds(r.Start, r.End) })
 	b := slices.IndexFunc(h.claims.blocked, func(b pool.Blocked) bool { return holds(b.Start, b.End) })
 	switch {
@@ -63,13 +63,16 @@ func (h *holder) why(key []byte) error {
 		if state = h.held[at].state; h.held[at].why != nil {
 			reason = ": " + h.held[at].why.Error()
 		}
+		if h.held[at].deferrals > 0 {
+			what = "tries to hand them over"
+		}
 	case h.claims.why != nil:
 		reason = ": " + h.claims.why.Error()
 	case b >= 0:
 		why, _ := h.obstacle(h.claims.blocked[b])
 		reason = ": " + why
 	}
-	return fmt.Errorf("this server takes them over: %s%s", state, reason)
+	return fmt.Errorf("this server %s: %s%s", what, state, reason)
 }
 
 // ranges are those that this server holds or wants; none with a design that shares everything, and

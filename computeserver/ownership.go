@@ -31,10 +31,10 @@ type ownership struct {
 	watchers []env.Event      // set when routed changes, or what this server serves
 	changed  func()           // unless nil: called when newest changes
 	since    time.Duration    // when newest came
-	kept     []partition.Span // deferred, served here
+	served   []partition.Span // here
+	kept     []partition.Span // deferred: this server's, whatever newest says
 	// deferred, served by other servers, as far as this one knows (seek.go)
-	seen    []partition.Span
-	version uint64 // of newest and kept
+	seen []partition.Span
 }
 
 func newOwnership(e env.Env, self uint32, any bool) *ownership {
@@ -47,41 +47,61 @@ func (o *ownership) current() *partition.Map { return o.newest.Load() }
 // route is the map by which requests are placed; nil before the first.
 func (o *ownership) route() *partition.Map { return o.routed.Load() }
 
-// serve says which keys this server serves although the map gives them to others, after its table
-// has changed.
-func (o *ownership) serve(kept []partition.Span) {
+// serve says which keys this server serves, after its table has changed, and to which it keeps
+// although the map gives them to others.
+func (o *ownership) serve(served, kept []partition.Span) {
 	o.mu.Lock()
-	o.kept, o.seen = kept, nil
-	o.version++
+	o.served, o.kept = served, kept
 	o.reroute()
 	o.mu.Unlock()
 	o.poke()
 }
 
-// age returns when the newest map came, and the version that see wants.
-func (o *ownership) age() (since time.Duration, version uint64) {
+// arrived returns when the newest map came.
+func (o *ownership) arrived() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.since, o.version
+	return o.since
 }
 
-// see says which other servers serve keys that the map gives to another one, as it was at a
-// version. It is ignored if that is over.
-func (o *ownership) see(version uint64, seen []partition.Span) {
+// see says which other servers serve keys that the map gives to another one.
+func (o *ownership) see(seen []partition.Span) {
 	o.mu.Lock()
-	if o.version != version {
-		o.mu.Unlock()
-		return
-	}
 	o.seen = seen
 	o.reroute()
 	o.mu.Unlock()
 	o.poke()
 }
 
-// reroute makes routed follow. Called under mu.
+// unsee says that a server does not serve a key, or below, the keys right below it.
+func (o *ownership) unsee(server uint32, key []byte, below bool) {
+	o.mu.Lock()
+	before := len(o.seen)
+	o.seen = slices.DeleteFunc(slices.Clone(o.seen), func(s partition.Span) bool {
+		_, has := spanOf([]partition.Span{s}, key, below)
+		return has && s.Owner == server
+	})
+	changed := len(o.seen) < before
+	if changed {
+		o.reroute()
+	}
+	o.mu.Unlock()
+	if changed {
+		o.poke()
+	}
+}
+
+// reroute makes routed follow. Another server that was seen to serve keys which are served here
+// now, or that has left the map, is forgotten. Called under mu.
 func (o *ownership) reroute() {
 	if m := o.newest.Load(); m != nil {
+		o.seen = slices.DeleteFunc(slices.Clone(o.seen), func(s partition.Span) bool {
+			_, there := m.Server(s.Owner)
+			return !there || slices.ContainsFunc(o.served, func(own partition.Span) bool {
+				_, _, both := overlap(s.Start, s.End, own.Start, own.End)
+				return both
+			})
+		})
 		o.routed.Store(overlay(m, slices.Concat(o.kept, o.seen)))
 	}
 }
@@ -134,8 +154,7 @@ func (o *ownership) apply(m *partition.Map) bool {
 		return false
 	}
 	o.newest.Store(m)
-	o.since, o.seen = o.env.Now(), nil
-	o.version++
+	o.since = o.env.Now()
 	o.reroute()
 	changed := o.changed
 	o.mu.Unlock()

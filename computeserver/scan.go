@@ -78,9 +78,6 @@ func (c *core) scan(r scanRange, forwarded bool, visit func(key, value []byte) b
 		if forwarded && !waits || left == 0 || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
 			return err
 		}
-		if code == rpcv1.Outcome_NOT_OWNER {
-			c.seek()
-		}
 		c.own.awaitOther(m, min(pause, left))
 		pause = min(2*pause, retrySlowest)
 	}
@@ -132,6 +129,13 @@ func (s *scan) piece(m *partition.Map) error {
 	switch {
 	case err != nil:
 		o := outcomeOf(err)
+		if s.broken == nil {
+			near := s.rest.start
+			if s.rest.reverse {
+				near = s.rest.end
+			}
+			s.c.failed(span.Owner, near, s.rest.reverse, o.Code)
+		}
 		return &failure{code: o.Code, message: s.c.at(m, span.Start, o.Message)}
 	case !full:
 		s.finished(part)

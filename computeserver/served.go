@@ -26,17 +26,22 @@ type served struct {
 // span is the one that holds key, or with below, the keys right below it, where the empty key is
 // the upper end of the key space.
 func (t *served) span(key []byte, below bool) (partition.Span, bool) {
-	i := len(t.spans)
+	return spanOf(t.spans, key, below)
+}
+
+// spanOf is that one of ascending spans.
+func spanOf(spans []partition.Span, key []byte, below bool) (partition.Span, bool) {
+	i := len(spans)
 	if !below || len(key) > 0 {
-		i = sort.Search(len(t.spans), func(i int) bool {
-			c := bytes.Compare(t.spans[i].Start, key)
+		i = sort.Search(len(spans), func(i int) bool {
+			c := bytes.Compare(spans[i].Start, key)
 			return c > 0 || below && c == 0
 		})
 	}
 	if i--; i < 0 {
 		return partition.Span{}, false
 	}
-	s := t.spans[i]
+	s := spans[i]
 	switch end := s.End; {
 	case len(end) == 0:
 		return s, true
