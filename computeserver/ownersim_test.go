@@ -49,7 +49,8 @@ func (r ownRun) do() ownReport {
 	if r.dex {
 		w.dex = newDexShape(r.seed, random)
 	}
-	w.tight = r.doomed == 0 && r.seed%8 >= 4 && r.seed%8 <= 5
+	w.scarce = scarcityOf(r)
+	w.calm = w.calm || w.scarce.calm(r)
 	w.newLoadWorld()
 	switch {
 	case r.doomed > 0:

@@ -37,11 +37,11 @@ type ownWorld struct {
 	desired int
 	cuts    []cut2 // connections that do not work
 
-	load loadWorld
-	doom doom
-	wide wideWorld
+	load   loadWorld
+	doom   doom
+	scarce scarcity
+	wide   wideWorld
 
-	tight   bool // there is no memory to give ranges, most of the time
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once
 	quiet   bool // trouble is over
