@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
@@ -95,6 +97,24 @@ func (c *conn) stop(reason error) {
 			q.kill(reason)
 		}
 	}
+}
+
+// hasEnded says whether the connection is over, also where watch has not seen it yet.
+func (c *conn) hasEnded() bool {
+	c.mu.Lock()
+	ended := c.err != nil
+	c.mu.Unlock()
+	raw, err := c.socket.SyscallConn()
+	if ended || err != nil {
+		return true
+	}
+	var b [1]byte
+	if raw.Control(func(fd uintptr) {
+		_, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}) != nil {
+		return true
+	}
+	return err != unix.EAGAIN && err != unix.EINTR
 }
 
 // Close implements verbs.Conn.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,29 +17,69 @@ import (
 )
 
 // NewDevice makes the client's half.
-func NewDevice() verbs.Device { return device{} }
+func NewDevice() verbs.Device { return &device{conns: map[*conn]string{}} }
 
-type device struct{}
+type device struct {
+	mu    sync.Mutex
+	conns map[*conn]string // those that are not closed, and their addresses
+}
 
-func (device) Provider() string                        { return "shm" }
-func (device) NewArena(size int) (*verbs.Arena, error) { return verbs.MapArena(size) }
-func (device) Close() error                            { return nil }
+func (*device) Provider() string                        { return "shm" }
+func (*device) NewArena(size int) (*verbs.Arena, error) { return verbs.MapArena(size) }
+func (*device) Close() error                            { return nil }
 
 // TakesAnyArena implements verbs.AnyArena.
-func (device) TakesAnyArena() {}
+func (*device) TakesAnyArena() {}
 
 // Connect implements verbs.Device.
-func (device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
-	c, err := connect(t, limit)
+func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	deadline := time.Now().Add(limit)
+	c, err := connect(t, deadline)
+	if err == nil {
+		d.mu.Lock()
+		d.conns[c] = t.Address
+		d.mu.Unlock()
+		go func() {
+			c.watch()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.conns, c)
+		}()
+		if err = d.quiet(t.Address, deadline); err != nil {
+			c.Close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("shm: connect to %s: %w", t.Address, err)
 	}
 	return c, nil
 }
 
-func connect(t verbs.Target, limit time.Duration) (*conn, error) {
-	deadline := time.Now().Add(limit)
-	nc, err := net.DialTimeout("unix", t.Address, limit)
+// quiet waits until all connections to an address that have ended are closed (G3): a list that is
+// under way when its queue pair dies goes on to its end.
+func (d *device) quiet(address string, deadline time.Time) error {
+	var ended []*conn
+	d.mu.Lock()
+	for c, to := range d.conns {
+		if to == address && c.hasEnded() {
+			ended = append(ended, c)
+		}
+	}
+	d.mu.Unlock()
+	limit := time.NewTimer(time.Until(deadline))
+	defer limit.Stop()
+	for _, c := range ended {
+		select {
+		case <-c.closed:
+		case <-limit.C:
+			return fmt.Errorf("a list of an earlier connection is still under way: %w", verbs.ErrTimeout)
+		}
+	}
+	return nil
+}
+
+func connect(t verbs.Target, deadline time.Time) (*conn, error) {
+	nc, err := net.DialTimeout("unix", t.Address, time.Until(deadline))
 	if err != nil {
 		return nil, streamError(err)
 	}
@@ -66,7 +107,6 @@ func connect(t verbs.Target, limit time.Duration) (*conn, error) {
 		return nil, streamError(err)
 	}
 	socket.SetDeadline(time.Time{})
-	go c.watch()
 	return c, nil
 }
 

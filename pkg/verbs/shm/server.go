@@ -8,6 +8,9 @@
 // A client that maps the memory is trusted with it. Disconnect asks it to stop and waits until it
 // says that it has; a client that does not answer (frozen, or not of this code) is out of the
 // provider's reach until its process is dead. Fence knows whether it is: see hold.go.
+//
+// A list that is under way when its connection ends goes on to its end. So Connect returns only
+// when no list is under way on ended connections of the same Device to the same address (G3).
 package shm
 
 import (
