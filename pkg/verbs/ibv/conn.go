@@ -100,9 +100,11 @@ func (c *conn) read() {
 // fail ends all queue pairs. The first reason counts.
 func (c *conn) fail(reason error) {
 	c.mu.Lock()
-	first := c.err == nil
-	if first {
+	if c.err == nil {
 		c.err = reason
+		if !errors.Is(reason, verbs.ErrClosed) {
+			c.broke() // before anybody sees it, and connects anew
+		}
 	}
 	reason = c.err
 	list := make([]*qp, 0, len(c.qps))
@@ -112,9 +114,6 @@ func (c *conn) fail(reason error) {
 		list = append(list, q)
 	}
 	c.mu.Unlock()
-	if first && !errors.Is(reason, verbs.ErrClosed) {
-		c.broke()
-	}
 	together(len(list), func(i int) { list[i].kill(reason) })
 }
 
