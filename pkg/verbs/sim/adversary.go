@@ -22,7 +22,8 @@ import (
 //     word at a moment of its own.
 //   - G3 decides when a wait ends: some time after the last part. After the end of a queue pair
 //     whatever was under way goes on, and stops anywhere, down to WholeWrite, until the connection
-//     is closed or cut or the client has connected anew (flight.abandon).
+//     is closed or cut or the client has connected anew (flight.abandon). To close a connection
+//     that is lost ends nothing.
 type adversary struct {
 	fabric *Fabric
 	plan   *Plan

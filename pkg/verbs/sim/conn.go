@@ -109,6 +109,7 @@ func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 func (d *device) die() {
 	for _, c := range append([]*conn(nil), d.conns...) {
 		c.err = fmt.Errorf("sim: process %s was killed: %w", d.process.Name(), verbs.ErrClosed)
+		c.lost = true
 		for _, q := range c.qps {
 			q.abandon(c.err)
 		}
@@ -123,6 +124,7 @@ type conn struct {
 	caps        verbs.Capabilities
 	incarnation uint64
 	err         error // not nil once it has ended for the client
+	lost        bool  // without a word to the server, which ends it later
 	qps         []*qp
 	left        []*flight // of ended queue pairs, and perhaps not through
 }
@@ -146,8 +148,11 @@ func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 	return q, nil
 }
 
-// Close implements verbs.Conn.
+// Close implements verbs.Conn. It cannot take back what a lost connection has under way.
 func (c *conn) Close() error {
+	if c.lost {
+		return c.err
+	}
 	c.drop(fmt.Errorf("sim: connection: %w", verbs.ErrClosed))
 	return nil
 }
@@ -182,6 +187,7 @@ func (c *conn) quiet() {
 // lose ends the connection for the client only: what is under way is left to the adversary.
 func (c *conn) lose() {
 	if c.err == nil {
+		c.lost = true
 		c.err = fmt.Errorf("sim: connection to %s is lost: %w", c.server.address, verbs.ErrDisconnected)
 	}
 	for _, q := range c.qps {
