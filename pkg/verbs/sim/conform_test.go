@@ -3,6 +3,7 @@ package sim_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -31,8 +32,26 @@ func conform(t *testing.T, rounds int, seed uint64, options func(w *simenv.World
 				t.Fatal(err)
 			}
 		},
-		Rounds: rounds,
+		Network: func(_ testing.TB, address string) verbstest.Network { return &network{address, p} },
+		Rounds:  rounds,
 	})
+}
+
+// network is the fabric as a verbstest.Network: what is on its way is in the adversary's hands, if
+// there is one.
+type network struct {
+	address string
+	process *simenv.Process
+}
+
+func (n *network) Address() string                   { return n.address }
+func (n *network) Hold(verbs.Conn, verbs.Token)      {}
+func (n *network) Break(c verbs.Conn, _ verbs.Token) { sim.Break(c) }
+
+// Deliver gives the adversary more time than it takes to end a list.
+func (n *network) Deliver(verbs.Conn, verbs.Token) error {
+	n.process.Sleep(20 * time.Millisecond)
+	return nil
 }
 
 func TestConformance(t *testing.T) {

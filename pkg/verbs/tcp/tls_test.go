@@ -57,7 +57,11 @@ func TestConformanceTLS(t *testing.T) {
 		return l.Addr().String(), s, nil
 	}
 	device := func() verbs.Device { return tcp.NewTLSDevice(&tls.Config{RootCAs: pool}) }
-	verbstest.Run(t, verbstest.Harness{Device: device, Start: startTLS, Rounds: 500})
+	network := func(t testing.TB, address string) verbstest.Network {
+		server := &tls.Config{Certificates: []tls.Certificate{mine}}
+		return verbstest.NewTLSNetwork(t, address, server, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
+	}
+	verbstest.Run(t, verbstest.Harness{Device: device, Start: startTLS, Network: network, Rounds: 500})
 
 	t.Run("UnknownServer", func(t *testing.T) {
 		var tokens verbstest.Tokens

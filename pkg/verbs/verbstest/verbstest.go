@@ -25,6 +25,8 @@ type Harness struct {
 	// Start starts a memory server and says where it listens. What it needs in files goes to the
 	// folder dir.
 	Start func(dir string, o verbs.ServerOptions) (address string, s verbs.Server, err error)
+	// Network makes what lies between clients and the server at address. nil = NewNetwork.
+	Network func(t testing.TB, address string) Network
 	// World runs body in a world of the provider's own, and returns when it has ended. nil = the
 	// real world.
 	World func(t *testing.T, body func(e env.Env))
@@ -66,6 +68,9 @@ func Run(t *testing.T, h Harness) {
 	if h.MaxQPs == 0 {
 		h.MaxQPs = 1024
 	}
+	if h.Network == nil {
+		h.Network = NewNetwork
+	}
 	if h.World == nil {
 		h.World = func(_ *testing.T, body func(env.Env)) { body(env.Real()) }
 	}
@@ -74,7 +79,8 @@ func Run(t *testing.T, h Harness) {
 		tests []test
 	}{
 		{"Order", orderTests}, {"Atomicity", atomicityTests}, {"Model", modelTests}, {"Tally", tallyTests},
-		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Fence", fenceTests}, {"Many", manyTests}, {"Call", callTests},
+		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Fence", fenceTests}, {"Peers", peerTests},
+		{"Many", manyTests}, {"Call", callTests},
 	}
 	if h.Processes {
 		groups = append(groups, struct {
