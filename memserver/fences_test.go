@@ -155,4 +155,8 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 	if n, err := c.fence("x", []uint16{5}, false, time.Minute); n != 1 || err != nil {
 		t.Errorf("its own fence: %d locks, %v", n, err)
 	}
+	p.meanwhile = func() { t.Error("a fence that is complete is gone through again") }
+	if n, err := c.fence("x", []uint16{5}, false, time.Minute); n != 0 || err != nil {
+		t.Errorf("a fence that is complete: %d locks, %v", n, err)
+	}
 }

@@ -13,9 +13,11 @@ import (
 
 // acquire gives a client what it claims, as far as nobody stands in the way. A lease is looked at
 // under the lock under which the grant is stored, and none is extended for a client that is fenced;
-// so what was over stays over.
+// so what was over stays over. It needs no turn of its index: one such call of an identity is under
+// way at a time (see large), and while it stood behind other calls of its index it would hold up
+// those of other indexes.
 func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
-	err = c.accounts.changeOf(index, func(l *ledger.Ledger) (err error) {
+	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
 		var news bool
 		own, blocked, news, err = l.Acquire(index, claim, func(client uint16) bool { return c.outlasted(verbs.Peer{Index: index, Client: client}) })
 		return unlessNew(news, err)

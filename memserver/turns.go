@@ -5,7 +5,8 @@ import "github.com/dmindex/dmindex/pkg/env"
 // turns let one change of an index at a time wait for the ledger. Storing a change takes up to a
 // millisecond, and an index may have 2,048 calls under way. If all of them stood in the queue of
 // the ledger's lock, the renewals of every other index would stand behind them. So they queue for
-// their index's turn first: whoever wants the ledger finds one change of each index before it.
+// their index's turn first: whoever wants the ledger finds one change of each index before it, and
+// perhaps an AcquireRange, of which one is under way anyway.
 type turns struct {
 	env env.Env
 	mu  env.Mutex // of what follows, held for a moment only

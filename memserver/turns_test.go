@@ -97,7 +97,8 @@ func TestTurns(t *testing.T) {
 		return err
 	})
 	until(func() bool { return e.waiting.Load() >= each+4 })
-	// the lease loop and the broom look at the ledger too
+	until(func() bool { return a.mu.(*queue).waiting.Load() > 0 }) // AcquireRange
+	// the lease loop looks at the ledger too
 	if n := a.mu.(*queue).waiting.Load(); n > 2 {
 		t.Errorf("%d wait for the ledger, behind which the calls of other indexes wait", n)
 	}

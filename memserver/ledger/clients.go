@@ -106,6 +106,16 @@ func (l *Ledger) Fenced(identity string, id uint16) bool {
 	return p != nil && p.isFenced(id)
 }
 
+// Complete reports whether the fence of a client is complete (see Finished).
+func (l *Ledger) Complete(identity string, id uint16) bool {
+	p, _ := l.find(identity)
+	if p == nil {
+		return false
+	}
+	at, known := p.search(id)
+	return known && p.clients[at].state == clientFenced
+}
+
 // Fence ends a client, known or not, and says whether that is news. Its end is not complete before
 // Finished.
 func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {

@@ -252,8 +252,15 @@ func (x *machine) Fence(t *rapid.T) {
 
 func (x *machine) Finished(t *rapid.T) {
 	identity, id := anIndex(t), aClient(t)
-	complete := x.l.Finished(identity, id)
 	i := x.m.indexes[identity]
+	before := x.l.Complete(identity, id)
+	if want := i != nil && i.clients[id].fenced && !i.clients[id].open; before != want {
+		t.Fatalf("the fence of %d is complete before: %v, want %v", id, before, want)
+	}
+	complete := x.l.Finished(identity, id)
+	if x.l.Complete(identity, id) != complete {
+		t.Fatalf("the fence of %d is complete: %v, and then not", id, complete)
+	}
 	if want := i != nil && i.clients[id].fenced; complete != want {
 		t.Fatalf("the fence of %d is complete: %v, want %v", id, complete, want)
 	}
