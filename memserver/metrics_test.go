@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
@@ -72,6 +75,23 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("readyz answers %d", code)
 	}
 	s.http.Close()
+}
+
+// TestConnectionsOfMetrics: connections that say nothing are bounded, and keep no probe out.
+func TestConnectionsOfMetrics(t *testing.T) {
+	s, _ := start(t, localConfig(t))
+	var conns []net.Conn
+	for range maxMetrics + 1 {
+		conns = append(conns, must(net.Dial("tcp", s.Addresses().Metrics)))
+		defer conns[len(conns)-1].Close()
+	}
+	if code, _ := get(t, s.Addresses().Metrics, "/readyz"); code != http.StatusOK {
+		t.Errorf("readyz answers %d", code)
+	}
+	conns[0].SetReadDeadline(time.Now().Add(time.Second)) // before the server tires of it
+	if _, err := conns[0].Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the oldest connection goes on")
+	}
 }
 
 // TestMetricsTLS: the certificate's end is shown.

@@ -30,6 +30,10 @@ import (
 // stopLimit is how long control calls may go on once the server stops.
 const stopLimit = 5 * time.Second
 
+// maxMetrics is how many connections the port of metrics and probes has: anybody who reaches it may
+// open them, and each takes some 10 KiB.
+const maxMetrics = 64
+
 // Server is a memory server: its memory, its ledger and its open listeners.
 type Server struct {
 	log         *slog.Logger
@@ -129,6 +133,8 @@ func (s *Server) open(c *Config) error {
 		if s.addresses.Metrics, err = s.listen("tcp", c.Metrics); err != nil {
 			return err
 		}
+		last := &s.listeners[len(s.listeners)-1]
+		*last = accept.AtMost(*last, maxMetrics)
 		s.http = &http.Server{
 			Handler: metrics.handler(s.ready.Load), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 			WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
