@@ -21,9 +21,7 @@ import (
 // own share: connections of one index keep neither the operator nor another index out. An idle
 // connection takes 32 KiB and a call that waits 11 KiB (measured, with TLS).
 const (
-	maxHandshakes = 256 // connections that have not shown a certificate yet
-	// bytes that such a connection may send: a certificate and its chain take some 6 KiB
-	maxHandshake   = 32 << 10
+	maxHandshakes  = 256  // connections that have not shown a certificate yet
 	maxConnections = 1024 // of one identity
 	// connections of all identities but the operator: as many as the fabric admits
 	maxAll     = 1024
@@ -102,9 +100,8 @@ func (i callerInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
 func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c.begin(raw)
-	first := &handshake{raw, maxHandshake}
-	conn, info, err := c.TransportCredentials.ServerHandshake(first)
-	first.left = -1
+	below := &rationed{raw, maxHandshake}
+	conn, info, err := c.TransportCredentials.ServerHandshake(below)
 	if !c.end(raw) && err == nil { // the handshake ended, and lost its place then
 		conn.Close()
 		err = errPlace
@@ -112,7 +109,7 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil {
 		return nil, nil, err
 	}
-	admitted, err := c.admit(conn, raw, info)
+	admitted, err := c.admit(conn, below, info)
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -122,29 +119,6 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 
 // errPlace is returned when a connection gave up its place to a newer one.
 var errPlace = fmt.Errorf("%d newer connections are in their handshakes", maxHandshakes)
-
-// handshake is a connection in its handshake: anybody who reaches the port may have opened it.
-// crypto/tls collects messages of 256 KiB from it before it looks at a certificate.
-type handshake struct {
-	net.Conn
-	left int // bytes that it may still send; below 0 there is no bound any more
-}
-
-// Read implements net.Conn.
-func (h *handshake) Read(b []byte) (int, error) {
-	if h.left < 0 {
-		return h.Conn.Read(b)
-	}
-	if h.left == 0 {
-		return 0, errHandshake
-	}
-	n, err := h.Conn.Read(b[:min(len(b), h.left)])
-	h.left -= n
-	return n, err
-}
-
-// errHandshake is returned when a connection sends too much before it is known whose it is.
-var errHandshake = fmt.Errorf("a handshake of more than %d bytes; shorten the chain of certificates", maxHandshake)
 
 // begin counts a connection before its handshake. Anybody who reaches the port can open one. Where
 // all places are taken, the connection that has waited longest gives its place up: an honest caller
@@ -177,7 +151,7 @@ func (c *callers) end(raw net.Conn) bool {
 }
 
 // admit counts a connection of an identity until it is closed.
-func (c *callers) admit(conn, raw net.Conn, info credentials.AuthInfo) (*connection, error) {
+func (c *callers) admit(conn net.Conn, raw *rationed, info credentials.AuthInfo) (*connection, error) {
 	var who identity.Identity
 	var err error
 	if c.everybody != nil {
@@ -275,8 +249,8 @@ type connection struct {
 	callers *callers
 	who     identity.Identity
 	party   *party
-	raw     net.Conn // below TLS
-	number  uint64   // in the order in which they were admitted
+	raw     *rationed // below TLS
+	number  uint64    // in the order in which they were admitted
 
 	in, out frames // of Read and of Write, which gRPC calls from one goroutine each
 

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"runtime"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -211,8 +213,48 @@ func TestLongHandshakes(t *testing.T) {
 	server := &counted{Conn: ours}
 	_, _, err := c.ServerHandshake(server)
 	ours.Close()
-	if server.read > maxHandshake || !errors.Is(err, errHandshake) {
+	if server.read > maxHandshake || !errors.Is(err, errRation) {
 		t.Errorf("a long handshake: %d bytes are read: %v", server.read, err)
+	}
+}
+
+// greedy credentials return from no Read before all that they asked for has come, as TLS does when
+// half of a message of its own has come.
+type greedy struct{ credentials.TransportCredentials }
+
+func (greedy) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return greedyConn{raw}, credentials.TLSInfo{}, nil
+}
+
+type greedyConn struct{ net.Conn }
+
+func (c greedyConn) Read(b []byte) (int, error) { return io.ReadFull(c.Conn, b) }
+
+// TestReadsAhead: whatever comes, TLS gets a bounded number of bytes for one Read.
+func TestReadsAhead(t *testing.T) {
+	c := newCallers(nil, time.Hour, testLog(t))
+	c.TransportCredentials = greedy{c.TransportCredentials}
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() {
+		for {
+			if _, err := theirs.Write(make([]byte, 1000)); err != nil {
+				return
+			}
+		}
+	}()
+	conn, _, err := c.ServerHandshake(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 3 {
+		if n, err := conn.Read(make([]byte, maxAhead)); n != maxAhead || err != nil {
+			t.Fatalf("a long Read: %d bytes, %v", n, err)
+		}
+	}
+	if n, err := conn.Read(make([]byte, 2*maxAhead)); n > maxAhead || !errors.Is(err, errRation) {
+		t.Errorf("a Read that does not end: %d bytes, %v", n, err)
 	}
 }
 

@@ -37,6 +37,7 @@ type stream struct {
 
 // Read implements net.Conn.
 func (c *connection) Read(b []byte) (int, error) {
+	c.raw.left = maxAhead
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.received(b[:n])
