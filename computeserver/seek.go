@@ -69,6 +69,10 @@ func (c *core) seek() {
 	if now-c.own.arrived() < after && now-first < after || !c.seeker.busy.CompareAndSwap(false, true) {
 		return
 	}
+	if now < time.Duration(c.seeker.next.Load()) { // another look was made since
+		c.seeker.busy.Store(false)
+		return
+	}
 	c.seeker.wanted.Store(0)
 	c.env.Go("look for the server of keys", func() {
 		defer c.seeker.busy.Store(false)

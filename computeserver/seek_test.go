@@ -208,6 +208,33 @@ func TestManyHolders(t *testing.T) {
 	})
 }
 
+// TestLooksAreFew: an owner is away for long, and there are handovers that do not end, while many
+// programs ask for its keys. Other servers are asked a few times a second.
+func TestLooksAreFew(t *testing.T) {
+	withPeers(t, func(e env.Env, c *core, s *scripted, p *scriptedPeers) {
+		s.held = nil
+		for n := range 50 {
+			s.held = append(s.held, holdingOf(5, fmt.Sprintf("a%02d", n), fmt.Sprintf("a%02d", n+1)))
+		}
+		p.does[2] = p.isAway
+		const lasts = 10 // times a request's limit
+		group := env.NewWaitGroup(e)
+		for range 20 {
+			group.Go("program", func() {
+				for begun := e.Now(); e.Now()-begun < lasts*c.limit; {
+					if code := ask(c, rpcv1.Operation_LOOKUP, "k"); code != rpcv1.Outcome_UNAVAILABLE {
+						t.Errorf("a request for keys that nobody serves is answered %v", code)
+					}
+				}
+			})
+		}
+		group.Wait(env.Forever)
+		if looks := p.asked[5] / len(s.held); looks < lasts || looks > (lasts+1)*seekEvery {
+			t.Errorf("%d looks in %d times a request's limit", looks, lasts)
+		}
+	})
+}
+
 // TestRequestsWaitForAnAttempt: while a server tries once more to give keys that it serves for want
 // of memory, requests for them wait there. They are not told to look elsewhere.
 func TestRequestsWaitForAnAttempt(t *testing.T) {
