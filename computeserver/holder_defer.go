@@ -2,10 +2,12 @@ package computeserver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -70,16 +72,30 @@ func (h *holder) deferred() (spans []partition.Span) {
 }
 
 // rejoin joins parts of one grant that are served, before all are given: their boundary needs no
-// memory then.
+// memory then. The end may have met an attempt to give a part, which then has not left.
 func (h *holder) rejoin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := len(h.held) - 1; i > 0; i-- {
-		low, high := &h.held[i-1], &h.held[i]
-		if low.state != RangeServing || high.state != RangeServing || low.Epoch != high.Epoch || !bytes.Equal(low.End, high.Start) {
-			continue
+	for i := range h.held {
+		r := &h.held[i]
+		if r.state == RangeClosing || r.state == RangeGiving && (r.failed == 0 || errors.Is(r.why, index.ErrPoolFull)) {
+			r.failed = 0
+			h.enter(r, RangeServing)
 		}
-		low.End = high.End
-		h.held = slices.Delete(h.held, i, i+1)
 	}
+	h.held = rejoined(h.held, true)
+}
+
+// rejoined joins parts of one grant that are served, with deferred ones or without. To the home
+// memory server they are one holding already.
+func rejoined(all []heldRange, deferred bool) []heldRange {
+	may := func(r *heldRange) bool { return r.state == RangeServing && (deferred || !r.deferred) }
+	for i := len(all) - 1; i > 0; i-- {
+		low, high := &all[i-1], &all[i]
+		if may(low) && may(high) && low.Epoch == high.Epoch && bytes.Equal(low.End, high.Start) {
+			low.End = high.End
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	return all
 }

@@ -65,6 +65,72 @@ func TestMoveIsDeferred(t *testing.T) {
 	}
 }
 
+// TestPartsBecomeOne: a range is divided for a move that finds no memory, and a newer map takes the
+// move back. The parts are one grant, and become one range again.
+func TestPartsBecomeOne(t *testing.T) {
+	withHolder(t, func(e env.Env, c *core, s *scripted) {
+		s.give = func() error { return index.ErrPoolFull }
+		c.own.apply(mapFor(t, 1, 1))
+		until(t, e, "the range is served", func() bool { return len(c.ranges()) == 1 && c.ranges()[0].State == RangeServing })
+		for n := range 3 {
+			m := mapFor(t, uint64(2+2*n), 1)
+			m.Servers = append(m.Servers, partition.Server{ID: 5, Name: "other"})
+			m.Ranges = append(m.Ranges, partition.Range{Start: []byte{byte('h' + n)}, Owner: 5, Epoch: 1})
+			c.own.apply(m)
+			until(t, e, "the move is deferred", func() bool { all := c.ranges(); return len(all) == 2 && all[1].PoolFull })
+			c.own.apply(mapFor(t, uint64(3+2*n), 1))
+			until(t, e, "it is one range again", func() bool { return len(c.ranges()) == 1 && c.ranges()[0].State == RangeServing })
+		}
+	})
+}
+
+// TestEndMeetsAttempt: a server ends while it tries to give a part of a grant, for which there is
+// no memory, or is about to. It gives the grant as a whole.
+func TestEndMeetsAttempt(t *testing.T) {
+	for _, busy := range []bool{false, true} { // a session keeps the attempt from beginning
+		withHolder(t, func(e env.Env, c *core, s *scripted) {
+			c.own.apply(mapFor(t, 1, 1))
+			until(t, e, "the range is served", func() bool { return len(c.ranges()) == 1 && c.ranges()[0].State == RangeServing })
+			part, gives, whole := false, 0, 0
+			s.give = func() error {
+				if gives++; part {
+					e.Sleep(300 * time.Millisecond)
+				}
+				if h := c.holder.Load(); len(h.held) == 1 {
+					whole++
+					return nil
+				}
+				return index.ErrPoolFull
+			}
+			m := mapFor(t, 2, 1)
+			m.Servers = append(m.Servers, partition.Server{ID: 5, Name: "other"})
+			m.Ranges = append(m.Ranges, partition.Range{Start: []byte("h"), Owner: 5, Epoch: 1})
+			c.own.apply(m)
+			until(t, e, "the move is deferred", func() bool { all := c.ranges(); return len(all) == 2 && all[1].PoolFull })
+			part = true
+			var lent *session
+			if busy {
+				var err error
+				if lent, err = c.eng.borrow(time.Second, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := gives
+			until(t, e, "it is tried again", func() bool { return gives > before || c.ranges()[1].State == RangeClosing })
+			if busy {
+				e.Go("request", func() {
+					e.Sleep(100 * time.Millisecond)
+					c.eng.repay(lent, nil)
+				})
+			}
+			c.eng.halt(time.Minute)
+			if whole != 1 {
+				t.Errorf("the grant was not given as a whole: %v", s.calls)
+			}
+		})
+	}
+}
+
 // TestOverlay: keys whose move is deferred are placed where they are served.
 func TestOverlay(t *testing.T) {
 	m := &partition.Map{Generation: 3, Ranges: []partition.Range{{Owner: 1, Epoch: 1}, {Start: []byte("h"), Owner: 2, Epoch: 3}, {Start: []byte("q"), Owner: 3, Epoch: 2}}}

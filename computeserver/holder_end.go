@@ -87,7 +87,7 @@ func (h *holder) close(wanted []partition.Span) {
 			kept = append(kept, part)
 		}
 	}
-	h.held = kept
+	h.held = rejoined(kept, false) // what was divided for a move that a newer map has taken back
 	if changed {
 		h.publish()
 	}
