@@ -101,6 +101,14 @@ func (s *session) Modify(key []byte, change index.Change) error {
 	return s.Session.Modify(key, change)
 }
 
+// LookupBatch counts as an operation of each key.
+func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	for _, key := range keys {
+		s.note(key)
+	}
+	return read(s.Session.LookupBatch(keys, visit))
+}
+
 // Scan counts as one operation, of the key where it begins.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if !reverse || len(start) > 0 {

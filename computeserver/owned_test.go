@@ -194,6 +194,15 @@ func (s *ownedSession) Modify(key []byte, change index.Change) error {
 	return s.use(key, func() error { return s.Session.Modify(key, change) })
 }
 
+func (s *ownedSession) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	for _, key := range keys {
+		if err := s.use(key, func() error { return nil }); err != nil {
+			return err
+		}
+	}
+	return s.Session.LookupBatch(keys, visit)
+}
+
 // Scan ends where what was taken without a gap ends.
 func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	x := s.x

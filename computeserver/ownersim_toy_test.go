@@ -371,6 +371,14 @@ func (x *toySession) Insert([]byte, []byte) error { return index.ErrKeyTooLong }
 func (x *toySession) Update([]byte, []byte) error { return index.ErrKeyTooLong }
 func (x *toySession) Delete([]byte) error         { return index.ErrKeyTooLong }
 
+func (x *toySession) Defer(bool)           {}
+func (x *toySession) Position() uint64     { return 0 }
+func (x *toySession) Durable(uint64) error { return nil }
+
+func (x *toySession) LookupBatch([][]byte, func(int, []byte, error)) error {
+	return index.ErrKeyTooLong
+}
+
 func (x *toySession) Modify([]byte, index.Change) error { return index.ErrKeyTooLong }
 
 func (x *toySession) Scan([]byte, int, bool, func(key, value []byte) bool) error { return nil }

@@ -220,7 +220,9 @@ func TestLongHandshakes(t *testing.T) {
 
 // greedy credentials return from no Read before all that they asked for has come, as TLS does when
 // half of a message of its own has come.
-type greedy struct{ credentials.TransportCredentials }
+type greedy struct {
+	credentials.TransportCredentials
+}
 
 func (greedy) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return greedyConn{raw}, credentials.TLSInfo{}, nil

@@ -55,9 +55,31 @@ type Session interface {
 	Upsert(key, value []byte) error
 	Delete(key []byte) error // ErrNotFound if key is not there
 
-	// Modify is a linearizable read-modify-write: it tells change what key has, and does what change
-	// says. No other operation on the key takes effect in between. See Change.
+	// Modify is a linearizable read-modify-write: it tells change what key has, and does what
+	// change says. No other operation on the key takes effect in between. See Change.
 	Modify(key []byte, change Change) error
+
+	// LookupBatch looks keys up side by side: what has to be READ for several of them is READ in
+	// one round trip, as far as buffers reach. It calls visit once for each key, in any order, with
+	// its number in keys, and its value or ErrNotFound. The value is valid only during the call,
+	// and visit must not use the session. Each key is looked up at a moment of its own. An error
+	// ends the batch; keys that were not visited have no answer then.
+	LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error
+
+	// Defer makes later operations return before what they did, or saw, is durable, until it is
+	// called with false. A change takes effect at once, as ever. But a crash may undo it, and what
+	// was seen, so nothing of it may be told to anybody before Durable(Position()) has returned
+	// nil: one wait for many operations. A scan waits as ever. With a design that has no log
+	// nothing changes.
+	Defer(on bool)
+
+	// Position is up to where the design's log has to be durable for all that this session did and
+	// saw while it deferred; 0 = nothing is left to wait for.
+	Position() uint64
+
+	// Durable waits until the log is durable up to position, at most for the session's limit. Any
+	// session of the index may wait. An error wraps ErrUnknown: what was done may be undone.
+	Durable(position uint64) error
 
 	// Scan calls visit with pairs from start (inclusive) on, in order, at most limit of them; with
 	// reverse, with those below start (exclusive), downwards, and an empty start is then the upper

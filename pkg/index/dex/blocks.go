@@ -195,7 +195,8 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
 		s.tag.set(v, epoch)
-		return s.long(dst, func() bool { return s.x.cache.still(a, since) })
+		s.asked = asked{leaf: a, since: since}
+		return s.long(dst, s.still)
 	}
 	s.x.cache.rows.keep(s.x, key, v, a, since)
 	return append(dst, v...), true, nil
@@ -217,9 +218,24 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 	return value, ok, err
 }
 
-// refers says whether the leaf at a, in f, has the session's tag for key.
-func (s *session) refers(f *frame, a pool.Addr, key []byte, fp byte) bool {
-	value, _, st := s.searchFrame(f, a, key, s.value[:0], fp)
+// asked is where a long value was looked for: in a frame, or in what was READ of a leaf.
+type asked struct {
+	f     *frame
+	leaf  pool.Addr
+	key   []byte
+	fp    byte
+	since uint64 // what the eviction clock showed before the READ
+}
+
+// leafRefers reports whether the leaf that was asked, in its frame, has the session's tag for the
+// key.
+func (s *session) leafRefers() bool {
+	q := &s.asked
+	value, _, st := s.searchFrame(q.f, q.leaf, q.key, s.value[:0], q.fp)
 	s.value = value
 	return st == inBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
 }
+
+// leafStands reports whether what was READ of the leaf that was asked is what it is now, or was
+// when this began.
+func (s *session) leafStands() bool { return s.x.cache.still(s.asked.leaf, s.asked.since) }

@@ -59,7 +59,10 @@ func (s *session) fetch(p *blink.Path, l *slotted.Leaf, key []byte, hops *int, m
 	}
 	a := p.Addr()
 	since, had := s.b.Remembers(a)
-	if had = had && must; !had {
+	// What a batch READ a lookup uses, too: unless the leaf has left the cache since, nobody had
+	// changed it before the batch began whose change is not in the memory servers.
+	had = had && (must || s.prefetched && !s.x.cache.evictions.after(a, since))
+	if !had {
 		since = s.x.cache.evictions.clock.Load()
 	}
 	b := s.b.Staging()

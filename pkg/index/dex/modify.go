@@ -37,9 +37,10 @@ var errKept = errors.New("the pair is kept")
 type modification struct {
 	change index.Change
 	old    []byte // what it was told
-	was    byte   // how the leaf had that: recordPut, recordRefer; recordDelete if there was nothing
-	has    []byte // in the leaf: the value or the reference
-	value  []byte // what it said, if that needs a block
+	// how the leaf had that: recordPut, recordRefer; recordDelete if there was nothing
+	was   byte
+	has   []byte // in the leaf: the value or the reference
+	value []byte // what it said, if that needs a block
 }
 
 // Modify implements index.Session.

@@ -34,10 +34,18 @@ type session struct {
 	entry   []byte // on its way into one
 	mod     modification
 	record  []byte
-	tag     tag                       // of a long value that is looked up, or leaves its leaf
+	tag     tag // of a long value that is looked up, or leaves its leaf
+	asked   asked
+	refers  func() bool               // whether the leaf that was asked has the tag, made once
+	still   func() bool               // whether what was READ of it holds, made once
 	ref     [item.ReferenceBytes]byte // of the block of the write under way
 	block   blocks.Reference          // the same one, as long as nothing else has it
 	closed  bool
+
+	deferred   bool   // see Defer
+	position   uint64 // see Position
+	prefetched bool   // what the staging buffer has is of the batch under way
+	batch      *round // of LookupBatch; nil before the first one
 
 	garbage []blocks.Reference // on its way back
 }
@@ -87,6 +95,7 @@ func (x *dex) newSession() (*session, error) {
 	}
 	s.yield = s.evict
 	b.Owner = s
+	s.refers, s.still = s.leafRefers, s.leafStands
 	s.back = func(f *frame) error { return x.flush(s.b, s.log, s.limit, f) }
 	return s, nil
 }
@@ -115,6 +124,38 @@ func (s *session) durable(position uint64) error {
 		return nil
 	}
 	return s.log.Wait(position, s.limit)
+}
+
+// seen waits until what was done, or seen, is durable: all records up to position are. Or it defers
+// that.
+func (s *session) seen(position uint64) error {
+	if s.deferred {
+		s.position = max(s.position, position)
+		return nil
+	}
+	return s.durable(position)
+}
+
+// Defer implements index.Session. What a deferred operation did is in frames, and in records that
+// are appended: every session of this client finds it there, and waits until it is durable before
+// it answers, or defers that, too. Nobody else reads it before it is written back, and that comes
+// after it is durable.
+func (s *session) Defer(on bool) { s.deferred = on }
+
+// Position implements index.Session.
+func (s *session) Position() uint64 {
+	if s.position <= s.x.log.Durable() {
+		s.position = 0
+	}
+	return s.position
+}
+
+// Durable implements index.Session.
+func (s *session) Durable(position uint64) error {
+	if err := s.durable(position); err != nil {
+		return fmt.Errorf("wait for the log: %w", op.Failure(err, true))
+	}
+	return nil
 }
 
 // state of what was tried with a frame.
@@ -166,7 +207,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 	var p blink.Path
 	var err error
-	if s.x.with.offloading {
+	if s.x.with.offloading && !s.prefetched {
 		q := &s.sought
 		if err = s.seek(q, key, false); err == nil && q.holds(s.x) {
 			if q.found.Entry == nil {
@@ -210,7 +251,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		switch st {
 		case done, absentee, inBlock:
 			f.hit()
-			if err := s.durable(lsn); err != nil {
+			if err := s.seen(lsn); err != nil {
 				return dst, op.Failure(err, false)
 			}
 			switch st {
@@ -220,7 +261,8 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 				return value, nil
 			}
 			s.tag.set(value[len(dst):], epoch)
-			if value, ok, err := s.long(dst, func() bool { return s.refers(f, p.Addr(), key, fp) }); ok || err != nil {
+			s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
+			if value, ok, err := s.long(dst, s.refers); ok || err != nil {
 				return value, err
 			}
 			if err := s.b.Retry(); err != nil {
@@ -249,14 +291,18 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 	if a, hint := s.b.DescendCached(key); hint != 0 {
 		f := x.cache.hinted(hint)
 		value, lsn, st := s.searchFrame(f, a, key, dst, x.lay.Fingerprint(key))
-		sure = (st == done || st == absentee || st == inBlock) && lsn <= x.log.Durable()
+		sure = (st == done || st == absentee || st == inBlock) && (lsn <= x.log.Durable() || s.deferred)
 		if sure && st == inBlock {
 			s.tag.set(value[len(dst):], r.spans[in].epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
 			// else the block may be another's by now: no epoch waits for such a lookup
-			sure = sure && s.refers(f, a, key, x.lay.Fingerprint(key))
+			s.asked = asked{f: f, leaf: a, key: key, fp: x.lay.Fingerprint(key)}
+			sure = sure && s.leafRefers()
 		}
 		if sure {
+			if s.deferred {
+				s.position = max(s.position, lsn)
+			}
 			f.hit()
 			s.b.CountCached()
 			return value, st != absentee, true

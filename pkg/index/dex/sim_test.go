@@ -261,6 +261,10 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 			err = o.remove(s, simKey(own))
 		case r.IntN(10) == 0: // the range behind may be on the move
 			err = o.sweep(s, number, g.high, k)
+		case r.IntN(8) == 0:
+			err = o.batch(s, g, r, k)
+		case r.IntN(8) == 0:
+			err = o.deferred(s, g, r, k)
 		case r.IntN(3) == 0 && number%o.sessions != k:
 			err = o.peek(s, simKey(number))
 		default:

@@ -149,7 +149,8 @@ func TestLongValuesAreCurrent(t *testing.T) {
 		x.values.drop(x, &of)
 		c.do()
 		s.tag = of
-		x.values.keep(x, &s.tag, first, func() bool { return s.refers(f, p.Addr(), key, fp) })
+		s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
+		x.values.keep(x, &s.tag, first, s.refers)
 		if _, kept := x.values.find(x, &of, nil); kept != c.keeps {
 			t.Errorf("%s: kept: %v, want %v", c.name, kept, c.keeps)
 		}

@@ -121,7 +121,8 @@ func (s *session) change(key, value []byte, m mode) error {
 			f.hit()
 			if o.popular && m != remove && s.x.lay.InBlock(len(value)) {
 				s.tag.set(s.ref[:], r.spans[in].epoch)
-				s.x.values.keep(s.x, &s.tag, value, func() bool { return s.refers(f, p.Addr(), key, fp) })
+				s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
+				s.x.values.keep(s.x, &s.tag, value, s.refers)
 			}
 			return s.answer(&o, key, p.Addr())
 		}
@@ -146,7 +147,7 @@ type outcome struct {
 
 // answer waits until what was done, or seen, is durable.
 func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
-	if err := s.durable(o.lsn); err != nil {
+	if err := s.seen(o.lsn); err != nil {
 		return op.Failure(err, o.answer == nil)
 	}
 	if o.underfull {

@@ -62,6 +62,29 @@ func (h *history) do(s index.Session, client int, in register.Input) error {
 	return err
 }
 
+// batch looks keys up together: each is a lookup that began and ended with the batch. Those that
+// got no answer are not judged.
+func (h *history) batch(s index.Session, client int, keys []string) error {
+	first, all := len(h.ops), make([][]byte, len(keys))
+	call := h.tick()
+	for i, key := range keys {
+		all[i] = []byte(key)
+		h.ops = append(h.ops, porcupine.Operation{
+			ClientId: client, Input: register.Input{Key: key}, Call: call, Output: register.Output{Unknown: true}, Return: register.Never,
+		})
+	}
+	err := s.LookupBatch(all, func(i int, value []byte, err error) {
+		h.ops[first+i].Output = register.Output{Found: err == nil, Value: string(value)}
+	})
+	end := h.tick()
+	for i := range keys {
+		if o := &h.ops[first+i]; !o.Output.(register.Output).Unknown {
+			o.Return = end
+		}
+	}
+	return err
+}
+
 // operations are those that are judged: without those that changed nothing, and lookups without an
 // answer.
 func (h *history) operations() (ops []porcupine.Operation) {

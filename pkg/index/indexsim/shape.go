@@ -151,6 +151,14 @@ func (s *shape) pick(r *rand.Rand, h *history) string {
 	return s.key((int(start) + r.IntN(s.window)) % s.keys)
 }
 
+// some draws keys for a batch.
+func (s *shape) some(r *rand.Rand, h *history) (keys []string) {
+	for range 1 + r.IntN(20) {
+		keys = append(keys, s.pick(r, h))
+	}
+	return keys
+}
+
 // draw draws what to do.
 func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
 	if s.waves && r.IntN(4) != 0 {

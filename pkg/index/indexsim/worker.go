@@ -56,6 +56,9 @@ func (w *worker) step(n int) error {
 		}
 		return h.scan(w.s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0)
 	}
+	if r.IntN(12) == 0 {
+		return h.batch(w.s, w.id, sh.some(r, h))
+	}
 	in := register.Input{Verb: sh.draw(r, h), Key: sh.pick(r, h)}
 	if h.loading { // whoever inserts ends a bulk load
 		in.Verb = register.Lookup

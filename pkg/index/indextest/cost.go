@@ -113,6 +113,15 @@ func (r *runner) cost(t *testing.T) {
 		}
 	}
 	run("lookup", r.Costs.Lookup, n, func(i int) error { _, err := s.Lookup(key(i), nil); return err })
+	batch := make([][]byte, 0, batchOf)
+	visit := func(int, []byte, error) {}
+	run("lookup in a batch", inBatch(r.Costs.Lookup), n, func(i int) error {
+		if batch = append(batch, key(i)); len(batch) < batchOf {
+			return nil
+		}
+		defer func() { batch = batch[:0] }()
+		return s.LookupBatch(batch, visit)
+	})
 	run("miss", r.Costs.Miss, n, func(i int) error {
 		if _, err := s.Lookup(odd(i), nil); err != index.ErrNotFound {
 			return fmt.Errorf("lookup: %w", err)
@@ -157,6 +166,15 @@ func (r *runner) cost(t *testing.T) {
 	if err := cold(r.Costs.Shrink, n/2).holds(&d, n/2); err != nil {
 		t.Errorf("delete of half: %v", err)
 	}
+}
+
+// batchOf is how many keys the batches have whose costs are counted.
+const batchOf = 16
+
+// inBatch is what a lookup may take in a batch: the same requests, in a few round trips for all.
+func inBatch(lookup Cost) Cost {
+	lookup.RoundTrips /= batchOf / 4
+	return lookup
 }
 
 // holds compares a sum over many operations with the ceiling of one.

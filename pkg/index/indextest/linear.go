@@ -69,12 +69,26 @@ func (h *history) run(t *testing.T, s index.Session, client int, r *rand.Rand, o
 		h.ops = append(h.ops, ops...)
 		h.mu.Unlock()
 	}()
+	deferred := false
 	for range n {
-		k := r.IntN(spread)
-		in := register.Input{Verb: register.Verb(r.IntN(int(register.NumVerbs))), Key: string(number(uint64(k)))}
-		if !o.Uint64 {
-			in.Key = fmt.Sprintf("%0*d", 8+k%100, k)
+		var err error
+		switch r.IntN(20) {
+		case 0: // without a crash that makes no difference to anybody
+			deferred = !deferred
+			if s.Defer(deferred); !deferred {
+				err = s.Durable(s.Position())
+			}
+		case 1, 2:
+			var batch []porcupine.Operation
+			batch, err = h.batch(s, client, r, o, spread)
+			ops = append(ops, batch...)
 		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		k := r.IntN(spread)
+		in := register.Input{Verb: register.Verb(r.IntN(int(register.NumVerbs))), Key: linearKey(o, k)}
 		if in.Verb.Changes() {
 			in.Value = fmt.Sprint(h.next.Add(1))
 			// lengths differ
@@ -88,6 +102,32 @@ func (h *history) run(t *testing.T, s index.Session, client int, r *rand.Rand, o
 			return
 		}
 	}
+}
+
+func linearKey(o index.Options, k int) string {
+	if o.Uint64 {
+		return string(number(uint64(k)))
+	}
+	return fmt.Sprintf("%0*d", 8+k%100, k)
+}
+
+// batch looks some keys up together: each is a lookup that began and ended with the batch.
+func (h *history) batch(s index.Session, client int, r *rand.Rand, o index.Options, spread int) (ops []porcupine.Operation, err error) {
+	var keys [][]byte
+	for range 1 + r.IntN(20) {
+		keys = append(keys, []byte(linearKey(o, r.IntN(spread))))
+	}
+	call := time.Since(h.clock).Nanoseconds()
+	err = s.LookupBatch(keys, func(i int, value []byte, err error) {
+		ops = append(ops, porcupine.Operation{
+			ClientId: client, Input: register.Input{Key: string(keys[i])}, Call: call,
+			Output: register.Output{Found: err == nil, Value: string(value)},
+		})
+	})
+	for i := range ops {
+		ops[i].Return = time.Since(h.clock).Nanoseconds()
+	}
+	return ops, err
 }
 
 func (h *history) check(t *testing.T) {

@@ -201,8 +201,53 @@ func (m *machine) Delete(t *rapid.T) {
 	delete(m.want, string(key))
 }
 
-// Modify tells what the key has, and puts, takes out or keeps. What it puts may be a part of what it
-// is told.
+// LookupBatch looks keys up that are there, and others, some of them twice.
+func (m *machine) LookupBatch(t *rapid.T) {
+	var keys [][]byte
+	s := m.s
+	for range rapid.IntRange(0, 100).Draw(t, "keys") {
+		_, key := m.pick(t)
+		keys = append(keys, key)
+	}
+	if rapid.Bool().Draw(t, "other") {
+		s = m.other
+	}
+	visited := make([]int, len(keys))
+	if err := s.LookupBatch(keys, func(i int, value []byte, err error) {
+		visited[i]++
+		v, ok := m.want[string(keys[i])]
+		expect(t, "lookup in a batch", keys[i], err, ok, index.ErrNotFound)
+		if string(value) != v {
+			t.Fatalf("lookup %x in a batch: %q, want %q", keys[i], value, v)
+		}
+	}); err != nil {
+		t.Fatalf("lookup of %d keys: %v", len(keys), err)
+	}
+	for i, n := range visited {
+		if n != 1 {
+			t.Fatalf("key %x of a batch is visited %d times", keys[i], n)
+		}
+	}
+}
+
+// Defer does what comes next without waiting for the log, until Durable.
+func (m *machine) Defer(t *rapid.T) {
+	m.s.Defer(true)
+	m.other.Defer(true)
+}
+
+// Durable ends that.
+func (m *machine) Durable(t *rapid.T) {
+	for _, s := range []index.Session{m.s, m.other} {
+		s.Defer(false)
+		if err := s.Durable(s.Position()); err != nil {
+			t.Fatalf("wait for the log: %v", err)
+		}
+	}
+}
+
+// Modify tells what the key has, and puts, takes out or keeps. What it puts may be a part of what
+// it is told.
 func (m *machine) Modify(t *rapid.T) {
 	s, key := m.pick(t)
 	v := m.shape.value.Draw(t, "value")

@@ -13,9 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// counters lets sessions of several clients add to a few counters. Nothing that anybody added may be
-// missing. A counter is followed by as many bytes as it says, so that its value goes between entry
-// and block, and at times it is taken out and begins anew from what it had.
+// counters lets sessions of several clients add to a few counters. Nothing that anybody added may
+// be missing. A counter is followed by as many bytes as it says, so that its value goes between
+// entry and block, and at times it is taken out and begins anew from what it had.
 func (r *runner) counters(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 8},
@@ -75,8 +75,8 @@ type adder struct {
 	value  []byte
 }
 
-// add adds to counter k. Now and then it takes the counter out first, and puts what that had, unless
-// somebody has begun a new one meanwhile: then it adds that, too.
+// add adds to counter k. Now and then it takes the counter out first, and puts what that had,
+// unless somebody has begun a new one meanwhile: then it adds that, too.
 func (a *adder) add(k, by uint64) error {
 	if a.random.IntN(16) == 0 {
 		had := uint64(0)

@@ -90,6 +90,64 @@ func (s *routed) Modify(key []byte, change index.Change) error {
 	return s.route(key, func(o index.Session) error { return o.Modify(key, change) })
 }
 
+// LookupBatch implements index.Session: owner by owner.
+func (s *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	s.f.mu.RLock()
+	defer s.f.mu.RUnlock()
+	if !s.f.divided() {
+		return s.own[s.home].LookupBatch(keys, visit)
+	}
+	done := make([]bool, len(keys))
+	for i, key := range keys {
+		if done[i] {
+			continue
+		}
+		p := s.f.part(key, false, false)
+		var some [][]byte
+		var number []int
+		for j, key := range keys {
+			if j == i || !done[j] && bytes.Compare(key, p.low) >= 0 && (len(p.high) == 0 || bytes.Compare(key, p.high) < 0) {
+				some, number, done[j] = append(some, key), append(number, j), true
+			}
+		}
+		own, err := s.of(p.owner)
+		if err == nil {
+			err = own.LookupBatch(some, func(i int, value []byte, err error) { visit(number[i], value, err) })
+		}
+		p.unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Defer implements index.Session, for the sessions that there are.
+func (s *routed) Defer(on bool) {
+	for _, o := range s.own {
+		o.Defer(on)
+	}
+}
+
+// Position implements index.Session: there is one if any session has one.
+func (s *routed) Position() uint64 {
+	for _, o := range s.own {
+		if o.Position() > 0 {
+			return 1
+		}
+	}
+	return 0
+}
+
+// Durable implements index.Session: all that was deferred.
+func (s *routed) Durable(uint64) error {
+	var errs []error
+	for _, o := range s.own {
+		errs = append(errs, o.Durable(o.Position()))
+	}
+	return errors.Join(errs...)
+}
+
 // Scan implements index.Session: range by range. Every other scan locks only the range that it is
 // in, of which there may be more than one of an owner in a row, and ends at the first key behind
 // it: that range may be moving.

@@ -167,6 +167,10 @@ func (r *runner) allocations(t *testing.T) {
 			must(t, s.Insert(number(uint64(i)*2), number(7)))
 		}
 		key, absent, dst := number(100), number(101), make([]byte, 0, 64)
+		var batch [][]byte
+		for n := range uint64(100) {
+			batch = append(batch, number(n*37))
+		}
 		i := uint64(0)
 		keepOrPut := func([]byte, bool) ([]byte, index.Action) {
 			i++
@@ -189,6 +193,7 @@ func (r *runner) allocations(t *testing.T) {
 				}
 				return s.Delete(absent)
 			},
+			"batch":  func() error { return s.LookupBatch(batch, func(int, []byte, error) {}) },
 			"modify": func() error { return s.Modify(key, keepOrPut) },
 			"scan":   func() error { return s.Scan(key, 50, false, func(_, _ []byte) bool { return true }) },
 		} {

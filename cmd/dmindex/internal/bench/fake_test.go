@@ -116,6 +116,14 @@ func (s *fakeSession) Upsert(key, value []byte) error {
 
 func (s *fakeSession) Delete([]byte) error { panic("bench deletes nothing") }
 
+func (s *fakeSession) Defer(bool)           {}
+func (s *fakeSession) Position() uint64     { return 0 }
+func (s *fakeSession) Durable(uint64) error { return nil }
+
+func (s *fakeSession) LookupBatch([][]byte, func(int, []byte, error)) error {
+	panic("bench looks keys up one by one")
+}
+
 func (s *fakeSession) Modify([]byte, index.Change) error { panic("bench modifies nothing") }
 
 func (s *fakeSession) Scan(start []byte, limit int, _ bool, visit func(key, value []byte) bool) error {

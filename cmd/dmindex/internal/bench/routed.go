@@ -97,6 +97,36 @@ func (r *routed) Modify(key []byte, change index.Change) error {
 	return s.Modify(key, change)
 }
 
+// LookupBatch implements index.Session: server by server.
+func (r *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	for server := range r.own {
+		var some [][]byte
+		var number []int
+		for i, key := range keys {
+			if r.b.owners.at(key) == server {
+				some, number = append(some, key), append(number, i)
+			}
+		}
+		if len(some) == 0 {
+			continue
+		}
+		s, err := r.of(server)
+		if err == nil {
+			err = s.LookupBatch(some, func(i int, value []byte, err error) { visit(number[i], value, err) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errDefer = errors.New("bench does not defer")
+
+func (r *routed) Defer(bool)           {}
+func (r *routed) Position() uint64     { return 0 }
+func (r *routed) Durable(uint64) error { return errDefer }
+
 var errReverse = errors.New("bench scans upwards only")
 
 // Scan implements index.Session: where a range ends it goes on at the owner of the next one.

@@ -55,6 +55,10 @@ func (s *session) Remembers(a pool.Addr) (since uint64, ok bool) {
 // Spare is another one. The tree uses it in operations of its own.
 func (s *session) Spare() []byte { return s.rest }
 
+// Buffers are those of the ring, at most n: for leaves, in an operation that is no scan nor batch
+// of the tree's.
+func (s *session) Buffers(n int) [][]byte { return s.ring[:min(n, len(s.ring))] }
+
 // Descend finds where the leaf for key is, as far as copies of inner nodes say.
 func (s *session) Descend(key []byte) (Path, error) {
 	p, err := s.descend(key, fence.Holding, 0)

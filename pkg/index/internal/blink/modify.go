@@ -13,8 +13,8 @@ import (
 // the pair between what change is told and what it says. Lookups do not wait: they see the pair as
 // it was before, or what the change published.
 //
-// It costs what Upsert or Delete does. One that keeps the pair costs the lock with the READ, and the
-// release. A value in a block is READ with the lock: one round trip more.
+// It costs what Upsert or Delete does. One that keeps the pair costs the lock with the READ, and
+// the release. A value in a block is READ with the lock: one round trip more.
 func (s *session) Modify(key []byte, change index.Change) error {
 	s.Begin()
 	defer s.End()

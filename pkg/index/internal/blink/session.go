@@ -23,7 +23,8 @@ type session struct {
 
 	locked pool.Addr // the node whose lock was taken last
 
-	ring    [][]byte // leaves that a scan reads at once
+	ring    [][]byte // leaves that a scan or a batch reads at once
+	batch   *round   // of LookupBatch; nil before the first one
 	staging []byte   // of a design that keeps leaves
 	since   uint64   // of what staging has: see Remember
 	// the design's session that this one belongs to; nil = none. The tree does not look at it
