@@ -48,7 +48,7 @@ func TestSlowReadersOfLists(t *testing.T) {
 	reply := proto.Size(must(s.control.ListClients(t.Context(), request)))
 	before := inUse()
 	slowReaderOf(t, s.Addresses().Control, rpcv1.Memory_ListClients_FullMethodName, request, mine, 100)
-	until(func() bool { return owed(s) > maxOwed-reply })
+	until(func() bool { return kept(s) > maxOwed-reply })
 	if err := s.callers.building.Acquire(t.Context(), 1); err != nil { // none is being built
 		t.Fatal(err)
 	}
