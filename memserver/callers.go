@@ -238,9 +238,18 @@ func (c *callers) leaveLocked(conn *connection) {
 	if !p.operator {
 		c.mu.open--
 	}
-	if delete(p.connections, conn); len(p.connections) == 0 {
-		delete(c.mu.of, conn.who)
+	delete(p.connections, conn)
+	c.forgetLocked(conn.who, p)
+}
+
+// forgetLocked forgets an identity that has no connections and no calls under way. One that comes
+// again while calls of its former connections go on has no more of them than any other.
+func (c *callers) forgetLocked(who identity.Identity, p *party) {
+	if len(p.connections) > 0 || c.mu.of[who] != p || !p.calls.TryAcquire(maxCalls) {
+		return
 	}
+	p.calls.Release(maxCalls)
+	delete(c.mu.of, who)
 }
 
 // connection is a control connection after its handshake.
@@ -268,6 +277,12 @@ type connection struct {
 func (c *connection) Close() error {
 	c.end()
 	return c.Conn.Close()
+}
+
+func (c *connection) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // end counts the connection no more, nor what it owed: gRPC does not free every reply of a

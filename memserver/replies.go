@@ -59,10 +59,26 @@ func called(ctx context.Context, method string) (caller *connection, end func(),
 		return nil, nil, status.Error(codes.Internal, "the connection was not counted: this is a fault of the program, please report it")
 	}
 	caller = info.connection
-	if calls := caller.party.calls; calls.TryAcquire(1) {
-		return caller, func() { calls.Release(1) }, nil
+	if caller.party.calls.TryAcquire(1) {
+		if caller.isClosed() { // its party may be forgotten
+			caller.endCall()
+			return nil, nil, errClosed
+		}
+		return caller, caller.endCall, nil
 	}
 	return nil, nil, status.Errorf(codes.Unavailable, "%s: %d calls of %v are under way, and no more are possible; ask again", method, maxCalls, caller.who)
+}
+
+// errClosed is returned when nobody waits for a reply any more.
+var errClosed = status.Error(codes.Unavailable, "the connection is closed")
+
+// endCall counts a call no more. Some do not end with their connections, and are the last of their
+// identity.
+func (c *connection) endCall() {
+	c.party.calls.Release(1)
+	c.callers.mu.Lock()
+	defer c.callers.mu.Unlock()
+	c.callers.forgetLocked(c.who, c.party)
 }
 
 // chargedStream counts streams.
@@ -232,7 +248,7 @@ func (c *connection) owe(method string, message proto.Message, size int) (*reply
 	defer c.mu.Unlock()
 	if c.closed {
 		c.release(size)
-		return nil, status.Error(codes.Unavailable, "the connection is closed")
+		return nil, errClosed
 	}
 	r.late = time.AfterFunc(c.callers.limit, func() {
 		if c.end() {

@@ -2,6 +2,7 @@ package memserver
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"runtime"
@@ -217,6 +218,38 @@ func TestLargeRequests(t *testing.T) {
 	must(operator.SwapMap(t.Context(), &rpcv1.SwapMapRequest{
 		Index: "mine", ExpectedGeneration: 1, Generation: 2, Map: make([]byte, ledger.MaxMap),
 	}))
+}
+
+// TestCallsOfFormerConnections: a call that goes on when its connection has ended counts, and so
+// does what it holds; an identity of which nothing is under way is forgotten.
+func TestCallsOfFormerConnections(t *testing.T) {
+	c := newCallers(nil, time.Hour, testLog(t))
+	former, call := calling(t, c, clientOf("a"))
+	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- call(t.Context(), "Method", nil, func(context.Context, any) (any, error) {
+			close(begun)
+			<-goOn
+			return &rpcv1.FenceReply{}, nil
+		})
+	}()
+	<-begun
+	former.Close()
+	conn, _ := calling(t, c, clientOf("a"))
+	if conn.party.calls.TryAcquire(maxCalls) {
+		t.Error("a call of a former connection does not count")
+	}
+	conn.Close()
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(c.mu.of) != 0 {
+		t.Error("an identity of which nothing is under way is known")
+	}
+	if err := call(t.Context(), "Method", nil, nil); status.Code(err) != codes.Unavailable {
+		t.Errorf("a call of a connection that has ended: %v", err)
+	}
 }
 
 // TestCallsOfAnIdentity: an identity has so many calls under way, which others do not share.
