@@ -45,6 +45,7 @@ type callers struct {
 	credentials.TransportCredentials
 	everybody *identity.Identity // without TLS
 	log       *slog.Logger
+	lines     lines
 	limit     time.Duration       // replyLimit
 	room      *semaphore.Weighted // maxOwedAll
 	building  *semaphore.Weighted // one large reply is built at a time, but for the operator's
@@ -171,7 +172,7 @@ func (c *callers) admit(conn net.Conn, raw *rationed, info credentials.AuthInfo)
 		}
 	}
 	if err := c.makePlaceLocked(p); err != nil {
-		c.log.Warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", len(p.connections),
+		c.warn("a control connection is refused: its caller has too many open; close some", "caller", who.String(), "open", len(p.connections),
 			"address", conn.RemoteAddr().String())
 		return nil, fmt.Errorf("%v: %w", who, err)
 	}
@@ -215,7 +216,7 @@ func (c *callers) makePlaceLocked(p *party) error {
 			newest = conn
 		}
 	}
-	c.log.Warn("a control connection is closed: all places are taken, and its caller has most", "caller", newest.who.String(),
+	c.warn("a control connection is closed: all places are taken, and its caller has most", "caller", newest.who.String(),
 		"open", len(most.connections), "address", newest.RemoteAddr().String())
 	c.leaveLocked(newest)
 	newest.raw.Close() // gRPC closes the rest of it

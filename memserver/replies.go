@@ -252,7 +252,7 @@ func (c *connection) owe(method string, message proto.Message, size int) (*reply
 	}
 	r.late = time.AfterFunc(c.callers.limit, func() {
 		if c.end() {
-			c.callers.log.Warn("a control connection is closed: its caller does not read its replies", "caller", c.who.String(),
+			c.callers.warn("a control connection is closed: its caller does not read its replies", "caller", c.who.String(),
 				"address", c.RemoteAddr().String(), "method", method, "bytes", r.size)
 		}
 		c.Conn.Close()

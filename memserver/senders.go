@@ -139,7 +139,7 @@ func (c *callers) endOldestLocked(p *party) {
 			}
 		}
 	}
-	c.log.Warn("a control connection is closed: its caller does not end its requests", "caller", oldest.who.String(),
+	c.warn("a control connection is closed: its caller does not end its requests", "caller", oldest.who.String(),
 		"address", oldest.RemoteAddr().String(), "streams", len(oldest.streams))
 	oldest.endStreamsLocked()
 	oldest.raw.Close() // gRPC closes the rest of it

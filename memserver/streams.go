@@ -53,7 +53,7 @@ func (c *connection) Write(b []byte) (int, error) {
 	c.Conn.SetWriteDeadline(time.Now().Add(c.callers.limit))
 	n, err := c.Conn.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.callers.log.Warn("a control connection is closed: its caller reads nothing", "caller", c.who.String(), "address", c.RemoteAddr().String())
+		c.callers.warn("a control connection is closed: its caller reads nothing", "caller", c.who.String(), "address", c.RemoteAddr().String())
 	}
 	if err != nil {
 		c.raw.Close() // gRPC's reader would not hear of it
@@ -180,7 +180,7 @@ func (c *callers) endFullestLocked(p *party) {
 			fullest = conn
 		}
 	}
-	c.log.Warn("a control connection is closed: too many calls are open, and it has most", "caller", fullest.who.String(),
+	c.warn("a control connection is closed: too many calls are open, and it has most", "caller", fullest.who.String(),
 		"address", fullest.RemoteAddr().String(), "streams", len(fullest.streams), "of_its_caller", p.streams)
 	fullest.endStreamsLocked()
 	fullest.raw.Close() // gRPC closes the rest of it
