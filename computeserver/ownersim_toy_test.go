@@ -161,7 +161,7 @@ func (t *toy) replay(in pool.Inherited) error {
 			continue
 		}
 		binary.LittleEndian.PutUint64(word, newest)
-		t.keep.Write(t.page(n), word)
+		t.keep.Write(pool.Sole, t.page(n), word)
 		if err := t.keep.Post(); err != nil {
 			return t.doubt(err)
 		}
@@ -216,7 +216,7 @@ func (t *toy) flush(s *pool.Session, buf []byte, n int) error {
 	t.w.stumble(t.p, t.w.memory[n%len(t.w.memory)], true)
 	s.Begin()
 	defer s.End()
-	s.Write(t.page(n), buf)
+	s.Write(pool.Sole, t.page(n), buf)
 	if err := s.Post(); err != nil {
 		return t.doubt(err)
 	}
@@ -333,7 +333,7 @@ func (x *toySession) Upsert(key, value []byte) error {
 	binary.LittleEndian.PutUint64(x.buf, epoch<<48|uint64(n)<<40|v<<8|1)
 	t.w.stumble(t.p, t.w.memory[int(t.Client())%len(t.w.memory)], false)
 	x.s.Begin()
-	x.s.Write(t.log(t.Client(), place), x.buf[:8])
+	x.s.Write(pool.Sole, t.log(t.Client(), place), x.buf[:8])
 	err = x.s.Post()
 	x.s.End()
 	if err != nil {

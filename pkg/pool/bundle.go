@@ -157,7 +157,7 @@ func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 	for i, c := range changes {
 		r := recordFor(recordLink, c.Session.image, c.Node, c.Image)
 		list = r.appendTo(list)
-		c.Session.Write(r.image, c.Image)
+		c.Session.write(r.image, c.Image)
 		if i == main {
 			continue
 		}
@@ -167,7 +167,7 @@ func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 		}
 	}
 	r := recordFor(recordBundle, place, m.Node, list)
-	s.Write(place, list)
+	s.write(place, list)
 	if err := s.postRecord(&r); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 		}
 	}
 	for _, c := range changes {
-		c.Session.Write(c.Node, c.Image)
+		c.Session.write(c.Node, c.Image)
 		if err := c.Session.Post(); err != nil {
 			return err
 		}
@@ -214,13 +214,13 @@ func (r *record) appendTo(list []byte) []byte {
 // postRecord posts what is queued and, behind it, the record of the lock that the session holds.
 func (s *Session) postRecord(r *record) error {
 	r.encode(s.record)
-	s.Write(s.pool.recordOf(&s.lock), s.record)
+	s.write(s.pool.recordOf(&s.lock), s.record)
 	return s.Post()
 }
 
 // clearAndUnlock clears the record of the lock that the session holds, and gives the lock up.
 func (s *Session) clearAndUnlock() error {
-	s.Write(s.pool.recordOf(&s.lock), s.zero)
+	s.write(s.pool.recordOf(&s.lock), s.zero)
 	return s.PostUnlock()
 }
 

@@ -118,12 +118,12 @@ func (s *Session) redoBundle(main *lock, r *record, room []byte) (done bool, err
 			return false, err
 		}
 	}
-	s.Write(s.pool.recordOf(main), s.zero)
+	s.write(s.pool.recordOf(main), s.zero)
 	if err := s.Post(); err != nil {
 		return false, err
 	}
 	for i := range others {
-		s.Write(s.pool.recordOf(&others[i]), s.zero)
+		s.write(s.pool.recordOf(&others[i]), s.zero)
 		if err := s.turnOther(&others[i], 0); err != nil {
 			return false, err
 		}

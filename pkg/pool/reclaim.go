@@ -275,7 +275,7 @@ func (a *allocator) leaveImages() {
 		return
 	}
 	for _, place := range a.takeImages() {
-		if s.Write(place, zero); s.Post() != nil {
+		if s.write(place, zero); s.Post() != nil {
 			return
 		}
 	}

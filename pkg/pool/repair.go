@@ -205,10 +205,10 @@ func (s *Session) Rewrite(a Addr, image []byte) {
 	r := recordFor(recordRewrite, s.image, a, image)
 	r.encode(s.record)
 	record := s.pool.recordOf(&s.lock)
-	s.Write(s.image, image)
-	s.Write(record, s.record)
-	s.Write(a, image)
-	s.Write(record, s.zero)
+	s.write(s.image, image)
+	s.write(record, s.record)
+	s.write(a, image)
+	s.write(record, s.zero)
 }
 
 // doneRewriting gives the image's place back, once nothing refers to it.
@@ -247,7 +247,7 @@ func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
 		}
 	}
 	// Else the record itself was cut short, and the node was not touched.
-	s.Write(at, s.zero)
+	s.write(at, s.zero)
 	return Nil, s.Post()
 }
 
@@ -286,7 +286,7 @@ func (s *Session) verifyImage(r *record, room []byte) (matches bool, err error) 
 // of them.
 func (s *Session) copyImage(r *record, room []byte) error {
 	return s.eachPart(r, room, func(at int, part []byte) error {
-		s.Write(r.node+Addr(at), part)
+		s.write(r.node+Addr(at), part)
 		return s.Post()
 	})
 }

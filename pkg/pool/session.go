@@ -23,6 +23,8 @@ type Session struct {
 	lists    [][]verbs.Request // what is queued, by dense server number
 	spare    []verbs.Request   // stands in for a list that is held back
 	queued   int
+	fenced   []bool // by dense server number: its next request is fenced (see Fence)
+	fences   int    // how many of these
 	broken   error
 	limit    time.Duration
 	deadline time.Duration // on env's clock, of the operation under way
@@ -73,6 +75,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 		if qp, err = srv.conn.NewQP(arena); err == nil {
 			s.qps = append(s.qps, qp)
 			s.lists = append(s.lists, make([]verbs.Request, 0, verbs.MaxList))
+			s.fenced = append(s.fenced, false)
 		}
 	}
 	if err != nil {
@@ -147,12 +150,6 @@ func (s *Session) Read(a Addr, local []byte) {
 	s.queue(a, verbs.Request{Op: verbs.Read, Remote: a.Offset(), Local: local})
 }
 
-// Write queues a WRITE of local to a. It takes effect before anything that is queued later for the
-// same server.
-func (s *Session) Write(a Addr, local []byte) {
-	s.queue(a, verbs.Request{Op: verbs.Write, Remote: a.Offset(), Local: local})
-}
-
 // queue adds a request to the list of a's server. A list that is full, or an address of no server,
 // breaks the program's rules or comes from a damaged node; Post then fails without posting
 // anything.
@@ -169,6 +166,10 @@ func (s *Session) queueTo(i int, r verbs.Request) {
 	if len(s.lists[i]) == verbs.MaxList {
 		s.reject(fmt.Errorf("more than %d requests in one list", verbs.MaxList))
 		return
+	}
+	if s.fences > 0 && s.fenced[i] {
+		r.Fence, s.fenced[i] = true, false
+		s.fences--
 	}
 	s.lists[i] = append(s.lists[i], r)
 	s.queued++
@@ -206,6 +207,10 @@ func (s *Session) clear() {
 		s.lists[i] = s.lists[i][:0]
 	}
 	s.queued = 0
+	if s.fences > 0 {
+		clear(s.fenced)
+		s.fences = 0
+	}
 }
 
 // Counters is the exact count of what the session posted.

@@ -63,7 +63,7 @@ func TestReadBackWhatWasWritten(t *testing.T) {
 			out[i] = byte(i * 7)
 		}
 		for i, a := range addrs {
-			s.Write(a, out[i*1000:(i+1)*1000])
+			s.Write(pool.Sole, a, out[i*1000:(i+1)*1000])
 		}
 		before := s.Counters()
 		must(t, s.Post())
@@ -173,7 +173,7 @@ func TestLockExcludesAcrossClients(t *testing.T) {
 							return
 						}
 						binary.LittleEndian.PutUint64(buf, binary.LittleEndian.Uint64(buf)+1)
-						s.Write(node, buf[:8])
+						s.Write(pool.Shared, node, buf[:8])
 						if err := s.PostUnlock(); err != nil {
 							t.Error(err)
 							return
@@ -207,7 +207,7 @@ func TestUncontendedLockCostsTwoRoundTrips(t *testing.T) {
 	buf := buffer(t, s, 1024)
 	before := s.Counters()
 	must(t, s.Lock(node, buf))
-	s.Write(node, buf[:16])
+	s.Write(pool.Shared, node, buf[:16])
 	must(t, s.PostUnlock())
 	d := s.Counters().Sub(&before)
 	if d.RoundTrips != 2 || d.Atomics() != 2 || d.Requests[verbs.Read] != 1 || d.Requests[verbs.Write] != 1 {
@@ -226,8 +226,8 @@ func TestUnlockWaitsForOtherServers(t *testing.T) {
 	buf := buffer(t, s, 64)
 	must(t, s.Lock(here, buf))
 	before := s.Counters()
-	s.Write(there, buf)
-	s.Write(here, buf)
+	s.Write(pool.Shared, there, buf)
+	s.Write(pool.Shared, here, buf)
 	must(t, s.PostUnlock())
 	if d := s.Counters().Sub(&before); d.RoundTrips != 2 || d.Lists != 2 {
 		t.Errorf("writes on two servers and a release counted as %+v", d)
@@ -348,7 +348,7 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 		if err := s.Lock(node, buf); err != nil {
 			t.Fatal(err)
 		}
-		s.Write(node, buf[:24])
+		s.Write(pool.Shared, node, buf[:24])
 		if err := s.PostUnlock(); err != nil {
 			t.Fatal(err)
 		}

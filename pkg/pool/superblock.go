@@ -129,8 +129,8 @@ func (s *Session) CreateSuperblock(design string, options json.RawMessage, root 
 	if err != nil {
 		return Nil, err
 	}
-	s.Write(s.superblockAddr(0), buf[:copy(buf, header)])
-	s.Write(s.superblockAddr(superblockBody), buf[superblockBody:superblockBody+copy(buf[superblockBody:], body)])
+	s.write(s.superblockAddr(0), buf[:copy(buf, header)])
+	s.write(s.superblockAddr(superblockBody), buf[superblockBody:superblockBody+copy(buf[superblockBody:], body)])
 	won, old, err := s.SwapRoot(Nil, root)
 	if err != nil || !won {
 		return old, err

@@ -117,7 +117,7 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 		for i := from; i < to; i++ {
 			binary.LittleEndian.PutUint64(b[8*i:], f.word(i))
 		}
-		ps.Write(a+pool.Addr(8*from), b[8*from:8*to])
+		ps.Write(pool.Sole, a+pool.Addr(8*from), b[8*from:8*to])
 		*queued++
 		return nil
 	}

@@ -89,7 +89,7 @@ func increment(p *pool.Pool, node pool.Addr, n int) error {
 		for i := 0; i < 256; i += 8 {
 			binary.LittleEndian.PutUint64(buf[i:], first+1)
 		}
-		s.Write(node, buf)
+		s.Write(pool.Shared, node, buf)
 		if err := s.PostUnlock(); err != nil {
 			return err
 		}

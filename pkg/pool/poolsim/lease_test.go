@@ -102,7 +102,7 @@ func TestFrozenHolder(t *testing.T) {
 			}
 			b, err := s.Buffer(256)
 			must(t, err)
-			s.Write(node, b)
+			s.Write(pool.Shared, node, b)
 			if err := s.PostUnlock(); err == nil {
 				t.Error("a fenced client wrote")
 			}

@@ -159,7 +159,7 @@ func TestSweepFindsTheDead(t *testing.T) {
 			must(t, err)
 			must(t, s.Lock(node, b))
 			copy(b, deadMark)
-			s.Write(node, b)
+			s.Write(pool.Shared, node, b)
 			must(t, s.Post())
 			other.Retire(node, 256)
 			proc.Sleep(3 * lease)
@@ -203,7 +203,7 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 		for range 3 {
 			a, err := owner.Allocate(256, pool.Nil)
 			must(t, err)
-			during.Write(a, b)
+			during.Write(pool.Sole, a, b)
 			must(t, during.Post())
 			nodes = append(nodes, a)
 		}

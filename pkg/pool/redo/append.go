@@ -152,7 +152,7 @@ func (l *Log) post() {
 	l.mu.Unlock()
 	if moves {
 		binary.LittleEndian.PutUint64(n.word, tail)
-		n.s.Write(l.ref.Addr+tailOffset, n.word)
+		n.s.Write(pool.Sole, l.ref.Addr+tailOffset, n.word)
 	}
 	if n.end > 0 {
 		sealBatch(l.ref.Nonce, n.start, n.batch)
@@ -197,9 +197,9 @@ func (l *Log) write(n *lane) {
 	ring := l.ref.Addr + headBytes
 	at := n.start % uint64(l.ref.Bytes)
 	first := min(uint64(len(n.batch)), uint64(l.ref.Bytes)-at)
-	n.s.Write(ring+pool.Addr(at), n.batch[:first])
+	n.s.Write(pool.Sole, ring+pool.Addr(at), n.batch[:first])
 	if first < uint64(len(n.batch)) {
-		n.s.Write(ring, n.batch[first:])
+		n.s.Write(pool.Sole, ring, n.batch[first:])
 	}
 }
 

@@ -143,7 +143,7 @@ func (l *Log) begin(bytes int) error {
 	l.tail, l.wanted = l.start, l.start
 	l.durable.Store(l.start)
 	encodeHead(head, l.ref, l.pool.Client())
-	s.Write(at, head)
+	s.Write(pool.Sole, at, head)
 	return s.Post()
 }
 

@@ -143,7 +143,7 @@ func (s *session) divideOnly(t *testing.T, l *slotted.Leaf, at int, sep []byte) 
 	right := l.Header
 	right.Version, right.Low = unit.NewVersion(s.Env), sep
 	n := slotted.Build(s.rest, s.lay, to, &right, p, at, len(p.List))
-	s.PS.Write(to, s.rest[:n])
+	s.PS.Write(pool.Sole, to, s.rest[:n])
 	left := l.Header
 	left.Version++
 	left.High, left.Rightmost, left.Sibling = sep, false, to

@@ -134,7 +134,7 @@ func (w *loadWriter) write() error {
 				return op.Failure(err, false)
 			}
 		}
-		s.PS.Write(n.addr, buf[:b.build(n, buf, s.lay, n.addr, n.version)])
+		s.PS.Write(pool.Sole, n.addr, buf[:b.build(n, buf, s.lay, n.addr, n.version)])
 	}
 	return op.Failure(s.PS.Post(), false)
 }

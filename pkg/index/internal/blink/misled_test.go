@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
@@ -55,7 +56,7 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		binary.LittleEndian.PutUint64(s.node[h.End+childBytes*p.child:], uint64(p.parent.children[p.child+1]))
 		end := unitEnd(s.lay, &h, s.node)
 		unit.Seal(s.node, end, p.parent.Addr, h.Version)
-		s.PS.Write(p.parent.Addr, s.node[:end])
+		s.PS.Write(pool.Sole, p.parent.Addr, s.node[:end])
 		if err := s.PS.Post(); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (s *session) divide(l *slotted.Leaf, p *slotted.Pairs, at int, separator []
 	right := l.Header
 	right.Version, right.Low = unit.NewVersion(s.Env), s.sep
 	n := slotted.Build(s.rest, s.lay, to, &right, p, at, len(p.List))
-	s.PS.Write(to, s.rest[:n])
+	s.PS.Write(pool.Sole, to, s.rest[:n])
 	if err := s.await(); err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (s *session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up
 		}
 		d.sibling = to
 		size := right.build(s.rest, s.lay, to, unit.NewVersion(s.Env))
-		s.PS.Write(to, s.rest[:size])
+		s.PS.Write(pool.Sole, to, s.rest[:size])
 		if err := s.await(); err != nil {
 			return false, nil, 0, s.Unlock(err)
 		}
@@ -311,7 +311,7 @@ func (s *session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	d := &draft{low: s.lay.Bottom, high: s.lay.NoHigh(), rightmost: true, level: level,
 		children: []pool.Addr{root.addr, child}, seps: [][]byte{sep}}
 	n := d.build(s.rest, s.lay, a, unit.NewVersion(s.Env))
-	s.PS.Write(a, s.rest[:n])
+	s.PS.Write(pool.Sole, a, s.rest[:n])
 	won, now, err := s.PS.SwapRoot(root.addr, a)
 	if err == nil && !won {
 		s.Pool.Free(a, s.lay.NodeBytes)

@@ -117,7 +117,7 @@ func (t *tree) firstLeaf(ps *pool.Session, lay fence.Layout) (pool.Addr, error) 
 		return pool.Nil, err
 	}
 	h := fence.Header{Version: unit.NewVersion(t.env), Rightmost: true, Low: lay.Bottom, High: lay.NoHigh()}
-	ps.Write(a, b[:slotted.Build(b, &lay, a, &h, &slotted.Pairs{Lay: &lay}, 0, 0)])
+	ps.Write(pool.Sole, a, b[:slotted.Build(b, &lay, a, &h, &slotted.Pairs{Lay: &lay}, 0, 0)])
 	return a, ps.Post()
 }
 

@@ -162,9 +162,9 @@ func (s *session) lockLeaf(l *slotted.Leaf, key []byte) error {
 // A client that dies between any two of them leaves the old value or the new one.
 func (s *session) writeEntry(l *slotted.Leaf, i int, fp byte, off int, e []byte) error {
 	l.Put(i, fp, off, e)
-	s.PS.Write(l.Addr+pool.Addr(off), l.Bytes[off:off+len(e)])
+	s.PS.Write(pool.Shared, l.Addr+pool.Addr(off), l.Bytes[off:off+len(e)])
 	at := l.SlotAt(i)
-	s.PS.Write(l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
+	s.PS.Write(pool.Shared, l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
 	return s.publish()
 }
 
@@ -214,7 +214,7 @@ func (s *session) removeLocked(l *slotted.Leaf, i int, entry, key []byte, what s
 // word, which takes effect at once, and the release.
 func (s *session) clearSlot(l *slotted.Leaf, i int) error {
 	at := l.SlotAt(i)
-	s.PS.Write(l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
+	s.PS.Write(pool.Shared, l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
 	return s.publish()
 }
 

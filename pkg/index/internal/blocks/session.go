@@ -61,7 +61,7 @@ func (s *Session) PutEntry(dst, key, value []byte, near pool.Addr) (e []byte, er
 		return nil, err
 	}
 	s.fresh = ReferTo(a, size, value)
-	s.op.PS.Write(a, s.fresh.Build(s.room, unit.NewVersion(s.op.Env), value))
+	s.op.PS.Write(pool.Sole, a, s.fresh.Build(s.room, unit.NewVersion(s.op.Env), value))
 	return s.fresh.PutEntry(s.codec, dst, key), nil
 }
 
@@ -118,7 +118,7 @@ func (s *Session) Publish(locked pool.Addr) error {
 // reader of its value can go on: it becomes another block only when no operation is under way that
 // may have its address.
 func (s *Session) markGone() {
-	s.op.PS.Write(s.gone.Addr, putDead(s.mark, s.gone.Addr, unit.NewVersion(s.op.Env)))
+	s.op.PS.Write(pool.Sole, s.gone.Addr, putDead(s.mark, s.gone.Addr, unit.NewVersion(s.op.Env)))
 }
 
 // Value READs a value from its block: one round trip. It stays until the session's next use of
@@ -167,7 +167,7 @@ func (s *Session) Write(b, value []byte, near pool.Addr) error {
 		return err
 	}
 	r := ReferTo(a, size, value)
-	s.op.PS.Write(a, r.Build(s.room, unit.NewVersion(s.op.Env), value))
+	s.op.PS.Write(pool.Sole, a, r.Build(s.room, unit.NewVersion(s.op.Env), value))
 	if err := s.op.PS.Post(); err != nil {
 		return op.Failure(err, false)
 	}
@@ -188,7 +188,7 @@ func (s *Session) WriteAll(list []Reference, values []byte) error {
 			at, queued = 0, 0
 		}
 		image := r.Build(s.room[at:], unit.NewVersion(s.op.Env), values[n:n+r.Length])
-		s.op.PS.Write(r.Addr, image)
+		s.op.PS.Write(pool.Sole, r.Addr, image)
 		n += r.Length
 		at += align(len(image))
 		queued++
@@ -217,7 +217,7 @@ func (s *Session) Free(r Reference) {
 func (s *Session) Retire(list []Reference) error {
 	for i := range list {
 		m := s.room[i*HeadBytes : (i+1)*HeadBytes]
-		s.op.PS.Write(list[i].Addr, putDead(m, list[i].Addr, unit.NewVersion(s.op.Env)))
+		s.op.PS.Write(pool.Sole, list[i].Addr, putDead(m, list[i].Addr, unit.NewVersion(s.op.Env)))
 	}
 	if err := s.op.PS.Post(); err != nil {
 		return op.Failure(err, false)
