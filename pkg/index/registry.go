@@ -1,6 +1,7 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -30,6 +31,10 @@ type Options struct {
 // Design is one of the published designs.
 type Design struct {
 	Name string // lower case, as in --design: "sherman"
+
+	// Number stands for the design in two-sided requests: 1 to 255, of one design only, for good.
+	Number byte
+
 	// every client may serve every key; otherwise only the owner of its range may, and its indexes
 	// are Partitioned
 	SharesAll bool
@@ -40,6 +45,7 @@ type Design struct {
 
 	// Executor is what memory servers do for clients of the design that ask them to; nil = nothing.
 	// It knows nothing of an index but what a request says, so one serves all indexes of a server.
+	// The first byte of a request is Number.
 	Executor verbs.Executor
 
 	// Open opens the index in p, or creates it if p's superblock is empty. The error wraps
@@ -54,6 +60,11 @@ func Register(d Design) {
 	if _, ok := designs[d.Name]; ok {
 		panic("index: design registered twice: " + d.Name)
 	}
+	for _, name := range Names() {
+		if designs[name].Number == d.Number {
+			panic("index: designs " + name + " and " + d.Name + " have the same number")
+		}
+	}
 	designs[d.Name] = d
 }
 
@@ -66,17 +77,34 @@ func Lookup(name string) (Design, error) {
 	return d, nil
 }
 
-// Executor is that of the registered designs: of one at most, as requests do not say for which they
-// are. nil: none has any.
-func Executor() (e verbs.Executor) {
+// Executor answers for all registered designs: a request goes to the design that its first byte
+// names. nil: none answers any.
+func Executor() verbs.Executor {
+	var all executors
+	some := false
 	for _, name := range Names() {
-		if d := designs[name]; d.Executor != nil && e != nil {
-			panic("index: two designs have an executor")
-		} else if d.Executor != nil {
-			e = d.Executor
-		}
+		d := designs[name]
+		all[d.Number] = d.Executor
+		some = some || d.Executor != nil
 	}
-	return e
+	if !some {
+		return nil
+	}
+	return &all
+}
+
+// executors are those of the designs, by their numbers.
+type executors [256]verbs.Executor
+
+// errNoExecutor is returned for a request that names no design which answers any.
+var errNoExecutor = errors.New("no design of this number answers requests")
+
+// Call implements verbs.Executor.
+func (e *executors) Call(peer verbs.Peer, near verbs.Near, request, answer []byte) (int, error) {
+	if len(request) == 0 || e[request[0]] == nil {
+		return 0, errNoExecutor
+	}
+	return e[request[0]].Call(peer, near, request, answer)
 }
 
 // CheckSwitches refuses a switch that is not among those known to a design; the error lists these.

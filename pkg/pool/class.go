@@ -7,9 +7,9 @@ import (
 )
 
 // Class says of a posted change who else can reach what it changes. Every change of the data region
-// that an index posts says so. With durability Memory nothing comes of it. Copies that are kept below
-// the index follow it: a Sole change needs no order but its writer's own, a Shared one that of the
-// lock, and a Swap is decided by one copy for all.
+// that an index posts says so. With durability Memory nothing comes of it. Copies that are kept
+// below the index follow it: a Sole change needs no order but its writer's own, a Shared one that
+// of the lock, and a Swap is decided by one copy for all.
 //
 // What holds in every design, so that it can be:
 //
@@ -46,8 +46,8 @@ func (s *Session) write(a Addr, local []byte) {
 	s.queue(a, verbs.Request{Op: verbs.Write, Remote: a.Offset(), Local: local})
 }
 
-// Fence lets what is queued next for the server of a take effect after every READ and atomic that is
-// queued for it (G1): a WRITE behind an atomic needs that.
+// Fence lets what is queued next for the server of a take effect after every READ and atomic that
+// is queued for it (G1): a WRITE behind an atomic needs that.
 func (s *Session) Fence(a Addr) {
 	if i, ok := s.pool.serverOf(a); ok && !s.fenced[i] {
 		s.fenced[i] = true
@@ -55,9 +55,9 @@ func (s *Session) Fence(a Addr) {
 	}
 }
 
-// CompareSwap queues a compare-and-swap of the data word at a, a multiple of 8, whose class is Swap:
-// from compare to swap. After Post old, 8 bytes of a Buffer, is what it had, in the machine's byte
-// order. It was changed if that is compare.
+// CompareSwap queues a compare-and-swap of the data word at a, a multiple of 8, whose class is
+// Swap: from compare to swap. After Post old, 8 bytes of a Buffer, is what it had, in the machine's
+// byte order. It was changed if that is compare.
 func (s *Session) CompareSwap(a Addr, compare, swap uint64, old []byte) {
 	s.queue(a, verbs.Request{Op: verbs.CompareSwap, Remote: a.Offset(), Local: old, Compare: compare, Swap: swap})
 }

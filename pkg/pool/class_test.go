@@ -10,8 +10,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestSharedNeedsALock: a WRITE to what others can reach is refused without the lock, and nothing is
-// posted.
+// TestSharedNeedsALock: a WRITE to what others can reach is refused without the lock, and nothing
+// is posted.
 func TestSharedNeedsALock(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{})
 	p := c.Open(t)

@@ -23,8 +23,13 @@ import (
 // Name of the design.
 const Name = "dex"
 
+// design is what the tree knows of it. Numbers 2, 3 and 5 are for SMART, CHIME and Dolphin.
+var design = index.Design{Name: Name, Number: 4, Switches: Switches, Executor: new(blink.Executor)}
+
 func init() {
-	index.Register(index.Design{Name: Name, Open: Open, Switches: Switches, Executor: new(blink.Executor)})
+	d := design
+	d.Open = Open
+	index.Register(d)
 }
 
 // DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner
@@ -81,7 +86,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	o.CacheBytes = bound / innerTable
 	o.Switches = nil // the tree's are Sherman's
-	if x.tree, err = blink.Open(p, o, Name, x); err != nil {
+	if x.tree, err = blink.Open(p, o, design, x); err != nil {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()

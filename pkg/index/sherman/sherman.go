@@ -11,13 +11,18 @@ import (
 // Name of the design.
 const Name = "sherman"
 
+// design is what the tree knows of it.
+var design = index.Design{Name: Name, Number: 1, SharesAll: true, Switches: blink.Switches}
+
 func init() {
-	index.Register(index.Design{Name: Name, SharesAll: true, Switches: blink.Switches, Open: Open})
+	d := design
+	d.Open = Open
+	index.Register(d)
 }
 
 // Open opens the index in p, or creates it. The pool stays the caller's.
 func Open(p *pool.Pool, o index.Options) (index.Index, error) {
-	t, err := blink.Open(p, o, Name, nil)
+	t, err := blink.Open(p, o, design, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func TestAwaitMemoryForgets(t *testing.T) {
 	open := func() (*tree, *session, *pool.Pool) {
 		t.Helper()
 		p := c.Open(t)
-		tr, err := Open(p, o, "test", nil)
+		tr, err := Open(p, o, index.Design{Name: "test"}, nil)
 		fatal(t, err)
 		s, err := tr.NewSession()
 		fatal(t, err)

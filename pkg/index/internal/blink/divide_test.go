@@ -17,7 +17,7 @@ import (
 // then is a new one, and the next call divides that.
 func TestDivideOnce(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 10})
-	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 150, MaxValueBytes: 8, NodeBytes: 1024}, "test", keepsNothing{})
+	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 150, MaxValueBytes: 8, NodeBytes: 1024}, index.Design{Name: "test"}, keepsNothing{})
 	fatal(t, err)
 	s, err := x.NewSession()
 	fatal(t, err)

@@ -20,15 +20,16 @@ import (
 // knows nothing of an index but what a request says.
 //
 //	request                                   answer
-//	0   1  version of this format             0   1  outcome
-//	1   1  what is asked for                  1   1  level, where the way goes on
-//	2   1  flags: 1 = uint64 keys, 2 = long   2   6  zero
-//	3   1  level of the node to begin at      8   8  address: of the leaf, or where it goes on
+//	0   1  number of the design               0   1  outcome
+//	1   1  version of this format             1   1  level, where the way goes on
+//	2   1  what is asked for                  2   6  zero
+//	3   1  flags: 1 = uint64 keys, 2 = long   8   8  address: of the leaf, or where it goes on
 //	4   4  size of nodes                      16 ... the entry, or the leaf
-//	8   8  address of that node
+//	8   8  address of the node to begin at
 //	16  2  longest key
 //	18  2  length of the key
-//	20  4  zero
+//	20  1  level of that node
+//	21  3  zero
 //	24 ... the key
 //
 // The room for the answer is that of its fixed part and a node, whatever it will be: nodes are read
@@ -38,15 +39,17 @@ type Executor struct {
 }
 
 const (
-	requestVersion = 1
+	requestVersion = 2
 
-	atAsked      = 1
-	atLayout     = 2
-	atBegin      = 3
+	atDesign     = 0
+	atVersion    = 1
+	atAsked      = 2
+	atLayout     = 3
 	atNodeBytes  = 4
 	atNode       = 8
 	atMaxKey     = 16
 	atKeyLength  = 18
+	atBegin      = 20
 	requestFixed = 24
 
 	layoutUint64 = 1 << 0
@@ -123,7 +126,7 @@ type walk struct {
 }
 
 func (w *walk) decode(b, answer []byte) error {
-	if len(b) < requestFixed || b[0] != requestVersion {
+	if len(b) < requestFixed || b[atVersion] != requestVersion {
 		return errRequest
 	}
 	size, key := int(binary.LittleEndian.Uint32(b[atNodeBytes:])), int(binary.LittleEndian.Uint16(b[atKeyLength:]))

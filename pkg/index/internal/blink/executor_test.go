@@ -25,7 +25,7 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 		{MaxKeyBytes: 24, MaxValueBytes: 12, NodeBytes: 512},
 	} {
 		c := pooltest.New(t, pooltest.Options{Provider: "tcp", Servers: 2, Chunks: 40, Executor: new(Executor)})
-		x, err := Open(c.Open(t), o, "test", keepsNothing{})
+		x, err := Open(c.Open(t), o, index.Design{Name: "test"}, keepsNothing{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func twoLevels(t testing.TB, l *fence.Layout) *bytesNear {
 
 func requestOf(l *fence.Layout, what byte, w Way, key []byte) []byte {
 	b := make([]byte, requestFixed)
-	b[0], b[atAsked], b[atLayout], b[atBegin] = requestVersion, what, layoutUint64, w.Level
+	b[atVersion], b[atAsked], b[atLayout], b[atBegin] = requestVersion, what, layoutUint64, w.Level
 	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(l.NodeBytes))
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
 	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(l.MaxKey))
@@ -230,7 +230,7 @@ func TestExecutorRefuses(t *testing.T) {
 	}
 	for what, b := range map[string][]byte{
 		"nothing": nil, "a part": good[:10], "less than a key": good[:requestFixed+7], "more than a key": append(bytes.Clone(good), 0),
-		"another version": change(0, 2), "another question": change(atAsked, 3), "a level above the subtree": change(atBegin, SubtreeLevels),
+		"another version": change(atVersion, 1), "another question": change(atAsked, 3), "a level above the subtree": change(atBegin, SubtreeLevels),
 		"nodes that are too small": change(atNodeBytes+1, 0), "nodes that are too large": change(atNodeBytes+2, 1), "nodes of odd size": change(atNodeBytes, 4),
 		"a key that is too long": change(atMaxKey, 7), "a short key": change(atKeyLength, 7), "no server": append(append(bytes.Clone(good[:atNode]), make([]byte, 8)...), good[atMaxKey:]...),
 		"a swizzled address": change(atNode+7, 0x80), "a place outside": change(atNode+5, 0x7f),

@@ -15,7 +15,7 @@ import (
 // right one: no call says anything of the key.
 func TestExecutorLooksAtLowFences(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: "tcp", Servers: 1, Chunks: 10, Executor: new(Executor)})
-	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, "test", keepsNothing{})
+	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, index.Design{Name: "test"}, keepsNothing{})
 	if err != nil {
 		t.Fatal(err)
 	}

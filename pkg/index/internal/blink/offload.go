@@ -69,7 +69,8 @@ func (s *session) AskLeaf(w *Way, key []byte) (f Found, ok bool, err error) {
 func (s *session) ask(w *Way, key []byte, what byte) (f Found, ok bool, err error) {
 	b := s.call
 	clear(b[:requestFixed])
-	b[0], b[atAsked], b[atBegin] = requestVersion, what, w.Level
+	b[atDesign], b[atVersion] = s.t.design, requestVersion
+	b[atAsked], b[atBegin] = what, w.Level
 	if s.lay.Uint64 {
 		b[atLayout] |= layoutUint64
 	}

@@ -28,7 +28,7 @@ func (keepsNothing) Copy(*Session, pool.Addr, []byte) (bool, error) { return fal
 func placed(t *testing.T, leaves LeafCache) (*Tree, *Session) {
 	t.Helper()
 	c := pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 40, ChunkBytes: 1 << 20})
-	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, "test", leaves)
+	x, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, index.Design{Name: "test"}, leaves)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func oldRoot(t *testing.T) (s *session, kept *rootRef) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10})
 	open := func() (*tree, *session) {
 		t.Helper()
-		tr, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, "test", nil)
+		tr, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, index.Design{Name: "test"}, nil)
 		fatal(t, err)
 		s, err := tr.NewSession()
 		fatal(t, err)

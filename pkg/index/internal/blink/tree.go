@@ -22,6 +22,7 @@ type Tree = tree
 
 type tree struct {
 	name   string    // of the design
+	design byte      // its number
 	leaves LeafCache // nil where all clients share all leaves
 	lay    fence.Layout
 	with   techniques
@@ -48,7 +49,8 @@ type rootRef struct {
 
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's. leaves is nil
 // where all clients share all leaves.
-func Open(p *pool.Pool, o index.Options, design string, leaves LeafCache) (*Tree, error) {
+func Open(p *pool.Pool, o index.Options, d index.Design, leaves LeafCache) (*Tree, error) {
+	design := d.Name
 	lay, err := slotted.NewLayout(o)
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
@@ -64,7 +66,7 @@ func Open(p *pool.Pool, o index.Options, design string, leaves LeafCache) (*Tree
 	if err != nil {
 		return nil, fmt.Errorf("open a %s index: %w", design, err)
 	}
-	t := &tree{name: design, leaves: leaves, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
+	t := &tree{name: design, design: d.Number, leaves: leaves, with: with, pool: p, env: p.Env(), mu: p.Env().NewMutex()}
 	t.sessions.Init(t.env)
 	p.SetMarks(blocks.Marks)
 	ps, err := p.NewSession(2*fence.MaxNodeBytes + 64<<10)
