@@ -46,9 +46,8 @@ func (l *Ledger) Register(identity, name string) (uint16, error) {
 		return 0, fmt.Errorf("%w: index %s has had %d clients, and a number is not used twice; dump it and restore it into a new one",
 			ErrExhausted, identity, MaxClients)
 	}
-	if live := p.live(); live >= MaxLive {
-		return 0, fmt.Errorf("%w: index %s has %d clients that are not fenced, which is the most; end those that are of no use, or fence them",
-			ErrExhausted, identity, live)
+	if err := p.oneMore(); err != nil {
+		return 0, err
 	}
 	id := p.lastClient
 	for {
@@ -64,7 +63,19 @@ func (l *Ledger) Register(identity, name string) (uint16, error) {
 	}
 }
 
-// Meet makes a client known that registered at the home server. Errors: ErrFenced, ErrInvalid.
+// oneMore reports whether an index may have one more client that is not fenced. Errors:
+// ErrExhausted.
+func (p *place) oneMore() error {
+	if live := p.live(); live >= MaxLive {
+		return fmt.Errorf("%w: index %s has %d clients that are not fenced, which is the most; end those that are of no use, or fence them",
+			ErrExhausted, p.identity, live)
+	}
+	return nil
+}
+
+// Meet makes a client known that registered at the home server. It has the bound of Register: each
+// renewal looks at all clients that are not fenced, and the home server, which would refuse too
+// many, knows nothing of ids that somebody made up. Errors: ErrExhausted, ErrFenced, ErrInvalid.
 func (l *Ledger) Meet(identity string, id uint16) error {
 	p, _ := l.find(identity)
 	switch {
@@ -76,6 +87,9 @@ func (l *Ledger) Meet(identity string, id uint16) error {
 	at, known := p.search(id)
 	switch {
 	case !known:
+		if err := p.oneMore(); err != nil {
+			return err
+		}
 		p.clients = slices.Insert(p.clients, at, client{id: id})
 		p.alive++
 	case p.clients[at].state != clientLive:

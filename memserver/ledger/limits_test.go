@@ -72,6 +72,30 @@ func TestRegisterIsBounded(t *testing.T) {
 	}
 }
 
+// TestMeetIsBounded: so has a server where its clients did not register.
+func TestMeetIsBounded(t *testing.T) {
+	l, _ := New(Shape{Chunks: 1, Slots: 2, Locks: 8})
+	l.Admit("a", 0, 4)
+	for id := range uint16(MaxLive) {
+		if err := l.Meet("a", 2*id+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Meet("a", 2); !errors.Is(err, ErrExhausted) {
+		t.Errorf("one client too many: %v", err)
+	}
+	if err := l.Meet("a", 3); err != nil {
+		t.Errorf("one that is known: %v", err)
+	}
+	l.Fence("a", 7)
+	if err := l.Meet("a", 2); err != nil {
+		t.Errorf("after one was fenced: %v", err)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestManyClientsAreFewBytes: what a life of an index leaves behind is a few runs, whatever the
 // order in which clients ended.
 func TestManyClientsAreFewBytes(t *testing.T) {
