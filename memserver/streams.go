@@ -4,6 +4,7 @@ package memserver
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -40,7 +41,9 @@ func (c *connection) Read(b []byte) (int, error) {
 	c.raw.left = maxAhead
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.received(b[:n])
+		if refused := c.received(b[:n]); refused != nil {
+			return 0, refused
+		}
 	}
 	return n, err
 }
@@ -83,11 +86,21 @@ func (c *connection) endWrite() {
 	c.reset = c.reset[:0]
 }
 
-// received counts and charges what came.
-func (c *connection) received(b []byte) {
+// maxFrame is how many bytes a frame that is not of data may have: gRPC keeps a buffer of the
+// largest one for as long as its connection lasts. Headers are the largest that it knows.
+const maxFrame = 2 * maxHeaders
+
+// errFrame is returned when a caller sends a frame that is of no use.
+var errFrame = fmt.Errorf("a frame of more than %d bytes that is not of data", maxFrame)
+
+// received counts and charges what came. Errors: errFrame.
+func (c *connection) received(b []byte) error {
 	c.callers.mu.Lock()
 	defer c.callers.mu.Unlock()
 	for h, rest, ok := c.in.next(b); ok; h, rest, ok = c.in.next(rest) {
+		if h.Type != http2.FrameData && h.Length > maxFrame {
+			return errFrame
+		}
 		switch h.Type {
 		case http2.FrameHeaders:
 			c.beginStreamLocked(h.StreamID)
@@ -102,6 +115,7 @@ func (c *connection) received(b []byte) {
 	}
 	c.callers.boundRequestsLocked(c.party)
 	c.callers.boundStreamsLocked(c.party)
+	return nil
 }
 
 // beginStreamLocked counts a stream, unless it is open, or the connection counts no more.

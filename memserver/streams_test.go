@@ -2,6 +2,7 @@ package memserver
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -72,9 +73,9 @@ type framed struct {
 }
 
 // in lets the connection read b and the frames that were written.
-func (f *framed) in(b []byte) {
-	f.conn.received(append(b, f.bytes.Bytes()...))
-	f.bytes.Reset()
+func (f *framed) in(b []byte) error {
+	defer f.bytes.Reset()
+	return f.conn.received(append(b, f.bytes.Bytes()...))
 }
 
 // open opens so many streams, the first with a number, whose requests are complete.
@@ -155,6 +156,42 @@ func TestStreamsOfAllIdentities(t *testing.T) {
 	if all(0); len(c.mu.of) != 2 { // ended ones that gRPC has not closed
 		t.Errorf("connections of %d identities stay", len(c.mu.of))
 	}
+}
+
+// TestLargeFrames: only frames of data are large.
+func TestLargeFrames(t *testing.T) {
+	s, _, mine, _ := slowWorld(t, time.Hour)
+	f := func(what string, size int, want bool) {
+		t.Helper()
+		c, err := tls.Dial("tcp", s.Addresses().Control, mine.ClientConfig("localhost", "h2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var out bytes.Buffer
+		out.WriteString(http2.ClientPreface)
+		w := http2.NewFramer(&out, nil)
+		w.WriteSettings()
+		w.WriteRawFrame(0xaa, 0, 0, make([]byte, size))
+		w.WritePing(false, [8]byte{1})
+		if _, err := c.Write(out.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		answered := false
+		for r := http2.NewFramer(nil, c); !answered; {
+			frame, err := r.ReadFrame()
+			if err != nil {
+				break
+			}
+			p, ok := frame.(*http2.PingFrame)
+			answered = ok && p.IsAck()
+		}
+		if answered != want {
+			t.Errorf("%s: answered: %v, want %v", what, answered, want)
+		}
+	}
+	f("a frame of an unknown kind", maxFrame, true)
+	f("a large one", maxFrame+1, false)
 }
 
 // TestCallersThatReadNothing: a Write that is not taken ends its connection.
