@@ -273,6 +273,11 @@ func byteRequest(node, maxKey int, w Way, key []byte) []byte {
 // byteLeaf is a memory with one leaf of byte keys at testAddr.
 func byteLeaf(t testing.TB, l *fence.Layout, keys ...string) *bytesNear {
 	t.Helper()
+	return &bytesNear{b: byteLeafAt(testAddr, l, keys...)}
+}
+
+// byteLeafAt is a leaf of byte keys, whose values are all the same.
+func byteLeafAt(a pool.Addr, l *fence.Layout, keys ...string) []byte {
 	p := &slotted.Pairs{Lay: l}
 	for _, k := range keys {
 		e := l.PutEntry(make([]byte, 64), []byte(k), []byte("v"))
@@ -281,14 +286,13 @@ func byteLeaf(t testing.TB, l *fence.Layout, keys ...string) *bytesNear {
 		p.List = append(p.List, slotted.EntryAt{Off: uint32(off), N: uint16(len(e))})
 	}
 	b := make([]byte, l.NodeBytes)
-	slotted.Build(b, l, testAddr, &fence.Header{Version: 3, Low: []byte("a"), High: []byte("x"), Sibling: testAddr}, p, 0, len(p.List))
-	return &bytesNear{b: b}
+	slotted.Build(b, l, a, &fence.Header{Version: 3, Low: []byte("a"), High: []byte("x"), Sibling: a}, p, 0, len(p.List))
+	return b
 }
 
-// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its
-// answer has room. Any client may have written the memory, so units are sealed now and then and
-// verify.
-func FuzzExecutor(f *testing.F) {
+// addCalls adds requests, and the memory that they are about.
+func addCalls(f *testing.F) {
+	f.Helper()
 	l := testLayout(f, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 512})
 	m := twoLevels(f, l)
 	f.Add(requestOf(l, askEntry, Way{testAddr, 1}, number(30)), m.b, true)
@@ -303,6 +307,16 @@ func FuzzExecutor(f *testing.F) {
 	far := bytes.Clone(inner)
 	binary.LittleEndian.PutUint16(far[fence.AtLowLen:], 1<<16-1)
 	f.Add(byteRequest(512, 1<<16-1, Way{testAddr, 1}, []byte("n")), far, false)
+	farther := bytes.Clone(far) // than any buffer of a provider
+	binary.LittleEndian.PutUint16(farther[fence.AtHighLen:], 1<<16-1)
+	f.Add(byteRequest(512, 1<<16-1, Way{testAddr, 1}, []byte("n")), farther, false)
+}
+
+// FuzzExecutor: whatever the request is, and whatever lies in the memory, a call ends, and its
+// answer has room. Any client may have written the memory, so units are sealed now and then and
+// verify.
+func FuzzExecutor(f *testing.F) {
+	addCalls(f)
 	f.Fuzz(func(t *testing.T, request, memory []byte, seal bool) {
 		b := make([]byte, 4096)
 		copy(b, memory)
