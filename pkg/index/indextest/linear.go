@@ -23,9 +23,14 @@ func (r *runner) linearizable(t *testing.T) {
 		{MaxKeyBytes: 200, MaxValueBytes: 600, InlineBytes: 300},
 	} {
 		for _, spread := range []int{8, 400} { // hot keys; more keys, so that leaves split
-			t.Run(fmt.Sprintf("uint64=%v/value=%d/keys=%d", o.Uint64, o.MaxValueBytes, spread), func(t *testing.T) {
-				r.linearizableOn(t, o, spread)
-			})
+			for _, o := range caches(o) {
+				if o.CacheBytes != 0 && (spread == 8 || r.brief && !o.Uint64) {
+					continue // a leaf has room everywhere
+				}
+				t.Run(fmt.Sprintf("uint64=%v/value=%d/keys=%d%s", o.Uint64, o.MaxValueBytes, spread, cacheName(o)), func(t *testing.T) {
+					r.linearizableOn(t, o, spread)
+				})
+			}
 		}
 	}
 }
@@ -35,8 +40,11 @@ func (r *runner) linearizableOn(t *testing.T, o index.Options, spread int) {
 	c := r.cluster(t, 32)
 	const pools, sessions = 3, 2
 	ops := scale(1500)
-	if r.brief {
+	switch {
+	case r.brief:
 		ops = scale(300)
+	case testing.Short() && o.CacheBytes != 0:
+		ops = scale(500)
 	}
 	var indexes []index.Index
 	for range pools {
@@ -52,6 +60,19 @@ func (r *runner) linearizableOn(t *testing.T, o index.Options, spread int) {
 	wg.Wait()
 	h.check(t)
 	check(t, indexes[0])
+	var keys [][]byte
+	for k := range spread {
+		keys = append(keys, historyKey(o, k))
+	}
+	evicts(t, o, indexes, keys)
+}
+
+// historyKey is key k of a history.
+func historyKey(o index.Options, k int) []byte {
+	if !o.Uint64 {
+		return fmt.Appendf(nil, "%0*d", 8+k%100, k)
+	}
+	return number(uint64(k))
 }
 
 // history is what several clients did.

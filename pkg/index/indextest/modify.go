@@ -21,7 +21,9 @@ func (r *runner) counters(t *testing.T) {
 		{Uint64: true, MaxValueBytes: 8},
 		{MaxKeyBytes: 8, MaxValueBytes: 700, InlineBytes: 300},
 	} {
-		t.Run(fmt.Sprintf("value=%d", o.MaxValueBytes), func(t *testing.T) { r.countersOn(t, o) })
+		for _, o := range caches(o) {
+			t.Run(fmt.Sprintf("value=%d%s", o.MaxValueBytes, cacheName(o)), func(t *testing.T) { r.countersOn(t, o) })
+		}
 	}
 }
 
@@ -37,6 +39,14 @@ func (r *runner) countersOn(t *testing.T, o index.Options) {
 	for range pools {
 		indexes = append(indexes, r.open(t, c.Open(t), o))
 	}
+	s := session(t, indexes[0])
+	var beside [][]byte // keys that a crowded cache looks for, between those of two counters
+	for k := range uint64(1500) {
+		if o.CacheBytes != 0 {
+			beside = append(beside, number(keys+k))
+			must(t, s.Insert(beside[k], beside[k]))
+		}
+	}
 	var all sync.WaitGroup
 	added := make([][keys]uint64, pools*sessions)
 	for i := range added {
@@ -49,11 +59,15 @@ func (r *runner) countersOn(t *testing.T, o index.Options) {
 					t.Error(err)
 				}
 				added[i][k] += by
+				if len(beside) > 0 {
+					if _, err := s.Lookup(beside[a.random.IntN(len(beside))], nil); err != nil {
+						t.Error(err)
+					}
+				}
 			}
 		})
 	}
 	all.Wait()
-	s := session(t, indexes[0])
 	for k := range uint64(keys) {
 		sum := uint64(0)
 		for i := range added {
@@ -65,6 +79,7 @@ func (r *runner) countersOn(t *testing.T, o index.Options) {
 		}
 	}
 	check(t, indexes[0])
+	evicts(t, o, indexes, beside)
 }
 
 // adder adds in one session.

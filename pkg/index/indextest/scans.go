@@ -19,7 +19,12 @@ func (r *runner) scans(t *testing.T) {
 		{MaxKeyBytes: 150, MaxValueBytes: 60},
 		{Uint64: true, MaxValueBytes: 400, InlineBytes: 100},
 	} {
-		t.Run(fmt.Sprintf("uint64=%v/value=%d", o.Uint64, o.MaxValueBytes), func(t *testing.T) { r.scansOn(t, o) })
+		for _, o := range caches(o) {
+			if o.CacheBytes != 0 && testing.Short() && !o.Uint64 {
+				continue
+			}
+			t.Run(fmt.Sprintf("uint64=%v/value=%d%s", o.Uint64, o.MaxValueBytes, cacheName(o)), func(t *testing.T) { r.scansOn(t, o) })
+		}
 	}
 }
 
@@ -81,6 +86,11 @@ func (r *runner) scansOn(t *testing.T, o index.Options) {
 	stop.Store(true)
 	writers.Wait()
 	check(t, x)
+	var keys [][]byte
+	for n := range scanKeys / 3 {
+		keys = append(keys, scanKey(o, 3*n))
+	}
+	evicts(t, o, []index.Index{x, y}, keys)
 }
 
 // scanOnce makes a random scan and checks what must and must not be in it.

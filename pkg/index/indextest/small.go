@@ -17,7 +17,8 @@ func (r *runner) smallTree(t *testing.T) {
 		if round%2 == 1 {
 			o = index.Options{MaxKeyBytes: 24, MaxValueBytes: 16, NodeBytes: 256}
 		}
-		t.Run(fmt.Sprint(round), func(t *testing.T) { r.smallTreeOn(t, o) })
+		o = caches(o)[round/2%2]
+		t.Run(fmt.Sprint(round, cacheName(o)), func(t *testing.T) { r.smallTreeOn(t, o) })
 	}
 }
 
