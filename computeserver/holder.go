@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -220,7 +221,7 @@ func ownSpans(m *partition.Map, self uint32) (spans []partition.Span) {
 // cut divides a range at the ends of what is wanted.
 func cut(r heldRange, wanted []partition.Span) (parts []heldRange) {
 	at := func(key []byte) {
-		if len(key) > 0 && bytes.Compare(r.Start, key) < 0 && (len(r.End) == 0 || bytes.Compare(key, r.End) < 0) {
+		if len(key) > 0 && bytes.Compare(r.Start, key) < 0 && keyrange.Before(key, r.End) {
 			low := r
 			low.End, r.Start = key, key
 			parts = append(parts, low)
@@ -233,22 +234,10 @@ func cut(r heldRange, wanted []partition.Span) (parts []heldRange) {
 	return append(parts, r)
 }
 
-// overlap is what two ranges have in common.
-func overlap(aStart, aEnd, bStart, bEnd []byte) (start, end []byte, ok bool) {
-	start, end = aStart, aEnd
-	if bytes.Compare(bStart, start) > 0 {
-		start = bStart
-	}
-	if len(end) == 0 || len(bEnd) > 0 && bytes.Compare(bEnd, end) < 0 {
-		end = bEnd
-	}
-	return start, end, len(end) == 0 || bytes.Compare(start, end) < 0
-}
-
 // isWanted says whether any key of a range is.
 func isWanted(r pool.Holding, wanted []partition.Span) bool {
 	return slices.ContainsFunc(wanted, func(w partition.Span) bool {
-		_, _, ok := overlap(r.Start, r.End, w.Start, w.End)
+		_, _, ok := keyrange.Intersect(r.Start, r.End, w.Start, w.End)
 		return ok
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -31,7 +32,7 @@ func (h *holder) missing(wanted []partition.Span) (spans []partition.Span) {
 			}
 			at, ended = r.End, len(r.End) == 0
 		}
-		if !ended && (len(w.End) == 0 || bytes.Compare(at, w.End) < 0) {
+		if !ended && keyrange.Before(at, w.End) {
 			spans = append(spans, partition.Span{Start: at, End: w.End})
 		}
 	}
@@ -100,7 +101,7 @@ func (h *holder) recall() error {
 			part.Start, part.End, part.Inherits = s.Start, s.End, nil
 			for _, in := range r.Inherits {
 				var ok bool
-				if in.Start, in.End, ok = overlap(in.Start, in.End, s.Start, s.End); ok {
+				if in.Start, in.End, ok = keyrange.Intersect(in.Start, in.End, s.Start, s.End); ok {
 					part.Inherits = append(part.Inherits, in)
 				}
 			}

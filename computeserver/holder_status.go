@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -23,7 +24,7 @@ func (h *holder) status() (all []RangeStatus) {
 	}
 	for _, c := range h.claims.open {
 		s := RangeStatus{Start: c.Start, End: c.End, State: RangeAcquiring}
-		switch b := slices.IndexFunc(h.claims.blocked, func(b pool.Blocked) bool { _, _, ok := overlap(b.Start, b.End, c.Start, c.End); return ok }); {
+		switch b := slices.IndexFunc(h.claims.blocked, func(b pool.Blocked) bool { _, _, ok := keyrange.Intersect(b.Start, b.End, c.Start, c.End); return ok }); {
 		case h.claims.why != nil:
 			s.Reason = h.claims.why.Error()
 		case b >= 0:
@@ -53,7 +54,7 @@ func (h *holder) why(key []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	holds := func(start, end []byte) bool {
-		return bytes.Compare(start, key) <= 0 && (len(end) == 0 || bytes.Compare(key, end) < 0)
+		return keyrange.Contains(start, end, key)
 	}
 	state, reason, what := RangeAcquiring, "", "takes them over"
 	at := slices.IndexFunc(h.held, func(r heldRange) bool { return holds(r.Start, r.End) })

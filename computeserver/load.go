@@ -10,6 +10,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -191,7 +192,7 @@ func (r *Load) encode(s index.Stats) *rpcv1.ComputeLoad {
 // within is what of the load is asked of keys from start up to end.
 func (r *Load) within(start, end []byte) (rate float64) {
 	for _, k := range r.Keys {
-		if bytes.Compare(k.Key, start) >= 0 && (len(end) == 0 || bytes.Compare(k.Key, end) < 0) {
+		if keyrange.Contains(start, end, k.Key) {
 			rate += k.Rate
 		}
 	}

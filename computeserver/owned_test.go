@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -105,7 +106,7 @@ func (x *ownedIndex) Give(start, end []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key, n := range x.inUse {
-		if _, _, in := overlap(start, end, []byte(key), append([]byte(key), 0)); in && n > 0 {
+		if _, _, in := keyrange.Intersect(start, end, []byte(key), append([]byte(key), 0)); in && n > 0 {
 			x.o.t.Errorf("client %d gives [%q, %q) while %q is in use", x.client, start, end, key)
 		}
 	}
@@ -114,10 +115,10 @@ func (x *ownedIndex) Give(start, end []byte) (int, error) {
 	}
 	var kept []pool.Holding
 	for _, h := range x.taken {
-		if from, to, ok := overlap(h.Start, h.End, nil, start); ok && len(start) > 0 {
+		if from, to, ok := keyrange.Intersect(h.Start, h.End, nil, start); ok && len(start) > 0 {
 			kept = append(kept, pool.Holding{Start: from, End: to})
 		}
-		if from, to, ok := overlap(h.Start, h.End, end, nil); ok && len(end) > 0 {
+		if from, to, ok := keyrange.Intersect(h.Start, h.End, end, nil); ok && len(end) > 0 {
 			kept = append(kept, pool.Holding{Start: from, End: to})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -98,7 +99,7 @@ func (o *ownership) reroute() {
 		o.seen = slices.DeleteFunc(slices.Clone(o.seen), func(s partition.Span) bool {
 			_, there := m.Server(s.Owner)
 			return !there || slices.ContainsFunc(o.served, func(own partition.Span) bool {
-				_, _, both := overlap(s.Start, s.End, own.Start, own.End)
+				_, _, both := keyrange.Intersect(s.Start, s.End, own.Start, own.End)
 				return both
 			})
 		})
@@ -127,7 +128,7 @@ func overlay(m *partition.Map, spans []partition.Span) *partition.Map {
 		r := m.Ranges[m.At(start)]
 		r.Start = start
 		if i := slices.IndexFunc(spans, func(s partition.Span) bool {
-			return bytes.Compare(s.Start, start) <= 0 && (len(s.End) == 0 || bytes.Compare(start, s.End) < 0)
+			return keyrange.Contains(s.Start, s.End, start)
 		}); i >= 0 {
 			r.Owner = spans[i].Owner
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -94,7 +95,7 @@ func (s *dexSession) Modify(key []byte, change index.Change) error {
 func (o *dexOwner) Take(r pool.Holding) error {
 	for _, other := range o.w.dex.serving {
 		for _, s := range other.taken {
-			if _, _, ok := overlap(s.Start, s.End, r.Start, r.End); ok && other != o {
+			if _, _, ok := keyrange.Intersect(s.Start, s.End, r.Start, r.End); ok && other != o {
 				o.w.mustBeFenced(other.Client(), o.Client(), r)
 			}
 		}
@@ -145,10 +146,10 @@ func (o *dexOwner) Give(start, end []byte) (int, error) {
 	if err == nil {
 		var kept []partition.Span
 		for _, s := range o.taken {
-			if _, to, ok := overlap(s.Start, s.End, nil, start); ok && len(start) > 0 {
+			if _, to, ok := keyrange.Intersect(s.Start, s.End, nil, start); ok && len(start) > 0 {
 				kept = append(kept, partition.Span{Start: s.Start, End: to})
 			}
-			if from, to, ok := overlap(s.Start, s.End, end, nil); ok && len(end) > 0 {
+			if from, to, ok := keyrange.Intersect(s.Start, s.End, end, nil); ok && len(end) > 0 {
 				kept = append(kept, partition.Span{Start: from, End: to})
 			}
 		}

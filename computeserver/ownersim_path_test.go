@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
@@ -209,7 +210,7 @@ func (k *path) Release(client uint16, start, end []byte, epoch uint64, limit tim
 		if k.w.wrong == releaseAnyEpoch {
 			all, _ := b.Holdings(ownIndex)
 			for _, h := range all {
-				if _, _, ok := overlap(h.Start, h.End, start, end); ok && h.Client == client {
+				if _, _, ok := keyrange.Intersect(h.Start, h.End, start, end); ok && h.Client == client {
 					_ = b.Release(ownIndex, client, start, end, h.Epoch)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -340,7 +341,7 @@ func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, generation uint64, be
 		w.doom.most = max(w.doom.most, len(h.Inherits))
 		for i := range m.Ranges {
 			s := m.Span(i)
-			if _, _, ok := overlap(s.Start, s.End, h.Start, h.End); ok && s.Owner != to {
+			if _, _, ok := keyrange.Intersect(s.Start, s.End, h.Start, h.End); ok && s.Owner != to {
 				w.report("keys %s are granted to server %d; by the map of generation %d they are server %d's", partition.Interval(h.Start, h.End), to, m.Generation, s.Owner)
 			}
 		}

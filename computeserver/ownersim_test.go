@@ -10,6 +10,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -213,7 +214,7 @@ func (w *ownWorld) watch() {
 		clear(settled[:])
 		for _, h := range held {
 			for n := range toyKeys {
-				if _, _, ok := overlap(h.Start, h.End, toyKey(n), append(toyKey(n), 0)); ok && len(h.Inherits) == 0 {
+				if _, _, ok := keyrange.Intersect(h.Start, h.End, toyKey(n), append(toyKey(n), 0)); ok && len(h.Inherits) == 0 {
 					settled[n] = h.Epoch
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -97,7 +98,7 @@ func (t *toy) holding(key []byte) (epoch uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.taken {
-		if _, _, ok := overlap(h.Start, h.End, key, append(bytes.Clone(key), 0)); ok {
+		if _, _, ok := keyrange.Intersect(h.Start, h.End, key, append(bytes.Clone(key), 0)); ok {
 			return h.Epoch, true
 		}
 	}
@@ -140,7 +141,7 @@ func (t *toy) replay(in pool.Inherited) error {
 	}
 	t.all = append(t.all[:0], t.buf...)
 	for n := range toyKeys {
-		if _, _, ok := overlap(in.Start, in.End, toyKey(n), append(toyKey(n), 0)); !ok {
+		if _, _, ok := keyrange.Intersect(in.Start, in.End, toyKey(n), append(toyKey(n), 0)); !ok {
 			continue
 		}
 		newest := uint64(0)
@@ -176,7 +177,7 @@ func (t *toy) Give(start, end []byte) (written int, err error) {
 		return 0, err
 	}
 	for n := range toyKeys {
-		if _, _, ok := overlap(start, end, toyKey(n), append(toyKey(n), 0)); !ok {
+		if _, _, ok := keyrange.Intersect(start, end, toyKey(n), append(toyKey(n), 0)); !ok {
 			continue
 		}
 		pg := &t.pages[n]
@@ -195,14 +196,14 @@ func (t *toy) Give(start, end []byte) (written int, err error) {
 	defer t.mu.Unlock()
 	var kept []pool.Holding
 	for _, h := range t.taken {
-		if _, _, ok := overlap(h.Start, h.End, start, end); !ok {
+		if _, _, ok := keyrange.Intersect(h.Start, h.End, start, end); !ok {
 			kept = append(kept, h)
 			continue
 		}
-		if below, to, ok := overlap(h.Start, h.End, nil, start); ok && len(start) > 0 {
+		if below, to, ok := keyrange.Intersect(h.Start, h.End, nil, start); ok && len(start) > 0 {
 			kept = append(kept, pool.Holding{Start: below, End: to, Epoch: h.Epoch})
 		}
-		if from, above, ok := overlap(h.Start, h.End, end, nil); ok && len(end) > 0 {
+		if from, above, ok := keyrange.Intersect(h.Start, h.End, end, nil); ok && len(end) > 0 {
 			kept = append(kept, pool.Holding{Start: from, End: above, Epoch: h.Epoch})
 		}
 	}

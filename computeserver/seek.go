@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -110,7 +111,7 @@ func (c *core) look(ix Owner) (seen []partition.Span, err error) {
 		}
 		for i := m.At(r.Start); i < len(m.Ranges); i++ {
 			s := m.Span(i)
-			start, end, ok := overlap(s.Start, s.End, r.Start, r.End)
+			start, end, ok := keyrange.Intersect(s.Start, s.End, r.Start, r.End)
 			if !ok {
 				break
 			}

@@ -325,7 +325,7 @@ func (p *place) checkHoldings() error {
 		}
 		grants[h.Epoch] = h
 		for _, in := range h.Inherits {
-			if start, end, ok := overlap(in.Start, in.End, h.Start, h.End); !ok || !bytes.Equal(start, in.Start) || !bytes.Equal(end, in.End) || !isRange(in.Start, in.End) {
+			if start, end, ok := keyrange.Intersect(in.Start, in.End, h.Start, h.End); !ok || !bytes.Equal(start, in.Start) || !bytes.Equal(end, in.End) || !isRange(in.Start, in.End) {
 				return fmt.Errorf("holding %s inherits keys %s", keys, keyrange.Format(in.Start, in.End))
 			}
 			if in.Client == 0 || in.Client == NoClient || in.Client == h.Client || in.Epoch == 0 || in.Epoch >= h.Epoch || len(in.Log) > MaxLog {

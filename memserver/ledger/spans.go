@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"bytes"
+
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // joined puts neighbours together that are parts of one grant and differ in nothing.
@@ -49,7 +51,7 @@ func filled(inside []Holding, start, end []byte) (pieces []Holding) {
 			return pieces
 		}
 	}
-	if len(end) == 0 || bytes.Compare(at, end) < 0 {
+	if keyrange.Before(at, end) {
 		pieces = append(pieces, Holding{Start: at, End: end})
 	}
 	return pieces
@@ -58,12 +60,12 @@ func filled(inside []Holding, start, end []byte) (pieces []Holding) {
 // clip is the part of a holding within a range, if there is one.
 func (h Holding) clip(start, end []byte) (Holding, bool) {
 	var ok bool
-	if h.Start, h.End, ok = overlap(h.Start, h.End, start, end); !ok {
+	if h.Start, h.End, ok = keyrange.Intersect(h.Start, h.End, start, end); !ok {
 		return h, false
 	}
 	var logs []Inherited
 	for _, i := range h.Inherits {
-		if i.Start, i.End, ok = overlap(i.Start, i.End, start, end); ok {
+		if i.Start, i.End, ok = keyrange.Intersect(i.Start, i.End, start, end); ok {
 			logs = append(logs, i)
 		}
 	}
@@ -71,18 +73,6 @@ func (h Holding) clip(start, end []byte) (Holding, bool) {
 	return h, true
 }
 
-// overlap is what two ranges have in common.
-func overlap(aStart, aEnd, bStart, bEnd []byte) (start, end []byte, ok bool) {
-	start, end = aStart, aEnd
-	if bytes.Compare(bStart, start) > 0 {
-		start = bStart
-	}
-	if len(end) == 0 || len(bEnd) > 0 && bytes.Compare(bEnd, end) < 0 {
-		end = bEnd
-	}
-	return start, end, len(end) == 0 || bytes.Compare(start, end) < 0
-}
-
 func isRange(start, end []byte) bool {
-	return max(len(start), len(end)) <= MaxHoldingKey && (len(end) == 0 || bytes.Compare(start, end) < 0)
+	return max(len(start), len(end)) <= MaxHoldingKey && keyrange.Before(start, end)
 }

@@ -28,3 +28,33 @@ func TestMessagesStayShort(t *testing.T) {
 		}
 	}
 }
+
+// TestIntersect compares with what the definition says of each of a few keys.
+func TestIntersect(t *testing.T) {
+	keys := []string{"", "a", "b", "c", "d"}
+	in := func(start, end, key string) bool { return start <= key && (end == "" || key < end) }
+	for _, a := range keys {
+		for _, b := range keys {
+			for _, key := range keys {
+				if got := Contains([]byte(a), []byte(b), []byte(key)); got != in(a, b, key) {
+					t.Errorf("%q in %q to %q: %v", key, a, b, got)
+				}
+			}
+			for _, c := range keys {
+				for _, d := range keys {
+					start, end, ok := Intersect([]byte(a), []byte(b), []byte(c), []byte(d))
+					some := false
+					for _, key := range keys {
+						both := in(a, b, key) && in(c, d, key)
+						if some = some || both; ok && both != in(string(start), string(end), key) {
+							t.Errorf("%q to %q and %q to %q: %q to %q, and %q is in both: %v", a, b, c, d, start, end, key, both)
+						}
+					}
+					if ok != some {
+						t.Errorf("%q to %q and %q to %q: %v, want %v", a, b, c, d, ok, some)
+					}
+				}
+			}
+		}
+	}
+}

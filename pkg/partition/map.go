@@ -206,7 +206,7 @@ func (m *Map) Final() *Map {
 		s := m.Span(i)
 		at, ended := s.Start, false
 		for _, p := range moves {
-			start, end, ok := overlap(s.Start, s.End, p.Start, p.End)
+			start, end, ok := keyrange.Intersect(s.Start, s.End, p.Start, p.End)
 			if !ok || p.To == s.Owner {
 				continue
 			}
@@ -216,21 +216,9 @@ func (m *Map) Final() *Map {
 			add(start, p.To, next.Generation)
 			at, ended = end, len(end) == 0
 		}
-		if !ended && (len(s.End) == 0 || bytes.Compare(at, s.End) < 0) {
+		if !ended && keyrange.Before(at, s.End) {
 			add(at, s.Owner, s.Epoch)
 		}
 	}
 	return next
-}
-
-// overlap is what two ranges have in common.
-func overlap(aStart, aEnd, bStart, bEnd []byte) (start, end []byte, ok bool) {
-	start, end = aStart, aEnd
-	if bytes.Compare(bStart, start) > 0 {
-		start = bStart
-	}
-	if len(end) == 0 || len(bEnd) > 0 && bytes.Compare(bEnd, end) < 0 {
-		end = bEnd
-	}
-	return start, end, len(end) == 0 || bytes.Compare(start, end) < 0
 }

@@ -3,6 +3,8 @@ package partition
 import (
 	"bytes"
 	"slices"
+
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // With a design whose ranges have owners, keys do not move with the map: the map says who shall own
@@ -88,7 +90,7 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 }
 
 func (m Move) covers(key []byte) bool {
-	return bytes.Compare(m.Start, key) <= 0 && (len(m.End) == 0 || bytes.Compare(key, m.End) < 0)
+	return keyrange.Contains(m.Start, m.End, key)
 }
 
 // busy are the servers that have not done yet what the map says: who owns keys by it and does not
@@ -113,7 +115,7 @@ func (v View) busy() map[uint32]bool {
 			}
 			at, ended = h.End, len(h.End) == 0
 		}
-		if !ended && (len(s.End) == 0 || bytes.Compare(at, s.End) < 0) {
+		if !ended && keyrange.Before(at, s.End) {
 			busy[s.Owner] = true
 		}
 	}

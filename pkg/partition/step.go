@@ -3,6 +3,8 @@ package partition
 import (
 	"slices"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // What the operator does next about the compute servers of an index and its partition map is
@@ -277,7 +279,7 @@ func (v View) lapses(s Observed) bool {
 	for i := range v.Map.Ranges {
 		r := v.Map.Span(i)
 		for _, h := range v.Holdings {
-			if _, _, both := overlap(r.Start, r.End, h.Start, h.End); both && r.Owner == s.ID && h.Orphan {
+			if _, _, both := keyrange.Intersect(r.Start, r.End, h.Start, h.End); both && r.Owner == s.ID && h.Orphan {
 				return true
 			}
 		}
