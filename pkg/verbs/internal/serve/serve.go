@@ -47,6 +47,7 @@ type Session struct {
 	Peer verbs.Peer
 
 	id   uint64
+	left bool          // a later session takes its place; guarded by the server's mu
 	done chan struct{} // closed when the session has ended
 
 	cutOnce sync.Once
@@ -74,7 +75,8 @@ type Server struct {
 	// connections without a session, by the order in which they came; at most MaxConns
 	waiting  map[net.Conn]uint64
 	came     uint64              // number of the last of them
-	sessions map[uint64]*Session // at most MaxConns
+	sessions map[uint64]*Session // at most MaxConns, besides those that are left
+	left     int                 // sessions whose place a later one took, and that have not ended
 	// with Quiet: who had a session and was not seen quiet since, with its process
 	lasting map[verbs.Peer]string
 	running sync.WaitGroup // a member for each connection
@@ -228,7 +230,8 @@ func (s *Server) Recover(session *Session) {
 func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	s.admitting.Lock()
 	s.mu.Lock()
-	full := len(s.sessions) >= s.o.MaxConns
+	_, broken := s.namedLocked(h)
+	full := len(s.sessions)-s.left >= s.o.MaxConns && broken == nil
 	s.mu.Unlock()
 	if full { // before the token is used up: with it the client may try again
 		s.admitting.Unlock()
@@ -243,12 +246,11 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 		return nil, err
 	}
 	session := &Session{Conn: c, Peer: peer, done: make(chan struct{}), wasCut: make(chan struct{})}
-	var earlier []*Session
 	s.mu.Lock()
-	for _, id := range h.Earlier {
-		if e := s.sessions[id]; e != nil && !slices.Contains(earlier, e) {
-			earlier = append(earlier, e)
-		}
+	earlier, broken := s.namedLocked(h)
+	if broken != nil {
+		broken.left = true
+		s.left++
 	}
 	for session.id == 0 || s.sessions[session.id] != nil {
 		session.id = newID()
@@ -269,6 +271,23 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	return session, nil
 }
 
+// namedLocked are the sessions that a hello names, and one of them whose place its client can have:
+// a client whose connection broke needs no other one, though the server may not know yet that it
+// did. Each place is given once. Until broken has ended, its successor is not served, so no more
+// than MaxConns are served at once; and has no id to be named by, so there are no more than twice
+// as many sessions.
+func (s *Server) namedLocked(h *hello.Hello) (earlier []*Session, broken *Session) {
+	for _, id := range h.Earlier {
+		if e := s.sessions[id]; e != nil && !slices.Contains(earlier, e) {
+			earlier = append(earlier, e)
+			if broken == nil && !e.left {
+				broken = e
+			}
+		}
+	}
+	return earlier, broken
+}
+
 // newID is a number that nobody can guess.
 func newID() uint64 {
 	var b [8]byte
@@ -279,6 +298,9 @@ func newID() uint64 {
 func (s *Server) end(session *Session) {
 	s.mu.Lock()
 	delete(s.sessions, session.id)
+	if session.left {
+		s.left--
+	}
 	s.mu.Unlock()
 	s.settle(session.Peer)
 	close(session.done)
