@@ -3,6 +3,7 @@ package computeserver
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -63,8 +64,8 @@ type Config struct {
 	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
 	DrainLimit time.Duration
 
-	// Log takes one line a call. Default: nothing is logged.
-	Log func(format string, args ...any)
+	// Logger; nil = nothing is logged.
+	Logger *slog.Logger
 	// Env is the world to run in. Default: the real one.
 	Env env.Env
 }
@@ -95,8 +96,8 @@ func (c Config) withDefaults() Config {
 	c.Idle = or(c.Idle, time.Hour)
 	c.WriteLimit = or(c.WriteLimit, 30*time.Second)
 	c.DrainLimit = or(c.DrainLimit, 20*time.Second)
-	if c.Log == nil {
-		c.Log = func(string, ...any) {}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Env == nil {
 		c.Env = env.Real()

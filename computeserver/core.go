@@ -3,6 +3,7 @@ package computeserver
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +31,7 @@ type core struct {
 	holder atomic.Pointer[holder]
 	taken  takeOvers
 	seeker seeker
-	log    func(format string, args ...any)
+	log    *slog.Logger
 
 	heldMost  int // holdings of the client before it joins some; 0 = the default
 	scanPiece int // bytes of a piece of a scan, and of its messages; 0 = the defaults
@@ -64,7 +65,7 @@ func (c *core) setMapError(err error) {
 	}
 	text := err.Error()
 	if was := c.mapErr.Swap(&text); was == nil || *was != text {
-		c.log("%s", text)
+		c.log.Warn("the partition map cannot be followed", "error", text)
 	}
 }
 

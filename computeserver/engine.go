@@ -2,6 +2,7 @@ package computeserver
 
 import (
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,7 @@ type engine struct {
 	max        int           // sessions
 	maxWaiting int
 	standstill time.Duration // of which length makes a new term
-	log        func(format string, args ...any)
+	log        *slog.Logger
 
 	load   *load
 	tables *tables // of the keys that are served; nil = all are
@@ -75,7 +76,7 @@ var (
 	errAbandoned  = errors.New("requests did not end in time")
 )
 
-func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max, maxWaiting int, log func(string, ...any)) *engine {
+func newEngine(e env.Env, open func() (Opened, error), limit time.Duration, max, maxWaiting int, log *slog.Logger) *engine {
 	return &engine{
 		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log, load: newLoad(e),
 		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, standstill: standstill, still: func() {},
@@ -114,7 +115,7 @@ func (g *engine) run() {
 			g.why = err
 			g.noteLost(err)
 			g.mu.Unlock()
-			g.log("open the index: %v", err)
+			g.log.Warn("open the index: trying again", "error", err)
 			g.wake.Wait(retry)
 			retry = min(2*retry, reopenAfterAtMost)
 			continue
@@ -123,7 +124,7 @@ func (g *engine) run() {
 		g.hand.Store(int64(g.seen)) // before a session is lent
 		g.wakeAll()
 		g.mu.Unlock()
-		g.log("the index is open")
+		g.log.Info("the index is open")
 		opened := g.env.Now()
 		end := func(bool) {}
 		if g.hold != nil {
@@ -182,7 +183,7 @@ func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 		g.still()
 	}
 	if broken {
-		g.log("the index is given up, to be opened anew by another client: %v", why)
+		g.log.Error("the index is given up, to be opened anew by another client", "reason", why)
 		ix.Condemn(why)
 	}
 	for _, s := range idle {
@@ -193,11 +194,11 @@ func (g *engine) close(ix Opened, end func(gently bool)) (stopped bool) {
 		broken = true
 	}
 	if broken && !g.awaitLent(condemnedWaits) {
-		g.log("close the index: %v, though their client was given up", errAbandoned)
+		g.log.Error("close the index, though its client was given up", "error", errAbandoned)
 	}
 	end(!broken)
 	if err := ix.Close(); err != nil {
-		g.log("close the index: %v", err)
+		g.log.Error("close the index", "error", err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

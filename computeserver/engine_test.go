@@ -24,7 +24,7 @@ func simEngine(t *testing.T, f func(e env.Env, g *engine, store *memindex.Store,
 		err := w.Run(func(p *simenv.Process) {
 			store, opened := memindex.New(p, 8, 8), 0
 			open := func() (Opened, error) { opened++; return store.Open(), nil }
-			g := newEngine(p, open, 5*time.Second, 4, 4, t.Logf)
+			g := newEngine(p, open, 5*time.Second, 4, 4, testLogger(t))
 			p.Go("engine", g.run)
 			f(p, g, store, &opened)
 			g.halt(time.Minute)
@@ -158,7 +158,7 @@ func TestDyingSessionsReopenTheIndex(t *testing.T) {
 	e := env.Real()
 	store := memindex.New(e, 8, 8)
 	var opened atomic.Int32
-	g := newEngine(e, func() (Opened, error) { opened.Add(1); return store.Open(), nil }, time.Minute, 2, 2, t.Logf)
+	g := newEngine(e, func() (Opened, error) { opened.Add(1); return store.Open(), nil }, time.Minute, 2, 2, testLogger(t))
 	e.Go("engine", g.run)
 	t.Cleanup(func() { g.halt(time.Minute) })
 	awaitTrue(t, "the index is open", func() bool { return g.state() == nil })
@@ -220,7 +220,7 @@ func TestNotOpenIsNotUnknown(t *testing.T) {
 	w := simenv.New(simenv.Options{Seed: 1})
 	err := w.Run(func(p *simenv.Process) {
 		unknown := fmt.Errorf("%w: write the redo log: connection reset", index.ErrUnknown)
-		g := newEngine(p, func() (Opened, error) { return nil, unknown }, 5*time.Second, 4, 4, t.Logf)
+		g := newEngine(p, func() (Opened, error) { return nil, unknown }, 5*time.Second, 4, 4, testLogger(t))
 		p.Go("engine", g.run)
 		_, err := g.borrow(time.Second, 0)
 		if o := outcomeOf(err); o.Code != rpcv1.Outcome_UNAVAILABLE || !strings.Contains(o.Message, "connection reset") {

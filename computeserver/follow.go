@@ -59,7 +59,7 @@ func (c *core) poll(source MapSource) error {
 	}
 	if c.own.apply(m) {
 		c.peers.keep(m.Servers)
-		c.log("partition map of generation %d: %d servers, %d ranges", m.Generation, len(m.Servers), len(m.Ranges))
+		c.log.Info("partition map", "generation", m.Generation, "servers", len(m.Servers), "ranges", len(m.Ranges), "planned_moves", len(m.Planned))
 	}
 	return nil
 }

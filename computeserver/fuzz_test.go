@@ -2,6 +2,7 @@ package computeserver
 
 import (
 	"bytes"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func FuzzConnection(f *testing.F) {
 	c := [2]*cluster{}
 	for i := range c {
 		// nothing may be logged to f meanwhile
-		c[i] = newCluster(f, config.RoutingOwner, func(cfg *Config) { cfg.Log = func(string, ...any) {} }, 1)
+		c[i] = newCluster(f, config.RoutingOwner, func(cfg *Config) { cfg.Logger = slog.New(slog.DiscardHandler) }, 1)
 		c[i].split([]uint32{1})
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, portion uint16) {

@@ -1,10 +1,12 @@
 package computeserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -111,7 +113,7 @@ func (c *cluster) start(id uint32) *running {
 		Limit:      30 * time.Second, // longer than a busy machine stands still
 		Open:       func() (Opened, error) { return c.store.Open(), nil },
 		ListenRESP: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", ListenMetrics: "127.0.0.1:0",
-		Log: func(format string, args ...any) { c.t.Logf("server %d: "+format, append([]any{id}, args...)...) },
+		Logger: testLogger(c.t).With("server", id),
 	}
 	if c.adjust != nil {
 		c.adjust(&cfg)
@@ -305,4 +307,15 @@ func (r *raw) line() string {
 		r.expectAny(one)
 	}
 	return string(b)
+}
+
+func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(testLog{t}, nil)) }
+
+// testLog writes lines of a log to that of a test.
+type testLog struct{ t testing.TB }
+
+// Write implements io.Writer.
+func (l testLog) Write(line []byte) (int, error) {
+	l.t.Logf("%s", bytes.TrimSpace(line))
+	return len(line), nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -75,7 +76,7 @@ type holder struct {
 	own    *ownership
 	tables *tables
 	eng    *engine
-	log    func(format string, args ...any)
+	log    *slog.Logger
 	limit  time.Duration // of a request: how long those wait who are in a range that closes
 	taken  *takeOvers
 
@@ -328,15 +329,15 @@ func (h *holder) step(i int) {
 	switch {
 	case r.state == RangeReleasing:
 		h.held = slices.Delete(h.held, i, i+1)
-		h.log("released keys %s, epoch %d: its turn came, and its requests had ended, after %v; %d leaves were written back in %v, the home knew in %v",
-			partition.Interval(r.Start, r.End), r.Epoch, r.took[0], r.written, r.took[1], h.env.Now()-r.since)
+		h.log.Info("released keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "requests_ended_after", r.took[0],
+			"leaves_written_back", r.written, "written_back_in", r.took[1], "home_knew_in", h.env.Now()-r.since)
 	case next == RangeServing:
 		h.enter(p, next)
 		p.Inherits = nil
 		h.publish()
 		h.taken.note(r, h.env.Now())
-		h.log("serving keys %s, epoch %d: granted %v after the map gave them, taken in %v, settled in %v",
-			partition.Interval(r.Start, r.End), r.Epoch, p.since-p.began-p.took[0]-p.took[1], p.took[0], p.took[1])
+		h.log.Info("serving keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch,
+			"granted_after", p.since-p.began-p.took[0]-p.took[1], "taken_in", p.took[0], "settled_in", p.took[1])
 	default:
 		h.enter(p, next)
 		if next == RangeReleasing && p.deferrals > 0 { // its requests go to the next owner now
@@ -363,7 +364,7 @@ func (h *holder) stumbled(r *heldRange, err error) {
 	r.failed++
 	r.next = h.env.Now() + pause
 	if r.failed == 1 || r.failed == holdTries {
-		h.log("keys %s, %s: %v", partition.Interval(r.Start, r.End), r.state, err)
+		h.log.Warn("a step of a range failed", "keys", partition.Interval(r.Start, r.End), "state", r.state, "tries", r.failed, "error", err)
 	}
 	if hopeless(err) || r.failed >= holdTries && !errors.Is(err, index.ErrPoolFull) {
 		h.eng.giveUp(h.ix, fmt.Errorf("keys %s, %s: %w", partition.Interval(r.Start, r.End), r.state, err))

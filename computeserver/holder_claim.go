@@ -79,7 +79,7 @@ func (h *holder) claim(m *partition.Map) {
 func (h *holder) add(r pool.Holding) {
 	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
 	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking, since: h.env.Now()})
-	h.log("acquired keys %s, epoch %d, with %d logs to replay", partition.Interval(r.Start, r.End), r.Epoch, len(r.Inherits))
+	h.log.Info("acquired keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "logs_to_replay", len(r.Inherits))
 }
 
 // recall asks the home what this client holds, and adds what it does not know of. Called under mu,

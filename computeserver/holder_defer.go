@@ -43,8 +43,8 @@ const (
 func (h *holder) putOff(r *heldRange, err error) {
 	pause := min(deferFirst<<min(r.deferrals, 10), deferSlowest)
 	if r.deferrals++; r.deferrals == 1 {
-		h.log("keys %s, epoch %d: served on, since there is no memory to move them; tried again after %v, then less often: %v",
-			partition.Interval(r.Start, r.End), r.Epoch, pause, err)
+		h.log.Warn("keys are served on, since there is no memory to move them; tried again, ever less often",
+			"keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "again_after", pause, "error", err)
 	}
 	r.deferred, r.next = true, h.env.Now()+pause
 	r.why = fmt.Errorf("the map gives them to another server; this one serves them until there is memory to move them: %w", err)

@@ -16,7 +16,7 @@ func (h *holder) end(gently bool) {
 	h.fence.stop()
 	h.own.onChange(nil)
 	if !h.ended.Wait(holdParting) {
-		h.log("the holder of ranges does not end")
+		h.log.Error("the holder of ranges does not end")
 		return
 	}
 	if !gently {

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// joinsRanges is what is logged of that.
+const joinsRanges = "neighbouring ranges become one"
+
 // Ranges that move because of load leave a client with more and more holdings that lie beside each
 // other, each with an epoch of its own, and an index may have only so many. A client that has many
 // gives a run of them up and acquires it again, as one: to everybody else that is a handover, whose
@@ -42,7 +45,7 @@ func (h *holder) join() bool {
 		return false
 	}
 	h.joined = now
-	h.log("joins %d neighbouring ranges of %d", length, len(h.held))
+	h.log.Info(joinsRanges, "neighbours", length, "of", len(h.held))
 	for i := range h.held[first : first+length] {
 		h.enter(&h.held[first+i], RangeClosing)
 	}

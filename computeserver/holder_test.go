@@ -52,9 +52,9 @@ func withHolder(t *testing.T, f func(e env.Env, c *core, s *scripted)) {
 			s.acquire = func(c pool.Claim) (pool.Acquired, error) {
 				return pool.Acquired{Own: []pool.Holding{{Start: c.Start, End: c.End, Epoch: 1}}}, nil
 			}
-			c := &core{env: p, index: &config.Index{Identity: testIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: 8}, self: 1, limit: time.Second, log: t.Logf, count: &counters{}, stop: p.NewEvent()}
+			c := &core{env: p, index: &config.Index{Identity: testIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: 8}, self: 1, limit: time.Second, log: testLogger(t), count: &counters{}, stop: p.NewEvent()}
 			c.own = newOwnership(p, 1, false)
-			c.eng = newEngine(p, func() (Opened, error) { return s, nil }, time.Second, 4, 4, t.Logf)
+			c.eng = newEngine(p, func() (Opened, error) { return s, nil }, time.Second, 4, 4, testLogger(t))
 			c.holdRanges()
 			p.Go("engine", c.eng.run)
 			f(p, c, s)

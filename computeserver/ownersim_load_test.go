@@ -1,6 +1,8 @@
 package computeserver
 
 import (
+	"context"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -51,11 +53,21 @@ func (w *ownWorld) newLoadWorld() {
 	w.load.held = 1 + w.random.IntN(3)
 }
 
-// noteLog hears what compute servers log.
-func (w *ownWorld) noteLog(format string, _ ...any) {
-	if strings.HasPrefix(format, "joins ") {
-		w.load.joined++
+// joins is a handler that counts how often compute servers join ranges.
+type joins struct {
+	slog.Handler
+	n *int
+}
+
+// Enabled implements slog.Handler.
+func (j joins) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (j joins) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == joinsRanges {
+		*j.n++
 	}
+	return nil
 }
 
 // rare makes trouble rarer in runs in which something follows from load, which takes a while.

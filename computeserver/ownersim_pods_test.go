@@ -3,6 +3,7 @@ package computeserver
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -66,7 +67,7 @@ func (w *ownWorld) runPod(d *pod) {
 		}
 		c := &core{
 			env: p, index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, self: d.id, version: "sim",
-			limit: ownLimit, log: w.noteLog, count: &counters{}, stop: p.NewEvent(),
+			limit: ownLimit, log: slog.New(joins{slog.DiscardHandler, &w.load.joined}), count: &counters{}, stop: p.NewEvent(),
 		}
 		c.heldMost = w.load.held
 		c.own = newOwnership(p, d.id, false)

@@ -18,6 +18,6 @@ func (c *respConn) endHTTP() {
 	c.tally.count(outcomeError)
 	now := time.Now().UnixNano()
 	if last := c.s.httpSeen.Load(); now-last > int64(httpLogEvery) && c.s.httpSeen.CompareAndSwap(last, now) {
-		c.s.core.log("the RESP connection of %s was ended, since it speaks HTTP: somebody may try to send commands through a browser", c.who.address)
+		c.s.core.log.Warn("a RESP connection was ended, since it speaks HTTP: somebody may try to send commands through a browser", "client", c.who.address)
 	}
 }

@@ -168,6 +168,6 @@ func (r *rpcServer) Block(ctx context.Context, req *rpcv1.BlockComputeRequest) (
 		return nil, status.Error(codes.InvalidArgument, "reason is empty: say what was lost")
 	}
 	r.core.eng.block(req.Reason)
-	r.core.log("blocked: %s", req.Reason)
+	r.core.log.Error("blocked: nothing is answered from the index any more", "reason", req.Reason)
 	return &rpcv1.BlockComputeReply{}, nil
 }

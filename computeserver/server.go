@@ -72,9 +72,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	e := cfg.Env
-	c := &core{env: e, index: cfg.Index, self: cfg.ID, version: cfg.Version, paths: cfg.Paths, limit: cfg.Limit, log: cfg.Log, count: &counters{}, stop: e.NewEvent()}
+	c := &core{env: e, index: cfg.Index, self: cfg.ID, version: cfg.Version, paths: cfg.Paths, limit: cfg.Limit, log: cfg.Logger, count: &counters{}, stop: e.NewEvent()}
 	c.own = newOwnership(e, cfg.ID, cfg.SharesAll && cfg.Index.Routing == config.RoutingAny)
-	c.eng = newEngine(e, cfg.Open, cfg.Limit, cfg.MaxSessions, cfg.MaxWaiting, cfg.Log)
+	c.eng = newEngine(e, cfg.Open, cfg.Limit, cfg.MaxSessions, cfg.MaxWaiting, cfg.Logger)
 	if !cfg.SharesAll {
 		c.holdRanges()
 	}
@@ -102,7 +102,9 @@ func New(cfg Config) (*Server, error) {
 			s.closeListeners()
 			return nil, fmt.Errorf("compute server: %w", err)
 		}
-		*l.to = accept.Patiently(listener, func(err error) { c.log("accept a connection on %v: %v; trying again", listener.Addr(), err) })
+		*l.to = accept.Patiently(listener, func(err error) {
+			c.log.Warn("accept a connection: trying again", "address", listener.Addr(), "error", err)
+		})
 	}
 	if s.rpcListener != nil {
 		s.callers = newTermListener(s.rpcListener, c.eng)
@@ -114,7 +116,7 @@ func New(cfg Config) (*Server, error) {
 // cutAll closes all connections of programs and of other servers: the process stood still, see
 // terms.go.
 func (s *Server) cutAll() {
-	s.core.log("this process stood still for longer than its leases; all connections are cut")
+	s.core.log.Error("this process stood still for longer than its leases; all connections are cut")
 	s.resp.cut()
 	if s.callers != nil {
 		s.callers.cut()
@@ -229,7 +231,7 @@ func (s *Server) stopRPC() {
 // closed by force.
 func (s *Server) drainFor(limit time.Duration) uint64 {
 	s.stopOnce.Do(func() {
-		s.core.log("draining for at most %v", limit)
+		s.core.log.Info("draining", "limit", limit)
 		s.resp.beginDrain(limit)
 		if s.respListener != nil {
 			_ = s.respListener.Close() // nobody else is let in

@@ -124,7 +124,7 @@ func TestTermsUnderTheSimulator(t *testing.T) {
 			err := w.Run(func(p *simenv.Process) {
 				server, done := w.NewProcess("server"), p.NewEvent()
 				store, cuts := memindex.New(server, 8, 8), 0
-				g := newEngine(server, func() (Opened, error) { return store.Open(), nil }, time.Second, 4, 4, t.Logf)
+				g := newEngine(server, func() (Opened, error) { return store.Open(), nil }, time.Second, 4, 4, testLogger(t))
 				g.still = func() { cuts++ }
 				server.Go("engine", g.run)
 				server.Go("an old request", func() {

@@ -101,7 +101,7 @@ func computeserverCommand() *cobra.Command {
 				}
 				return o.Opened(), nil
 			}
-			c.Log = func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
+			c.Logger = log
 			server, err := computeserver.New(c)
 			if err != nil {
 				return err

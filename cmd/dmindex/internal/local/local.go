@@ -138,7 +138,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 				return o.Opened(), nil
 			},
 			ListenRESP: resp, ListenRPC: rpc, PasswordFile: l.config.PasswordFile, AllowNoPassword: l.config.PasswordFile == "",
-			Log: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+			Logger: log,
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
