@@ -13,6 +13,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
+// maxMetrics is how many connections the port of metrics and probes has: anybody who reaches it may
+// open them. The oldest ends for a new one.
+const maxMetrics = 64
+
 // newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
 // /readyz.
 func newHTTP(c *core, m *metrics) *http.Server {

@@ -106,6 +106,9 @@ func New(cfg Config) (*Server, error) {
 			c.log.Warn("accept a connection: trying again", "address", listener.Addr(), "error", err)
 		})
 	}
+	if s.httpListener != nil {
+		s.httpListener = accept.AtMost(s.httpListener, maxMetrics)
+	}
 	if s.rpcListener != nil {
 		s.callers = newTermListener(s.rpcListener, c.eng)
 	}
