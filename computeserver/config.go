@@ -64,6 +64,8 @@ type Config struct {
 	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
 	DrainLimit time.Duration
 
+	// Pprof serves the runtime's profiles beside the metrics.
+	Pprof bool
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
 	// Env is the world to run in. Default: the real one.

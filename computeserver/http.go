@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/profile"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -18,8 +19,8 @@ import (
 const maxMetrics = 64
 
 // newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
-// /readyz.
-func newHTTP(c *core, m *metrics) *http.Server {
+// /readyz; and profiles.
+func newHTTP(c *core, m *metrics, profiles bool) *http.Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
@@ -43,6 +44,9 @@ func newHTTP(c *core, m *metrics) *http.Server {
 		}
 		_, _ = fmt.Fprintln(w, "ok") // who asked may be gone
 	})
+	if profiles {
+		mux.Handle(profile.Path, profile.Handler())
+	}
 	return &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,

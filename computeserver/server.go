@@ -89,7 +89,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, cut: make(chan struct{})}
 	s.rpc = newRPC(cfg, s.calls, auth)
-	s.http = newHTTP(c, m)
+	s.http = newHTTP(c, m, cfg.Pprof)
 	for _, l := range []struct {
 		address string
 		to      *net.Listener

@@ -37,6 +37,7 @@ type base struct {
 	events    events
 	image     string // --server-image
 	imageRDMA string // --server-image-rdma; empty = none
+	pprof     bool   // --pprof
 	now       func() time.Time
 	spare     *spareIDs
 	turns     *turns // to have indexes admitted

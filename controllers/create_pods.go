@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 // createPods makes pods with the next numbers. The numbers are taken before the pods are made, so
@@ -39,6 +40,7 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count, next i
 			return err
 		}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+		b.letProfile(pod)
 		pods = append(pods, pod)
 	}
 	if fresh > 0 {
@@ -100,4 +102,12 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 	defer s.mu.Unlock()
 	s.pools[pool] = append(s.pools[pool], ids...)
 	slices.Sort(s.pools[pool])
+}
+
+// letProfile lets the server of a new pod serve profiles, if the operator does. Pods that there are
+// stay as they are: nobody is moved for a look at it.
+func (b *base) letProfile(pod *corev1.Pod) {
+	if c := &pod.Spec.Containers[0]; b.pprof {
+		c.Env = append(c.Env, corev1.EnvVar{Name: profile.Env, Value: "true"})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 // RunOptions are the flags of the operator.
@@ -27,7 +29,9 @@ type RunOptions struct {
 	MetricsAddr     string
 	HealthAddr      string
 	LeaderElect     bool
-	Namespaces      []string // watched; none = all
+	// profiles beside the metrics, also of the servers that are made from now on
+	Pprof      bool
+	Namespaces []string // watched; none = all
 }
 
 // AddFlags defines the flags.
@@ -36,6 +40,7 @@ func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "the same for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); none = such pools must name one")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz")
+	flags.BoolVar(&o.Pprof, profile.Flag, profile.FromEnv(), profile.Usage+"; the pods of servers that are made then do the same")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "let only one of several operators act")
 	flags.Func("namespace", "namespace to watch, may be repeated or separated by commas; none = all", func(v string) error {
 		for _, n := range strings.Split(v, ",") {
@@ -67,10 +72,14 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
+	metrics := metricsserver.Options{BindAddress: o.MetricsAddr}
+	if o.Pprof {
+		metrics.ExtraHandlers = map[string]http.Handler{profile.Path: profile.Handler()}
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         CacheOptions(o.Namespaces),
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddr},
+		Metrics:                       metrics,
 		HealthProbeBindAddress:        o.HealthAddr,
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              "operator.dmindex.io",
@@ -82,7 +91,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA}); err != nil {
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

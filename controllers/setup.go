@@ -57,6 +57,9 @@ type Options struct {
 	// name none. Empty = there is none.
 	ServerImageRDMA string
 
+	// Pprof lets the servers of pods that are made serve profiles.
+	Pprof bool
+
 	// Dialer reaches servers. Default: gRPC over mutual TLS.
 	Dialer servers.Dialer
 
@@ -105,7 +108,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: mgr.GetEventRecorder("dmindex-operator"),
 	}
 	options := func() controller.Options {

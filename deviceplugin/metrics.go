@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/profile"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -96,7 +97,7 @@ func number(b bool) float64 {
 
 // handler serves /metrics, /healthz (the loop goes round) and /readyz (the kubelet has what there
 // is to advertise).
-func (m *metrics) handler(now func() view, clock func() time.Time, stuck time.Duration) http.Handler {
+func (m *metrics) handler(now func() view, clock func() time.Time, stuck time.Duration, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	answer := func(w http.ResponseWriter, err error) {
@@ -114,5 +115,8 @@ func (m *metrics) handler(now func() view, clock func() time.Time, stuck time.Du
 		answer(w, err)
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, now().ready()) })
+	if profiles {
+		mux.Handle(profile.Path, profile.Handler())
+	}
 	return mux
 }

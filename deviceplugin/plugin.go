@@ -35,6 +35,7 @@ type Config struct {
 	Settings     string        // file; empty = settings.Default
 	Poll         time.Duration // between looks at the machine; default 5 s
 	Metrics      string        // host:port of /metrics, /healthz and /readyz; empty = not served
+	Pprof        bool          // profiles beside the metrics
 	Labeler      Labeler       // nil = no labels
 	Version      string
 	Log          *slog.Logger

@@ -370,7 +370,7 @@ func TestNoRDMA(t *testing.T) {
 // probe asks for /healthz at a time.
 func probe(p *plugin, at time.Time) int {
 	w := httptest.NewRecorder()
-	p.metrics.handler(p.current, func() time.Time { return at }, time.Minute).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	p.metrics.handler(p.current, func() time.Time { return at }, time.Minute, false).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	return w.Code
 }
 

@@ -57,7 +57,7 @@ func (p *plugin) serveHTTP() (stop func(), err error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	server := &http.Server{
-		Handler:           p.metrics.handler(p.current, p.now, max(time.Minute, 10*p.c.Poll)),
+		Handler:           p.metrics.handler(p.current, p.now, max(time.Minute, 10*p.c.Poll), p.c.Pprof),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 	}

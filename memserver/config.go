@@ -88,6 +88,8 @@ type Config struct {
 
 	// Version of the program, for Describe and metrics. Empty = "unknown".
 	Version string
+	// Pprof serves the runtime's profiles beside the metrics.
+	Pprof bool
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
 

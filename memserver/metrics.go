@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 // metrics are what a server shows to Prometheus. Everything about memory is read from the ledger at
@@ -143,7 +144,7 @@ func number(b bool) float64 {
 }
 
 // handler serves /metrics, /healthz (the process answers) and /readyz (it serves clients).
-func (m *metrics) handler(ready func() bool) http.Handler {
+func (m *metrics) handler(ready func() bool, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
@@ -154,5 +155,8 @@ func (m *metrics) handler(ready func() bool) http.Handler {
 		}
 		w.Write([]byte("ok\n"))
 	})
+	if profiles {
+		mux.Handle(profile.Path, profile.Handler())
+	}
 	return mux
 }

@@ -136,7 +136,7 @@ func (s *Server) open(c *Config) error {
 		last := &s.listeners[len(s.listeners)-1]
 		*last = accept.AtMost(*last, maxMetrics)
 		s.http = &http.Server{
-			Handler: metrics.handler(s.ready.Load), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			Handler: metrics.handler(s.ready.Load, c.Pprof), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 			WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 // openLimit bounds each attempt of a compute server to open its index.
@@ -121,6 +122,7 @@ func computeserverCommand() *cobra.Command {
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
 	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")
 	f.StringVar(&tlsDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
+	f.BoolVar(&c.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)
 	f.BoolVar(&insecure, "insecure", false, "serve without TLS")
 	f.StringVar(&c.PasswordFile, "password-file", "", "file with the password that clients must show")
 	f.BoolVar(&c.AllowNoPassword, "no-password", false, "let everybody in if there is no password file")

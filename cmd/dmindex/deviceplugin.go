@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/deviceplugin"
+	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 func devicePluginCommand() *cobra.Command {
@@ -38,6 +39,7 @@ func devicePluginCommand() *cobra.Command {
 	f.StringVar(&config.PodResources, "pod-resources", "", "the kubelet's PodResources socket, to leave alone what other plugins advertise; empty = do not ask")
 	f.DurationVar(&config.Poll, "poll", 5*time.Second, "how often to look at the node's HCAs")
 	f.BoolVar(&labels, "labels", false, "label the node $NODE_NAME with what its HCAs can do")
+	f.BoolVar(&config.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)
 	f.StringVar(&config.Metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty = not served")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/profile"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -56,6 +57,7 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")
 	f.StringVar(&config.RDMA, "rdma", "", "address at which clients connect their RDMA queue pairs; then no other fabric is offered. Empty = no RDMA")
 	f.StringVar(&config.RDMADevice, "rdma-device", "", "RDMA device for --rdma; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")
+	f.BoolVar(&config.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)
 	f.BoolVar(&config.OnChip, "on-chip", false, "put the lock table into the RDMA device's own memory, if that has as much")
 	f.StringVar(&config.Metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty = not served")
 	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
