@@ -216,10 +216,10 @@ func disorder(rnd *rand.Rand) []byte {
 	return b
 }
 
-// TestAsideKeepsItsOrderWithoutRoom: what is set aside is sent earlier, or refused, where the
+// TestForwardsKeepTheirOrderWithoutRoom: what is set aside is sent earlier, or refused, where the
 // buffers have no room for more of it. On one key the replies still follow from the commands in
 // their order, and the budget is back in the end.
-func TestAsideKeepsItsOrderWithoutRoom(t *testing.T) {
+func TestForwardsKeepTheirOrderWithoutRoom(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	rnd := seeded(t)

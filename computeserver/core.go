@@ -28,7 +28,7 @@ type core struct {
 	eng     *engine
 	peers   peers
 	// of the open index, with a design whose ranges have owners; else nil
-	holder atomic.Pointer[holder]
+	holder atomic.Pointer[rangeManager]
 	taken  takeOvers
 	seeker seeker
 	log    *slog.Logger

@@ -50,7 +50,7 @@ const (
 	fenceSlowest = 2 * time.Second
 )
 
-func newFencer(h *holder) *fencer {
+func newFencer(h *rangeManager) *fencer {
 	f := &fencer{env: h.env, ix: h.ix, servers: h.ix.Servers()[1:], nudge: h.wake.Set, wake: h.env.NewEvent(), ended: h.env.NewEvent(), mu: h.env.NewMutex()}
 	f.env.Go("fence former owners", f.run)
 	return f

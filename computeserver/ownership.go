@@ -16,8 +16,8 @@ import (
 //
 // With the designs that share everything a change of the map takes effect at once, since a request
 // that is still served by the former owner is served rightly. With designs whose ranges have owners
-// the map says where requests go; whether this server may serve them is another matter (holder.go,
-// served.go).
+// the map says where requests go; whether this server may serve them is another matter
+// (range_manager.go, served.go).
 type ownership struct {
 	env  env.Env
 	self uint32

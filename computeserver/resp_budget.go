@@ -20,21 +20,22 @@ func (b *budget) tight() bool { return b.used.Load() > b.limit/2 }
 type holding int
 
 const (
-	holdIn    holding = iota // bytes read
-	holdArgs                 // the arguments of a command of many
-	holdOut                  // replies
-	holdAside                // operations set aside, and room for their outcomes
-	holdMany                 // operations of a command on several keys, and room for their outcomes
-	holdLists                // what is remembered of the replies of a pipeline
+	holdIn       holding = iota // bytes read
+	holdArgs                    // the arguments of a command of many
+	holdOut                     // replies
+	holdForwards                // operations set aside, and room for their outcomes
+	// operations of a command on several keys, and room for their outcomes
+	holdMany
+	holdLists                   // what is remembered of the replies of a pipeline
 	holdings
 )
 
 // Sizes of what is counted, with room for what the allocator rounds up.
 const (
-	argBytes    = 24
-	unsureBytes = 48
-	asideBytes  = 48  // a pointer and a hole
-	opBytes     = 320 // an operation and its outcome, without key and value
+	argBytes         = 24
+	provisionalBytes = 48
+	forwardBytes     = 48  // a pointer and a hole
+	opBytes          = 320 // an operation and its outcome, without key and value
 )
 
 // Bounds of an account.

@@ -15,7 +15,7 @@ func (c *respConn) cmdGet(args [][]byte) {
 		return
 	}
 	if c.elsewhere(key) {
-		c.setAside(rpcv1.Operation_LOOKUP, key, nil, replyValue)
+		c.forwardLater(rpcv1.Operation_LOOKUP, key, nil, replyValue)
 		return
 	}
 	s := c.hold()
@@ -82,7 +82,7 @@ func (c *respConn) change(kind rpcv1.Operation_Kind, key, value []byte, reply re
 		return
 	}
 	if c.elsewhere(key) {
-		c.setAside(kind, key, value, reply)
+		c.forwardLater(kind, key, value, reply)
 		return
 	}
 	s := c.hold()

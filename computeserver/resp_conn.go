@@ -23,7 +23,7 @@ const (
 	respKeep = 64 << 10
 	respArgs = 1 << 10 // arguments of a command; where there are more, they count as a buffer
 	// replies whose session is not back yet; then it goes back, and another one is borrowed
-	respUnsure = 1 << 10
+	respProvisional = 1 << 10
 )
 
 // respConn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT
@@ -31,7 +31,7 @@ const (
 //
 // The commands of a pipeline run one after the other, in one borrowed session. Those whose keys
 // belong to other servers are set aside and sent together at the end of the pipeline
-// (resp_aside.go); their replies go to their places.
+// (resp_forwards.go); their replies go to their places.
 type respConn struct {
 	s   *respServer
 	nc  net.Conn
@@ -50,11 +50,11 @@ type respConn struct {
 	value   []byte // of a lookup
 	account account
 
-	session *session // nil when none is held
-	worst   error    // of what it returned
-	unsure  []unsure // replies from what it gave
-	pinned  *partition.Map
-	aside   aside
+	session     *session      // nil when none is held
+	worst       error         // of what it returned
+	provisional []provisional // replies from what it gave
+	pinned      *partition.Map
+	forwards    forwardQueue
 
 	multi   transaction
 	authed  bool
@@ -150,11 +150,11 @@ func (c *respConn) trim() {
 		c.out = nil
 	}
 	if tight {
-		c.unsure, c.args, c.aside.ops, c.aside.holes = nil, nil, nil, nil
+		c.provisional, c.args, c.forwards.ops, c.forwards.holes = nil, nil, nil, nil
 	}
 	c.account.force(holdIn, cap(c.in))
 	c.account.force(holdOut, cap(c.out))
-	c.account.force(holdLists, cap(c.unsure)*unsureBytes+cap(c.aside.ops)*asideBytes+min(cap(c.args), respArgs)*argBytes)
+	c.account.force(holdLists, cap(c.provisional)*provisionalBytes+cap(c.forwards.ops)*forwardBytes+min(cap(c.args), respArgs)*argBytes)
 }
 
 // grow doubles the read buffer.
@@ -196,7 +196,7 @@ func (c *respConn) run() error {
 		} else {
 			c.dispatch(args)
 		}
-		if len(c.unsure) >= respUnsure {
+		if len(c.provisional) >= respProvisional {
 			c.settle()
 		}
 		// Replies that are small are appended without a look at the budget. Where it has no room
@@ -226,7 +226,7 @@ func (c *respConn) dispatchMany(args [][]byte) {
 // settle finishes what the commands so far left open: requests set aside, the session.
 func (c *respConn) settle() {
 	c.release()
-	c.sendAside()
+	c.sendForwards()
 }
 
 // hold borrows a session until settle, unless one is held. The error has been replied.
@@ -268,7 +268,7 @@ func (c *respConn) release() {
 	if lapsed := c.s.core.eng.repay(c.session, c.worst); lapsed != nil {
 		c.takeBack(lapsed)
 	}
-	c.session, c.worst, c.unsure = nil, nil, c.unsure[:0]
+	c.session, c.worst, c.provisional = nil, nil, c.provisional[:0]
 }
 
 // flush sends the replies. A client that does not take them in time loses its connection.

@@ -13,12 +13,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// The move of a range may be deferred (holder_defer.go). Its keys are then served by a server to
-// which the map does not give them. A request that finds its keys nowhere, or whose server does not
-// answer, makes its own server look: ask the home memory server which clients hold keys that the
-// map gives to others, and ask the servers of these clients for one key of each such range, all at
-// once. Requests go to a server that answers. The question keeps requests away from a holder that
-// has died or stands still: they would have no outcome there.
+// The move of a range may be deferred (range_manager_defer.go). Its keys are then served by a
+// server to which the map does not give them. A request that finds its keys nowhere, or whose
+// server does not answer, makes its own server look: ask the home memory server which clients hold
+// keys that the map gives to others, and ask the servers of these clients for one key of each such
+// range, all at once. Requests go to a server that answers. The question keeps requests away from a
+// holder that has died or stands still: they would have no outcome there.
 //
 // A server that was seen to serve keys is believed until
 //

@@ -26,8 +26,8 @@ import (
 
 // How long until something is looked at again that nobody tells of.
 const (
-	recheck = 20 * time.Second // a settled object: do the servers still have what they had?
-	soon    = 2 * time.Second  // a server was asked for something and is not done
+	recheck     = 20 * time.Second // a settled object: do the servers still have what they had?
+	requeueSoon = 2 * time.Second  // a server was asked for something and is not done
 )
 
 // base is what all reconcilers have.
@@ -50,17 +50,17 @@ type events interface {
 	Eventf(regarding runtime.Object, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// halt ends a list of steps: something must happen first. It is no failure.
-type halt struct {
+// waitFor ends a list of steps: something must happen first. It is no failure.
+type waitFor struct {
 	reason, message string
 	after           time.Duration // look again then; 0 = an event will tell
 }
 
-func (h *halt) Error() string { return h.message }
+func (h *waitFor) Error() string { return h.message }
 
 // result turns the outcome of a list of steps into what the controller's queue does.
 func result(err error) (ctrl.Result, error) {
-	var h *halt
+	var h *waitFor
 	switch {
 	case err == nil:
 		return ctrl.Result{RequeueAfter: recheck}, nil
@@ -81,7 +81,7 @@ func result(err error) (ctrl.Result, error) {
 
 // explain is the reason and the message of the outcome of a list of steps.
 func explain(err error) (reason, message string) {
-	var h *halt
+	var h *waitFor
 	switch {
 	case err == nil:
 		return dmv1.ReasonAsDesired, ""
@@ -134,7 +134,7 @@ func (b *base) readAuthority(ctx context.Context, owner client.Object) (*pki.Aut
 		return nil, client.IgnoreNotFound(err)
 	}
 	if !metav1.IsControlledBy(secret, owner) {
-		return nil, &halt{dmv1.ReasonNameTaken, "Secret " + secret.Name + " is not of " + owner.GetName() + ": rename one of them or delete it", 0}
+		return nil, &waitFor{dmv1.ReasonNameTaken, "Secret " + secret.Name + " is not of " + owner.GetName() + ": rename one of them or delete it", 0}
 	}
 	return pki.ParseAuthority(pair(secret))
 }

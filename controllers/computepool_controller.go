@@ -17,9 +17,10 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
-// computePools reconciles DMComputePool: it makes pods and says who leaves. Those that leave are
-// drained and deleted by the reconciler of the index, which moves the partition map first.
-type computePools struct{ base }
+// DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
+// leave are drained and deleted by the reconciler of the index, which moves the partition map
+// first.
+type DMComputePoolReconciler struct{ base }
 
 // computePoolScope is what was gathered about one compute pool.
 type computePoolScope struct {
@@ -33,7 +34,7 @@ type computePoolScope struct {
 }
 
 // Reconcile makes one compute pool true.
-func (r *computePools) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
 	s := &computePoolScope{pool: &dmv1.DMComputePool{}}
 	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -56,25 +57,25 @@ func (r *computePools) Reconcile(ctx context.Context, request ctrl.Request) (_ c
 	return result(err)
 }
 
-func (r *computePools) gather(ctx context.Context, s *computePoolScope) (err error) {
+func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScope) (err error) {
 	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentCompute); err != nil {
 		return err
 	}
 	index := &dmv1.DMIndex{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: s.pool.Spec.IndexName}, index); {
 	case apierrors.IsNotFound(err):
-		return &halt{dmv1.ReasonWaitingForIndex, "there is no DMIndex " + s.pool.Spec.IndexName + ": make it, or delete this pool", 0}
+		return &waitFor{dmv1.ReasonWaitingForIndex, "there is no DMIndex " + s.pool.Spec.IndexName + ": make it, or delete this pool", 0}
 	case err != nil:
 		return err
 	case !index.DeletionTimestamp.IsZero():
-		return &halt{dmv1.ReasonDeleting, "index " + index.Name + " is being deleted", 0}
+		return &waitFor{dmv1.ReasonDeleting, "index " + index.Name + " is being deleted", 0}
 	}
 	s.index = index
 	s.ordinal = slices.IndexFunc(index.Spec.ComputePools, func(p dmv1.IndexComputePool) bool {
 		return build.ComputePoolOf(index, p) == s.pool.Name
 	})
 	if s.ordinal < 0 {
-		return &halt{dmv1.ReasonWaitingForIndex, "index " + index.Name + " does not name this pool in spec.computePools: make the index with a ref to it", 0}
+		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + index.Name + " does not name this pool in spec.computePools: make the index with a ref to it", 0}
 	}
 	s.image = s.pool.Spec.Image
 	if s.image == "" {
@@ -99,7 +100,7 @@ func templateOf(pool *dmv1.DMComputePool, image string) map[string]any {
 	return t
 }
 
-func (r *computePools) reconcile(ctx context.Context, s *computePoolScope) error {
+func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolScope) error {
 	for _, object := range []client.Object{
 		build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute),
 		build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas),
@@ -111,11 +112,11 @@ func (r *computePools) reconcile(ctx context.Context, s *computePoolScope) error
 	configMap := &corev1.ConfigMap{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
 	case apierrors.IsNotFound(err):
-		return &halt{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0}
+		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0}
 	case err != nil:
 		return err
 	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
-		return &halt{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0}
+		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0}
 	}
 	s.identity = identityOf(s.index)
 	tls, err := r.security(ctx, s)
@@ -130,13 +131,13 @@ func (r *computePools) reconcile(ctx context.Context, s *computePoolScope) error
 
 // security makes the TLS Secret of the pool's servers, which trust the authorities of the index and
 // of its memory pools.
-func (r *computePools) security(ctx context.Context, s *computePoolScope) (string, error) {
+func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolScope) (string, error) {
 	a, err := r.readAuthority(ctx, s.index)
 	if err != nil {
 		return "", err
 	}
 	if a == nil {
-		return "", &halt{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " is not there yet", 0}
+		return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " is not there yet", 0}
 	}
 	trusted := [][]byte{a.PEM}
 	for _, p := range s.index.Spec.MemoryPools {
@@ -149,7 +150,7 @@ func (r *computePools) security(ctx context.Context, s *computePoolScope) (strin
 			return "", err
 		}
 		if memory == nil {
-			return "", &halt{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " is not there yet", soon}
+			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " is not there yet", requeueSoon}
 		}
 		trusted = append(trusted, memory.PEM)
 	}
@@ -157,7 +158,7 @@ func (r *computePools) security(ctx context.Context, s *computePoolScope) (strin
 }
 
 // act does what decideComputePool says.
-func (r *computePools) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
+func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
 	actions := decideComputePool(s.view(r.now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before

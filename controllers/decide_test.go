@@ -177,7 +177,7 @@ func TestSpareIDs(t *testing.T) {
 // TestAgain: while ranges move the operator looks often, and then less and less so.
 func TestAgain(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{
-		0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, 2 * time.Second: 500 * time.Millisecond, 8 * time.Second: soon, time.Hour: soon,
+		0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, 2 * time.Second: 500 * time.Millisecond, 8 * time.Second: requeueSoon, time.Hour: requeueSoon,
 	} {
 		if got := again(age); got != want {
 			t.Errorf("a map of %v: again after %v, want %v", age, got, want)

@@ -22,7 +22,7 @@ type shortage struct{ reason, message string }
 // admit frees what earlier incarnations of the index have at the memory servers, and has this one
 // admitted with its quota and its share of the lock tables, as package grant decides. Servers that
 // do not answer are left for later.
-func (r *indexes) admit(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) admit(ctx context.Context, s *indexScope) error {
 	verdict, _, err := r.decideGrants(ctx, s)
 	if err != nil {
 		return err
@@ -38,17 +38,17 @@ func (r *indexes) admit(ctx context.Context, s *indexScope) error {
 	s.short = s.explainGrants(verdict)
 	switch {
 	case s.short == nil && len(verdict.Absent) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "":
-		return &halt{dmv1.ReasonMemoryUnreachable, "no answer from memory pods " + strings.Join(verdict.Absent, ", "), soon}
+		return &waitFor{dmv1.ReasonMemoryUnreachable, "no answer from memory pods " + strings.Join(verdict.Absent, ", "), requeueSoon}
 	case s.short == nil, s.index.Annotations[dmv1.AnnotationCreated] != "":
 		// what is served goes on being served
 		return nil
 	}
-	return &halt{s.short.reason, s.short.message, soon * 5}
+	return &waitFor{s.short.reason, s.short.message, requeueSoon * 5}
 }
 
 // carryOut does what is decided about the index until nothing is left to do, and looks at the
 // servers anew before each decision.
-func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict, err error) {
+func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict, err error) {
 	const rounds = 4 // evict, admit, see that it is so; one more
 	for range rounds {
 		for i := range s.memoryPools {
@@ -70,9 +70,9 @@ func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict,
 			switch {
 			case errors.Is(err, servers.ErrNoRoom):
 				// locks in one piece, or somebody was faster
-				return v, &halt{dmv1.ReasonMemoryPending, err.Error(), soon * 5}
+				return v, &waitFor{dmv1.ReasonMemoryPending, err.Error(), requeueSoon * 5}
 			case errors.Is(err, servers.ErrInUse):
-				return v, &halt{dmv1.ReasonQuotaRefused, fmt.Sprintf("%v: raise quota again", err), soon * 5}
+				return v, &waitFor{dmv1.ReasonQuotaRefused, fmt.Sprintf("%v: raise quota again", err), requeueSoon * 5}
 			case err != nil:
 				return v, err
 			}
@@ -83,7 +83,7 @@ func (r *indexes) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict,
 }
 
 // tellGrant makes an event of something that was granted or taken back.
-func (r *indexes) tellGrant(s *indexScope, at *grantServer, step grant.Step) {
+func (r *DMIndexReconciler) tellGrant(s *indexScope, at *grantServer, step grant.Step) {
 	reason, note := "MemoryGranted", fmt.Sprintf("pod %s grants %d chunks of %d bytes, before %d", step.Server, step.Chunks, at.described.ChunkBytes, step.Had)
 	switch {
 	case step.Evict:

@@ -25,7 +25,7 @@ type grantServer struct {
 
 // decideGrants says what becomes of the index's claim, beside those of all others that were made on
 // servers of its pools. An index joins the queue when its memory servers are chosen.
-func (r *indexes) decideGrants(ctx context.Context, s *indexScope) (grant.Verdict, map[string]*grantServer, error) {
+func (r *DMIndexReconciler) decideGrants(ctx context.Context, s *indexScope) (grant.Verdict, map[string]*grantServer, error) {
 	list := &dmv1.DMIndexList{}
 	if err := r.List(ctx, list, client.InNamespace(s.index.Namespace)); err != nil {
 		return grant.Verdict{}, nil, err
@@ -57,7 +57,7 @@ func (r *indexes) decideGrants(ctx context.Context, s *indexScope) (grant.Verdic
 }
 
 // gatherPools looks at those memory pools of an index that nobody looked at yet.
-func (r *indexes) gatherPools(ctx context.Context, index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) error {
+func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) error {
 	for _, spec := range index.Spec.MemoryPools {
 		name := build.MemoryPoolOf(index, spec)
 		if pools[name] != nil {

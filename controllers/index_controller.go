@@ -15,8 +15,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// indexes reconciles DMIndex.
-type indexes struct {
+// DMIndexReconciler reconciles DMIndex.
+type DMIndexReconciler struct {
 	base
 	told told
 }
@@ -25,31 +25,31 @@ type indexes struct {
 // nothing if all is as it should be.
 type step struct {
 	name string
-	do   func(*indexes, context.Context, *indexScope) error
+	do   func(*DMIndexReconciler, context.Context, *indexScope) error
 }
 
 // lifecycle is how an index comes to be and is kept. A step that has to wait for something halts
 // the list. Steps that serve an index which exists come after those that wait only while it is
 // made: a memory server that is away must not keep partition maps from changing.
 var lifecycle = []step{
-	{"pin the image", (*indexes).pinImage},
-	{"issue the index's authority and password", (*indexes).issueSecrets},
-	{"make the pools of templates", (*indexes).ensurePools},
-	{"make the Service", (*indexes).ensureService},
-	{"look at the memory servers", (*indexes).gatherMemory},
-	{"look at the compute servers", (*indexes).gatherCompute},
-	{"compare the pools' transports", (*indexes).checkTransports},
-	{"stop if data was lost", (*indexes).checkDataLoss},
-	{"choose memory servers", (*indexes).chooseMemory},
-	{"have the index admitted", (*indexes).admit},
-	{"tell compute servers of the index", (*indexes).configure},
-	{"fence the clients of pods that are gone", (*indexes).fenceGone},
-	{"divide the keys", (*indexes).divideKeys},
-	{"scale the compute pools", (*indexes).scaleCompute},
+	{"pin the image", (*DMIndexReconciler).pinImage},
+	{"issue the index's authority and password", (*DMIndexReconciler).issueSecrets},
+	{"make the pools of templates", (*DMIndexReconciler).ensurePools},
+	{"make the Service", (*DMIndexReconciler).ensureService},
+	{"look at the memory servers", (*DMIndexReconciler).gatherMemory},
+	{"look at the compute servers", (*DMIndexReconciler).gatherCompute},
+	{"compare the pools' transports", (*DMIndexReconciler).checkTransports},
+	{"stop if data was lost", (*DMIndexReconciler).checkDataLoss},
+	{"choose memory servers", (*DMIndexReconciler).chooseMemory},
+	{"have the index admitted", (*DMIndexReconciler).admit},
+	{"tell compute servers of the index", (*DMIndexReconciler).configure},
+	{"fence the clients of pods that are gone", (*DMIndexReconciler).fenceGone},
+	{"divide the keys", (*DMIndexReconciler).divideKeys},
+	{"scale the compute pools", (*DMIndexReconciler).scaleCompute},
 }
 
 // Reconcile makes one index true.
-func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
 	s := &indexScope{index: &dmv1.DMIndex{}}
 	if err := r.Get(ctx, request.NamespacedName, s.index); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -76,7 +76,7 @@ func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.R
 	}
 	for _, step := range lifecycle {
 		if err = step.do(r, ctx, s); err != nil {
-			if _, halted := err.(*halt); !halted {
+			if _, halted := err.(*waitFor); !halted {
 				err = fmt.Errorf("%s: %w", step.name, err)
 			}
 			break
@@ -86,7 +86,7 @@ func (r *indexes) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.R
 }
 
 // finish writes the status and says when to look again.
-func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMIndexStatus, err error) (ctrl.Result, error) {
+func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *dmv1.DMIndexStatus, err error) (ctrl.Result, error) {
 	if passing(err) {
 		return result(err)
 	}
@@ -97,7 +97,7 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 	}
 	after, err := result(err)
 	if err == nil && (s.waiting != "" || s.fencePending != "" || s.poolFull != "" || s.short != nil || s.unfitCompute() != "") {
-		after.RequeueAfter = soon
+		after.RequeueAfter = requeueSoon
 		if s.waiting != "" {
 			after.RequeueAfter = again(s.mapAge)
 		}
@@ -119,11 +119,11 @@ func (r *indexes) finish(ctx context.Context, s *indexScope, before *dmv1.DMInde
 // and nobody tells when it is done. The longer the map has been what it is, the later: something
 // else is waited for then.
 func again(mapAge time.Duration) time.Duration {
-	return min(max(50*time.Millisecond, mapAge/4), soon)
+	return min(max(50*time.Millisecond, mapAge/4), requeueSoon)
 }
 
 // pause hands spec.paused on to the pools of templates, and looks without touching.
-func (r *indexes) pause(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) pause(ctx context.Context, s *indexScope) error {
 	if imageOf(s.index) != "" {
 		if err := r.ensurePools(ctx, s); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (r *indexes) pause(ctx context.Context, s *indexScope) error {
 }
 
 // tell makes events of conditions that changed.
-func (r *indexes) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus) {
+func (r *DMIndexReconciler) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus) {
 	for _, kind := range []string{dmv1.ConditionAvailable, dmv1.ConditionDataLost} {
 		was, is := find(before.Conditions, kind), find(index.Status.Conditions, kind)
 		if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {

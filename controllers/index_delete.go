@@ -20,7 +20,7 @@ import (
 // finalize gives the memory of a deleted index back, then lets it go. Memory whose pod is gone, or
 // goes, is given back already. A server that stays but does not answer holds the index, and the
 // condition names it: its memory would be lost to everybody.
-func (r *indexes) finalize(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) finalize(ctx context.Context, s *indexScope) error {
 	if !controllerutil.ContainsFinalizer(s.index, dmv1.Finalizer) {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (r *indexes) finalize(ctx context.Context, s *indexScope) error {
 		held = append(held, names...)
 	}
 	if len(held) > 0 {
-		return &halt{dmv1.ReasonDeleting, "memory of the index is still to be given back by " + strings.Join(held, ", ") + ": it does not answer. If it never will, delete the pod", soon * 2}
+		return &waitFor{dmv1.ReasonDeleting, "memory of the index is still to be given back by " + strings.Join(held, ", ") + ": it does not answer. If it never will, delete the pod", requeueSoon * 2}
 	}
 	base := s.index.DeepCopy()
 	controllerutil.RemoveFinalizer(s.index, dmv1.Finalizer)
@@ -42,7 +42,7 @@ func (r *indexes) finalize(ctx context.Context, s *indexScope) error {
 }
 
 // evictFrom evicts the index from the servers of one pool and names the pods that did not answer.
-func (r *indexes) evictFrom(ctx context.Context, s *indexScope, name string) (held []string, err error) {
+func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name string) (held []string, err error) {
 	pool := &dmv1.DMMemoryPool{}
 	switch err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 	case client.IgnoreNotFound(err) != nil:
@@ -75,7 +75,7 @@ func (r *indexes) evictFrom(ctx context.Context, s *indexScope, name string) (he
 }
 
 // evictAll evicts every incarnation of the index from one server.
-func (r *indexes) evictAll(ctx context.Context, s *indexScope, with func(func(servers.Memory) error) error) error {
+func (r *DMIndexReconciler) evictAll(ctx context.Context, s *indexScope, with func(func(servers.Memory) error) error) error {
 	return with(func(m servers.Memory) error {
 		described, err := m.Describe(ctx)
 		if err != nil {
@@ -90,7 +90,7 @@ func (r *indexes) evictAll(ctx context.Context, s *indexScope, with func(func(se
 	})
 }
 
-func (r *indexes) usedByOthers(ctx context.Context, index *dmv1.DMIndex, pool string) (bool, error) {
+func (r *DMIndexReconciler) usedByOthers(ctx context.Context, index *dmv1.DMIndex, pool string) (bool, error) {
 	list := &dmv1.DMIndexList{}
 	if err := r.List(ctx, list, client.InNamespace(index.Namespace)); err != nil {
 		return false, err

@@ -36,7 +36,7 @@ const mostInNote = 800
 
 // tellMap makes the event of a change of the map that was made. Where all servers share everything,
 // nothing is handed over.
-func (r *indexes) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
+func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
 		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
@@ -168,7 +168,7 @@ func (t *told) forget(index types.NamespacedName) {
 }
 
 // tellTakeOvers makes events of what compute servers took over from such as had died.
-func (r *indexes) tellTakeOvers(s *indexScope) {
+func (r *DMIndexReconciler) tellTakeOvers(s *indexScope) {
 	reported := make([][]*rpcv1.TakeOver, len(s.compute))
 	for i := range s.compute {
 		reported[i] = s.compute[i].described.GetTakeOvers()

@@ -50,7 +50,7 @@ func TestHandoverEvents(t *testing.T) {
 	f := func(ids []uint32, change func(o *partition.Observed), want string) {
 		t.Helper()
 		var events recorder
-		r := &indexes{base: base{events: &events}}
+		r := &DMIndexReconciler{base: base{events: &events}}
 		_, observed := computeServers(ids...)
 		change(&observed[1])
 		s := &indexScope{index: &dmv1.DMIndex{}}
@@ -85,7 +85,7 @@ func TestEventsAreShort(t *testing.T) {
 		actions.Moves = append(actions.Moves, partition.Move{Start: long, End: long, From: 0, To: 1})
 	}
 	var events recorder
-	r := &indexes{base: base{events: &events}}
+	r := &DMIndexReconciler{base: base{events: &events}}
 	s := &indexScope{index: &dmv1.DMIndex{}, view: partition.View{Index: "uid", Map: m, Servers: observed, Owned: true}}
 	r.tellMap(s, 1, actions)
 	if len(events.notes) != 1 || !strings.HasSuffix(events.notes[0], "; and 298 more") {
@@ -109,7 +109,7 @@ func TestEventsAreShort(t *testing.T) {
 // those who died.
 func TestTakeOverEvents(t *testing.T) {
 	var events recorder
-	r := &indexes{base: base{events: &events}}
+	r := &DMIndexReconciler{base: base{events: &events}}
 	look := func(overs ...*rpcv1.TakeOver) {
 		s := &indexScope{index: &dmv1.DMIndex{}, clients: map[uint32]string{3: "x-compute-1"}}
 		s.index.Name, s.index.UID = "x", "uid"

@@ -27,7 +27,7 @@ import (
 
 // fenceGone fences the clients of pods that are gone. It never stops the steps after it: what it
 // could not do is told, and tried again.
-func (r *indexes) fenceGone(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) fenceGone(ctx context.Context, s *indexScope) error {
 	clients, err := r.clientsOfGone(ctx, s)
 	if err != nil {
 		s.unfenced = err.Error()
@@ -48,7 +48,7 @@ func (r *indexes) fenceGone(ctx context.Context, s *indexScope) error {
 // clientsOfGone lists the clients that are to be fenced. Pods are looked up after the list was
 // read, at the API server: whoever is in the list registered before, from a pod that was there, and
 // a pod's name is never used again.
-func (r *indexes) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.ClientUse, error) {
+func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.ClientUse, error) {
 	home := s.verdict.servers[0]
 	p, pod, described := s.memoryPod(home)
 	if described == nil {
@@ -112,7 +112,7 @@ func alive(p *corev1.Pod, now time.Time) bool {
 
 // fenceEverywhere fences clients at every memory server, the home only if all others did it. It
 // says what could not be done.
-func (r *indexes) fenceEverywhere(ctx context.Context, s *indexScope, clients []*rpcv1.ClientUse) (problems []string) {
+func (r *DMIndexReconciler) fenceEverywhere(ctx context.Context, s *indexScope, clients []*rpcv1.ClientUse) (problems []string) {
 	var ids []uint32
 	for _, c := range clients {
 		ids = append(ids, c.Client)
@@ -131,7 +131,7 @@ func (r *indexes) fenceEverywhere(ctx context.Context, s *indexScope, clients []
 	return problems
 }
 
-func (r *indexes) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {
+func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {
 	p, pod, described := s.memoryPod(m)
 	if described == nil {
 		return fmt.Errorf("no answer from %s", names([]memoryServer{m}))
@@ -163,7 +163,7 @@ func (s *indexScope) computePoolNames() (pools []string) {
 func (s *indexScope) fenceAgain(now time.Time) time.Duration {
 	c := find(s.index.Status.Conditions, dmv1.ConditionProgressing)
 	if c == nil {
-		return soon
+		return requeueSoon
 	}
-	return min(max(soon, now.Sub(c.LastTransitionTime.Time)), recheck)
+	return min(max(requeueSoon, now.Sub(c.LastTransitionTime.Time)), recheck)
 }

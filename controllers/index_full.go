@@ -52,7 +52,7 @@ func (s *indexScope) fullPool() string {
 
 // tellFullPool makes an event of ranges that begin to wait for memory: one for each server and look
 // at it, and none of those that were told of.
-func (r *indexes) tellFullPool(s *indexScope) {
+func (r *DMIndexReconciler) tellFullPool(s *indexScope) {
 	waiting := make([][]*rpcv1.OwnedRange, len(s.compute))
 	for i := range s.compute {
 		for _, o := range s.compute[i].described.GetRanges() {

@@ -86,7 +86,7 @@ func TestFullPoolIsShown(t *testing.T) {
 // a time.
 func TestFullPoolEvents(t *testing.T) {
 	var events recorder
-	r := &indexes{base: base{events: &events}}
+	r := &DMIndexReconciler{base: base{events: &events}}
 	look := func(want int, ranges ...[]*rpcv1.OwnedRange) {
 		t.Helper()
 		if r.tellFullPool(withRanges(ranges...)); len(events.notes) != want {
@@ -105,7 +105,7 @@ func TestFullPoolEvents(t *testing.T) {
 	look(2, []*rpcv1.OwnedRange{first}, []*rpcv1.OwnedRange{third}) // the recorder folds it
 
 	events = recorder{}
-	r = &indexes{base: base{events: &events}} // another operator, or one that starts anew
+	r = &DMIndexReconciler{base: base{events: &events}} // another operator, or one that starts anew
 	s := withRanges([]*rpcv1.OwnedRange{first})
 	condition(&s.index.Status.Conditions, 1, dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, "shown")
 	if r.tellFullPool(s); len(events.notes) != 0 {

@@ -19,7 +19,7 @@ import (
 )
 
 // gatherMemory looks at the memory pools and their servers, and judges.
-func (r *indexes) gatherMemory(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) error {
 	recorded, err := recordedMemory(s.index)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (r *indexes) gatherMemory(ctx context.Context, s *indexScope) error {
 		pool := &dmv1.DMMemoryPool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 		case apierrors.IsNotFound(err) && recorded == nil:
-			return &halt{dmv1.ReasonPoolMissing, "there is no DMMemoryPool " + name + ": make it, or correct spec.memoryPools of a new index", 0}
+			return &waitFor{dmv1.ReasonPoolMissing, "there is no DMMemoryPool " + name + ": make it, or correct spec.memoryPools of a new index", 0}
 		case apierrors.IsNotFound(err):
 			s.memoryPools = append(s.memoryPools, p) // all of its servers are gone
 			wanted = append(wanted, 0)
@@ -72,7 +72,7 @@ func (r *indexes) gatherMemory(ctx context.Context, s *indexScope) error {
 
 // confirmLoss asks the API server whether pods that the cache does not have are really gone: nobody
 // shall be told of lost data, or lose an index to Recreate, because a cache is behind.
-func (r *indexes) confirmLoss(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope) error {
 	for i := range s.verdict.servers {
 		m := &s.verdict.servers[i]
 		if !s.verdict.recorded || m.state != dmv1.ServerLost {
@@ -143,18 +143,18 @@ func (s *indexScope) replacing() string {
 }
 
 // gatherCompute looks at the compute pods and asks their servers.
-func (r *indexes) gatherCompute(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) error {
 	s.view.Desired = 0
 	for ordinal, spec := range s.index.Spec.ComputePools {
 		name := build.ComputePoolOf(s.index, spec)
 		pool := &dmv1.DMComputePool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 		case apierrors.IsNotFound(err):
-			return &halt{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, soon}
+			return &waitFor{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, requeueSoon}
 		case err != nil:
 			return err
 		case pool.Spec.IndexName != s.index.Name:
-			return &halt{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0}
+			return &waitFor{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0}
 		}
 		s.computePools = append(s.computePools, pool)
 		s.view.Desired += int(pool.Spec.Replicas)

@@ -72,7 +72,7 @@ func window(w dmv1.ScalingWindow, otherwise int32) time.Duration {
 }
 
 // scaleCompute sets the replicas of the compute pools that ask for it.
-func (r *indexes) scaleCompute(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) scaleCompute(ctx context.Context, s *indexScope) error {
 	was := r.remembered.get(s.index.UID)
 	now := memory{maps: was.maps, pools: map[string]autoscale.Memory{}}
 	defer func() { r.remembered.put(s.index.UID, now) }()

@@ -30,10 +30,10 @@ const (
 // says when keys were handed over: a stage takes a tenth of a second, and a look at all servers as
 // long again. What the pods and the compute servers said is up to two seconds old then, and could
 // be as old without that: whatever Step decides is safe with old observations.
-func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])
 	if described == nil {
-		return &halt{dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: " + names(s.verdict.servers[:1]), soon}
+		return &waitFor{dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: " + names(s.verdict.servers[:1]), requeueSoon}
 	}
 	return r.withMemory(pod, p.authority, func(home servers.Memory) error {
 		s.observe(r.now())
@@ -60,7 +60,7 @@ func (r *indexes) divideKeys(ctx context.Context, s *indexScope) error {
 }
 
 // divide does what partition.Step says of the map and the holdings as they are now.
-func (r *indexes) divide(ctx context.Context, s *indexScope, home servers.Memory) (actions partition.Actions, err error) {
+func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home servers.Memory) (actions partition.Actions, err error) {
 	reply, err := home.GetMap(ctx, identityOf(s.index))
 	if err != nil {
 		return actions, err
@@ -153,7 +153,7 @@ func (s *indexScope) pendingFence(c *computeServer) string {
 }
 
 // move does what was decided about the partition map and the servers that leave.
-func (r *indexes) move(ctx context.Context, s *indexScope, home servers.Memory, actions partition.Actions) error {
+func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home servers.Memory, actions partition.Actions) error {
 	if s.waiting == "" {
 		s.waiting = actions.Waiting
 	}
@@ -182,7 +182,7 @@ func (r *indexes) move(ctx context.Context, s *indexScope, home servers.Memory, 
 	return nil
 }
 
-func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, actions partition.Actions) error {
+func (r *DMIndexReconciler) swap(ctx context.Context, s *indexScope, home servers.Memory, actions partition.Actions) error {
 	encoded, err := actions.Swap.Marshal(nil)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, 
 	}
 	err = home.SwapMap(ctx, s.view.Index, expected, actions.Swap.Generation, encoded)
 	if errors.Is(err, servers.ErrOtherMap) {
-		return &halt{dmv1.ReasonMoving, "the partition map was changed by another operator", soon}
+		return &waitFor{dmv1.ReasonMoving, "the partition map was changed by another operator", requeueSoon}
 	}
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (r *indexes) swap(ctx context.Context, s *indexScope, home servers.Memory, 
 }
 
 // drain has a leaving server finish what it has.
-func (r *indexes) drain(ctx context.Context, s *indexScope, server partition.Observed) (done bool, err error) {
+func (r *DMIndexReconciler) drain(ctx context.Context, s *indexScope, server partition.Observed) (done bool, err error) {
 	for _, c := range s.compute {
 		if c.pod.Name != server.Pod {
 			continue

@@ -61,7 +61,7 @@ func TestStagesInOneLook(t *testing.T) {
 			defer cancel()
 			begin := time.Now()
 			fleet := serverstest.New()
-			r := &indexes{base: base{dialer: fleet, events: &recorder{}, now: time.Now, remembered: newRemembered(begin)}}
+			r := &DMIndexReconciler{base: base{dialer: fleet, events: &recorder{}, now: time.Now, remembered: newRemembered(begin)}}
 			home := pod("x-memory-0", 0)
 			s := &indexScope{index: &dmv1.DMIndex{}, verdict: memoryVerdict{servers: []memoryServer{{id: build.MemoryServerID(0, 0), pod: home.Name}}}}
 			s.index.Name, s.index.UID, s.index.Spec.Key.Type = "x", "uid", "Uint64"

@@ -21,7 +21,7 @@ import (
 
 // pinImage remembers the image of the operator that first saw the index: later operators do not
 // change it.
-func (r *indexes) pinImage(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) pinImage(ctx context.Context, s *indexScope) error {
 	if imageOf(s.index) == "" {
 		pinned := map[string]string{dmv1.AnnotationImage: r.image}
 		if r.imageRDMA != "" {
@@ -48,19 +48,19 @@ func hasRDMATemplate(index *dmv1.DMIndex) bool {
 
 // noRDMAImage halts what needs an image with RDMA that nobody named.
 func noRDMAImage(what string) error {
-	return &halt{dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of " + what +
+	return &waitFor{dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of " + what +
 		" to one (make image-rdma writes it), or start the operator with --server-image-rdma (chart: serverImageRDMA)", 0}
 }
 
 // checkTransports halts an index whose compute servers could not reach its memory.
-func (r *indexes) checkTransports(_ context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) error {
 	for _, m := range s.memoryPools {
 		if m.pool == nil || m.pool.Spec.Transport != dmv1.TransportRDMA {
 			continue
 		}
 		for _, c := range s.computePools {
 			if c.Spec.Transport != dmv1.TransportRDMA {
-				return &halt{dmv1.ReasonTransportMismatch, fmt.Sprintf("memory pool %s has transport RDMA, compute pool %s has TCP and cannot reach it: "+
+				return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("memory pool %s has transport RDMA, compute pool %s has TCP and cannot reach it: "+
 					"set transport: RDMA of the compute pool", m.pool.Name, c.Name), 0}
 			}
 		}
@@ -70,7 +70,7 @@ func (r *indexes) checkTransports(_ context.Context, s *indexScope) error {
 
 // issueSecrets makes the index's certificate authority and the Secret with which programs connect.
 // The password is made once.
-func (r *indexes) issueSecrets(ctx context.Context, s *indexScope) (err error) {
+func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	if s.authority, err = r.authority(ctx, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (r *indexes) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 
 // ensurePools makes the pools of templates. The replicas of a compute pool are written once, when
 // it is made: afterwards they belong to whoever scales it.
-func (r *indexes) ensurePools(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) ensurePools(ctx context.Context, s *indexScope) error {
 	for _, p := range s.index.Spec.MemoryPools {
 		if p.Template == nil {
 			continue
@@ -131,7 +131,7 @@ func (r *indexes) ensurePools(ctx context.Context, s *indexScope) error {
 }
 
 // makeComputePool writes what Apply must not own afterwards.
-func (r *indexes) makeComputePool(ctx context.Context, index *dmv1.DMIndex, pool *dmv1.DMComputePool) error {
+func (r *DMIndexReconciler) makeComputePool(ctx context.Context, index *dmv1.DMIndex, pool *dmv1.DMComputePool) error {
 	born := &dmv1.DMComputePool{ObjectMeta: pool.ObjectMeta}
 	born.Spec.IndexName, born.Spec.Replicas = pool.Spec.IndexName, pool.Spec.Replicas
 	if err := ctrl.SetControllerReference(index, born, r.Scheme()); err != nil {
@@ -144,12 +144,12 @@ func (r *indexes) makeComputePool(ctx context.Context, index *dmv1.DMIndex, pool
 	return err
 }
 
-func (r *indexes) ensureService(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) error {
 	return r.Apply(ctx, s.index, build.ClientService(s.index))
 }
 
 // checkDataLoss stops an index that lost data, or makes it anew if that is asked for.
-func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) error {
 	lost := s.verdict.with(dmv1.ServerLost)
 	if len(lost) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 				}
 			}
 		}
-		return &halt{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
+		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
 	}
 	if created {
 		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, empty", names(lost))
@@ -181,13 +181,13 @@ func (r *indexes) checkDataLoss(ctx context.Context, s *indexScope) error {
 	if err != nil {
 		return err
 	}
-	return &halt{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is made anew, empty", soon}
+	return &waitFor{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is made anew, empty", requeueSoon}
 }
 
 // blockCompute has the compute servers answer nothing any more: those that still reach the memory
 // that is left would answer from it. It says when to look again for those that could not be told; 0
 // = all know.
-func (r *indexes) blockCompute(ctx context.Context, s *indexScope, reason string) (again time.Duration) {
+func (r *DMIndexReconciler) blockCompute(ctx context.Context, s *indexScope, reason string) (again time.Duration) {
 	failed := make([]bool, len(s.compute))
 	each(len(s.compute), func(i int) {
 		c := &s.compute[i]
@@ -206,24 +206,24 @@ func (r *indexes) blockCompute(ctx context.Context, s *indexScope, reason string
 		failed[i] = err != nil
 	})
 	if slices.Contains(failed, true) {
-		return soon
+		return requeueSoon
 	}
 	return 0
 }
 
 // chooseMemory remembers on which memory servers the index is made, before anything is written
 // there.
-func (r *indexes) chooseMemory(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) error {
 	if s.verdict.recorded {
 		return nil
 	}
 	if message := s.missingMemory(); message != "" {
 		for _, p := range s.memoryPools {
 			if len(p.problems) > 0 {
-				return &halt{dmv1.ReasonNodeUnfit, message, soon}
+				return &waitFor{dmv1.ReasonNodeUnfit, message, requeueSoon}
 			}
 		}
-		return &halt{dmv1.ReasonWaitingForMemory, message, soon}
+		return &waitFor{dmv1.ReasonWaitingForMemory, message, requeueSoon}
 	}
 	recorded := map[uint16]uint64{}
 	for _, m := range s.verdict.servers {
@@ -258,7 +258,7 @@ func (s *indexScope) transports() []string {
 
 // configure writes what compute servers must know of the index. From then on they can answer
 // requests, so from then on lost memory is lost data.
-func (r *indexes) configure(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error {
 	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationCreated: "true"}); err != nil {
 		return err
 	}

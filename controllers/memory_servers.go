@@ -50,7 +50,7 @@ func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Au
 // withMemory runs f with a connection to a pod's server, if the pod can have one.
 func (b *base) withMemory(p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
-		return &halt{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", soon}
+		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
 	}
 	m, err := b.dialer.Memory(target(p, config.PortControl, a))
 	if err != nil {

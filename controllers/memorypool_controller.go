@@ -21,8 +21,8 @@ import (
 // annotationRestarted of a memory pod is when its image was last changed in place.
 const annotationRestarted = "dmindex.io/restarted"
 
-// memoryPools reconciles DMMemoryPool.
-type memoryPools struct{ base }
+// DMMemoryPoolReconciler reconciles DMMemoryPool.
+type DMMemoryPoolReconciler struct{ base }
 
 // memoryPoolScope is what was gathered about one memory pool.
 type memoryPoolScope struct {
@@ -37,7 +37,7 @@ type memoryPoolScope struct {
 }
 
 // Reconcile makes one memory pool true.
-func (r *memoryPools) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
 	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}}
 	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -59,12 +59,12 @@ func (r *memoryPools) Reconcile(ctx context.Context, request ctrl.Request) (_ ct
 	}
 	after, err := result(err)
 	if err == nil && len(s.problems) > 0 {
-		after.RequeueAfter = soon // nobody tells when a node was mended
+		after.RequeueAfter = requeueSoon // nobody tells when a node was mended
 	}
 	return after, err
 }
 
-func (r *memoryPools) gather(ctx context.Context, s *memoryPoolScope) (err error) {
+func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope) (err error) {
 	s.image = s.pool.Spec.Image
 	if s.image == "" {
 		s.image = s.pool.Annotations[dmv1.AnnotationImage]
@@ -87,7 +87,7 @@ func (r *memoryPools) gather(ctx context.Context, s *memoryPoolScope) (err error
 	return nil
 }
 
-func (r *memoryPools) reconcile(ctx context.Context, s *memoryPoolScope) error {
+func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolScope) error {
 	if s.image == "" {
 		if s.image = r.image; s.pool.Spec.Transport == dmv1.TransportRDMA {
 			if s.image = r.imageRDMA; s.image == "" {
@@ -118,7 +118,7 @@ func (r *memoryPools) reconcile(ctx context.Context, s *memoryPoolScope) error {
 
 // security makes the pool's authority and the TLS Secret of its servers, which trust the
 // authorities of all indexes on the pool.
-func (r *memoryPools) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
+func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
 	if s.authority, err = r.authority(ctx, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
 		return "", err
 	}
@@ -140,14 +140,14 @@ func (r *memoryPools) security(ctx context.Context, s *memoryPoolScope) (tls str
 		case a != nil:
 			trusted = append(trusted, a.PEM)
 		case metav1.IsControlledBy(s.pool, index):
-			return "", &halt{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " is not there yet", 0}
+			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " is not there yet", 0}
 		}
 	}
 	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), pki.Bundle(trusted...))
 }
 
 // act does what decideMemoryPool says.
-func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {
+func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {
 	actions := decideMemoryPool(s.view(r.now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
@@ -181,7 +181,7 @@ func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (
 	}
 	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
 		if id > build.MaxMemoryPodID {
-			return nil, &halt{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has given out all its %d server ids: make a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
+			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has given out all its %d server ids: make a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
 		}
 		pod := build.MemoryPod(s.pool, id, s.image)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
@@ -191,7 +191,7 @@ func (r *memoryPools) act(ctx context.Context, s *memoryPoolScope, tls string) (
 
 // restart changes the image of a server in place: its container starts anew in the same pod and
 // finds its region again.
-func (r *memoryPools) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod) error {
+func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod) error {
 	changed := p.DeepCopy()
 	changed.Spec.Containers[0].Image = s.image
 	if changed.Annotations == nil {

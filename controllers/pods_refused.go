@@ -99,7 +99,7 @@ func refusedByKubelet(p *corev1.Pod) bool {
 }
 
 // refusal says what became of the pods that kubelets refused; nil = there are none.
-func refusal(pods []*corev1.Pod, next, now time.Time) *halt {
+func refusal(pods []*corev1.Pod, next, now time.Time) *waitFor {
 	var last *corev1.Pod
 	for _, p := range pods {
 		if refusedByKubelet(p) {
@@ -109,7 +109,7 @@ func refusal(pods []*corev1.Pod, next, now time.Time) *halt {
 	if last == nil || !next.After(now) {
 		return nil
 	}
-	return &halt{dmv1.ReasonPodRefused, fmt.Sprintf("the kubelet of node %s refused pod %s (%s): %s; the next one is made at %s",
+	return &waitFor{dmv1.ReasonPodRefused, fmt.Sprintf("the kubelet of node %s refused pod %s (%s): %s; the next one is made at %s",
 		last.Spec.NodeName, last.Name, last.Status.Reason, last.Status.Message, next.UTC().Format(time.RFC3339)), next.Sub(now)}
 }
 

@@ -121,7 +121,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
-		Complete(&memoryPools{b})
+		Complete(&DMMemoryPoolReconciler{b})
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex)).
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
-		Complete(&computePools{b})
+		Complete(&DMComputePoolReconciler{b})
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
-		Complete(&indexes{base: b})
+		Complete(&DMIndexReconciler{base: b})
 }
 
 func request(namespace, name string) reconcile.Request {

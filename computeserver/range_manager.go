@@ -65,13 +65,13 @@ type RangeStatus struct {
 	PoolFull bool // the last step found no memory in the pool: index.ErrPoolFull
 }
 
-// holder makes what one client of this server holds follow the partition map: ranges that the map
-// gives to the server are acquired, taken, settled and then served; those that it gives to others
-// are closed, given and released. One goroutine does one step after the other, so that what is lost
-// with its process is at most one step, which another client goes through again.
+// rangeManager makes what one client of this server holds follow the partition map: ranges that the
+// map gives to the server are acquired, taken, settled and then served; those that it gives to
+// others are closed, given and released. One goroutine does one step after the other, so that what
+// is lost with its process is at most one step, which another client goes through again.
 //
 // Nothing here decides who owns a range; that is done by the home memory server.
-type holder struct {
+type rangeManager struct {
 	env    env.Env
 	own    *ownership
 	tables *tables
@@ -104,7 +104,8 @@ type heldRange struct {
 	next   time.Duration // when the next one is tried
 	why    error
 
-	deferred  bool // it is served although the map gives it to another server (holder_defer.go)
+	// it is served although the map gives it to another server (range_manager_defer.go)
+	deferred  bool
 	deferrals int  // attempts to give it that found no memory
 
 	since   time.Duration    // when it came into its state
@@ -122,7 +123,7 @@ type claims struct {
 	by      uint64        // the map of which generation they were made by
 }
 
-// Pauses and patience of a holder.
+// Pauses and patience of a range manager.
 const (
 	// after a step that failed, doubled, and after a claim that was not granted (claimPause), up to
 	holdAgain   = 2 * time.Millisecond
@@ -134,8 +135,8 @@ const (
 	holdParting = 10 * time.Second
 )
 
-func newHolder(c *core, ix Owner) *holder {
-	h := &holder{
+func newRangeManager(c *core, ix Owner) *rangeManager {
+	h := &rangeManager{
 		env: c.env, own: c.own, tables: c.eng.tables, eng: c.eng, log: c.log, limit: c.limit, taken: &c.taken, ix: ix,
 		wake: c.env.NewEvent(), ended: c.env.NewEvent(), mu: c.env.NewMutex(), most: or(c.heldMost, heldMost),
 	}
@@ -147,7 +148,7 @@ func newHolder(c *core, ix Owner) *holder {
 }
 
 // run goes on until end.
-func (h *holder) run() {
+func (h *rangeManager) run() {
 	defer h.ended.Set()
 	for !h.isStopped() {
 		h.wake.Wait(h.round())
@@ -155,7 +156,7 @@ func (h *holder) run() {
 }
 
 // round does every step that is due and says when to come again.
-func (h *holder) round() (pause time.Duration) {
+func (h *rangeManager) round() (pause time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for !h.stopped {
@@ -244,7 +245,7 @@ func isWanted(r pool.Holding, wanted []partition.Span) bool {
 }
 
 // publish makes what is served known to requests. Called under mu.
-func (h *holder) publish() {
+func (h *rangeManager) publish() {
 	var spans []partition.Span
 	for _, r := range h.held {
 		if r.state != RangeServing {
@@ -262,7 +263,7 @@ func (h *holder) publish() {
 
 // due is the range whose next step is due, those first that somebody else waits for; -1 if there is
 // none. Called under mu.
-func (h *holder) due() int {
+func (h *rangeManager) due() int {
 	now := h.env.Now()
 	found := -1
 	for i := range h.held {
@@ -282,7 +283,7 @@ func (h *holder) due() int {
 }
 
 // step takes a range one state further. Called under mu, which it gives up for the time.
-func (h *holder) step(i int) {
+func (h *rangeManager) step(i int) {
 	r := h.held[i]
 	h.mu.Unlock()
 	var err error
@@ -309,7 +310,7 @@ func (h *holder) step(i int) {
 	}
 	h.mu.Lock()
 	if h.stopped && r.state == RangeClosing {
-		return // whoever ends the holder waits for the sessions
+		return // whoever ends the range manager waits for the sessions
 	}
 	p := &h.held[i]
 	p.written += written
@@ -347,7 +348,7 @@ func (h *holder) step(i int) {
 }
 
 // enter is that a range comes into a state.
-func (h *holder) enter(r *heldRange, s RangeState) {
+func (h *rangeManager) enter(r *heldRange, s RangeState) {
 	now := h.env.Now()
 	r.took[0], r.took[1] = r.took[1], now-r.since
 	r.state, r.since = s, now
@@ -355,7 +356,7 @@ func (h *holder) enter(r *heldRange, s RangeState) {
 
 // stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a
 // step for long; but a pool that is full is not mended by another client. Called under mu.
-func (h *holder) stumbled(r *heldRange, err error) {
+func (h *rangeManager) stumbled(r *heldRange, err error) {
 	slowest := holdSlowest
 	if errors.Is(err, index.ErrPoolFull) { // a replay does all of it again
 		slowest = holdIdle

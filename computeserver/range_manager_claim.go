@@ -20,7 +20,7 @@ func claimPause(waited time.Duration) time.Duration {
 }
 
 // missing is what is wanted and not held, in whatever state. Called under mu.
-func (h *holder) missing(wanted []partition.Span) (spans []partition.Span) {
+func (h *rangeManager) missing(wanted []partition.Span) (spans []partition.Span) {
 	for _, w := range wanted {
 		at, ended := w.Start, false
 		for _, r := range h.held {
@@ -40,7 +40,7 @@ func (h *holder) missing(wanted []partition.Span) (spans []partition.Span) {
 }
 
 // claim asks the home for what is missing. Called under mu, which it gives up for the time.
-func (h *holder) claim(m *partition.Map) {
+func (h *rangeManager) claim(m *partition.Map) {
 	open := h.claims.open
 	fenced := h.fence.done()
 	h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *holder) claim(m *partition.Map) {
 }
 
 // add notes a range that was granted. Called under mu.
-func (h *holder) add(r pool.Holding) {
+func (h *rangeManager) add(r pool.Holding) {
 	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
 	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking, since: h.env.Now()})
 	h.log.Info("acquired keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "logs_to_replay", len(r.Inherits))
@@ -84,7 +84,7 @@ func (h *holder) add(r pool.Holding) {
 
 // recall asks the home what this client holds, and adds what it does not know of. Called under mu,
 // which it gives up for the time.
-func (h *holder) recall() error {
+func (h *rangeManager) recall() error {
 	h.mu.Unlock()
 	all, err := h.ix.Holdings()
 	h.mu.Lock()
@@ -124,7 +124,7 @@ func (c *core) holdRanges() {
 	}
 	c.eng.tables, c.taken.mu = newTables(c.env), c.env.NewMutex()
 	c.eng.hold = func(ix Opened) (end func(gently bool)) {
-		h := newHolder(c, ix.(Owner))
+		h := newRangeManager(c, ix.(Owner))
 		c.holder.Store(h)
 		c.env.Go("hold ranges", h.run)
 		return func(gently bool) {

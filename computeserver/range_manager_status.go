@@ -12,7 +12,7 @@ import (
 )
 
 // status are the ranges that this client holds or wants, in the order of keys.
-func (h *holder) status() (all []RangeStatus) {
+func (h *rangeManager) status() (all []RangeStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range h.held {
@@ -37,7 +37,7 @@ func (h *holder) status() (all []RangeStatus) {
 }
 
 // obstacle is what stands in the way of a claim, for people. Called under mu.
-func (h *holder) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
+func (h *rangeManager) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
 	reason = fmt.Sprintf("client %d: %v", b.Client, b.Why)
 	server, err := h.fence.pending(b.Client)
 	if err != nil {
@@ -50,7 +50,7 @@ func (h *holder) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
 }
 
 // why says why a key that the map gives to this server, or that it keeps to, is not served now.
-func (h *holder) why(key []byte) error {
+func (h *rangeManager) why(key []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	holds := func(start, end []byte) bool {

@@ -4,9 +4,9 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// unsure is a reply in respConn.out that came from the held session: it may be sent if the
+// provisional is a reply in respConn.out that came from the held session: it may be sent if the
 // session's client still holds its leases when the session goes back.
-type unsure struct {
+type provisional struct {
 	from, to int
 	slot     int // of the command, for the tally
 	kind     rpcv1.Operation_Kind
@@ -15,7 +15,7 @@ type unsure struct {
 
 // owes notes that what was replied since out had from bytes came from the held session.
 func (c *respConn) owes(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_Code) {
-	c.unsure = append(c.unsure, unsure{from, len(c.out), c.tally.slot, kind, code})
+	c.provisional = append(c.provisional, provisional{from, len(c.out), c.tally.slot, kind, code})
 }
 
 // takeBack puts errors into the places of the replies that came from the held session, whose client
@@ -23,7 +23,7 @@ func (c *respConn) owes(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_
 func (c *respConn) takeBack(lapsed error) {
 	rebuilt := make([]byte, 0, 2*len(c.out))
 	from, moved := 0, 0
-	for _, u := range c.unsure {
+	for _, u := range c.provisional {
 		moved = c.moveHoles(moved, u.from, len(rebuilt)-from)
 		rebuilt = append(rebuilt, c.out[from:u.from]...)
 		o := &rpcv1.Outcome{Code: u.code}
@@ -38,8 +38,8 @@ func (c *respConn) takeBack(lapsed error) {
 // moveHoles moves the holes of what was set aside, from the given one on and up to a place in out,
 // by so many bytes. It returns the first that lies beyond.
 func (c *respConn) moveHoles(first, upTo, by int) int {
-	for ; first < len(c.aside.holes) && c.aside.holes[first].at <= upTo; first++ {
-		c.aside.holes[first].at += by
+	for ; first < len(c.forwards.holes) && c.forwards.holes[first].at <= upTo; first++ {
+		c.forwards.holes[first].at += by
 	}
 	return first
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// end stops the holder, before its index is closed. Gently, it gives everything back, so that
-// nobody has to wait for this client's lease; no session may be lent then.
-func (h *holder) end(gently bool) {
+// end stops the range manager, before its index is closed. Gently, it gives everything back, so
+// that nobody has to wait for this client's lease; no session may be lent then.
+func (h *rangeManager) end(gently bool) {
 	h.mu.Lock()
 	h.stopped = true
 	h.mu.Unlock()
@@ -16,7 +16,7 @@ func (h *holder) end(gently bool) {
 	h.fence.stop()
 	h.own.onChange(nil)
 	if !h.ended.Wait(holdParting) {
-		h.log.Error("the holder of ranges does not end")
+		h.log.Error("the range manager does not end")
 		return
 	}
 	if !gently {
@@ -31,7 +31,7 @@ func (h *holder) end(gently bool) {
 }
 
 // part gives back one of the ranges; false if there is none left that can be.
-func (h *holder) part() bool {
+func (h *rangeManager) part() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.held {
@@ -52,14 +52,14 @@ func (h *holder) part() bool {
 	return false
 }
 
-func (h *holder) isStopped() bool {
+func (h *rangeManager) isStopped() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stopped
 }
 
 // close begins to give up what is served and not wanted any more. Called under mu.
-func (h *holder) close(wanted []partition.Span) {
+func (h *rangeManager) close(wanted []partition.Span) {
 	var kept []heldRange
 	changed := false
 	for _, r := range h.held {

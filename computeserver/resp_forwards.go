@@ -8,9 +8,9 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// aside are the single-key commands of a pipeline whose keys belong to other servers. They travel
-// together when the pipeline ends; holes says where in the replies theirs go.
-type aside struct {
+// forwardQueue are the single-key commands of a pipeline whose keys belong to other servers. They
+// travel together when the pipeline ends; holes says where in the replies theirs go.
+type forwardQueue struct {
 	ops   []*rpcv1.Operation
 	holes []hole
 
@@ -35,7 +35,7 @@ const (
 	replyCount                  // 1, or 0 where the key was not as it had to be
 )
 
-const maxAside = 1024
+const maxForwards = 1024
 
 // elsewhere says whether key belongs to another server, or this one does not serve it yet. While
 // commands are set aside, all are placed under one map, and what is served is that of one session,
@@ -60,49 +60,49 @@ func (c *respConn) elsewhere(key []byte) bool {
 		return false
 	}
 	if c.session == nil {
-		if c.aside.waiting {
+		if c.forwards.waiting {
 			c.settle() // what the next session serves may be more than what the last one did
 		}
 		s, err := c.s.core.eng.borrow(c.s.core.limit, c.term)
 		if err != nil {
-			c.aside.waiting = true
+			c.forwards.waiting = true
 			return true // it is told, or tried again, in its place
 		}
 		c.session = s
 	}
 	served := c.session.serves(key)
-	c.aside.waiting = c.aside.waiting || !served
+	c.forwards.waiting = c.forwards.waiting || !served
 	return !served
 }
 
-// setAside puts a command off until the pipeline ends. If the buffers have no room for it, what was
-// set aside before is sent first.
-func (c *respConn) setAside(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
+// forwardLater puts a command off until the pipeline ends. If the buffers have no room for it, what
+// was set aside before is sent first.
+func (c *respConn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
 	bytes := opBytes + len(key) + len(value)
 	if kind == rpcv1.Operation_LOOKUP {
 		bytes += c.s.core.index.MaxValueBytes
 	}
-	if c.account.set(holdAside, c.aside.bytes+bytes) != nil {
-		waiting := c.aside.waiting
+	if c.account.set(holdForwards, c.forwards.bytes+bytes) != nil {
+		waiting := c.forwards.waiting
 		c.settle()
-		c.aside.waiting = waiting // this command still waits for its key, if that was why
-		if err := c.account.set(holdAside, bytes); err != nil {
+		c.forwards.waiting = waiting // this command still waits for its key, if that was why
+		if err := c.account.set(holdForwards, bytes); err != nil {
 			c.fail(err)
 			return
 		}
 	}
-	c.aside.bytes += bytes
-	c.aside.ops = append(c.aside.ops, &rpcv1.Operation{Kind: kind, Key: slices.Clone(key), Value: slices.Clone(value)})
-	c.aside.holes = append(c.aside.holes, hole{len(c.out), reply, c.tally.slot})
-	c.aside.changes = c.aside.changes || kind != rpcv1.Operation_LOOKUP
-	if len(c.aside.ops) >= maxAside {
+	c.forwards.bytes += bytes
+	c.forwards.ops = append(c.forwards.ops, &rpcv1.Operation{Kind: kind, Key: slices.Clone(key), Value: slices.Clone(value)})
+	c.forwards.holes = append(c.forwards.holes, hole{len(c.out), reply, c.tally.slot})
+	c.forwards.changes = c.forwards.changes || kind != rpcv1.Operation_LOOKUP
+	if len(c.forwards.ops) >= maxForwards {
 		c.settle()
 	}
 }
 
-// sendAside runs what was set aside and puts the replies into their places.
-func (c *respConn) sendAside() {
-	a := &c.aside
+// sendForwards runs what was set aside and puts the replies into their places.
+func (c *respConn) sendForwards() {
+	a := &c.forwards
 	if len(a.ops) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (c *respConn) sendAside() {
 	c.out, c.tally.slot = append(filled, c.out[from:]...), slot
 	clear(a.ops)
 	a.ops, a.holes, a.changes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, false, 0
-	c.account.force(holdAside, 0)
+	c.account.force(holdForwards, 0)
 	c.account.force(holdOut, cap(c.out))
 }
 

@@ -20,7 +20,7 @@ const (
 )
 
 // join begins to do so, if there is nothing else to do. Called under mu.
-func (h *holder) join() bool {
+func (h *rangeManager) join() bool {
 	now := h.env.Now()
 	if len(h.held) <= h.most || len(h.claims.open) > 0 || h.joined > 0 && now-h.joined < joinEvery {
 		return false

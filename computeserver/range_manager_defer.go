@@ -40,7 +40,7 @@ const (
 )
 
 // putOff defers the move of a range whose Give found no memory. Called under mu.
-func (h *holder) putOff(r *heldRange, err error) {
+func (h *rangeManager) putOff(r *heldRange, err error) {
 	pause := min(deferFirst<<min(r.deferrals, 10), deferSlowest)
 	if r.deferrals++; r.deferrals == 1 {
 		h.log.Warn("keys are served on, since there is no memory to move them; tried again, ever less often",
@@ -62,7 +62,7 @@ func (r *heldRange) wantedAgain() {
 // deferred returns what is served here although the map gives it to another server. That includes
 // what is just tried once more: its requests wait here for the moment that it takes. Called under
 // mu.
-func (h *holder) deferred() (spans []partition.Span) {
+func (h *rangeManager) deferred() (spans []partition.Span) {
 	for i := range h.held {
 		if r := &h.held[i]; r.deferrals > 0 && r.state != RangeReleasing {
 			spans = append(spans, partition.Span{Start: r.Start, End: r.End, Owner: h.own.self})
@@ -73,7 +73,7 @@ func (h *holder) deferred() (spans []partition.Span) {
 
 // rejoin joins parts of one grant that are served, before all are given: their boundary needs no
 // memory then. The end may have met an attempt to give a part, which then has not left.
-func (h *holder) rejoin() {
+func (h *rangeManager) rejoin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.held {
