@@ -106,7 +106,7 @@ type heldRange struct {
 
 	// it is served although the map gives it to another server (range_manager_defer.go)
 	deferred  bool
-	deferrals int  // attempts to give it that found no memory
+	deferrals int // attempts to give it that found no memory
 
 	since   time.Duration    // when it came into its state
 	took    [2]time.Duration // what it was in the two states before

@@ -26,7 +26,7 @@ const (
 	holdForwards                // operations set aside, and room for their outcomes
 	// operations of a command on several keys, and room for their outcomes
 	holdMany
-	holdLists                   // what is remembered of the replies of a pipeline
+	holdLists // what is remembered of the replies of a pipeline
 	holdings
 )
 

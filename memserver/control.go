@@ -26,7 +26,7 @@ type service struct {
 	version  string
 	region   *region
 	waits    *waits
-	broom    *broom
+	scrubber *scrubber
 	stopping context.Context // ends when the server shuts down: nobody waits for a map any more
 }
 
@@ -92,7 +92,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 		return nil, err
 	}
 	c.waits.mapChanged(r.Index)
-	c.broom.nudge()
+	c.scrubber.nudge()
 	c.log.Info("evicted index", "index", r.Index, "freed_chunks", freed, "connections_cut", cut)
 	return &rpcv1.EvictReply{FreedChunks: freed}, nil
 }
@@ -247,7 +247,7 @@ func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv
 	if err != nil {
 		return nil, err
 	}
-	c.broom.nudge()
+	c.scrubber.nudge()
 	return &rpcv1.FreeChunkReply{}, nil
 }
 

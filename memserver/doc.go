@@ -8,7 +8,7 @@
 //	region.go, layout.go    the memory: two mapped files that a restarted process finds again
 //	ledger/                 the accounts, a pure state machine
 //	accounts.go             the accounts' shell: one change at a time, stored before it is told
-//	broom.go                zeroes what was given back, before anybody else gets it
+//	scrubber.go             zeroes what was given back, before anybody else gets it
 //	tokens.go               admission to the providers
 //	control.go, rights.go   the control service, and who may call what
 //	server.go, config.go    listeners, metrics, start and end

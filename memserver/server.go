@@ -102,9 +102,9 @@ func (s *Server) open(c *Config) error {
 	core := newCore(c.env, accounts, newTokens(c.env, newToken), s.region.lockTable(), c.Lease, s.log)
 	s.control = &service{
 		core:    core,
-		version: c.Version, region: s.region, waits: waits, broom: newBroom(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
+		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
 	}
-	accounts.undone = s.control.broom.nudge // what was zeroed may count as dirty again
+	accounts.undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stop := make(chan struct{})
 	failed := make(chan error, len(s.listeners))
 	var running sync.WaitGroup
-	running.Go(func() { s.control.broom.run(stop) })
+	running.Go(func() { s.control.scrubber.run(stop) })
 	running.Go(s.control.run)
 	serve := func(what string, f func(net.Listener) error, l net.Listener) {
 		running.Go(func() {

@@ -97,12 +97,12 @@ func (l *Ledger) DirtyChunk() (number uint32, ok bool) {
 	if l.dirty == 0 {
 		return 0, false
 	}
-	for l.chunks[l.broom].owner != chunkDirty {
-		if l.broom++; l.broom > l.shape.Chunks {
-			l.broom = 1
+	for l.chunks[l.scrubbed].owner != chunkDirty {
+		if l.scrubbed++; l.scrubbed > l.shape.Chunks {
+			l.scrubbed = 1
 		}
 	}
-	return l.broom, true
+	return l.scrubbed, true
 }
 
 // CleanedChunk says that a dirty chunk is zero. It need not be stored at once: a chunk may be

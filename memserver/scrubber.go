@@ -9,9 +9,9 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// broom zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a
+// scrubber zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a
 // second, which bounds how long an Admit or AllocateChunk waits on an otherwise full server.
-type broom struct {
+type scrubber struct {
 	accounts *accounts
 	waits    *waits
 	region   *region
@@ -23,14 +23,14 @@ type broom struct {
 // progressEvery is how often the log says how far zeroing is.
 const progressEvery = 10 * time.Second
 
-func newBroom(a *accounts, w *waits, r *region, locks *lockTable, log *slog.Logger) *broom {
-	b := &broom{accounts: a, waits: w, region: r, locks: locks, log: log, wake: make(chan struct{}, 1)}
+func newScrubber(a *accounts, w *waits, r *region, locks *lockTable, log *slog.Logger) *scrubber {
+	b := &scrubber{accounts: a, waits: w, region: r, locks: locks, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
 }
 
 // nudge says that there is something to zero.
-func (b *broom) nudge() {
+func (b *scrubber) nudge() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -38,7 +38,7 @@ func (b *broom) nudge() {
 }
 
 // run zeroes until stop is closed.
-func (b *broom) run(stop <-chan struct{}) {
+func (b *scrubber) run(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -52,7 +52,7 @@ func (b *broom) run(stop <-chan struct{}) {
 }
 
 // sweep zeroes all that is dirty; false if it was stopped before.
-func (b *broom) sweep(stop <-chan struct{}) bool {
+func (b *scrubber) sweep(stop <-chan struct{}) bool {
 	start, told := time.Now(), time.Now()
 	done := 0
 	for b.step() {
@@ -79,7 +79,7 @@ func (b *broom) sweep(stop <-chan struct{}) bool {
 
 // step zeroes one piece; false if there is none. Nobody else gets the piece meanwhile, so the lock
 // is free.
-func (b *broom) step() bool {
+func (b *scrubber) step() bool {
 	var slot int
 	var number uint32
 	var first, locks uint64
@@ -113,7 +113,7 @@ func (b *broom) step() bool {
 	return true
 }
 
-func (b *broom) left() (n uint64) {
+func (b *scrubber) left() (n uint64) {
 	b.accounts.read(func(l *ledger.Ledger) { n = l.Totals().Dirty })
 	return n
 }
