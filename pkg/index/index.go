@@ -63,7 +63,8 @@ type Session interface {
 	// one round trip, as far as buffers reach. It calls visit once for each key, in any order, with
 	// its number in keys, and its value or ErrNotFound. The value is valid only during the call,
 	// and visit must not use the session. Each key is looked up at a moment of its own. An error
-	// ends the batch; keys that were not visited have no answer then.
+	// ends the batch; keys that were not visited have no answer then. The session's limit is of the
+	// batch as a whole.
 	LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error
 
 	// Defer makes later operations return before what they did, or saw, is durable, until it is
@@ -78,7 +79,8 @@ type Session interface {
 	Position() uint64
 
 	// Durable waits until the log is durable up to position, at most for the session's limit. Any
-	// session of the index may wait. An error wraps ErrUnknown: what was done may be undone.
+	// session of the index may wait. An error wraps ErrUnknown, or ErrDataLost: what was done may
+	// be undone.
 	Durable(position uint64) error
 
 	// Scan calls visit with pairs from start (inclusive) on, in order, at most limit of them; with

@@ -21,7 +21,15 @@ import (
 // At 2 there was no frame, and if there was one between 1 and 2, 4 finds that it departed. So at 2
 // all changes that had been answered were in the memory servers, and 3 READ them. A change that
 // came later, in a frame that is gone or that 4 does not find any more, is beside this batch: the
-// lookup was before it.
+// lookup was before it. If the leaf that was READ is not that of the key, or was torn, it is not
+// used, and the lookup goes on as ever.
+//
+// Blocks to which the leaf refers are as it was at 2 or later, in the operation of this round. So
+// they are nobody else's before its end.
+//
+// A range that is given meanwhile has none of the batch's keys (index.Partitioned). A leaf that is
+// divided, merged or loaded has a frame for that, and departs (fetch.go). What the session defers,
+// it defers key by key, as ever.
 
 // mostTogether is how many leaves a batch READs in one round trip at most.
 const mostTogether = 16
@@ -35,6 +43,8 @@ type round struct {
 	at      [mostTogether]int // the buffer
 	since   [mostTogether]uint64
 	value   []byte
+	began   bool // there was one in this batch before
+	open    bool // it is an operation that is under way
 }
 
 // LookupBatch implements index.Session.
@@ -51,13 +61,8 @@ func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 		}
 		return s.b.LookupBatch(keys, visit)
 	}
-	began := false
-	defer func() {
-		if began {
-			s.b.End()
-		}
-	}()
-	r.n = 0
+	r.n, r.began, r.open = 0, false, false
+	defer s.endRound()
 	for i, key := range keys {
 		if value, found, sure := s.lookupCached(key, r.value[:0]); sure {
 			if found {
@@ -68,10 +73,7 @@ func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 			}
 			continue
 		}
-		if !began {
-			began = true
-			s.b.Begin()
-		}
+		s.beginRound()
 		if err := s.gather(i, key); err != nil {
 			return fmt.Errorf("look up: %w", err)
 		}
@@ -79,11 +81,32 @@ func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 			if err := s.round(keys, visit); err != nil {
 				return err
 			}
-			s.b.End() // the epochs wait for no more than a round
-			began = false
+			s.endRound() // the epochs wait for no more than a round
 		}
 	}
 	return s.round(keys, visit)
+}
+
+// beginRound begins the operation, or goes on with it: its limit is of the whole batch.
+func (s *session) beginRound() {
+	r := s.batch
+	switch {
+	case r.open:
+		return
+	case r.began:
+		s.b.Resume()
+	default:
+		s.b.Begin()
+	}
+	r.open = true
+}
+
+func (s *session) endRound() {
+	r := s.batch
+	if r.open {
+		s.b.End()
+	}
+	r.began, r.open = r.began || r.open, false
 }
 
 // served refuses keys that are none, or not this client's.
@@ -162,7 +185,7 @@ func (s *session) round(keys [][]byte, visit func(i int, value []byte, err error
 		default:
 			return fmt.Errorf("look up: %w", err)
 		}
-		if k > 0 { // Begin counts one
+		if k > 0 || r.began { // Begin counts one
 			s.b.Counted()
 		}
 	}

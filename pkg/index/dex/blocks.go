@@ -76,6 +76,16 @@ func (g *garbage) take(b []blocks.Reference, least int, durable uint64) []blocks
 	return b
 }
 
+// last is up to where the log has to be durable for all garbage to be given back.
+func (g *garbage) last() (lsn uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.list {
+		lsn = max(lsn, t.lsn)
+	}
+	return lsn
+}
+
 // retire gives garbage back, as long as there are at least so many blocks of it.
 func (s *session) retire(least int) error {
 	for s.x.lay.Blocks {
@@ -180,12 +190,13 @@ func (s *session) unmade() {
 }
 
 // again says, after err, whether a change that needs a block is worth another try: there was no
-// memory, and some is on its way back. It has waited for it then.
+// memory, and some is on its way back. It has waited for it then. What deferred changes took out is
+// garbage when the log is durable, and perhaps nobody else waits for that.
 func (s *session) again(err error, value []byte, m mode) bool {
 	if m == remove || !s.x.lay.InBlock(len(value)) || !errors.Is(err, index.ErrPoolFull) {
 		return false
 	}
-	return s.retire(1) == nil && s.b.AwaitMemory()
+	return s.durable(s.x.garbage.last()) == nil && s.retire(1) == nil && s.b.AwaitMemory()
 }
 
 // appendRemote appends the value of the entry of key that was READ, or found by a memory server, in

@@ -39,6 +39,10 @@ import (
 //     not there at 5; or it was taken again, and all leaves have departed; or the range ended
 //     within the leaf, which was divided there then.
 //   - A bulk load, which takes the only leaf away, has a frame for it, and lets it depart.
+//   - A batch (batch.go) remembers what it READ whatever that is: a key of this client led there. A
+//     leaf that holds the key is within the ranges, which divide leaves at their ends. Of another
+//     one nothing is used for that key. If it holds a key that this client takes later, all leaves
+//     have departed by then.
 //   - What the buffer has is forgotten by who asks for the buffer (blink.Session.Staging). The
 //     image is verified again, as that leaf's, before it is used.
 

@@ -26,7 +26,8 @@ import (
 // At 3' the pair has what index.Change was told at 1, so what it said is right then, whatever
 // happened in between. The pair is compared as the leaf has it. An equal reference is of the same
 // value: the operation has been under way since 1, so the block that was referred to then is nobody
-// else's before its end.
+// else's before its end. An operation that waits for memory holds no address (AwaitMemory), and
+// begins anew at 1.
 //
 // Who keeps the pair has read it, and waits until what it read is durable, as a lookup does.
 

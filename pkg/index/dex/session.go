@@ -139,7 +139,8 @@ func (s *session) seen(position uint64) error {
 // Defer implements index.Session. What a deferred operation did is in frames, and in records that
 // are appended: every session of this client finds it there, and waits until it is durable before
 // it answers, or defers that, too. Nobody else reads it before it is written back, and that comes
-// after it is durable.
+// after it is durable: an eviction, a merge, a division and Give write leaves back, and flush waits
+// for the log before that.
 func (s *session) Defer(on bool) { s.deferred = on }
 
 // Position implements index.Session.
@@ -150,7 +151,9 @@ func (s *session) Position() uint64 {
 	return s.position
 }
 
-// Durable implements index.Session.
+// Durable implements index.Session. It may return nil after this client was fenced: what was
+// confirmed before is in the log that the next owner replays (G3), and no later WRITE takes effect
+// there. What was seen was right at a moment of the operation, which goes on until it is answered.
 func (s *session) Durable(position uint64) error {
 	if err := s.durable(position); err != nil {
 		return fmt.Errorf("wait for the log: %w", op.Failure(err, true))

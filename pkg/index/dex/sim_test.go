@@ -24,19 +24,7 @@ import (
 // inherits a range finds every acknowledged change, and of the others each as a whole or not at
 // all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
 func TestSeeds(t *testing.T) {
-	seeds, first := uint64(150), uint64(1)
-	if testing.Short() {
-		seeds = 25
-	}
-	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
-		seeds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64); err == nil {
-		first = n
-		if os.Getenv("DMINDEX_SIM_SEEDS") == "" {
-			seeds = 1
-		}
-	}
+	first, seeds := simSeeds(150, 25)
 	var sum ownersCounts
 	began := time.Now()
 	for seed := first; seed < first+seeds; seed++ {
@@ -59,6 +47,24 @@ func TestSeeds(t *testing.T) {
 		t.Error("the memory servers were never asked for a key")
 	}
 	t.Logf("%d seeds, %.0f a second: %+v", seeds, float64(seeds)/time.Since(began).Seconds(), sum)
+}
+
+// simSeeds are the seeds that a test runs: so many from 1 on, or those that are asked for.
+func simSeeds(most, short uint64) (first, seeds uint64) {
+	first, seeds = 1, most
+	if testing.Short() {
+		seeds = short
+	}
+	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
+		seeds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64); err == nil {
+		first = n
+		if os.Getenv("DMINDEX_SIM_SEEDS") == "" {
+			seeds = 1
+		}
+	}
+	return first, seeds
 }
 
 // blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that

@@ -46,6 +46,9 @@ func (r *runner) deadlineOf(t *testing.T, limit time.Duration, last bool) (done 
 		{"upsert", func() error { return s.Upsert(number(5), nil) }},
 		{"update", func() error { return s.Update(number(5), nil) }},
 		{"delete", func() error { return s.Delete(number(5)) }},
+		{"modify", func() error {
+			return s.Modify(number(5), func([]byte, bool) ([]byte, index.Action) { return nil, index.Remove })
+		}},
 	} {
 		s.SetLimit(limit)
 		start := time.Now()

@@ -101,7 +101,12 @@ func (r *runner) longFull(t *testing.T) {
 	}
 	for range 3 {
 		for i, k := range there {
-			if i%4 != 0 {
+			switch i % 4 {
+			case 1: // to what it is told, in a block of its own; once more after each wait
+				if err := s.Modify(number(k), func(old []byte, _ bool) ([]byte, index.Action) { return old, index.Put }); err != nil {
+					t.Fatalf("modification of pair %d of %d: %v", i, len(there), err)
+				}
+			case 2, 3:
 				if err := s.Update(number(k), value(k)); err != nil {
 					t.Fatalf("update of pair %d of %d: %v", i, len(there), err)
 				}

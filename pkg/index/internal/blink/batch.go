@@ -38,6 +38,9 @@ func (l *longEntries) Entry(i int) []byte { return l.entries[i] }
 // of their leaves, in one round trip to all servers; then those of long values. What is true of a
 // lookup is true of each key, since its leaf is READ once, and as a whole. A key whose leaf is
 // torn, or is another one by now, is looked up alone.
+//
+// What a round has got is forgotten at its end, so the epochs wait for no more than a round,
+// however many keys there are. The limit is of the whole batch.
 func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	s.Begin()
 	defer s.End()
@@ -46,6 +49,10 @@ func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 	}
 	r := s.batch
 	for first := 0; first < len(keys); first += r.keys {
+		if first > 0 {
+			s.End()
+			s.Resume()
+		}
 		if err := s.readRound(keys[first:]); err != nil {
 			return s.explain("look up", err)
 		}

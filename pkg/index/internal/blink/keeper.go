@@ -43,8 +43,8 @@ func (s *session) Staging() []byte {
 	return s.staging
 }
 
-// Remember notes that the staging buffer has the leaf at a, verified as a whole, READ after the
-// leaf cache's clock showed since, until somebody asks for the buffer.
+// Remember notes that the staging buffer has what was READ of the leaf at a after the leaf cache's
+// clock showed since, until somebody asks for the buffer. Whoever uses it verifies it.
 func (s *session) Remember(a pool.Addr, since uint64) { s.remembered, s.since = a, since }
 
 // Remembers says whether it has that leaf, and since when.

@@ -68,8 +68,10 @@ func (s *session) modifyOnce(key []byte, change index.Change) (value []byte, err
 	return value, s.putLocked(&l, i, fp, key, value, found, "modify")
 }
 
-// readOld copies the value of entry e of the locked leaf to s.old. The block of one that is there
-// under the lock is that of the entry: it is given up only by who takes the entry out.
+// readOld copies the value of entry e of the locked leaf to s.old, which nothing else uses: what
+// change says may be a part of it, also while the entry is made and the leaf is split. The block of
+// one that is there under the lock is that of the entry: it is given up only by who takes the entry
+// out.
 func (s *session) readOld(e []byte) error {
 	v := s.lay.ValueOf(e)
 	if !s.lay.HasReference(e) {

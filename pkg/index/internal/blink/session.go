@@ -121,6 +121,13 @@ func (s *session) Begin() {
 	s.forget()
 }
 
+// Resume goes on with an operation after End, with the next part of it, which begins anew.
+func (s *session) Resume() {
+	s.Op.Resume()
+	s.far, s.misleads = 0, 0
+	s.forget()
+}
+
 // forget drops every address that an operation has got: once it has ended, epochs do not wait for
 // it, and what lay there may be something else.
 func (s *session) forget() {

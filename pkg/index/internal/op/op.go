@@ -45,6 +45,12 @@ func (o *Op) Begin() {
 // End ends an operation: no address that it got is used any more.
 func (o *Op) End() { o.PS.End() }
 
+// Resume goes on with an operation after End. Its limit goes on, too.
+func (o *Op) Resume() {
+	o.PS.Resume()
+	o.Floor, o.reclaimed = o.Pool.Floor(), o.Pool.Reclaimed()
+}
+
 // LockEvery is how many times an operation reads in vain before it takes the lock of the node. A
 // node that is merely being written comes to rest after a few.
 const LockEvery = 32
@@ -133,9 +139,8 @@ func (o *Op) AwaitMemory() bool {
 	if o.PS.Overdue() != nil || o.PS.Err() != nil || !o.Pool.Reclaiming(o.reclaimed) {
 		return false
 	}
-	o.PS.End()
+	o.End()
 	o.Env.Sleep(memoryPause)
-	o.PS.Resume()
-	o.Floor, o.reclaimed = o.Pool.Floor(), o.Pool.Reclaimed()
+	o.Resume()
 	return true
 }
