@@ -47,7 +47,7 @@ func localCommand() *cobra.Command {
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others take the ports after it")
 	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; likewise")
 	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm, tcp or ibv (RDMA)")
-	f.StringVar(&c.Design, "design", "sherman", "design of the index")
+	f.StringVar(&c.Design, "design", "dex", "design of the index: dex or sherman")
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
 	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
 	f.Var(&memory, "memory", "of each memory server")

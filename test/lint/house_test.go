@@ -122,7 +122,7 @@ func TestHouse(t *testing.T) {
 		}
 		room, may, ok := roomOf(f.dir)
 		if !ok {
-			t.Errorf("%s: folder %s is no room of the house: add it to the table in test/lint and to the README", f.path, f.dir)
+			t.Errorf("%s: folder %s is no room of the house: add it to the table in test/lint and to CONTRIBUTING.md", f.path, f.dir)
 			continue
 		}
 		for _, imp := range f.ast.Imports {

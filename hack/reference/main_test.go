@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestPages: every field of a spec has a meaning, every type that is named has a section, and every
+// reason says when.
+func TestPages(t *testing.T) {
+	a, err := read("../../api/v1alpha1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields, conditions bytes.Buffer
+	a.fields(&fields)
+	a.conditions(&conditions)
+	sections := 0
+	for line := range strings.Lines(fields.String()) {
+		if _, link, found := strings.Cut(line, "](#"); found {
+			name, _, _ := strings.Cut(link, ")")
+			if !strings.Contains(strings.ToLower(fields.String()), "\n## "+name+"\n") {
+				t.Errorf("no section for %s: %s", name, line)
+			}
+		}
+		if strings.HasPrefix(line, "## ") {
+			sections++
+		}
+		if strings.HasSuffix(line, "|  |\n") && !strings.Contains(line, "`metadata`") && !strings.Contains(line, "`status`") {
+			t.Errorf("a field without a meaning: %s", line)
+		}
+	}
+	if sections < 15 {
+		t.Errorf("%d sections", sections)
+	}
+	rows := 0
+	for line := range strings.Lines(conditions.String()) {
+		cells := strings.Split(line, " | ")
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		if rows++; len(cells) != 3 || len(cells[1]) < 10 {
+			t.Errorf("a condition or reason that does not say when: %s", line)
+		}
+	}
+	if rows < 30 {
+		t.Errorf("%d conditions and reasons", rows)
+	}
+}
