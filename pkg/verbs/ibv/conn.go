@@ -262,6 +262,7 @@ func (c *conn) Close() error {
 	}
 	c.socket.Close()
 	c.ended.Wait()
+	c.device.forget(c)
 	close(c.closed)
 	return c.closeErr
 }

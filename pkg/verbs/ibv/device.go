@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -30,7 +31,7 @@ func NewDevice(o Options) (verbs.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ibv: %w", err)
 	}
-	return &device{hca: h, broken: map[string][]uint64{}, arenas: map[*verbs.Arena]*C.struct_ibv_mr{}}, nil
+	return &device{hca: h, broken: map[string][]uint64{}, arenas: map[*verbs.Arena]*C.struct_ibv_mr{}, conns: map[*conn]struct{}{}}, nil
 }
 
 type device struct {
@@ -41,6 +42,7 @@ type device struct {
 	// by address: sessions that ended without a farewell, at most hello.MaxEarlier
 	broken map[string][]uint64
 	arenas map[*verbs.Arena]*C.struct_ibv_mr
+	conns  map[*conn]struct{} // that were not closed
 }
 
 func (*device) Provider() string { return "ibv" }
@@ -98,16 +100,39 @@ func (d *device) key(a *verbs.Arena) (uint32, bool) {
 	return uint32(mr.lkey), true
 }
 
-// Close implements verbs.Device.
+// Close implements verbs.Device. A connection that was not closed before is closed here: its queue
+// pairs may be destroyed at this moment, since the server has ended it, and the NIC's library must
+// not go away meanwhile.
 func (d *device) Close() error {
 	d.mu.Lock()
 	closed := d.closed
 	d.closed = true
+	left := slices.Collect(maps.Keys(d.conns))
 	d.mu.Unlock()
 	if closed {
 		return nil
 	}
+	for _, c := range left {
+		c.Close() // an error where something may still arrive, of which nobody asks any more
+	}
 	return d.hca.close()
+}
+
+// keep notes a connection until forget; false: the device is closed.
+func (d *device) keep(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.conns[c] = struct{}{}
+	return true
+}
+
+func (d *device) forget(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, c)
 }
 
 // Connect implements verbs.Device.
@@ -137,7 +162,12 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
 	d.mu.Unlock()
 	keepAlive(socket)
-	return newConn(d, socket, answer, regions, func() { d.remember(t.Address, answer.Session) }), nil
+	c := newConn(d, socket, answer, regions, func() { d.remember(t.Address, answer.Session) })
+	if !d.keep(c) {
+		c.Close() // an error where nobody would hear of it
+		return nil, verbs.ErrClosed
+	}
+	return c, nil
 }
 
 // greet exchanges the handshake. A server that is full answers without reading, so a failed write

@@ -296,3 +296,43 @@ func TestForeignArena(t *testing.T) {
 		t.Errorf("a queue pair on memory that is not registered: %v, want %v", err, verbs.ErrNotRegistered)
 	}
 }
+
+// TestDeviceClosesConnections: a device that is closed while the server ends its connections waits
+// until their queue pairs are destroyed.
+func TestDeviceClosesConnections(t *testing.T) {
+	w := newWorld(t, options)
+	for n := range uint16(30) {
+		device := newDevice()
+		arena, err := device.NewArena(1 << 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := verbs.Peer{Index: "test", Client: 100 + n}
+		c, err := device.Connect(verbs.Target{Address: w.address, Token: w.tokens.Issue(peer)}, soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var qps []verbs.QP
+		for range 4 {
+			q, err := c.NewQP(arena)
+			if err != nil {
+				t.Fatal(err)
+			}
+			qps = append(qps, q)
+		}
+		var others sync.WaitGroup
+		others.Go(func() { w.server.Disconnect(func(p verbs.Peer) bool { return p == peer }) })
+		if n%2 == 0 {
+			others.Wait()
+		}
+		if err := errors.Join(arena.Close(), device.Close()); err != nil {
+			t.Errorf("close the device: %v", err)
+		}
+		for i, q := range qps {
+			if q.Err() == nil {
+				t.Errorf("queue pair %d lives on without a device", i)
+			}
+		}
+		others.Wait()
+	}
+}

@@ -64,6 +64,11 @@ func (f *fixture) newCast(peers int) *cast {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() {
+		for _, p := range s.peer {
+			if p.conn != nil {
+				p.conn.Close() // an error where something may still arrive
+			}
+		}
 		arena.Close()
 		second.Close()
 	})
