@@ -202,10 +202,8 @@ func (c *callers) makePlaceLocked(p *party) error {
 		return nil
 	}
 	most := p
-	for _, other := range c.mu.of { //env:real one of the largest, in any order
-		if !other.operator && len(other.connections) > len(most.connections) {
-			most = other
-		}
+	if other := c.mostLocked(func(p *party) int { return len(p.connections) }); other != nil && len(other.connections) > len(p.connections) {
+		most = other
 	}
 	if len(most.connections) < open+2 {
 		return fmt.Errorf("it has %d control connections open, no other index has many more, and all together have %d, which is the most", open, c.mu.open)
@@ -221,6 +219,17 @@ func (c *callers) makePlaceLocked(p *party) error {
 	c.leaveLocked(newest)
 	newest.raw.Close() // gRPC closes the rest of it
 	return nil
+}
+
+// mostLocked is the identity with most of what of counts; of several, any. The operator is none of
+// them. nil: there is no other.
+func (c *callers) mostLocked(of func(*party) int) (most *party) {
+	for _, p := range c.mu.of { //env:real one of the largest, in any order
+		if !p.operator && (most == nil || of(p) > of(most)) {
+			most = p
+		}
+	}
+	return most
 }
 
 // leave counts a closed connection no more.

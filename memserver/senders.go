@@ -118,13 +118,7 @@ func (c *callers) boundRequestsLocked(p *party) {
 		c.endOldestLocked(p)
 	}
 	for c.mu.requests > maxRequestsAll {
-		var most *party
-		for _, p := range c.mu.of { //env:real one of the largest, in any order
-			if !p.operator && (most == nil || p.requests > most.requests) {
-				most = p
-			}
-		}
-		c.endOldestLocked(most)
+		c.endOldestLocked(c.mostLocked(func(p *party) int { return p.requests }))
 	}
 }
 

@@ -175,13 +175,7 @@ func (c *callers) boundStreamsLocked(p *party) {
 		c.endFullestLocked(p)
 	}
 	for c.mu.streams > maxStreams {
-		var most *party
-		for _, p := range c.mu.of { //env:real one of the largest, in any order
-			if !p.operator && (most == nil || p.streams > most.streams) {
-				most = p
-			}
-		}
-		c.endFullestLocked(most)
+		c.endFullestLocked(c.mostLocked(func(p *party) int { return p.streams }))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Values that are too long for their entries lie in blocks (blink/block.go), and entries, records
+// Values that are too long for their entries lie in blocks (package blocks), and entries, records
 // and frames have references to them. A change with such a value:
 //
 //  1. WRITE of the block, to a place that nobody knows, and wait: it is complete (G3) before
