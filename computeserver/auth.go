@@ -47,11 +47,12 @@ func openPasswords(path string, allowNone bool) (*passwords, error) {
 	return p, nil
 }
 
-func (p *passwords) required() bool { return p.path != "" }
+// Required reports whether there is a password.
+func (p *passwords) Required() bool { return p.path != "" }
 
-// check says whether password is the right one, in a time that does not depend on it.
-func (p *passwords) check(password []byte) bool {
-	if !p.required() {
+// Check reports whether password is the right one, in a time that does not depend on it.
+func (p *passwords) Check(password []byte) bool {
+	if !p.Required() {
 		return true
 	}
 	given := sha256.Sum256(password)
@@ -89,7 +90,7 @@ func (p *passwords) read() error {
 
 // secret is the password itself, for calls to other servers that have no certificate to show.
 func (p *passwords) secret() string {
-	if !p.required() {
+	if !p.Required() {
 		return ""
 	}
 	data, err := os.ReadFile(p.path)

@@ -1,12 +1,15 @@
 package computeserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -22,12 +25,12 @@ type Config struct {
 	// Open opens the index. It is called again, after a pause, when it fails, and when the open
 	// index can be used no more. An error that wraps index.ErrDataLost blocks the server for good:
 	// only a restart lets it look again.
-	Open func() (Opened, error)
+	Open func() (ownership.Opened, error)
 	// SharesAll is index.Design.SharesAll. Without it every request must go to the owner of its
 	// range, whatever Index.Routing says.
 	SharesAll bool
 	// Maps is where the partition map comes from.
-	Maps MapSource
+	Maps engine.MapSource
 	// Paths are those to the memory servers, for people.
 	Paths []MemoryPath
 
@@ -79,25 +82,17 @@ type MemoryPath struct {
 	Device   string // RDMA device of this side; empty = none
 }
 
-func or[T comparable](v, byDefault T) T {
-	var zero T
-	if v == zero {
-		return byDefault
-	}
-	return v
-}
-
 // withDefaults fills in what is not set.
 func (c Config) withDefaults() Config {
-	c.MaxConnections = or(c.MaxConnections, 10_000)
-	c.MaxSessions = or(c.MaxSessions, 64)
-	c.MaxWaiting = or(c.MaxWaiting, 4096)
-	c.MaxReply = or(c.MaxReply, 16<<20)
-	c.MaxBuffers = or(c.MaxBuffers, 256<<20)
-	c.Limit = or(c.Limit, 5*time.Second)
-	c.Idle = or(c.Idle, time.Hour)
-	c.WriteLimit = or(c.WriteLimit, 30*time.Second)
-	c.DrainLimit = or(c.DrainLimit, 20*time.Second)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 10_000)
+	c.MaxSessions = cmp.Or(c.MaxSessions, 64)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4096)
+	c.MaxReply = cmp.Or(c.MaxReply, 16<<20)
+	c.MaxBuffers = cmp.Or(c.MaxBuffers, 256<<20)
+	c.Limit = cmp.Or(c.Limit, 5*time.Second)
+	c.Idle = cmp.Or(c.Idle, time.Hour)
+	c.WriteLimit = cmp.Or(c.WriteLimit, 30*time.Second)
+	c.DrainLimit = cmp.Or(c.DrainLimit, 20*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

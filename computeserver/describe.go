@@ -7,31 +7,11 @@ import (
 )
 
 // describe says what this server is and how it fares.
-func (c *core) describe() *rpcv1.DescribeComputeReply {
-	stats := c.eng.stats()
-	reply := &rpcv1.DescribeComputeReply{
-		Id: c.self, Version: c.version, Index: c.index.Identity, Design: c.index.Design,
-		MapGeneration: c.own.generation(), Draining: c.draining.Load(),
-		Connections: uint64(max(0, c.count.connections.Load())), Operations: c.count.operations.Load(),
-		Forwarded: c.count.forwarded.Load(), Errors: c.count.errors.Load(), CacheBytes: stats.CacheBytes,
-	}
-	if lost := c.eng.lost.Load(); lost != nil {
-		reply.DataLost = *lost
-	}
-	load := c.eng.load.report(stats)
-	reply.Load = load.encode(stats)
-	reply.Owned = c.eng.tables != nil
-	for _, s := range c.ranges() {
-		reply.Ranges = append(reply.Ranges, &rpcv1.OwnedRange{
-			Start: s.Start, End: s.End, Epoch: s.Epoch, State: string(s.State), Reason: s.Reason, Unfenced: uint32(s.Unfenced),
-			OperationsPerSecond: load.within(s.Start, s.End), PoolFull: s.PoolFull,
-		})
-	}
-	for _, p := range c.paths {
+func (s *Server) describe() *rpcv1.DescribeComputeReply {
+	reply := s.core.Describe()
+	reply.Version = s.cfg.Version
+	for _, p := range s.cfg.Paths {
 		reply.Paths = append(reply.Paths, &rpcv1.MemoryPath{Server: uint32(p.Server), Provider: p.Provider, Device: p.Device})
-	}
-	if reply.Owned {
-		reply.TakeOvers = c.taken.describe(c.env.Now())
 	}
 	return reply
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
 // TestDescribeWithoutKeys: what /describe shows has no keys, but tells ranges apart.
@@ -45,7 +46,7 @@ func TestDescribePage(t *testing.T) {
 	c.split([]uint32{1})
 	code, body := c.servers[1].get(t, "/describe")
 	reply := &rpcv1.DescribeComputeReply{}
-	if err := protojson.Unmarshal([]byte(body), reply); code != 200 || err != nil || reply.Id != 1 || reply.Index != testIndex {
+	if err := protojson.Unmarshal([]byte(body), reply); code != 200 || err != nil || reply.Id != 1 || reply.Index != computeservertest.Index {
 		t.Errorf("%d %v: %s", code, err, body)
 	}
 }

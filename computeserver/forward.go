@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -51,7 +52,7 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
-		return nil, errStopped
+		return nil, engine.ErrStopped
 	}
 	if l := p.byID[to.ID]; l != nil {
 		if l.address == to.RPC {
@@ -69,7 +70,7 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 		options = append(options, grpc.WithTransportCredentials(p.files.ClientCredentials("")))
 	} else {
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if p.auth.required() {
+		if p.auth.Required() {
 			options = append(options, grpc.WithPerRPCCredentials(bearerOf{p.auth}))
 		}
 	}
@@ -83,7 +84,7 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 	return l, nil
 }
 
-func (p *grpcPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
+func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
 	l, err := p.link(to)
 	if err != nil {
 		return nil, unreachable(to, err)
@@ -97,14 +98,14 @@ func (p *grpcPeers) do(to partition.Server, ops []*rpcv1.Operation, limit time.D
 	var broken *dostream.Error
 	switch {
 	case errors.As(err, &broken) && broken.Sent:
-		return nil, &failure{code: rpcv1.Outcome_UNKNOWN, message: fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
+		return nil, &engine.Failure{Code: rpcv1.Outcome_UNKNOWN, Message: fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &failure{code: rpcv1.Outcome_TIMED_OUT, message: fmt.Sprintf("%s took nothing within %v", to.RPC, limit)}
+		return nil, &engine.Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: fmt.Sprintf("%s took nothing within %v", to.RPC, limit)}
 	}
 	return nil, unreachable(to, err)
 }
 
-func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
+func (p *grpcPeers) Scan(to partition.Server, r engine.ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
 	l, err := p.link(to)
 	if err != nil {
 		return unreachable(to, err)
@@ -117,7 +118,7 @@ func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, 
 	watchdog := time.AfterFunc(limit, cancel)
 	defer watchdog.Stop()
 	stream, err := l.client.Scan(ctx, &rpcv1.ScanRequest{
-		Start: r.start, End: r.end, Limit: r.limit, Reverse: r.reverse, KeysOnly: r.keysOnly, Forwarded: true,
+		Start: r.Start, End: r.End, Limit: r.Limit, Reverse: r.Reverse, KeysOnly: r.KeysOnly, Forwarded: true,
 	})
 	for err == nil {
 		var reply *rpcv1.ScanReply
@@ -131,7 +132,7 @@ func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, 
 			}
 		}
 		if reply.Error != nil {
-			return failureOf(reply.Error)
+			return engine.FailureOf(reply.Error)
 		}
 		if err := between(); err != nil {
 			return err
@@ -144,7 +145,7 @@ func (p *grpcPeers) scan(to partition.Server, r scanRange, limit time.Duration, 
 	return unreachable(to, err)
 }
 
-func (p *grpcPeers) keep(servers []partition.Server) {
+func (p *grpcPeers) Keep(servers []partition.Server) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stays := map[uint32]bool{}
@@ -176,7 +177,7 @@ func unreachable(to partition.Server, err error) error {
 	if s, ok := status.FromError(errors.Unwrap(err)); ok && s.Code() == codes.InvalidArgument {
 		code = rpcv1.Outcome_INVALID
 	}
-	return &failure{code: code, message: fmt.Sprintf("%s cannot be reached: %v", to.RPC, err)}
+	return &engine.Failure{Code: code, Message: fmt.Sprintf("%s cannot be reached: %v", to.RPC, err)}
 }
 
 // bearerOf shows the index's password.

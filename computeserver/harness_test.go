@@ -1,80 +1,27 @@
 package computeserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dmindex/dmindex/api/config"
-	"github.com/dmindex/dmindex/computeserver/internal/memindex"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
-
-// fakeMaps is a map source whose map the test sets.
-type fakeMaps struct {
-	mu      sync.Mutex
-	data    []byte
-	gen     uint64
-	changed chan struct{}
-}
-
-func newFakeMaps() *fakeMaps { return &fakeMaps{changed: make(chan struct{})} }
-
-func (f *fakeMaps) set(t testing.TB, m *partition.Map) {
-	t.Helper()
-	data, err := m.Marshal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.data, f.gen = data, m.Generation
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-func (f *fakeMaps) Map(newerThan uint64, wait time.Duration) ([]byte, error) {
-	f.mu.Lock()
-	data, gen, changed := f.data, f.gen, f.changed
-	f.mu.Unlock()
-	if gen > newerThan {
-		return data, nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.data, nil
-}
-
-func (f *fakeMaps) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
 
 // cluster is some servers over one store and one map source.
 type cluster struct {
 	t       testing.TB
 	store   *memindex.Store
-	maps    map[uint32]*fakeMaps
+	maps    map[uint32]*computeservertest.Maps
 	servers map[uint32]*running
 	routing string
 	adjust  func(*Config)
@@ -87,17 +34,8 @@ type running struct {
 	done      chan error
 }
 
-const testIndex = "uid-1"
-
-func testConfig(routing string) *config.Index {
-	return &config.Index{
-		Identity: testIndex, Name: "idx", Namespace: "ns", Design: "memory", KeyType: config.KeyBytes, MaxKeyBytes: 512, MaxValueBytes: 2048,
-		Durability: "Memory", Routing: routing, MemoryServers: []config.MemoryServer{{ID: 1, Control: "mem-0:7471"}},
-	}
-}
-
 func newCluster(t testing.TB, routing string, adjust func(*Config), ids ...uint32) *cluster {
-	c := &cluster{t: t, store: memindex.New(env.Real(), 512, 2048), maps: map[uint32]*fakeMaps{}, servers: map[uint32]*running{}, routing: routing, adjust: adjust}
+	c := &cluster{t: t, store: memindex.New(env.Real(), 512, 2048), maps: map[uint32]*computeservertest.Maps{}, servers: map[uint32]*running{}, routing: routing, adjust: adjust}
 	for _, id := range ids {
 		c.start(id)
 	}
@@ -107,13 +45,13 @@ func newCluster(t testing.TB, routing string, adjust func(*Config), ids ...uint3
 // start runs one more server, and waits until its index is open; it is in no map until publish.
 func (c *cluster) start(id uint32) *running {
 	c.t.Helper()
-	maps := newFakeMaps()
+	maps := computeservertest.NewMaps()
 	cfg := Config{
-		ID: id, Version: "test", Index: testConfig(c.routing), SharesAll: true, Maps: maps, AllowNoPassword: true,
+		ID: id, Version: "test", Index: computeservertest.Config(c.routing), SharesAll: true, Maps: maps, AllowNoPassword: true,
 		Limit:      30 * time.Second, // longer than a busy machine stands still
-		Open:       func() (Opened, error) { return c.store.Open(), nil },
+		Open:       func() (ownership.Opened, error) { return c.store.Open(), nil },
 		ListenRESP: "127.0.0.1:0", ListenRPC: "127.0.0.1:0", ListenMetrics: "127.0.0.1:0",
-		Logger: testLogger(c.t).With("server", id),
+		Logger: computeservertest.Logger(c.t).With("server", id),
 	}
 	if c.adjust != nil {
 		c.adjust(&cfg)
@@ -122,7 +60,7 @@ func (c *cluster) start(id uint32) *running {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	s.core.eng.standstill = standstillHere
+	s.core.Sessions.Standstill = computeservertest.Standstill
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Server: s, addresses: s.Addresses(), cancel: cancel, done: make(chan error, 1)}
 	go func() { r.done <- s.Run(ctx) }()
@@ -132,13 +70,10 @@ func (c *cluster) start(id uint32) *running {
 	return r
 }
 
-// standstillHere is what these servers take for a standstill: no machine stands still for so long.
-const standstillHere = time.Hour
-
 // awaitOpen waits until the index is open, also anew after a lapse.
 func (c *cluster) awaitOpen(id uint32) {
 	c.t.Helper()
-	awaitTrue(c.t, fmt.Sprintf("the index is open at server %d", id), func() bool { return c.servers[id].core.eng.state() == nil })
+	computeservertest.Await(c.t, fmt.Sprintf("the index is open at server %d", id), func() bool { return c.servers[id].core.Sessions.State() == nil })
 }
 
 // link is how a server forwards to another one, connected.
@@ -148,7 +83,7 @@ func (c *cluster) link(from, to uint32) *peerLink {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	awaitTrue(c.t, fmt.Sprintf("server %d is connected to server %d", from, to), func() bool {
+	computeservertest.Await(c.t, fmt.Sprintf("server %d is connected to server %d", from, to), func() bool {
 		l.conn.Connect()
 		return l.conn.GetState() == connectivity.Ready
 	})
@@ -189,7 +124,7 @@ func (c *cluster) split(ids []uint32, boundaries ...string) *partition.Map {
 	for _, b := range boundaries {
 		keys = append(keys, []byte(b))
 	}
-	m, err := partition.ByBoundaries(testIndex, c.members(ids...), keys)
+	m, err := partition.ByBoundaries(computeservertest.Index, c.members(ids...), keys)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -201,21 +136,10 @@ func (c *cluster) split(ids []uint32, boundaries ...string) *partition.Map {
 func (c *cluster) publish(m *partition.Map) {
 	c.t.Helper()
 	for _, maps := range c.maps {
-		maps.set(c.t, m)
+		maps.Set(c.t, m)
 	}
 	for id, r := range c.servers {
-		awaitTrue(c.t, fmt.Sprintf("server %d has generation %d", id, m.Generation), func() bool { return r.core.own.generation() >= m.Generation })
-	}
-}
-
-// awaitTrue polls what has no event to wait for.
-func awaitTrue(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	e := env.Real()
-	for deadline := e.Now() + time.Minute; !f(); e.Sleep(time.Millisecond) {
-		if e.Now() > deadline {
-			t.Fatalf("not within a minute: %s", what)
-		}
+		computeservertest.Await(c.t, fmt.Sprintf("server %d has generation %d", id, m.Generation), func() bool { return r.core.View.Generation() >= m.Generation })
 	}
 }
 
@@ -225,97 +149,9 @@ func (c *cluster) redis(id uint32) *redis.Client {
 	return r
 }
 
-// raw is a connection on which bytes go back and forth as they are.
-type raw struct {
-	t  testing.TB
-	nc net.Conn
-}
+func nilOpen() (ownership.Opened, error) { return nil, errors.New("not in this test") }
 
-func (c *cluster) raw(id uint32) *raw {
+func (c *cluster) raw(id uint32) *computeservertest.Conn {
 	c.t.Helper()
-	nc, err := net.Dial("tcp", c.servers[id].addresses.RESP)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	_ = nc.SetDeadline(time.Now().Add(2 * time.Minute))
-	c.t.Cleanup(func() { _ = nc.Close() })
-	return &raw{c.t, nc}
-}
-
-func (r *raw) send(s string) {
-	r.t.Helper()
-	if _, err := r.nc.Write([]byte(s)); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// expect reads exactly want.
-func (r *raw) expect(want string) {
-	r.t.Helper()
-	got := make([]byte, 0, len(want))
-	for len(got) < len(want) {
-		n, err := r.nc.Read(got[len(got):cap(got)])
-		got = got[:len(got)+n]
-		if !strings.HasPrefix(want, string(got)) || err != nil {
-			r.t.Fatalf("got %q, want %q (%v)", got, want, err)
-		}
-	}
-}
-
-// expectEnd reads until the server ends the connection, and returns what came before.
-func (r *raw) expectEnd() string {
-	r.t.Helper()
-	var b strings.Builder
-	buf := make([]byte, 4096)
-	for {
-		n, err := r.nc.Read(buf)
-		b.Write(buf[:n])
-		if err != nil {
-			if ne, ok := err.(net.Error); ok && ne.Timeout() {
-				r.t.Fatalf("the connection was not ended; it sent %q", b.String())
-			}
-			return b.String()
-		}
-	}
-}
-
-// resp is a command as clients send it.
-func resp(args ...string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(args))
-	for _, a := range args {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return b.String()
-}
-
-// expectAny fills b, whatever comes.
-func (r *raw) expectAny(b []byte) {
-	r.t.Helper()
-	if _, err := io.ReadFull(r.nc, b); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func nilOpen() (Opened, error) { return nil, errors.New("not in this test") }
-
-// line reads up to the end of a line.
-func (r *raw) line() string {
-	r.t.Helper()
-	var b []byte
-	for one := make([]byte, 1); !strings.HasSuffix(string(b), "\r\n"); b = append(b, one...) {
-		r.expectAny(one)
-	}
-	return string(b)
-}
-
-func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(testLog{t}, nil)) }
-
-// testLog writes lines of a log to that of a test.
-type testLog struct{ t testing.TB }
-
-// Write implements io.Writer.
-func (l testLog) Write(line []byte) (int, error) {
-	l.t.Logf("%s", bytes.TrimSpace(line))
-	return len(line), nil
+	return computeservertest.Dial(c.t, "tcp", c.servers[id].addresses.RESP)
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
 )
 
 // maxMetrics is how many connections the port of metrics and probes has: anybody who reaches it may
@@ -20,13 +23,13 @@ const maxMetrics = 64
 
 // newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
 // /readyz; and profiles.
-func newHTTP(c *core, m *metrics, profiles bool) *http.Server {
+func newHTTP(c *engine.Engine, m *metrics, describe func() *rpcv1.DescribeComputeReply, profiles bool) *http.Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /describe", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := protojson.Marshal(withoutKeys(c.describe()))
+		text, err := protojson.Marshal(withoutKeys(describe()))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -38,7 +41,7 @@ func newHTTP(c *core, m *metrics, profiles bool) *http.Server {
 		_, _ = fmt.Fprintln(w, "ok") // who asked may be gone
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := c.ready(); err != nil {
+		if err := c.Ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
@@ -30,7 +31,7 @@ func (h *halted) Now() time.Duration { return time.Duration(h.at.Load()) }
 func (h *halted) pass(t testing.TB, c *cluster, d time.Duration) {
 	now := h.at.Add(int64(d))
 	for id, r := range c.servers {
-		awaitTrue(t, fmt.Sprintf("server %d looks at the clock", id), func() bool { return r.core.eng.hand.Load() >= now })
+		computeservertest.Await(t, fmt.Sprintf("server %d looks at the clock", id), func() bool { return int64(r.core.Sessions.Clock()) >= now })
 	}
 }
 
@@ -107,7 +108,7 @@ func TestTimeInTheQueueCounts(t *testing.T) {
 		<-hung
 	}
 	waits := b.send(3*time.Second, puts(4)...)
-	awaitTrue(t, "the batch was read", func() bool { return c.servers[1].calls.pending.Load() == rpcWorkers+1 })
+	computeservertest.Await(t, "the batch was read", func() bool { return c.servers[1].calls.pending.Load() == rpcWorkers+1 })
 	h.pass(t, c, 3*time.Second)
 	close(release)
 	for range rpcWorkers + 1 {
@@ -135,18 +136,18 @@ func TestNoCommandWritesLate(t *testing.T) {
 		}
 	})
 	r := c.raw(1)
-	r.send(resp("SET", "k1", "v") + resp("SET", "k3", "v") + resp("SET", "k4", "v") + resp("SETNX", "z", "v") + resp("GET", "k1") + resp("MSET", "k5", "v", "z", "v") + resp("DEL", "k1"))
+	r.Send(computeservertest.Command("SET", "k1", "v") + computeservertest.Command("SET", "k3", "v") + computeservertest.Command("SET", "k4", "v") + computeservertest.Command("SETNX", "z", "v") + computeservertest.Command("GET", "k1") + computeservertest.Command("MSET", "k5", "v", "z", "v") + computeservertest.Command("DEL", "k1"))
 	late := "-TIMEOUT nothing was done: "
 	for i, want := range []string{"+OK\r\n", "+OK\r\n", late, late, "$1\r\n", "v\r\n", "-TIMEOUT ", late} {
-		if line := r.line(); !strings.HasPrefix(line, want) {
+		if line := r.Line(); !strings.HasPrefix(line, want) {
 			t.Errorf("line %d is %q, want %q", i, line, want)
 		}
 	}
 	if n := c.store.Len(); n != 2 {
 		t.Errorf("%d keys are there", n)
 	}
-	r.send(resp("DEL", "k1", "k3")) // what comes later has its own time
-	r.expect(":2\r\n")
+	r.Send(computeservertest.Command("DEL", "k1", "k3")) // what comes later has its own time
+	r.Expect(":2\r\n")
 }
 
 // TestNoWriteBeginsLateAtTheEnd has the time of a batch pass while the engine already waits for its
@@ -155,14 +156,11 @@ func TestNoWriteBeginsLateAtTheEnd(t *testing.T) {
 	h := newHalted()
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Env = h }, 1)
 	c.split([]uint32{1})
-	eng := c.servers[1].core.eng
+	eng := c.servers[1].core.Sessions
 	c.store.Before(func(key []byte) {
 		if string(key) == "k3" {
-			eng.mu.Lock()
-			eng.stopped = true
-			eng.mu.Unlock()
-			eng.wake.Set()
-			awaitTrue(t, "the engine closes the index", func() bool { return eng.opened() == nil })
+			eng.Halt(0)
+			computeservertest.Await(t, "the engine closes the index", func() bool { return eng.Opened() == nil })
 			h.pass(t, c, 3*time.Second)
 		}
 	})

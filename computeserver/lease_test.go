@@ -11,6 +11,8 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/engine"
 )
 
 // lapseAfter ends the leases of all clients when an operation on key is done, and before anybody
@@ -83,37 +85,37 @@ func TestLapsedAnswersNothingOverRESP(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	r := c.raw(1)
-	r.send(resp("SET", "a", "old") + resp("SET", "x", "there"))
-	r.expect("+OK\r\n+OK\r\n")
+	r.Send(computeservertest.Command("SET", "a", "old") + computeservertest.Command("SET", "x", "there"))
+	r.Expect("+OK\r\n+OK\r\n")
 	c.store.After(func(k []byte) {
 		if string(k) == "last" { // the client of server 1 alone
 			c.store.After(nil)
-			c.servers[1].core.eng.opened().Condemn(errors.New("frozen too long"))
+			c.servers[1].core.Sessions.Opened().Condemn(errors.New("frozen too long"))
 		}
 	})
-	r.send(resp("PING", "1") + resp("GET", "x") + resp("GET", "a") + resp("GET", "b") + resp("GET", "x") + resp("SET", "a", "new") +
-		resp("GET", "x") + resp("SETNX", "a", "newer") + resp("DEL", "b") + resp("PING", "2") + resp("GET", "last") + resp("GET", "x"))
+	r.Send(computeservertest.Command("PING", "1") + computeservertest.Command("GET", "x") + computeservertest.Command("GET", "a") + computeservertest.Command("GET", "b") + computeservertest.Command("GET", "x") + computeservertest.Command("SET", "a", "new") +
+		computeservertest.Command("GET", "x") + computeservertest.Command("SETNX", "a", "newer") + computeservertest.Command("DEL", "b") + computeservertest.Command("PING", "2") + computeservertest.Command("GET", "last") + computeservertest.Command("GET", "x"))
 	there := "$5\r\nthere\r\n"
-	r.expect("$1\r\n1\r\n" + there)
+	r.Expect("$1\r\n1\r\n" + there)
 	f := func(prefix string) {
 		t.Helper()
-		if line := r.line(); !strings.HasPrefix(line, prefix) || !strings.Contains(line, "frozen too long") {
+		if line := r.Line(); !strings.HasPrefix(line, prefix) || !strings.Contains(line, "frozen too long") {
 			t.Errorf("replied %q, want %q", line, prefix)
 		}
 	}
 	f("-UNAVAILABLE it was not answered, try again: ") // GET a
 	f("-UNAVAILABLE ")                                 // GET b
-	r.expect(there)
+	r.Expect(there)
 	f("-UNKNOWN ") // SET a new
-	r.expect(there)
+	r.Expect(there)
 	f("-UNAVAILABLE ") // SETNX a newer
 	f("-UNAVAILABLE ") // DEL b
-	r.expect("$1\r\n2\r\n")
+	r.Expect("$1\r\n2\r\n")
 	f("-UNAVAILABLE ") // GET last
-	r.expect(there)
+	r.Expect(there)
 	c.awaitOpen(1)
-	r.send(resp("GET", "a"))
-	r.expect("$3\r\nnew\r\n")
+	r.Send(computeservertest.Command("GET", "a"))
+	r.Expect("$3\r\nnew\r\n")
 	if _, body := c.servers[1].get(t, "/metrics"); !strings.Contains(body, `dmindex_compute_requests_total{front_end="resp",operation="setnx",outcome="error"} 1`) {
 		t.Error("the SETNX does not count as an error")
 	}
@@ -124,22 +126,22 @@ func TestLapsedManyKeys(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})
 	r := c.raw(1)
-	r.send(resp("MSET", "a", "1", "last", "2"))
-	r.expect("+OK\r\n")
+	r.Send(computeservertest.Command("MSET", "a", "1", "last", "2"))
+	r.Expect("+OK\r\n")
 	for command, want := range map[string]string{
-		resp("MGET", "a", "last"):           "-UNAVAILABLE ",
-		resp("EXISTS", "a", "last"):         "-UNAVAILABLE ",
-		resp("MSET", "a", "1", "last", "2"): "-UNKNOWN ",
-		resp("RANGE", "", ""):               "*4\r\n",
-		resp("DBSIZE"):                      ":2\r\n",
+		computeservertest.Command("MGET", "a", "last"):           "-UNAVAILABLE ",
+		computeservertest.Command("EXISTS", "a", "last"):         "-UNAVAILABLE ",
+		computeservertest.Command("MSET", "a", "1", "last", "2"): "-UNKNOWN ",
+		computeservertest.Command("RANGE", "", ""):               "*4\r\n",
+		computeservertest.Command("DBSIZE"):                      ":2\r\n",
 	} {
 		c.lapseAfter("last")
-		r.send(command)
-		if line := r.line(); !strings.HasPrefix(line, want) {
+		r.Send(command)
+		if line := r.Line(); !strings.HasPrefix(line, want) {
 			t.Errorf("%q was replied %q", command, line)
 		}
 		if strings.HasPrefix(want, "*") { // the scan was made again, by the next client
-			r.expect("$1\r\na\r\n$1\r\n1\r\n$4\r\nlast\r\n$1\r\n2\r\n")
+			r.Expect("$1\r\na\r\n$1\r\n1\r\n$4\r\nlast\r\n$1\r\n2\r\n")
 		}
 		c.awaitOpen(1)
 	}
@@ -152,7 +154,7 @@ func TestLapsedScanGoesOn(t *testing.T) {
 		c := newCluster(t, config.RoutingAny, nil, 1)
 		c.split([]uint32{1})
 		cl, ctx := c.sdk(1), context.Background()
-		const n = 5 * scanPiecePairs / 2
+		const n = 5 * engine.ScanPiecePairs / 2
 		var put []client.Pair
 		for i := range n {
 			put = append(put, client.Pair{Key: fmt.Appendf(nil, "k%06d", i), Value: []byte("before")})
@@ -212,8 +214,8 @@ func TestLapsedCountIsForgotten(t *testing.T) {
 		c := newCluster(t, config.RoutingAny, nil, 1)
 		c.split([]uint32{1})
 		r := c.raw(1)
-		r.send(resp("SET", "a", "1") + resp("DBSIZE"))
-		r.expect("+OK\r\n:1\r\n")
+		r.Send(computeservertest.Command("SET", "a", "1") + computeservertest.Command("DBSIZE"))
+		r.Expect("+OK\r\n:1\r\n")
 		other, err := c.store.Open().Session()
 		if err == nil {
 			err = other.Insert([]byte("b"), nil)
@@ -225,7 +227,7 @@ func TestLapsedCountIsForgotten(t *testing.T) {
 		if await {
 			c.awaitOpen(1)
 		}
-		r.send(resp("DBSIZE"))
-		r.expect(":2\r\n")
+		r.Send(computeservertest.Command("DBSIZE"))
+		r.Expect(":2\r\n")
 	}
 }

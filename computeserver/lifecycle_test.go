@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -42,18 +43,18 @@ func TestDrainUnderLoad(t *testing.T) {
 	var clients sync.WaitGroup
 	send, want := "", ""
 	for i := range 50 {
-		send += resp("SET", fmt.Sprint("k", i), "v") + resp("GET", fmt.Sprint("k", i))
+		send += computeservertest.Command("SET", fmt.Sprint("k", i), "v") + computeservertest.Command("GET", fmt.Sprint("k", i))
 		want += "+OK\r\n$1\r\nv\r\n"
 	}
 	for range 4 {
 		r := c.raw(1)
 		clients.Go(func() {
 			for {
-				if _, err := r.nc.Write([]byte(send)); err != nil {
+				if _, err := r.NC.Write([]byte(send)); err != nil {
 					return
 				}
 				got := make([]byte, len(want))
-				n, err := io.ReadFull(r.nc, got)
+				n, err := io.ReadFull(r.NC, got)
 				refused := strings.HasPrefix(string(got[:n]), "-UNAVAILABLE this server is shutting down")
 				if n == 0 || refused {
 					return // between two pipelines, as it should be
@@ -67,11 +68,11 @@ func TestDrainUnderLoad(t *testing.T) {
 		})
 	}
 	silent := c.raw(1)
-	silent.send("PING\r\n") // it is accepted once that is answered
-	silent.expect("+PONG\r\n")
-	awaitTrue(t, "pipelines run", func() bool { return pipelines.Load() > 20 })
+	silent.Send("PING\r\n") // it is accepted once that is answered
+	silent.Expect("+PONG\r\n")
+	computeservertest.Await(t, "pipelines run", func() bool { return pipelines.Load() > 20 })
 	c.stop(1)
-	if got := silent.expectEnd(); got != "" {
+	if got := silent.ExpectEnd(); got != "" {
 		t.Errorf("a silent connection got %q", got)
 	}
 	clients.Wait()
@@ -124,10 +125,10 @@ func TestOwnerAway(t *testing.T) {
 	address := c.servers[2].addresses.RPC
 	c.servers[2].rpc.Stop()
 	r := c.raw(1)
-	for _, command := range []string{resp("GET", "x"), resp("SET", "x", "1"), resp("MGET", "a", "x"), resp("RANGE", "", "")} {
-		awaitTrue(t, fmt.Sprintf("%q is unavailable", command), func() bool {
-			r.send(command)
-			line := r.line()
+	for _, command := range []string{computeservertest.Command("GET", "x"), computeservertest.Command("SET", "x", "1"), computeservertest.Command("MGET", "a", "x"), computeservertest.Command("RANGE", "", "")} {
+		computeservertest.Await(t, fmt.Sprintf("%q is unavailable", command), func() bool {
+			r.Send(command)
+			line := r.Line()
 			for _, part := range []string{`keys ["m", end)`, "server 2 (pod-2)", address} {
 				if !strings.Contains(line, part) {
 					t.Errorf("%q: the error lacks %q: %s", command, part, line)
@@ -136,8 +137,8 @@ func TestOwnerAway(t *testing.T) {
 			return strings.HasPrefix(line, "-UNAVAILABLE ")
 		})
 	}
-	r.send(resp("SET", "a", "1") + resp("GET", "a"))
-	r.expect("+OK\r\n$1\r\n1\r\n")
+	r.Send(computeservertest.Command("SET", "a", "1") + computeservertest.Command("GET", "a"))
+	r.Expect("+OK\r\n$1\r\n1\r\n")
 }
 
 // TestForwardingEnds gives two servers maps in which each says that the other is the owner: a
@@ -149,37 +150,37 @@ func TestForwardingEnds(t *testing.T) {
 	other.Generation = 2
 	other.Ranges = append(other.Ranges[:0:0], m.Ranges...)
 	other.Ranges[0].Owner, other.Ranges[1].Owner = 2, 1
-	c.maps[1].set(t, &other) // server 1: "a" belongs to 2; server 2 still says: to 1
-	awaitTrue(t, "server 1 has generation 2", func() bool { return c.servers[1].core.own.generation() == 2 })
+	c.maps[1].Set(t, &other) // server 1: "a" belongs to 2; server 2 still says: to 1
+	computeservertest.Await(t, "server 1 has generation 2", func() bool { return c.servers[1].core.View.Generation() == 2 })
 	r := c.raw(1)
-	r.send(resp("SET", "a", "1"))
-	one, two := c.servers[1].core.count, c.servers[2].core.count
-	awaitTrue(t, "the request was refused and tried again", func() bool { return one.forwarded.Load() >= 3 })
-	if n := two.forwarded.Load(); n != 0 {
+	r.Send(computeservertest.Command("SET", "a", "1"))
+	one, two := c.servers[1].core.Count, c.servers[2].core.Count
+	computeservertest.Await(t, "the request was refused and tried again", func() bool { return one.Forwarded.Load() >= 3 })
+	if n := two.Forwarded.Load(); n != 0 {
 		t.Errorf("server 2 sent %d forwarded requests on", n)
 	}
-	c.maps[2].set(t, &other)
-	r.expect("+OK\r\n")
+	c.maps[2].Set(t, &other)
+	r.Expect("+OK\r\n")
 }
 
 func TestDataLost(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	c.split([]uint32{1})
 	r, cl := c.raw(1), c.sdk(1)
-	r.send(resp("SET", "a", "1"))
-	r.expect("+OK\r\n")
+	r.Send(computeservertest.Command("SET", "a", "1"))
+	r.Expect("+OK\r\n")
 	if code, body := c.servers[1].get(t, "/readyz"); code != 200 {
 		t.Errorf("/readyz before: %d %s", code, body)
 	}
 	c.store.Fail(fmt.Errorf("memory server 2 (mem-1) came back without its content: %w", index.ErrDataLost))
-	r.send(resp("GET", "a"))
-	if line := r.line(); !strings.HasPrefix(line, "-DATALOST ") || !strings.Contains(line, "mem-1") {
+	r.Send(computeservertest.Command("GET", "a"))
+	if line := r.Line(); !strings.HasPrefix(line, "-DATALOST ") || !strings.Contains(line, "mem-1") {
 		t.Errorf("the first answer is %q", line)
 	}
 	c.store.Fail(nil) // it does not come back by itself
-	for _, command := range []string{resp("GET", "a"), resp("SET", "a", "1"), resp("MGET", "a"), resp("RANGE", "", ""), resp("SCAN", "0"), resp("DBSIZE")} {
-		r.send(command)
-		if line := r.line(); !strings.HasPrefix(line, "-DATALOST ") {
+	for _, command := range []string{computeservertest.Command("GET", "a"), computeservertest.Command("SET", "a", "1"), computeservertest.Command("MGET", "a"), computeservertest.Command("RANGE", "", ""), computeservertest.Command("SCAN", "0"), computeservertest.Command("DBSIZE")} {
+		r.Send(command)
+		if line := r.Line(); !strings.HasPrefix(line, "-DATALOST ") {
 			t.Errorf("%q was answered with %q", command, line)
 		}
 	}
@@ -204,27 +205,27 @@ func TestDataLost(t *testing.T) {
 func TestSessionsAreReplaced(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Limit = 500 * time.Millisecond }, 1)
 	r := c.raw(1)
-	r.send(resp("SET", "a", "1"))
-	r.expect("+OK\r\n")
+	r.Send(computeservertest.Command("SET", "a", "1"))
+	r.Expect("+OK\r\n")
 	c.store.Fail(fmt.Errorf("memory server 1 is away: %w", index.ErrUnknown))
-	r.send(resp("SET", "a", "2"))
-	if line := r.line(); !strings.HasPrefix(line, "-UNKNOWN ") {
+	r.Send(computeservertest.Command("SET", "a", "2"))
+	if line := r.Line(); !strings.HasPrefix(line, "-UNKNOWN ") {
 		t.Errorf("a change without confirmation was answered with %q", line)
 	}
-	awaitTrue(t, "/readyz says no", func() bool {
+	computeservertest.Await(t, "/readyz says no", func() bool {
 		// no new session can be made either: the index is opened anew, and is well until the next
 		// one
-		r.send(resp("GET", "a"))
-		if line := r.line(); !strings.HasPrefix(line, "-UN") {
+		r.Send(computeservertest.Command("GET", "a"))
+		if line := r.Line(); !strings.HasPrefix(line, "-UN") {
 			t.Errorf("without a session: %q", line)
 		}
 		code, _ := c.servers[1].get(t, "/readyz")
 		return code == 503
 	})
 	c.store.Fail(nil)
-	awaitTrue(t, "the server answers again", func() bool {
-		r.send(resp("GET", "a"))
-		return r.line() == "$1\r\n" && r.line() == "1\r\n"
+	computeservertest.Await(t, "the server answers again", func() bool {
+		r.Send(computeservertest.Command("GET", "a"))
+		return r.Line() == "$1\r\n" && r.Line() == "1\r\n"
 	})
 }
 
@@ -233,8 +234,8 @@ func TestMetrics(t *testing.T) {
 	c.split([]uint32{1, 2}, "m")
 	c.link(1, 2) // so that each is forwarded once
 	r := c.raw(1)
-	r.send(resp("GET", "a") + resp("SET", "x", "1") + resp("GET", "x") + resp("NOPE"))
-	r.expect("$-1\r\n+OK\r\n$1\r\n1\r\n-ERR unknown command 'NOPE', with args beginning with: \r\n")
+	r.Send(computeservertest.Command("GET", "a") + computeservertest.Command("SET", "x", "1") + computeservertest.Command("GET", "x") + computeservertest.Command("NOPE"))
+	r.Expect("$-1\r\n+OK\r\n$1\r\n1\r\n-ERR unknown command 'NOPE', with args beginning with: \r\n")
 	// The tally of a pipeline is published before its replies are sent.
 	_, body := c.servers[1].get(t, "/metrics")
 	for _, line := range []string{
@@ -273,7 +274,7 @@ func TestRPCAnswersInvalid(t *testing.T) {
 		t.Errorf("an empty batch: %v", err)
 	}
 	describe, err := l.client.Describe(ctx, &rpcv1.DescribeComputeRequest{})
-	if err != nil || describe.Id != 1 || describe.Index != testIndex || describe.MapGeneration != 1 {
+	if err != nil || describe.Id != 1 || describe.Index != computeservertest.Index || describe.MapGeneration != 1 {
 		t.Errorf("describe: %v, %v", describe, err)
 	}
 	drained, err := l.client.Drain(ctx, &rpcv1.DrainComputeRequest{LimitMilliseconds: 2000})
@@ -313,10 +314,10 @@ func TestBlockedServerAnswersNothing(t *testing.T) {
 	if err != nil || reply.Outcomes[0].Code != rpcv1.Outcome_DATA_LOST || !strings.Contains(reply.Outcomes[0].Message, "memory server 7 is gone") {
 		t.Errorf("lookup: %v, %v", reply, err)
 	}
-	if _, err := r.nc.Write([]byte(resp("GET", "a"))); err != nil {
+	if _, err := r.NC.Write([]byte(computeservertest.Command("GET", "a"))); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(r.nc).ReadString('\n')
+	line, err := bufio.NewReader(r.NC).ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "-DATALOST") {
 		t.Errorf("GET over RESP: %q, %v", line, err)
 	}

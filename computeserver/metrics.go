@@ -5,15 +5,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // metrics is what /metrics shows. It is collected when it is asked for; requests only add to
 // counters.
 type metrics struct {
-	core *core
-	resp front
-	rpc  front
+	core *engine.Engine
+	resp count.Front
+	rpc  count.Front
 }
 
 // rpcSlots are what rpc.Compute counts, in the place of commands.
@@ -66,9 +70,9 @@ var (
 		"Inner nodes that had to be read.", nil, nil)
 )
 
-func newMetrics(c *core) *metrics {
+func newMetrics(c *engine.Engine) *metrics {
 	m := &metrics{core: c}
-	m.resp.core, m.rpc.core = c.count, c.count
+	m.resp.Sum, m.rpc.Sum = c.Count, c.Count
 	return m
 }
 
@@ -83,38 +87,38 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) //env:real prometheus collects through channels
 	}
-	show := func(name string, f *front, slots []string) {
+	show := func(name string, f *count.Front, slots []string) {
 		for slot, operation := range slots {
-			for kind := range f.n[slot] {
-				if n := f.n[slot][kind].Load(); n > 0 {
-					counter(descRequests, n, name, operation, outcomeNames[kind])
+			for kind := range f.N[slot] {
+				if n := f.N[slot][kind].Load(); n > 0 {
+					counter(descRequests, n, name, operation, count.Names[kind])
 				}
 			}
 		}
-		out <- f.latency.metric(name) //env:real prometheus collects through channels
+		out <- metricOf(&f.Latency, name) //env:real prometheus collects through channels
 	}
-	show("resp", &m.resp, commandNames)
+	show("resp", &m.resp, resp.CommandNames)
 	show("rpc", &m.rpc, rpcSlots)
-	counter(descForwarded, m.core.count.forwarded.Load())
-	gauge(descConnections, float64(m.core.count.connections.Load()))
-	counter(descRefused, m.core.count.refused.Load())
-	gauge(descGeneration, float64(m.core.own.generation()))
+	counter(descForwarded, m.core.Count.Forwarded.Load())
+	gauge(descConnections, float64(m.core.Count.Connections.Load()))
+	counter(descRefused, m.core.Count.Refused.Load())
+	gauge(descGeneration, float64(m.core.View.Generation()))
 	ready := 0.0
-	if m.core.ready() == nil {
+	if m.core.Ready() == nil {
 		ready = 1
 	}
 	gauge(descReady, ready)
-	if m.core.eng.tables != nil {
-		count := map[RangeState]int{}
-		for _, r := range m.core.ranges() {
+	if m.core.Sessions.Owned() {
+		count := map[ownership.RangeState]int{}
+		for _, r := range m.core.Ranges() {
 			count[r.State]++
 		}
-		for _, state := range rangeStates {
+		for _, state := range ownership.RangeStates {
 			out <- prometheus.MustNewConstMetric(descRanges, prometheus.GaugeValue, float64(count[state]), string(state)) //env:real prometheus collects through channels
 		}
 	}
 
-	s := m.core.eng.stats()
+	s := m.core.Sessions.Stats()
 	for op := range verbs.NumOps {
 		counter(descVerbs, s.Verbs.Requests[op], op.String())
 		counter(descVerbBytes, s.Verbs.Bytes[op], op.String())
@@ -132,15 +136,15 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descCacheMisses, s.CacheMisses)
 }
 
-// metric is h as Prometheus has it: cumulative, in seconds.
-func (h *histogram) metric(frontEnd string) prometheus.Metric {
-	cumulative := make(map[float64]uint64, histogramBuckets)
+// metricOf is h as Prometheus has it: cumulative, in seconds.
+func metricOf(h *count.Histogram, frontEnd string) prometheus.Metric {
+	cumulative := make(map[float64]uint64, count.HistogramBuckets)
 	total := uint64(0)
-	for i := range h.buckets {
-		total += h.buckets[i].Load()
-		if i < histogramBuckets-1 {
+	for i := range h.Buckets {
+		total += h.Buckets[i].Load()
+		if i < count.HistogramBuckets-1 {
 			cumulative[(time.Microsecond << i).Seconds()] = total
 		}
 	}
-	return prometheus.MustNewConstHistogram(descLatency, total, time.Duration(h.sum.Load()).Seconds(), cumulative, frontEnd)
+	return prometheus.MustNewConstHistogram(descLatency, total, time.Duration(h.Sum.Load()).Seconds(), cumulative, frontEnd)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
 // TestMultiDoesNothing: what stands between MULTI and EXEC is queued and refused as a whole; the
@@ -26,33 +27,33 @@ func TestMultiDoesNothing(t *testing.T) {
 		// redis-py's pipeline()
 		{"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n",
 			ok + queued + queued + refused},
-		{resp("GET", "a"), "$-1\r\n"},
-		{resp("EXEC") + resp("DISCARD"), "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},
-		{resp("MULTI") + resp("EXEC"), ok + "*0\r\n"},
-		{resp("MULTI") + resp("MULTI") + resp("WATCH", "a") + resp("EXEC"), ok + "-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n*0\r\n"},
-		{resp("MULTI") + resp("NOPE") + resp("SET", "a", "1") + resp("EXEC"), ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + queued + previous},
-		{resp("MULTI") + resp("SET", "a") + resp("EXEC"), ok + "-ERR wrong number of arguments for 'set' command\r\n" + previous},
-		{resp("MULTI") + resp("SET", "a", "1") + resp("EXEC", "x") + resp("EXEC"), ok + queued + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
-		{resp("MULTI") + resp("SET", "a", "1") + resp("DISCARD") + resp("PING"), ok + queued + ok + "+PONG\r\n"},
-		{resp("MULTI") + resp("SET", "a", "1") + resp("RESET") + resp("EXEC"), ok + queued + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
-		{resp("WATCH", "a") + resp("UNWATCH") + resp("WATCH"), ok + ok + "-ERR wrong number of arguments for 'watch' command\r\n"},
-		{resp("MULTI") + resp("UNWATCH") + resp("PING") + resp("SELECT", "0") + resp("HELLO", "3") + resp("MSET", "a", "1", "b", "2") + resp("EXEC"),
+		{computeservertest.Command("GET", "a"), "$-1\r\n"},
+		{computeservertest.Command("EXEC") + computeservertest.Command("DISCARD"), "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("EXEC"), ok + "*0\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("MULTI") + computeservertest.Command("WATCH", "a") + computeservertest.Command("EXEC"), ok + "-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n*0\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("NOPE") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC"), ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + queued + previous},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a") + computeservertest.Command("EXEC"), ok + "-ERR wrong number of arguments for 'set' command\r\n" + previous},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC", "x") + computeservertest.Command("EXEC"), ok + queued + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("DISCARD") + computeservertest.Command("PING"), ok + queued + ok + "+PONG\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("RESET") + computeservertest.Command("EXEC"), ok + queued + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
+		{computeservertest.Command("WATCH", "a") + computeservertest.Command("UNWATCH") + computeservertest.Command("WATCH"), ok + ok + "-ERR wrong number of arguments for 'watch' command\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("UNWATCH") + computeservertest.Command("PING") + computeservertest.Command("SELECT", "0") + computeservertest.Command("HELLO", "3") + computeservertest.Command("MSET", "a", "1", "b", "2") + computeservertest.Command("EXEC"),
 			ok + strings.Repeat(queued, 5) + refused},
-		{resp("GET", "a"), "$-1\r\n"}, // RESP2 still
+		{computeservertest.Command("GET", "a"), "$-1\r\n"}, // RESP2 still
 		{"MULTI\r\nSET a 1\r\nEXEC\r\nDBSIZE\r\n", ok + queued + refused + ":0\r\n"},
 	} {
-		r.send(turn.send)
-		r.expect(turn.want)
+		r.Send(turn.send)
+		r.Expect(turn.want)
 	}
-	r.send(resp("MULTI") + resp("SET", "a", "1") + resp("QUIT"))
-	if rest := r.expectEnd(); rest != ok+queued+ok {
+	r.Send(computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("QUIT"))
+	if rest := r.ExpectEnd(); rest != ok+queued+ok {
 		t.Errorf("QUIT within MULTI gave %q", rest)
 	}
 	half := c.raw(1)
-	half.send(resp("MULTI") + resp("SET", "a", "1"))
-	half.expect(ok + queued)
-	_ = half.nc.Close()
-	awaitTrue(t, "the connections are forgotten", func() bool { return c.servers[1].core.count.connections.Load() == 0 })
+	half.Send(computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1"))
+	half.Expect(ok + queued)
+	_ = half.NC.Close()
+	computeservertest.Await(t, "the connections are forgotten", func() bool { return c.servers[1].core.Count.Connections.Load() == 0 })
 	if n := c.store.Len(); n != 0 {
 		t.Errorf("%d keys were stored", n)
 	}
@@ -103,21 +104,21 @@ func TestHTTPEndsTheConnection(t *testing.T) {
 		const body = "SET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n"
 		for request, want := range map[string]string{
 			"POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nContent-Length: 100\r\n\r\n" + body: "",
-			"post / HTTP/1.1\r\n" + body:                "",
-			resp("POST", "x") + body:                    "",
-			"hOST: x\r\n" + body:                        "",
-			resp("PING") + "Host: x\r\n" + body:         "+PONG\r\n",
-			"MULTI\r\nPOST / HTTP/1.1\r\n" + body:       "+OK\r\n",
-			"PUT /a HTTP/1.1\r\nHost: x\r\n\r\n" + body: "-ERR unknown command 'PUT', with args beginning with: '/a' 'HTTP/1.1' \r\n",
-			"GET /a HTTP/1.1\r\nHost: x\r\n\r\n" + body: "-ERR wrong number of arguments for 'get' command\r\n",
+			"post / HTTP/1.1\r\n" + body:                             "",
+			computeservertest.Command("POST", "x") + body:            "",
+			"hOST: x\r\n" + body:                                     "",
+			computeservertest.Command("PING") + "Host: x\r\n" + body: "+PONG\r\n",
+			"MULTI\r\nPOST / HTTP/1.1\r\n" + body:                    "+OK\r\n",
+			"PUT /a HTTP/1.1\r\nHost: x\r\n\r\n" + body:              "-ERR unknown command 'PUT', with args beginning with: '/a' 'HTTP/1.1' \r\n",
+			"GET /a HTTP/1.1\r\nHost: x\r\n\r\n" + body:              "-ERR wrong number of arguments for 'get' command\r\n",
 		} {
 			r := c.raw(1)
 			if withPassword && want != "" {
-				r.send(resp("AUTH", "secret"))
-				r.expect("+OK\r\n")
+				r.Send(computeservertest.Command("AUTH", "secret"))
+				r.Expect("+OK\r\n")
 			}
-			r.send(request)
-			if got := r.expectEnd(); got != want {
+			r.Send(request)
+			if got := r.ExpectEnd(); got != want {
 				t.Errorf("%.40q gave %q, want %q", request, got, want)
 			}
 		}
@@ -131,19 +132,19 @@ func TestHTTPEndsTheConnection(t *testing.T) {
 // them.
 func TestLoginWithoutPassword(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
-	ours, redis := c.raw(1), newRedis(t)
+	ours, redis := c.raw(1), computeservertest.NewRedis(t)
 	for _, args := range [][]string{
 		{"AUTH"}, {"AUTH", "x"}, {"AUTH", ""}, {"AUTH", "default", "x"}, {"AUTH", "default", ""}, {"AUTH", "root", "x"}, {"AUTH", "Default", "x"}, {"AUTH", "a", "b", "c"},
 		{"HELLO", "2", "AUTH", "root", "x"}, {"HELLO", "3", "AUTH", "root", "x"}, {"HELLO", "2", "AUTH", "default"}, {"HELLO", "x"}, {"HELLO", "7"}, {"PING"},
 	} {
-		ours.send(resp(args...))
-		redis.send(resp(args...))
-		if got, want := ours.line(), redis.line(); got != want {
+		ours.Send(computeservertest.Command(args...))
+		redis.Send(computeservertest.Command(args...))
+		if got, want := ours.Line(), redis.Line(); got != want {
 			t.Errorf("%q gave %q; Redis says %q", args, got, want)
 		}
 	}
-	ours.send(resp("HELLO", "3", "AUTH", "default", "any"))
-	ours.expect("%7\r\n")
+	ours.Send(computeservertest.Command("HELLO", "3", "AUTH", "default", "any"))
+	ours.Expect("%7\r\n")
 	r := c.redis(1).Conn()
 	defer r.Close()
 	if err := r.AuthACL(context.Background(), "default", "any").Err(); err != nil {

@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/api/config"
-	"github.com/dmindex/dmindex/computeserver/internal/memindex"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -48,10 +50,10 @@ func ownersIn(t testing.TB, store *memindex.Store, full *atomic.Bool) func(*Conf
 		Save: func([]byte) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err == nil {
-		err = home.Admit(testIndex, 1, 4)
+		err = home.Admit(computeservertest.Index, 1, 4)
 	}
 	if err == nil {
-		err = home.SwapMap(testIndex, 0, 1, nil)
+		err = home.SwapMap(computeservertest.Index, 0, 1, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +61,8 @@ func ownersIn(t testing.TB, store *memindex.Store, full *atomic.Bool) func(*Conf
 	o := &ownedStore{t, store, home, full}
 	return func(cfg *Config) {
 		cfg.SharesAll = false
-		cfg.Open = func() (Opened, error) {
-			id, err := home.Register(testIndex, fmt.Sprint("pod-", cfg.ID))
+		cfg.Open = func() (ownership.Opened, error) {
+			id, err := home.Register(computeservertest.Index, fmt.Sprint("pod-", cfg.ID))
 			return &ownedIndex{Index: o.store.Open(), o: o, client: id, inUse: map[string]int{}}, err
 		}
 	}
@@ -81,18 +83,20 @@ func (x *ownedIndex) Log() []byte                        { return nil }
 func (x *ownedIndex) Client() uint16                     { return x.client }
 func (x *ownedIndex) Servers() []uint16                  { return []uint16{1} }
 func (x *ownedIndex) FenceOthers(uint16, []uint16) error { return nil }
-func (x *ownedIndex) Holdings() ([]pool.Held, error)     { return x.o.home.Holdings(testIndex) }
+func (x *ownedIndex) Holdings() ([]pool.Held, error) {
+	return x.o.home.Holdings(computeservertest.Index)
+}
 func (x *ownedIndex) Settle(s, e []byte, n uint64) error {
-	return x.o.home.Settle(testIndex, x.client, s, e, n)
+	return x.o.home.Settle(computeservertest.Index, x.client, s, e, n)
 }
 func (x *ownedIndex) Release(s, e []byte, n uint64) error {
-	return x.o.home.Release(testIndex, x.client, s, e, n)
+	return x.o.home.Release(computeservertest.Index, x.client, s, e, n)
 }
 
 // Acquire claims by whatever map the home has: maps come from elsewhere in these tests.
 func (x *ownedIndex) Acquire(c pool.Claim) (pool.Acquired, error) {
 	c.Client, c.Generation = x.client, 1
-	return x.o.home.Acquire(testIndex, c)
+	return x.o.home.Acquire(computeservertest.Index, c)
 }
 
 func (x *ownedIndex) Take(r pool.Holding) error {
@@ -254,9 +258,9 @@ func TestOwnersOverRESP(t *testing.T) {
 	r := c.raw(1)
 	for round := range 3 {
 		v := fmt.Sprint(round)
-		r.send(resp("SET", "a", v) + resp("SET", "x", v) + resp("GET", "a") + resp("GET", "x") + resp("MGET", "a", "x") + resp("PING", v))
-		r.expect("+OK\r\n+OK\r\n$1\r\n" + v + "\r\n$1\r\n" + v + "\r\n*2\r\n$1\r\n" + v + "\r\n$1\r\n" + v + "\r\n$1\r\n" + v + "\r\n")
-		m := *c.servers[1].core.own.current()
+		r.Send(computeservertest.Command("SET", "a", v) + computeservertest.Command("SET", "x", v) + computeservertest.Command("GET", "a") + computeservertest.Command("GET", "x") + computeservertest.Command("MGET", "a", "x") + computeservertest.Command("PING", v))
+		r.Expect("+OK\r\n+OK\r\n$1\r\n" + v + "\r\n$1\r\n" + v + "\r\n*2\r\n$1\r\n" + v + "\r\n$1\r\n" + v + "\r\n$1\r\n" + v + "\r\n")
+		m := *c.servers[1].core.View.Current()
 		m.Generation++
 		m.Ranges = append(m.Ranges[:0:0], m.Ranges...)
 		// they change places

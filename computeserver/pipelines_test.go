@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -23,7 +24,7 @@ func TestPipelinesAgainstAModel(t *testing.T) {
 }
 
 func pipelines(t *testing.T, routing string, adjust func(*Config)) {
-	rnd := seeded(t)
+	rnd := computeservertest.Seeded(t)
 	c := newCluster(t, routing, adjust, 1, 2, 3)
 	m := c.split([]uint32{1, 2, 3}, "i", "r")
 	const connections, rounds = 6, 60
@@ -35,8 +36,8 @@ func pipelines(t *testing.T, routing string, adjust func(*Config)) {
 		all.Go(func() {
 			k, model := &talker{rnd: own, id: id}, &respModel{pairs: map[string]string{}, resp3: id%2 == 1}
 			if model.resp3 { // until the first RESET
-				r.send(resp("HELLO", "3"))
-				for r.line() != "*0\r\n" { // the last value of what it says
+				r.Send(computeservertest.Command("HELLO", "3"))
+				for r.Line() != "*0\r\n" { // the last value of what it says
 				}
 			}
 			for range rounds {
@@ -60,25 +61,25 @@ func pipelines(t *testing.T, routing string, adjust func(*Config)) {
 				boundaries = append(boundaries, []byte{b})
 			}
 		}
-		next, err := partition.ByBoundaries(testIndex, c.members(1, 2, 3), boundaries)
+		next, err := partition.ByBoundaries(computeservertest.Index, c.members(1, 2, 3), boundaries)
 		if err != nil {
 			t.Fatal(err)
 		}
 		next.Generation = m.Generation + 1
 		m = next
 		for _, maps := range c.maps {
-			maps.set(t, m)
+			maps.Set(t, m)
 		}
 	}
 }
 
 // pipeline sends a pipeline and compares what comes with what the model says.
-func (k *talker) pipeline(t *testing.T, r *raw, model *respModel) bool {
+func (k *talker) pipeline(t *testing.T, r *computeservertest.Conn, model *respModel) bool {
 	var send, want strings.Builder
 	var sent []string
 	for range 1 + k.rnd.IntN(40) {
 		args := k.command()
-		text := resp(args...)
+		text := computeservertest.Command(args...)
 		switch k.rnd.IntN(12) {
 		case 0, 1:
 			text = inline(k.rnd, args)
@@ -92,7 +93,7 @@ func (k *talker) pipeline(t *testing.T, r *raw, model *respModel) bool {
 	write := make(chan error, 1)
 	go func() { write <- portions(k.rnd, r, send.String()) }()
 	got := make([]byte, want.Len())
-	n, err := io.ReadFull(r.nc, got)
+	n, err := io.ReadFull(r.NC, got)
 	if sendErr := <-write; sendErr != nil || err != nil || string(got) != want.String() {
 		t.Errorf("connection %d: pipeline\n%s\ngave  %q (%v, %v)\nwant %q", k.id, strings.Join(sent, "\n"), got[:n], err, sendErr, want.String())
 		return false
@@ -101,7 +102,7 @@ func (k *talker) pipeline(t *testing.T, r *raw, model *respModel) bool {
 }
 
 // portions writes text whole, byte by byte, or in portions of any size.
-func portions(rnd *rand.Rand, r *raw, text string) error {
+func portions(rnd *rand.Rand, r *computeservertest.Conn, text string) error {
 	most := len(text)
 	switch rnd.IntN(4) {
 	case 0:
@@ -113,7 +114,7 @@ func portions(rnd *rand.Rand, r *raw, text string) error {
 	}
 	for len(text) > 0 {
 		n := min(len(text), 1+rnd.IntN(most))
-		if _, err := r.nc.Write([]byte(text[:n])); err != nil {
+		if _, err := r.NC.Write([]byte(text[:n])); err != nil {
 			return err
 		}
 		text = text[n:]
@@ -151,11 +152,11 @@ func readReply(t testing.TB, in *bufio.Reader) string {
 // TestPipelinesAgainstRedis: a server and a real redis-server answer the same to random pipelines
 // of what both know; of errors, the words that clients look at.
 func TestPipelinesAgainstRedis(t *testing.T) {
-	rnd := seeded(t)
+	rnd := computeservertest.Seeded(t)
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
-	ours, redis := c.raw(1), newRedis(t)
-	fromOurs, fromRedis := bufio.NewReader(ours.nc), bufio.NewReader(redis.nc)
+	ours, redis := c.raw(1), computeservertest.NewRedis(t)
+	fromOurs, fromRedis := bufio.NewReader(ours.NC), bufio.NewReader(redis.NC)
 	k := &talker{rnd: rnd, common: true}
 	model := &respModel{pairs: map[string]string{}}
 	for range 150 {
@@ -169,10 +170,10 @@ func TestPipelinesAgainstRedis(t *testing.T) {
 			if rnd.IntN(6) == 0 {
 				send.WriteString(inline(rnd, args))
 			} else {
-				send.WriteString(resp(args...))
+				send.WriteString(computeservertest.Command(args...))
 			}
 		}
-		for _, r := range []*raw{ours, redis} {
+		for _, r := range []*computeservertest.Conn{ours, redis} {
 			if err := portions(rnd, r, send.String()); err != nil {
 				t.Fatal(err)
 			}

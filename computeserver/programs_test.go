@@ -15,7 +15,9 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/client"
-	"github.com/dmindex/dmindex/computeserver/internal/memindex"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -243,16 +245,16 @@ func TestProgramsAreToldTheTruth(t *testing.T) {
 }
 
 func programs(t *testing.T, owned bool, routing string, faults bool) {
-	rnd, j := seeded(t), newJudge()
+	rnd, j := computeservertest.Seeded(t), newJudge()
 	store := memindex.New(env.Real(), 512, 2048)
-	adjust := func(cfg *Config) { cfg.Open = func() (Opened, error) { return store.Open(), nil } }
+	adjust := func(cfg *Config) { cfg.Open = func() (ownership.Opened, error) { return store.Open(), nil } }
 	if owned {
 		adjust = ownersOf(t, store)
 	}
 	store.Watch(j.changed)
 	c := newCluster(t, routing, adjust, 1, 2, 3)
 	for _, s := range c.servers {
-		s.core.scanPiece = 1 // a pair, so that scans have several messages
+		s.core.ScanPiece = 1 // a pair, so that scans have several messages
 	}
 	m := c.split([]uint32{1, 2, 3}, "e", "j")
 	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -279,7 +281,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 			}
 		}
 		ids := [][]uint32{{1, 2, 3}, {2, 3, 1}, {3, 1}, {1, 2}}[i%4]
-		next, err := partition.ByBoundaries(testIndex, c.members(ids...), boundaries)
+		next, err := partition.ByBoundaries(computeservertest.Index, c.members(ids...), boundaries)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +290,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 		c.publish(m)
 		published.changed()
 		for k := int64(1); k <= 4; k++ {
-			awaitTrue(t, "programs go on", func() bool { return steps.Load() > before+20*k || ctx.Err() != nil })
+			computeservertest.Await(t, "programs go on", func() bool { return steps.Load() > before+20*k || ctx.Err() != nil })
 			if !faults {
 				continue
 			}
@@ -297,7 +299,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 			j.mu.Unlock()
 			victim := c.servers[uint32(1+rnd.IntN(3))]
 			// rarely: an index that is given up often is opened late
-			if ix := victim.core.eng.opened(); ix != nil && !owned && i%5 == 2 && k == 1 {
+			if ix := victim.core.Sessions.Opened(); ix != nil && !owned && i%5 == 2 && k == 1 {
 				ix.Condemn(errors.New("its leases are over"))
 			} else {
 				victim.callers.cut()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
 // TestDialogue compares replies byte by byte with what Redis says.
@@ -16,68 +17,68 @@ func TestDialogue(t *testing.T) {
 		{"PING\r\n", "+PONG\r\n"},
 		{"ping hello\r\n", "$5\r\nhello\r\n"},
 		{"\r\n  \r\nPING\n", "+PONG\r\n"},
-		{resp("ECHO", "a\r\nb"), "$4\r\na\r\nb\r\n"},
-		{resp("GET", "a"), "$-1\r\n"},
-		{resp("SET", "a", "1"), "+OK\r\n"},
-		{resp("get", "a"), "$1\r\n1\r\n"},
-		{resp("SET", "", ""), "+OK\r\n"},
-		{resp("GET", ""), "$0\r\n\r\n"},
-		{resp("DEL", ""), ":1\r\n"},
-		{resp("SET", "a", "2", "NX"), "$-1\r\n"},
-		{resp("SET", "b", "2", "xx"), "$-1\r\n"},
-		{resp("SET", "b", "2", "NX"), "+OK\r\n"},
-		{resp("SET", "b", "3", "XX", "KEEPTTL"), "+OK\r\n"},
-		{resp("SET", "b", "3", "NX", "XX"), "-ERR syntax error\r\n"},
-		{resp("SET", "b", "3", "EX", "10"), "-ERR keys of this index do not expire; use SET without EX\r\n"},
-		{resp("SET", "b", "3", "GET"), "-ERR this index cannot replace a value and return it in one step; use GET, then SET\r\n"},
-		{resp("SETNX", "b", "x"), ":0\r\n"},
-		{resp("SETNX", "c", "x"), ":1\r\n"},
-		{resp("EXISTS", "a", "b", "a", "nope"), ":3\r\n"},
-		{resp("MGET", "a", "nope", "c"), "*3\r\n$1\r\n1\r\n$-1\r\n$1\r\nx\r\n"},
-		{resp("MSET", "d", "4", "e", "5"), "+OK\r\n"},
-		{resp("MSET", "d", "4", "e"), "-ERR wrong number of arguments for 'mset' command\r\n"},
-		{resp("RANGE", "b", "e"), "*6\r\n$1\r\nb\r\n$1\r\n3\r\n$1\r\nc\r\n$1\r\nx\r\n$1\r\nd\r\n$1\r\n4\r\n"},
-		{resp("RANGE", "", "", "LIMIT", "1"), "*2\r\n$1\r\na\r\n$1\r\n1\r\n"},
-		{resp("RANGE", "b", "", "REV", "LIMIT", "2"), "*4\r\n$1\r\ne\r\n$1\r\n5\r\n$1\r\nd\r\n$1\r\n4\r\n"},
-		{resp("RANGE", "b", "d", "REV"), "*4\r\n$1\r\nc\r\n$1\r\nx\r\n$1\r\nb\r\n$1\r\n3\r\n"},
-		{resp("RANGE", "d", "b"), "*0\r\n"},
-		{resp("RANGE", "", "", "LIMIT", "0"), "*0\r\n"},
-		{resp("RANGE", "", "", "LIMIT", "-1"), "-ERR value is not an integer or out of range\r\n"},
-		{resp("RANGE", "a"), "-ERR wrong number of arguments for 'range' command\r\n"},
-		{resp("RANGE", "a", "b", "LIMIT"), "-ERR syntax error; RANGE start end [LIMIT n] [REV]\r\n"},
-		{resp("DBSIZE"), ":5\r\n"},
-		{resp("SCAN", "0", "COUNT", "100"), "*2\r\n$1\r\n0\r\n*5\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n$1\r\ne\r\n"},
-		{resp("SCAN", "0", "MATCH", "[x", "COUNT", "100"), "*2\r\n$1\r\n0\r\n*0\r\n"},
-		{resp("SCAN", "zero"), "-ERR invalid cursor\r\n"},
-		{resp("SCAN", "12345"), "-ERR invalid cursor: this server does not know it, or no longer; start again with 0, on one connection\r\n"},
-		{resp("DEL", "a", "nope", "b", "c", "d", "e"), ":5\r\n"},
-		{resp("DEL", "a"), ":0\r\n"},
-		{resp("GET"), "-ERR wrong number of arguments for 'get' command\r\n"},
-		{resp("FLUSHALL", "x"), "-ERR unknown command 'FLUSHALL', with args beginning with: 'x' \r\n"},
-		{resp("GET", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
-		{resp("SET", "k", strings.Repeat("v", 3000)), "-ERR value is 3000 bytes; this index takes at most 2048\r\n"},
-		{resp("MSET", "good", "1", long, "1"), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
-		{resp("MGET", "good", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
-		{resp("RANGE", "a", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
-		{resp("GET", "good"), "$-1\r\n"},
-		{resp("SELECT", "0"), "+OK\r\n"},
-		{resp("SELECT", "1"), "-ERR DB index is out of range; an index is one database, 0\r\n"},
-		{resp("CLIENT", "GETNAME"), "$-1\r\n"},
-		{resp("CLIENT", "SETNAME", "me"), "+OK\r\n"},
-		{resp("CLIENT", "GETNAME"), "$2\r\nme\r\n"},
-		{resp("CLIENT", "SETINFO", "lib-name", "x"), "+OK\r\n"},
-		{resp("CLIENT", "NO-EVICT", "on"), "+OK\r\n"},
-		{resp("CONFIG", "GET", "save"), "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"},
-		{resp("COMMAND", "DOCS"), "*0\r\n"},
-		{resp("HELLO", "4"), "-NOPROTO unsupported protocol version\r\n"},
-		{resp("AUTH", "x"), "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?\r\n"},
-		{resp("RESET"), "+RESET\r\n"},
+		{computeservertest.Command("ECHO", "a\r\nb"), "$4\r\na\r\nb\r\n"},
+		{computeservertest.Command("GET", "a"), "$-1\r\n"},
+		{computeservertest.Command("SET", "a", "1"), "+OK\r\n"},
+		{computeservertest.Command("get", "a"), "$1\r\n1\r\n"},
+		{computeservertest.Command("SET", "", ""), "+OK\r\n"},
+		{computeservertest.Command("GET", ""), "$0\r\n\r\n"},
+		{computeservertest.Command("DEL", ""), ":1\r\n"},
+		{computeservertest.Command("SET", "a", "2", "NX"), "$-1\r\n"},
+		{computeservertest.Command("SET", "b", "2", "xx"), "$-1\r\n"},
+		{computeservertest.Command("SET", "b", "2", "NX"), "+OK\r\n"},
+		{computeservertest.Command("SET", "b", "3", "XX", "KEEPTTL"), "+OK\r\n"},
+		{computeservertest.Command("SET", "b", "3", "NX", "XX"), "-ERR syntax error\r\n"},
+		{computeservertest.Command("SET", "b", "3", "EX", "10"), "-ERR keys of this index do not expire; use SET without EX\r\n"},
+		{computeservertest.Command("SET", "b", "3", "GET"), "-ERR this index cannot replace a value and return it in one step; use GET, then SET\r\n"},
+		{computeservertest.Command("SETNX", "b", "x"), ":0\r\n"},
+		{computeservertest.Command("SETNX", "c", "x"), ":1\r\n"},
+		{computeservertest.Command("EXISTS", "a", "b", "a", "nope"), ":3\r\n"},
+		{computeservertest.Command("MGET", "a", "nope", "c"), "*3\r\n$1\r\n1\r\n$-1\r\n$1\r\nx\r\n"},
+		{computeservertest.Command("MSET", "d", "4", "e", "5"), "+OK\r\n"},
+		{computeservertest.Command("MSET", "d", "4", "e"), "-ERR wrong number of arguments for 'mset' command\r\n"},
+		{computeservertest.Command("RANGE", "b", "e"), "*6\r\n$1\r\nb\r\n$1\r\n3\r\n$1\r\nc\r\n$1\r\nx\r\n$1\r\nd\r\n$1\r\n4\r\n"},
+		{computeservertest.Command("RANGE", "", "", "LIMIT", "1"), "*2\r\n$1\r\na\r\n$1\r\n1\r\n"},
+		{computeservertest.Command("RANGE", "b", "", "REV", "LIMIT", "2"), "*4\r\n$1\r\ne\r\n$1\r\n5\r\n$1\r\nd\r\n$1\r\n4\r\n"},
+		{computeservertest.Command("RANGE", "b", "d", "REV"), "*4\r\n$1\r\nc\r\n$1\r\nx\r\n$1\r\nb\r\n$1\r\n3\r\n"},
+		{computeservertest.Command("RANGE", "d", "b"), "*0\r\n"},
+		{computeservertest.Command("RANGE", "", "", "LIMIT", "0"), "*0\r\n"},
+		{computeservertest.Command("RANGE", "", "", "LIMIT", "-1"), "-ERR value is not an integer or out of range\r\n"},
+		{computeservertest.Command("RANGE", "a"), "-ERR wrong number of arguments for 'range' command\r\n"},
+		{computeservertest.Command("RANGE", "a", "b", "LIMIT"), "-ERR syntax error; RANGE start end [LIMIT n] [REV]\r\n"},
+		{computeservertest.Command("DBSIZE"), ":5\r\n"},
+		{computeservertest.Command("SCAN", "0", "COUNT", "100"), "*2\r\n$1\r\n0\r\n*5\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n$1\r\ne\r\n"},
+		{computeservertest.Command("SCAN", "0", "MATCH", "[x", "COUNT", "100"), "*2\r\n$1\r\n0\r\n*0\r\n"},
+		{computeservertest.Command("SCAN", "zero"), "-ERR invalid cursor\r\n"},
+		{computeservertest.Command("SCAN", "12345"), "-ERR invalid cursor: this server does not know it, or no longer; start again with 0, on one connection\r\n"},
+		{computeservertest.Command("DEL", "a", "nope", "b", "c", "d", "e"), ":5\r\n"},
+		{computeservertest.Command("DEL", "a"), ":0\r\n"},
+		{computeservertest.Command("GET"), "-ERR wrong number of arguments for 'get' command\r\n"},
+		{computeservertest.Command("FLUSHALL", "x"), "-ERR unknown command 'FLUSHALL', with args beginning with: 'x' \r\n"},
+		{computeservertest.Command("GET", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
+		{computeservertest.Command("SET", "k", strings.Repeat("v", 3000)), "-ERR value is 3000 bytes; this index takes at most 2048\r\n"},
+		{computeservertest.Command("MSET", "good", "1", long, "1"), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
+		{computeservertest.Command("MGET", "good", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
+		{computeservertest.Command("RANGE", "a", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
+		{computeservertest.Command("GET", "good"), "$-1\r\n"},
+		{computeservertest.Command("SELECT", "0"), "+OK\r\n"},
+		{computeservertest.Command("SELECT", "1"), "-ERR DB index is out of range; an index is one database, 0\r\n"},
+		{computeservertest.Command("CLIENT", "GETNAME"), "$-1\r\n"},
+		{computeservertest.Command("CLIENT", "SETNAME", "me"), "+OK\r\n"},
+		{computeservertest.Command("CLIENT", "GETNAME"), "$2\r\nme\r\n"},
+		{computeservertest.Command("CLIENT", "SETINFO", "lib-name", "x"), "+OK\r\n"},
+		{computeservertest.Command("CLIENT", "NO-EVICT", "on"), "+OK\r\n"},
+		{computeservertest.Command("CONFIG", "GET", "save"), "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"},
+		{computeservertest.Command("COMMAND", "DOCS"), "*0\r\n"},
+		{computeservertest.Command("HELLO", "4"), "-NOPROTO unsupported protocol version\r\n"},
+		{computeservertest.Command("AUTH", "x"), "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?\r\n"},
+		{computeservertest.Command("RESET"), "+RESET\r\n"},
 	} {
-		r.send(turn.send)
-		r.expect(turn.want)
+		r.Send(turn.send)
+		r.Expect(turn.want)
 	}
-	r.send(resp("HELLO", "3") + resp("GET", "nope") + resp("QUIT") + resp("PING"))
-	rest := r.expectEnd()
+	r.Send(computeservertest.Command("HELLO", "3") + computeservertest.Command("GET", "nope") + computeservertest.Command("QUIT") + computeservertest.Command("PING"))
+	rest := r.ExpectEnd()
 	if !strings.HasPrefix(rest, "%7\r\n$6\r\nserver\r\n") || !strings.HasSuffix(rest, "*0\r\n_\r\n+OK\r\n") {
 		t.Errorf("HELLO 3, GET, QUIT, PING gave %q", rest)
 	}
@@ -90,12 +91,12 @@ func TestPipelineKeepsItsOrder(t *testing.T) {
 	var send, want strings.Builder
 	for i := range 3000 {
 		key := []string{"a", "x", "b", "y"}[i%4]
-		send.WriteString(resp("SET", key, key) + resp("GET", key) + resp("DEL", key) + resp("EXISTS", key) + resp("GET", key))
+		send.WriteString(computeservertest.Command("SET", key, key) + computeservertest.Command("GET", key) + computeservertest.Command("DEL", key) + computeservertest.Command("EXISTS", key) + computeservertest.Command("GET", key))
 		want.WriteString("+OK\r\n$1\r\n" + key + "\r\n:1\r\n:0\r\n$-1\r\n")
 	}
-	r.send(send.String())
-	r.expect(want.String())
-	if n := c.servers[1].core.count.forwarded.Load(); n < 6000 {
+	r.Send(send.String())
+	r.Expect(want.String())
+	if n := c.servers[1].core.Count.Forwarded.Load(); n < 6000 {
 		t.Errorf("%d operations were forwarded; half of 15,000 belong to the other server", n)
 	}
 }

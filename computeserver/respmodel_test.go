@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
 // respModel says byte by byte what one connection is answered, if nobody else changes its keys.
@@ -13,7 +15,7 @@ type respModel struct {
 	pairs map[string]string
 	name  string
 	resp3 bool
-	multi transaction
+	multi queue
 }
 
 const maxModelKey, maxModelValue = 512, 2048 // those of testConfig
@@ -67,10 +69,10 @@ func (m *respModel) reply(args []string) string {
 		for i, a := range args {
 			bytes[i] = []byte(a)
 		}
-		return "-" + strings.NewReplacer("\r", " ", "\n", " ").Replace(unknownCommand(bytes)) + "\r\n"
+		return "-" + strings.NewReplacer("\r", " ", "\n", " ").Replace(unknown(bytes)) + "\r\n"
 	case arity > 0 && len(args) != arity || len(args) < -arity:
 		if name == "exec" {
-			m.multi = transaction{}
+			m.multi = queue{}
 			return "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n"
 		}
 		m.multi.failed = m.multi.begun
@@ -196,9 +198,9 @@ func (m *respModel) transaction(name string) string {
 	case name == "multi":
 		m.multi.begun = true
 	case name == "discard":
-		m.multi = transaction{}
+		m.multi = queue{}
 	case name == "exec":
-		m.multi = transaction{}
+		m.multi = queue{}
 		switch {
 		case was.failed:
 			return "-EXECABORT Transaction discarded because of previous errors.\r\n"
@@ -236,7 +238,7 @@ type talker struct {
 	rnd    *rand.Rand
 	id     int
 	common bool // only what Redis has, too, and answers the same
-	multi  transaction
+	multi  queue
 }
 
 func (k *talker) key() string {
@@ -343,8 +345,26 @@ func inline(rnd *rand.Rand, args []string) string {
 		}
 		size += len(words[i])
 	}
-	if size > maxInline/2 {
-		return resp(args...)
+	if size > inlineMost/2 {
+		return computeservertest.Command(args...)
 	}
 	return strings.Join(words, []string{" ", "  ", "\t"}[rnd.IntN(3)]) + []string{"\r\n", "\n", " \r\n"}[rnd.IntN(3)]
+}
+
+// inlineMost is how long a line of a command without a head may be.
+const inlineMost = 8 << 10
+
+// queue is what a connection's MULTI has come to.
+type queue struct{ begun, queued, failed bool }
+
+// unknown is what Redis says of a command that it does not know.
+func unknown(args [][]byte) string {
+	const most = 128
+	shown := ""
+	for _, a := range args[1:] {
+		if len(shown) < most {
+			shown += fmt.Sprintf("'%s' ", a[:min(len(a), most-len(shown))])
+		}
+	}
+	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", args[0][:min(len(args[0]), most)], shown)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
 // TestRotatedPassword forwards writes to a server that knows another password: nothing is done, and
@@ -33,17 +34,17 @@ func TestRotatedPassword(t *testing.T) {
 	}, 1, 2, 3)
 	c.split([]uint32{1, 2}, "m")
 	hasty := c.raw(3)
-	hasty.send(resp("AUTH", "old") + resp("SET", "z", "1"))
-	hasty.expect("+OK\r\n")
-	if got := hasty.line(); !strings.HasPrefix(got, "-UNAVAILABLE ") || !strings.Contains(got, "the password is wrong") {
+	hasty.Send(computeservertest.Command("AUTH", "old") + computeservertest.Command("SET", "z", "1"))
+	hasty.Expect("+OK\r\n")
+	if got := hasty.Line(); !strings.HasPrefix(got, "-UNAVAILABLE ") || !strings.Contains(got, "the password is wrong") {
 		t.Errorf("a write while the servers have different passwords: %q", got)
 	}
 	if n := c.store.Len(); n != 0 {
 		t.Errorf("%d keys were stored", n)
 	}
 	r := c.raw(1)
-	r.send(resp("AUTH", "old") + resp("SET", "z", "2") + resp("SETNX", "z", "3"))
-	awaitTrue(t, "the writes were refused", func() bool { return c.servers[1].core.count.forwarded.Load() > 2 })
+	r.Send(computeservertest.Command("AUTH", "old") + computeservertest.Command("SET", "z", "2") + computeservertest.Command("SETNX", "z", "3"))
+	computeservertest.Await(t, "the writes were refused", func() bool { return c.servers[1].core.Count.Forwarded.Load() > 2 })
 	write(1, "another") // of another length, so that the file is seen to have changed
-	r.expect("+OK\r\n+OK\r\n:0\r\n")
+	r.Expect("+OK\r\n+OK\r\n:0\r\n")
 }

@@ -3,6 +3,7 @@
 package computeserver
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -28,10 +32,11 @@ const (
 // rpcServer is the gRPC front end.
 type rpcServer struct {
 	rpcv1.UnimplementedComputeServer
-	core    *core
-	metrics *metrics
-	resp    *respServer // which keeps the time of draining
-	drain   func(limit time.Duration) (unfinished uint64)
+	core     *engine.Engine
+	metrics  *metrics
+	resp     *resp.Server // which keeps the time of draining
+	drain    func(limit time.Duration) (unfinished uint64)
+	describe func() *rpcv1.DescribeComputeReply
 
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans
@@ -48,9 +53,9 @@ const (
 // at once where any other server will do, else when nobody asks any more or most of limit is over,
 // since maps may still send this server's keys here.
 func (r *rpcServer) drainCalls(limit time.Duration) {
-	e := r.core.env
+	e := r.core.Env
 	deadline := e.Now() + limit
-	for !r.core.own.any && !r.resp.pastDrain() && e.Now() < deadline {
+	for !r.core.View.Any && !r.resp.PastDrain() && e.Now() < deadline {
 		if e.Now()-time.Duration(r.latest.Load()) > drainQuiet {
 			break
 		}
@@ -60,7 +65,7 @@ func (r *rpcServer) drainCalls(limit time.Duration) {
 	for r.running.Load() > 0 && e.Now() < deadline {
 		e.Sleep(drainLooks)
 	}
-	r.core.cut.Store(true)
+	r.core.CutShort()
 }
 
 // errDrained is how Do streams end: see rpc.Compute.
@@ -79,7 +84,7 @@ func (r *rpcServer) isCut() bool {
 // begin counts a request as running until the returned function is called.
 func (r *rpcServer) begin() (end func()) {
 	r.running.Add(1)
-	r.latest.Store(int64(r.core.env.Now()))
+	r.latest.Store(int64(r.core.Env.Now()))
 	return func() { r.running.Add(-1) }
 }
 
@@ -90,10 +95,10 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	}
 	defer r.begin()()
 	c := r.core
-	began := c.env.Now()
+	began := c.Env.Now()
 	var full []*rpcv1.ScanReply
-	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.own.generation()} }
-	reply, size, most := begin(), 0, or(c.scanPiece, rpcScanMessage)
+	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.View.Generation()} }
+	reply, size, most := begin(), 0, cmp.Or(c.ScanPiece, rpcScanMessage)
 	visit := func(key, value []byte) bool {
 		pair := &rpcv1.Pair{Key: append([]byte(nil), key...)}
 		if !req.KeysOnly {
@@ -115,18 +120,18 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 		full = full[:0]
 		return stream.Context().Err()
 	}
-	err := c.scan(scanRange{start: req.Start, end: req.End, limit: req.Limit, reverse: req.Reverse, keysOnly: req.KeysOnly}, req.Forwarded, visit, send)
+	err := c.Scan(engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly}, req.Forwarded, visit, send)
 	if cause := stream.Context().Err(); cause != nil {
 		return status.FromContextError(cause).Err()
 	}
-	t := tally{slot: rpcScanSlot}
-	t.count(outcomeOK)
+	t := count.Tally{Slot: rpcScanSlot}
+	t.Count(count.OK)
 	if err != nil {
-		reply.Error = outcomeOf(err)
-		t = tally{slot: rpcScanSlot}
-		t.count(outcomeError)
+		reply.Error = engine.OutcomeOf(err)
+		t = count.Tally{Slot: rpcScanSlot}
+		t.Count(count.Error)
 	}
-	t.publish(&r.metrics.rpc, c.env.Now()-began)
+	t.Publish(&r.metrics.rpc, c.Env.Now()-began)
 	if len(reply.Pairs) > 0 || reply.Error != nil {
 		full = append(full, reply)
 	}
@@ -135,8 +140,8 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 
 // GetMap reads the map that this server acts on.
 func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1.ComputeMapReply, error) {
-	reply := &rpcv1.ComputeMapReply{Any: r.core.own.any}
-	if m := r.core.own.current(); m != nil {
+	reply := &rpcv1.ComputeMapReply{Any: r.core.View.Any}
+	if m := r.core.View.Current(); m != nil {
 		data, err := m.Marshal(nil)
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
@@ -148,7 +153,7 @@ func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1
 
 // Describe says what this server is and how it fares.
 func (r *rpcServer) Describe(context.Context, *rpcv1.DescribeComputeRequest) (*rpcv1.DescribeComputeReply, error) {
-	return r.core.describe(), nil
+	return r.describe(), nil
 }
 
 // Drain finishes what is under way and refuses what comes after.
@@ -167,7 +172,7 @@ func (r *rpcServer) Block(ctx context.Context, req *rpcv1.BlockComputeRequest) (
 	if req.Reason == "" {
 		return nil, status.Error(codes.InvalidArgument, "reason is empty: say what was lost")
 	}
-	r.core.eng.block(req.Reason)
-	r.core.log.Error("blocked: nothing is answered from the index any more", "reason", req.Reason)
+	r.core.Sessions.Block(req.Reason)
+	r.core.Log.Error("blocked: nothing is answered from the index any more", "reason", req.Reason)
 	return &rpcv1.BlockComputeReply{}, nil
 }

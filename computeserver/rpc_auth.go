@@ -36,12 +36,12 @@ func (a *callers) identify(ctx context.Context) (identity.Identity, error) {
 			}
 		}
 	}
-	if a.auth.required() {
+	if a.auth.Required() {
 		given, ok := bearer(ctx)
 		if !ok {
 			return identity.Identity{}, status.Error(codes.Unauthenticated, "show the index's password, or a certificate of this index")
 		}
-		if !a.auth.check([]byte(given)) {
+		if !a.auth.Check([]byte(given)) {
 			return identity.Identity{}, status.Error(codes.Unauthenticated, "the password is wrong; it is in the index's Secret")
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
 // doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take
@@ -78,7 +80,7 @@ func (w *doStream) receive() error {
 		if err != nil {
 			return err
 		}
-		at := w.r.core.env.Now()
+		at := w.r.core.Env.Now()
 		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
 			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
 		}
@@ -111,35 +113,25 @@ func (w *doStream) batch(req *rpcv1.DoRequest, at time.Duration) {
 		return // who sent it is gone, and may have asked another server by now
 	}
 	defer w.r.begin()()
-	began := c.env.Now()
-	limit := c.limit
+	began := c.Env.Now()
+	limit := c.Limit
 	if asked := time.Duration(req.LimitMilliseconds) * time.Millisecond; asked > 0 {
 		limit = min(limit, asked)
 	}
-	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.do(req.Operations, req.Forwarded, limit-(began-at), w.term), MapGeneration: c.own.generation()}
-	var t tally
+	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.Do(req.Operations, req.Forwarded, limit-(began-at), w.term), MapGeneration: c.View.Generation()}
+	var t count.Tally
 	for i, o := range reply.Outcomes {
-		t.slot = int(req.Operations[i].Kind)
-		if t.slot < 0 || t.slot >= rpcScanSlot {
-			t.slot = 0
+		t.Slot = int(req.Operations[i].Kind)
+		if t.Slot < 0 || t.Slot >= rpcScanSlot {
+			t.Slot = 0
 		}
-		t.count(kindOf(o))
+		t.Count(engine.KindOf(o))
 	}
-	t.publish(&w.r.metrics.rpc, c.env.Now()-began)
+	t.Publish(&w.r.metrics.rpc, c.Env.Now()-began)
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	// a broken stream ends Recv as well; what is too large to be sent does not
 	if w.stream.Send(reply) != nil {
 		w.mute.Store(true)
 	}
-}
-
-func kindOf(o *rpcv1.Outcome) outcomeKind {
-	switch o.Code {
-	case rpcv1.Outcome_OK:
-		return outcomeOK
-	case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
-		return outcomeMiss
-	}
-	return outcomeError
 }

@@ -3,7 +3,6 @@ package computeserver
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +11,8 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
 // batches is a Do stream that a test drives batch by batch.
@@ -101,56 +101,17 @@ func TestTallyAfterForwarding(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	r := c.raw(1)
-	r.send(resp("GET", "z") + resp("MGET", "a") + resp("GET", "z") + resp("DBSIZE"))
-	r.expect("$-1\r\n*1\r\n$-1\r\n$-1\r\n:0\r\n")
+	r.Send(computeservertest.Command("GET", "z") + computeservertest.Command("MGET", "a") + computeservertest.Command("GET", "z") + computeservertest.Command("DBSIZE"))
+	r.Expect("$-1\r\n*1\r\n$-1\r\n$-1\r\n:0\r\n")
 	_, body := c.servers[1].get(t, "/metrics")
 	counted := map[string]int{}
 	for _, name := range []string{"get", "mget", "dbsize"} {
-		for _, outcome := range outcomeNames {
+		for _, outcome := range count.Names {
 			line := fmt.Sprintf("dmindex_compute_requests_total{front_end=\"resp\",operation=%q,outcome=%q} ", name, outcome)
 			counted[name] += valueOf(t, body, line)
 		}
 	}
 	if counted["get"] != 2 || counted["mget"] != 1 || counted["dbsize"] != 1 {
 		t.Errorf("2 GET, 1 MGET and 1 DBSIZE are counted as %v", counted)
-	}
-}
-
-// keepers are peers that keep what they are asked, as a stream does that could not send it in time.
-type keepers struct {
-	peers
-	kept []*rpcv1.Operation
-}
-
-func (k *keepers) do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration) ([]*rpcv1.Outcome, error) {
-	k.kept = append(k.kept, ops...)
-	return nil, &failure{code: rpcv1.Outcome_TIMED_OUT, message: "not in time"}
-}
-
-// TestForwardedKeysAreKept: what is sent to another server stays as it is after the command was
-// replied, when the read buffer is used again.
-func TestForwardedKeysAreKept(t *testing.T) {
-	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
-	to := &keepers{peers: c.servers[1].core.peers}
-	c.servers[1].core.peers = to // nobody looks before there is a map
-	c.split([]uint32{1, 2}, "m")
-	conn := c.quiet(1)
-	for _, command := range [][]string{{"SET", "z1", "v1"}, {"GET", "z1"}, {"MSET", "z1", "v1", "z2", "v2"}, {"MGET", "z1", "z2"}, {"DEL", "z1", "z2"}, {"EXISTS", "z1", "z2"}} {
-		to.kept = nil
-		in := []byte(resp(command...))
-		if out, err := conn.feed(in); err != nil || !strings.HasPrefix(string(out), "-TIMEOUT ") {
-			t.Fatalf("%q was replied %q, %v", command, out, err)
-		}
-		for i := range in {
-			in[i] = 'x'
-		}
-		if len(to.kept) == 0 {
-			t.Fatalf("%q was not sent on", command)
-		}
-		for i, op := range to.kept {
-			if key, value := fmt.Sprint("z", i+1), fmt.Sprint("v", i+1); string(op.Key) != key || len(op.Value) > 0 && string(op.Value) != value {
-				t.Errorf("%q: what was sent became %q: %q", command, op.Key, op.Value)
-			}
-		}
 	}
 }

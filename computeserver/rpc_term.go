@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/dmindex/dmindex/computeserver/engine"
 	"google.golang.org/grpc/peer"
 )
 
@@ -14,13 +15,13 @@ import (
 // nothing before the server has greeted them, so what waits to be accepted holds no requests.
 type termListener struct {
 	net.Listener
-	eng *engine
+	eng *engine.Sessions
 
 	mu   sync.Mutex
 	open map[*termConn]struct{}
 }
 
-func newTermListener(l net.Listener, eng *engine) *termListener {
+func newTermListener(l net.Listener, eng *engine.Sessions) *termListener {
 	return &termListener{Listener: l, eng: eng, open: map[*termConn]struct{}{}}
 }
 
@@ -30,7 +31,7 @@ func (l *termListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	term, _ := l.eng.newConnection()
+	term, _ := l.eng.NewConnection()
 	c := &termConn{Conn: nc, from: l, term: term}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,6 +11,8 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/engine"
 )
 
 // fill stores n pairs with keys k000000, k000001, ...
@@ -67,9 +69,9 @@ func TestForwardedScanFlows(t *testing.T) {
 		t.Fatalf("the first message has %d pairs, generation %d: %v", len(first.Pairs), first.GetMapGeneration(), err)
 	}
 	stop() // nobody wants more
-	awaitTrue(t, "server 1 has ended the scan", func() bool { return c.servers[1].calls.running.Load() == 0 })
+	computeservertest.Await(t, "server 1 has ended the scan", func() bool { return c.servers[1].calls.running.Load() == 0 })
 	let()
-	awaitTrue(t, "server 2 has ended the scan", func() bool { return c.servers[2].calls.running.Load() == 0 })
+	computeservertest.Await(t, "server 2 has ended the scan", func() bool { return c.servers[2].calls.running.Load() == 0 })
 	if n := read.Load(); n > pairs/perPiece/2 {
 		t.Errorf("%d pieces were read of %d, though the caller left after the first message", n, pairs/perPiece)
 	}
@@ -107,12 +109,12 @@ func TestScanByAnOldMap(t *testing.T) {
 				t.Fatalf("reverse %v, pair %d is %q: %v", reverse, n, pair.Key, err)
 			}
 			if n++; n == 100 { // in the second message
-				awaitTrue(t, "the program learns of the map", func() bool { return cl.Map().Generation == next.Generation })
+				computeservertest.Await(t, "the program learns of the map", func() bool { return cl.Map().Generation == next.Generation })
 				let()
 			}
 		}
-		if n != pairs || c.servers[1].core.count.forwarded.Load() != 1 {
-			t.Errorf("reverse %v: %d pairs of %d, %d scans were sent on", reverse, n, pairs, c.servers[1].core.count.forwarded.Load())
+		if n != pairs || c.servers[1].core.Count.Forwarded.Load() != 1 {
+			t.Errorf("reverse %v: %d pairs of %d, %d scans were sent on", reverse, n, pairs, c.servers[1].core.Count.Forwarded.Load())
 		}
 	}
 }
@@ -179,10 +181,10 @@ func TestEmptyKeyComesOnce(t *testing.T) {
 // TestNothingOutlastsADrain: commands that go on in steps end with the first one after the drain's
 // time.
 func TestNothingOutlastsADrain(t *testing.T) {
-	for _, command := range []string{resp("DBSIZE"), resp("RANGE", "", ""), resp("SCAN", "0", "COUNT", "100000"), resp("SCAN", "0", "COUNT", "100000", "MATCH", "none*")} {
+	for _, command := range []string{computeservertest.Command("DBSIZE"), computeservertest.Command("RANGE", "", ""), computeservertest.Command("SCAN", "0", "COUNT", "100000"), computeservertest.Command("SCAN", "0", "COUNT", "100000", "MATCH", "none*")} {
 		c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.DrainLimit = 50 * time.Millisecond }, 1)
 		c.split([]uint32{1})
-		c.fill(20*scanPiecePairs, 10)
+		c.fill(20*engine.ScanPiecePairs, 10)
 		begun, release := make(chan struct{}, 1), make(chan struct{})
 		let := sync.OnceFunc(func() { close(release) })
 		t.Cleanup(let)
@@ -193,14 +195,14 @@ func TestNothingOutlastsADrain(t *testing.T) {
 			}
 		})
 		r := c.raw(1)
-		r.send(command)
+		r.Send(command)
 		<-begun
 		s := c.servers[1]
 		s.cancel()
-		r.expectEnd() // the connection is closed by force
+		r.ExpectEnd() // the connection is closed by force
 		let()
 		<-s.drained
-		awaitTrue(t, "the server has ended", func() bool { return len(s.done) == 1 })
+		computeservertest.Await(t, "the server has ended", func() bool { return len(s.done) == 1 })
 		if n := read.Load(); n > 3 {
 			t.Errorf("%q: %d pieces were read, 2 had begun when the drain was over", command, n)
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/client"
-	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -34,12 +34,6 @@ func (c *cluster) sdk(ids ...uint32) *client.Client {
 	}
 	c.t.Cleanup(func() { _ = cl.Close() })
 	return cl
-}
-
-func seeded(t testing.TB) *rand.Rand {
-	seed := env.Real().Uint64()
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 func TestSDKAnswers(t *testing.T) {
@@ -104,7 +98,7 @@ func TestScansAgainstAModel(t *testing.T) {
 }
 
 func scansAgainstAModel(t *testing.T, adjust func(*Config), routings ...string) {
-	rnd := seeded(t)
+	rnd := computeservertest.Seeded(t)
 	for _, routing := range routings {
 		c := newCluster(t, routing, adjust, 1, 2, 3)
 		c.split([]uint32{1, 2, 3}, "b", "c", "cc", "ccc", "d")
@@ -209,7 +203,7 @@ func TestMapsChangeUnderLoad(t *testing.T) {
 }
 
 func mapsChangeUnderLoad(t *testing.T, adjust func(*Config), routing string) {
-	rnd := seeded(t)
+	rnd := computeservertest.Seeded(t)
 	c := newCluster(t, routing, adjust, 1, 2, 3)
 	m := c.split([]uint32{1, 2, 3}, "w2", "w5")
 	cl, ctx := c.sdk(1, 2, 3), context.Background()
@@ -283,14 +277,14 @@ func mapsChangeUnderLoad(t *testing.T, adjust func(*Config), routing string) {
 				boundaries = append(boundaries, []byte(b))
 			}
 		}
-		next, err := partition.ByBoundaries(testIndex, c.members(ids...), boundaries)
+		next, err := partition.ByBoundaries(computeservertest.Index, c.members(ids...), boundaries)
 		if err != nil {
 			t.Fatal(err)
 		}
 		next.Generation = m.Generation + 1
 		m = next
 		c.publish(m)
-		awaitTrue(t, "requests go on under the new map", func() bool { return requests.Load() > before+200 || t.Failed() })
+		computeservertest.Await(t, "requests go on under the new map", func() bool { return requests.Load() > before+200 || t.Failed() })
 	}
 	// Server 4 leaves the map and shuts down; the others go on.
 	next, _, err := partition.Plan(m, c.members(1, 2, 3), partition.Options{Keys: partition.Bytes})
@@ -301,7 +295,7 @@ func mapsChangeUnderLoad(t *testing.T, adjust func(*Config), routing string) {
 	before := requests.Load()
 	c.stop(4)
 	delete(c.maps, 4)
-	awaitTrue(t, "requests go on after the shutdown", func() bool { return requests.Load() > before+200 || t.Failed() })
+	computeservertest.Await(t, "requests go on after the shutdown", func() bool { return requests.Load() > before+200 || t.Failed() })
 	over.Store(true)
 	writers.Wait()
 	t.Logf("%d requests", requests.Load())

@@ -1,11 +1,5 @@
 //env:real listeners, shutdown and their order
 
-// Package computeserver is the compute server: it holds the sessions of one index, answers RESP (so
-// that any Redis client works) and gRPC (for the SDK and for other compute servers), and sends
-// requests for keys of other servers to them.
-//
-// The core (ownership, engine, execution, scans) stands on pkg/env and knows no network; the front
-// ends are shells around it.
 package computeserver
 
 import (
@@ -21,8 +15,9 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/pkg/accept"
 )
 
@@ -41,10 +36,10 @@ var (
 // Server is a compute server. Make it with New.
 type Server struct {
 	cfg   Config
-	core  *core
+	core  *engine.Engine
 	peers *grpcPeers
 
-	resp  *respServer
+	resp  *resp.Server
 	calls *rpcServer
 	rpc   *grpc.Server
 	http  *http.Server
@@ -71,25 +66,21 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := cfg.Env
-	c := &core{env: e, index: cfg.Index, self: cfg.ID, version: cfg.Version, paths: cfg.Paths, limit: cfg.Limit, log: cfg.Logger, count: &counters{}, stop: e.NewEvent()}
-	c.own = newOwnership(e, cfg.ID, cfg.SharesAll && cfg.Index.Routing == config.RoutingAny)
-	c.eng = newEngine(e, cfg.Open, cfg.Limit, cfg.MaxSessions, cfg.MaxWaiting, cfg.Logger)
-	if !cfg.SharesAll {
-		c.holdRanges()
-	}
+	c := engine.New(engine.Options{
+		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, Open: cfg.Open, Limit: cfg.Limit,
+		MaxSessions: cfg.MaxSessions, MaxWaiting: cfg.MaxWaiting, Log: cfg.Logger,
+	})
 	peers := &grpcPeers{files: cfg.TLS, auth: auth, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
-	c.peers = peers
+	c.Peers = peers
 	m := newMetrics(c)
 	s := &Server{cfg: cfg, core: c, peers: peers, drained: make(chan struct{})}
-	s.resp = &respServer{
-		core: c, auth: auth, metrics: m, cursors: newCursors(e, maxCursors, cursorsKept), size: counting{mu: e.NewMutex()}, started: time.Now(),
-		maxConns: cfg.MaxConnections, idle: cfg.Idle, writeLimit: cfg.WriteLimit, maxReply: cfg.MaxReply, budget: budget{limit: cfg.MaxBuffers},
-		drainGrace: drainGrace, conns: map[uint64]*respConn{},
-	}
-	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, cut: make(chan struct{})}
+	s.resp = resp.New(resp.Config{
+		Engine: c, Auth: auth, Front: &m.resp, Version: cfg.Version, MaxConnections: cfg.MaxConnections, Idle: cfg.Idle,
+		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
+	})
+	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, cut: make(chan struct{})}
 	s.rpc = newRPC(cfg, s.calls, auth)
-	s.http = newHTTP(c, m, cfg.Pprof)
+	s.http = newHTTP(c, m, s.describe, cfg.Pprof)
 	for _, l := range []struct {
 		address string
 		to      *net.Listener
@@ -103,35 +94,31 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("compute server: %w", err)
 		}
 		*l.to = accept.Patiently(listener, func(err error) {
-			c.log.Warn("accept a connection: trying again", "address", listener.Addr(), "error", err)
+			c.Log.Warn("accept a connection: trying again", "address", listener.Addr(), "error", err)
 		})
 	}
 	if s.httpListener != nil {
 		s.httpListener = accept.AtMost(s.httpListener, maxMetrics)
 	}
 	if s.rpcListener != nil {
-		s.callers = newTermListener(s.rpcListener, c.eng)
+		s.callers = newTermListener(s.rpcListener, c.Sessions)
 	}
-	c.eng.still = s.cutAll
+	c.Sessions.OnStandstill = s.cutAll
 	return s, nil
 }
 
 // cutAll closes all connections of programs and of other servers: the process stood still, see
-// terms.go.
+// engine/terms.go.
 func (s *Server) cutAll() {
-	s.core.log.Error("this process stood still for longer than its leases; all connections are cut")
-	s.resp.cut()
+	s.core.Log.Error("this process stood still for longer than its leases; all connections are cut")
+	s.resp.Cut()
 	if s.callers != nil {
 		s.callers.cut()
 	}
 }
 
-const (
-	maxCursors  = 100_000
-	cursorsKept = 10 * time.Minute
-	drainGrace  = 20 * time.Millisecond
-	lastWords   = 5 * time.Second
-)
+// lastWords is how long the answers of calls that have ended may take to be sent.
+const lastWords = 5 * time.Second
 
 func newRPC(cfg Config, r *rpcServer, auth *passwords) *grpc.Server {
 	who := &callers{index: cfg.Index.Identity, auth: auth, tls: cfg.TLS != nil}
@@ -172,13 +159,13 @@ func (s *Server) closeListeners() {
 // called once.
 func (s *Server) Run(ctx context.Context) error {
 	c := s.core
-	followed := c.env.NewEvent()
-	c.env.Go("engine", c.eng.run)
-	c.env.Go("follow the map", func() { defer followed.Set(); c.follow(s.cfg.Maps) })
+	followed := c.Env.NewEvent()
+	c.Env.Go("engine", c.Sessions.Run)
+	c.Env.Go("follow the map", func() { defer followed.Set(); c.Follow(s.cfg.Maps) })
 	var shells sync.WaitGroup
 	failed := make(chan error, 2)
 	if s.respListener != nil {
-		shells.Go(func() { s.resp.accept(s.respListener) })
+		shells.Go(func() { s.resp.Accept(s.respListener) })
 	}
 	if s.rpcListener != nil {
 		shells.Go(func() {
@@ -200,14 +187,13 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	s.drainFor(s.cfg.DrainLimit)
-	c.stopped.Store(true)
-	c.stop.Set()
+	c.End()
 	s.closeListeners()
 	_ = s.http.Close() // its connections are of no use any more
 	s.stopRPC()
 	s.peers.close()
 	shells.Wait()
-	c.eng.halt(s.cfg.Limit)
+	c.Sessions.Halt(s.cfg.Limit)
 	if closer, ok := s.cfg.Maps.(interface{ Close() }); ok {
 		closer.Close()
 		followed.Wait(s.cfg.Limit)
@@ -234,8 +220,8 @@ func (s *Server) stopRPC() {
 // closed by force.
 func (s *Server) drainFor(limit time.Duration) uint64 {
 	s.stopOnce.Do(func() {
-		s.core.log.Info("draining", "limit", limit)
-		s.resp.beginDrain(limit)
+		s.core.Log.Info("draining", "limit", limit)
+		s.resp.BeginDrain(limit)
 		if s.respListener != nil {
 			_ = s.respListener.Close() // nobody else is let in
 		}
@@ -243,7 +229,7 @@ func (s *Server) drainFor(limit time.Duration) uint64 {
 		if s.rpcListener != nil {
 			calls.Go(func() { s.calls.drainCalls(limit) })
 		}
-		s.left = s.resp.drain(limit)
+		s.left = s.resp.Drain(limit)
 		calls.Wait()
 		close(s.drained)
 	})

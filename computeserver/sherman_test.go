@@ -12,6 +12,8 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -49,7 +51,7 @@ func onSherman(t *testing.T) func(*Config) {
 	t.Cleanup(func() { _ = conn.Close() })
 	admit, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	_, err = rpcv1.NewMemoryClient(conn).Admit(admit, &rpcv1.AdmitRequest{Index: testIndex, QuotaChunks: 24}, grpc.WaitForReady(true))
+	_, err = rpcv1.NewMemoryClient(conn).Admit(admit, &rpcv1.AdmitRequest{Index: computeservertest.Index, QuotaChunks: 24}, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,13 +60,13 @@ func onSherman(t *testing.T) func(*Config) {
 		cfg.Index.MemoryServers = []config.MemoryServer{{ID: 1, Control: address}}
 		device := tcp.NewDevice()
 		client, err := control.New(control.Config{
-			Index: testIndex, Name: fmt.Sprintf("test-%d", cfg.ID), Provider: "tcp", Servers: []control.Server{{ID: 1, Control: address}},
+			Index: computeservertest.Index, Name: fmt.Sprintf("test-%d", cfg.ID), Provider: "tcp", Servers: []control.Server{{ID: 1, Control: address}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Open = func() (Opened, error) {
-			p, err := pool.Open(pool.Config{Env: env.Real(), Control: client, Devices: []verbs.Device{device}, Identity: testIndex, Limit: 10 * time.Second})
+		cfg.Open = func() (ownership.Opened, error) {
+			p, err := pool.Open(pool.Config{Env: env.Real(), Control: client, Devices: []verbs.Device{device}, Identity: computeservertest.Index, Limit: 10 * time.Second})
 			if err != nil {
 				return nil, err
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 )
@@ -137,8 +138,9 @@ func TestTLS(t *testing.T) {
 	}, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	r := c.raw(1)
-	r.send(resp("AUTH", "secret") + resp("SET", "x", "1")) // forwarded to server 2
-	r.expect("+OK\r\n+OK\r\n")
+	// the key is of server 2
+	r.Send(computeservertest.Command("AUTH", "secret") + computeservertest.Command("SET", "x", "1"))
+	r.Expect("+OK\r\n+OK\r\n")
 
 	connect := func(limit time.Duration, password string, ca *identitytest.CA) (*client.Client, error) {
 		return client.Connect(context.Background(), client.Options{
@@ -174,7 +176,7 @@ func TestTLS(t *testing.T) {
 
 func openTLS(t testing.TB, ca *identitytest.CA) *identity.Files {
 	t.Helper()
-	files, err := identity.Open(ca.Dir(identitytest.Options{URIs: []*url.URL{identity.Compute(testIndex)}}))
+	files, err := identity.Open(ca.Dir(identitytest.Options{URIs: []*url.URL{identity.Compute(computeservertest.Index)}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/preflight"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/computeserver"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -95,7 +96,7 @@ func computeserverCommand() *cobra.Command {
 			}
 			defer memory.Close()
 			c.Index, c.SharesAll, c.Maps, c.Paths = ix, design.SharesAll, memory.Maps(), memory.Paths()
-			c.Open = func() (computeserver.Opened, error) {
+			c.Open = func() (ownership.Opened, error) {
 				o, err := memory.Open(int(cache), openLimit)
 				if err != nil {
 					return nil, err

@@ -222,3 +222,36 @@ func (m *Map) Final() *Map {
 	}
 	return next
 }
+
+// Overlay returns m with other owners of some keys: those of spans, of which the first that holds a
+// key counts. Without spans it is m itself.
+func (m *Map) Overlay(spans []Span) *Map {
+	if len(spans) == 0 {
+		return m
+	}
+	starts := make([][]byte, 0, len(m.Ranges)+2*len(spans))
+	for _, r := range m.Ranges {
+		starts = append(starts, r.Start)
+	}
+	for _, s := range spans {
+		starts = append(starts, s.Start)
+		if len(s.End) > 0 {
+			starts = append(starts, s.End)
+		}
+	}
+	slices.SortFunc(starts, bytes.Compare)
+	out := &Map{Generation: m.Generation, Index: m.Index, Servers: m.Servers, Planned: m.Planned}
+	for _, start := range slices.CompactFunc(starts, bytes.Equal) {
+		r := m.Ranges[m.At(start)]
+		r.Start = start
+		if i := slices.IndexFunc(spans, func(s Span) bool {
+			return keyrange.Contains(s.Start, s.End, start)
+		}); i >= 0 {
+			r.Owner = spans[i].Owner
+		}
+		if n := len(out.Ranges); n == 0 || out.Ranges[n-1].Owner != r.Owner || out.Ranges[n-1].Epoch != r.Epoch {
+			out.Ranges = append(out.Ranges, r)
+		}
+	}
+	return out
+}

@@ -103,6 +103,16 @@ var rooms = []struct {
 	{"pkg/index/indexsim", []string{"pkg/index", "pkg/pool", "pkg/verbs", "pkg/env"}},
 	{"pkg/index", []string{"pkg/pool", "pkg/verbs", "pkg/env", "pkg/keyrange"}},
 	{"memserver", []string{"pkg/accept", "pkg/profile", "pkg/verbs", "pkg/pool", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
+	{"computeserver/computeservertest", []string{"api/config", "pkg/index", "pkg/partition", "pkg/verbs", "pkg/env"}},
+	{"computeserver/internal/count", nil},
+	{"computeserver/ownership", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/env", "pkg/keyrange", "api/rpc"}},
+	{"computeserver/engine", []string{
+		"computeserver/ownership", "computeserver/internal/count",
+		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
+	}},
+	{"computeserver/resp", []string{
+		"computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
+	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},
 	{"controllers", []string{"api", "pkg/autoscale", "pkg/grant", "pkg/partition", "pkg/identity", "pkg/profile"}},
@@ -141,6 +151,30 @@ func TestHouse(t *testing.T) {
 			}
 			if !allowed {
 				t.Errorf("%s: %s may not import %s", f.at(imp), room, ours)
+			}
+		}
+	}
+}
+
+// TestTools checks that packages for tests, whose names end with "test", are imported by tests and
+// by each other only.
+func TestTools(t *testing.T) {
+	isTool := func(dir string) bool {
+		for part := range strings.SplitSeq(dir, "/") {
+			if strings.HasSuffix(part, "test") {
+				return true
+			}
+		}
+		return false
+	}
+	for _, f := range sources(t) {
+		if f.test || isTool(f.dir) || within(f.dir, "test") {
+			continue
+		}
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			if ours, isOurs := strings.CutPrefix(path, module+"/"); isOurs && isTool(ours) {
+				t.Errorf("%s: %s is for tests only", f.at(imp), ours)
 			}
 		}
 	}

@@ -162,7 +162,7 @@ func (m *Memory) Close() error {
 	return errors.Join(m.Control.Close(), m.closeDevices())
 }
 
-// Index is an open index and the pool that is its client's: it implements computeserver.Opened.
+// Index is an open index and the pool that is its client's: it implements ownership.Opened.
 type Index struct {
 	index.Index
 	pool *pool.Pool
@@ -183,7 +183,7 @@ func (m *Memory) Maps() Maps { return Maps{m.maps} }
 // Maps reads partition maps over a control path of its own.
 type Maps struct{ control *control.Client }
 
-// Map implements computeserver.MapSource.
+// Map implements engine.MapSource.
 func (s Maps) Map(newerThan uint64, wait time.Duration) ([]byte, error) {
 	_, encoded, err := s.control.Map(newerThan, wait, pool.DefaultLimit)
 	return encoded, err

@@ -1,29 +1,29 @@
 package attach
 
 import (
-	"github.com/dmindex/dmindex/computeserver"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Owner is an open index of a design whose ranges have owners: it implements computeserver.Owner.
+// Owner is an open index of a design whose ranges have owners: it implements ownership.Owner.
 type Owner struct {
 	*Index
 	design index.Partitioned
 }
 
-var _ computeserver.Owner = (*Owner)(nil)
+var _ ownership.Owner = (*Owner)(nil)
 
 // Opened is what a compute server holds: the index itself, or with a design whose ranges have
 // owners an Owner.
-func (i *Index) Opened() computeserver.Opened {
+func (i *Index) Opened() ownership.Opened {
 	if design, ok := i.Index.(index.Partitioned); ok {
 		return &Owner{i, design}
 	}
 	return i
 }
 
-// Log implements computeserver.Owner, as do all methods below.
+// Log implements ownership.Owner, as do all methods below.
 func (o *Owner) Log() []byte                                     { return o.design.Log() }
 func (o *Owner) Take(r pool.Holding) error                       { return o.design.Take(r) }
 func (o *Owner) Give(start, end []byte) (written int, err error) { return o.design.Give(start, end) }

@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/attach"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
 	"github.com/dmindex/dmindex/computeserver"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -126,7 +127,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		l.opened = append(l.opened, opened)
 		s, err := computeserver.New(computeserver.Config{
 			ID: id, Version: l.config.Version, Index: ix, SharesAll: design.SharesAll, Maps: m.Maps(),
-			Open: func() (computeserver.Opened, error) {
+			Open: func() (ownership.Opened, error) {
 				o, err := m.Open(l.config.CacheBytes, openLimit)
 				select {
 				case opened <- err:

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"bytes"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// counts is a session's part in measuring the load. It belongs to whoever the session is lent to.
+type counts struct {
+	load   *load
+	fences index.Fences // nil with a design that does not know the fences of leaves
+	done   uint32       // operations since the session was lent
+	left   uint32       // until one is sampled
+	stands uint32       // for how many operations that one stands
+	random uint64
+	low    []byte
+}
+
+func newCounts(l *load, s index.Session) counts {
+	c := counts{load: l, left: 1, stands: 1, random: l.env.Uint64() | 1}
+	c.fences, _ = s.(index.Fences)
+	return c
+}
+
+// note counts an operation of key, which is about to begin.
+func (s *Session) note(key []byte) {
+	s.counts.done++
+	if s.counts.left--; s.counts.left == 0 {
+		s.sample(key)
+	}
+}
+
+// sample gives key to the sample: as the low fence of its leaf if that is known and lies in the
+// same range, so that a boundary there divides no leaf.
+func (s *Session) sample(key []byte) {
+	c := &s.counts
+	at := key
+	if c.fences != nil {
+		low, ok := c.fences.LowFence(key, c.low[:0])
+		if c.low = low; ok && s.by != nil {
+			span, is := s.span(key, false)
+			ok = is && bytes.Compare(low, span.Start) > 0
+		}
+		if ok {
+			at = low
+		}
+	}
+	c.random ^= c.random << 13
+	c.random ^= c.random >> 7
+	c.random ^= c.random << 17
+	c.stands = c.load.sample(at, c.stands, c.random>>20)
+	c.left = 1 + uint32(uint64(uint32(c.random))*uint64(2*c.stands-1)>>32) // 1 to 2*stands-1
+}
+
+// lent is called when the session is lent: the rate may have fallen since it was used last.
+func (c *counts) lent() {
+	if most := 2 * c.load.skip.Load(); c.left > most {
+		c.left = most
+	}
+}
+
+// repaid shows what was counted.
+func (c *counts) repaid() {
+	if c.done > 0 {
+		c.load.done.Add(uint64(c.done))
+		c.done = 0
+	}
+}
+
+// The operations of a session, counted.
+
+func (s *Session) Lookup(key, dst []byte) ([]byte, error) {
+	s.note(key)
+	value, err := s.Session.Lookup(key, dst)
+	return value, read(err)
+}
+
+func (s *Session) Insert(key, value []byte) error {
+	s.note(key)
+	return s.Session.Insert(key, value)
+}
+
+func (s *Session) Update(key, value []byte) error {
+	s.note(key)
+	return s.Session.Update(key, value)
+}
+
+func (s *Session) Upsert(key, value []byte) error {
+	s.note(key)
+	return s.Session.Upsert(key, value)
+}
+
+func (s *Session) Delete(key []byte) error {
+	s.note(key)
+	return s.Session.Delete(key)
+}
+
+func (s *Session) Modify(key []byte, change index.Change) error {
+	s.note(key)
+	return s.Session.Modify(key, change)
+}
+
+// LookupBatch counts as an operation of each key.
+func (s *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	for _, key := range keys {
+		s.note(key)
+	}
+	return read(s.Session.LookupBatch(keys, visit))
+}
+
+// Scan counts as one operation, of the key where it begins.
+func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	if !reverse || len(start) > 0 {
+		s.note(start)
+	} else {
+		s.counts.done++ // the upper end is no key
+	}
+	return read(s.Session.Scan(start, limit, reverse, visit))
+}

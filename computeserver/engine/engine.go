@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// Engine is the server without its network: it takes operations and scans, runs those that are this
+// server's and sends the others to their owners. Both front ends stand on it. Safe for concurrent
+// use.
+type Engine struct {
+	// These are set before the engine is used, and not changed then.
+
+	Env       env.Env
+	Index     *config.Index
+	Self      uint32        // the server's ID in partition maps
+	Limit     time.Duration // of each request
+	ScanPiece int           // bytes of a piece of a scan, and of its messages; 0 = the defaults
+	Peers     Peers
+	Log       *slog.Logger
+
+	View     *ownership.View
+	Sessions *Sessions
+	Count    *count.Counters
+
+	// of the open index, with a design whose ranges have owners; else nil
+	holder   atomic.Pointer[ownership.Manager]
+	taken    *ownership.TakeOvers
+	heldMost int // holdings of the client before it joins some; 0 = the default
+	seeker   seeker
+
+	ends    atomic.Bool
+	stopped atomic.Bool
+	// the time of draining is over: what goes on in steps ends at the next one
+	cut    atomic.Bool
+	stop   env.Event              // wakes follow
+	mapErr atomic.Pointer[string] // why the map may be old; nil when it is not
+}
+
+// Options of an Engine.
+type Options struct {
+	Env   env.Env
+	Index *config.Index
+	Self  uint32 // the server's ID in partition maps
+	// SharesAll is index.Design.SharesAll: without it the server holds ranges and serves nothing
+	// else.
+	SharesAll bool
+	// Open opens the index. It is called again, after a pause, when it fails, and when the open
+	// index can be used no more.
+	Open        func() (ownership.Opened, error)
+	Limit       time.Duration // of each request
+	MaxSessions int
+	MaxWaiting  int // requests that wait for a session
+	HeldMost    int // holdings of the client before it joins some; 0 = the default
+	Log         *slog.Logger
+}
+
+// New makes an engine. Its peers are set before it is used.
+func New(o Options) *Engine {
+	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent()}
+	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
+	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
+	if !o.SharesAll {
+		c.holdRanges()
+	}
+	return c
+}
+
+// Drain makes the server say that it ends: it is not ready any more.
+func (c *Engine) Drain() { c.ends.Store(true) }
+
+// Draining reports whether it does.
+func (c *Engine) Draining() bool { return c.ends.Load() }
+
+// CutShort ends what goes on in steps at its next one: the time of draining is over.
+func (c *Engine) CutShort() { c.cut.Store(true) }
+
+// End ends Follow and everything that takes long.
+func (c *Engine) End() {
+	c.stopped.Store(true)
+	c.stop.Set()
+}
+
+// Peers are the other compute servers, as they are reached over the network.
+type Peers interface {
+	// Do runs operations at another server, marked as forwarded. An error is for all of them.
+	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error)
+
+	// Scan runs a scan at another server, marked as forwarded, until visit returns false, or
+	// between, which is called now and then and may wait, an error, which is then returned.
+	Scan(to partition.Server, r ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
+
+	// Keep closes connections to all but these servers.
+	Keep(servers []partition.Server)
+}
+
+func (c *Engine) setMapError(err error) {
+	if err == nil {
+		c.mapErr.Store(nil)
+		return
+	}
+	text := err.Error()
+	if was := c.mapErr.Swap(&text); was == nil || *was != text {
+		c.Log.Warn("the partition map cannot be followed", "error", text)
+	}
+}
+
+// CheckKey refuses keys that the index cannot have.
+func (c *Engine) CheckKey(key []byte) error {
+	if c.Index.KeyType == config.KeyUint64 {
+		if len(key) != 8 {
+			return &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("key is %d bytes; this index has Uint64 keys, which are 8 bytes, big-endian", len(key))}
+		}
+		return nil
+	}
+	if len(key) > c.Index.MaxKeyBytes {
+		return &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("key is %d bytes; this index takes at most %d", len(key), c.Index.MaxKeyBytes)}
+	}
+	return nil
+}
+
+// checkBound refuses ends of scans that are no keys; an empty one stands for the end of the key
+// space.
+func (c *Engine) checkBound(bound []byte) error {
+	if len(bound) == 0 {
+		return nil
+	}
+	return c.CheckKey(bound)
+}
+
+// CheckValue refuses values that the index cannot have.
+func (c *Engine) CheckValue(value []byte) error {
+	if len(value) > c.Index.MaxValueBytes {
+		return &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("value is %d bytes; this index takes at most %d", len(value), c.Index.MaxValueBytes)}
+	}
+	return nil
+}
+
+// Blocked says why nothing may be answered; nil when all is well.
+func (c *Engine) Blocked() error {
+	if lost := c.Sessions.lost.Load(); lost != nil {
+		return &Failure{Code: rpcv1.Outcome_DATA_LOST, Message: *lost}
+	}
+	return nil
+}
+
+// ending says whether nothing that takes long goes on any more.
+func (c *Engine) ending() bool { return c.stopped.Load() || c.cut.Load() }
+
+// Ready says why programs should be sent elsewhere; nil when all is well.
+func (c *Engine) Ready() error {
+	if err := c.Blocked(); err != nil {
+		return err
+	}
+	if c.ends.Load() {
+		return ErrStopped
+	}
+	if err := c.Sessions.State(); err != nil {
+		return notOpen(err)
+	}
+	if !c.View.Any && c.View.Current() == nil {
+		if why := c.mapErr.Load(); why != nil {
+			return errors.New(*why)
+		}
+		return c.unowned()
+	}
+	return nil
+}
+
+// apply runs one operation in a session. The value of a lookup is appended to dst.
+func apply(s index.Session, op *rpcv1.Operation, dst []byte) ([]byte, error) {
+	switch op.Kind {
+	case rpcv1.Operation_LOOKUP:
+		return s.Lookup(op.Key, dst)
+	case rpcv1.Operation_INSERT:
+		return dst, s.Insert(op.Key, op.Value)
+	case rpcv1.Operation_UPDATE:
+		return dst, s.Update(op.Key, op.Value)
+	case rpcv1.Operation_UPSERT:
+		return dst, s.Upsert(op.Key, op.Value)
+	case rpcv1.Operation_DELETE:
+		return dst, s.Delete(op.Key)
+	}
+	return dst, &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("operation kind %d is unknown to this server", op.Kind)}
+}
+
+// unowned is the error of a request whose key has no owner that is known.
+func (c *Engine) unowned() error {
+	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server has not seen a partition map yet; try again"}
+}
+
+// At words an error of a request for key as one at its range and server.
+func (c *Engine) At(m *partition.Map, key []byte, what string) string {
+	if m == nil {
+		return what
+	}
+	span := m.Range(key)
+	s, _ := m.Server(span.Owner)
+	return fmt.Sprintf("keys %s at server %d (%s): %s", span, span.Owner, s.Name, what)
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// MapSource is where the partition map comes from: the index's home memory server.
+type MapSource interface {
+	// Map waits, up to wait, for a map of a generation above newerThan, and returns it encoded, or
+	// whichever is there by then; nil if there is none yet. It returns early when the source is
+	// closed.
+	Map(newerThan uint64, wait time.Duration) ([]byte, error)
+}
+
+const (
+	mapWait         = 20 * time.Second       // of one long poll
+	mapRetry        = 200 * time.Millisecond // after a failed one, doubled up to
+	mapRetrySlowest = 5 * time.Second
+)
+
+// Follow keeps the server's map as new as its source, until stop. While the source cannot be
+// reached, the map stays as it is.
+func (c *Engine) Follow(source MapSource) {
+	retry := mapRetry
+	for !c.stopped.Load() {
+		err := c.poll(source)
+		c.setMapError(err)
+		if err == nil {
+			retry = mapRetry
+			continue
+		}
+		c.stop.Wait(retry)
+		retry = min(2*retry, mapRetrySlowest)
+	}
+}
+
+// poll asks once.
+func (c *Engine) poll(source MapSource) error {
+	data, err := source.Map(c.View.Generation(), mapWait)
+	if err != nil {
+		return fmt.Errorf("read the partition map: %w", err)
+	}
+	if len(data) == 0 {
+		if c.View.Current() != nil {
+			return errors.New("read the partition map: the memory server has none any more")
+		}
+		return nil
+	}
+	m, err := partition.Unmarshal(data)
+	if err != nil {
+		return fmt.Errorf("read the partition map: %w", err)
+	}
+	if m.Index != c.Index.Identity {
+		return fmt.Errorf("read the partition map: it belongs to index %s, this server has index %s", m.Index, c.Index.Identity)
+	}
+	if c.View.Apply(m) {
+		c.Peers.Keep(m.Servers)
+		c.Log.Info("partition map", "generation", m.Generation, "servers", len(m.Servers), "ranges", len(m.Ranges), "planned_moves", len(m.Planned))
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// Session is a session and the index that it belongs to.
+type Session struct {
+	index.Session
+	of ownership.Opened
+	by *ownership.Table // what it may use while it is lent; nil = every key
+
+	counts counts
+}
+
+// wakeAll lets every waiter look again. Called under mu.
+func (g *Sessions) wakeAll() {
+	for _, w := range g.waiting {
+		w.Set()
+	}
+	g.waiting = nil
+}
+
+// Borrow lends a session for a moment; give it back with repay. It waits for at most limit. A
+// request that came in an earlier term than this one is refused; 0 is every term.
+func (g *Sessions) Borrow(limit time.Duration, term uint64) (*Session, error) {
+	s, err := g.lend(limit, term)
+	if err == nil && g.tables != nil {
+		s.by = g.tables.Enter()
+	}
+	return s, err
+}
+
+func (g *Sessions) lend(limit time.Duration, term uint64) (*Session, error) {
+	g.mu.Lock()
+	if s := g.take(term); s != nil { // the usual case
+		g.mu.Unlock()
+		return s, nil
+	}
+	deadline := env.Deadline(g.env, limit)
+	opening := env.Deadline(g.env, min(limit, notOpenWaitsAtMost))
+	for {
+		if g.stopped {
+			g.mu.Unlock()
+			return nil, ErrStopped
+		}
+		g.look()
+		if !g.isTerm(term) {
+			g.mu.Unlock()
+			return nil, errStoodStill
+		}
+		if s := g.take(term); s != nil {
+			g.mu.Unlock()
+			return s, nil
+		}
+		switch {
+		case g.ix == nil && (env.Remaining(g.env, opening) == 0 || g.lost.Load() != nil):
+			err := g.why
+			g.mu.Unlock()
+			return nil, notOpen(err)
+		case g.ix != nil && g.lent < g.max:
+			ix := g.ix
+			g.lent++
+			g.mu.Unlock()
+			return g.makeSession(ix)
+		case len(g.waiting) >= g.maxWaiting:
+			g.mu.Unlock()
+			return nil, errOverloaded
+		case env.Remaining(g.env, deadline) == 0:
+			g.mu.Unlock()
+			return nil, fmt.Errorf("no session was free for %v: %w", limit, errOverloaded)
+		}
+		until := deadline
+		if g.ix == nil {
+			until = opening
+		}
+		w := g.env.NewEvent()
+		g.waiting = append(g.waiting, w)
+		g.mu.Unlock()
+		w.Wait(env.Remaining(g.env, until))
+		g.mu.Lock()
+		g.forget(w)
+	}
+}
+
+// notOpen is the error of a request that found no open index. It was not begun.
+func notOpen(why error) error { return fmt.Errorf("the index is not open: %w", undone{why}) }
+
+// undone is an error of what had no effect, for it was not begun, or only reads. Its cause may be
+// that a change of somebody else is unknown, but this is not: an error of which index.ErrUnknown is
+// a part is answered UNKNOWN, and that is not safe to try again.
+type undone struct{ error }
+
+// Is hides index.ErrUnknown, and only that.
+func (u undone) Is(target error) bool {
+	return target != index.ErrUnknown && errors.Is(u.error, target)
+}
+
+// As looks into the cause.
+func (u undone) As(target any) bool { return errors.As(u.error, target) }
+
+// read is the error of a read.
+func read(err error) error {
+	if err != nil && errors.Is(err, index.ErrUnknown) {
+		return undone{err}
+	}
+	return err
+}
+
+// take lends an idle session, if there is one, its client holds its leases and the term is this
+// one. Called under mu.
+func (g *Sessions) take(term uint64) *Session {
+	n := len(g.idle)
+	if n == 0 || !g.look() || !g.isTerm(term) { // what is not begun is not left unknown
+		return nil
+	}
+	s := g.idle[n-1]
+	g.idle = g.idle[:n-1]
+	g.lent++
+	s.counts.lent()
+	return s
+}
+
+// look says whether the index is open and its client holds its leases. Called under mu.
+func (g *Sessions) look() bool {
+	if g.ix == nil {
+		return false
+	}
+	if err := g.ix.Alive(); err != nil {
+		g.breakDown(g.ix, err)
+		return false
+	}
+	return true
+}
+
+// forget takes w out of the waiters. Called under mu.
+func (g *Sessions) forget(w env.Event) {
+	for i := range g.waiting {
+		if g.waiting[i] == w {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
+	s, err := ix.Session()
+	if err == nil {
+		s.SetLimit(g.limit)
+		return &Session{Session: s, of: ix, counts: newCounts(g.load, s)}, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lent--
+	g.noteLost(err)
+	g.breakDown(ix, err)
+	return nil, fmt.Errorf("make a session: %w", undone{err})
+}
+
+// Repay gives a session back. err is the worst that it returned.
+//
+// It returns why nothing that the session gave may be answered: the client lost its leases, so
+// others may have changed since, unseen by it, what it read or cached. Whoever borrows asks here,
+// after the last operation and before anything is answered, once for all that the session did.
+func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
+	s.counts.repaid()
+	lapsed = s.of.Alive()
+	if lapsed != nil && !Kills(err) {
+		err = lapsed
+	}
+	if s.by != nil {
+		g.tables.Leave(s.by)
+		s.by = nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case s.of != g.ix: // it was given up meanwhile
+		g.discard(s)
+	case !Kills(err):
+		g.deaths = 0
+		g.idle = append(g.idle, s)
+	default:
+		g.noteLost(err)
+		g.deaths++
+		if lapsed != nil || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
+			g.breakDown(s.of, err)
+		}
+		g.discard(s)
+	}
+	if g.lent--; g.lent == 0 && g.ix == nil {
+		g.wake.Set() // who closes the index waits for its sessions
+	}
+	if len(g.waiting) > 0 {
+		w := g.waiting[0]
+		g.waiting = g.waiting[1:]
+		w.Set()
+	}
+	return lapsed
+}
+
+// discard closes a session that is given up. Called under mu, which it gives up for the time.
+func (g *Sessions) discard(s *Session) {
+	g.mu.Unlock()
+	_ = s.Close() // whatever it says
+	g.mu.Lock()
+}
+
+// Kills says whether a session that returned err can be used no more.
+func Kills(err error) bool { return err != nil && !isAnswer(err) }
+
+// isAnswer says whether err is one that leaves its session as it was.
+func isAnswer(err error) bool {
+	for _, answer := range []error{index.ErrNotFound, index.ErrExists, index.ErrKeyTooLong, index.ErrValueTooLong, index.ErrPoolFull, index.ErrNotOwner} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// Serves reports whether a borrowed session may use key.
+func (s *Session) Serves(key []byte) bool {
+	if s.by == nil {
+		return true
+	}
+	_, ok := s.span(key, false)
+	return ok
+}
+
+// span is what is served around key, or with below, around the keys right below it.
+func (s *Session) span(key []byte, below bool) (partition.Span, bool) {
+	return s.by.Serves(s.of, key, below)
+}
+
+// Hurries reports whether somebody waits for this session to be given back, since a range moves.
+func (s *Session) Hurries() bool { return s.by != nil && s.by.Replaced() }

@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Bounds of what is kept of a server's load.
+const (
+	loadKeys      = 512              // of the sample
+	loadKeyBytes  = 128              // of each; longer keys are cut off
+	loadPerTick   = 64               // keys that are sampled in a tick, about
+	loadTick      = time.Second      // between two looks at the rate
+	loadHalf      = 10 * time.Second // after which what was counts half
+	loadForgotten = time.Minute      // after which a sampled key counts no more
+	loadSkipMost  = 1 << 20
+)
+
+// load measures what a server does in its index: how many operations a second, of which keys, and
+// how often its cache did. Sessions count for themselves and show what they counted when they come
+// back; of every so many operations, at random, one gives its key to a sample of bounded size. How
+// many that are follows from the rate, so that the lock of the sample is taken some 64 times a
+// second, however fast the server is.
+//
+// A full sample gives up a place at random, so each operation is as likely to be in it as any other
+// of the same age; what a key stands for is how many operations were skipped for it, half as much
+// every 10 s.
+type load struct {
+	env  env.Env
+	done atomic.Uint64 // operations
+	skip atomic.Uint32 // one of so many operations is sampled, on average
+
+	mu     env.Mutex
+	keys   [loadKeys]sampledKey
+	used   int
+	taken  uint32 // keys since the last tick
+	ticked time.Duration
+	seen   uint64  // of done, then
+	rate   float64 // operations a second
+	known  bool
+
+	looked time.Duration // at the index's counters
+	last   index.Stats
+	hits   float64 // a share of operations
+	reads  float64 // an operation
+	warm   bool    // there were two looks
+}
+
+// sampledKey is a key that was asked for.
+type sampledKey struct {
+	at     time.Duration
+	stands float64 // for so many operations
+	n      int
+	key    [loadKeyBytes]byte
+}
+
+func newLoad(e env.Env) *load {
+	l := &load{env: e, mu: e.NewMutex(), ticked: e.Now(), looked: e.Now()}
+	l.skip.Store(1)
+	return l
+}
+
+// sample takes a key that stands for some operations, and says how many to skip until the next one,
+// on average.
+func (l *load) sample(key []byte, stands uint32, random uint64) (skip uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.env.Now()
+	l.tick(now)
+	place := l.used
+	if place < loadKeys {
+		l.used++
+	} else {
+		place = int(random % loadKeys)
+	}
+	k := &l.keys[place]
+	k.at, k.stands = now, float64(stands)
+	k.n = copy(k.key[:], key)
+	skip = l.skip.Load()
+	if l.taken++; l.taken >= loadPerTick { // faster than it was in the last tick
+		l.taken = 0
+		skip = min(2*skip, loadSkipMost)
+		l.skip.Store(skip)
+	}
+	return skip
+}
+
+// tick looks at the rate, if it is time. Called under mu.
+func (l *load) tick(now time.Duration) {
+	passed := now - l.ticked
+	if passed < loadTick {
+		return
+	}
+	done := l.done.Load()
+	rate := float64(done-l.seen) / passed.Seconds()
+	if !l.known {
+		l.rate, l.known = rate, true
+	} else {
+		l.rate += (rate - l.rate) * newer(passed)
+	}
+	l.ticked, l.seen, l.taken = now, done, 0
+	l.skip.Store(uint32(min(max(1, rate*loadTick.Seconds()/loadPerTick), loadSkipMost)))
+}
+
+// newer is how much what happened within the last time counts beside all that was before.
+func newer(passed time.Duration) float64 { return 1 - math.Exp2(-passed.Seconds()/loadHalf.Seconds()) }
+
+// watch looks at the counters of the index that is open, if it is time. Called under mu.
+func (l *load) watch(now time.Duration, s index.Stats) {
+	passed := now - l.looked
+	if passed < loadTick {
+		return
+	}
+	was, part := l.last, newer(passed)
+	l.last, l.looked = s, now
+	operations, reads := s.Operations-was.Operations, s.Verbs.Requests[verbs.Read]-was.Verbs.Requests[verbs.Read]
+	// another client; or nothing to learn from
+	if s.Operations < was.Operations || s.Verbs.Requests[verbs.Read] < was.Verbs.Requests[verbs.Read] || operations == 0 {
+		return
+	}
+	if !l.warm {
+		part, l.warm = 1, true
+	}
+	hits := float64(s.CacheHits-min(s.CacheHits, was.CacheHits)) / float64(operations)
+	l.hits += (min(hits, 1) - l.hits) * part
+	l.reads += (float64(reads)/float64(operations) - l.reads) * part
+}
+
+// Load is what a server did in its index of late.
+type Load struct {
+	Rate  float64 // operations a second
+	Hits  float64 // the share of them that the cache led straight to their leaf
+	Reads float64 // READs an operation
+	Keys  []KeyLoad
+}
+
+// KeyLoad is a key of the sample and what it stands for.
+type KeyLoad struct {
+	Key  []byte
+	Rate float64 // operations a second; all of a sample come to the rate of the server
+}
+
+// report is the load now. s are the counters of the index that is open.
+func (l *load) report(s index.Stats) Load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.env.Now()
+	l.tick(now)
+	l.watch(now, s)
+	r := Load{Rate: l.rate, Hits: l.hits, Reads: l.reads}
+	sum := 0.0
+	for i := range l.used {
+		k := &l.keys[i]
+		if age := now - k.at; age < loadForgotten {
+			stands := k.stands * math.Exp2(-age.Seconds()/loadHalf.Seconds())
+			sum += stands
+			r.Keys = append(r.Keys, KeyLoad{bytes.Clone(k.key[:k.n]), stands})
+		}
+	}
+	slices.SortStableFunc(r.Keys, func(a, b KeyLoad) int { return bytes.Compare(a.Key, b.Key) })
+	merged := r.Keys[:0]
+	for _, k := range r.Keys {
+		k.Rate *= r.Rate / sum
+		if n := len(merged); n > 0 && bytes.Equal(merged[n-1].Key, k.Key) {
+			merged[n-1].Rate += k.Rate
+			continue
+		}
+		merged = append(merged, k)
+	}
+	r.Keys = merged
+	return r
+}
+
+// encode is the load as Describe says it.
+func (r *Load) encode(s index.Stats) *rpcv1.ComputeLoad {
+	e := &rpcv1.ComputeLoad{OperationsPerSecond: r.Rate, HitRatio: r.Hits, ReadsPerOperation: r.Reads, CacheHits: s.CacheHits, CacheMisses: s.CacheMisses}
+	for _, k := range r.Keys {
+		e.Keys = append(e.Keys, &rpcv1.KeyLoad{Key: k.Key, OperationsPerSecond: k.Rate})
+	}
+	return e
+}
+
+// within is what of the load is asked of keys from start up to end.
+func (r *Load) within(start, end []byte) (rate float64) {
+	for _, k := range r.Keys {
+		if keyrange.Contains(start, end, k.Key) {
+			rate += k.Rate
+		}
+	}
+	return rate
+}

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"errors"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// CodeOf says what an error of the index means for the one who asked.
+func CodeOf(err error) rpcv1.Outcome_Code {
+	switch {
+	case err == nil:
+		return rpcv1.Outcome_OK
+	case errors.Is(err, index.ErrUnknown): // whatever else it is
+		return rpcv1.Outcome_UNKNOWN
+	case errors.Is(err, index.ErrNotFound):
+		return rpcv1.Outcome_NOT_FOUND
+	case errors.Is(err, index.ErrExists):
+		return rpcv1.Outcome_ALREADY_EXISTS
+	case errors.Is(err, index.ErrKeyTooLong), errors.Is(err, index.ErrValueTooLong):
+		return rpcv1.Outcome_INVALID
+	case errors.Is(err, index.ErrPoolFull):
+		return rpcv1.Outcome_POOL_FULL
+	case errors.Is(err, index.ErrNotOwner):
+		return rpcv1.Outcome_NOT_OWNER
+	case errors.Is(err, index.ErrDataLost):
+		return rpcv1.Outcome_DATA_LOST
+	case errors.Is(err, index.ErrTimeout):
+		return rpcv1.Outcome_TIMED_OUT
+	}
+	// Every other error left the operation undone (index.Session).
+	return rpcv1.Outcome_UNAVAILABLE
+}
+
+// Failure is an error that already knows what it means.
+type Failure struct {
+	Code    rpcv1.Outcome_Code
+	Message string
+	waits   bool // for this server to take the keys over
+}
+
+func (f *Failure) Error() string { return f.Message }
+
+// OutcomeOf is err as an answer. Plain answers carry no message.
+func OutcomeOf(err error) *rpcv1.Outcome {
+	var f *Failure
+	if errors.As(err, &f) {
+		return &rpcv1.Outcome{Code: f.Code, Message: f.Message}
+	}
+	o := &rpcv1.Outcome{Code: CodeOf(err)}
+	if err != nil && o.Code != rpcv1.Outcome_NOT_FOUND && o.Code != rpcv1.Outcome_ALREADY_EXISTS {
+		o.Message = err.Error()
+	}
+	return o
+}
+
+// FailureOf is an outcome as an error; nil for OK.
+func FailureOf(o *rpcv1.Outcome) error {
+	if o.Code == rpcv1.Outcome_OK {
+		return nil
+	}
+	return &Failure{Code: o.Code, Message: o.Message}
+}
+
+// Withheld stands in for an outcome that may not be answered, since the client lost its leases
+// before that could happen: a change may have been made, everything else is as if it had not been
+// tried. What is no answer stays.
+func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.Outcome {
+	switch {
+	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:
+		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + lapsed.Error()}
+	case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_NOT_FOUND, o.Code == rpcv1.Outcome_ALREADY_EXISTS:
+		return OutcomeOf(notAnswered(lapsed))
+	}
+	return o
+}
+
+// notAnswered is the error of what was read too late to be answered.
+func notAnswered(lapsed error) error {
+	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "it was not answered, try again: " + lapsed.Error()}
+}
+
+// KindOf is how metrics tell an outcome apart.
+func KindOf(o *rpcv1.Outcome) count.Kind {
+	switch o.Code {
+	case rpcv1.Outcome_OK:
+		return count.OK
+	case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
+		return count.Miss
+	}
+	return count.Error
+}

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
+	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// dexOwner is an open DEX index with its pool. It watches that nobody takes keys which somebody
+// serves who is not fenced everywhere.
+type dexOwner struct {
+	*pool.Pool
+	w     *ownWorld
+	p     *simenv.Process
+	x     index.Partitioned
+	taken []partition.Span
+}
+
+// falter lets the process stand still or die within what it does next, now and then, and a memory
+// server with it.
+func (o *dexOwner) falter(oneIn int, within time.Duration) {
+	w := o.w
+	switch {
+	case w.quiet || w.calm || !w.oneIn(oneIn):
+	case w.oneIn(3):
+		w.After(w.upTo(within), nil, o.p.Kill)
+	default:
+		w.After(w.upTo(within), nil, func() {
+			w.freeze(o.p, w.upTo(4*ownLease))
+			if m := w.memory[w.random.IntN(len(w.memory))]; w.oneIn(4) {
+				m.process.Kill()
+			}
+		})
+	}
+}
+
+// Session implements index.Index.
+func (o *dexOwner) Session() (index.Session, error) {
+	s, err := o.x.Session()
+	return &dexSession{s, o}, err
+}
+
+// dexSession is a session whose process may stand still or die within a write.
+type dexSession struct {
+	index.Session
+	o *dexOwner
+}
+
+func (s *dexSession) falter() {
+	oneIn := 60
+	if s.o.w.wide.is { // many more are asked for
+		oneIn = 1500
+	}
+	s.o.falter(oneIn, 20*time.Microsecond)
+}
+
+// Insert implements index.Session.
+func (s *dexSession) Insert(key, value []byte) error {
+	s.falter()
+	return s.Session.Insert(key, value)
+}
+
+// Update implements index.Session.
+func (s *dexSession) Update(key, value []byte) error {
+	s.falter()
+	return s.Session.Update(key, value)
+}
+
+// Upsert implements index.Session.
+func (s *dexSession) Upsert(key, value []byte) error {
+	s.falter()
+	return s.Session.Upsert(key, value)
+}
+
+// Delete implements index.Session.
+func (s *dexSession) Delete(key []byte) error {
+	s.falter()
+	return s.Session.Delete(key)
+}
+
+// Modify implements index.Session.
+func (s *dexSession) Modify(key []byte, change index.Change) error {
+	s.falter()
+	return s.Session.Modify(key, change)
+}
+
+// Take implements index.Partitioned.
+func (o *dexOwner) Take(r pool.Holding) error {
+	for _, other := range o.w.dex.serving {
+		for _, s := range other.taken {
+			if _, _, ok := keyrange.Intersect(s.Start, s.End, r.Start, r.End); ok && other != o {
+				o.w.mustBeFenced(other.Client(), o.Client(), r)
+			}
+		}
+	}
+	if o.w.wrong == settleFirst {
+		if err := o.Settle(r.Start, r.End, r.Epoch); err != nil {
+			return err
+		}
+	}
+	o.w.counts.replays += len(r.Inherits)
+	o.w.beside(o.p, r.Start, r.End)
+	if !o.w.dooms(o.p, r) {
+		o.falter(12, time.Millisecond)
+	}
+	err := o.x.Take(r)
+	if err == nil {
+		o.taken = append(o.taken, partition.Span{Start: r.Start, End: r.End})
+		if !slices.Contains(o.w.dex.serving, o) {
+			o.w.dex.serving = append(o.w.dex.serving, o)
+		}
+	}
+	return err
+}
+
+// mustBeFenced complains unless a client that had the keys of r is fenced at all memory servers.
+func (w *ownWorld) mustBeFenced(client, by uint16, r pool.Holding) {
+	for _, m := range w.memory {
+		stored, err := ledger.Decode(m.disk)
+		if err != nil {
+			w.report("the ledger of memory server %d: %v", m.id, err)
+			return
+		}
+		if err := stored.Live(ownIndex, client); !errors.Is(err, ledger.ErrFenced) {
+			w.report("client %d takes keys %s, which client %d serves, who is not fenced at memory server %d (%v)", by, partition.Interval(r.Start, r.End), client, m.id, err)
+		}
+	}
+}
+
+// Give implements index.Partitioned.
+func (o *dexOwner) Give(start, end []byte) (int, error) {
+	o.w.counts.gives++
+	o.w.beside(o.p, start, end)
+	o.falter(12, 100*time.Microsecond)
+	if err := o.w.isFull(); err != nil {
+		return 0, err
+	}
+	written, err := o.x.Give(start, end)
+	if err == nil {
+		var kept []partition.Span
+		for _, s := range o.taken {
+			if _, to, ok := keyrange.Intersect(s.Start, s.End, nil, start); ok && len(start) > 0 {
+				kept = append(kept, partition.Span{Start: s.Start, End: to})
+			}
+			if from, to, ok := keyrange.Intersect(s.Start, s.End, end, nil); ok && len(end) > 0 {
+				kept = append(kept, partition.Span{Start: from, End: to})
+			}
+		}
+		o.taken = kept
+	}
+	return written, err
+}
+
+func (o *dexOwner) Log() []byte { return o.x.Log() }
+
+func (o *dexOwner) BulkLoad(pairs index.Pairs, parallel int) error {
+	return o.x.BulkLoad(pairs, parallel)
+}
+
+func (o *dexOwner) Stats() index.Stats { return o.x.Stats() }
+
+// Close implements index.Index.
+func (o *dexOwner) Close() error {
+	o.w.dex.open = slices.DeleteFunc(o.w.dex.open, func(other *dexOwner) bool { return other == o })
+	return errors.Join(o.x.Close(), o.Pool.Close())
+}

@@ -1,0 +1,26 @@
+package engine
+
+import "github.com/dmindex/dmindex/pkg/index"
+
+// scarcity is whether there is memory to give ranges.
+type scarcity struct {
+	is    bool // most of the time there is none
+	lasts bool // there is none at all, and trouble ends before there is some
+}
+
+func scarcityOf(r ownRun) scarcity {
+	return scarcity{is: r.doomed == 0 && r.seed%8 >= 4 && r.seed%8 <= 5, lasts: r.seed%16 >= 12}
+}
+
+// calm reports whether a run is one in which moves are deferred, and nothing else is wrong.
+func (s scarcity) calm(r ownRun) bool { return s.is && s.lasts && r.seed%32 >= 16 }
+
+// isFull is the error of a Give that finds no memory.
+func (w *ownWorld) isFull() error {
+	// at the beginning every key has to be served within a time
+	if !w.scarce.is || !w.begun || !w.scarce.lasts && (w.quiet || w.oneIn(6)) {
+		return nil
+	}
+	w.counts.deferred++
+	return index.ErrPoolFull
+}

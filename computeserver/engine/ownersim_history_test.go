@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+)
+
+// history is what the programs did.
+type history struct {
+	ops    []porcupine.Operation
+	clock  int64
+	acks   int
+	failed int // operations that were not done
+	reason string
+	// changes of a key of which it is not known whether they were done
+	doubts map[int]int
+	told   [rpcv1.Outcome_TIMED_OUT + 1]int // answers by their code
+}
+
+// asked is one operation. A scan is noted as a lookup of each key that it covered.
+type asked struct {
+	key   int
+	kind  rpcv1.Operation_Kind
+	value uint32 // what is written
+	// for the judge: the n-th change of its key and kind whose outcome is not known and whose value
+	// nobody has seen; 0 = none of them
+	unseen int
+}
+
+// answered is the answer to an operation.
+type answered struct {
+	unknown bool   // there was none, or it said so
+	refused bool   // a conditional change found the key there, or not there
+	present bool   // the key was there, and its value was not asked for
+	value   uint32 // of a lookup; 0 = the key was not there
+}
+
+func (a asked) changes() bool { return a.kind != rpcv1.Operation_LOOKUP }
+
+// mostDoubts is how many changes of a key may have no outcome: the search for an order of a key's
+// history takes time that doubles with each. From then on the key is only read.
+const mostDoubts = 3
+
+func (h *history) tick() int64 { h.clock++; return h.clock }
+
+// begin notes an operation whose outcome is not known yet, and returns its place.
+func (h *history) begin(program int, in asked) int {
+	h.ops = append(h.ops, porcupine.Operation{ClientId: program, Input: in, Call: h.tick(), Output: answered{unknown: true}, Return: 1<<63 - 1})
+	return len(h.ops) - 1
+}
+
+func (h *history) end(at int, out answered) { h.ops[at].Output, h.ops[at].Return = out, h.tick() }
+
+func (h *history) doubt(in asked) {
+	if in.changes() {
+		h.doubts[in.key]++
+	}
+}
+
+// undone notes that an operation had no effect.
+func (h *history) undone(at int) { h.ops[at].Input = nil }
+
+// request asks for one key and notes what came of it; nil if it was done.
+func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, limit time.Duration) error {
+	return w.requests(p, program, d, []asked{in}, limit)
+}
+
+// requests asks for several keys at once and notes what came of each; nil if all were done.
+func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked, limit time.Duration) (err error) {
+	h := w.log
+	var ops []*rpcv1.Operation
+	var places []int
+	for n, in := range all {
+		if w.wide.is && h.doubts[in.key] >= mostDoubts {
+			in = asked{key: in.key, kind: rpcv1.Operation_LOOKUP}
+			all[n] = in
+		}
+		op := &rpcv1.Operation{Kind: in.kind, Key: w.key(in.key)}
+		if in.changes() && in.kind != rpcv1.Operation_DELETE {
+			op.Value = w.value(in.value)
+		}
+		ops, places = append(ops, op), append(places, h.begin(program, in))
+	}
+	out := w.ask(p, d, ops, false, limit)
+	if out == nil {
+		for _, in := range all {
+			h.doubt(in)
+		}
+		return errors.New("no answer")
+	}
+	for n, o := range out {
+		if e := w.answer(d, all[n], places[n], o); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// answer notes the outcome of one operation. What says that nothing was done is believed: if it was
+// done, a value turns up that nobody wrote.
+func (w *ownWorld) answer(d *pod, in asked, at int, o *rpcv1.Outcome) error {
+	h := w.log
+	h.told[o.Code]++
+	switch o.Code {
+	case rpcv1.Outcome_OK, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
+		h.acks++
+		got := answered{refused: o.Code != rpcv1.Outcome_OK}
+		switch {
+		case o.Code == rpcv1.Outcome_NOT_FOUND && (in.kind == rpcv1.Operation_INSERT || in.kind == rpcv1.Operation_UPSERT),
+			o.Code == rpcv1.Outcome_ALREADY_EXISTS && in.kind != rpcv1.Operation_INSERT:
+			w.report("%v of key %d is answered by %v", in.kind, in.key, o.Code)
+		case o.Code == rpcv1.Outcome_OK && !in.changes():
+			got.value = w.number(in.key, o.Value)
+		}
+		h.end(at, got)
+		return nil
+	case rpcv1.Outcome_UNKNOWN:
+		h.doubt(in)
+		if strings.Contains(o.Message, "is not open") {
+			w.report("%v of key %d was not begun, and is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
+		}
+		return errors.New(o.Message)
+	case rpcv1.Outcome_INVALID, rpcv1.Outcome_DATA_LOST:
+		w.report("%v of key %d is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
+	}
+	h.undone(at)
+	if !d.gone {
+		h.failed++
+	}
+	h.reason = fmt.Sprintf("%v: %s", o.Code, o.Message)
+	return errors.New(h.reason)
+}

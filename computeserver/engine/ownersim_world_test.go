@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// ownWorld is an index of a design whose ranges have owners, in a simulated world: memory servers,
+// compute servers, programs that ask them, two operators, and trouble. Real are the ledger, leases
+// and fences of the memory servers, the pool, the core of the compute servers with ownership,
+// engine and forwarding, and the operator's step. The index is DEX (ownersim_dex_test.go) or a toy
+// (ownersim_toy_test.go), which is fast and shows on its pages who wrote them. Kubernetes is a list
+// of pods.
+type ownWorld struct {
+	*simenv.World
+	fabric *sim.Fabric
+	random *rand.Rand
+	wrong  mistake
+	main   *simenv.Process
+	calm   bool      // there is no trouble but scaling
+	dex    *dexShape // nil: the index is the toy
+
+	memory  []*memoryServer
+	pods    []*pod // in the order of their ids
+	twins   []*pod // processes of theirs that were lost from sight
+	lastPod uint32
+	desired int
+	cuts    []cut2 // connections that do not work
+
+	load   loadWorld
+	doom   doom
+	scarce scarcity
+	wide   wideWorld
+
+	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
+	begun   bool // every key was served once
+	quiet   bool // trouble is over
+	over    bool
+	log     *history
+	granted map[uint64]bool         // epochs
+	asked   int                     // requests so far
+	serving map[*simenv.Process]int // requests under way
+	problem error
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses, blocks, deferred int }
+}
+
+// mistake is a fault put in on purpose.
+type mistake string
+
+const (
+	noMistake     mistake = ""
+	leaseTooLong  mistake = "a lease is not waited out"
+	fencedHere    mistake = "an orphan's keys are taken without fencing it at the other memory servers"
+	giveAtOnce    mistake = "keys are given without waiting for the sessions that use them"
+	settleFirst   mistake = "what is inherited is settled before it is replayed"
+	anyGeneration mistake = "the generation of a claim is not checked"
+	giveUnflushed mistake = "keys are given without being written back"
+	takenForDead  mistake = "a process is taken for dead that still answers"
+	// limitations.md
+	clockStops      mistake = "the clock of a compute server stands still while its machine is paused"
+	releaseAnyEpoch mistake = "a late release takes what was granted since"
+)
+
+const (
+	ownIndex   = "x"
+	ownLease   = 2 * time.Second
+	ownLimit   = time.Second
+	ownDrift   = 60_000
+	ownClients = 128 // ids are below, unless very many die
+	ownLocks   = 64
+
+	// Of the data region: a superblock, repair records, a page of 8 bytes for each key, and a log
+	// for each client.
+	ownRepairAt = 4 << 10
+	ownPagesAt  = 16 << 10
+	ownLogsAt   = 20 << 10
+	ownLogWords = 1024
+)
+
+// cut2 is a compute server or operator that cannot reach a memory server.
+type cut2 struct {
+	process string
+	server  uint16
+}
+
+// memoryServer is one of them, over the lives of its process.
+type memoryServer struct {
+	id      uint16
+	process *simenv.Process
+	bare    *memserver.Bare // nil while none serves
+	disk    []byte
+	memory  []verbs.Memory
+	half    *sim.Server
+	mute    time.Duration // until then its provider cannot say whether anybody is quiet
+}
+
+func (w *ownWorld) report(format string, args ...any) {
+	if w.problem == nil {
+		w.problem = fmt.Errorf("at %v: %w", w.Now(), fmt.Errorf(format, args...))
+		w.Fail(w.problem)
+	}
+}
+
+func (w *ownWorld) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.random.Int64N(int64(d) + 1))
+}
+func (w *ownWorld) oneIn(n int) bool { return w.random.IntN(n) == 0 }
+
+// newProcess makes one whose clock drifts.
+func (w *ownWorld) newProcess(name string) *simenv.Process {
+	p := w.NewProcess(name)
+	p.SetDrift(w.random.Int64N(2*ownDrift+1) - ownDrift)
+	return p
+}
+
+func (m *memoryServer) address() string { return fmt.Sprint("memory-", m.id) }
+
+// serve starts a process of a memory server, which finds what an earlier one left.
+func (w *ownWorld) serve(m *memoryServer) {
+	p := w.newProcess(m.address())
+	m.process = p
+	p.AtKill(func() {
+		m.bare = nil
+		w.After(w.upTo(time.Second), nil, func() { w.serve(m) })
+	})
+	p.Go("serve", func() {
+		if err := w.open(m, p); err != nil {
+			w.report("memory server %d does not start: %v", m.id, err)
+			return
+		}
+		m.bare.Run()
+	})
+}
+
+func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
+	save := func(b []byte) error {
+		p.Sleep(w.upTo(100 * time.Microsecond))
+		// a request of the toy never needs the ledger
+		if !w.quiet && !(w.calm && w.dex != nil) && w.oneIn(60) {
+			return errors.New("no space left on the simulated device")
+		}
+		m.disk = append(m.disk[:0:0], b...)
+		p.Sleep(w.upTo(50 * time.Microsecond))
+		return nil
+	}
+	again := func(f func() error) (err error) {
+		for range 100 {
+			if err = f(); err == nil {
+				return nil
+			}
+			p.Yield()
+		}
+		return err
+	}
+	var bare *memserver.Bare
+	err := again(func() (err error) {
+		bare, err = memserver.NewBare(p, memserver.BareOptions{
+			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2},
+			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
+			Stored: append([]byte(nil), m.disk...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
+			Random: func() (t verbs.Token) {
+				binary.NativeEndian.PutUint64(t[:], p.Uint64())
+				return t
+			},
+		})
+		return err
+	})
+	if err == nil {
+		err = again(func() error { return bare.Admit(ownIndex, uint64(w.chunks()), ownLocks) })
+	}
+	if err != nil {
+		return err
+	}
+	m.half, err = w.fabric.NewServerOf(p, m.address(), verbs.ServerOptions{Memory: m.memory, Incarnation: 1, Admission: bare.Admission("sim")})
+	if err != nil {
+		return err
+	}
+	bare.Offer("sim", m.address(), &unwilling{m.half, m, w, p})
+	if err := again(bare.Start); err != nil {
+		return err
+	}
+	m.bare = bare
+	return nil
+}

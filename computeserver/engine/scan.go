@@ -1,0 +1,372 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// ScanRange is what a scan asks for.
+type ScanRange struct {
+	Start, End []byte // inclusive, exclusive; an empty end is the upper end of the key space
+	Limit      uint64 // pairs; 0 = all
+	Reverse    bool   // from end downwards
+	KeysOnly   bool
+}
+
+// Bounds of one piece of a scan: a session is held only for as long.
+const (
+	ScanPiecePairs = 512
+	scanPieceBytes = 256 << 10
+)
+
+// scan is one scan under way. It walks over the owners in key order and remembers where it is, so
+// that whatever happens to a server it goes on after the last key that it delivered.
+type scan struct {
+	c         *Engine
+	rest      ScanRange // what is still to be delivered
+	forwarded bool
+	visit     func(key, value []byte) bool
+	// called when no session is held, also in the midst of a piece of another server
+	between func() error
+	// copy of the near end of the piece under way, since rest moves on meanwhile
+	near      []byte
+	read      pairs // of the piece under way, until they may be delivered
+	delivered uint64
+	ended     bool
+	broken    error // of between
+}
+
+// Scan calls visit with pairs in order until it returns false. The slices are valid only during the
+// call, which must not block; between is called after every piece, and after every message of
+// another server, and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
+func (c *Engine) Scan(r ScanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
+	if err := errors.Join(c.checkBound(r.Start), c.checkBound(r.End)); err != nil {
+		return err
+	}
+	s := &scan{c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
+	s.rest.Start, s.rest.End = bytes.Clone(r.Start), bytes.Clone(r.End)
+	deadline, pause := env.Deadline(c.Env, c.Limit), retryFirst
+	for !s.ended && !s.empty() {
+		if err := c.Blocked(); err != nil {
+			return err
+		}
+		if c.ending() {
+			return errCut
+		}
+		before := s.delivered
+		m := c.View.Route()
+		err := s.piece(m)
+		if s.flush() != nil {
+			return s.broken
+		}
+		if err == nil || s.delivered > before {
+			deadline, pause = env.Deadline(c.Env, c.Limit), retryFirst
+		}
+		if err == nil {
+			continue
+		}
+		left := env.Remaining(c.Env, deadline)
+		var f *Failure
+		waits := errors.As(err, &f) && f.waits
+		code := OutcomeOf(err).Code
+		if forwarded && !waits || left == 0 || code != rpcv1.Outcome_NOT_OWNER && code != rpcv1.Outcome_UNAVAILABLE {
+			return err
+		}
+		c.View.AwaitOther(m, min(pause, left))
+		pause = min(2*pause, retrySlowest)
+	}
+	return nil
+}
+
+// errCut is how a scan ends that outlasts a drain.
+var errCut error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server is shutting down; ask another one"}
+
+// flush calls between, unless that failed before.
+func (s *scan) flush() error {
+	if s.broken == nil {
+		s.broken = s.between()
+	}
+	if s.broken == nil && s.c.ending() {
+		s.broken = errCut
+	}
+	return s.broken
+}
+
+// empty says whether nothing is left between the ends.
+func (s *scan) empty() bool {
+	return len(s.rest.End) > 0 && bytes.Compare(s.rest.Start, s.rest.End) >= 0
+}
+
+// piece delivers the next pairs, from the server in charge of them under m.
+func (s *scan) piece(m *partition.Map) error {
+	if s.c.View.Any {
+		return s.local(m, s.fixed(s.rest))
+	}
+	if m == nil {
+		return s.c.unowned()
+	}
+	span := spanAt(m, s.rest)
+	part := s.fixed(clip(s.rest, span))
+	switch {
+	case span.Owner == s.c.Self:
+		return s.local(m, part)
+	case s.forwarded:
+		return &Failure{Code: rpcv1.Outcome_NOT_OWNER, Message: s.c.At(m, span.Start, "this server is not in charge of them")}
+	}
+	to, _ := m.Server(span.Owner)
+	s.c.Count.Forwarded.Add(1)
+	full := false
+	err := s.c.Peers.Scan(to, part, s.c.Limit, func(key, value []byte) bool {
+		full = !s.deliver(key, value)
+		return !full
+	}, s.flush)
+	switch {
+	case err != nil:
+		o := OutcomeOf(err)
+		if s.broken == nil {
+			near := s.rest.Start
+			if s.rest.Reverse {
+				near = s.rest.End
+			}
+			s.c.failed(span.Owner, near, s.rest.Reverse, o.Code)
+		}
+		return &Failure{Code: o.Code, Message: s.c.At(m, span.Start, o.Message)}
+	case !full:
+		s.finished(part)
+	}
+	return nil
+}
+
+// fixed is part with a near end that stays as it is while pairs are delivered.
+func (s *scan) fixed(part ScanRange) ScanRange {
+	if part.Reverse {
+		s.near = append(s.near[:0], part.End...)
+		part.End = s.near
+	} else {
+		s.near = append(s.near[:0], part.Start...)
+		part.Start = s.near
+	}
+	return part
+}
+
+// local delivers pairs of part from a session of this server, as many as fit one piece: after the
+// session came back, since only then it is known that they may be answered.
+func (s *scan) local(m *partition.Map, part ScanRange) error {
+	session, err := s.c.Sessions.Borrow(s.c.Limit, 0)
+	if err != nil {
+		return err
+	}
+	if session.by != nil {
+		span, ok := session.span(s.near, part.Reverse)
+		if !ok {
+			_ = s.c.Sessions.Repay(session, nil) // nothing was read
+			return s.c.notYet(m, part.Start)
+		}
+		part = clip(part, span)
+	}
+	limit := uint64(ScanPiecePairs)
+	if part.Limit > 0 {
+		limit = min(limit, part.Limit)
+	}
+	size, most, outside := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false
+	s.read.clear()
+	err = session.Scan(s.near, int(limit), part.Reverse, func(key, value []byte) bool {
+		if outside = beyond(part, key); outside {
+			return false
+		}
+		size += len(key) + len(value)
+		if s.rest.KeysOnly {
+			value = nil
+		}
+		s.read.add(key, value)
+		return size < most
+	})
+	if lapsed := s.c.Sessions.Repay(session, err); lapsed != nil {
+		s.read.clear()
+		if err == nil {
+			err = notAnswered(lapsed)
+		}
+	}
+	for i := range s.read.len() {
+		if !s.deliver(s.read.pair(i)) {
+			return nil
+		}
+	}
+	if err != nil {
+		if m != nil {
+			o := OutcomeOf(err)
+			return &Failure{Code: o.Code, Message: s.c.At(m, part.Start, o.Message)}
+		}
+		return err
+	}
+	if outside || s.read.len() < int(limit) && size < most {
+		s.finished(part)
+	}
+	return nil
+}
+
+// pairs are copies of keys and values, one after the other.
+type pairs struct {
+	data []byte
+	ends []int // of each key and each value
+}
+
+func (p *pairs) clear()   { p.data, p.ends = p.data[:0], p.ends[:0] }
+func (p *pairs) len() int { return len(p.ends) / 2 }
+
+func (p *pairs) add(key, value []byte) {
+	p.data = append(p.data, key...)
+	p.ends = append(p.ends, len(p.data))
+	p.data = append(p.data, value...)
+	p.ends = append(p.ends, len(p.data))
+}
+
+func (p *pairs) pair(i int) (key, value []byte) {
+	begin := 0
+	if i > 0 {
+		begin = p.ends[2*i-1]
+	}
+	middle, end := p.ends[2*i], p.ends[2*i+1]
+	return p.data[begin:middle], p.data[middle:end]
+}
+
+// beyond says whether key lies past the far end of r.
+func beyond(r ScanRange, key []byte) bool {
+	if r.Reverse {
+		return bytes.Compare(key, r.Start) < 0
+	}
+	return len(r.End) > 0 && bytes.Compare(key, r.End) >= 0
+}
+
+// deliver hands one pair on and moves the near end past it.
+func (s *scan) deliver(key, value []byte) bool {
+	if s.rest.KeysOnly {
+		value = nil
+	}
+	s.delivered++
+	if s.rest.Limit > 0 {
+		if s.rest.Limit--; s.rest.Limit == 0 {
+			s.ended = true
+		}
+	}
+	if s.rest.Reverse {
+		s.rest.End = append(s.rest.End[:0], key...)
+		// nothing is below the empty key, and an empty end would mean the upper one
+		s.ended = s.ended || len(key) == 0
+	} else {
+		next, ok := s.c.Successor(s.rest.Start[:0], key)
+		s.rest.Start, s.ended = next, s.ended || !ok
+	}
+	if !s.visit(key, value) {
+		s.ended = true
+	}
+	return !s.ended
+}
+
+// finished notes that all of part was delivered.
+func (s *scan) finished(part ScanRange) {
+	if !part.Reverse {
+		s.ended = s.ended || len(part.End) == 0
+		s.rest.Start = append(s.rest.Start[:0], part.End...)
+		return
+	}
+	s.ended = s.ended || len(part.Start) == 0
+	s.rest.End = append(s.rest.End[:0], part.Start...)
+}
+
+// Successor appends to dst the least possible key above key; false if key is the greatest.
+func (c *Engine) Successor(dst, key []byte) ([]byte, bool) {
+	if c.Index.KeyType == config.KeyBytes && len(key) < c.Index.MaxKeyBytes {
+		return append(append(dst, key...), 0), true
+	}
+	dst = append(dst, key...)
+	for i := len(dst) - 1; i >= 0; i-- {
+		if dst[i]++; dst[i] != 0 {
+			if c.Index.KeyType == config.KeyBytes {
+				dst = dst[:i+1]
+			}
+			return dst, true
+		}
+	}
+	return dst, false
+}
+
+// spanAt is the widest run of ranges of one owner that holds the near end of r.
+func spanAt(m *partition.Map, r ScanRange) partition.Span {
+	i := 0
+	switch {
+	case !r.Reverse:
+		i = m.At(r.Start)
+	case len(r.End) == 0:
+		i = len(m.Ranges) - 1
+	default:
+		i = m.At(r.End)
+		if bytes.Equal(m.Ranges[i].Start, r.End) {
+			i-- // the first range starts at the empty key, so there is one below
+		}
+	}
+	span := m.Span(i)
+	for j := i + 1; j < len(m.Ranges) && m.Ranges[j].Owner == span.Owner; j++ {
+		span.End = m.Span(j).End
+	}
+	for j := i - 1; j >= 0 && m.Ranges[j].Owner == span.Owner; j-- {
+		span.Start = m.Ranges[j].Start
+	}
+	return span
+}
+
+// clip is the part of r within span.
+func clip(r ScanRange, span partition.Span) ScanRange {
+	if bytes.Compare(r.Start, span.Start) < 0 {
+		r.Start = span.Start
+	}
+	if len(span.End) > 0 && (len(r.End) == 0 || bytes.Compare(r.End, span.End) > 0) {
+		r.End = span.End
+	}
+	return r
+}
+
+// Counting is the state of the answer to "how many keys are there".
+type Counting struct {
+	mu    env.Mutex // held while somebody counts, so that others wait for that result
+	value int64
+	at    time.Duration
+	by    ownership.Opened // the client of this server that counted; nil = nobody did
+}
+
+// NewCounting is of nothing counted yet.
+func NewCounting(e env.Env) *Counting { return &Counting{mu: e.NewMutex()} }
+
+// Counting scans all keys; its answer is good for a moment, and it gives up after a number of keys.
+const (
+	countKeptFor = time.Second
+	countAtMost  = 50_000_000
+)
+
+// Size counts the keys of the whole index.
+func (c *Engine) Size(memo *Counting) (int64, error) {
+	memo.mu.Lock()
+	defer memo.mu.Unlock()
+	client := c.Sessions.Opened()
+	if client != nil && client == memo.by && client.Alive() == nil && c.Env.Now()-memo.at < countKeptFor {
+		return memo.value, nil
+	}
+	n := int64(0)
+	err := c.Scan(ScanRange{KeysOnly: true}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
+	if err == nil && n > countAtMost {
+		err = &Failure{Code: rpcv1.Outcome_INVALID, Message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
+	}
+	if err != nil {
+		return 0, err
+	}
+	memo.value, memo.at, memo.by = n, c.Env.Now(), client
+	return n, nil
+}

@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Sessions holds the open index and its sessions. It opens the index, again and again until that
+// works, lends sessions, replaces those that died, and opens the index anew, as another client,
+// when no session can be made, one after the other dies, or this client lost its leases.
+//
+// An index that is given up is condemned first: a session may wait for a lock that another session
+// of the client took with it when it died, and such a lock is free only once the client is fenced,
+// which is the last thing that closing it does.
+//
+// The number of sessions bounds the requests that run at once; those beyond wait, and those beyond
+// a bound of waiters are refused.
+type Sessions struct {
+	// Both are set before Run.
+
+	Standstill   time.Duration // of which length makes a new term
+	OnStandstill func()        // called after one, before the index is opened anew
+
+	env        env.Env
+	open       func() (ownership.Opened, error)
+	limit      time.Duration // of each operation
+	max        int           // sessions
+	maxWaiting int
+	log        *slog.Logger
+
+	load   *load
+	tables *ownership.Tables // of the keys that are served; nil = all are
+	// unless nil: lets a client hold ranges, from when the index is open until before it is closed
+	hold func(ix ownership.Opened) (end func(gently bool))
+
+	hand atomic.Int64           // the time, up to leaseLooks ago, while the index is open; for late
+	lost atomic.Pointer[string] // why the data is lost; never taken back
+
+	mu      env.Mutex
+	ix      ownership.Opened // nil while not open
+	why     error            // why not
+	idle    []*Session       // the one used last is at the end: it is warm
+	lent    int              // to requests, or being made
+	waiting []env.Event      // requests that wait for a session, in order
+
+	wake    env.Event // for run: something broke, or all sessions came back, or stop
+	broken  bool
+	stood   bool          // and why: the process stood still
+	term    uint64        // from 1; raised when the process stood still for longer than its leases
+	seen    time.Duration // when the leases were last seen to hold
+	deaths  int           // sessions that died since one came back alive
+	stopped bool
+	ended   env.Event // run is over
+}
+
+var (
+	errOpening    = errors.New("the index is being opened")
+	errOverloaded = errors.New("too many requests wait already; try again or add compute servers")
+	ErrStopped    = errors.New("the server is shutting down")
+	errAbandoned  = errors.New("requests did not end in time")
+)
+
+func newSessions(e env.Env, open func() (ownership.Opened, error), limit time.Duration, max, maxWaiting int, log *slog.Logger) *Sessions {
+	return &Sessions{
+		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log, load: newLoad(e),
+		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, Standstill: standstill, OnStandstill: func() {},
+	}
+}
+
+const (
+	reopenAfter       = 100 * time.Millisecond // of a failed attempt, doubled up to
+	reopenAfterAtMost = 5 * time.Second
+	// for requests that still use a session, when the server ends
+	closeWaitsAtMost   = 30 * time.Second
+	condemnedWaits     = 5 * time.Second // for them, once the client is condemned
+	leaseLooks         = 250 * time.Millisecond
+	notOpenWaitsAtMost = time.Second // that a request waits for the index to be opened
+	// sessions in a row; then the connections below them are taken for dead, too
+	deathsTolerated = 8
+	standstill      = 2 * time.Second
+)
+
+// Run opens the index and keeps it open until stop. It closes it at the end.
+func (g *Sessions) Run() {
+	defer g.ended.Set()
+	retry := reopenAfter
+	for {
+		ix, err := g.open()
+		g.mu.Lock()
+		if g.stopped {
+			g.mu.Unlock()
+			if err == nil {
+				_ = ix.Close() // nothing was done with it
+			}
+			return
+		}
+		g.broken = false
+		if err != nil {
+			g.why = err
+			g.noteLost(err)
+			g.mu.Unlock()
+			g.log.Warn("open the index: trying again", "error", err)
+			g.wake.Wait(retry)
+			retry = min(2*retry, reopenAfterAtMost)
+			continue
+		}
+		g.ix, g.why, g.stood, g.seen = ix, nil, false, g.env.Now()
+		g.hand.Store(int64(g.seen)) // before a session is lent
+		g.wakeAll()
+		g.mu.Unlock()
+		g.log.Info("the index is open")
+		opened := g.env.Now()
+		end := func(bool) {}
+		if g.hold != nil {
+			end = g.hold(ix)
+		}
+		g.awaitEnd()
+		if g.env.Now()-opened > reopenAfterAtMost {
+			retry = reopenAfter
+		}
+		stopped := g.close(ix, end)
+		if stopped {
+			return
+		}
+		g.wake.Wait(retry)
+		retry = min(2*retry, reopenAfterAtMost)
+	}
+}
+
+// awaitEnd waits until the index is broken or the engine stops. It looks at the leases, too: nobody
+// may ask for anything meanwhile.
+func (g *Sessions) awaitEnd() {
+	for {
+		g.mu.Lock()
+		over := g.broken || g.stopped
+		g.mu.Unlock()
+		if over {
+			return
+		}
+		g.mu.Lock()
+		alive := g.look()
+		if alive {
+			g.seen = g.env.Now()
+			g.hand.Store(int64(g.seen))
+		}
+		g.mu.Unlock()
+		if alive {
+			g.wake.Wait(leaseLooks)
+		}
+	}
+}
+
+// close takes the index away from requests, ends what they wait for if it is broken, waits for the
+// sessions that are lent and closes it. end is what hold gave.
+func (g *Sessions) close(ix ownership.Opened, end func(gently bool)) (stopped bool) {
+	g.mu.Lock()
+	g.ix = nil
+	if g.why == nil {
+		g.why = ErrStopped
+	}
+	broken, stood, why := g.broken, g.stood, g.why
+	idle := g.idle
+	g.idle = nil
+	g.wakeAll()
+	g.mu.Unlock()
+	if stood {
+		g.OnStandstill()
+	}
+	if broken {
+		g.log.Error("the index is given up, to be opened anew by another client", "reason", why)
+		ix.Condemn(why)
+	}
+	for _, s := range idle {
+		_ = s.Close() // it is given up in any case
+	}
+	if !broken && !g.awaitLent(closeWaitsAtMost) {
+		ix.Condemn(errAbandoned)
+		broken = true
+	}
+	if broken && !g.awaitLent(condemnedWaits) {
+		g.log.Error("close the index, though its client was given up", "error", errAbandoned)
+	}
+	end(!broken)
+	if err := ix.Close(); err != nil {
+		g.log.Error("close the index", "error", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopped
+}
+
+// awaitLent waits until no session is lent, for at most limit. Meanwhile it moves the hand: batches
+// that hold a session go on, and end when their time is over.
+func (g *Sessions) awaitLent(limit time.Duration) bool {
+	for deadline := env.Deadline(g.env, limit); ; {
+		g.mu.Lock()
+		lent := g.lent
+		g.mu.Unlock()
+		g.hand.Store(int64(g.env.Now()))
+		left := env.Remaining(g.env, deadline)
+		if lent == 0 || left == 0 {
+			return lent == 0
+		}
+		g.wake.Wait(min(left, leaseLooks))
+	}
+}
+
+// Halt ends run and waits for it.
+func (g *Sessions) Halt(limit time.Duration) {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	g.wake.Set()
+	g.ended.Wait(limit)
+}
+
+// breakDown makes run give ix up and open it anew, if it is the one that is open. Called under mu.
+func (g *Sessions) breakDown(ix ownership.Opened, err error) {
+	if g.ix != ix {
+		return
+	}
+	g.ix, g.broken, g.why, g.deaths = nil, true, err, 0
+	if errors.Is(err, index.ErrFenced) && g.env.Now()-g.seen > g.Standstill {
+		g.term++
+		g.stood = true
+	}
+	g.wake.Set()
+}
+
+// giveUp is breakDown for who is not under mu.
+func (g *Sessions) giveUp(ix ownership.Opened, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.breakDown(ix, err)
+}
+
+// noteLost blocks the server for good when err says that data was lost.
+func (g *Sessions) noteLost(err error) {
+	if errors.Is(err, index.ErrDataLost) {
+		g.Block(err.Error())
+	}
+}
+
+// Block lets the server answer nothing any more, for good: data was lost, as reason says.
+func (g *Sessions) Block(reason string) { g.lost.CompareAndSwap(nil, &reason) }
+
+// State is whether the index is open and this client may answer from it, and why not.
+func (g *Sessions) State() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ix == nil {
+		return g.why
+	}
+	return g.ix.Alive()
+}
+
+// Owned reports whether ranges have owners in this design, so that keys are served only while this
+// server's client holds them.
+func (g *Sessions) Owned() bool { return g.tables != nil }
+
+// Waiters is how many requests wait for a session.
+func (g *Sessions) Waiters() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting)
+}
+
+// Opened is the open index and its client; nil while there is none.
+func (g *Sessions) Opened() ownership.Opened {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ix
+}
+
+// Stats are those of the open index, zero while there is none.
+func (g *Sessions) Stats() (s index.Stats) {
+	if ix := g.Opened(); ix != nil {
+		s = ix.Stats()
+	}
+	return s
+}

@@ -1,0 +1,13 @@
+package count
+
+import "sync/atomic"
+
+// Counters are what the server counts for metrics and Describe.
+type Counters struct {
+	Forwarded  atomic.Uint64 // operations and scans sent on to another server
+	Operations atomic.Uint64 // requests of programs, of both front ends
+	// of them, those answered with an error other than "not found" and "exists"
+	Errors      atomic.Uint64
+	Connections atomic.Int64  // RESP connections at this moment
+	Refused     atomic.Uint64 // connections beyond the bound
+}

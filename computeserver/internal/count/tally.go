@@ -1,0 +1,94 @@
+package count
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Kind is how requests ended, as metrics tell them apart.
+type Kind uint8
+
+const (
+	OK    Kind = iota
+	Miss       // not found, or exists: an answer all the same
+	Error      // everything else
+	outcomeKinds
+)
+
+// Names are those of the kinds, as metrics have them.
+var Names = [outcomeKinds]string{"ok", "miss", "error"}
+
+// maxSlots is more than there are commands.
+const maxSlots = 32
+
+// Tally counts the requests of one pipeline or batch without sharing anything; publish adds them to
+// what is shared.
+type Tally struct {
+	Slot  int // what is counted next
+	n     [maxSlots][outcomeKinds]uint32
+	total uint64
+	dirty uint32 // bit a slot
+}
+
+// Count counts a request under Slot.
+func (t *Tally) Count(kind Kind) {
+	t.n[t.Slot][kind]++
+	t.dirty |= 1 << t.Slot
+	t.total++
+}
+
+// Recount counts a request of a slot as another kind than it was counted as.
+func (t *Tally) Recount(slot int, was, is Kind) {
+	t.n[slot][was]--
+	t.n[slot][is]++
+}
+
+// Front is what one front end counted.
+type Front struct {
+	N       [maxSlots][outcomeKinds]atomic.Uint64
+	Latency Histogram
+	Sum     *Counters
+}
+
+// Publish adds the tally to f and clears it. took is how long the requests took, as their sender
+// saw it: all of a pipeline are answered together.
+func (t *Tally) Publish(f *Front, took time.Duration) {
+	if t.total == 0 {
+		return
+	}
+	failed := uint64(0)
+	for dirty := t.dirty; dirty != 0; dirty &= dirty - 1 {
+		slot := bits.TrailingZeros32(dirty)
+		for kind := range t.n[slot] {
+			if n := t.n[slot][kind]; n > 0 {
+				f.N[slot][kind].Add(uint64(n))
+				t.n[slot][kind] = 0
+				if Kind(kind) == Error {
+					failed += uint64(n)
+				}
+			}
+		}
+	}
+	f.Sum.Operations.Add(t.total)
+	if failed > 0 {
+		f.Sum.Errors.Add(failed)
+	}
+	f.Latency.observe(took, t.total)
+	t.total, t.dirty = 0, 0
+}
+
+// Histogram counts durations by powers of two of a microsecond: bucket i has those below 1 µs << i.
+type Histogram struct {
+	Buckets [HistogramBuckets]atomic.Uint64
+	Sum     atomic.Uint64 // nanoseconds
+}
+
+// HistogramBuckets is how many there are; the last but one ends at 8 s.
+const HistogramBuckets = 25
+
+func (h *Histogram) observe(d time.Duration, n uint64) {
+	bucket := bits.Len64(uint64(max(d, 0) / time.Microsecond))
+	h.Buckets[min(bucket, HistogramBuckets-1)].Add(n)
+	h.Sum.Add(uint64(max(d, 0)) * n)
+}

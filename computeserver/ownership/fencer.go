@@ -1,0 +1,201 @@
+package ownership
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// fencer fences the former owners of ranges that a client claims at all memory servers but the
+// home, which sees to it by itself. It has a goroutine of its own, so that a server that cannot be
+// reached keeps nobody else waiting.
+type fencer struct {
+	env     env.Env
+	ix      Owner
+	servers []uint16
+	nudge   func() // called when a client is fenced everywhere
+	wake    env.Event
+	ended   env.Event
+
+	mu       env.Mutex // guards the rest; it is not held across calls
+	stopped  bool
+	work     []fencing
+	progress bool
+}
+
+// fencing is one client that is to be fenced.
+type fencing struct {
+	client uint16
+	left   []unfenced
+}
+
+// unfenced is a server where a client is not fenced yet.
+type unfenced struct {
+	server uint16
+	tried  bool  // in this round
+	why    error // it could not be, the last time; nil = not tried yet
+}
+
+func (w *fencing) at(server uint16) int {
+	return slices.IndexFunc(w.left, func(u unfenced) bool { return u.server == server })
+}
+
+const (
+	fenceAgain   = 50 * time.Millisecond
+	fenceSlowest = 2 * time.Second
+)
+
+func newFencer(h *Manager) *fencer {
+	f := &fencer{env: h.env, ix: h.ix, servers: h.ix.Servers()[1:], nudge: h.wake.Set, wake: h.env.NewEvent(), ended: h.env.NewEvent(), mu: h.env.NewMutex()}
+	f.env.Go("fence former owners", f.run)
+	return f
+}
+
+func (f *fencer) run() {
+	defer f.ended.Set()
+	pause := fenceAgain
+	for {
+		f.mu.Lock()
+		stopped, server, clients := f.stopped, uint16(0), []uint16(nil)
+		for _, s := range f.servers {
+			if clients = f.todo(s); len(clients) > 0 {
+				server = s
+				break
+			}
+		}
+		idle := !slices.ContainsFunc(f.work, func(w fencing) bool { return len(w.left) > 0 })
+		if len(clients) == 0 { // all were tried; again, after the pause
+			for i := range f.work {
+				for j := range f.work[i].left {
+					f.work[i].left[j].tried = false
+				}
+			}
+		}
+		f.mu.Unlock()
+		switch {
+		case stopped:
+			return
+		case len(clients) > 0:
+			f.note(server, clients, f.ix.FenceOthers(server, clients))
+		case idle:
+			f.wake.Wait(env.Forever)
+			pause = fenceAgain
+		default:
+			f.wake.Wait(pause)
+			pause = min(2*pause, fenceSlowest)
+		}
+	}
+}
+
+// maxFencing is how many clients one call fences.
+const maxFencing = 256
+
+// todo are the clients that are to be fenced at a server and were not tried there in this round.
+// Called under mu.
+func (f *fencer) todo(server uint16) (clients []uint16) {
+	for i := range f.work {
+		w := &f.work[i]
+		if at := w.at(server); at >= 0 && !w.left[at].tried && len(clients) < maxFencing {
+			clients = append(clients, w.client)
+		}
+	}
+	return clients
+}
+
+// note is told how a call went.
+func (f *fencer) note(server uint16, clients []uint16, err error) {
+	f.mu.Lock()
+	done := false
+	for i := range f.work {
+		w := &f.work[i]
+		at := w.at(server)
+		switch {
+		case at < 0 || !slices.Contains(clients, w.client):
+		case err != nil:
+			w.left[at].tried, w.left[at].why = true, err
+		default:
+			w.left = slices.Delete(w.left, at, at+1)
+			done = done || len(w.left) == 0
+		}
+	}
+	f.progress = f.progress || done
+	f.mu.Unlock()
+	if done {
+		f.nudge()
+	}
+}
+
+// want is told what a claim was not granted, and forgets all who are not among the holders any
+// more.
+func (f *fencer) want(blocked []pool.Blocked) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.work = slices.DeleteFunc(f.work, func(w fencing) bool {
+		return !slices.ContainsFunc(blocked, func(b pool.Blocked) bool { return b.Client == w.client })
+	})
+	for _, b := range blocked {
+		known := slices.ContainsFunc(f.work, func(w fencing) bool { return b.Client == w.client })
+		if b.Why == pool.HeldByOther || known {
+			continue
+		}
+		w := fencing{client: b.Client}
+		for _, s := range f.servers {
+			w.left = append(w.left, unfenced{server: s})
+		}
+		f.work = append(f.work, w)
+		f.progress = f.progress || len(f.servers) == 0
+		f.wake.Set()
+	}
+}
+
+// done are those of them that are fenced everywhere.
+func (f *fencer) done() (clients []uint16) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.progress = false
+	for _, w := range f.work {
+		if len(w.left) == 0 {
+			clients = append(clients, w.client)
+		}
+	}
+	return clients
+}
+
+// news says whether done has more to say than before.
+func (f *fencer) news() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.progress
+}
+
+// pending says where a client is not fenced yet; server 0: nowhere, or it was not tried.
+func (f *fencer) pending(client uint16) (server uint16, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var texts []string
+	for _, w := range f.work {
+		for _, u := range w.left {
+			if w.client == client && u.why != nil {
+				server = u.server
+				texts = append(texts, fmt.Sprintf("memory server %d: %v", u.server, u.why))
+			}
+		}
+	}
+	if server != 0 {
+		err = errors.New(strings.Join(texts, "; "))
+	}
+	return server, err
+}
+
+func (f *fencer) stop() {
+	f.mu.Lock()
+	f.stopped = true
+	f.mu.Unlock()
+	f.wake.Set()
+	f.ended.Wait(holdParting)
+}

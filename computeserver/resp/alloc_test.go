@@ -1,0 +1,91 @@
+package resp
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+)
+
+// quiet is a connection of a server whose network is left out.
+func (c *cluster) quiet(id uint32) *conn {
+	s := c.servers[id].resp
+	return &conn{s: s, authed: true, account: account{of: &s.budget}}
+}
+
+// feed runs a pipeline and returns its replies.
+func (c *conn) feed(pipeline []byte) ([]byte, error) {
+	c.in, c.begin, c.out = pipeline, 0, c.out[:0]
+	err := c.run()
+	c.settle()
+	c.tally.Publish(c.s.front, 0)
+	return c.out, err
+}
+
+// allocationsOf is how often f allocates: the least that some runs come to, since what other
+// goroutines allocate meanwhile counts as well.
+func allocationsOf(f func()) float64 {
+	least := testing.AllocsPerRun(200, f)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(200, f))
+	}
+	return least
+}
+
+// TestHotPathAllocatesNothing counts what GET and SET of a pipeline allocate, the index's own doing
+// apart.
+func TestHotPathAllocatesNothing(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	conn := c.quiet(1)
+	if out, err := conn.feed([]byte(computeservertest.Command("SET", "key", "value"))); err != nil || string(out) != "+OK\r\n" {
+		t.Fatalf("SET gave %q, %v", out, err)
+	}
+	gets := []byte("")
+	for range 32 {
+		gets = append(gets, computeservertest.Command("GET", "key")...)
+	}
+	allocations := allocationsOf(func() {
+		if out, err := conn.feed(gets); err != nil || len(out) != 32*len("$5\r\nvalue\r\n") {
+			t.Fatalf("%q, %v", out, err)
+		}
+	})
+	if allocations != 0 {
+		t.Errorf("32 GETs allocate %v times", allocations)
+	}
+	// The index of these tests copies key and value of a SET and may grow its tree; nothing else
+	// may allocate.
+	set := []byte(computeservertest.Command("SET", "key", "value"))
+	if allocations := allocationsOf(func() { _, _ = conn.feed(set) }); allocations > 2 {
+		t.Errorf("a SET allocates %v times beyond the index's two", allocations-2)
+	}
+}
+
+func BenchmarkPipeline(b *testing.B) {
+	for _, command := range []string{"PING", "GET", "SET"} {
+		b.Run(command, func(b *testing.B) {
+			c := newCluster(b, config.RoutingOwner, nil, 1)
+			c.split([]uint32{1})
+			conn := c.quiet(1)
+			var pipeline []byte
+			for i := range 32 {
+				switch command {
+				case "PING":
+					pipeline = append(pipeline, computeservertest.Command("PING")...)
+				case "GET":
+					pipeline = append(pipeline, computeservertest.Command("GET", fmt.Sprint("key", i))...)
+				default:
+					pipeline = append(pipeline, computeservertest.Command("SET", fmt.Sprint("key", i), "value")...)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := conn.feed(pipeline); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/32, "ns/command")
+		})
+	}
+}

@@ -1,0 +1,171 @@
+package resp
+
+import (
+	"fmt"
+	"net"
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/tidwall/redcon"
+)
+
+// clientInfo is what CLIENT LIST shows of a connection; other connections read it.
+type clientInfo struct {
+	address, local string
+	name           atomic.Pointer[string]
+	library        atomic.Pointer[string]
+	last           atomic.Pointer[command]
+}
+
+func (w *clientInfo) start(nc net.Conn) {
+	w.address, w.local = nc.RemoteAddr().String(), nc.LocalAddr().String()
+}
+
+func text(p *atomic.Pointer[string]) string {
+	if s := p.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// maxNameBytes bounds what a client may say about itself.
+const maxNameBytes = 128
+
+// printable says whether a name may stand in CLIENT LIST.
+func printable(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			return false
+		}
+	}
+	return len(name) <= maxNameBytes
+}
+
+func (c *conn) line() string {
+	cmd := "NULL"
+	if k := c.who.last.Load(); k != nil {
+		cmd = k.name
+	}
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 cmd=%s lib-name=%s\n",
+		c.id, c.who.address, c.who.local, text(&c.who.name), cmd, text(&c.who.library))
+}
+
+// clientLines is CLIENT LIST: a line a connection, in the order in which they came, at most
+// maxClientLines.
+func (s *Server) clientLines() string {
+	var b strings.Builder
+	for _, c := range s.connections() {
+		if b.Len() > s.maxReply/2 {
+			break
+		}
+		b.WriteString(c.line())
+	}
+	return b.String()
+}
+
+func (c *conn) cmdClient(args [][]byte) {
+	sub := args[1]
+	switch {
+	case is(sub, "SETNAME") && len(args) == 3:
+		if !printable(args[2]) {
+			c.replyError("ERR Client names cannot contain spaces, newlines or special characters, and have at most 128 bytes.")
+			return
+		}
+		name := string(args[2])
+		c.who.name.Store(&name)
+		c.replyOK()
+	case is(sub, "GETNAME") && len(args) == 2:
+		if name := text(&c.who.name); name != "" {
+			c.replyBulk([]byte(name))
+		} else {
+			c.replyNull()
+		}
+	case is(sub, "ID") && len(args) == 2:
+		c.replyInt(int64(c.id))
+	case is(sub, "INFO") && len(args) == 2:
+		c.replyBulk([]byte(c.line()))
+	case is(sub, "LIST"):
+		c.replyBulk([]byte(c.s.clientLines()))
+	case is(sub, "SETINFO") && len(args) == 4:
+		if is(args[2], "LIB-NAME") && printable(args[3]) {
+			library := string(args[3])
+			c.who.library.Store(&library)
+		}
+		c.replyOK()
+	case (is(sub, "NO-EVICT") || is(sub, "NO-TOUCH")) && len(args) == 3: // nothing is ever evicted
+		c.replyOK()
+	default:
+		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. SETNAME, GETNAME, ID, INFO, LIST, SETINFO, NO-EVICT and NO-TOUCH are possible.", sub))
+	}
+}
+
+// cmdCommand is COMMAND, COMMAND COUNT, COMMAND LIST and COMMAND DOCS.
+func (c *conn) cmdCommand(args [][]byte) {
+	switch {
+	case len(args) == 1, is(args[1], "INFO"):
+		c.out = redcon.AppendArray(c.out, len(commands))
+		c.tally.Count(count.OK)
+		for _, name := range CommandNames[:len(commands)] {
+			k := lookupCommand([]byte(name))
+			c.out = redcon.AppendArray(c.out, 6)
+			c.out = redcon.AppendBulkString(c.out, k.name)
+			c.out = redcon.AppendInt(c.out, int64(k.arity))
+			c.out = redcon.AppendArray(c.out, 0) // flags
+			first, last, step := k.keys()
+			c.out = redcon.AppendInt(c.out, first)
+			c.out = redcon.AppendInt(c.out, last)
+			c.out = redcon.AppendInt(c.out, step)
+		}
+	case is(args[1], "COUNT"):
+		c.replyInt(int64(len(commands)))
+	case is(args[1], "LIST"):
+		c.out = redcon.AppendArray(c.out, len(commands))
+		c.tally.Count(count.OK)
+		for _, name := range CommandNames[:len(commands)] {
+			c.out = redcon.AppendBulkString(c.out, name)
+		}
+	case is(args[1], "DOCS"):
+		c.out = c.appendMap(c.out, 0)
+		c.tally.Count(count.OK)
+	default:
+		c.replyError(fmt.Sprintf("ERR unknown subcommand '%.64s'. COUNT, DOCS, INFO and LIST are possible.", args[1]))
+	}
+}
+
+// keys are the positions of the keys among the arguments, as COMMAND shows them.
+func (k *command) keys() (first, last, step int64) {
+	switch k.name {
+	case "get", "set", "setnx":
+		return 1, 1, 1
+	case "del", "unlink", "exists", "mget":
+		return 1, -1, 1
+	case "mset":
+		return 1, -1, 2
+	}
+	return 0, 0, 0
+}
+
+// cmdConfig answers what clients ask before they start; there is nothing to set.
+func (c *conn) cmdConfig(args [][]byte) {
+	if !is(args[1], "GET") || len(args) < 3 {
+		c.replyError("ERR CONFIG GET is possible; the configuration of an index is its DMIndex object")
+		return
+	}
+	known := map[string]string{"save": "", "appendonly": "no", "databases": "1", "maxclients": strconv.Itoa(c.s.maxConns)}
+	var found []string
+	for _, a := range args[2:] {
+		if name := strings.ToLower(string(a)); known[name] != "" || name == "save" {
+			found = append(found, name)
+		}
+	}
+	sort.Strings(found)
+	c.out = c.appendMap(c.out, len(found))
+	c.tally.Count(count.OK)
+	for _, name := range found {
+		c.out = redcon.AppendBulkString(c.out, name)
+		c.out = redcon.AppendBulkString(c.out, known[name])
+	}
+}

@@ -1,0 +1,305 @@
+//env:real a connection of the machine's network, with its deadlines
+
+package resp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/tidwall/redcon"
+
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// Buffers of a connection.
+const (
+	respBuffer  = 16 << 10 // for reading, to begin with
+	respFlushAt = 64 << 10 // replies of a pipeline are sent when there are as many bytes
+	// a buffer that grew beyond this is given back when the connection is quiet, and beyond the
+	// double when it is sent
+	respKeep = 64 << 10
+	respArgs = 1 << 10 // arguments of a command; where there are more, they count as a buffer
+	// replies whose session is not back yet; then it goes back, and another one is borrowed
+	respProvisional = 1 << 10
+)
+
+// conn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT
+// LIST shows.
+//
+// The commands of a pipeline run one after the other, in one borrowed session. Those whose keys
+// belong to other servers are set aside and sent together at the end of the pipeline
+// (forwards.go); their replies go to their places.
+type conn struct {
+	s   *Server
+	nc  net.Conn
+	id  uint64
+	who clientInfo
+
+	term uint64        // in which it was accepted
+	time engine.Timing // that the changes have which were read together
+
+	in     []byte // bytes read; in[:begin] are done
+	begin  int
+	frames frames
+	args   [][]byte
+
+	out     []byte // replies
+	value   []byte // of a lookup
+	account account
+
+	session     *engine.Session // nil when none is held
+	worst       error           // of what it returned
+	provisional []provisional   // replies from what it gave
+	pinned      *partition.Map
+	forwards    forwardQueue
+
+	multi   transaction
+	authed  bool
+	resp3   bool
+	closing bool // after the replies so far
+	refuse  bool // the commands of this pipeline: draining is nearly over
+	tally   count.Tally
+}
+
+// serve runs the connection until it ends.
+func (c *conn) serve() {
+	defer c.end()
+	for !c.closing {
+		if err := c.read(); err != nil {
+			return
+		}
+		began := c.s.core.Env.Now()
+		c.time = engine.NewTiming(began+c.s.core.Limit, c.s.core.Limit)
+		err := c.run()
+		c.settle()
+		c.closing = c.closing || c.refuse
+		c.tally.Publish(c.s.front, c.s.core.Env.Now()-began)
+		if err != nil {
+			var protocol protocolError
+			if errors.As(err, &protocol) {
+				c.out = redcon.AppendError(c.out, "ERR "+protocol.Error())
+				_ = c.flush() // the connection ends in any case
+			}
+			return
+		}
+		if c.flush() != nil {
+			return
+		}
+	}
+}
+
+// read waits for bytes. It returns an error when the connection is over.
+func (c *conn) read() error {
+	c.trim()
+	if len(c.in) == cap(c.in) {
+		if err := c.grow(); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := c.nc.SetReadDeadline(time.Now().Add(c.s.idle)); err != nil {
+			return err
+		}
+		// The flag is set before the deadlines of waiting connections are, so one of the two is
+		// seen.
+		draining := c.s.core.Draining()
+		if draining {
+			limit := c.s.drainGrace
+			if len(c.in) > c.begin { // half a command is here: give the other half a chance
+				limit = max(limit, time.Until(c.s.drainUntil()))
+			}
+			if err := c.nc.SetReadDeadline(time.Now().Add(limit)); err != nil {
+				return err
+			}
+		}
+		half := len(c.in) > c.begin
+		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
+		if n > 0 {
+			c.refuse = draining && !half && c.s.PastDrain()
+			c.in = c.in[:len(c.in)+n]
+			return nil
+		}
+		if !draining && errors.Is(err, os.ErrDeadlineExceeded) && c.s.core.Draining() {
+			continue // woken by Drain
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// trim makes room at the end of the read buffer and gives big buffers back. It is called when the
+// replies so far are sent.
+func (c *conn) trim() {
+	rest := len(c.in) - c.begin
+	tight, keep := c.s.budget.tight(), respKeep
+	if tight { // so those that are quiet keep half of the budget at most
+		keep = respBuffer
+	}
+	if cap(c.in) > keep && rest <= respBuffer/2 {
+		c.in = append(make([]byte, 0, respBuffer), c.in[c.begin:]...)
+	} else if c.begin > 0 {
+		copy(c.in, c.in[c.begin:])
+		c.in = c.in[:rest]
+	}
+	c.begin = 0
+	if cap(c.out) > keep {
+		c.out = nil
+	}
+	if tight {
+		c.provisional, c.args, c.forwards.ops, c.forwards.holes = nil, nil, nil, nil
+	}
+	c.account.force(holdIn, cap(c.in))
+	c.account.force(holdOut, cap(c.out))
+	c.account.force(holdLists, cap(c.provisional)*provisionalBytes+cap(c.forwards.ops)*forwardBytes+min(cap(c.args), respArgs)*argBytes)
+}
+
+// grow doubles the read buffer.
+func (c *conn) grow() error {
+	more := cap(c.in)
+	if err := c.account.set(holdIn, 2*more); err != nil {
+		c.out = appendFailure(c.out, engine.OutcomeOf(err))
+		_ = c.flush() // the connection ends in any case
+		return err
+	}
+	in := make([]byte, len(c.in), 2*more)
+	copy(in, c.in)
+	c.in = in
+	return nil
+}
+
+// run runs the complete commands of the read buffer.
+func (c *conn) run() error {
+	for !c.closing {
+		b := c.in[c.begin:]
+		n, err := c.frames.next(b, !c.authed)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		c.begin += n
+		args, ok := split(b[:n], c.args[:0])
+		if !ok {
+			return protocolError("unbalanced quotes in request")
+		}
+		c.args = args
+		if len(args) == 0 {
+			continue
+		}
+		if len(args) > respArgs {
+			c.dispatchMany(args)
+		} else {
+			c.dispatch(args)
+		}
+		if len(c.provisional) >= respProvisional {
+			c.settle()
+		}
+		// Replies that are small are appended without a look at the budget. Where it has no room
+		// for a larger buffer, the replies so far are sent, and with them the buffer goes.
+		if len(c.out) > respFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
+			c.settle()
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dispatchMany runs a command of many arguments.
+func (c *conn) dispatchMany(args [][]byte) {
+	if err := c.account.set(holdArgs, cap(args)*argBytes); err != nil {
+		c.tally.Slot = len(CommandNames) - 1
+		c.fail(err)
+	} else {
+		c.dispatch(args)
+	}
+	c.args = nil
+	c.account.force(holdArgs, 0)
+}
+
+// settle finishes what the commands so far left open: requests set aside, the session.
+func (c *conn) settle() {
+	c.release()
+	c.sendForwards()
+}
+
+// hold borrows a session until settle, unless one is held. The error has been replied.
+func (c *conn) hold() *engine.Session {
+	if c.session == nil {
+		s, err := c.s.core.Sessions.Borrow(c.s.core.Limit, c.term)
+		if err != nil {
+			c.fail(err)
+			return nil
+		}
+		c.session = s
+	}
+	return c.session
+}
+
+// left is how much time changes have that go through Engine.Do. Reads have all of the limit: when
+// they are made is nobody else's business.
+func (c *conn) left(changes bool) time.Duration {
+	if limit := c.s.core.Limit; !changes || c.time.Deadline == 0 {
+		return limit
+	}
+	return env.Remaining(c.s.core.Env, c.time.Deadline)
+}
+
+// used notes what the held session returned; a dead one is given back at once.
+func (c *conn) used(err error) {
+	if engine.Kills(err) {
+		c.worst = err
+		c.release()
+	}
+}
+
+// release gives the session back. If it turns out that its client lost its leases, what it gave is
+// not replied.
+func (c *conn) release() {
+	if c.session == nil {
+		return
+	}
+	if lapsed := c.s.core.Sessions.Repay(c.session, c.worst); lapsed != nil {
+		c.takeBack(lapsed)
+	}
+	c.session, c.worst, c.provisional = nil, nil, c.provisional[:0]
+}
+
+// flush sends the replies. A client that does not take them in time loses its connection.
+func (c *conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	c.account.force(holdOut, cap(c.out))
+	err := c.nc.SetWriteDeadline(time.Now().Add(c.s.writeLimit))
+	if err == nil {
+		_, err = c.nc.Write(c.out)
+	}
+	c.out = c.out[:0]
+	if keep := cap(c.out); keep > 2*respKeep || keep > respBuffer && c.s.budget.tight() {
+		c.out = nil
+		c.account.force(holdOut, 0)
+	}
+	if tc, ok := c.nc.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
+		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the
+		// client, for minutes: neither side's window is open, so nothing would tell the client that
+		// the connection is over.
+		_ = tc.SetLinger(0)
+	}
+	return err
+}
+
+func (c *conn) end() {
+	c.settle()
+	c.account.close()
+	c.s.forget(c)
+	_ = c.nc.Close() // whatever it says, the connection is over
+}

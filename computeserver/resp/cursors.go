@@ -1,0 +1,76 @@
+package resp
+
+import (
+	"bytes"
+	"container/list"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// cursors remembers where the SCANs of RESP clients go on. It is bounded: the cursor that was not
+// used for longest goes first, and one that was not used for a while goes in any case. A cursor
+// stays good after it was used, so that a client may repeat a step.
+type cursors struct {
+	env  env.Env
+	max  int
+	keep time.Duration
+
+	mu   env.Mutex
+	byID map[uint64]*list.Element
+	used *list.List // of *cursor; the front was used last
+}
+
+type cursor struct {
+	id  uint64
+	key []byte
+	at  time.Duration
+}
+
+func newCursors(e env.Env, max int, keep time.Duration) *cursors {
+	return &cursors{env: e, max: max, keep: keep, mu: e.NewMutex(), byID: map[uint64]*list.Element{}, used: list.New()}
+}
+
+// put remembers key under a new number. Numbers are random, so that one of another server is hardly
+// ever mistaken for one of this, and below 2^53, which every client can hold.
+func (t *cursors) put(key []byte) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.env.Now()
+	for t.used.Len() > 0 {
+		oldest := t.used.Back().Value.(*cursor)
+		if t.used.Len() < t.max && now-oldest.at < t.keep {
+			break
+		}
+		t.used.Remove(t.used.Back())
+		delete(t.byID, oldest.id)
+	}
+	for {
+		id := t.env.Uint64() >> 11
+		if _, taken := t.byID[id]; id == 0 || taken {
+			continue
+		}
+		t.byID[id] = t.used.PushFront(&cursor{id, bytes.Clone(key), now})
+		return id
+	}
+}
+
+// take finds the key under a number.
+func (t *cursors) take(id uint64) ([]byte, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.byID[id]
+	if !ok {
+		return nil, false
+	}
+	c := e.Value.(*cursor)
+	now := t.env.Now()
+	if now-c.at >= t.keep {
+		t.used.Remove(e)
+		delete(t.byID, id)
+		return nil, false
+	}
+	c.at = now
+	t.used.MoveToFront(e)
+	return c.key, true
+}

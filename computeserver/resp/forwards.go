@@ -1,0 +1,149 @@
+package resp
+
+import (
+	"slices"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/ownership"
+)
+
+// forwardQueue are the single-key commands of a pipeline whose keys belong to other servers. They
+// travel together when the pipeline ends; holes says where in the replies theirs go.
+type forwardQueue struct {
+	ops   []*rpcv1.Operation
+	holes []hole
+
+	changes bool // some change something
+	waiting bool // some are of keys that this server does not serve yet
+	bytes   int  // of the operations, and at most of their outcomes
+}
+
+// hole is the place of a reply that is still to come.
+type hole struct {
+	at    int // in conn.out, not counting the replies of earlier holes
+	reply replyKind
+	slot  int // of the command, for the tally
+}
+
+// replyKind is how the outcome of an operation is replied.
+type replyKind uint8
+
+const (
+	replyValue replyKind = iota // the value, or null
+	replyDone                   // OK, or null where a condition did not hold
+	replyCount                  // 1, or 0 where the key was not as it had to be
+)
+
+const maxForwards = 1024
+
+// elsewhere says whether key belongs to another server, or this one does not serve it yet. While
+// commands are set aside, all are placed under one map, and what is served is that of one session,
+// so that commands on one key keep their order even if either changes in the middle of the
+// pipeline.
+func (c *conn) elsewhere(key []byte) bool {
+	own := c.s.core.View
+	if own.Any {
+		return false
+	}
+	if m := own.Route(); m != c.pinned {
+		c.settle()
+		c.pinned = m
+	}
+	if c.session != nil && c.session.Hurries() {
+		c.settle() // a range moves when its requests are done
+	}
+	if place, _ := own.Place(c.pinned, key); place != ownership.Here {
+		return true
+	}
+	if !c.s.core.Sessions.Owned() {
+		return false
+	}
+	if c.session == nil {
+		if c.forwards.waiting {
+			c.settle() // what the next session serves may be more than what the last one did
+		}
+		s, err := c.s.core.Sessions.Borrow(c.s.core.Limit, c.term)
+		if err != nil {
+			c.forwards.waiting = true
+			return true // it is told, or tried again, in its place
+		}
+		c.session = s
+	}
+	served := c.session.Serves(key)
+	c.forwards.waiting = c.forwards.waiting || !served
+	return !served
+}
+
+// forwardLater puts a command off until the pipeline ends. If the buffers have no room for it, what
+// was set aside before is sent first.
+func (c *conn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
+	bytes := opBytes + len(key) + len(value)
+	if kind == rpcv1.Operation_LOOKUP {
+		bytes += c.s.core.Index.MaxValueBytes
+	}
+	if c.account.set(holdForwards, c.forwards.bytes+bytes) != nil {
+		waiting := c.forwards.waiting
+		c.settle()
+		c.forwards.waiting = waiting // this command still waits for its key, if that was why
+		if err := c.account.set(holdForwards, bytes); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	c.forwards.bytes += bytes
+	c.forwards.ops = append(c.forwards.ops, &rpcv1.Operation{Kind: kind, Key: slices.Clone(key), Value: slices.Clone(value)})
+	c.forwards.holes = append(c.forwards.holes, hole{len(c.out), reply, c.tally.Slot})
+	c.forwards.changes = c.forwards.changes || kind != rpcv1.Operation_LOOKUP
+	if len(c.forwards.ops) >= maxForwards {
+		c.settle()
+	}
+}
+
+// sendForwards runs what was set aside and puts the replies into their places.
+func (c *conn) sendForwards() {
+	a := &c.forwards
+	if len(a.ops) == 0 {
+		return
+	}
+	outcomes := c.s.core.Do(a.ops, false, c.left(a.changes), c.term)
+	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
+	c.account.force(holdOut, cap(c.out)+cap(filled))
+	from, slot := 0, c.tally.Slot // that of the command under way, before which these are run
+	for i, h := range a.holes {
+		filled = append(filled, c.out[from:h.at]...)
+		from = h.at
+		c.tally.Slot = h.slot
+		filled = c.appendOutcome(filled, outcomes[i], h.reply)
+	}
+	c.out, c.tally.Slot = append(filled, c.out[from:]...), slot
+	clear(a.ops)
+	a.ops, a.holes, a.changes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, false, 0
+	c.account.force(holdForwards, 0)
+	c.account.force(holdOut, cap(c.out))
+}
+
+// appendOutcome appends the reply of an operation.
+func (c *conn) appendOutcome(b []byte, o *rpcv1.Outcome, reply replyKind) []byte {
+	switch o.Code {
+	case rpcv1.Outcome_OK:
+		c.tally.Count(count.OK)
+		switch reply {
+		case replyValue:
+			return redcon.AppendBulk(b, o.Value)
+		case replyDone:
+			return append(b, "+OK\r\n"...)
+		}
+		return append(b, ":1\r\n"...)
+	case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
+		c.tally.Count(count.Miss)
+		if reply == replyCount {
+			return append(b, ":0\r\n"...)
+		}
+		return c.appendNull(b)
+	}
+	c.tally.Count(count.Error)
+	return appendFailure(b, o)
+}

@@ -1,0 +1,123 @@
+package resp
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// cluster is some servers over one store. They answer RESP over the network and reach each other
+// without.
+type cluster struct {
+	t       testing.TB
+	store   *memindex.Store
+	servers map[uint32]*running
+}
+
+type running struct {
+	core    *engine.Engine
+	resp    *Server
+	address string
+}
+
+// limits of the servers of a cluster.
+type limits struct {
+	MaxReply   int
+	MaxBuffers int64
+	WriteLimit time.Duration
+	Logger     *slog.Logger
+}
+
+// newCluster starts servers and waits until their indexes are open; no map has them before split.
+func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint32) *cluster {
+	t.Helper()
+	c := &cluster{t: t, store: memindex.New(env.Real(), 512, 2048), servers: map[uint32]*running{}}
+	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, Logger: computeservertest.Logger(t)}
+	if adjust != nil {
+		adjust(&l)
+	}
+	for _, id := range ids {
+		e := engine.New(engine.Options{
+			Env: env.Real(), Index: computeservertest.Config(routing), Self: id, SharesAll: true,
+			Open:  func() (ownership.Opened, error) { return c.store.Open(), nil },
+			Limit: 30 * time.Second, MaxSessions: 64, MaxWaiting: 4096, Log: l.Logger,
+		})
+		e.Sessions.Standstill = computeservertest.Standstill
+		e.Peers = others{c}
+		s := New(Config{
+			Engine: e, Auth: noPassword{}, Front: &count.Front{Sum: e.Count}, Version: "test", MaxConnections: 10_000, Idle: time.Hour,
+			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
+		})
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Env.Go("sessions", e.Sessions.Run)
+		go s.Accept(listener)
+		t.Cleanup(func() {
+			_ = listener.Close() // Accept ends
+			s.BeginDrain(time.Second)
+			s.Drain(time.Second)
+			e.Sessions.Halt(time.Minute)
+		})
+		c.servers[id] = &running{e, s, listener.Addr().String()}
+	}
+	for _, r := range c.servers {
+		computeservertest.Await(t, "the index is open", func() bool { return r.core.Sessions.State() == nil })
+	}
+	return c
+}
+
+// split gives the servers their first map, with boundaries between them.
+func (c *cluster) split(ids []uint32, boundaries ...string) {
+	c.t.Helper()
+	var members []partition.Server
+	for _, id := range ids {
+		members = append(members, partition.Server{ID: id, Name: "pod-" + string(rune('0'+id))})
+	}
+	var keys [][]byte
+	for _, b := range boundaries {
+		keys = append(keys, []byte(b))
+	}
+	m, err := partition.ByBoundaries(computeservertest.Index, members, keys)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, r := range c.servers {
+		r.core.View.Apply(m)
+	}
+}
+
+func (c *cluster) raw(id uint32) *computeservertest.Conn {
+	c.t.Helper()
+	return computeservertest.Dial(c.t, "tcp", c.servers[id].address)
+}
+
+// others are the servers of a cluster to each other.
+type others struct{ c *cluster }
+
+func (o others) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
+	return o.c.servers[to.ID].core.Do(ops, true, limit, 0), nil
+}
+
+func (o others) Scan(to partition.Server, r engine.ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
+	return o.c.servers[to.ID].core.Scan(r, true, visit, between)
+}
+
+func (others) Keep([]partition.Server) {}
+
+// noPassword lets everybody in.
+type noPassword struct{}
+
+func (noPassword) Required() bool    { return false }
+func (noPassword) Check([]byte) bool { return true }

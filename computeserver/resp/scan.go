@@ -1,0 +1,163 @@
+package resp
+
+import (
+	"strconv"
+
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/tidwall/redcon"
+)
+
+// cmdRange is RANGE start end [LIMIT n] [REV]: a flat array of keys and values in order.
+func (c *conn) cmdRange(args [][]byte) {
+	r := engine.ScanRange{Start: args[1], End: args[2]}
+	for rest := args[3:]; len(rest) > 0; {
+		switch {
+		case is(rest[0], "REV"):
+			r.Reverse = true
+			rest = rest[1:]
+		case is(rest[0], "LIMIT") && len(rest) > 1:
+			n, err := strconv.ParseUint(string(rest[1]), 10, 63)
+			if err != nil {
+				c.replyError("ERR value is not an integer or out of range")
+				return
+			}
+			if r.Limit = n; n == 0 {
+				c.settle()
+				c.out = redcon.AppendArray(c.out, 0)
+				c.tally.Count(count.OK)
+				return
+			}
+			rest = rest[2:]
+		default:
+			c.replyError("ERR syntax error; RANGE start end [LIMIT n] [REV]")
+			return
+		}
+	}
+	b, pairs, err := c.collect(r, nil)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.send(appendHead(nil, 2*pairs))
+}
+
+// collect puts the pairs of r, or the keys if it is keys only, into a body, as many as one reply
+// may hold. keep may turn keys down, and end the scan behind a key.
+func (c *conn) collect(r engine.ScanRange, keep func(key []byte) (keep, end bool)) (b body, pairs int, err error) {
+	c.settle()
+	b = c.newBody()
+	var full error
+	err = c.s.core.Scan(r, false, func(key, value []byte) bool {
+		end := false
+		if keep != nil {
+			var wanted bool
+			if wanted, end = keep(key); !wanted {
+				return !end
+			}
+		}
+		if full = b.add(len(key)+len(value)+32, "use LIMIT, then go on after the last key"); full != nil {
+			return false
+		}
+		pairs++
+		c.out = redcon.AppendBulk(c.out, key)
+		if !r.KeysOnly {
+			c.out = redcon.AppendBulk(c.out, value)
+		}
+		return !end
+	}, func() error { return nil })
+	if err == nil {
+		err = full
+	}
+	return b, pairs, err
+}
+
+// Bounds of SCAN.
+const (
+	scanCount     = 10 // keys of a step, when COUNT does not say
+	scanCountMost = 100_000
+	// comparisons of keys with a pattern in one step; the next step goes on from there
+	matchEffort = 1 << 22
+)
+
+// cmdScan is SCAN cursor [MATCH pattern] [COUNT n]. Clients want cursors to be numbers, so the key
+// where a scan goes on is kept here under one.
+func (c *conn) cmdScan(args [][]byte) {
+	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
+	if err != nil {
+		c.replyError("ERR invalid cursor")
+		return
+	}
+	count, pattern := uint64(scanCount), (*glob)(nil)
+	for rest := args[2:]; len(rest) > 0; rest = rest[2:] {
+		switch {
+		case len(rest) == 1:
+			c.replyError("ERR syntax error")
+			return
+		case is(rest[0], "COUNT"):
+			n, err := strconv.ParseInt(string(rest[1]), 10, 64)
+			switch {
+			case err != nil:
+				c.replyError("ERR value is not an integer or out of range")
+				return
+			case n < 1:
+				c.replyError("ERR syntax error")
+				return
+			}
+			count = min(uint64(n), scanCountMost)
+		case is(rest[0], "MATCH"):
+			pattern = newGlob(rest[1], c.s.core.Index.MaxKeyBytes)
+		default:
+			c.replyError("ERR syntax error")
+			return
+		}
+	}
+	var start []byte
+	if cursor != 0 {
+		var ok bool
+		if start, ok = c.s.cursors.take(cursor); !ok {
+			c.replyError("ERR invalid cursor: this server does not know it, or no longer; start again with 0, on one connection")
+			return
+		}
+	}
+	c.scanStep(engine.ScanRange{Start: start, Limit: count, KeysOnly: true}, pattern)
+}
+
+// scanStep is one step of a scan: up to r.limit keys, those that match pattern; nil matches all. A
+// step whose comparisons take long ends early.
+func (c *conn) scanStep(r engine.ScanRange, pattern *glob) {
+	var last []byte
+	seen, effort := uint64(0), 0
+	b, keys, err := c.collect(r, func(key []byte) (keep, end bool) {
+		seen++
+		last = append(last[:0], key...)
+		if pattern == nil {
+			return true, false
+		}
+		matched, steps := pattern.match(key)
+		effort += steps
+		return matched, effort > matchEffort
+	})
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	next := uint64(0)
+	if seen == r.Limit || effort > matchEffort {
+		if key, more := c.s.core.Successor(nil, last); more {
+			next = c.s.cursors.put(key)
+		}
+	}
+	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(next, 10))
+	b.send(appendHead(head, keys))
+}
+
+func (c *conn) cmdDBSize(_ [][]byte) {
+	c.settle()
+	n, err := c.s.core.Size(c.s.size)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.replyInt(n)
+}

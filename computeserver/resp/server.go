@@ -1,0 +1,200 @@
+//env:real a listener of the machine's network and its connections
+
+package resp
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+)
+
+// Server is the RESP front end: it accepts connections within a bound and drains them.
+type Server struct {
+	core    *engine.Engine
+	auth    Passwords
+	front   *count.Front
+	cursors *cursors
+	size    *engine.Counting
+	version string
+	started time.Time
+
+	maxConns   int
+	idle       time.Duration // that a client may be silent
+	writeLimit time.Duration // that a client may take to take its replies
+	maxReply   int           // bytes of one reply
+	budget     budget
+	httpSeen   atomic.Int64  // when a connection that spoke HTTP was logged last
+	drainGrace time.Duration // how long a silent connection stays open while draining
+
+	mu     sync.Mutex
+	nextID uint64
+	conns  map[uint64]*conn
+	until  time.Time // draining connections are served until then
+	gone   chan struct{}
+	waits  bool // somebody waits for gone
+}
+
+// Config of a Server.
+type Config struct {
+	Engine  *engine.Engine
+	Auth    Passwords
+	Front   *count.Front // where its requests are counted
+	Version string       // of the program, for people
+
+	MaxConnections int
+	Idle           time.Duration // that a client may be silent
+	WriteLimit     time.Duration // that a client may take to take its replies
+	MaxReply       int           // bytes of one reply
+	MaxBuffers     int64         // bytes of all connections' buffers together
+}
+
+// Passwords knows the password of programs.
+type Passwords interface {
+	// Required reports whether there is one.
+	Required() bool
+	// Check reports whether password is it, in a time that does not depend on password.
+	Check(password []byte) bool
+}
+
+const (
+	maxCursors  = 100_000
+	cursorsKept = 10 * time.Minute
+	drainGrace  = 20 * time.Millisecond
+)
+
+// New makes a server that has no connection yet.
+func New(c Config) *Server {
+	return &Server{
+		core: c.Engine, auth: c.Auth, front: c.Front, version: c.Version,
+		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
+		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},
+		drainGrace: drainGrace, conns: map[uint64]*conn{},
+	}
+}
+
+// Accept serves a listener until it is closed. Its Accept fails for nothing else.
+func (s *Server) Accept(l net.Listener) {
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		s.admit(nc)
+	}
+}
+
+// admit starts to serve a connection, or refuses it as Redis does.
+func (s *Server) admit(nc net.Conn) {
+	term, settled := s.core.Sessions.NewConnection()
+	s.mu.Lock()
+	refusal := ""
+	switch {
+	case !settled:
+		refusal = "-UNAVAILABLE this server stood still and opens the index anew; connect again\r\n"
+	case len(s.conns) >= s.maxConns:
+		refusal = "-ERR max number of clients reached\r\n"
+	case s.core.Draining():
+		refusal = "-UNAVAILABLE this server is shutting down; connect again\r\n"
+	}
+	if refusal != "" {
+		s.mu.Unlock()
+		s.core.Count.Refused.Add(1)
+		// a courtesy: the connection ends in any case
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = nc.Write([]byte(refusal))
+		_ = nc.Close()
+		return
+	}
+	s.nextID++
+	c := &conn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), authed: !s.auth.Required(), term: term, account: account{of: &s.budget}}
+	c.who.start(nc)
+	s.conns[c.id] = c
+	s.mu.Unlock()
+	s.core.Count.Connections.Add(1)
+	go c.serve()
+}
+
+func (s *Server) forget(c *conn) {
+	s.core.Count.Connections.Add(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c.id)
+	if s.waits && len(s.conns) == 0 {
+		s.waits = false
+		close(s.gone)
+	}
+}
+
+func (s *Server) drainUntil() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.until
+}
+
+// PastDrain says whether draining is so far that commands are refused.
+func (s *Server) PastDrain() bool { return time.Now().After(s.drainUntil()) }
+
+// BeginDrain makes the server refuse new connections, serve the others for most of limit, and
+// refuse their commands in the rest.
+func (s *Server) BeginDrain(limit time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The last fifth is for refusals to be read.
+	s.until = time.Now().Add(limit * 4 / 5)
+	s.gone = make(chan struct{})
+	s.core.Drain()
+}
+
+// Drain lets connections finish what they sent and closes them, by force after limit. beginDrain
+// came before. It returns how many had to be closed by force.
+func (s *Server) Drain(limit time.Duration) (forced int) {
+	s.mu.Lock()
+	if s.waits = len(s.conns) > 0; !s.waits {
+		close(s.gone)
+	}
+	for _, c := range s.conns {
+		_ = c.nc.SetReadDeadline(time.Now()) // wakes those that wait for a command
+	}
+	s.mu.Unlock()
+	force := time.NewTimer(limit)
+	defer force.Stop()
+	select {
+	case <-s.gone:
+		return 0
+	case <-force.C:
+	}
+	s.core.CutShort()
+	s.mu.Lock()
+	forced = len(s.conns)
+	for _, c := range s.conns {
+		_ = c.nc.Close() // ends its reads and writes
+	}
+	s.mu.Unlock()
+	<-s.gone // every request keeps to its limit
+	return forced
+}
+
+// Cut closes all connections; what they wait for ends within its limit.
+func (s *Server) Cut() {
+	for _, c := range s.connections() {
+		_ = c.nc.Close() // ends its reads and writes
+	}
+}
+
+// connections are those of this moment, in the order in which they came.
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for _, c := range s.conns {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+	return all
+}

@@ -1,0 +1,194 @@
+package resp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/tidwall/redcon"
+)
+
+func (c *conn) cmdPing(args [][]byte) {
+	switch len(args) {
+	case 1:
+		c.out = append(c.out, "+PONG\r\n"...)
+		c.tally.Count(count.OK)
+	case 2:
+		c.replyBulk(args[1])
+	default:
+		c.replyError("ERR wrong number of arguments for 'ping' command")
+	}
+}
+
+func (c *conn) cmdEcho(args [][]byte) { c.replyBulk(args[1]) }
+
+func (c *conn) cmdQuit(_ [][]byte) {
+	c.replyOK()
+	c.closing = true
+}
+
+func (c *conn) cmdReset(_ [][]byte) {
+	c.settle()
+	c.authed, c.resp3, c.multi = !c.s.auth.Required(), false, transaction{}
+	c.who.name.Store(nil)
+	c.out = append(c.out, "+RESET\r\n"...)
+	c.tally.Count(count.OK)
+}
+
+func (c *conn) cmdSelect(args [][]byte) {
+	if string(args[1]) != "0" {
+		c.replyError("ERR DB index is out of range; an index is one database, 0")
+		return
+	}
+	c.replyOK()
+}
+
+func (c *conn) cmdTime(_ [][]byte) {
+	now := time.Now().UnixMicro() //env:real the wall clock is what is asked for
+	c.out = redcon.AppendArray(c.out, 2)
+	c.out = redcon.AppendBulkString(c.out, strconv.FormatInt(now/1e6, 10))
+	c.out = redcon.AppendBulkString(c.out, strconv.FormatInt(now%1e6, 10))
+	c.tally.Count(count.OK)
+}
+
+// cmdAuth is AUTH [username] password.
+func (c *conn) cmdAuth(args [][]byte) {
+	if len(args) > 3 {
+		c.replyError("ERR syntax error")
+		return
+	}
+	if !c.s.auth.Required() && len(args) == 2 {
+		c.replyError("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+		return
+	}
+	if c.login(args[1:]) {
+		c.replyOK()
+	}
+}
+
+// login checks [username] password; a refusal is replied. Without a configured password the user
+// default has any.
+func (c *conn) login(args [][]byte) bool {
+	user, password := []byte("default"), args[len(args)-1]
+	if len(args) == 2 {
+		user = args[0]
+	}
+	// The password is compared in any case, so that the answer takes as long for a wrong name.
+	good := c.s.auth.Check(password)
+	if !good || string(user) != "default" {
+		c.replyError("WRONGPASS invalid username-password pair or user is disabled.")
+		return false
+	}
+	c.authed = true
+	return true
+}
+
+// cmdHello is HELLO [protover [AUTH username password] [SETNAME name]].
+func (c *conn) cmdHello(args [][]byte) {
+	resp3, name := c.resp3, []byte(nil)
+	if len(args) > 1 {
+		switch string(args[1]) {
+		case "2":
+			resp3 = false
+		case "3":
+			resp3 = true
+		default:
+			if _, err := strconv.Atoi(string(args[1])); err != nil {
+				c.replyError("ERR Protocol version is not an integer or out of range")
+				return
+			}
+			c.replyError("NOPROTO unsupported protocol version")
+			return
+		}
+		for rest := args[2:]; len(rest) > 0; {
+			switch {
+			case is(rest[0], "AUTH") && len(rest) > 2:
+				if !c.login(rest[1:3]) {
+					return
+				}
+				rest = rest[3:]
+			case is(rest[0], "SETNAME") && len(rest) > 1 && printable(rest[1]):
+				name = rest[1]
+				rest = rest[2:]
+			default:
+				c.replyError(fmt.Sprintf("ERR Syntax error in HELLO option '%.64s'", rest[0]))
+				return
+			}
+		}
+	}
+	if !c.authed {
+		c.replyError("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return
+	}
+	if c.resp3 != resp3 {
+		c.settle() // replies of commands before this one are in the former protocol
+	}
+	c.resp3 = resp3
+	if name != nil {
+		text := string(name)
+		c.who.name.Store(&text)
+	}
+	proto := int64(2)
+	if resp3 {
+		proto = 3
+	}
+	c.out = c.appendMap(c.out, 7)
+	c.out = appendPair(c.out, "server", "redis") // clients look at it; INFO says what this is
+	c.out = appendPair(c.out, "version", respVersion)
+	c.out = redcon.AppendBulkString(c.out, "proto")
+	c.out = redcon.AppendInt(c.out, proto)
+	c.out = redcon.AppendBulkString(c.out, "id")
+	c.out = redcon.AppendInt(c.out, int64(c.id))
+	c.out = appendPair(c.out, "mode", "standalone")
+	c.out = appendPair(c.out, "role", "master")
+	c.out = redcon.AppendBulkString(c.out, "modules")
+	c.out = redcon.AppendArray(c.out, 0)
+	c.tally.Count(count.OK)
+}
+
+// respVersion is the version of Redis whose commands these are, for clients that ask.
+const respVersion = "7.2.0"
+
+func (c *conn) appendMap(b []byte, pairs int) []byte {
+	if c.resp3 {
+		return append(strconv.AppendInt(append(b, '%'), int64(pairs), 10), '\r', '\n')
+	}
+	return redcon.AppendArray(b, 2*pairs)
+}
+
+func appendPair(b []byte, key, value string) []byte {
+	return redcon.AppendBulkString(redcon.AppendBulkString(b, key), value)
+}
+
+// cmdInfo is INFO [section ...]: always everything.
+func (c *conn) cmdInfo(_ [][]byte) {
+	s := c.s
+	var b strings.Builder
+	section := func(name string) { fmt.Fprintf(&b, "# %s\r\n", name) }
+	line := func(key string, value any) { fmt.Fprintf(&b, "%s:%v\r\n", key, value) }
+	section("Server")
+	line("redis_version", respVersion)
+	line("redis_mode", "standalone")
+	line("dmindex_version", s.version)
+	line("dmindex_design", s.core.Index.Design)
+	line("dmindex_index", s.core.Index.Namespace+"/"+s.core.Index.Name)
+	line("dmindex_server", s.core.Self)
+	line("uptime_in_seconds", int64(time.Since(s.started).Seconds())) //env:real the age of a process
+	section("Clients")
+	line("connected_clients", s.core.Count.Connections.Load())
+	line("maxclients", s.maxConns)
+	section("Stats")
+	line("total_commands_processed", s.core.Count.Operations.Load())
+	line("rejected_connections", s.core.Count.Refused.Load())
+	line("dmindex_forwarded", s.core.Count.Forwarded.Load())
+	section("Partition")
+	line("dmindex_map_generation", s.core.View.Generation())
+	if m := s.core.View.Current(); m != nil {
+		line("dmindex_servers", len(m.Servers))
+		line("dmindex_ranges", len(m.Ranges))
+	}
+	section("Keyspace")
+	c.replyBulk([]byte(b.String()))
+}
