@@ -1,5 +1,5 @@
-// Reference writes the pages of the manual that follow from api/v1alpha1: the fields of the custom
-// resources, and their conditions and reasons.
+// Reference writes the pages of the manual that follow from the code: the fields of the custom
+// resources, their conditions and reasons, the commands, and the metrics.
 package main
 
 import (
@@ -15,22 +15,41 @@ import (
 	"strings"
 )
 
+// pages are what this program writes, by their names in the folder of pages.
+func pages(dmindex, plugin string) map[string]func(*bytes.Buffer) error {
+	return map[string]func(*bytes.Buffer) error{
+		"fields.md": func(out *bytes.Buffer) error {
+			a, err := read("api/v1alpha1")
+			a.fields(out)
+			return err
+		},
+		"conditions.md": func(out *bytes.Buffer) error {
+			a, err := read("api/v1alpha1")
+			a.conditions(out)
+			return err
+		},
+		"metrics.md": func(out *bytes.Buffer) error { return metrics(out, ".") },
+		"commands.md": func(out *bytes.Buffer) error {
+			return programs(out, []program{{dmindex, "dmindex"}, {plugin, "kubectl dmindex"}})
+		},
+	}
+}
+
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: reference FOLDER-OF-TYPES FOLDER-OF-PAGES")
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage, in the project's folder: reference FOLDER-OF-PAGES DMINDEX KUBECTL-DMINDEX")
 		os.Exit(2)
 	}
-	a, err := read(os.Args[1])
-	for name, page := range map[string]func(*bytes.Buffer){"fields.md": a.fields, "conditions.md": a.conditions} {
+	for name, page := range pages(os.Args[2], os.Args[3]) {
 		var out bytes.Buffer
-		page(&out)
+		err := page(&out)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(os.Args[2], name), out.Bytes(), 0o644)
+			err = os.WriteFile(filepath.Join(os.Args[1], name), out.Bytes(), 0o644)
 		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "reference:", err)
-		os.Exit(1)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "reference:", err)
+			os.Exit(1)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 )
@@ -46,5 +47,30 @@ func TestPages(t *testing.T) {
 	}
 	if rows < 30 {
 		t.Errorf("%d conditions and reasons", rows)
+	}
+}
+
+// TestMetrics: every way in which a server describes a metric is understood, and none is met twice.
+func TestMetrics(t *testing.T) {
+	for _, s := range servers {
+		all, err := metricsOf("../../" + s.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		met := map[string]bool{}
+		for _, m := range all {
+			if met[m.name] || !strings.HasPrefix(m.name, "dmindex_") || !strings.HasSuffix(m.help, ".") {
+				t.Errorf("%s: %+v", s.file, m)
+			}
+			met[m.name] = true
+		}
+		source, err := os.ReadFile("../../" + s.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each help is a sentence between quotes.
+		if helps := strings.Count(string(source), `."`); helps != len(all) {
+			t.Errorf("%s has %d sentences and %d metrics", s.file, helps, len(all))
+		}
 	}
 }

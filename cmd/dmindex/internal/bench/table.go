@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// columns of the table. docs/evaluation.md says what they mean.
+// columns of the table. docs/benchmarks/README.md says what they mean.
 var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,cpu µs,READ,x best,WRITE,log,atomic,rpc,trips,bytes,skew,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
 
 // cells of a result's line.
