@@ -4,7 +4,7 @@
 
 cluster_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hack_dir=$(dirname "$cluster_dir")
-modules_dir=$cluster_dir/modules
+programs_dir=$cluster_dir/programs
 : "${HOME:=/root}"
 cache=${DMINDEX_CACHE:-$HOME/.cache/dmindex}
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ip, nft and conntrack, and not every root has it
@@ -18,5 +18,5 @@ digest() {
 	(cd "$cluster_dir" && sha256sum $*) | sha256sum | cut -c1-12
 }
 
-cluster_home() { echo "$cache/cluster-$(digest 'lib/tools.sh modules/*/go.mod modules/*/go.sum')"; }
+cluster_home() { echo "$cache/cluster-$(digest 'lib/tools.sh programs/go.* programs/*/*.go metrics-server/go.*')"; }
 pause_image()  { echo "$cache/images-$(digest 'pause/*.go ../image/*.go')/pause.tar"; }
