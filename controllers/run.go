@@ -36,12 +36,12 @@ type RunOptions struct {
 
 // AddFlags defines the flags.
 func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of the servers of indexes and pools that name none (or DMINDEX_SERVER_IMAGE)")
-	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "the same for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); none = such pools must name one")
+	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of servers for indexes and pools that name none (or DMINDEX_SERVER_IMAGE)")
+	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "image of servers for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); empty = such pools must name one")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz")
-	flags.BoolVar(&o.Pprof, profile.Flag, profile.FromEnv(), profile.Usage+"; the pods of servers that are made then do the same")
-	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "let only one of several operators act")
+	flags.BoolVar(&o.Pprof, profile.Flag, profile.FromEnv(), profile.Usage+"; new server pods do the same")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that only one of several operators acts")
 	flags.Func("namespace", "namespace to watch, may be repeated or separated by commas; none = all", func(v string) error {
 		for _, n := range strings.Split(v, ",") {
 			if n = strings.TrimSpace(n); n != "" {

@@ -32,7 +32,7 @@ func TestBench(t *testing.T) {
 	if lines := strings.Count(out, "\n"); lines != 10 || !strings.Contains(out, "zipfian:0.99") || !strings.Contains(out, "text keys of 32 bytes") {
 		t.Errorf("%d lines:\n%s", lines, out)
 	}
-	if !strings.Contains(progress, "sherman C: measure: 1000 of 1000 operations") || !strings.Contains(progress, "of simulated time") {
+	if !strings.Contains(progress, "dex C: measure: 1000 of 1000 operations") || !strings.Contains(progress, "of simulated time") {
 		t.Errorf("progress:\n%s", progress)
 	}
 	text, err := os.ReadFile(jsonFile)
@@ -64,11 +64,12 @@ func TestBenchRefuses(t *testing.T) {
 		{"--servers 8", `--servers "8": write memory servers x compute servers, as in 8x8`},
 		{"--scan 5-x", `--scan "5-x": write the shortest and the longest length`},
 		{"--switch combine", `--switch "combine": write name=on or name=off`},
-		{"--switch warp=off", "design sherman has no switch warp: "},
+		{"--switch warp=off", "design dex has no switch warp: "},
 		{"--cache-percent 5 --cache-bytes 1Mi", "not both"},
 		{"--distribution gauss", "unknown distribution"},
 		{"--key uint32", "write uint64, or bytes:N"},
 		{"--records 1000000000000", "give fewer --records or --ops"},
+		{"--design sherman --records 1000000000000", "give fewer --records or --ops"},
 		{"--json /no/where.json", "/no/where.json"},
 		{"--figure sherman-9", "there are sherman-5"},
 		{"--figure sherman-5 --workload C", "--workload: figure sherman-5 says itself what it measures"},

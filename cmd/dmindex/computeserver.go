@@ -113,12 +113,12 @@ func computeserverCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
-	f.StringVar(&name, "name", "", "name of this server, at most 64 bytes: a process that had it before has ended")
-	f.StringVar(&guardDir, "guard-dir", os.Getenv(config.EnvGuardDir), "directory that only servers of this name use, one after the other, all on one machine. It is locked while the process lives, so the next one "+
-		"knows that this one is dead, and serves its keys again at once. Empty = when its lease is over")
-	f.StringVar(&indexFile, "index-config", config.IndexFile, "what index to serve, and where its memory is")
-	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric to the memory servers whose configuration names none: tcp, ibv (RDMA), or shm on one host")
-	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the one that the device plugin gave ($DMINDEX_RDMA_DEVICE), or the first with an active port")
+	f.StringVar(&name, "name", "", "name of this server, at most 64 bytes. No other running process may have it")
+	f.StringVar(&guardDir, "guard-dir", os.Getenv(config.EnvGuardDir), "directory on local storage that successive processes of this server share. The running process locks it. "+
+		"A process that finds it unlocked knows that its predecessor is dead, and takes its keys over at once. Empty = take-over waits until the lease expires")
+	f.StringVar(&indexFile, "index-config", config.IndexFile, "file with the index to serve and the addresses of its memory servers")
+	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric for memory servers whose configuration names none: tcp, ibv (RDMA), or shm on one host")
+	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the one assigned by the device plugin ($DMINDEX_RDMA_DEVICE), or the first with an active port")
 	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
 	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")
@@ -126,9 +126,9 @@ func computeserverCommand() *cobra.Command {
 	f.BoolVar(&c.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)
 	f.BoolVar(&insecure, "insecure", false, "serve without TLS")
 	f.StringVar(&c.PasswordFile, "password-file", "", "file with the password that clients must show")
-	f.BoolVar(&c.AllowNoPassword, "no-password", false, "let everybody in if there is no password file")
-	f.IntVar(&c.MaxConnections, "max-connections", 0, "RESP connections at once (default 10000)")
+	f.BoolVar(&c.AllowNoPassword, "no-password", false, "accept clients without a password if there is no password file")
+	f.IntVar(&c.MaxConnections, "max-connections", 0, "most RESP connections at the same time (default 10000)")
 	f.Var(&cache, "cache", "memory that caches the index; 0 = 64Mi")
-	f.IntVar(&c.MaxSessions, "max-sessions", 0, "requests that use the index at once (default 64)")
+	f.IntVar(&c.MaxSessions, "max-sessions", 0, "most requests that use the index at the same time (default 64)")
 	return cmd
 }

@@ -28,11 +28,11 @@ type access struct {
 
 func (a *access) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.secret, "secret", "", "directory where the Secret NAME-conn of the index is mounted; it has all the rest")
+	f.StringVar(&a.secret, "secret", "", "directory where the Secret NAME-conn of the index is mounted; it replaces the other connection flags")
 	f.StringVar(&a.endpoint, "endpoint", defaultEndpoint, "host:port of the index's SDK port")
 	f.StringVar(&a.passwordFile, "password", "", "file with the password")
 	f.StringVar(&a.caFile, "ca", "", "file with the CA of the servers' certificates; empty = without TLS, on loopback")
-	f.DurationVar(&a.limit, "limit-time", 10*time.Second, "of one operation, tries included")
+	f.DurationVar(&a.limit, "limit-time", 10*time.Second, "time limit of one operation, retries included")
 }
 
 // connect connects to the index.

@@ -55,7 +55,7 @@ func delCommand() *cobra.Command {
 	var n notation
 	cmd := onIndex(&cobra.Command{
 		Use:   "del KEY...",
-		Short: "Delete keys; those that are not there are no error",
+		Short: "Delete keys; a missing key is not an error",
 		Args:  cobra.MinimumNArgs(1),
 	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
 		var keys [][]byte
@@ -120,11 +120,11 @@ func scanCommand() *cobra.Command {
 	})
 	n.flag(cmd)
 	f := cmd.Flags()
-	f.Uint64Var(&o.Limit, "limit", 0, "pairs at the most; 0 = all")
-	f.BoolVar(&o.Reverse, "reverse", false, "downwards from END")
-	f.BoolVar(&o.KeysOnly, "keys", false, "keys only")
-	f.BoolVar(&count, "count", false, "print only how many there are")
-	f.StringVar(&prefix, "prefix", "", "keys that begin so; instead of START and END")
+	f.Uint64Var(&o.Limit, "limit", 0, "most pairs to print; 0 = all")
+	f.BoolVar(&o.Reverse, "reverse", false, "in descending order, from END down")
+	f.BoolVar(&o.KeysOnly, "keys", false, "print only the keys")
+	f.BoolVar(&count, "count", false, "print only the number of pairs")
+	f.StringVar(&prefix, "prefix", "", "only keys with this prefix; instead of START and END")
 	return cmd
 }
 

@@ -36,7 +36,7 @@ func devicePluginCommand() *cobra.Command {
 	f.StringVar(&config.Sysfs, "sysfs", "/sys", "where the node's /sys is")
 	f.StringVar(&config.Dev, "dev", "/dev", "where the node's /dev is for the kubelet")
 	f.StringVar(&config.KubeletDir, "kubelet-dir", "/var/lib/kubelet/device-plugins", "the kubelet's folder of device plugins")
-	f.StringVar(&config.PodResources, "pod-resources", "", "the kubelet's PodResources socket, to leave alone what other plugins advertise; empty = do not ask")
+	f.StringVar(&config.PodResources, "pod-resources", "", "the kubelet's PodResources socket, used to skip HCAs that other plugins advertise; empty = do not check")
 	f.DurationVar(&config.Poll, "poll", 5*time.Second, "how often to look at the node's HCAs")
 	f.BoolVar(&labels, "labels", false, "label the node $NODE_NAME with what its HCAs can do")
 	f.BoolVar(&config.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)

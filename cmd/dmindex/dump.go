@@ -92,7 +92,7 @@ read twice: its digest is checked at the end.)`,
 	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
 		return func(c *client.Client) error { return restore(cmd, c, args[0], replace) }, nil
 	})
-	cmd.Flags().BoolVar(&replace, "replace", false, "also into an index that is not empty")
+	cmd.Flags().BoolVar(&replace, "replace", false, "restore into an index that is not empty: pairs of the dump replace existing ones")
 	return cmd
 }
 

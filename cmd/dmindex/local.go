@@ -44,18 +44,18 @@ func localCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others take the ports after it")
-	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; likewise")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others use the following ports")
+	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; the others use the following ports")
 	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm, tcp or ibv (RDMA)")
 	f.StringVar(&c.Design, "design", "dex", "design of the index: dex or sherman")
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
 	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
-	f.Var(&memory, "memory", "of each memory server")
+	f.Var(&memory, "memory", "memory of each memory server")
 	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
 	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
-	f.StringVar(&c.Routing, "routing", config.RoutingAny, "who serves a request: Any server that gets it, or the Owner of its key range")
+	f.StringVar(&c.Routing, "routing", config.RoutingAny, "which server executes a request: Any server that receives it, or the Owner of its key range")
 	f.StringVar(&c.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
-	f.BoolVarP(&verbose, "verbose", "v", false, "log what the servers do to stderr")
+	f.BoolVarP(&verbose, "verbose", "v", false, "write the log of the servers to stderr")
 	return cmd
 }
 

@@ -32,7 +32,7 @@ type options struct {
 
 func (o *options) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig file; default: as kubectl has it")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig file; default: that of kubectl")
 	f.StringVar(&o.context, "context", "", "context of the kubeconfig; default: the current one")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace; default: that of the context")
 	f.StringVar(&o.as, "as", "", "user to impersonate")

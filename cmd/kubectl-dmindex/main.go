@@ -48,7 +48,7 @@ func root() *cobra.Command {
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status NAME",
-		Short: "Draw an index: memory servers, compute servers, key ranges, and what is going on",
+		Short: "Draw an index: memory servers, compute servers, key ranges, conditions and recent events",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.connect()
@@ -69,7 +69,7 @@ func topCommand(o *options) *cobra.Command {
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use:   "top [NAME]",
-		Short: "Say what the compute servers of an index do, or of all indexes of the namespace",
+		Short: "Show the load of the compute servers of one index, or of all indexes in the namespace",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.connect()
@@ -94,7 +94,7 @@ func topCommand(o *options) *cobra.Command {
 			}
 		},
 	}
-	cmd.Flags().DurationVarP(&watch, "watch", "w", 0, "print it again and again, with such pauses")
+	cmd.Flags().DurationVarP(&watch, "watch", "w", 0, "refresh at this interval")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return cmd
 }

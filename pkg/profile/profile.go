@@ -21,7 +21,7 @@ const Env = "DMINDEX_PPROF"
 // Flag and Usage are the flag that turns profiles on.
 const (
 	Flag  = "pprof"
-	Usage = "serve the runtime's profiles on the port of the metrics, at " + Path + " (or " + Env + "=true)"
+	Usage = "serve Go's profiles at " + Path + " on the metrics port (or " + Env + "=true)"
 )
 
 // Path is where they are.

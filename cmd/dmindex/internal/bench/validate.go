@@ -40,7 +40,7 @@ func (r *Run) check() (index.Design, error) {
 	case r.ValueBytes < 8:
 		err = fmt.Errorf("values of %d bytes: at least 8 are needed, which say who wrote them", r.ValueBytes)
 	case !design.SharesAll && max(r.Records, uint64(r.Ops)+uint64(r.Warmup)) > 1<<32-1:
-		err = fmt.Errorf("%d records and %d operations: with owners of ranges at most %d of each are possible", r.Records, r.Ops+r.Warmup, uint64(1<<32-1))
+		err = fmt.Errorf("%d records and %d operations: with owners of ranges at most %d of each are possible: give fewer --records or --ops", r.Records, r.Ops+r.Warmup, uint64(1<<32-1))
 	case uint64(r.Ops)+uint64(r.Warmup) > maxWriter:
 		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
 	}
