@@ -137,7 +137,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		return "", err
 	}
 	if a == nil {
-		return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " is not there yet", 0}
+		return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " does not exist yet", 0}
 	}
 	trusted := [][]byte{a.PEM}
 	for _, p := range s.index.Spec.MemoryPools {
@@ -150,7 +150,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 			return "", err
 		}
 		if memory == nil {
-			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " is not there yet", requeueSoon}
+			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " does not exist yet", requeueSoon}
 		}
 		trusted = append(trusted, memory.PEM)
 	}
@@ -175,7 +175,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 				return err
 			}
 		case slices.Contains(actions.leave, id):
-			r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "ComputeServerLeaving", "Leave", "pod %s hands over its ranges, then goes", p.Name)
+			r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "ComputeServerLeaving", "Leave", "pod %s hands over its ranges, then ends", p.Name)
 			if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationLeaving: r.now().UTC().Format(time.RFC3339)}); err != nil {
 				return err
 			}

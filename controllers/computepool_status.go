@@ -35,7 +35,7 @@ func (s *computePoolScope) summarize(err error) {
 	case all && status.Leaving > 0:
 		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are leaving", status.Leaving)
 	case all && s.outdated() > 0:
-		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are to be replaced by such of the newest template", s.outdated())
+		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers run an old template and will be replaced", s.outdated())
 	case all:
 		message = fmt.Sprintf("all %d compute servers are ready", status.ReadyReplicas)
 	default:

@@ -87,7 +87,7 @@ func (r *DMIndexReconciler) tellGrant(s *indexScope, at *grantServer, step grant
 	reason, note := "MemoryGranted", fmt.Sprintf("pod %s grants %d chunks of %d bytes, before %d", step.Server, step.Chunks, at.described.ChunkBytes, step.Had)
 	switch {
 	case step.Evict:
-		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d chunks of %s, which the index was before", step.Server, step.Had, step.Identity)
+		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d chunks of %s, an earlier index of this name", step.Server, step.Had, step.Identity)
 	case step.Chunks < step.Had:
 		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d of %d chunks", step.Server, step.Had-step.Chunks, step.Had)
 	}
@@ -131,7 +131,7 @@ func (s *indexScope) missingText(m grant.Missing) string {
 	}
 	text += fmt.Sprintf(": %d are missing", m.Lacks)
 	if m.Kept > 0 {
-		text += fmt.Sprintf(", since %d are kept for older indexes that wait (%s)", m.Kept, strings.Join(m.Older, ", "))
+		text += fmt.Sprintf(", since %d are reserved for older indexes that wait (%s)", m.Kept, strings.Join(m.Older, ", "))
 	}
 	return text + "; lower quota, free memory of another index, or use another pool"
 }

@@ -33,7 +33,7 @@ func (r *DMIndexReconciler) finalize(ctx context.Context, s *indexScope) error {
 		held = append(held, names...)
 	}
 	if len(held) > 0 {
-		return &waitFor{dmv1.ReasonDeleting, "memory of the index is still to be given back by " + strings.Join(held, ", ") + ": it does not answer. If it never will, delete the pod", requeueSoon * 2}
+		return &waitFor{dmv1.ReasonDeleting, "the index's memory is not yet released by " + strings.Join(held, ", ") + ": it does not answer. If it never will, delete the pod", requeueSoon * 2}
 	}
 	base := s.index.DeepCopy()
 	controllerutil.RemoveFinalizer(s.index, dmv1.Finalizer)

@@ -40,7 +40,7 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
 		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
-			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), orElse(actions.Reason, "the plan is another one"))
+			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), orElse(actions.Reason, "the plan changed"))
 		return
 	}
 	var moves []string
@@ -48,7 +48,7 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", short(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
 	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, action("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
-		orElse(actions.Reason, "the plan is another one"), some(moves))
+		orElse(actions.Reason, "the plan changed"), some(moves))
 }
 
 func action(what string, number uint64) string { return what + strconv.FormatUint(number, 10) }
@@ -180,7 +180,7 @@ func (r *DMIndexReconciler) tellTakeOvers(s *indexScope) {
 			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", short(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
 		}
 		if len(all) > 0 {
-			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, action("ReplayForEpoch", news[0].Epoch), "%s replayed the log of who had died, and serves: %s",
+			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, action("ReplayForEpoch", news[0].Epoch), "%s replayed the log of a dead server, and serves: %s",
 				s.compute[i].pod.Name, some(all))
 		}
 	}

@@ -126,8 +126,8 @@ func TestTakeOverEvents(t *testing.T) {
 	look(old, first, second)
 	look(first, second, third)
 	want := []string{
-		`TakeOver: x-compute-0 replayed the log of who had died, and serves: keys ["a", "m") of x-compute-1 (client 3), client 4 after 1.2 s; keys ["m", end) of x-compute-1 (client 3) after 10.6 s`,
-		`TakeOver: x-compute-0 replayed the log of who had died, and serves: keys ["m", end) of client 5 after 0.0 s`,
+		`TakeOver: x-compute-0 replayed the log of a dead server, and serves: keys ["a", "m") of x-compute-1 (client 3), client 4 after 1.2 s; keys ["m", end) of x-compute-1 (client 3) after 10.6 s`,
+		`TakeOver: x-compute-0 replayed the log of a dead server, and serves: keys ["m", end) of client 5 after 0.0 s`,
 	}
 	if fmt.Sprint(events.notes) != fmt.Sprint(want) {
 		t.Errorf("got  %q\nwant %q", events.notes, want)

@@ -41,11 +41,11 @@ func (s *indexScope) fullPool() string {
 	case why == "":
 		return ""
 	case len(waiting) == 0:
-		what = fmt.Sprintf("keys %s are served, but do not move to the server that is to have them", some(staying))
+		what = fmt.Sprintf("keys %s stay on their present server and cannot move", some(staying))
 	case len(staying) == 0:
 		what = fmt.Sprintf("keys %s are not served", some(waiting))
 	default:
-		what = fmt.Sprintf("keys %s are not served, and %s do not move", some(waiting), some(staying))
+		what = fmt.Sprintf("keys %s are not served, and %s cannot move", some(waiting), some(staying))
 	}
 	return fmt.Sprintf("%s, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys (%s)", what, cut(why, mostInNote))
 }

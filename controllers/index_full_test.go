@@ -59,9 +59,9 @@ func TestFullPoolIsShown(t *testing.T) {
 		`keys ["a", "m"); ["m", end) are not served`, "raise quota in spec.memoryPools, or delete other keys", "x-compute-0, Taking: 3 of 9 changes find no memory")
 	stays := waitsForMemory("a", "m", 7)
 	stays.State = "Serving"
-	f(withRanges([]*rpcv1.OwnedRange{serving, stays}), nothing, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull, `keys ["a", "m") are served, but do not move to the server`, "raise quota")
+	f(withRanges([]*rpcv1.OwnedRange{serving, stays}), nothing, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull, `keys ["a", "m") stay on their present server and cannot move`, "raise quota")
 	f(withRanges([]*rpcv1.OwnedRange{stays}, []*rpcv1.OwnedRange{waitsForMemory("m", "", 7)}), nothing, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull,
-		`keys ["m", end) are not served, and ["a", "m") do not move, since`)
+		`keys ["m", end) are not served, and ["a", "m") cannot move, since`)
 	s := withRanges([]*rpcv1.OwnedRange{waitsForMemory("a", "", 7)})
 	f(s, func() { s.waiting = "ranges move" }, dmv1.ReasonPoolFull, dmv1.ReasonPoolFull)
 	// the quota was raised, and that is what is waited for

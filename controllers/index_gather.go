@@ -134,7 +134,7 @@ func (s *indexScope) replacing() string {
 	var list []string
 	for _, pool := range s.computePools {
 		if slices.Contains(s.rewritten, pool.Name) || pool.Status.ObservedGeneration < pool.Generation {
-			list = append(list, "compute pool "+pool.Name+" is about to look at its new specification")
+			list = append(list, "compute pool "+pool.Name+" has not acted on its new specification yet")
 		} else if c := find(pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
 			list = append(list, "compute pool "+pool.Name+": "+c.Message)
 		}

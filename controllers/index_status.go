@@ -164,7 +164,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	case s.waiting != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":
-		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencing, "still to do: "+s.unfenced)
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencing, "not done yet: "+s.unfenced)
 	case computeReady < s.view.Desired:
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonWaitingForCompute, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	case s.replacing() != "":

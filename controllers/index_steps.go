@@ -167,7 +167,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 				}
 			}
 		}
-		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers nothing until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
+		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
 	}
 	if created {
 		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, empty", names(lost))
@@ -181,7 +181,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if err != nil {
 		return err
 	}
-	return &waitFor{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is made anew, empty", requeueSoon}
+	return &waitFor{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is created again, empty", requeueSoon}
 }
 
 // blockCompute has the compute servers answer nothing any more: those that still reach the memory

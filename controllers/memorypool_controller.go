@@ -140,7 +140,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		case a != nil:
 			trusted = append(trusted, a.PEM)
 		case metav1.IsControlledBy(s.pool, index):
-			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " is not there yet", 0}
+			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}
 	}
 	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), pki.Bundle(trusted...))
@@ -164,7 +164,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 					return err
 				}
 			} else if podID(p) == id {
-				r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one, its content is lost", p.Name, p.Status.Reason)
+				r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 				if err := r.DeletePrecisely(ctx, p); err != nil {
 					return err
 				}
@@ -181,7 +181,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	}
 	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
 		if id > build.MaxMemoryPodID {
-			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has given out all its %d server ids: make a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
+			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has used all its %d server ids: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
 		}
 		pod := build.MemoryPod(s.pool, id, s.image)
 		pod.Annotations[dmv1.AnnotationTLS] = tls

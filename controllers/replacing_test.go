@@ -29,9 +29,9 @@ func TestReplacing(t *testing.T) {
 		return []metav1.Condition{{Type: dmv1.ConditionPoolReady, Reason: reason, Message: "1 of 3 pods"}}
 	}
 	f("settled", "", func(*indexScope, *dmv1.DMComputePool) {})
-	f("written just now: the cache may have the pool as it was", "x-compute is about to look", func(s *indexScope, _ *dmv1.DMComputePool) { s.rewritten = []string{"y", "x-compute"} })
+	f("written just now: the cache may have the pool as it was", "x-compute has not acted on", func(s *indexScope, _ *dmv1.DMComputePool) { s.rewritten = []string{"y", "x-compute"} })
 	f("another pool was written", "", func(s *indexScope, _ *dmv1.DMComputePool) { s.rewritten = []string{"y"} })
-	f("not looked at yet", "x-compute is about to look", func(_ *indexScope, pool *dmv1.DMComputePool) { pool.Status.ObservedGeneration = 2 })
+	f("not looked at yet", "x-compute has not acted on", func(_ *indexScope, pool *dmv1.DMComputePool) { pool.Status.ObservedGeneration = 2 })
 	f("it replaces", "x-compute: 1 of 3 pods", func(_ *indexScope, pool *dmv1.DMComputePool) { pool.Status.Conditions = pools(dmv1.ReasonReplacing) })
 	f("it is ready", "", func(_ *indexScope, pool *dmv1.DMComputePool) { pool.Status.Conditions = pools(dmv1.ReasonAsDesired) })
 }

@@ -69,7 +69,7 @@ func (s *space) toldOfTakeOvers(deaths int) {
 	s.Helper()
 	s.eventually(long, "an event for each take-over", func() (bool, string) {
 		all := s.eventsOf("TakeOver")
-		return len(all) >= deaths && strings.Contains(all[0], "replayed the log of who had died, and serves: keys"), strings.Join(all, "\n")
+		return len(all) >= deaths && strings.Contains(all[0], "replayed the log of a dead server, and serves: keys"), strings.Join(all, "\n")
 	})
 	s.Logf("events:\n%s", strings.Join(s.eventsOf("TakeOver"), "\n"))
 }
