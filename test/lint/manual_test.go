@@ -1,0 +1,135 @@
+package lint
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// manual is a page of the manual.
+type manual struct {
+	path string // from the project's folder
+	text string
+}
+
+// pages reads the whole manual.
+func pages(t *testing.T) (all []manual) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "hack/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, _ = filepath.Rel(root, path)
+			all = append(all, manual{path, string(text)})
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d pages", len(all))
+	}
+	return all
+}
+
+var (
+	linkPattern    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headingPattern = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchors   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the names under which the headings of a page can be linked to.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, h := range headingPattern.FindAllStringSubmatch(text, -1) {
+		name := notInAnchors.ReplaceAllString(strings.ToLower(h[1]), "")
+		all[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return all
+}
+
+// TestLinks: what a page links to exists, headings included.
+func TestLinks(t *testing.T) {
+	all := map[string]manual{}
+	for _, p := range pages(t) {
+		all[p.path] = p
+	}
+	checked := 0
+	for _, p := range all {
+		for _, l := range linkPattern.FindAllStringSubmatch(p.text, -1) {
+			target, anchor, _ := strings.Cut(l[1], "#")
+			if strings.Contains(target, "://") || strings.Contains(target, "*") {
+				continue // of another host, or a regular expression
+			}
+			checked++
+			path := p.path
+			if target != "" {
+				path = filepath.Join(filepath.Dir(p.path), target)
+			}
+			if _, err := os.Stat(filepath.Join("..", "..", path)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", p.path, l[1])
+			} else if page, is := all[path]; anchor != "" && is && !anchors(page.text)[anchor] {
+				t.Errorf("%s links to %s: that page has no such heading", p.path, l[1])
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("only %d links", checked)
+	}
+}
+
+var (
+	commandPattern = regexp.MustCompile(`\b(kubectl )?dmindex ([a-z-]+)([^|;&\n` + "`" + `]*)`)
+	flagPattern    = regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*)`)
+	targetPattern  = regexp.MustCompile("`make ([a-z0-9-]+)")
+)
+
+// TestCommands: the commands and flags that the manual names are those that programs have, and the
+// targets those of the Makefile.
+func TestCommands(t *testing.T) {
+	reference, err := os.ReadFile("../../docs/reference/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for _, s := range strings.Split(string(reference), "\n### ")[1:] {
+		name, text, _ := strings.Cut(s, "\n")
+		sections[name] = text
+	}
+	flags := 0
+	for _, p := range pages(t) {
+		if p.path == "docs/reference/commands.md" {
+			continue
+		}
+		for _, c := range commandPattern.FindAllStringSubmatch(strings.ReplaceAll(p.text, "\\\n", " "), -1) {
+			section, known := sections[c[1]+"dmindex "+c[2]]
+			if c[2] == "charts" {
+				continue // helm's
+			}
+			for _, f := range flagPattern.FindAllStringSubmatch(c[3], -1) {
+				flags++
+				if !known || !strings.Contains(section, f[1]+" ") {
+					t.Errorf("%s: %s: dmindex %s has no flag %s", p.path, strings.TrimSpace(c[0]), c[2], f[1])
+				}
+			}
+		}
+		for _, m := range targetPattern.FindAllStringSubmatch(p.text, -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s: the Makefile has no target %s", p.path, m[1])
+			}
+		}
+	}
+	if flags < 20 {
+		t.Errorf("only %d flags", flags)
+	}
+}
