@@ -29,10 +29,10 @@ type task struct {
 	over  error // of the context, if the task ended with it
 }
 
-// changes says whether the operation changes anything.
+// changes reports whether the operation changes anything.
 func (t *task) changes() bool { return t.op.Kind != rpcv1.Operation_LOOKUP }
 
-// safe says whether the operation may be sent again although it may have been done.
+// safe reports whether the operation may be sent again although it may have been done.
 func (t *task) safe() bool {
 	return t.op.Kind == rpcv1.Operation_LOOKUP || t.op.Kind == rpcv1.Operation_UPSERT
 }
@@ -45,7 +45,7 @@ func (t *task) ended(o *rpcv1.Outcome, err error) {
 	}
 }
 
-// answered says whether the last attempt has an answer of the index. If it has, doubts about
+// answered reports whether the last attempt has an answer of the index. If it has, doubts about
 // earlier ones are settled: only a Put is sent again when it may have been done, and it has done
 // what it should.
 func (t *task) answered() bool {
@@ -59,7 +59,7 @@ func (t *task) answered() bool {
 	return false
 }
 
-// again says whether the last attempt is worth another one.
+// again reports whether the last attempt is worth another one.
 func (t *task) again() bool {
 	if t.err != nil {
 		return false

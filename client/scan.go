@@ -192,7 +192,7 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 	return err
 }
 
-// moved says whether what is left would now be asked of another server than v says.
+// moved reports whether what is left would now be asked of another server than v says.
 func (s *scan) moved(v *view) bool {
 	now := s.c.view.Load()
 	if now == v || v.any || s.tries > 1 {
@@ -257,7 +257,7 @@ func (s *scan) failure(err, over error, span partition.Span, server partition.Se
 	return e.at(span, server)
 }
 
-// temporary says whether a scan may go on elsewhere after err.
+// temporary reports whether a scan may go on elsewhere after err.
 func temporary(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {

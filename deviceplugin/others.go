@@ -73,7 +73,7 @@ func (o *others) note(now time.Time, reply *podresources.AllocatableResourcesRes
 	}
 }
 
-// known says whether the kubelet was asked, if it is to be.
+// known reports whether the kubelet was asked, if it is to be.
 func (o *others) known() bool { return o.socket == "" || o.asked }
 
 // advertised says whose an HCA is. Plugins call devices by their PCI address or, some, by their

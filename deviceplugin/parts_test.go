@@ -147,7 +147,7 @@ func TestSysfsGoes(t *testing.T) {
 		if err := os.Rename(filepath.Join(n.sysfs.Root, from), filepath.Join(n.sysfs.Root, to)); err != nil {
 			t.Fatal(err)
 		}
-		p.round(t.Context()) // in the midst of one, HCAs would go one by one
+		p.round(t.Context()) // in the middle of one, HCAs would go one by one
 	}
 	move("class", "away")
 	if err := p.current().ready(); err == nil || !strings.Contains(err.Error(), "is not a sysfs") {

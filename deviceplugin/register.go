@@ -67,7 +67,7 @@ func (s *server) callRegister(ctx context.Context, socket string) error {
 	return nil
 }
 
-// registered says whether the kubelet knows and watches us.
+// registered reports whether the kubelet knows and watches us.
 func (s *server) registered() bool { return s.registration.kubelet != (identity{}) && s.watched() > 0 }
 
 func inodeOf(info os.FileInfo) (device, inode uint64) {

@@ -94,7 +94,7 @@ func (s *server) listen() error {
 	return nil
 }
 
-// answers says whether somebody listens at a socket. The kernel says so at once; what else goes
+// answers reports whether somebody listens at a socket. The kernel says so at once; what else goes
 // wrong says nothing of that, so somebody may.
 func answers(socket string) bool {
 	conn, err := net.Dial("unix", socket)

@@ -84,7 +84,7 @@ type MemoryServerState struct {
 	// +kubebuilder:validation:MaxLength=16
 	Incarnation string `json:"incarnation,omitempty"`
 
-	// Ready says whether the server answers.
+	// Ready reports whether the server answers.
 	// +required
 	Ready bool `json:"ready"`
 

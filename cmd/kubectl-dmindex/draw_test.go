@@ -18,7 +18,7 @@ import (
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// drawn is an index in the midst of a change: one range is on its way, one server does not answer.
+// drawn is an index in the middle of a change: one range is on its way, one server does not answer.
 func drawn() *view {
 	mid, last := []byte("m"), []byte("t\x80")
 	text := base64.StdEncoding.EncodeToString

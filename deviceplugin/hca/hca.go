@@ -69,7 +69,7 @@ type Port struct {
 	GIDs      []GID
 }
 
-// Active says whether the port moves data.
+// Active reports whether the port moves data.
 func (p Port) Active() bool { return p.State == "ACTIVE" }
 
 // Kinds of GIDs, in the kernel's words.

@@ -129,12 +129,12 @@ func (e *sriovEntry) parseSelectors(text json.RawMessage) error {
 	return nil
 }
 
-// rdma says whether the entry's pods get RDMA devices.
+// rdma reports whether the entry's pods get RDMA devices.
 func (e sriovEntry) rdma() bool {
 	return slices.ContainsFunc(e.selectors, func(s types.NetDeviceSelectors) bool { return s.IsRdma })
 }
 
-// selects says whether the SR-IOV plugin gives the PCI function of h to the entry. It knows only
+// selects reports whether the SR-IOV plugin gives the PCI function of h to the entry. It knows only
 // network devices on PCI, and no physical functions whose virtual functions are made.
 func (e sriovEntry) selects(h hca.HCA) bool {
 	if h.PCI == "" || h.HasVFs {

@@ -103,7 +103,7 @@ func (p *picker) compare(a, b int) int {
 	)
 }
 
-// near says whether a NUMA node is a good one for the next slot.
+// near reports whether a NUMA node is a good one for the next slot.
 func (p *picker) near(node int) bool {
 	if len(p.picked) == 0 {
 		return p.enough[node]

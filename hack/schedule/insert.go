@@ -159,7 +159,8 @@ func (in *inserter) node(n ast.Node) {
 	})
 }
 
-// isAtomic says whether c reads a word as package atomic does, by its name: more points do no harm.
+// isAtomic reports whether c reads a word as package atomic does, by its name: more points do no
+// harm.
 func isAtomic(c *ast.CallExpr) bool {
 	sel, ok := c.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -181,7 +182,7 @@ func (in *inserter) statements(list []ast.Stmt) {
 	}
 }
 
-// touches says whether s does, without the blocks in it, and the most that it does.
+// touches reports whether s does, without the blocks in it, and the most that it does.
 func (in *inserter) touches(s ast.Stmt) (k kind, ok bool) {
 	ast.Inspect(s, func(n ast.Node) bool {
 		switch n := n.(type) {

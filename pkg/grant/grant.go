@@ -108,7 +108,7 @@ const (
 	Places = "places for indexes"
 )
 
-// Never says whether the server will never have as much.
+// Never reports whether the server will never have as much.
 func (m *Missing) Never() bool { return m.Asked > m.Total }
 
 // Refused is a quota that would fall below what is in use.
@@ -192,7 +192,7 @@ func (r *room) held(identity string) *Held {
 	return nil
 }
 
-// Of says whether an identity is one of an object's.
+// Of reports whether an identity is one of an object's.
 func Of(identity, object string) bool {
 	return identity == object || strings.HasPrefix(identity, object+"/")
 }
@@ -315,8 +315,8 @@ func (r *room) grant(c *Claim, w Want, h *Held) Step {
 	return s
 }
 
-// hostLocks says whether the locks of a new place go to host memory, though the NIC has some: not
-// enough is free there, or it is kept.
+// hostLocks reports whether the locks of a new place go to host memory, though the NIC has some:
+// not enough is free there, or it is kept.
 func (r *room) hostLocks(w Want) bool {
 	return r.OnChip > 0 && r.Locks > r.OnChip && r.onChip.free() < max(w.Locks, leastLocks)
 }

@@ -56,7 +56,7 @@ func (w *world) observe() (all []Server) {
 	return all
 }
 
-// act asks a server, as the operator does, and says whether it was done.
+// act asks a server, as the operator does, and reports whether it was done.
 func (w *world) act(s Step) error {
 	l := w.servers[s.Server]
 	if l == nil || !slices.Contains(w.names, s.Server) {
@@ -175,7 +175,7 @@ func (w *world) carryOut(v Verdict, n int) {
 	}
 }
 
-// granted says whether an index has all that it asked for.
+// granted reports whether an index has all that it asked for.
 func (w *world) granted(c *Claim) bool {
 	for _, want := range c.Wants {
 		l := w.servers[want.Server]

@@ -68,8 +68,8 @@ func (i Identity) String() string {
 	return i.Role.String() + " of index " + i.Index
 }
 
-// MayUse says whether i may make calls of an index: the operator may, and whoever belongs to that
-// index.
+// MayUse reports whether i may make calls of an index: the operator may, and whoever belongs to
+// that index.
 func (i Identity) MayUse(index string) bool {
 	switch i.Role {
 	case RoleOperator:

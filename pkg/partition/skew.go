@@ -58,7 +58,7 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	return target, fmt.Sprintf("compute server %s had %.0f%% of the mean load", v.Map.name(is.server), is.percent), nil
 }
 
-// allSay says whether every member answered what it does, so that the load of all is known.
+// allSay reports whether every member answered what it does, so that the load of all is known.
 func (v View) allSay(members []Server) bool {
 	said := 0
 	for _, s := range v.Servers {

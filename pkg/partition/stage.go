@@ -122,7 +122,7 @@ func (v View) busy() map[uint32]bool {
 	return busy
 }
 
-// holds says whether a server, as it lives, holds anything.
+// holds reports whether a server, as it lives, holds anything.
 func (v View) holds(pod string) bool {
 	return slices.ContainsFunc(v.Holdings, func(h Holding) bool { return h.Pod == pod && !h.Orphan })
 }

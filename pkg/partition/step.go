@@ -120,8 +120,8 @@ func (v View) members() (members []Server) {
 	return members
 }
 
-// belongs says whether a server shall be in the map: it joins when it is ready, and answers if it
-// is to be the only one that serves keys, and stays until it leaves, is gone, has lapsed, or was
+// belongs reports whether a server shall be in the map: it joins when it is ready, and answers if
+// it is to be the only one that serves keys, and stays until it leaves, is gone, has lapsed, or was
 // not ready for too long.
 func (v View) belongs(s Observed) bool {
 	switch {
@@ -252,7 +252,7 @@ func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
 	return next
 }
 
-// isGone says whether an owner cannot hand anything over: it is not there, or was not for long.
+// isGone reports whether an owner cannot hand anything over: it is not there, or was not for long.
 func (v View) isGone(id uint32) bool {
 	for _, s := range v.Servers {
 		if s.ID == id {
@@ -262,7 +262,7 @@ func (v View) isGone(id uint32) bool {
 	return true
 }
 
-// lapsed says whether an owner has been without a lease for so long that others shall have its
+// lapsed reports whether an owner has been without a lease for so long that others shall have its
 // keys. Its pod may still be called ready: Kubernetes hears of the loss of a node from the node's
 // silence, some 40 s later.
 func (v View) lapsed(s Observed) bool {
@@ -270,8 +270,8 @@ func (v View) lapsed(s Observed) bool {
 	return is && v.Now-since >= Lapse && v.lapses(s)
 }
 
-// lapses says whether an owner does not answer and nothing is held by a client of it, but ranges of
-// its by clients that have ended.
+// lapses reports whether an owner does not answer and nothing is held by a client of it, but ranges
+// of its by clients that have ended.
 func (v View) lapses(s Observed) bool {
 	if !v.Owned || v.Map == nil || s.Answered || v.holds(s.Pod) {
 		return false
@@ -287,7 +287,7 @@ func (v View) lapses(s Observed) bool {
 	return false
 }
 
-// gathered says whether the first map has waited long enough.
+// gathered reports whether the first map has waited long enough.
 func (v View) gathered() bool {
 	for _, s := range v.Servers {
 		if v.belongs(s) && s.ReadyFor >= Gathering {

@@ -51,7 +51,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	return a.mem[start : start+n : start+n], nil
 }
 
-// Contains says whether b lies within the arena.
+// Contains reports whether b lies within the arena.
 func (a *Arena) Contains(b []byte) bool {
 	if len(b) == 0 || len(a.mem) == 0 {
 		return false

@@ -111,7 +111,7 @@ func NewCallers(o ServerOptions) *Callers {
 	return &Callers{executor: o.Executor, most: int64(o.WithDefaults().CallThreads)}
 }
 
-// Any says whether calls can be executed at all.
+// Any reports whether calls can be executed at all.
 func (c *Callers) Any() bool { return c.executor != nil }
 
 // Call executes a call, or says at once that no thread is left for it.

@@ -2,9 +2,9 @@ package verbs
 
 import "fmt"
 
-// Check says whether a list may be posted on a QP with arena a and capabilities c. Providers call
-// it first in Start. The error wraps ErrMalformed, ErrNotRegistered or ErrUnsupported and names the
-// request.
+// Check reports whether a list may be posted on a QP with arena a and capabilities c. Providers
+// call it first in Start. The error wraps ErrMalformed, ErrNotRegistered or ErrUnsupported and
+// names the request.
 func Check(list []Request, a *Arena, c *Capabilities) error {
 	if len(list) == 0 || len(list) > MaxList {
 		return fmt.Errorf("list of %d requests, 1 to %d allowed: %w", len(list), MaxList, ErrMalformed)
@@ -22,8 +22,8 @@ func Check(list []Request, a *Arena, c *Capabilities) error {
 	return nil
 }
 
-// CheckOne says whether Check allows a list of r alone where there are MaskedAtomics. It is short
-// enough to be part of its caller.
+// CheckOne reports whether Check allows a list of r alone where there are MaskedAtomics. It is
+// short enough to be part of its caller.
 func CheckOne(r *Request, a *Arena) bool {
 	n, off, size := uintptr(len(r.Local)), a.offset(r.Local), uintptr(len(a.mem))
 	if r.Region > RegionLocks || n > size || off > size-n {
@@ -57,7 +57,7 @@ func (r *Request) check(a *Arena, c *Capabilities) error {
 	return nil
 }
 
-// InRange says whether the request stays within a region of size bytes.
+// InRange reports whether the request stays within a region of size bytes.
 func (r *Request) InRange(size uint64) bool {
 	if r.Op == Call {
 		return true

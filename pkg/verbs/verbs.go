@@ -51,7 +51,7 @@ func (o Op) String() string {
 	return "INVALID"
 }
 
-// Atomic says whether o is one of the four atomics.
+// Atomic reports whether o is one of the four atomics.
 func (o Op) Atomic() bool { return o >= CompareSwap && o <= MaskedFetchAdd }
 
 // RegionID names one of the memory regions of a memory server.

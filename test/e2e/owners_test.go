@@ -37,7 +37,7 @@ func TestOperatorKilled(t *testing.T) {
 		e.begin(fmt.Sprintf("to %d", n))
 		generation := s.generation()
 		s.kubectl("scale", "dmcp", "x-compute", fmt.Sprintf("--replicas=%d", n))
-		// Before anything was done, when the pods are there, in the midst of the moves.
+		// Before anything was done, when the pods are there, in the middle of the moves.
 		if i > 0 {
 			s.eventually(long, "the map changes", func() (bool, string) { return s.generation() != generation, s.indexLine() })
 		}

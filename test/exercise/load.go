@@ -93,7 +93,7 @@ func newPace(workers, rate int) pace {
 	return pace{ticker: time.NewTicker(time.Duration(workers) * time.Second / time.Duration(rate))}
 }
 
-// wait says whether another operation may begin, once it may.
+// wait reports whether another operation may begin, once it may.
 func (p pace) wait(ctx context.Context) bool {
 	if p.ticker == nil {
 		return ctx.Err() == nil

@@ -47,9 +47,9 @@ func (c *call) left(most time.Duration, now time.Time) time.Duration {
 	return left
 }
 
-// takes says whether a call may travel in b. One limit is for all of a batch, and no change may be
-// begun for a caller who has given up; so the shortest decides, and who has much more time travels
-// in another one.
+// takes reports whether a call may travel in b. One limit is for all of a batch, and no change may
+// be begun for a caller who has given up; so the shortest decides, and who has much more time
+// travels in another one.
 func (b *batch) takes(c *call, left time.Duration) bool {
 	if len(b.calls) == 0 {
 		return true

@@ -40,10 +40,10 @@ func (p *Process) World() *World { return p.world }
 // Name of the process.
 func (p *Process) Name() string { return p.name }
 
-// Dead says whether p was killed.
+// Dead reports whether p was killed.
 func (p *Process) Dead() bool { return p.dead }
 
-// Frozen says whether p stands still.
+// Frozen reports whether p stands still.
 func (p *Process) Frozen() bool { return p.frozen }
 
 // AtKill has do called when p is killed, before any of its deferred functions.

@@ -107,8 +107,8 @@ func (t *Task) Wake(at time.Duration) {
 	}
 }
 
-// mayWait says whether a wait of t is one: not in deferred functions that run because its process
-// died.
+// mayWait reports whether a wait of t is one: not in deferred functions that run because its
+// process died.
 func (t *Task) mayWait() bool {
 	if t.unwinding {
 		if t.refused++; t.refused > maxRefused {

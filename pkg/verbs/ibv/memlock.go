@@ -21,7 +21,7 @@ type lockRights struct {
 	privileged bool   // CAP_IPC_LOCK: the limit does not count
 }
 
-// allow says whether need more bytes may be registered for what.
+// allow reports whether need more bytes may be registered for what.
 func (r *lockRights) allow(what string, need uint64) error {
 	if r.privileged || r.pinned+need >= need && r.pinned+need <= r.limit {
 		return nil

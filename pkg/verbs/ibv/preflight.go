@@ -2,7 +2,7 @@
 
 package ibv
 
-// Preflight says whether the RDMA device that o asks for can be used here, and whether as many
+// Preflight reports whether the RDMA device that o asks for can be used here, and whether as many
 // bytes of memory may be registered with it. Errors: ErrNoDevice, ErrMemlock; they say what to
 // change.
 func Preflight(o Options, lock uint64) error {

@@ -30,7 +30,7 @@ type qp struct {
 	tally   verbs.Tally
 }
 
-// callsState says whether a queue pair takes calls.
+// callsState reports whether a queue pair takes calls.
 type callsState int
 
 const (

@@ -32,7 +32,7 @@ import (
 // a code that says why there is none. drop (client): destroy the queue pair of the slot; there is
 // no answer. A slot is used again only behind its drop. calls (client): let the queue pair of the
 // slot take calls; the server answers with a calls frame of the same slot and sequence, whose code
-// says whether it does. bye (client): destroy all and answer bye once nothing of them can take
+// reports whether it does. bye (client): destroy all and answer bye once nothing of them can take
 // effect any more.
 const (
 	framePair  = 1
@@ -108,7 +108,7 @@ func readFrame(r io.Reader) (f frame, err error) {
 	return f, nil
 }
 
-// valid says whether an endpoint can be connected to, as far as its figures tell.
+// valid reports whether an endpoint can be connected to, as far as its figures tell.
 func (e *endpoint) valid() bool {
 	return e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu >= 1 && e.mtu <= 5 && e.reads >= 1
 }

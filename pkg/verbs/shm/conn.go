@@ -99,7 +99,7 @@ func (c *conn) stop(reason error) {
 	}
 }
 
-// hasEnded says whether the connection is over, also where watch has not seen it yet.
+// hasEnded reports whether the connection is over, also where watch has not seen it yet.
 func (c *conn) hasEnded() bool {
 	c.mu.Lock()
 	ended := c.err != nil

@@ -56,7 +56,7 @@ func (f holds) open(peer verbs.Peer) (fds []int, err error) {
 	return fds, nil
 }
 
-// free says whether no process can change the memory through a session of peer.
+// free reports whether no process can change the memory through a session of peer.
 func (f holds) free(peer verbs.Peer) (bool, error) {
 	for _, file := range f {
 		lock := unix.Flock_t{Type: unix.F_WRLCK, Start: hold(peer), Len: 1}

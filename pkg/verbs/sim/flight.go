@@ -98,8 +98,8 @@ func (p *part) in(d time.Duration) {
 	w.Schedule(&p.timer, w.Now()+d, owner)
 }
 
-// mayBegin says whether G1 lets request i take effect now. Without Reorder everything waits for all
-// before it.
+// mayBegin reports whether G1 lets request i take effect now. Without Reorder everything waits for
+// all before it.
 func (f *flight) mayBegin(i int) bool {
 	r := &f.parts[i].r
 	for _, before := range f.parts[:i] {

@@ -44,7 +44,7 @@ const (
 )
 
 // Fault is one event of a plan. It happens right after a part of a request has taken effect: so
-// between any two requests, and in the midst of a READ or WRITE.
+// between any two requests, and in the middle of a READ or WRITE.
 type Fault struct {
 	Kind Kind
 	// whose parts are counted, and whom it meets; of Restart and Lose the server of that part

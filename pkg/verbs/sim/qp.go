@@ -38,7 +38,7 @@ func newQP(c *conn, a *verbs.Arena) *qp {
 // Start implements verbs.QP.
 func (q *qp) Start(list []verbs.Request) error {
 	c := q.conn
-	if c.device.process.Dead() { // in a deferred function, perhaps in the midst of a Wait
+	if c.device.process.Dead() { // in a deferred function, perhaps in the middle of a Wait
 		q.started = false
 		q.fail(verbs.ErrClosed)
 	}
@@ -157,7 +157,7 @@ func (q *qp) Wait() error {
 	return q.err
 }
 
-// complete says whether the list under way has taken effect and its owner knows.
+// complete reports whether the list under way has taken effect and its owner knows.
 func (q *qp) complete(now time.Duration) bool {
 	if q.flight != nil {
 		return q.flight.known

@@ -22,9 +22,9 @@ const answerBuffer = 128 << 10
 // left. While nobody waits nobody reads, except that watch looks now and then whether the
 // connection is still there.
 //
-// role says whether somebody has it; waiting counts who counts on somebody. A waiter adds itself,
-// then tries for the role; who gives the role up frees it, then looks whether anybody waits: so one
-// of them sees the other.
+// role reports whether somebody has it; waiting counts who counts on somebody. A waiter adds
+// itself, then tries for the role; who gives the role up frees it, then looks whether anybody
+// waits: so one of them sees the other.
 
 // lead reads answers until q has its own or is dead. The caller has taken the role.
 func (c *conn) lead(q *qp) {
@@ -142,7 +142,7 @@ func (c *conn) dispatch(h *header, frame []byte) error {
 	return fmt.Errorf("frame of kind %d from the memory server: %w", h.kind, errFrame)
 }
 
-// deliver copies an answer to the buffers of q and says whether its owner is to be woken. A late
+// deliver copies an answer to the buffers of q and reports whether its owner is to be woken. A late
 // answer, to a list that was given up, changes nothing. Only who has the role of the reader.
 func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 	for {

@@ -153,8 +153,8 @@ func (c *conn) post(q *qp) {
 	}
 }
 
-// encode moves as much of q's list to out as there is room for and says whether that is all. c.mu
-// is held.
+// encode moves as much of q's list to out as there is room for and reports whether that is all.
+// c.mu is held.
 func (c *conn) encode(q *qp) bool {
 	for q.encoded < len(q.list) {
 		part := q.list[q.encoded:]

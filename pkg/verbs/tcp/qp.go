@@ -166,7 +166,7 @@ func (q *qp) Wait() error {
 	}
 }
 
-// lead says whether the owner, which has the role of the reader, is to go on reading.
+// lead reports whether the owner, which has the role of the reader, is to go on reading.
 func (q *qp) lead() bool {
 	for {
 		s := q.state.Load()

@@ -71,7 +71,7 @@ func (f *fixture) callOf(room int, request ...byte) verbs.Request {
 	return verbs.Request{Op: verbs.Call, Local: b, Args: copy(b, request)}
 }
 
-// hasCalls says whether c has calls. If not, it sees to it that they are refused.
+// hasCalls reports whether c has calls. If not, it sees to it that they are refused.
 func (f *fixture) hasCalls(c verbs.Conn) bool {
 	f.Helper()
 	if c.Capabilities().Calls {

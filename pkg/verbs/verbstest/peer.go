@@ -117,7 +117,7 @@ func (l *line) start() error {
 	return l.qp.Start(l.list)
 }
 
-// wait waits for the list and says whether it is confirmed.
+// wait waits for the list and reports whether it is confirmed.
 func (l *line) wait() error {
 	err := l.qp.Wait()
 	if err == nil {

@@ -31,7 +31,7 @@ type Fabric struct {
 	RDMADevice string // for "ibv"; empty = the first with an active port
 }
 
-// RDMA says whether an index is reached by RDMA, all or a part of it.
+// RDMA reports whether an index is reached by RDMA, all or a part of it.
 func (f Fabric) RDMA(c *config.Index) bool {
 	for _, s := range c.MemoryServers {
 		if s.Transport == config.TransportIBV || s.Transport == "" && f.Provider == "ibv" {

@@ -125,7 +125,7 @@ func (h *histogram) tail() (points [][2]float64) {
 	return append(points, [2]float64{points[len(points)-1][0], math.Max(1/float64(h.total), rarest)})
 }
 
-// oneNumber says whether something is the same in all results of the panel.
+// oneNumber reports whether something is the same in all results of the panel.
 func (p *panel) oneNumber(of func(r *Run) float64) bool {
 	for _, l := range p.lines {
 		for _, r := range l.results {
@@ -137,7 +137,7 @@ func (p *panel) oneNumber(of func(r *Run) float64) bool {
 	return true
 }
 
-// onePoint says whether nothing grows: each line is one result, with as many clients and as much
+// onePoint reports whether nothing grows: each line is one result, with as many clients and as much
 // cache.
 func (p *panel) onePoint() bool {
 	for _, l := range p.lines {

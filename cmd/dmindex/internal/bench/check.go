@@ -86,7 +86,7 @@ func (b *bencher) findLast() {
 	}
 }
 
-// checkPair says whether the stream has an operation that wrote this pair, and that no change of
+// checkPair reports whether the stream has an operation that wrote this pair, and that no change of
 // the item is lost: none that began after that operation was answered.
 func (b *bencher) checkPair(key, value []byte) error {
 	item, err := b.keys.item(key)

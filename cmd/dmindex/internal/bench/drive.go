@@ -207,7 +207,7 @@ func (d *drive) check(ctx context.Context) (checked uint64, err error) {
 	return n.Load(), err
 }
 
-// judge says whether value is what an item must have in the end: that of the last batch that was
+// judge reports whether value is what an item must have in the end: that of the last batch that was
 // answered, or of a later one that failed.
 func (d *drive) judge(item uint64, value []byte) error {
 	writer, ok := writerOf(value, 8, item, true)

@@ -73,7 +73,7 @@ func (s *fakeSession) Lookup(key, dst []byte) ([]byte, error) {
 	return append(dst, v...), nil
 }
 
-// change changes a pair: must says whether it has to be there before.
+// change changes a pair: must reports whether it has to be there before.
 func (s *fakeSession) change(key, value []byte, must func(there bool) error) error {
 	f := s.f
 	f.mu.Lock()

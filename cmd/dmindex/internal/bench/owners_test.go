@@ -248,7 +248,7 @@ func (x *fakeIndex) Give(start, end []byte) (int, error) {
 // Log implements index.Partitioned.
 func (x *fakeIndex) Log() []byte { return nil }
 
-// has says whether a key was taken; without owners all were.
+// has reports whether a key was taken; without owners all were.
 func (x *fakeIndex) has(key string) bool {
 	return x.high == "" && x.low == "" || x.takes && strings.Compare(x.low, key) <= 0 && (x.high == "" || key < x.high)
 }

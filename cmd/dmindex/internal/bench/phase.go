@@ -357,5 +357,5 @@ func (c *client) order(key, _ []byte) bool {
 	return true
 }
 
-// isPresent says whether an item is certainly there: loaded, or its first write was answered.
+// isPresent reports whether an item is certainly there: loaded, or its first write was answered.
 func (b *bencher) isPresent(item uint64) bool { return b.stream.isLoaded(item) || b.present.get(item) }

@@ -186,7 +186,7 @@ func (r *Repartition) measureLocal(ctx context.Context, l *local.Local) (*Repart
 	return r.measure(ctx, c, func(ctx context.Context) (local.Scaled, error) { return l.Scale(ctx, r.From+1) })
 }
 
-// measure lets clients work, and scales in the midst of it.
+// measure lets clients work, and scales during it.
 func (r *Repartition) measure(ctx context.Context, c *sdk.Client, scale func(context.Context) (local.Scaled, error)) (*Repartitioned, error) {
 	r.say("fills the caches")
 	if err := r.warm(ctx, c); err != nil {

@@ -78,7 +78,7 @@ func awaitScaled(ctx context.Context, c *sdk.Client, known *partition.Map, n int
 	}
 }
 
-// allHeld says whether every server serves what a map gives it, and has nothing else.
+// allHeld reports whether every server serves what a map gives it, and has nothing else.
 func allHeld(m *partition.Map, all []sdk.ServerStatus) bool {
 	for _, s := range all {
 		if s.Reply == nil || s.Reply.MapGeneration != m.Generation {
@@ -96,7 +96,7 @@ func allHeld(m *partition.Map, all []sdk.ServerStatus) bool {
 	return true
 }
 
-// covers says whether ranges, which ascend, have all keys from start up to end.
+// covers reports whether ranges, which ascend, have all keys from start up to end.
 func covers(ranges []*rpcv1.OwnedRange, start, end []byte) bool {
 	for _, r := range ranges {
 		if bytes.Compare(r.Start, start) > 0 {

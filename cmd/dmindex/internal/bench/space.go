@@ -30,14 +30,14 @@ func (r *Run) memoryNeeded() uint64 {
 	return nodes/uint64(r.MemoryServers) + nodes/uint64(8*r.MemoryServers) + uint64(r.chunkBytes())*(2*clients+2) + 16<<20
 }
 
-// partitioned says whether the design's ranges have owners.
+// partitioned reports whether the design's ranges have owners.
 func (r *Run) partitioned() bool {
 	d, err := index.Lookup(r.Design)
 	return err == nil && !d.SharesAll
 }
 
-// everyone says whether every compute server takes all keys of a design whose ranges have owners:
-// DEX can do without its logical partitions (its section 8.3).
+// everyone reports whether every compute server takes all keys of a design whose ranges have
+// owners: DEX can do without its logical partitions (its section 8.3).
 func (r *Run) everyone() bool {
 	on, given := r.Switches["partitioning"]
 	return given && !on && r.partitioned()

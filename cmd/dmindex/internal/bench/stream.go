@@ -32,7 +32,7 @@ type stream struct {
 	sparse  bool
 }
 
-// isLoaded says whether an item is there before the first operation.
+// isLoaded reports whether an item is there before the first operation.
 func (s *stream) isLoaded(item uint64) bool { return item < s.loaded && !(s.sparse && item%3 == 2) }
 
 // record is the number of the i-th item that is there at first.

@@ -30,7 +30,7 @@ type Ports struct {
 	TLS     *identity.Files // nil = without
 }
 
-// Unfit says whether an error is the node's: somebody can change that while the server waits.
+// Unfit reports whether an error is the node's: somebody can change that while the server waits.
 func Unfit(err error) bool {
 	return errors.Is(err, ibv.ErrNoDevice) || errors.Is(err, ibv.ErrMemlock) || errors.Is(err, ibv.ErrNotBuilt) || errors.Is(err, errHugePages)
 }

@@ -45,7 +45,7 @@ func (n *Needs) checkDevice() error {
 	return err
 }
 
-// hidden says whether there are device nodes but no devices.
+// hidden reports whether there are device nodes but no devices.
 func hidden(nodes, devices string) bool {
 	there, _ := filepath.Glob(nodes)
 	seen, _ := filepath.Glob(devices)
@@ -64,7 +64,7 @@ func (n *Needs) checkHugePages() error {
 	return roomFor(n.HugeBytes, page, fs.Bfree*page, freePages(page)*page)
 }
 
-// roomFor says whether need bytes have room in a file system with left bytes on a node with free
+// roomFor reports whether need bytes have room in a file system with left bytes on a node with free
 // bytes of huge pages.
 func roomFor(need, page, left, free uint64) error {
 	switch {

@@ -12,9 +12,9 @@ const (
 	membarrierRegisterPrivateExpedited = 1 << 4
 )
 
-// Asymmetric says whether [FenceProcess] works here, so that the other side of a handshake between
-// goroutines can do without a barrier of its own: it stores with [StoreRelease], then loads; who
-// fences sees the store, or the load sees what was stored before the fence.
+// Asymmetric reports whether [FenceProcess] works here, so that the other side of a handshake
+// between goroutines can do without a barrier of its own: it stores with [StoreRelease], then
+// loads; who fences sees the store, or the load sees what was stored before the fence.
 var Asymmetric = sync.OnceValue(func() bool {
 	return membarrier(membarrierRegisterPrivateExpedited) == nil && membarrier(membarrierPrivateExpedited) == nil
 })

@@ -46,10 +46,10 @@ func (s *Space) Regions() (list []verbs.Region) {
 	return list
 }
 
-// InRange says whether r, whose Region is a known one, stays within its region.
+// InRange reports whether r, whose Region is a known one, stays within its region.
 func (s *Space) InRange(r *verbs.Request) bool { return r.InRange(s.regions[r.Region].size) }
 
-// Contains says whether length bytes at remote are within a region, which is a known one.
+// Contains reports whether length bytes at remote are within a region, which is a known one.
 func (s *Space) Contains(region verbs.RegionID, remote uint64, length int) bool {
 	n, size := uint64(length), s.regions[region].size
 	return n <= size && remote <= size-n
@@ -58,7 +58,7 @@ func (s *Space) Contains(region verbs.RegionID, remote uint64, length int) bool 
 // Apply executes r, which must be well-formed (verbs.Check) and in range. For an atomic it returns
 // the old value and leaves r.Local alone.
 //
-// pending says whether earlier accesses of the same queue pair may not have been performed for
+// pending reports whether earlier accesses of the same queue pair may not have been performed for
 // everybody yet; the new state is returned. G1 follows. On amd64 loads and stores keep their order
 // except that a store may be overtaken by a later load, so only a READ (or an atomic that ends as a
 // mere load) after a WRITE needs a barrier; a locked instruction is one. Elsewhere there is one

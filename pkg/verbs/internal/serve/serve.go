@@ -33,9 +33,9 @@ type Provider struct {
 	Run func(s *Session)
 	// Cut makes Run return soon. It may be called several times, and before Run.
 	Cut func(s *Session)
-	// Quiet says whether nothing can take effect any more of all sessions that peer ever had, those
-	// with earlier processes of the server included, although they may have ended for the server
-	// before. nil = what has ended, with its server's process at the latest, is quiet.
+	// Quiet reports whether nothing can take effect any more of all sessions that peer ever had,
+	// those with earlier processes of the server included, although they may have ended for the
+	// server before. nil = what has ended, with its server's process at the latest, is quiet.
 	Quiet func(peer verbs.Peer) (bool, error)
 	// Process names the process at the other end, for messages; nil = that cannot be known.
 	Process func(c net.Conn) string
