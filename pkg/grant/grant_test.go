@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 	f("draining", []Server{{Name: "s", Chunks: 64, Locks: 64, Draining: true}}, "a: s lacks 0 of 8 chunks, 64 left, 0 kept; s lacks 0 of 4 locks, 64 left, 0 kept; s lacks 0 of 1 places for indexes, 64 left, 0 kept",
 		claim("a", 1, 8, "s"))
 	f("a server that is away", one, "a: waits for t\nb: b 64 at s", claim("a", 1, 8, "s", "t"), claim("b", 2, 64, "s"))
-	f("a half admission gives way to an older one", []Server{server("s", Held{Identity: "b", Chunks: 40}), server("t", Held{Identity: "x", Chunks: 64})},
+	f("a half admission is withdrawn for an older one", []Server{server("s", Held{Identity: "b", Chunks: 40}), server("t", Held{Identity: "x", Chunks: 64})},
 		"a: s lacks 16 of 40 chunks, 24 left, 0 kept\nb: b 0 at s; t lacks 40 of 40 chunks, 0 left, 0 kept", claim("a", 1, 40, "s"), claim("b", 2, 40, "s", "t"))
 	locks := func(n uint64) func(*Claim) { return func(c *Claim) { c.Wants[0].Locks = n } }
 	f("locks: on the chip, then in host memory, then no more", one,

@@ -234,8 +234,8 @@ func (w *world) holds(object string) bool {
 	return false
 }
 
-// checkSettled: everybody has what he asked for, or is told why not; nothing is held for nobody but
-// what nobody of ours asked for.
+// checkSettled: every index has what it asked for, or is told why not; nothing is held but for
+// indexes that asked, and what others hold.
 func (w *world) checkSettled() {
 	servers := w.observe()
 	for _, s := range servers {

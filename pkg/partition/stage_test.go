@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// heldAs is what the home says when everybody holds what a map gives him.
+// heldAs is what the home says when every server holds what a map gives it.
 func heldAs(m *Map) (held []Holding) {
 	for i := range m.Ranges {
 		s := m.Span(i)

@@ -40,8 +40,8 @@ func still(t *testing.T, q *qp) (goOn func()) {
 	}
 }
 
-// TestRoleOfTheReader: who waits first reads; when he has his answer somebody reads for who still
-// waits; when nobody waits nobody reads.
+// TestRoleOfTheReader: the first to wait reads; when it has its answer, another one reads for those
+// that still wait; when none waits, none reads.
 func TestRoleOfTheReader(t *testing.T) {
 	answer := make(chan uint16)
 	address := fakeServer(t, fakeAnswer, func(s net.Conn) {

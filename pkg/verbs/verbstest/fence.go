@@ -176,7 +176,7 @@ func fenceWhileConnecting(f *fixture) {
 	}
 }
 
-// severalFences: who fences beside another one may rely on his own as well.
+// severalFences: a fence beside another one may be relied on as well.
 func severalFences(f *fixture) {
 	c, other := f.connect(1), f.client(2)
 	b := f.busy(c)

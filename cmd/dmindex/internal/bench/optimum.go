@@ -15,8 +15,8 @@ import (
 // does with fewer, unless what is popular changes: it knows what will come, and its inner nodes
 // cost it nothing.
 
-// optimum is those READs for an operation, with leaves as they are now; 0 where nobody has leaves
-// for himself.
+// optimum is those READs for an operation, with leaves as they are now; 0 in designs whose
+// leaves have no owners.
 func (b *bencher) optimum() (float64, error) {
 	s, ok := b.members[0].Index.(index.Surveyor)
 	if on, given := b.run.Switches["caching"]; !ok || b.owners == nil || given && !on {
