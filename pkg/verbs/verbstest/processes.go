@@ -166,7 +166,8 @@ func (f *fixture) thaw(c *child) {
 	}
 }
 
-// serverFreezes: a suspended server cannot hold a client longer than the client's limit, not even with more than all buffers hold.
+// serverFreezes: a suspended server cannot hold a client longer than the client's limit, not even
+// with more than all buffers hold.
 func serverFreezes(f *fixture) {
 	s, c := f.remoteServer()
 	var qps []verbs.QP
