@@ -180,8 +180,8 @@ func TestHotKeyStays(t *testing.T) {
 	}
 }
 
-// TestNeighboursFirst: what moves goes to the server with the neighbouring keys, if it has room, and
-// no more ranges come to be than there were.
+// TestNeighboursFirst: what moves goes to the server with the neighbouring keys, if it has room,
+// and no more ranges come to be than there were.
 func TestNeighboursFirst(t *testing.T) {
 	var load []KeyLoad
 	for i := range 1000 {
