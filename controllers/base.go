@@ -43,6 +43,7 @@ type base struct {
 	turns     *turns // to have indexes admitted
 
 	remembered *remembered
+	handovers  *handovers
 }
 
 // events is what the reconcilers need of an event recorder.

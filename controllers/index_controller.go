@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,9 @@ type step struct {
 	do   func(*DMIndexReconciler, context.Context, *indexScope) error
 }
 
+// divideKeys is the name of that step.
+const divideKeys = "divide the keys"
+
 // lifecycle is how an index comes to be and is kept. A step that has to wait for something halts
 // the list. Steps that serve an index which exists come after those that wait only while it is
 // made: a memory server that is away must not keep partition maps from changing.
@@ -44,9 +48,13 @@ var lifecycle = []step{
 	{"have the index admitted", (*DMIndexReconciler).admit},
 	{"tell compute servers of the index", (*DMIndexReconciler).configure},
 	{"fence the clients of pods that are gone", (*DMIndexReconciler).fenceGone},
-	{"divide the keys", (*DMIndexReconciler).divideKeys},
+	{divideKeys, (*DMIndexReconciler).divideKeys},
 	{"scale the compute pools", (*DMIndexReconciler).scaleCompute},
 }
+
+// fromDividing are the steps from "divide the keys" on: the next stage of a change is made by them
+// alone.
+var fromDividing = lifecycle[slices.IndexFunc(lifecycle, func(s step) bool { return s.name == divideKeys }):]
 
 // Reconcile makes one index true.
 func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
@@ -62,6 +70,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	case !s.index.DeletionTimestamp.IsZero():
 		if err = r.finalize(ctx, s); err == nil {
 			r.remembered.forget(s.index.UID)
+			r.handovers.end(s.index.UID)
 			return ctrl.Result{}, nil
 		}
 		return r.finish(ctx, s, before, err)
@@ -74,7 +83,12 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 			return result(client.IgnoreNotFound(err))
 		}
 	}
-	for _, step := range lifecycle {
+	steps := lifecycle
+	if moving := r.handovers.claim(s.index, r.now()); moving != nil {
+		moving.index, moving.waiting, s = s.index, moving.earlier, moving
+		steps = fromDividing
+	}
+	for _, step := range steps {
 		if err = step.do(r, ctx, s); err != nil {
 			if _, halted := err.(*waitFor); !halted {
 				err = fmt.Errorf("%s: %w", step.name, err)
@@ -101,6 +115,9 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 		if s.waiting != "" {
 			after.RequeueAfter = again(s.mapAge)
 		}
+		if s.following {
+			after.RequeueAfter = max(after.RequeueAfter, followedAgain)
+		}
 	} else if err == nil && s.moved {
 		after.RequeueAfter = again(0) // what the compute servers said is older than the map
 	} else if err == nil && s.unfenced != "" {
@@ -115,9 +132,12 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 	return after, err
 }
 
-// again is when to look again at what is waited for, while ranges move: a handover takes moments,
-// and nobody tells when it is done. The longer the map has been what it is, the later: something
-// else is waited for then.
+// followedAgain is when to look again, at least, at an index that is followed: the home tells when
+// the next stage can be made.
+const followedAgain = 500 * time.Millisecond
+
+// again is when to look again at what is waited for while ranges move, and nobody tells when it is
+// done. The longer the map has been what it is, the later: something else is waited for then.
 func again(mapAge time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, mapAge/4), requeueSoon)
 }

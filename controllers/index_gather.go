@@ -144,7 +144,7 @@ func (s *indexScope) replacing() string {
 
 // gatherCompute looks at the compute pods and asks their servers.
 func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) error {
-	s.view.Desired = 0
+	s.view.Desired, s.gathered = 0, r.now()
 	for ordinal, spec := range s.index.Spec.ComputePools {
 		name := build.ComputePoolOf(s.index, spec)
 		pool := &dmv1.DMComputePool{}

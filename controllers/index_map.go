@@ -18,18 +18,11 @@ import (
 // operator that one is without a lease.
 const ownersWatched = 10 * time.Second
 
-// How a change of the map is followed: for how long in one look at the index, and how often its
-// home is asked.
-const (
-	followed    = 2 * time.Second
-	followEvery = 20 * time.Millisecond
-)
-
-// divideKeys reads the partition map at the home server and does what partition.Step says. What
-// follows a change of the map is done in the same look at the index, since the home server alone
-// says when keys were handed over: a stage takes a tenth of a second, and a look at all servers as
-// long again. What the pods and the compute servers said is up to two seconds old then, and could
-// be as old without that: whatever Step decides is safe with old observations.
+// divideKeys reads the partition map at the home server and does what partition.Step says. If keys
+// are handed over after that, the index is followed (handovers.go): the next stage is made by what
+// was gathered now, as soon as the home says that it can be. What the pods and the compute servers
+// said is up to followed old then, and could be as old without that: whatever Step decides is safe
+// with old observations.
 func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])
 	if described == nil {
@@ -39,49 +32,51 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 		s.observe(r.now())
 		r.tellTakeOvers(s)
 		r.tellFullPool(s)
-		enough := time.After(followed)
-		for earlier := s.waiting; ; {
-			s.waiting = earlier
-			actions, err := r.divide(ctx, s, home)
-			s.moved = s.moved || actions.Swap != nil
-			if err != nil || !s.moved || !s.view.Owned || len(actions.Drain)+len(actions.Delete) > 0 || actions.Swap == nil && s.waiting == "" {
-				return err
-			}
-			select {
-			case <-time.After(followEvery):
-			case <-enough:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			s.observe(r.now())
+		s.earlier, s.following = s.waiting, false
+		actions, version, err := r.divide(ctx, s, home)
+		if err != nil || !s.view.Owned || len(actions.Drain)+len(actions.Delete) > 0 || actions.Swap == nil && actions.Waiting == "" {
+			r.handovers.end(s.index.UID)
+			return err
 		}
+		if actions.Swap != nil {
+			s.moved = true
+			next, err := partition.Step(s.view)
+			// nothing was to be handed over
+			if err == nil && next.Swap == nil && next.Waiting == "" {
+				r.handovers.end(s.index.UID)
+				return nil
+			}
+			s.waiting = orElse(s.waiting, next.Waiting)
+		}
+		s.following = version != 0 && r.handovers.follow(s, target(pod, config.PortControl, p.authority), version, func() time.Duration { return r.remembered.at(r.now()) })
+		return nil
 	})
 }
 
-// divide does what partition.Step says of the map and the holdings as they are now.
-func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home servers.Memory) (actions partition.Actions, err error) {
+// divide does what partition.Step says of the map and the holdings as they are now, and returns the
+// version of these; 0 if the home has none.
+func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home servers.Memory) (actions partition.Actions, version uint64, err error) {
 	reply, err := home.GetMap(ctx, identityOf(s.index))
 	if err != nil {
-		return actions, err
+		return actions, 0, err
 	}
 	if reply.Generation > 0 {
 		if s.view.Map, err = partition.Unmarshal(reply.Map); err != nil {
-			return actions, fmt.Errorf("read the partition map: %w", err)
+			return actions, 0, fmt.Errorf("read the partition map: %w", err)
 		}
 	}
-	if err := s.observeHoldings(ctx, home); err != nil {
-		return actions, err
+	if version, err = s.observeHoldings(ctx, home); err != nil {
+		return actions, 0, err
 	}
 	remembered := r.remembered.get(s.index.UID)
 	s.view.Now, s.view.Memory = r.remembered.at(r.now()), remembered.maps
 	if actions, err = partition.Step(s.view); err != nil {
-		return actions, err
+		return actions, 0, err
 	}
 	remembered.maps = actions.Memory
 	r.remembered.put(s.index.UID, remembered)
-	s.watch, s.mapAge = actions.Watch, actions.Memory.MapAge(s.view.Now)
-	return actions, r.move(ctx, s, home, actions)
+	s.watch, s.mapAge, s.view.Memory = actions.Watch, actions.Memory.MapAge(s.view.Now), actions.Memory
+	return actions, version, r.move(ctx, s, home, actions)
 }
 
 // observe makes the view of what was gathered.
@@ -120,15 +115,13 @@ func (s *indexScope) observe(now time.Time) {
 
 // observeHoldings adds who holds what, with designs whose ranges have owners: those whose servers
 // say so, or of which anybody holds anything.
-func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) error {
-	held, err := home.ListHoldings(ctx, s.view.Index)
+func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) (version uint64, err error) {
+	list, err := home.ListHoldings(ctx, s.view.Index)
 	if err != nil && !errors.Is(err, servers.ErrNotOffered) {
-		return err
+		return 0, err
 	}
-	s.view.Owned, s.view.Holdings, s.fencePending, s.poolFull = len(held) > 0, nil, "", s.fullPool()
-	for _, h := range held {
-		s.view.Holdings = append(s.view.Holdings, partition.Holding{Start: h.Start, End: h.End, Pod: h.Name, Orphan: h.Fenced, Settled: len(h.Inherits) == 0})
-	}
+	s.view.Holdings, s.fencePending, s.poolFull = holdingsOf(list.GetHoldings()), "", s.fullPool()
+	s.view.Owned = len(s.view.Holdings) > 0
 	for i := range s.compute {
 		c := &s.compute[i]
 		s.view.Owned = s.view.Owned || c.described.GetOwned()
@@ -136,7 +129,7 @@ func (s *indexScope) observeHoldings(ctx context.Context, home servers.Memory) e
 			s.fencePending = s.pendingFence(c)
 		}
 	}
-	return nil
+	return list.GetVersion(), nil
 }
 
 // pendingFence says for which memory server a range waits that a compute server is to take over;

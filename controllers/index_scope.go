@@ -32,6 +32,9 @@ type indexScope struct {
 	watch        bool          // the load is to be looked at again soon
 	mapAge       time.Duration // for how long the partition map has been what it is
 	moved        bool          // the partition map was changed in this look
+	gathered     time.Time     // when the servers were asked what they are
+	earlier      string        // waiting, before the keys were divided
+	following    bool          // the next stage of a change is waited for at the home
 	short        *shortage
 
 	clients map[uint32]string // of the memory servers, to the names of their pods

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
@@ -109,7 +110,10 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: mgr.GetEventRecorder("dmindex-operator"),
+		events: mgr.GetEventRecorder("dmindex-operator"), handovers: newHandovers(o.Dialer),
+	}
+	if err := mgr.Add(b.handovers); err != nil {
+		return err
 	}
 	options := func() controller.Options {
 		return controller.Options{
@@ -140,6 +144,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
+		WatchesRawSource(source.Channel(b.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
 		Complete(&DMIndexReconciler{base: b})
 }
 

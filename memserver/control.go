@@ -92,6 +92,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 		return nil, err
 	}
 	c.waits.mapChanged(r.Index)
+	c.waits.holdingsChanged(r.Index)
 	c.scrubber.nudge()
 	c.log.Info("evicted index", "index", r.Index, "freed_chunks", freed, "connections_cut", cut)
 	return &rpcv1.EvictReply{FreedChunks: freed}, nil
@@ -262,6 +263,25 @@ func (c *service) GetMap(ctx context.Context, r *rpcv1.GetMapRequest) (*rpcv1.Ma
 		return nil, err
 	}
 	return &rpcv1.MapReply{Generation: generation, Map: bytes}, nil
+}
+
+// AwaitHoldings implements rpcv1.MemoryServer.
+func (c *service) AwaitHoldings(ctx context.Context, r *rpcv1.AwaitHoldingsRequest) (*rpcv1.AwaitHoldingsReply, error) {
+	waiting, cancel := context.WithTimeout(ctx, min(maxMapWait, time.Duration(r.WaitMilliseconds)*time.Millisecond))
+	defer cancel()
+	defer context.AfterFunc(c.stopping, cancel)()
+	var version uint64
+	var err error
+	c.waits.until(waiting, holdingsOf(r.Index), func() (done bool) {
+		var all []pool.Held
+		all, err = c.holdings(r.Index)
+		version = versionOf(all)
+		return err != nil || version != r.Seen
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &rpcv1.AwaitHoldingsReply{Version: version}, nil
 }
 
 // SwapMap implements rpcv1.MemoryServer.

@@ -124,13 +124,17 @@ func TestRights(t *testing.T) {
 			_, err := m.ListHoldings(t.Context(), &rpcv1.ListHoldingsRequest{Index: index})
 			return err
 		},
+		"AwaitHoldings": func(m rpcv1.MemoryClient) error {
+			_, err := m.AwaitHoldings(t.Context(), &rpcv1.AwaitHoldingsRequest{Index: index, Seen: 1, WaitMilliseconds: 1})
+			return err
+		},
 		"Drain": func(m rpcv1.MemoryClient) error {
 			_, err := m.Drain(t.Context(), &rpcv1.DrainRequest{})
 			return err
 		},
 	}
 	const onlyAny = "Describe"
-	onlyAdmin := map[string]bool{"Admit": true, "Evict": true, "SwapMap": true, "Drain": true}
+	onlyAdmin := map[string]bool{"Admit": true, "Evict": true, "SwapMap": true, "AwaitHoldings": true, "Drain": true}
 	for _, caller := range []struct {
 		name  string
 		files *identity.Files
@@ -281,7 +285,7 @@ func TestMaps(t *testing.T) {
 		}()
 		for { // until the call waits in the server
 			s.control.waits.mu.Lock()
-			n := s.control.waits.mapCalls
+			n := s.control.waits.calls
 			s.control.waits.mu.Unlock()
 			if n == 1 {
 				return out

@@ -29,6 +29,10 @@ type core struct {
 	sweeping env.Mutex // held while the slice of an index in the lock table must stay its own
 	wake     env.Event // of the lease loop
 	stopped  atomic.Bool
+
+	// called when the holdings of an index may have changed, after that is stored; it does not wait
+	holdingsChanged func(index string)
+
 	// when leases that an earlier process granted for longer are over; 0 = there are none
 	longer  time.Duration
 	earlier time.Duration // when all leases that an earlier process granted are over
@@ -50,7 +54,7 @@ type provider struct {
 func newCore(e env.Env, a *accounts, t *tokens, locks []byte, lease time.Duration, log *slog.Logger) *core {
 	return &core{
 		env: e, accounts: a, tokens: t, locks: lockTable{bytes: locks}, lease: lease, log: log,
-		sweeping: e.NewMutex(), wake: e.NewEvent(),
+		sweeping: e.NewMutex(), wake: e.NewEvent(), holdingsChanged: func(string) {},
 	}
 }
 

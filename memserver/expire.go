@@ -67,6 +67,7 @@ func (c *core) expire() {
 	c.expired.Add(uint64(len(fenced)))
 	for _, peer := range fenced {
 		c.tokens.void(peer.Index, []uint16{peer.Client})
+		c.holdingsChanged(peer.Index)
 		c.log.Warn("fencing a client that did not renew its lease", "index", peer.Index, "client", peer.Client, "lease", c.lease)
 	}
 }

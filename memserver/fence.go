@@ -99,6 +99,7 @@ func (c *core) refuse(index string, ids []uint16) error {
 	}
 	c.tokens.void(index, ids)
 	if len(fresh) > 0 {
+		c.holdingsChanged(index)
 		c.log.Info("fencing clients", "index", index, "clients", fresh)
 	}
 	return nil

@@ -1,7 +1,9 @@
 package memserver
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/fnv"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -22,6 +24,9 @@ func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, 
 		own, blocked, news, err = l.Acquire(index, claim, func(client uint16) bool { return c.outlasted(verbs.Peer{Index: index, Client: client}) })
 		return unlessNew(news, err)
 	})
+	if err == nil {
+		c.holdingsChanged(index)
+	}
 	if errors.Is(err, errNoNews) {
 		err = nil
 	}
@@ -51,6 +56,9 @@ func (c *core) silence(index string, ids []uint16) {
 // settle notes that a client replayed what it inherited.
 func (c *core) settle(index string, client uint16, start, end []byte, epoch uint64) error {
 	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
+	if err == nil {
+		c.holdingsChanged(index)
+	}
 	if errors.Is(err, errNoNews) {
 		return nil
 	}
@@ -60,6 +68,9 @@ func (c *core) settle(index string, client uint16, start, end []byte, epoch uint
 // release takes keys back from a client.
 func (c *core) release(index string, client uint16, start, end []byte, epoch uint64) error {
 	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
+	if err == nil {
+		c.holdingsChanged(index)
+	}
 	if errors.Is(err, errNoNews) {
 		return nil
 	}
@@ -104,4 +115,35 @@ func held(h ledger.Holding) pool.Holding {
 		out.Inherits = append(out.Inherits, pool.Inherited{Start: in.Start, End: in.End, Client: in.Client, Epoch: in.Epoch, Log: in.Log})
 	}
 	return out
+}
+
+// versionOf names holdings by a digest of what ListHoldings says of them; it is never 0.
+func versionOf(all []pool.Held) uint64 {
+	d := fnv.New64a()
+	var number [8]byte
+	bytes := func(b []byte) {
+		binary.LittleEndian.PutUint64(number[:], uint64(len(b)))
+		_, _ = d.Write(number[:]) // a hash takes everything
+		_, _ = d.Write(b)
+	}
+	word := func(v uint64) {
+		binary.LittleEndian.PutUint64(number[:], v)
+		_, _ = d.Write(number[:])
+	}
+	for _, h := range all {
+		bytes(h.Start)
+		bytes(h.End)
+		word(h.Epoch)
+		word(uint64(h.Client))
+		bytes([]byte(h.Name))
+		word(map[bool]uint64{true: 1}[h.Fenced])
+		word(uint64(len(h.Inherits)))
+		for _, in := range h.Inherits {
+			bytes(in.Start)
+			bytes(in.End)
+			word(in.Epoch)
+			word(uint64(in.Client))
+		}
+	}
+	return max(1, d.Sum64())
 }

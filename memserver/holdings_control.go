@@ -72,7 +72,7 @@ func (c *service) ListHoldings(_ context.Context, r *rpcv1.ListHoldingsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	reply := &rpcv1.ListHoldingsReply{}
+	reply := &rpcv1.ListHoldingsReply{Version: versionOf(all)}
 	for _, h := range all {
 		out := holdingReply(h.Holding, h.Client, h.Log)
 		out.Name, out.Fenced = h.Name, h.Fenced

@@ -104,6 +104,7 @@ func (s *Server) open(c *Config) error {
 		core:    core,
 		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
 	}
+	core.holdingsChanged = waits.holdingsChanged
 	accounts.undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
 		return err

@@ -11,28 +11,32 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// maxMapWaiters bounds how many calls wait for a partition map at once. Where there would be more,
-// a call ends its wait at once, as if its time were over: one for the index for which most wait. So
-// calls of one index take no place from those of another that has fewer.
+// maxMapWaiters bounds how many calls wait at once for a partition map, or for other holdings.
+// Where there would be more, a call ends its wait at once, as if its time were over: one of those
+// of which most wait for the same. So calls of one index take no place from those of another that
+// has fewer.
 const maxMapWaiters = 2048
+
+// A topic is what calls wait for: the map of an index, which is the index's identity, or its
+// holdings.
+func holdingsOf(index string) (topic string) { return index + "\x00holdings" }
 
 // waits are the control calls that wait for something to happen in the ledger. Who waits asks for
 // the channel first and looks at the ledger then, so nothing that happens in between is missed.
 type waits struct {
 	mu      sync.Mutex
 	cleaned chan struct{} // closed and replaced when something was zeroed
-	// by index that somebody waits for: closed when its map changes or it goes
-	newMap   map[string]chan struct{}
-	mapCalls int                // how many wait for maps
-	waiting  map[string]waiters // they, by index
+	// by topic that somebody waits for: closed when it changes or its index is evicted
+	news    map[string]chan struct{}
+	calls   int                // how many wait for topics
+	waiting map[string]waiters // they, by topic
 }
 
-// waiters are the calls that wait for the map of one index: each ends its wait when its channel is
-// closed.
+// waiters are the calls that wait for one topic: each ends its wait when its channel is closed.
 type waiters map[chan struct{}]struct{}
 
 func newWaits() *waits {
-	return &waits{cleaned: make(chan struct{}), newMap: map[string]chan struct{}{}, waiting: map[string]waiters{}}
+	return &waits{cleaned: make(chan struct{}), news: map[string]chan struct{}{}, waiting: map[string]waiters{}}
 }
 
 // untilCleaned is closed when something is zeroed after this call.
@@ -50,41 +54,45 @@ func (w *waits) wasCleaned() {
 	w.cleaned = make(chan struct{})
 }
 
-// mapChanged wakes who waits for the map of an index.
-func (w *waits) mapChanged(index string) {
+// mapChanged wakes the calls that wait for the map of an index.
+func (w *waits) mapChanged(index string) { w.changed(index) }
+
+// holdingsChanged wakes those that wait for its holdings.
+func (w *waits) holdingsChanged(index string) { w.changed(holdingsOf(index)) }
+
+func (w *waits) changed(topic string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if changed := w.newMap[index]; changed != nil {
-		close(changed)
-		delete(w.newMap, index)
+	if news := w.news[topic]; news != nil {
+		close(news)
+		delete(w.news, topic)
 	}
 }
 
-func (w *waits) untilMapChanges(index string) <-chan struct{} {
+func (w *waits) untilChanged(topic string) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	changed := w.newMap[index]
-	if changed == nil {
-		changed = make(chan struct{})
-		w.newMap[index] = changed
+	news := w.news[topic]
+	if news == nil {
+		news = make(chan struct{})
+		w.news[topic] = news
 	}
-	return changed
+	return news
 }
 
-// beginWait counts a call that waits for the map of an index. Its wait is over when the channel is
-// closed.
-func (w *waits) beginWait(index string) chan struct{} {
+// beginWait counts a call that waits for a topic. Its wait is over when the channel is closed.
+func (w *waits) beginWait(topic string) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	over := make(chan struct{})
-	if w.waiting[index] == nil {
-		w.waiting[index] = waiters{}
+	if w.waiting[topic] == nil {
+		w.waiting[topic] = waiters{}
 	}
-	w.waiting[index][over] = struct{}{}
-	if w.mapCalls++; w.mapCalls <= maxMapWaiters {
+	w.waiting[topic][over] = struct{}{}
+	if w.calls++; w.calls <= maxMapWaiters {
 		return over
 	}
-	most := index
+	most := topic
 	for other, calls := range w.waiting { // one of the largest, in any order
 		if len(calls) > len(w.waiting[most]) {
 			most = other
@@ -99,21 +107,21 @@ func (w *waits) beginWait(index string) chan struct{} {
 }
 
 // endWait counts it no more.
-func (w *waits) endWait(index string, over chan struct{}) {
+func (w *waits) endWait(topic string, over chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.endWaitLocked(index, over)
+	w.endWaitLocked(topic, over)
 }
 
-func (w *waits) endWaitLocked(index string, over chan struct{}) {
-	calls := w.waiting[index]
+func (w *waits) endWaitLocked(topic string, over chan struct{}) {
+	calls := w.waiting[topic]
 	if _, is := calls[over]; !is { // it ended before
 		return
 	}
-	w.mapCalls--
+	w.calls--
 	if delete(calls, over); len(calls) == 0 {
-		delete(w.waiting, index)
-		delete(w.newMap, index) // nobody waits for it; the index may be gone for good
+		delete(w.waiting, topic)
+		delete(w.news, topic) // nobody waits for it; the index may be gone for good
 	}
 }
 
@@ -136,25 +144,31 @@ func (w *waits) changeCleaned(ctx context.Context, a *accounts, index string, f 
 // partitionMap reads the map of an index; if its generation is not above newerThan, it waits for a
 // newer one until ctx ends, or too many wait, and then returns whichever is there.
 func (w *waits) partitionMap(ctx context.Context, a *accounts, index string, newerThan uint64) (generation uint64, bytes []byte, err error) {
-	look := func() (done bool) {
+	w.until(ctx, index, func() (done bool) {
 		a.read(func(l *ledger.Ledger) { generation, bytes, err = l.Map(index) })
-		return err != nil || generation > newerThan || ctx.Err() != nil
+		return err != nil || generation > newerThan
+	})
+	return generation, bytes, err
+}
+
+// until looks at a topic, again each time that it changed, until look is satisfied, ctx ends, or
+// too many calls wait. It looks at least once.
+func (w *waits) until(ctx context.Context, topic string, look func() (done bool)) {
+	if look() || ctx.Err() != nil {
+		return
 	}
-	if look() {
-		return generation, bytes, err
-	}
-	over := w.beginWait(index)
-	defer w.endWait(index, over)
+	over := w.beginWait(topic)
+	defer w.endWait(topic, over)
 	for {
-		changed := w.untilMapChanges(index)
-		if look() {
-			return generation, bytes, err
+		changed := w.untilChanged(topic)
+		if look() || ctx.Err() != nil {
+			return
 		}
 		select {
 		case <-changed:
 		case <-over:
 			look()
-			return generation, bytes, err
+			return
 		case <-ctx.Done():
 		}
 	}

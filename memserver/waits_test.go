@@ -30,7 +30,7 @@ func TestWaitsForMaps(t *testing.T) {
 	begun, waiting := map[string]int{}, func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.mapCalls
+		return w.calls
 	}
 	wait := func(index string) {
 		begun[index]++
@@ -63,7 +63,7 @@ func TestWaitsForMaps(t *testing.T) {
 	for range maxMapWaiters {
 		<-ended
 	}
-	if w.mapCalls != 0 || len(w.waiting) != 0 || len(w.newMap) != 0 {
-		t.Errorf("%d calls of %d indexes stay, and channels of %d", w.mapCalls, len(w.waiting), len(w.newMap))
+	if w.calls != 0 || len(w.waiting) != 0 || len(w.news) != 0 {
+		t.Errorf("%d calls of %d indexes stay, and channels of %d", w.calls, len(w.waiting), len(w.news))
 	}
 }

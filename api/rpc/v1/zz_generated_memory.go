@@ -2337,7 +2337,8 @@ func (x *ListHoldingsRequest) GetIndex() string {
 
 type ListHoldingsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Holdings      []*Holding             `protobuf:"bytes,1,rep,name=holdings,proto3" json:"holdings,omitempty"`
+	Holdings      []*Holding             `protobuf:"bytes,1,rep,name=holdings,proto3" json:"holdings,omitempty"` // in the order of keys; at most 1,024
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`  // names them: others have another one; never 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2379,6 +2380,117 @@ func (x *ListHoldingsReply) GetHoldings() []*Holding {
 	return nil
 }
 
+func (x *ListHoldingsReply) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type AwaitHoldingsRequest struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Index            string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Seen             uint64                 `protobuf:"varint,2,opt,name=seen,proto3" json:"seen,omitempty"`                                                 // the version that the caller knows
+	WaitMilliseconds uint32                 `protobuf:"varint,3,opt,name=wait_milliseconds,json=waitMilliseconds,proto3" json:"wait_milliseconds,omitempty"` // at most 30,000
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AwaitHoldingsRequest) Reset() {
+	*x = AwaitHoldingsRequest{}
+	mi := &file_memory_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitHoldingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitHoldingsRequest) ProtoMessage() {}
+
+func (x *AwaitHoldingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitHoldingsRequest.ProtoReflect.Descriptor instead.
+func (*AwaitHoldingsRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *AwaitHoldingsRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *AwaitHoldingsRequest) GetSeen() uint64 {
+	if x != nil {
+		return x.Seen
+	}
+	return 0
+}
+
+func (x *AwaitHoldingsRequest) GetWaitMilliseconds() uint32 {
+	if x != nil {
+		return x.WaitMilliseconds
+	}
+	return 0
+}
+
+type AwaitHoldingsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitHoldingsReply) Reset() {
+	*x = AwaitHoldingsReply{}
+	mi := &file_memory_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitHoldingsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitHoldingsReply) ProtoMessage() {}
+
+func (x *AwaitHoldingsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitHoldingsReply.ProtoReflect.Descriptor instead.
+func (*AwaitHoldingsReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *AwaitHoldingsReply) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type DrainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
@@ -2388,7 +2500,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_memory_proto_msgTypes[37]
+	mi := &file_memory_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2512,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[37]
+	mi := &file_memory_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2525,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{37}
+	return file_memory_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainRequest) GetOn() bool {
@@ -2431,7 +2543,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_memory_proto_msgTypes[38]
+	mi := &file_memory_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2555,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[38]
+	mi := &file_memory_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2568,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{38}
+	return file_memory_proto_rawDescGZIP(), []int{40}
 }
 
 var File_memory_proto protoreflect.FileDescriptor
@@ -2648,14 +2760,20 @@ const file_memory_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x13\n" +
 	"\x11ReleaseRangeReply\"+\n" +
 	"\x13ListHoldingsRequest\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\tR\x05index\"H\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\"b\n" +
 	"\x11ListHoldingsReply\x123\n" +
-	"\bholdings\x18\x01 \x03(\v2\x17.dmindex.rpc.v1.HoldingR\bholdings\"\x1e\n" +
+	"\bholdings\x18\x01 \x03(\v2\x17.dmindex.rpc.v1.HoldingR\bholdings\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"m\n" +
+	"\x14AwaitHoldingsRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
+	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12+\n" +
+	"\x11wait_milliseconds\x18\x03 \x01(\rR\x10waitMilliseconds\".\n" +
+	"\x12AwaitHoldingsReply\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\x1e\n" +
 	"\fDrainRequest\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"\f\n" +
 	"\n" +
-	"DrainReply2\xa8\n" +
-	"\n" +
+	"DrainReply2\x83\v\n" +
 	"\x06Memory\x12V\n" +
 	"\bDescribe\x12%.dmindex.rpc.v1.DescribeMemoryRequest\x1a#.dmindex.rpc.v1.DescribeMemoryReply\x12A\n" +
 	"\x05Admit\x12\x1c.dmindex.rpc.v1.AdmitRequest\x1a\x1a.dmindex.rpc.v1.AdmitReply\x12A\n" +
@@ -2672,7 +2790,8 @@ const file_memory_proto_rawDesc = "" +
 	"\fAcquireRange\x12#.dmindex.rpc.v1.AcquireRangeRequest\x1a!.dmindex.rpc.v1.AcquireRangeReply\x12S\n" +
 	"\vSettleRange\x12\".dmindex.rpc.v1.SettleRangeRequest\x1a .dmindex.rpc.v1.SettleRangeReply\x12V\n" +
 	"\fReleaseRange\x12#.dmindex.rpc.v1.ReleaseRangeRequest\x1a!.dmindex.rpc.v1.ReleaseRangeReply\x12V\n" +
-	"\fListHoldings\x12#.dmindex.rpc.v1.ListHoldingsRequest\x1a!.dmindex.rpc.v1.ListHoldingsReply\x12A\n" +
+	"\fListHoldings\x12#.dmindex.rpc.v1.ListHoldingsRequest\x1a!.dmindex.rpc.v1.ListHoldingsReply\x12Y\n" +
+	"\rAwaitHoldings\x12$.dmindex.rpc.v1.AwaitHoldingsRequest\x1a\".dmindex.rpc.v1.AwaitHoldingsReply\x12A\n" +
 	"\x05Drain\x12\x1c.dmindex.rpc.v1.DrainRequest\x1a\x1a.dmindex.rpc.v1.DrainReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
 var (
@@ -2688,7 +2807,7 @@ func file_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_memory_proto_goTypes = []any{
 	(BlockedRange_Why)(0),         // 0: dmindex.rpc.v1.BlockedRange.Why
 	(*DescribeMemoryRequest)(nil), // 1: dmindex.rpc.v1.DescribeMemoryRequest
@@ -2728,8 +2847,10 @@ var file_memory_proto_goTypes = []any{
 	(*ReleaseRangeReply)(nil),     // 35: dmindex.rpc.v1.ReleaseRangeReply
 	(*ListHoldingsRequest)(nil),   // 36: dmindex.rpc.v1.ListHoldingsRequest
 	(*ListHoldingsReply)(nil),     // 37: dmindex.rpc.v1.ListHoldingsReply
-	(*DrainRequest)(nil),          // 38: dmindex.rpc.v1.DrainRequest
-	(*DrainReply)(nil),            // 39: dmindex.rpc.v1.DrainReply
+	(*AwaitHoldingsRequest)(nil),  // 38: dmindex.rpc.v1.AwaitHoldingsRequest
+	(*AwaitHoldingsReply)(nil),    // 39: dmindex.rpc.v1.AwaitHoldingsReply
+	(*DrainRequest)(nil),          // 40: dmindex.rpc.v1.DrainRequest
+	(*DrainReply)(nil),            // 41: dmindex.rpc.v1.DrainReply
 }
 var file_memory_proto_depIdxs = []int32{
 	3,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
@@ -2756,26 +2877,28 @@ var file_memory_proto_depIdxs = []int32{
 	32, // 21: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
 	34, // 22: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
 	36, // 23: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
-	38, // 24: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	2,  // 25: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	6,  // 26: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	8,  // 27: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	10, // 28: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	12, // 29: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	14, // 30: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
-	16, // 31: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
-	18, // 32: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
-	21, // 33: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	23, // 34: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	26, // 35: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	26, // 36: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	28, // 37: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
-	33, // 38: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
-	35, // 39: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
-	37, // 40: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
-	39, // 41: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	25, // [25:42] is the sub-list for method output_type
-	8,  // [8:25] is the sub-list for method input_type
+	38, // 24: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
+	40, // 25: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	2,  // 26: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	6,  // 27: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	8,  // 28: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	10, // 29: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	12, // 30: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	14, // 31: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	16, // 32: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	18, // 33: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	21, // 34: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	23, // 35: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	26, // 36: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	26, // 37: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	28, // 38: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
+	33, // 39: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
+	35, // 40: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
+	37, // 41: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
+	39, // 42: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
+	41, // 43: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	26, // [26:44] is the sub-list for method output_type
+	8,  // [8:26] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name
@@ -2792,7 +2915,7 @@ func file_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memory_proto_rawDesc), len(file_memory_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,7 @@ const (
 	Memory_SettleRange_FullMethodName   = "/dmindex.rpc.v1.Memory/SettleRange"
 	Memory_ReleaseRange_FullMethodName  = "/dmindex.rpc.v1.Memory/ReleaseRange"
 	Memory_ListHoldings_FullMethodName  = "/dmindex.rpc.v1.Memory/ListHoldings"
+	Memory_AwaitHoldings_FullMethodName = "/dmindex.rpc.v1.Memory/AwaitHoldings"
 	Memory_Drain_FullMethodName         = "/dmindex.rpc.v1.Memory/Drain"
 )
 
@@ -96,6 +97,9 @@ type MemoryClient interface {
 	ReleaseRange(ctx context.Context, in *ReleaseRangeRequest, opts ...grpc.CallOption) (*ReleaseRangeReply, error)
 	// ListHoldings lists who holds which keys of an index, on its home server.
 	ListHoldings(ctx context.Context, in *ListHoldingsRequest, opts ...grpc.CallOption) (*ListHoldingsReply, error)
+	// AwaitHoldings waits, up to wait_milliseconds, until the holdings of an index are other ones than those whose version ListHoldings
+	// named, and answers the version of those that are there then. Operator only.
+	AwaitHoldings(ctx context.Context, in *AwaitHoldingsRequest, opts ...grpc.CallOption) (*AwaitHoldingsReply, error)
 	// Drain stops admitting indexes and handing out chunks; one-sided access goes on. Operator only.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 }
@@ -268,6 +272,16 @@ func (c *memoryClient) ListHoldings(ctx context.Context, in *ListHoldingsRequest
 	return out, nil
 }
 
+func (c *memoryClient) AwaitHoldings(ctx context.Context, in *AwaitHoldingsRequest, opts ...grpc.CallOption) (*AwaitHoldingsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AwaitHoldingsReply)
+	err := c.cc.Invoke(ctx, Memory_AwaitHoldings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainReply)
@@ -332,6 +346,9 @@ type MemoryServer interface {
 	ReleaseRange(context.Context, *ReleaseRangeRequest) (*ReleaseRangeReply, error)
 	// ListHoldings lists who holds which keys of an index, on its home server.
 	ListHoldings(context.Context, *ListHoldingsRequest) (*ListHoldingsReply, error)
+	// AwaitHoldings waits, up to wait_milliseconds, until the holdings of an index are other ones than those whose version ListHoldings
+	// named, and answers the version of those that are there then. Operator only.
+	AwaitHoldings(context.Context, *AwaitHoldingsRequest) (*AwaitHoldingsReply, error)
 	// Drain stops admitting indexes and handing out chunks; one-sided access goes on. Operator only.
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	mustEmbedUnimplementedMemoryServer()
@@ -391,6 +408,9 @@ func (UnimplementedMemoryServer) ReleaseRange(context.Context, *ReleaseRangeRequ
 }
 func (UnimplementedMemoryServer) ListHoldings(context.Context, *ListHoldingsRequest) (*ListHoldingsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListHoldings not implemented")
+}
+func (UnimplementedMemoryServer) AwaitHoldings(context.Context, *AwaitHoldingsRequest) (*AwaitHoldingsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method AwaitHoldings not implemented")
 }
 func (UnimplementedMemoryServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -704,6 +724,24 @@ func _Memory_ListHoldings_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Memory_AwaitHoldings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AwaitHoldingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).AwaitHoldings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_AwaitHoldings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).AwaitHoldings(ctx, req.(*AwaitHoldingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Memory_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainRequest)
 	if err := dec(in); err != nil {
@@ -792,6 +830,10 @@ var Memory_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListHoldings",
 			Handler:    _Memory_ListHoldings_Handler,
+		},
+		{
+			MethodName: "AwaitHoldings",
+			Handler:    _Memory_AwaitHoldings_Handler,
 		},
 		{
 			MethodName: "Drain",

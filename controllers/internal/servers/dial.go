@@ -162,10 +162,16 @@ func (m *memory) ListClients(ctx context.Context, index string) ([]*rpcv1.Client
 	return r.GetClients(), err
 }
 
-func (m *memory) ListHoldings(ctx context.Context, index string) ([]*rpcv1.Holding, error) {
-	r, err := call(ctx, callLimit, m.pod, "list the holdings at memory server", m.client.ListHoldings, &rpcv1.ListHoldingsRequest{Index: index},
+func (m *memory) ListHoldings(ctx context.Context, index string) (*rpcv1.ListHoldingsReply, error) {
+	return call(ctx, callLimit, m.pod, "list the holdings at memory server", m.client.ListHoldings, &rpcv1.ListHoldingsRequest{Index: index},
 		map[codes.Code]error{codes.Unimplemented: ErrNotOffered})
-	return r.GetHoldings(), err
+}
+
+func (m *memory) AwaitHoldings(ctx context.Context, index string, seen uint64, limit time.Duration) (uint64, error) {
+	r, err := call(ctx, limit+callLimit, m.pod, "wait for other holdings at memory server", m.client.AwaitHoldings,
+		&rpcv1.AwaitHoldingsRequest{Index: index, Seen: seen, WaitMilliseconds: uint32(limit.Milliseconds())},
+		map[codes.Code]error{codes.Unimplemented: ErrNotOffered})
+	return r.GetVersion(), err
 }
 
 func (m *memory) Fence(ctx context.Context, index string, clients []uint32) error {

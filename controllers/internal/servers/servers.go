@@ -5,6 +5,7 @@ package servers
 import (
 	"context"
 	"errors"
+	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -56,7 +57,10 @@ type Memory interface {
 	// their names.
 	ListClients(ctx context.Context, index string) ([]*rpcv1.ClientUse, error)
 	// ListHoldings lists who holds which keys of an index; only the home knows.
-	ListHoldings(ctx context.Context, index string) ([]*rpcv1.Holding, error)
+	ListHoldings(ctx context.Context, index string) (*rpcv1.ListHoldingsReply, error)
+	// AwaitHoldings waits, for at most limit, until the holdings of an index are others than those
+	// of the version that was seen, and returns their version.
+	AwaitHoldings(ctx context.Context, index string, seen uint64, limit time.Duration) (version uint64, err error)
 	// Fence ends clients at the server, at most MaxFence. When it returns nil, nothing of theirs
 	// takes effect there any more.
 	Fence(ctx context.Context, index string, clients []uint32) error

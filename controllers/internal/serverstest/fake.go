@@ -40,13 +40,18 @@ type Fleet struct {
 	// ranges have owners; nil: nothing ever.
 	Holdings func(encoded []byte) []*rpcv1.Holding
 
+	// Older makes the servers those of a version that does not offer AwaitHoldings.
+	Older bool
+
+	changed chan struct{} // closed and replaced by HoldingsChanged
+
 	// Calls that change something, in order: "swap 2", "drain demo-compute-1", ...
 	Calls []string
 }
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, ranges: map[string][]*rpcv1.OwnedRange{}, Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -108,6 +113,14 @@ func (f *Fleet) SetRanges(namespace, pod string, ranges ...*rpcv1.OwnedRange) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ranges[namespace+"/"+pod] = ranges
+}
+
+// HoldingsChanged says that Holdings returns something else now.
+func (f *Fleet) HoldingsChanged() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // Forget makes the memory server of a pod lose its content.

@@ -3,8 +3,10 @@ package serverstest
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
+	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
@@ -144,15 +146,51 @@ func (m *memory) admitted(index, pod string) (*admitted, error) {
 	return nil, fmt.Errorf("index %s is not admitted to %s", index, pod)
 }
 
-func (c *memoryClient) ListHoldings(_ context.Context, index string) (held []*rpcv1.Holding, err error) {
+func (c *memoryClient) ListHoldings(_ context.Context, index string) (list *rpcv1.ListHoldingsReply, err error) {
 	err = c.with(func(m *memory) error {
-		a, err := m.admitted(index, c.t.Pod)
-		if err == nil && c.f.Holdings != nil {
-			held = c.f.Holdings(a.encoded)
-		}
+		list, err = c.holdings(m, index)
 		return err
 	})
-	return held, err
+	return list, err
+}
+
+// holdings are those of an index, with their version unless the server is an older one.
+func (c *memoryClient) holdings(m *memory, index string) (*rpcv1.ListHoldingsReply, error) {
+	list := &rpcv1.ListHoldingsReply{}
+	a, err := m.admitted(index, c.t.Pod)
+	if err == nil && c.f.Holdings != nil {
+		list.Holdings = c.f.Holdings(a.encoded)
+	}
+	if !c.f.Older {
+		h := fnv.New64a()
+		_, _ = fmt.Fprint(h, list.Holdings) // a hash takes everything
+		list.Version = h.Sum64()
+	}
+	return list, err
+}
+
+func (c *memoryClient) AwaitHoldings(ctx context.Context, index string, seen uint64, limit time.Duration) (version uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for version = seen; version == seen && err == nil && ctx.Err() == nil; {
+		var changed chan struct{}
+		err = c.with(func(m *memory) error {
+			if c.f.Older {
+				return servers.ErrNotOffered
+			}
+			changed = c.f.changed
+			list, err := c.holdings(m, index)
+			version = list.Version
+			return err
+		})
+		if err == nil && version == seen {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return version, err
 }
 
 func (c *memoryClient) ListClients(_ context.Context, index string) (clients []*rpcv1.ClientUse, err error) {
