@@ -30,7 +30,7 @@ const (
 var simulated = []string{
 	"pkg/index/dex", "pkg/index/sherman",
 	"pkg/index/internal/blink", "pkg/index/internal/blocks", "pkg/index/internal/nodecache", "pkg/index/internal/op",
-	"pkg/pool", "pkg/pool/redo", "computeserver/engine", "computeserver/ownership", "memserver",
+	"pkg/pool", "pkg/pool/internal/lock", "pkg/pool/redo", "computeserver/engine", "computeserver/ownership", "memserver",
 }
 
 func main() {

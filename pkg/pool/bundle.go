@@ -112,7 +112,7 @@ func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
 func (s *Session) abandon(err error) {
 	s.clear()
 	if s.lock.held {
-		s.lock = lock{}
+		s.lock = tableLock{}
 		s.image = Nil
 		_ = s.died(err)
 	}

@@ -81,7 +81,7 @@ func heldIn(err error) *heldError {
 
 // redoBundle makes the changes of the bundle whose record r was found under main, a lock of this
 // session.
-func (s *Session) redoBundle(main *lock, r *record, room []byte) (done bool, err error) {
+func (s *Session) redoBundle(main *tableLock, r *record, room []byte) (done bool, err error) {
 	changes, err := s.readList(r)
 	if err != nil || changes == nil {
 		return false, err
@@ -157,7 +157,7 @@ func (s *Session) readList(r *record) ([]record, error) {
 
 // takeOthers takes the locks of all changes but that of the main one, each from Repair. Where that
 // fails they go back to Repair: heldError. It returns those whose local locks the session has.
-func (s *Session) takeOthers(main *lock, mainNode Addr, changes []record) (others []lock, err error) {
+func (s *Session) takeOthers(main *tableLock, mainNode Addr, changes []record) (others []tableLock, err error) {
 	for _, c := range changes {
 		l, err := s.pool.lockOf(c.node)
 		if err != nil {
@@ -189,7 +189,7 @@ func (s *Session) takeOthers(main *lock, mainNode Addr, changes []record) (other
 // takeOther takes lock l from Repair if link is under it, and returns what the lock said: anything
 // but Repair means that it was not taken. Without an error and the lock, the session does not have
 // the local lock.
-func (s *Session) takeOther(l *lock, link *record) (holder uint16, err error) {
+func (s *Session) takeOther(l *tableLock, link *record) (holder uint16, err error) {
 	srv := s.pool.servers[l.server]
 	if !s.without.Flat && !srv.local.try(l.index) {
 		return 0, nil
@@ -209,7 +209,7 @@ func (s *Session) takeOther(l *lock, link *record) (holder uint16, err error) {
 
 // fromRepair turns lock l from Repair to this client's, if it says so, with a READ of its record
 // behind that. It returns what the lock said.
-func (s *Session) fromRepair(l *lock, masked bool) (holder uint16, err error) {
+func (s *Session) fromRepair(l *tableLock, masked bool) (holder uint16, err error) {
 	// not 0: without masked atomics that would take a lock that is free
 	known := uint64(Repair) << l.shift
 	for {
@@ -232,7 +232,7 @@ func (s *Session) fromRepair(l *lock, masked bool) (holder uint16, err error) {
 
 // turnOther posts what is queued and, behind it, turns lock l, which is this client's, to free or
 // Repair.
-func (s *Session) turnOther(l *lock, to uint64) error {
+func (s *Session) turnOther(l *tableLock, to uint64) error {
 	s.queueTo(l.server, s.turn(l, to))
 	if err := s.Post(); err != nil {
 		return err
@@ -268,12 +268,12 @@ type link struct {
 	sum         uint32
 }
 
-func linkOf(l *lock, r *record) link { return link{l.server, l.index, r.image, r.node, r.sum} }
+func linkOf(l *tableLock, r *record) link { return link{l.server, l.index, r.image, r.node, r.sum} }
 
 // repairMain repairs the main lock of a bundle of which l, which this session has just got from a
 // fenced client, is another one. l goes back to Repair meanwhile, and the link that is under it is
 // noted as resolved.
-func (s *Session) repairMain(l *lock, main Addr, node []byte) error {
+func (s *Session) repairMain(l *tableLock, main Addr, node []byte) error {
 	var r record
 	r.decode(s.record)
 	s.queueTo(l.server, s.turn(l, Repair))

@@ -34,8 +34,8 @@ const (
 // same server. A Shared one without a lock breaks the program's rules: Post then fails without
 // posting anything.
 func (s *Session) Write(class Class, a Addr, local []byte) {
-	if class != Sole && (class != Shared || !s.lock.held) {
-		s.reject(fmt.Errorf("a WRITE of class %d to %v, and a lock is held: %v", class, a, s.lock.held))
+	if class != Sole && (class != Shared || !s.Holds()) {
+		s.reject(fmt.Errorf("a WRITE of class %d to %v, and a lock is held: %v", class, a, s.Holds()))
 		return
 	}
 	s.write(a, local)

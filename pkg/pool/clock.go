@@ -89,7 +89,7 @@ const expectMore = 16
 
 // say is what the server is told.
 func (ps *passing) say(p *Pool, s *server) Epochs {
-	if ps.passed < ps.epoch && p.sessions.quiet(ps.since) {
+	if ps.passed < ps.epoch && p.sessions.quiet(ps.since) && p.forgotten(s, ps.since) {
 		ps.passed = ps.epoch
 		if invariants.Enabled {
 			raise(&p.clock.passed, ps.since)

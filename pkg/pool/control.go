@@ -74,8 +74,12 @@ type Grant struct {
 	ChunkBytes uint64
 	// offset of the slice's repair records in the data region: repairBytes for each lock
 	Repair uint64
-	Lease  time.Duration // from before Connect was called; 0 = there are no leases
-	Epoch  uint64        // the current one of reclamation; see EpochTable
+	// offset of the index's intent slots in the data region, and how many there are: IntentBytes
+	// each; 0 = lock words cannot be used
+	Intents     uint64
+	IntentSlots int
+	Lease       time.Duration // from before Connect was called; 0 = there are no leases
+	Epoch       uint64        // the current one of reclamation; see EpochTable
 }
 
 // Errors of the pool. Package index passes them on under its own names.

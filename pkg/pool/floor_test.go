@@ -18,7 +18,7 @@ func TestFloorBeforeTime(t *testing.T) {
 	p := &Pool{env: env.Real()}
 	p.sessions = newSessions(p.env)
 	p.clock.time.Store(1)
-	srv := &server{id: 1}
+	srv := &server{id: 1, slots: wordSlots{mu: p.env.NewMutex()}}
 	var stop atomic.Bool
 	group := env.NewWaitGroup(p.env)
 	const operators = 2

@@ -62,10 +62,13 @@ type leaseKeeper struct {
 	wake    []env.Event // by dense server number
 	news    env.Event   // there is something to reap or to sweep
 	group   *env.WaitGroup
+
+	forget     env.Event // there are intent slots to be cleared
+	forgetting atomic.Bool
 }
 
 func newLeaseKeeper(p *Pool) *leaseKeeper {
-	k := &leaseKeeper{pool: p, news: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
+	k := &leaseKeeper{pool: p, news: p.env.NewEvent(), forget: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
 	for _, s := range p.servers {
 		wake := p.env.NewEvent()
 		k.wake = append(k.wake, wake)
@@ -121,6 +124,7 @@ func (k *leaseKeeper) stop(limit time.Duration) {
 		w.Set()
 	}
 	k.news.Set()
+	k.forget.Set()
 	k.group.Wait(limit)
 }
 
@@ -152,6 +156,7 @@ func (p *Pool) Condemn(reason error) {
 	for _, s := range p.servers {
 		s.local.cancel()
 	}
+	p.words.Cancel()
 	if p.alloc != nil {
 		p.alloc.fetcher.turn.cancel()
 	}

@@ -33,8 +33,8 @@ const (
 	locksPerWord = 64 / lockBits
 )
 
-// lock is a lock of the global table, held or not.
-type lock struct {
+// tableLock is a lock of the global table, held or not.
+type tableLock struct {
 	held   bool
 	server int    // dense number
 	index  uint32 // in the slice of the table
@@ -43,17 +43,17 @@ type lock struct {
 }
 
 // lockOf finds the lock of the node at a.
-func (p *Pool) lockOf(a Addr) (lock, error) {
+func (p *Pool) lockOf(a Addr) (tableLock, error) {
 	i, ok := p.serverOf(a)
 	if !ok {
-		return lock{}, fmt.Errorf("address %v is of no memory server of this index", a)
+		return tableLock{}, fmt.Errorf("address %v is of no memory server of this index", a)
 	}
 	g := &p.servers[i].grant
 	// Nodes are at least 64 bytes apart; multiplying by an odd constant spreads neighbours over the
 	// table.
 	h := (a.Offset() >> 6) * 0x9E3779B97F4A7C15
 	index := uint32((h >> 32) % g.Locks)
-	return lock{
+	return tableLock{
 		server: i,
 		index:  index,
 		remote: g.LockOffset + uint64(index/locksPerWord)*8,
@@ -66,7 +66,7 @@ func (p *Pool) lockOf(a Addr) (lock, error) {
 // have left half done (see Rewrite). ErrTimeout: somebody held it for longer than the operation may
 // take; the message names the client. The session must hold no lock, and nothing may be queued.
 func (s *Session) Lock(a Addr, node []byte) error {
-	if s.lock.held || s.queued != 0 {
+	if s.Holds() || s.queued != 0 {
 		panic("pool: Lock with a lock held or requests queued")
 	}
 	l, err := s.pool.lockOf(a)
@@ -109,7 +109,7 @@ const maxLinks = 16
 // after at most one round trip. A session that holds no lock may use it while its goroutine holds
 // another session's lock, as it never waits.
 func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
-	if s.lock.held || s.queued != 0 {
+	if s.Holds() || s.queued != 0 {
 		panic("pool: TryLock with a lock held or requests queued")
 	}
 	l, err := s.pool.lockOf(a)
@@ -140,7 +140,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 // lockOnce is Lock, but returns a node whose lock has to be repaired first, if there is one; lock l
 // is then this client's, and locally this session's. heldError: what is under the lock cannot be
 // repaired yet, and the lock was given back.
-func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) {
+func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	srv := s.pool.servers[l.server]
 	global, ok := false, s.without.Flat || srv.local.try(l.index)
 	if !ok {
@@ -172,7 +172,7 @@ func (s *Session) lockOnce(l *lock, a Addr, node []byte) (main Addr, err error) 
 
 // take is the request that turns lock l from free or Repair to this client's, if the word is known
 // where there are no masked atomics.
-func (s *Session) take(l *lock, known, from uint64) verbs.Request {
+func (s *Session) take(l *tableLock, known, from uint64) verbs.Request {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
 	r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
@@ -186,7 +186,7 @@ func (s *Session) take(l *lock, known, from uint64) verbs.Request {
 
 // lockGlobal gets the global lock and the node in the same round trip; two or more if the lock has
 // to be repaired.
-func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error) {
+func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
 	masked := s.pool.servers[l.server].caps.MaskedAtomics
@@ -233,7 +233,7 @@ func (s *Session) lockGlobal(l *lock, a Addr, node []byte) (main Addr, err error
 }
 
 // takeOver repairs what is under lock l, which was taken from a fenced client, and reads the node.
-func (s *Session) takeOver(l *lock, a Addr, node []byte) (main Addr, err error) {
+func (s *Session) takeOver(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	main, err = s.repair(l, node)
 	if err != nil && s.broken == nil && heldIn(err) != nil {
 		s.queueTo(l.server, s.turn(l, Repair)) // nobody waits with a lock
@@ -266,8 +266,8 @@ func (s *Session) backOff(try int) {
 	s.pool.env.Sleep(min(time.Millisecond, 10*time.Microsecond<<min(try-spins, 10)))
 }
 
-// Holds says whether the session holds a lock.
-func (s *Session) Holds() bool { return s.lock.held }
+// Holds reports whether the session holds a lock, or a lock word.
+func (s *Session) Holds() bool { return s.lock.held || s.lockWord.held }
 
 // PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the
 // server of the locked node (command combination: Sherman, section 4.2). What goes to other servers
@@ -282,7 +282,7 @@ func (s *Session) PostUnlock() error {
 		panic("pool: PostUnlock without a lock")
 	}
 	l := s.lock
-	s.lock = lock{}
+	s.lock = tableLock{}
 	local := s.pool.servers[l.server].local
 	err := s.postOthers(l.server)
 	if err == nil && s.without.Apart {
@@ -326,7 +326,7 @@ func (s *Session) postOthers(keep int) error {
 }
 
 // turn is the request that turns lock l, which is this client's, to free or Repair.
-func (s *Session) turn(l *lock, to uint64) verbs.Request {
+func (s *Session) turn(l *tableLock, to uint64) verbs.Request {
 	me := uint64(s.pool.client)
 	if !s.pool.servers[l.server].caps.MaskedAtomics {
 		return verbs.Request{Op: verbs.FetchAdd, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old, Add: (to - me) << l.shift}
@@ -336,7 +336,7 @@ func (s *Session) turn(l *lock, to uint64) verbs.Request {
 }
 
 // releaseGlobal posts what is queued and, behind it, the release.
-func (s *Session) releaseGlobal(l *lock) error {
+func (s *Session) releaseGlobal(l *tableLock) error {
 	s.queueTo(l.server, s.turn(l, 0))
 	if err := s.Post(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -68,6 +69,9 @@ type Pool struct {
 	clock clock
 	marks atomic.Pointer[Marks]
 
+	words   *lock.Queues // of lock words
+	rebuild atomic.Pointer[Rebuild]
+
 	condemned atomic.Pointer[error] // why this client is given up
 	repaired  atomic.Uint64
 	reclaimed atomic.Uint64
@@ -85,6 +89,7 @@ type server struct {
 	caps  verbs.Capabilities
 	local *lockTable
 	lease lease
+	slots wordSlots
 
 	epoch  atomic.Uint64 // the last one that was learned
 	safe   atomic.Uint64
@@ -100,6 +105,7 @@ func Open(cfg Config) (*Pool, error) {
 	}
 	p.sessions, p.closing = newSessions(p.env), p.env.NewMutex()
 	p.clock.time.Store(1)
+	p.words = lock.NewQueues(p.env)
 	p.dense = make([]int16, MaxServer+1)
 	for i := range p.dense {
 		p.dense[i] = -1
@@ -148,6 +154,7 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	}
 	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities()}
 	s.local = newLockTable(p.env, int(grant.Locks))
+	s.slots.mu = p.env.NewMutex()
 	s.lease.until.Store(int64(env.Forever))
 	s.lease.every = p.every
 	s.epoch.Store(grant.Epoch)

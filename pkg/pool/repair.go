@@ -77,7 +77,7 @@ func (r *record) decode(b []byte) bool {
 }
 
 // recordOf is where the repair record of a lock lies.
-func (p *Pool) recordOf(l *lock) Addr {
+func (p *Pool) recordOf(l *tableLock) Addr {
 	s := p.servers[l.server]
 	return NewAddr(s.id, s.grant.Repair+uint64(l.index)*repairBytes)
 }
@@ -94,18 +94,12 @@ type images struct {
 // place for its image, of at most size bytes. ErrPoolFull: there is no memory for it. Nothing is
 // posted, and what is queued stays.
 func (s *Session) ReserveRewrite(a Addr, size int) error {
-	l, err := s.pool.lockOf(a)
-	if err != nil {
+	server, err := s.lockedServer(a)
+	if err != nil || s.image != Nil {
 		return err
 	}
-	if !s.lock.held || l.server != s.lock.server || l.index != s.lock.index {
-		panic(fmt.Sprintf("pool: rewrite of node %v without its lock", a))
-	}
-	if s.image != Nil {
-		return nil
-	}
 	for try := 0; ; try++ {
-		image, busy, err := s.pool.takeImage(s, l.server, size)
+		image, busy, err := s.pool.takeImage(s, server, size)
 		if err == nil {
 			s.image, s.imageBytes = image, size
 			return nil
@@ -118,6 +112,18 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 		}
 		s.backOff(try) // another session will be through soon
 	}
+}
+
+// lockedServer is the dense number of the server of the node at a, whose lock the session holds.
+func (s *Session) lockedServer(a Addr) (int, error) {
+	if s.lockWord.held && a.Server() == s.lockWord.word.At.Server() {
+		return s.lockWord.server, nil
+	}
+	l, err := s.pool.lockOf(a)
+	if err == nil && (!s.lock.held || l.server != s.lock.server || l.index != s.lock.index) {
+		panic(fmt.Sprintf("pool: rewrite of node %v without its lock", a))
+	}
+	return l.server, err
 }
 
 // takeImage finds a place for an image, for the operation of s, which may be nil: see fetch. busy:
@@ -196,11 +202,16 @@ func (a *allocator) imagesOf(server, size int) *images {
 }
 
 // Rewrite queues the change of the node at a, whose lock the session holds, to image, whole: see
-// above. ReserveRewrite comes before it, PostUnlock after it; at most one node is rewritten under a
-// lock. The image belongs to the fabric until then.
+// above; under a lock word, which image must not cover, see word.go. ReserveRewrite comes before
+// it, PostUnlock or PostRelease after it; at most one node is rewritten under a lock. The first
+// HeadBytes of the image are not all zero. The image belongs to the fabric until then.
 func (s *Session) Rewrite(a Addr, image []byte) {
 	if s.image == Nil || len(image) > s.imageBytes {
 		panic(fmt.Sprintf("pool: rewrite of node %v with %d bytes, %d were reserved", a, len(image), s.imageBytes))
+	}
+	if s.lockWord.held {
+		s.rewriteWord(a, image)
+		return
 	}
 	r := recordFor(recordRewrite, s.image, a, image)
 	r.encode(s.record)
@@ -223,7 +234,7 @@ func (s *Session) doneRewriting(server int) {
 // have left half done. node is room for a part of an image. If another lock has to be repaired
 // first, main is a node under that one, and nothing was done. heldError: it cannot be done yet, and
 // nothing was done.
-func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
+func (s *Session) repair(l *tableLock, node []byte) (main Addr, err error) {
 	at := s.pool.recordOf(l)
 	s.Read(at, s.record)
 	if err := s.Post(); err != nil {
@@ -252,7 +263,7 @@ func (s *Session) repair(l *lock, node []byte) (main Addr, err error) {
 }
 
 // redo makes the change that a record says. done is false if there is none to make.
-func (s *Session) redo(l *lock, r *record, room []byte) (done bool, err error) {
+func (s *Session) redo(l *tableLock, r *record, room []byte) (done bool, err error) {
 	if r.kind == recordLink {
 		return false, nil // resolved
 	}

@@ -26,7 +26,7 @@ func (s *Session) RepairAll(table, room []byte) error {
 				if word>>(k%locksPerWord*lockBits)&lockMask == 0 {
 					continue
 				}
-				if err := s.repairOne(&lock{server: i, index: uint32(from) + uint32(k)}, room); err != nil {
+				if err := s.repairOne(&tableLock{server: i, index: uint32(from) + uint32(k)}, room); err != nil {
 					return fmt.Errorf("repair all: %w", err)
 				}
 			}
@@ -37,7 +37,7 @@ func (s *Session) RepairAll(table, room []byte) error {
 }
 
 // repairOne takes the lock that guards what the record of l is about, if there is one.
-func (s *Session) repairOne(l *lock, room []byte) error {
+func (s *Session) repairOne(l *tableLock, room []byte) error {
 	s.Begin()
 	s.Read(s.pool.recordOf(l), s.record)
 	if err := s.Post(); err != nil {

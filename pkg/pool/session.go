@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -35,8 +36,15 @@ type Session struct {
 	imageBytes int
 
 	without   Techniques    // that the session does without
-	lock      lock          // the one lock that the session can hold
+	lock      tableLock     // the one lock that the session can hold
 	wait      waiter        // its place in a local queue
+	lockWord  wordLock      // the one lock word; it holds that or lock
+	slots     []*wordSlot   // by dense server number; nil = none yet
+	inLine    *lock.Waiter  // its place in the queue of a word
+	name      []byte        // of the slot that it uses
+	change    []byte        // likewise
+	area      []byte        // for slots that are read
+	part      []byte        // of an image
 	old       []byte        // 8 bytes: old value of a lock word
 	word      []byte        // 8 bytes: old value of another atomic
 	record    []byte        // of a lock's repair
@@ -48,7 +56,10 @@ type Session struct {
 }
 
 // sessionScratch is what a session needs of its arena for itself.
-const sessionScratch = 256 + 2*superblockBytes
+const sessionScratch = 256 + 2*superblockBytes + 128 + slotsRead*lock.SlotBytes + partBytes
+
+// partBytes is how much of an image is copied at once where lock words are repaired.
+const partBytes = 2048
 
 // NewSession makes a session whose Buffer calls may take up to bytes in all.
 func (p *Pool) NewSession(bytes int) (*Session, error) {
@@ -58,11 +69,12 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{pool: p, arena: arena, limit: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
-	s.wait.event = p.env.NewEvent()
+	s.wait.event, s.inLine = p.env.NewEvent(), lock.NewWaiter(p.env)
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int
-	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8}} {
+	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8},
+		{&s.name, lock.NameBytes}, {&s.change, lock.ChangeBytes}, {&s.area, slotsRead * lock.SlotBytes}, {&s.part, partBytes}} {
 		if err == nil {
 			*b.buffer, err = s.Buffer(b.size)
 		}
@@ -234,10 +246,11 @@ func (s *Session) Published() (c verbs.Counters) {
 
 // Close ends the session. If it still holds a lock, its client is given up.
 func (s *Session) Close() error {
-	if s.lock.held {
-		s.lock = lock{}
+	if s.Holds() {
+		s.lock, s.lockWord = tableLock{}, wordLock{}
 		_ = s.died(verbs.ErrClosed)
 	}
+	s.leaveSlots()
 	s.pool.sessions.remove(s)
 	var errs []error
 	for _, qp := range s.qps {

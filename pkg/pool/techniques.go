@@ -46,7 +46,7 @@ func (p *Pool) OnChip() bool {
 }
 
 // leaveLocal gives up the session's place at the head of the local queue.
-func (s *Session) leaveLocal(l *lock) {
+func (s *Session) leaveLocal(l *tableLock) {
 	if !s.without.Flat {
 		s.pool.servers[l.server].local.release(l.index, false)
 	}

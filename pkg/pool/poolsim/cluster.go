@@ -21,8 +21,12 @@ const Identity = "poolsim"
 // them.
 const repairFrom = 8 << 10
 
-// chunksFrom is where chunks begin, behind the repair records.
-func (c *Cluster) chunksFrom() int { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
+// intentsFrom is where the intent slots begin, behind the repair records; chunksFrom, where chunks
+// begin, behind these.
+func (c *Cluster) intentsFrom() int { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
+func (c *Cluster) chunksFrom() int {
+	return c.intentsFrom() + (pool.IntentBytes*c.Options.Intents+4095)&^4095
+}
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
@@ -30,13 +34,17 @@ type Options struct {
 	Chunks     int           // of each server; 8
 	ChunkBytes int           // 1 MiB
 	Locks      int           // of each server's table; 4096
+	Intents    int           // intent slots of each server; 64
 	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
 	RenewEvery time.Duration // see pool.Config
 	// lock tables lie in host memory, also where Fabric has device memory: what a design's switch
 	// onChip, off, asks for
 	HostLocks bool
 	Executor  verbs.Executor // of two-sided calls
-	Fabric    sim.Options
+	// stands between fences and the data region; nil = nothing does. For faults that are put in on
+	// purpose
+	Meddle func(pool.WordMemory) pool.WordMemory
+	Fabric sim.Options
 }
 
 // Cluster is the memory servers of one index in one world.
@@ -61,6 +69,7 @@ type server struct {
 	fenced  map[uint16]bool
 	done    map[uint16]bool // whose fence is complete
 
+	words    func(ids []uint16) (turned int, err error) // turns words of ids to Repair
 	epochs   *pool.EpochTable
 	joined   []uint16 // who has a part in the epochs
 	restarts int      // of the server, when the epochs began
@@ -83,6 +92,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	set(&o.Chunks, 8)
 	set(&o.ChunkBytes, 1<<20)
 	set(&o.Locks, 4096)
+	set(&o.Intents, 64)
 	if o.HostLocks {
 		o.Fabric.Capabilities.DeviceMemory = 0
 		if o.Fabric.Plan != nil {
@@ -105,6 +115,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.words = c.sweepWords(s)
 		c.servers = append(c.servers, s)
 		if o.Lease > 0 {
 			p := w.NewProcess(fmt.Sprint("memory server ", s.id))
@@ -232,6 +243,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 			Superblock: 4096,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
+			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents,
 			Lease:      k.c.Options.Lease,
 			Epoch:      epoch,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),

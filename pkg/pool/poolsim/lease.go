@@ -54,6 +54,9 @@ func (s *server) fence(ids []uint16) error {
 	if _, err := pool.SweepLocks(s, 0, uint64(len(s.regions[verbs.RegionLocks].Bytes)/2), ids); err != nil {
 		return err
 	}
+	if _, err := s.words(ids); err != nil {
+		return err
+	}
 	for _, c := range ids {
 		s.done[c] = true
 		s.leave(c)
@@ -66,6 +69,42 @@ func (s *server) fence(ids []uint16) error {
 		}
 	}
 	return nil
+}
+
+// sweepWords is the sweep of lock words on a server.
+func (c *Cluster) sweepWords(s *server) func(ids []uint16) (int, error) {
+	var m pool.WordMemory = dataWords{s, uint64(c.chunksFrom())}
+	if f := c.Options.Meddle; f != nil {
+		m = f(m)
+	}
+	return func(ids []uint16) (int, error) {
+		return pool.SweepWords(m, uint64(c.intentsFrom()), c.Options.Intents, ids)
+	}
+}
+
+// dataWords are the words of the data region; chunks lie from an offset on.
+type dataWords struct {
+	*server
+	chunks uint64
+}
+
+// LoadWords implements pool.WordMemory.
+func (m dataWords) LoadWords(at uint64, dst []uint64) error {
+	data := m.regions[verbs.RegionData].Bytes
+	for i := range dst {
+		dst[i] = binary.NativeEndian.Uint64(data[at+8*uint64(i):])
+	}
+	return nil
+}
+
+// SwapWord implements pool.WordMemory.
+func (m dataWords) SwapWord(at, compare, swap uint64) (uint64, error) {
+	return m.half.CompareSwap(verbs.RegionData, at, compare, swap)
+}
+
+// Owns implements pool.WordMemory.
+func (m dataWords) Owns(at uint64) bool {
+	return at >= m.chunks && at <= uint64(len(m.regions[verbs.RegionData].Bytes)-8)
 }
 
 // LoadLocks implements pool.LockWords.
@@ -128,4 +167,15 @@ func (k *control) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (
 // Fence implements pool.Control.
 func (k *control) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	return k.call(id, limit, func(s *server) error { return s.fence(clients) })
+}
+
+// UsedIntents is how many intent slots of a server are not free.
+func (c *Cluster) UsedIntents(id uint16) (n int) {
+	slots := c.Memory(id, verbs.RegionData)[c.intentsFrom():]
+	for i := range c.Options.Intents {
+		if binary.NativeEndian.Uint64(slots[i*pool.IntentBytes:]) != 0 {
+			n++
+		}
+	}
+	return n
 }

@@ -25,8 +25,13 @@ const Identity = "pooltest"
 // superblocks is where the repair records begin, 32 bytes for each lock: the slots lie before them.
 const superblocks = 64 << 10
 
-// chunks is where chunks begin, behind the repair records.
-func (c *Cluster) chunks() uint64 { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
+// intents is how many intent slots each server has.
+const intents = 256
+
+// intentsFrom is where intent slots begin, behind the repair records; chunks, where chunks begin,
+// behind these.
+func (c *Cluster) intentsFrom() uint64 { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
+func (c *Cluster) chunks() uint64      { return c.intentsFrom() + intents*pool.IntentBytes }
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {
@@ -315,6 +320,7 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 		LockOffset: 0,
 		Locks:      uint64(c.Options.Locks),
 		Repair:     superblocks,
+		Intents:    c.intentsFrom(), IntentSlots: intents,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
 		Epoch:      epoch,
 	}, nil

@@ -56,6 +56,10 @@ func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	if _, err := pool.SweepLocks(locks, 0, uint64(len(locks)/2), clients); err != nil {
 		return err
 	}
+	data := dataWords{lockWords(s.memory[verbs.RegionData].Bytes), c.chunks()}
+	if _, err := pool.SweepWords(data, c.intentsFrom(), intents, clients); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, client := range clients {
@@ -89,6 +93,23 @@ func (l lockWords) SwapLocks(at, compare, swap uint64) (uint64, error) {
 		}
 	}
 }
+
+// dataWords are the words of the data region; chunks lie from an offset on.
+type dataWords struct {
+	lockWords
+	chunks uint64
+}
+
+// LoadWords implements pool.WordMemory.
+func (d dataWords) LoadWords(at uint64, dst []uint64) error { return d.LoadLocks(at, dst) }
+
+// SwapWord implements pool.WordMemory.
+func (d dataWords) SwapWord(at, compare, swap uint64) (uint64, error) {
+	return d.SwapLocks(at, compare, swap)
+}
+
+// Owns implements pool.WordMemory.
+func (d dataWords) Owns(at uint64) bool { return at >= d.chunks && at <= uint64(len(d.lockWords)-8) }
 
 // Fence ends clients on every server.
 func (c *Cluster) Fence(clients ...uint16) error {

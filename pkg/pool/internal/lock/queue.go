@@ -1,0 +1,157 @@
+package lock
+
+import (
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// Queues let the sessions of one client take lock words one after another, first come first served:
+// only the first one of them asks the memory server. Words are told apart by their addresses, so
+// that a goroutine which holds some and tries for another is never in its own way. Safe for
+// concurrent use. Nothing is allocated once each part has held as many words as it ever does.
+type Queues struct {
+	parts [64]part
+}
+
+// part has the words of which sessions of this client have, or want, the lock.
+type part struct {
+	mu        env.Mutex
+	words     []queue
+	cancelled bool
+}
+
+type queue struct {
+	word       uint64
+	head, tail *Waiter
+}
+
+// Waiter is a session's place in a queue.
+type Waiter struct {
+	event   env.Event
+	next    *Waiter
+	granted bool
+}
+
+// NewWaiter is a place for one session.
+func NewWaiter(e env.Env) *Waiter { return &Waiter{event: e.NewEvent()} }
+
+// NewQueues makes the queues of one client.
+func NewQueues(e env.Env) *Queues {
+	q := new(Queues)
+	for i := range q.parts {
+		q.parts[i].mu = e.NewMutex()
+	}
+	return q
+}
+
+func (q *Queues) part(word uint64) *part {
+	return &q.parts[word>>3*0x9E3779B97F4A7C15>>58]
+}
+
+// find is the queue of a word; nil if nobody has it.
+func (p *part) find(word uint64) *queue {
+	for i := range p.words {
+		if p.words[i].word == word {
+			return &p.words[i]
+		}
+	}
+	return nil
+}
+
+// Try takes a word if no session has it.
+func (q *Queues) Try(word uint64) bool {
+	p := q.part(word)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.find(word) != nil {
+		return false
+	}
+	p.words = append(p.words, queue{word: word})
+	return true
+}
+
+// Acquire takes a word, waiting at most limit.
+func (q *Queues) Acquire(word uint64, w *Waiter, limit time.Duration) bool {
+	p := q.part(word)
+	p.mu.Lock()
+	of := p.find(word)
+	if of == nil {
+		p.words = append(p.words, queue{word: word})
+		p.mu.Unlock()
+		return true
+	}
+	if p.cancelled {
+		p.mu.Unlock()
+		return false
+	}
+	w.next, w.granted = nil, false
+	if of.tail == nil {
+		of.head = w
+	} else {
+		of.tail.next = w
+	}
+	of.tail = w
+	p.mu.Unlock()
+
+	w.event.Wait(limit)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.event.Wait(0) // set by now if it will be: it must not wake a later wait for nothing
+	if !w.granted {
+		p.find(word).remove(w)
+	}
+	return w.granted
+}
+
+func (q *queue) remove(w *Waiter) {
+	var before *Waiter
+	for at := q.head; at != w; at = at.next {
+		before = at
+	}
+	if before == nil {
+		q.head = w.next
+	} else {
+		before.next = w.next
+	}
+	if q.tail == w {
+		q.tail = before
+	}
+}
+
+// Release gives a word to who waits for it longest.
+func (q *Queues) Release(word uint64) {
+	p := q.part(word)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := p.find(word)
+	w := of.head
+	if w == nil {
+		last := len(p.words) - 1
+		*of = p.words[last]
+		p.words[last] = queue{}
+		p.words = p.words[:last]
+		return
+	}
+	of.head = w.next
+	if of.head == nil {
+		of.tail = nil
+	}
+	w.granted = true
+	w.event.Set()
+}
+
+// Cancel ends all waiting, now and later.
+func (q *Queues) Cancel() {
+	for i := range q.parts {
+		p := &q.parts[i]
+		p.mu.Lock()
+		p.cancelled = true
+		for k := range p.words {
+			for w := p.words[k].head; w != nil; w = w.next {
+				w.event.Set()
+			}
+		}
+		p.mu.Unlock()
+	}
+}

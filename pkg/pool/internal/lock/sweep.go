@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Memory is the data region as its memory server changes it: by the same atomics as its clients
+// (G2).
+type Memory interface {
+	// LoadWords reads the words from at on.
+	LoadWords(at uint64, dst []uint64) error
+	// SwapWord is a compare-and-swap. It returns what it found.
+	SwapWord(at, compare, swap uint64) (old uint64, err error)
+	// Owns reports whether the word at at lies in memory that the index of the sweep has.
+	Owns(at uint64) bool
+}
+
+// Sweep turns the holder lane of each lock word that one of ids holds to Repair, and returns how
+// many. The intent slots of the index, from first on, say which these may be: a session names a
+// word before it takes it, in the same list. Own bits stay as they are. None of ids may have a
+// request under way any more. A sweep that was cut short is done again, also by another process;
+// several may be done at once.
+//
+// The order of its steps, over all slots of ids:
+//
+//  1. A slot with a change under a word whose holder is the slot's client is marked as owed.
+//  2. The lane of a word that a slot names, and whose holder is its client, turns to Repair. A slot
+//     that is not owed is given back.
+//
+// 1 before 2: whoever finds Repair finds what is owed. A slot that 1 of an earlier sweep did not
+// mark has no change to make: its client did not hold the word then, or had not yet begun to change
+// anything, or had ended its change. Two slots of one client can name the same word, since a slot
+// goes on naming it after a release. So 1 is over for all slots before 2 begins with any of them.
+//
+// A client writes what it likes into its slots. So a word is looked at only if it lies in memory of
+// the index.
+func Sweep(m Memory, first uint64, slots int, ids []uint16) (turned int, err error) {
+	var fenced [1 << HolderBits / 64]uint64
+	for _, id := range ids {
+		fenced[id/64] |= 1 << (id % 64)
+	}
+	s := sweep{m, first, slots, &fenced}
+	err = s.each(func(at uint64, slot *Slot) error {
+		if slot.Owed || !slot.Under {
+			return nil
+		}
+		held, _, err := s.held(slot)
+		if held && err == nil {
+			_, err = m.SwapWord(at, uint64(slot.Client), uint64(slot.Client)|Owed)
+		}
+		return err
+	})
+	if err == nil {
+		err = s.each(func(at uint64, slot *Slot) error {
+			n, err := s.turn(slot)
+			turned += n
+			if err == nil && !slot.Owed {
+				_, err = m.SwapWord(at, uint64(slot.Client), 0)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return turned, fmt.Errorf("turn lock words of fenced clients to repair: %w", err)
+	}
+	return turned, nil
+}
+
+type sweep struct {
+	m      Memory
+	first  uint64
+	slots  int
+	fenced *[1 << HolderBits / 64]uint64
+}
+
+// each calls see for every slot of a fenced client.
+func (s *sweep) each(see func(at uint64, slot *Slot) error) error {
+	var words [SlotBytes / 8]uint64
+	var b [SlotBytes]byte
+	for i := range s.slots {
+		at := s.first + uint64(i)*SlotBytes
+		if err := s.m.LoadWords(at, words[:]); err != nil {
+			return err
+		}
+		if id := Holder(words[0]); id == 0 || s.fenced[id/64]>>(id%64)&1 == 0 {
+			continue
+		}
+		for k, w := range words {
+			binary.NativeEndian.PutUint64(b[8*k:], w)
+		}
+		var slot Slot
+		slot.Decode(b[:])
+		if err := see(at, &slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// held says whether the client of a slot holds the word that the slot names, and what the word is.
+func (s *sweep) held(slot *Slot) (held bool, word uint64, err error) {
+	if !slot.Names || slot.Name.Word%8 != 0 || !s.m.Owns(slot.Name.Word) {
+		return false, 0, nil
+	}
+	var w [1]uint64
+	err = s.m.LoadWords(slot.Name.Word, w[:])
+	return err == nil && Holder(w[0]) == slot.Client, w[0], err
+}
+
+// turn is step 2 for a word. Others may change its own bits meanwhile.
+func (s *sweep) turn(slot *Slot) (turned int, err error) {
+	held, old, err := s.held(slot)
+	for held && err == nil {
+		var found uint64
+		found, err = s.m.SwapWord(slot.Name.Word, old, old|Repair)
+		if err == nil && found == old {
+			return 1, nil
+		}
+		old, held = found, Holder(found) == slot.Client
+	}
+	return 0, err
+}

@@ -1,0 +1,270 @@
+package pool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
+)
+
+// Intent slots. Each memory server has room for some of each index (Grant.IntentSlots), 64 bytes
+// each. A client takes them one by one, by a CAS of the owner's word from nobody's, and keeps them
+// until it is fenced; its sessions use them, each its own. The fence gives them back, but for those
+// whose change is owed: a repairer does that.
+//
+// # When a slot forgets its word
+//
+// A slot goes on naming a word after its release, since an own request behind the release would
+// cost more than it is worth. So a name is an address that the client holds, and the fence looks
+// there. Memory of words gets another use only when epochs say that nobody holds an address of it
+// (reclaim.go). So a client passes an epoch only when none of its slots names a word on behalf of
+// an operation that began before: forget WRITEs zero over the first word of such a name. It does so
+// only in slots that no session uses just now: use and forget exclude each other by the slot's
+// state.
+//
+// Whoever gives memory of lock words another use sees to it besides that none of them says Repair
+// or is held, now that nobody holds its address: it acquires each that is not free. Memory that is
+// used for the same again keeps its words as they are. Free, which waits for nothing, is for memory
+// whose words nobody ever acquired.
+
+// wordSlot is a slot of this client.
+type wordSlot struct {
+	at    uint64 // its offset on its server
+	seq   uint32 // the last one; of the session that uses it
+	state atomic.Uint32
+	since atomic.Uint64 // when the operation began that used it last, on the client's clock
+}
+
+// States of a slot. A session takes it from blank or named to used, and leaves it named. forget
+// takes it from named to forgetting, and leaves it blank.
+const (
+	slotBlank = iota
+	slotUsed
+	slotNamed
+	slotForgetting
+)
+
+// release ends a session's use of the slot, which may name a word from now on.
+func (t *wordSlot) release() { t.state.Store(slotNamed) }
+
+// wordSlots are the slots of this client on one server.
+type wordSlots struct {
+	mu   env.Mutex
+	all  []*wordSlot
+	free []*wordSlot // no session's
+}
+
+// ErrNoIntent is returned when a session needs an intent slot, to take a lock word, and there is
+// none: the index has as many sessions as its memory server has room for, or this client has its
+// share of them.
+var ErrNoIntent = errors.New("no intent slot is left")
+
+// slotShare is the part of a server's slots that one client may have.
+const slotShare = 2
+
+// slotsRead is how many slots are read at once.
+const slotsRead = 32
+
+// slotFor is the session's slot on a server, for it to use now.
+func (s *Session) slotFor(server int) (*wordSlot, error) {
+	if len(s.slots) <= server {
+		s.slots = append(s.slots, make([]*wordSlot, len(s.pool.servers)-len(s.slots))...)
+	}
+	if s.slots[server] == nil {
+		slot, err := s.takeSlot(server)
+		if err != nil {
+			return nil, err
+		}
+		s.slots[server] = slot
+	}
+	slot := s.slots[server]
+	for n := 0; ; n++ {
+		for _, from := range []uint32{slotNamed, slotBlank} {
+			if slot.state.CompareAndSwap(from, slotUsed) {
+				slot.since.Store(s.active.Load())
+				slot.seq++
+				return slot, nil
+			}
+		}
+		if late := s.Overdue(); late != nil {
+			return nil, fmt.Errorf("wait until the session's intent slot is cleared: %w", late)
+		}
+		s.backOff(n)
+	}
+}
+
+// takeSlot finds a slot for the session: one that no session of this client uses any more, or one
+// that is nobody's.
+func (s *Session) takeSlot(server int) (*wordSlot, error) {
+	srv := s.pool.servers[server]
+	slots := &srv.slots
+	slots.mu.Lock()
+	have := len(slots.all)
+	if n := len(slots.free); n > 0 {
+		slot := slots.free[n-1]
+		slots.free = slots.free[:n-1]
+		slots.mu.Unlock()
+		return slot, nil
+	}
+	slots.mu.Unlock()
+	share := max(1, srv.grant.IntentSlots/slotShare)
+	if srv.grant.IntentSlots == 0 || have >= share {
+		return nil, fmt.Errorf("%w on memory server %d: %d sessions of this client have one, of %d a client may have; close sessions", ErrNoIntent, srv.id, have, share)
+	}
+	at, err := s.claimSlot(server)
+	if err != nil {
+		return nil, err
+	}
+	slot := &wordSlot{at: at}
+	slots.mu.Lock()
+	defer slots.mu.Unlock()
+	slots.all = append(slots.all, slot)
+	s.pool.keeper.forgets()
+	return slot, nil
+}
+
+// claimSlot makes a slot this client's that is nobody's.
+func (s *Session) claimSlot(server int) (at uint64, err error) {
+	srv := s.pool.servers[server]
+	n := srv.grant.IntentSlots
+	// Clients begin at different places, so that they do not want the same ones.
+	first := int(uint64(s.pool.client) * 0x9E3779B97F4A7C15 >> 32 % uint64(n))
+	err = s.eachSlot(server, first, func(offset uint64, b []byte) (bool, error) {
+		if binary.NativeEndian.Uint64(b) != 0 {
+			return true, nil
+		}
+		found, err := s.SwapWord(NewAddr(srv.id, offset), 0, uint64(s.pool.client))
+		if err == nil && found == 0 {
+			at = offset
+		}
+		return at == 0, err
+	})
+	if err == nil && at == 0 {
+		err = fmt.Errorf("%w on memory server %d: all %d of the index are taken; close sessions of any of its clients, or end clients", ErrNoIntent, srv.id, n)
+	}
+	return at, err
+}
+
+// eachSlot calls see for the slots of a server, from the first on and around, until it returns
+// false. The bytes are those of s.area, which see may not read anew.
+func (s *Session) eachSlot(server, first int, see func(offset uint64, b []byte) (more bool, err error)) error {
+	srv := s.pool.servers[server]
+	n := srv.grant.IntentSlots
+	for done := 0; done < n; {
+		from := (first + done) % n
+		part := min(slotsRead, n-from, n-done)
+		at := srv.grant.Intents + uint64(from)*lock.SlotBytes
+		b := s.area[:part*lock.SlotBytes]
+		s.Read(NewAddr(srv.id, at), b)
+		if err := s.Post(); err != nil {
+			return err
+		}
+		for i := range part {
+			more, err := see(at+uint64(i)*lock.SlotBytes, b[i*lock.SlotBytes:][:lock.SlotBytes])
+			if err != nil || !more {
+				return err
+			}
+		}
+		done += part
+	}
+	return nil
+}
+
+// slotAddr is the address of a part of a slot.
+func (s *Session) slotAddr(server int, slot *wordSlot, part uint64) Addr {
+	return NewAddr(s.pool.servers[server].id, slot.at+part)
+}
+
+// nameIn is what a slot says of a word.
+func (s *Session) nameIn(slot *wordSlot, l *wordLock) []byte {
+	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: slot.seq, Client: s.pool.client}
+	n.Encode(s.name)
+	return s.name
+}
+
+// leaveSlots gives the session's slots to other sessions of its client.
+func (s *Session) leaveSlots() {
+	for i, slot := range s.slots {
+		if slot == nil || slot.state.Load() == slotUsed { // of a session that died with a word
+			continue
+		}
+		slots := &s.pool.servers[i].slots
+		slots.mu.Lock()
+		slots.free = append(slots.free, slot)
+		slots.mu.Unlock()
+	}
+	s.slots = nil
+}
+
+// older calls see for the slots that name a word, perhaps, on behalf of an operation that began
+// before since.
+func (t *wordSlots) older(since uint64, see func(*wordSlot)) {
+	t.mu.Lock()
+	all := t.all
+	t.mu.Unlock()
+	for _, slot := range all {
+		if slot.state.Load() != slotBlank && slot.since.Load() < since {
+			see(slot)
+		}
+	}
+}
+
+// forgotten says whether none of the slots of s names a word on behalf of an operation that began
+// before since, when none of these is under way any more. If some do, they are cleared soon.
+func (p *Pool) forgotten(s *server, since uint64) bool {
+	all := true
+	s.slots.older(since, func(*wordSlot) { all = false })
+	if !all {
+		p.keeper.forget.Set()
+	}
+	return all
+}
+
+// forgets starts what clears slots, with the first slot of this client.
+func (k *leaseKeeper) forgets() {
+	if k.forgetting.CompareAndSwap(false, true) {
+		k.group.Go("clear intent slots", k.clearSlots)
+	}
+}
+
+// clearSlots clears slots when it is told to, for as long as the pool is open.
+func (k *leaseKeeper) clearSlots() {
+	p := k.pool
+	s, err := p.NewSession(64)
+	if err != nil {
+		// epochs would stand still for everybody
+		p.Condemn(fmt.Errorf("clear intent slots: %w", err))
+		return
+	}
+	defer s.Close()
+	for i := range p.servers { // what nobody else came to repair would keep its slot for ever
+		if err = s.repairOwed(i); s.broken != nil {
+			break
+		}
+	}
+	s.End()
+	for err = s.broken; ; {
+		if err != nil {
+			p.Condemn(fmt.Errorf("clear intent slots: %w", err))
+			return
+		}
+		k.forget.Wait(env.Forever)
+		if k.stopped.Load() || p.condemned.Load() != nil {
+			return
+		}
+		for i, srv := range p.servers {
+			srv.slots.older(p.clock.floor.Load(), func(slot *wordSlot) {
+				if err != nil || !slot.state.CompareAndSwap(slotNamed, slotForgetting) {
+					return
+				}
+				s.write(s.slotAddr(i, slot, lock.NameAt), s.zero)
+				if err = s.Post(); err == nil {
+					slot.state.Store(slotBlank)
+				}
+			})
+		}
+	}
+}
