@@ -28,9 +28,9 @@ type Config struct {
 	StateDir string
 
 	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge
-	// pages). The first chunk's room is header, superblocks and repair records, of 16 times
-	// LockTableBytes in all; where chunks are small and locks many, more chunks' room is. At least
-	// one chunk must be left.
+	// pages). The first chunk's room is header, superblocks, repair records and intent slots, of 28
+	// times LockTableBytes in all; where chunks are small and locks many, more chunks' room is. At
+	// least one chunk must be left.
 	MemoryBytes uint64
 
 	// ChunkBytes is what is handed out at once: a power of two from MinChunkBytes to MaxChunkBytes.
@@ -147,7 +147,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.ChunkBytes&(c.ChunkBytes-1) != 0 || c.ChunkBytes < MinChunkBytes || c.ChunkBytes > MaxChunkBytes {
 		bad("ChunkBytes is %d; powers of two from %d to %d are possible", c.ChunkBytes, MinChunkBytes, MaxChunkBytes)
 	} else if least := leastMemory(c.ChunkBytes, c.LockTableBytes); c.MemoryBytes < least || c.MemoryBytes > maxMemoryBytes {
-		bad("MemoryBytes is %d; from %d chunks (%d) to %d are possible, the first %d of them for header, superblocks and repair records of "+
+		bad("MemoryBytes is %d; from %d chunks (%d) to %d are possible, the first %d of them for header, superblocks, and repair records and intent slots of "+
 			"%d locks", c.MemoryBytes, least/c.ChunkBytes, least, uint64(maxMemoryBytes), least/c.ChunkBytes-1, c.LockTableBytes/2)
 	}
 	if c.Lease < MinLease || c.Lease > MaxLease || c.Lease%time.Millisecond != 0 {

@@ -45,11 +45,11 @@ func TestConfig(t *testing.T) {
 	f(func(c *Config) { c.RDMADevice = "mlx5_0" }, "RDMADevice is set without RDMA")
 	f(func(c *Config) { c.Shm, c.Fabric, c.RDMA = "", "", "0.0.0.0:0" }, "RDMA", "loopback")
 	f(func(c *Config) { c.MemoryBytes = 0; c.ChunkBytes = 3 << 20 }, "ChunkBytes is 3145728", "1048576", "1073741824")
-	f(func(c *Config) { c.MemoryBytes = 1 << 20 }, "MemoryBytes is 1048576", "from 6 chunks (6291456)",
-		"the first 5 of them for header, superblocks and repair records of 131072 locks")
-	f(func(c *Config) { c.MemoryBytes, c.LockTableBytes = 2<<20, 40<<10 })
-	f(func(c *Config) { c.MemoryBytes, c.LockTableBytes = 2<<20, 48<<10 }, "from 3 chunks (3145728)", "the first 2 of them", "24576 locks")
-	f(func(c *Config) { c.MemoryBytes, c.LockTableBytes = 64<<20, 1<<30 }, "repair records of 536870912 locks")
+	f(func(c *Config) { c.MemoryBytes = 1 << 20 }, "MemoryBytes is 1048576", "from 9 chunks (9437184)",
+		"the first 8 of them for header, superblocks, and repair records and intent slots of 131072 locks")
+	f(func(c *Config) { c.MemoryBytes, c.LockTableBytes = 2<<20, 27<<10 })
+	f(func(c *Config) { c.MemoryBytes, c.LockTableBytes = 2<<20, 28<<10 }, "from 3 chunks (3145728)", "the first 2 of them", "14336 locks")
+	f(func(c *Config) { c.MemoryBytes, c.LockTableBytes = 64<<20, 1<<30 }, "repair records and intent slots of 536870912 locks")
 	f(func(c *Config) { c.Lease = 99 * time.Millisecond }, "Lease is 99ms", "100ms to 1h0m0s")
 	f(func(c *Config) { c.Lease = time.Second + 1 }, "whole milliseconds")
 	f(func(c *Config) { c.Lease = time.Hour })

@@ -135,6 +135,8 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 		Locks:             index.Locks,
 		ChunkBytes:        c.region.chunkBytes,
 		RepairOffset:      repairOffset(index.FirstLock),
+		IntentOffset:      intentOffset(c.region.lockBytes, index.Slot),
+		IntentSlots:       uint32(intentSlots(c.region.lockBytes)),
 		LeaseMilliseconds: uint32(c.lease / time.Millisecond),
 		Epoch:             epoch,
 	}, nil

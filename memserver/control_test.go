@@ -221,7 +221,7 @@ func TestBadRequests(t *testing.T) {
 	wantCode(t, "repair records", free(4<<20), codes.NotFound, "0x400000")
 	wantCode(t, "inside a chunk", free(6<<20+8), codes.NotFound, "0x600008")
 	wantCode(t, "free chunk", free(11<<20), codes.NotFound)
-	wantCode(t, "beyond the end", free(12<<20), codes.NotFound)
+	wantCode(t, "beyond the end", free(15<<20), codes.NotFound)
 	wantCode(t, "far beyond the end", free(1<<63), codes.NotFound)
 	wantCode(t, "number beyond 32 bits", free((1<<32+1)<<20), codes.NotFound)
 	_, err = m.Connect(ctx, &rpcv1.ConnectRequest{Index: "a", Client: 1, Provider: "pigeon"})

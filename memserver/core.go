@@ -23,6 +23,7 @@ type core struct {
 	tokens    *tokens
 	providers []provider
 	locks     lockTable
+	words     words
 	lease     time.Duration // that is granted
 	log       *slog.Logger
 
@@ -62,7 +63,7 @@ func newCore(e env.Env, a *accounts, t *tokens, locks []byte, lease time.Duratio
 func (c *core) offer(p provider) {
 	c.providers = append(c.providers, p)
 	if a, ok := p.server.(verbs.LocalAtomics); ok {
-		c.locks.atomics = a
+		c.locks.atomics, c.words.atomics = a, a
 	}
 }
 

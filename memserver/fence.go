@@ -27,8 +27,8 @@ var errNotQuiet = errors.New("fenced, but not quiet yet")
 //  2. Tokens of theirs that nobody used yet are void. (A token is issued under the lock of the
 //     ledger, so none is issued after 1.)
 //  3. Every provider cuts them and says that they are quiet.
-//  4. Locks that hold an id of theirs become REPAIR. Before 3 a client could take one more behind
-//     the sweep.
+//  4. Locks that hold an id of theirs become REPAIR, in the lock table and in the index's own
+//     memory. Before 3 a client could take one more behind the sweep.
 //
 // silent says that the clients answer nothing any more, whatever their leases say; that is noted
 // after 1, when none of them can get keys any more.
@@ -196,5 +196,9 @@ func (c *core) sweep(index string, ids []uint16, since uint64) (locks int, err e
 	if err != nil {
 		return 0, err
 	}
-	return c.locks.toRepair(view.FirstLock, view.Locks, ids)
+	if locks, err = c.locks.toRepair(view.FirstLock, view.Locks, ids); err != nil {
+		return locks, err
+	}
+	n, err := c.wordsToRepair(&view, ids)
+	return locks + n, err
 }

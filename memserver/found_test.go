@@ -88,7 +88,7 @@ func TestWhatIsFound(t *testing.T) {
 		_, err := f.WriteAt(changed[:], 0)
 		return err
 	}, nil, renewed)
-	f("another format version", patch(dataFile, 8, "\x07\x00\x00\x00"), nil, "format version is 7", "program has 2", "empty data directory")
+	f("another format version", patch(dataFile, 8, "\x07\x00\x00\x00"), nil, "format version is 7", "program has 3", "empty data directory")
 	f("damaged header", patch(dataFile, 20, "\xff\xff"), nil, "header page is damaged")
 	f("another size", none, func(c *Config) { c.MemoryBytes = 32 << 20 }, "region is 20971520", "asks for 33554432", "set it back")
 	f("another chunk size", none, func(c *Config) { c.ChunkBytes = 2 << 20 }, "chunk size is 1048576", "asks for 2097152")

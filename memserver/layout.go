@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // The data region (verbs.RegionData), one file:
@@ -13,17 +15,20 @@ import (
 //	0              4 KiB       header page: not given to anybody
 //	4 KiB          64 x 4 KiB  superblock slots, one for each index
 //	260 KiB        32 x locks  repair records, one for each lock of the lock region
+//	...            64 x slots  intent slots, for each superblock slot the same number
 //	...            ...         unused, up to a multiple of the chunk size
 //	f              chunk       chunk 1
 //	f + 1 x chunk  chunk       chunk 2
 //	...
 //
-// f is the first multiple of the chunk size behind the repair records: one chunk, unless chunks are
+// f is the first multiple of the chunk size behind the intent slots: one chunk, unless chunks are
 // small and locks many. In a tmpfs the unused part before it takes no memory. Offset 0 is nobody's,
 // so that address 0 can be nil.
 //
 // The repair record of lock n says what the lock's holder is about, so that it can be put right if
-// he is fenced; its content is the index's.
+// he is fenced; its content is the index's. Intent slots are what sessions that take lock words in
+// the index's own memory have for that (pool.SweepWords). An index has 768 of them with the default
+// lock table, and never less than 16.
 //
 // The lock region (verbs.RegionLocks) is a file of its own: 16-bit locks and nothing else.
 //
@@ -41,7 +46,7 @@ import (
 //	    56    16  boot id of the machine that wrote the content; zero = not known
 const (
 	regionMagic   = "dmRegion"
-	regionVersion = 2
+	regionVersion = 3
 	headerSize    = 72
 
 	pageBytes       = 4096
@@ -50,6 +55,8 @@ const (
 	superblockStart = pageBytes
 	repairBytes     = 32 // of a repair record
 	repairStart     = superblockStart + superblockSlots*superblockBytes
+
+	leastIntents = 16 // of an index
 
 	// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes.
 	MinChunkBytes = 1 << 20
@@ -130,9 +137,19 @@ func superblockOffset(slot int) uint64 { return superblockStart + uint64(slot)*s
 // repairOffset is where the repair record of a lock lies in the data region.
 func repairOffset(lock uint64) uint64 { return repairStart + lock*repairBytes }
 
+// intentSlots is how many intent slots each index has, intentOffset where those of a superblock
+// slot begin.
+func intentSlots(lockBytes uint64) uint64 {
+	return max(leastIntents, lockBytes/2*3/8/superblockSlots)
+}
+
+func intentOffset(lockBytes uint64, slot int) uint64 {
+	return roundUp(repairOffset(lockBytes/2), pool.IntentBytes) + uint64(slot)*intentSlots(lockBytes)*pool.IntentBytes
+}
+
 // chunksStart is where chunk 1 lies.
 func chunksStart(chunkBytes, lockBytes uint64) uint64 {
-	return roundUp(repairOffset(lockBytes/2), chunkBytes)
+	return roundUp(intentOffset(lockBytes, superblockSlots), chunkBytes)
 }
 
 // chunkOffset is where a chunk lies.

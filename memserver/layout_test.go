@@ -15,7 +15,7 @@ func TestHeader(t *testing.T) {
 			t.Errorf("%#x at offset %d, want %#x", got, offset, want)
 		}
 	}
-	if string(b[:8]) != "dmRegion" || b[8] != 2 || headerSize != len(b) {
+	if string(b[:8]) != "dmRegion" || b[8] != 3 || headerSize != len(b) {
 		t.Errorf("header %q", b[:16])
 	}
 	if h, err := decodeHeader(b[:]); err != nil || h != sampleHeader {
@@ -24,15 +24,21 @@ func TestHeader(t *testing.T) {
 	if superblockOffset(0) != 4096 || superblockOffset(63)+superblockBytes != repairOffset(0) || repairOffset(0) != 260<<10 || repairOffset(3) != 260<<10+96 {
 		t.Error("superblocks or repair records lie elsewhere")
 	}
+	if n, at := intentSlots(256<<10), intentOffset(256<<10, 0); n != 768 || at != 260<<10+4<<20 || intentOffset(256<<10, 2) != at+2*768*64 {
+		t.Errorf("%d intent slots from %#x on", n, at)
+	}
+	if n, at := intentSlots(8), intentOffset(8, 0); n != 16 || at != 260<<10+128 {
+		t.Errorf("%d intent slots from %#x on", n, at)
+	}
 }
 
-// TestChunksLieBehindTheRepairRecords: the first multiple of the chunk size behind them, and
+// TestChunksLieBehindTheIntentSlots: the first multiple of the chunk size behind them, and
 // numbers count from there.
-func TestChunksLieBehindTheRepairRecords(t *testing.T) {
+func TestChunksLieBehindTheIntentSlots(t *testing.T) {
 	f := func(chunkBytes, lockBytes, dataBytes, start uint64, chunks uint32) {
 		t.Helper()
 		h := header{chunkBytes: chunkBytes, lockBytes: lockBytes, dataBytes: dataBytes}
-		if got := h.chunkOffset(1); got != start || got < repairOffset(lockBytes/2) || got%chunkBytes != 0 {
+		if got := h.chunkOffset(1); got != start || got < intentOffset(lockBytes, superblockSlots) || got%chunkBytes != 0 {
 			t.Errorf("chunk 1 lies at %#x, want %#x", got, start)
 		}
 		if h.chunks() != chunks {
@@ -50,12 +56,11 @@ func TestChunksLieBehindTheRepairRecords(t *testing.T) {
 		}
 	}
 	f(8<<20, 256<<10, 64<<20, 8<<20, 7)
-	f(1<<20, 256<<10, 12<<20, 5<<20, 7)
+	f(1<<20, 256<<10, 12<<20, 8<<20, 4)
 	f(1<<20, 8, 2<<20, 1<<20, 1)
-	// the repair records end where chunk 1 begins, but for a few bytes
-	f(1<<20, 47<<10+512, 2<<20, 1<<20, 1)
-	f(1<<20, 47<<10+768, 3<<20, 1<<20, 2) // exactly there
-	f(1<<20, 48<<10, 3<<20, 2<<20, 1)
+	// the intent slots end just before a multiple of the chunk size, then behind it
+	f(1<<20, 64<<10-8, 3<<20, 2<<20, 1)
+	f(1<<20, 64<<10, 4<<20, 3<<20, 1)
 }
 
 // TestHeaderDamage flips every bit: none goes unnoticed.

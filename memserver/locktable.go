@@ -70,12 +70,5 @@ func (t *lockTable) SwapLocks(at, compare, swap uint64) (old uint64, err error) 
 	if t.atomics != nil {
 		return t.atomics.CompareSwap(verbs.RegionLocks, at, compare, swap)
 	}
-	for {
-		if atomic.CompareAndSwapUint64(t.word(at), compare, swap) {
-			return compare, nil
-		}
-		if old := atomic.LoadUint64(t.word(at)); old != compare {
-			return old, nil
-		}
-	}
+	return swapWord(t.word(at), compare, swap), nil
 }

@@ -39,7 +39,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatalf("%d: %s", code, text)
 	}
 	for _, want := range []string{
-		`dmindex_memserver_region_bytes{region="data"} 1.2582912e+07`,
+		`dmindex_memserver_region_bytes{region="data"} 1.572864e+07`,
 		`dmindex_memserver_region_bytes{region="locks"} 262144`,
 		`dmindex_memserver_chunks{state="total"} 7`,
 		`dmindex_memserver_chunks{state="granted"} 2`,

@@ -268,6 +268,7 @@ func (r *region) zeroPlace(slot int, firstLock, locks uint64) {
 	at := superblockOffset(slot)
 	clear(r.data.bytes[at : at+superblockBytes])
 	clear(r.data.bytes[repairOffset(firstLock):repairOffset(firstLock+locks)])
+	clear(r.data.bytes[intentOffset(r.lockBytes, slot):intentOffset(r.lockBytes, slot+1)])
 	clear(r.lockTable()[2*firstLock : 2*(firstLock+locks)])
 }
 

@@ -100,6 +100,7 @@ func (s *Server) open(c *Config) error {
 	s.stopping = cancel
 	waits := newWaits()
 	core := newCore(c.env, accounts, newTokens(c.env, newToken), s.region.lockTable(), c.Lease, s.log)
+	core.words = wordsOf(s.region)
 	s.control = &service{
 		core:    core,
 		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,

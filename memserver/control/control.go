@@ -246,7 +246,8 @@ func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool
 				Address: reachable(s.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
 			},
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
-			Repair: reply.RepairOffset, Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
+			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots),
+			Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
 		}
 		return nil
 	})

@@ -45,6 +45,12 @@ func view(slot int, p *place) Index {
 	}
 }
 
+// Has reports whether an index has a chunk.
+func (l *Ledger) Has(identity string, number uint32) bool {
+	_, owner := l.find(identity)
+	return owner != 0 && int(number) < len(l.chunks) && l.chunks[number].owner == owner
+}
+
 // Indexes are all that are admitted, sorted by identity.
 func (l *Ledger) Indexes() (all []Index) {
 	for i := range l.places {

@@ -797,6 +797,8 @@ type ConnectReply struct {
 	RepairOffset      uint64                 `protobuf:"varint,8,opt,name=repair_offset,json=repairOffset,proto3" json:"repair_offset,omitempty"`                // in the data region: the repair records of the slice, 32 bytes for each lock
 	LeaseMilliseconds uint32                 `protobuf:"varint,9,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked; 0 = there are no leases
 	Epoch             uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                 // the current one of reclamation: see Renew
+	IntentOffset      uint64                 `protobuf:"varint,11,opt,name=intent_offset,json=intentOffset,proto3" json:"intent_offset,omitempty"`               // in the data region: the intent slots of the index, 64 bytes each
+	IntentSlots       uint32                 `protobuf:"varint,12,opt,name=intent_slots,json=intentSlots,proto3" json:"intent_slots,omitempty"`                  // 0 = the server has none
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -897,6 +899,20 @@ func (x *ConnectReply) GetLeaseMilliseconds() uint32 {
 func (x *ConnectReply) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ConnectReply) GetIntentOffset() uint64 {
+	if x != nil {
+		return x.IntentOffset
+	}
+	return 0
+}
+
+func (x *ConnectReply) GetIntentSlots() uint32 {
+	if x != nil {
+		return x.IntentSlots
 	}
 	return 0
 }
@@ -2635,7 +2651,7 @@ const file_memory_proto_rawDesc = "" +
 	"\x0eConnectRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xcf\x02\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\"\x97\x03\n" +
 	"\fConnectReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -2649,7 +2665,9 @@ const file_memory_proto_rawDesc = "" +
 	"\rrepair_offset\x18\b \x01(\x04R\frepairOffset\x12-\n" +
 	"\x12lease_milliseconds\x18\t \x01(\rR\x11leaseMilliseconds\x12\x14\n" +
 	"\x05epoch\x18\n" +
-	" \x01(\x04R\x05epoch\"l\n" +
+	" \x01(\x04R\x05epoch\x12#\n" +
+	"\rintent_offset\x18\v \x01(\x04R\fintentOffset\x12!\n" +
+	"\fintent_slots\x18\f \x01(\rR\vintentSlots\"l\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +

@@ -1,0 +1,84 @@
+package memserver
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// words are the intent slots and the lock words in the data region, as the server changes them: by
+// the same atomics as its clients (G2).
+type words struct {
+	bytes   []byte                // the data region; nil = there are no intent slots
+	atomics verbs.LocalAtomics    // nil = the processor's are the same as the clients'
+	first   func(slot int) uint64 // where the intent slots of a superblock slot begin
+	slots   int
+	chunk   func(at uint64) uint32 // the chunk that a byte lies in; 0 = none
+}
+
+// wordsOf are those of a region.
+func wordsOf(r *region) words {
+	return words{
+		bytes: r.data.bytes,
+		first: func(slot int) uint64 { return intentOffset(r.lockBytes, slot) },
+		slots: int(intentSlots(r.lockBytes)),
+		chunk: func(at uint64) uint32 { return r.chunkAt(at &^ (r.chunkBytes - 1)) },
+	}
+}
+
+// wordsToRepair turns the lock words of an index that clients hold to Repair and says how many.
+func (c *core) wordsToRepair(view *ledger.Index, ids []uint16) (turned int, err error) {
+	if c.words.bytes == nil {
+		return 0, nil
+	}
+	m := indexWords{&c.words, func(number uint32) (has bool) {
+		c.accounts.read(func(l *ledger.Ledger) { has = l.Has(view.Identity, number) })
+		return has
+	}}
+	return pool.SweepWords(m, c.words.first(view.Slot), c.words.slots, ids)
+}
+
+// indexWords are the words of one index.
+type indexWords struct {
+	*words
+	has func(chunk uint32) bool
+}
+
+func (w indexWords) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&w.bytes[at])) }
+
+// LoadWords implements pool.WordMemory. The data region is in host memory.
+func (w indexWords) LoadWords(at uint64, dst []uint64) error {
+	for i := range dst {
+		dst[i] = atomic.LoadUint64(w.word(at + 8*uint64(i)))
+	}
+	return nil
+}
+
+// SwapWord implements pool.WordMemory.
+func (w indexWords) SwapWord(at, compare, swap uint64) (uint64, error) {
+	if w.atomics != nil {
+		return w.atomics.CompareSwap(verbs.RegionData, at, compare, swap)
+	}
+	return swapWord(w.word(at), compare, swap), nil
+}
+
+// Owns implements pool.WordMemory.
+func (w indexWords) Owns(at uint64) bool {
+	number := w.chunk(at)
+	return number != 0 && w.has(number)
+}
+
+// swapWord is a compare-and-swap that says what it found.
+func swapWord(w *uint64, compare, swap uint64) uint64 {
+	for {
+		if atomic.CompareAndSwapUint64(w, compare, swap) {
+			return compare
+		}
+		if old := atomic.LoadUint64(w); old != compare {
+			return old
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package memserver
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// TestFenceOfWords: a fence turns the lock words that a client holds in memory of its index to
+// Repair and leaves their own bits, and the words of another index with a client of the same
+// number.
+func TestFenceOfWords(t *testing.T) {
+	for _, provider := range []string{"tcp", "shm"} {
+		t.Run(provider, func(t *testing.T) {
+			s, _ := start(t, dirConfig(t.TempDir()))
+			data := s.region.data.bytes
+			type side struct {
+				pool *pool.Pool
+				s    *pool.Session
+				w    pool.Word
+			}
+			word := func(a pool.Addr) uint64 { return binary.NativeEndian.Uint64(data[a.Offset():]) }
+			hold := func(index string) (x side) {
+				c := client(t, s.Addresses().Control, index, provider, nil)
+				must(c.Admit(2, 1024, limit))
+				x.pool = must(pool.Open(pool.Config{Env: env.Real(), Control: c, Devices: []verbs.Device{deviceOf(provider)}, Identity: index}))
+				x.s = must(x.pool.NewSession(1 << 12))
+				node := must(x.pool.Allocate(128, pool.Nil))
+				x.w = pool.Word{At: node + 120, Node: node}
+				x.s.Begin()
+				must(x.s.Acquire(x.w))
+				if err := x.s.PostRelease(0xff, 0xab); err != nil {
+					t.Fatal(err)
+				}
+				must(x.s.Acquire(x.w))
+				return x
+			}
+			a, b := hold("a"), hold("b")
+			if a.pool.Client() != b.pool.Client() || word(a.w.At) != uint64(a.pool.Client())|0xab<<16 {
+				t.Fatalf("clients %d and %d, word %#x", a.pool.Client(), b.pool.Client(), word(a.w.At))
+			}
+			// The slot of b's client says that it names a word of a's.
+			binary.NativeEndian.PutUint64(data[a.w.Node.Offset():], uint64(b.pool.Client()))
+			liar := side{pool: b.pool, s: must(b.pool.NewSession(1 << 12)), w: pool.Word{At: a.w.Node + 8, Node: a.w.Node}}
+			liar.s.Begin()
+			must(liar.s.Acquire(liar.w))
+
+			_ = b.s.Close()
+			_ = b.pool.Close()
+			if got := word(b.w.At); got != pool.Repair|0xab<<16 {
+				t.Errorf("the fenced client's word is %#x", got)
+			}
+			if got := word(a.w.At); got != uint64(a.pool.Client())|0xab<<16 {
+				t.Errorf("the other index's word is %#x", got)
+			}
+			if got := word(liar.w.At); got != uint64(b.pool.Client()) {
+				t.Errorf("a fence changed memory of another index to %#x", got)
+			}
+			if err := a.s.PostRelease(0, 0); err != nil {
+				t.Error(err)
+			}
+			if err := a.pool.Alive(); err != nil {
+				t.Error(err)
+			}
+			_ = a.s.Close()
+			_ = a.pool.Close()
+		})
+	}
+}
+
+// TestZeroPlaceZeroesIntents: of the superblock slot that is given back, and of no other one.
+func TestZeroPlaceZeroesIntents(t *testing.T) {
+	s, _ := start(t, dirConfig(t.TempDir()))
+	r := s.region
+	from, end := intentOffset(r.lockBytes, 0), intentOffset(r.lockBytes, 3)
+	for at := from; at < end; at++ {
+		r.data.bytes[at] = 1
+	}
+	r.zeroPlace(1, 0, 4)
+	for at := from; at < end; at++ {
+		want := byte(1)
+		if at >= intentOffset(r.lockBytes, 1) && at < intentOffset(r.lockBytes, 2) {
+			want = 0
+		}
+		if r.data.bytes[at] != want {
+			t.Fatalf("the byte at %#x is %d, slots begin at %#x", at, r.data.bytes[at], from)
+		}
+	}
+}
