@@ -5,29 +5,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
-	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // The accounts, tokens, leases and fences of the memory server under the adversary: see
 // fenceworld_test.go.
-
-// Environment of the simulation: hack/sim sets it.
-const (
-	seedsVariable = "DMINDEX_SIM_SEEDS" // how many seeds
-	seedVariable  = "DMINDEX_SIM_SEED"  // the first of them
-	planVariable  = "DMINDEX_SIM_PLAN"  // JSON of the adversary's plan, instead of the seed's own
-)
 
 // fenceRun is one run of the fence world; plan = nil takes the seed's own.
 type fenceRun struct {
@@ -189,75 +179,47 @@ func (w *fenceWorld) settle() {
 	w.report("the server does not finish: %v are left, and %d fences", left, w.core.accounts.fences.len())
 }
 
-func simNumber(t testing.TB, name string, otherwise uint64) uint64 {
-	s := os.Getenv(name)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(s, 0, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 // TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or
 // expired owner answers anything.
 func TestSeeds(t *testing.T) {
-	n := simNumber(t, seedsVariable, 300)
-	if testing.Short() {
-		n = min(n, 40)
-	}
-	first := simNumber(t, seedVariable, 1)
+	seeds := simtest.Read(t, "fence", "memserver", 300, 40)
 	var plan *sim.Plan
-	if s := os.Getenv(planVariable); s != "" {
+	if s := os.Getenv(simtest.PlanVariable); s != "" {
 		var err error
 		if plan, err = sim.ParsePlan(s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var next, failed atomic.Uint64
 	var answers, late, fenced, expired, reused, adopted atomic.Int64
 	begun := time.Now()
-	var group sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() {
-			for i := next.Add(1) - 1; i < n && failed.Load() < 3; i = next.Add(1) - 1 {
-				run := fenceRun{seed: first + i, plan: plan}
-				rep := run.do()
-				if rep.err != nil {
-					failed.Add(1)
-					failSeed(t, run, rep)
-				}
-				answers.Add(int64(rep.answers))
-				late.Add(int64(rep.late))
-				fenced.Add(int64(rep.fenced))
-				expired.Add(int64(rep.expired))
-				reused.Add(int64(rep.reused))
-				adopted.Add(int64(rep.adopted))
-			}
-		})
-	}
-	group.Wait()
-	done := min(next.Load(), n)
+	done, failed := seeds.Each(func(seed uint64) (passed bool) {
+		run := fenceRun{seed: seed, plan: plan}
+		rep := run.do()
+		if rep.err != nil {
+			failSeed(t, seeds, run, rep)
+		}
+		answers.Add(int64(rep.answers))
+		late.Add(int64(rep.late))
+		fenced.Add(int64(rep.fenced))
+		expired.Add(int64(rep.expired))
+		reused.Add(int64(rep.reused))
+		adopted.Add(int64(rep.adopted))
+		return rep.err == nil
+	})
 	t.Logf("fence: %d seeds, %.0f a second, %d failed; %d answers, %d held back at the second look, %d clients fenced, %d of them by their lease; "+
 		"%d nodes used again, %d chunks adopted",
-		done, float64(done)/time.Since(begun).Seconds(), failed.Load(), answers.Load(), late.Load(), fenced.Load(), expired.Load(), reused.Load(), adopted.Load())
-	if n >= 40 && (late.Load() == 0 || expired.Load() == 0 || fenced.Load() == expired.Load() || reused.Load() == 0 || adopted.Load() == 0) {
+		done, float64(done)/time.Since(begun).Seconds(), failed, answers.Load(), late.Load(), fenced.Load(), expired.Load(), reused.Load(), adopted.Load())
+	if seeds.Count >= 40 && (late.Load() == 0 || expired.Load() == 0 || fenced.Load() == expired.Load() || reused.Load() == 0 || adopted.Load() == 0) {
 		t.Error("the adversary is tame")
 	}
 }
 
 // failSeed says what went wrong and how to see it again, with the smallest plan that shows it.
-func failSeed(t *testing.T, run fenceRun, rep fenceReport) {
+func failSeed(t *testing.T, seeds simtest.Seeds, run fenceRun, rep fenceReport) {
 	t.Helper()
-	replay := simenv.Replay("fence")
-	if !invariants.Enabled { // another build: other choices
-		replay = seedsVariable + "=1 go test -run '^TestSeeds$' ./memserver"
-	}
-	t.Errorf("%v\nreplay with %s=%d %s", rep.err, seedVariable, run.seed, replay)
+	t.Errorf("%v\n%s", rep.err, seeds.Replay(run.seed))
 	small := sim.Shrink(rep.plan, func(p *sim.Plan) bool { return fenceRun{run.seed, p, run.wrong}.do().err != nil })
-	t.Errorf("the smallest plan that fails, for %s: %v", planVariable, small)
+	t.Errorf("the smallest plan that fails, for %s: %v", simtest.PlanVariable, small)
 }
 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
