@@ -1,8 +1,6 @@
 package computeserver
 
 import (
-	"crypto/sha256"
-
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
@@ -21,22 +19,13 @@ func (s *Server) describe() *rpcv1.DescribeComputeReply {
 // partition map can tell which ranges these are.
 func withoutKeys(d *rpcv1.DescribeComputeReply) *rpcv1.DescribeComputeReply {
 	for _, r := range d.Ranges {
-		r.Start, r.End = keyDigest(r.Start), keyDigest(r.End)
+		r.Start, r.End = rpcv1.KeyDigest(r.Start), rpcv1.KeyDigest(r.End)
 	}
 	for _, o := range d.TakeOvers {
-		o.Start, o.End = keyDigest(o.Start), keyDigest(o.End)
+		o.Start, o.End = rpcv1.KeyDigest(o.Start), rpcv1.KeyDigest(o.End)
 	}
 	if d.Load != nil {
 		d.Load.Keys = nil
 	}
 	return d
-}
-
-// keyDigest is the first 8 bytes of the SHA-256 of a key; that of an empty one is empty.
-func keyDigest(key []byte) []byte {
-	if len(key) == 0 {
-		return nil
-	}
-	sum := sha256.Sum256(key)
-	return sum[:8]
 }

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -184,7 +184,7 @@ func (c Config) withDefaults() (Config, error) {
 		bad("TLSDir is empty; name a directory with tls.crt, tls.key and ca.crt, or set Insecure on loopback addresses")
 	case c.Insecure:
 		for name, address := range map[string]string{"Control": c.Control, "Fabric": c.Fabric, "RDMA": c.RDMA, "Metrics": c.Metrics} { //env:real messages in any order
-			if address != "" && !loopback(address) {
+			if address != "" && !accept.Loopback(address) {
 				bad("%s is %q; without TLS only loopback addresses are possible", name, address)
 			}
 		}
@@ -193,16 +193,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("memory server configuration: %w", errors.Join(errs...))
 	}
 	return c, nil
-}
-
-// loopback says whether only this machine can reach an address.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // shape is the header of the region that c asks for, in a file system of that page size.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
@@ -63,7 +64,7 @@ func (a *access) options() (client.Options, error) {
 	}
 	if a.caFile == "" {
 		for _, e := range o.Endpoints {
-			if !loopback(e) {
+			if !accept.Loopback(e) {
 				return o, fmt.Errorf("endpoint %s is not on loopback: name the servers' CA with --ca, or the index's Secret with --secret", e)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 func localCommand() *cobra.Command {
@@ -27,7 +28,7 @@ func localCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, address := range []string{c.Listen, c.ListenRPC} {
-				if !loopback(address) && c.PasswordFile == "" {
+				if !accept.Loopback(address) && c.PasswordFile == "" {
 					return fmt.Errorf("listen on %s: beyond loopback everybody could read and write the index; give --password FILE", address)
 				}
 			}
@@ -66,15 +67,6 @@ func announce(out io.Writer, c *local.Config, l *local.Local) {
 	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "))
 	host, port, _ := net.SplitHostPort(l.RESP[0])
 	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\nit ends with Ctrl-C, and its content with it\n", host, port)
-}
-
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // keyFlag is a key type with its length.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -192,15 +191,6 @@ func orDash(text string) string {
 	return text
 }
 
-// digest is what servers show of a key.
-func digest(key []byte) []byte {
-	if len(key) == 0 {
-		return nil
-	}
-	sum := sha256.Sum256(key)
-	return sum[:8]
-}
-
 // bound is a key as it is drawn.
 func bound(key []byte, end bool) string {
 	switch {
@@ -233,9 +223,9 @@ func (v *view) drawRanges(b *strings.Builder) {
 		line("FROM", "UP TO", "OWNER", "EPOCH", "OPS/S", "SHARE OF LOAD", "HELD")
 		var last *rpcv1.OwnedRange // that began at a range above, and has the same owner
 		for i, r := range m.Ranges {
-			ops, part, state, own := v.held(r.Owner, digest(starts[i]), total)
+			ops, part, state, own := v.held(r.Owner, rpcv1.KeyDigest(starts[i]), total)
 			switch {
-			case state != "-" || i > 0 && m.Ranges[i-1].Owner != r.Owner || last != nil && bytes.Equal(last.End, digest(starts[i])):
+			case state != "-" || i > 0 && m.Ranges[i-1].Owner != r.Owner || last != nil && bytes.Equal(last.End, rpcv1.KeyDigest(starts[i])):
 				last = own
 			case last != nil:
 				state = stateOf(last) + ", counted above"

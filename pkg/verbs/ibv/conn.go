@@ -124,7 +124,7 @@ func (c *conn) send(f *frame) error {
 	c.socket.SetWriteDeadline(time.Now().Add(pairLimit))
 	if _, err := c.socket.Write(f.append(nil)); err != nil {
 		c.socket.Close() // half a frame may be out
-		return streamError(err)
+		return hello.StreamError(err)
 	}
 	return nil
 }

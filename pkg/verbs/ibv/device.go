@@ -8,12 +8,9 @@ package ibv
 import "C"
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -148,7 +145,7 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	deadline := time.Now().Add(limit)
 	socket, err := net.DialTimeout("tcp", t.Address, limit)
 	if err != nil {
-		return nil, streamError(err)
+		return nil, hello.StreamError(err)
 	}
 	d.mu.Lock()
 	earlier := slices.Clone(d.broken[t.Address])
@@ -156,7 +153,7 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	answer, regions, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
 	if err != nil {
 		socket.Close()
-		return nil, streamError(err)
+		return nil, hello.StreamError(err)
 	}
 	d.mu.Lock()
 	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
@@ -208,17 +205,4 @@ func keepAlive(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4})
 	}
-}
-
-// streamError names the package's error for one of the socket; others stay as they are.
-func streamError(err error) error {
-	var ne net.Error
-	var sys *os.SyscallError
-	switch {
-	case errors.As(err, &ne) && ne.Timeout():
-		return fmt.Errorf("%w: %w", verbs.ErrTimeout, err)
-	case errors.As(err, &ne), errors.As(err, &sys), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %w", verbs.ErrDisconnected, err)
-	}
-	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -81,7 +80,7 @@ func (d *device) quiet(address string, deadline time.Time) error {
 func connect(t verbs.Target, deadline time.Time) (*conn, error) {
 	nc, err := net.DialTimeout("unix", t.Address, time.Until(deadline))
 	if err != nil {
-		return nil, streamError(err)
+		return nil, hello.StreamError(err)
 	}
 	socket := nc.(*net.UnixConn)
 	socket.SetDeadline(deadline)
@@ -104,23 +103,10 @@ func connect(t verbs.Target, deadline time.Time) (*conn, error) {
 	files.close()
 	if err != nil {
 		socket.Close()
-		return nil, streamError(err)
+		return nil, hello.StreamError(err)
 	}
 	socket.SetDeadline(time.Time{})
 	return c, nil
-}
-
-// streamError names the package's error for one of the socket; others stay as they are.
-func streamError(err error) error {
-	var ne net.Error
-	var sys *os.SyscallError
-	switch {
-	case errors.As(err, &ne) && ne.Timeout():
-		return fmt.Errorf("%w: %w", verbs.ErrTimeout, err)
-	case errors.As(err, &ne), errors.As(err, &sys), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %w", verbs.ErrDisconnected, err)
-	}
-	return err
 }
 
 // fileReader reads the answer and collects the descriptors that come with it.

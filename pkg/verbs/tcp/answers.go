@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
 )
 
@@ -79,7 +80,7 @@ func (c *conn) failRead(err error) bool {
 		return false
 	}
 	if !errors.Is(err, errBye) {
-		c.fail(streamError(err))
+		c.fail(hello.StreamError(err))
 	}
 	return true
 }

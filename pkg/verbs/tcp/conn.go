@@ -207,7 +207,7 @@ func (c *conn) push(yields int) {
 			return
 		}
 		if err := c.raw.Write(c.try); err != nil || c.tried != nil {
-			c.fail(streamError(errors.Join(err, c.tried)))
+			c.fail(hello.StreamError(errors.Join(err, c.tried)))
 			return // and stay the writer: nobody else is to try
 		}
 		if c.sent < len(c.sending) {
@@ -248,7 +248,7 @@ func (c *conn) flusher() {
 		}
 		for {
 			if _, err := c.socket.Write(c.sending[c.sent:]); err != nil {
-				c.fail(streamError(err))
+				c.fail(hello.StreamError(err))
 				return
 			}
 			c.sent = len(c.sending)

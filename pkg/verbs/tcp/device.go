@@ -17,11 +17,8 @@ package tcp
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -70,7 +67,7 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	deadline := time.Now().Add(limit)
 	socket, err := d.dial(t.Address, limit)
 	if err != nil {
-		return nil, streamError(err)
+		return nil, hello.StreamError(err)
 	}
 	d.mu.Lock()
 	earlier := slices.Clone(d.broken[t.Address])
@@ -78,7 +75,7 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	answer, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
 	if err != nil {
 		socket.Close()
-		return nil, streamError(err)
+		return nil, hello.StreamError(err)
 	}
 	d.mu.Lock()
 	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
@@ -132,17 +129,4 @@ func (d *device) remember(address string, session uint64) {
 	defer d.mu.Unlock()
 	list := append(d.broken[address], session)
 	d.broken[address] = list[max(0, len(list)-hello.MaxEarlier):]
-}
-
-// streamError names the package's error for one of the socket; others stay as they are.
-func streamError(err error) error {
-	var ne net.Error
-	var sys *os.SyscallError
-	switch {
-	case errors.As(err, &ne) && ne.Timeout():
-		return fmt.Errorf("%w: %w", verbs.ErrTimeout, err)
-	case errors.As(err, &ne), errors.As(err, &sys), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: %w", verbs.ErrDisconnected, err)
-	}
-	return err
 }
