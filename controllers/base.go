@@ -44,6 +44,7 @@ type base struct {
 
 	remembered *remembered
 	handovers  *handovers
+	logged     *logged // of decisions
 }
 
 // events is what the reconcilers need of an event recorder.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
@@ -171,7 +172,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	for _, p := range s.pods {
 		switch id := podID(p); {
 		case slices.Contains(actions.remove, id):
-			if err := r.DeletePrecisely(ctx, p); err != nil {
+			if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
 				return err
 			}
 		case slices.Contains(actions.leave, id):
@@ -179,12 +180,15 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 			if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationLeaving: r.now().UTC().Format(time.RFC3339)}); err != nil {
 				return err
 			}
+			if r.logged.once(p.UID, "leave") {
+				logf.FromContext(ctx).Info("let pod leave", "pod", p.Name, "reason", actions.leaveWhy)
+			}
 		}
 	}
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
-	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
+	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, s.image, s.template)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -27,10 +28,13 @@ type computePodView struct {
 
 // computePoolActions is what to do next.
 type computePoolActions struct {
-	create int       // pods to be made
-	leave  []int     // pods to be told to leave: they hand over their ranges first
-	remove []int     // pods that serve nothing any more
-	next   time.Time // when the next pod may be made, since kubelets refused the last ones
+	create int // pods to be made
+	// why they are made, and why others leave
+	createWhy, leaveWhy string
+	leave               []int // pods to be told to leave: they hand over their ranges first
+	remove              []int // pods that serve nothing any more
+	// when the next pod may be made, since kubelets refused the last ones
+	next time.Time
 }
 
 // decideComputePool keeps as many servers as asked for. When the template changes, one more is
@@ -68,12 +72,16 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		target++
 	}
 	count := len(staying) + len(outdated)
-	a.create = max(0, target-count)
+	a.create, a.createWhy = max(0, target-count), fmt.Sprintf("the pool has %d of %d servers", count, v.replicas)
+	if count >= v.replicas {
+		a.createWhy = fmt.Sprintf("%d servers run an old template and are replaced", len(outdated))
+	}
 	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
 
 	surplus := max(0, count-target)
+	a.leaveWhy = fmt.Sprintf("the pool has %d servers and is to have %d", count, v.replicas)
 	if len(outdated) > 0 && surplus == 0 && count > v.replicas && ready > v.replicas && leaving == 0 {
-		surplus = 1 // the new one is ready: an old one goes
+		surplus, a.leaveWhy = 1, "it runs an old template, and a new server is ready"
 	}
 	goers := append(staying, outdated...) // from the end
 	for range surplus {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/pkg/profile"
@@ -20,7 +21,7 @@ import (
 // that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
 // that is refused every time writes nothing but the first time, so that nothing but the queue's
 // backing off says when the next one follows.
-func (b *base) createPods(ctx context.Context, pool client.Object, count, next int, build func(id int) (*corev1.Pod, error)) error {
+func (b *base) createPods(ctx context.Context, pool client.Object, count int, reason string, next int, build func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
 	}
@@ -53,6 +54,7 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count, next i
 		err := b.Create(ctx, pod)
 		switch {
 		case err == nil:
+			logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", reason)
 		case refused(err):
 			b.spare.put(pool.GetUID(), ids[i:])
 			return err

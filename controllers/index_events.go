@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -30,6 +32,9 @@ const (
 	eventTakeOver   = "TakeOver"   // a server serves keys whose former owner had died
 	eventMapChanged = "MapChanged" // any other change of the map
 )
+
+// anotherPlan is why a map changes if there is no other reason.
+const anotherPlan = "the plan is another one"
 
 // mostInNote bounds what an event lists, in bytes: the API server takes notes of 1 KiB.
 const mostInNote = 800
@@ -168,7 +173,7 @@ func (t *told) forget(index types.NamespacedName) {
 }
 
 // tellTakeOvers makes events of what compute servers took over from such as had died.
-func (r *DMIndexReconciler) tellTakeOvers(s *indexScope) {
+func (r *DMIndexReconciler) tellTakeOvers(ctx context.Context, s *indexScope) {
 	reported := make([][]*rpcv1.TakeOver, len(s.compute))
 	for i := range s.compute {
 		reported[i] = s.compute[i].described.GetTakeOvers()
@@ -177,6 +182,8 @@ func (r *DMIndexReconciler) tellTakeOvers(s *indexScope) {
 	for i, news := range news(&r.told.takeOvers, s.index, reported, lately) {
 		var all []string
 		for _, o := range news {
+			logf.FromContext(ctx).Info("keys were taken over", "pod", s.compute[i].pod.Name, "keys", short(o.Start, o.End), "epoch", o.Epoch,
+				"seconds", float64(o.TookMilliseconds)/1000, "reason", "the former owner ended: "+s.formerOwners(o.Clients))
 			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", short(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
 		}
 		if len(all) > 0 {

@@ -116,7 +116,7 @@ func TestTakeOverEvents(t *testing.T) {
 		pod := &corev1.Pod{}
 		pod.Name = "x-compute-0"
 		s.compute = []computeServer{{pod: pod, described: &rpcv1.DescribeComputeReply{TakeOvers: overs}}, {pod: &corev1.Pod{}}}
-		r.tellTakeOvers(s)
+		r.tellTakeOvers(t.Context(), s)
 	}
 	old := &rpcv1.TakeOver{Start: []byte("a"), Epoch: 4, Clients: []uint32{1}, AgeMilliseconds: 61_000}
 	first := &rpcv1.TakeOver{Start: []byte("a"), End: []byte("m"), Epoch: 7, Clients: []uint32{3, 4}, TookMilliseconds: 1240, AgeMilliseconds: 59_000}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -38,9 +39,13 @@ func (r *DMIndexReconciler) fenceGone(ctx context.Context, s *indexScope) error 
 		clients = clients[len(some):]
 		if problems := r.fenceEverywhere(ctx, s, some); len(problems) > 0 {
 			s.unfenced = fmt.Sprintf("fence %s: %s", clientNames(some), strings.Join(problems, ", "))
+			if r.logged.once(s.index.UID, s.unfenced) {
+				logf.FromContext(ctx).Info("clients cannot be fenced yet", "clients", clientNames(some), "reason", strings.Join(problems, ", "))
+			}
 			return nil
 		}
 		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "ClientsFenced", "Fence", "fenced at all memory servers: %s", clientNames(some))
+		logf.FromContext(ctx).Info("fence clients", "clients", clientNames(some), "servers", len(s.verdict.servers), "reason", "their pods are gone")
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -95,6 +96,7 @@ func (r *DMIndexReconciler) scaleCompute(ctx context.Context, s *indexScope) err
 		if err := r.Patch(ctx, pool, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), autoscalerOwner); err != nil {
 			return err
 		}
+		logf.FromContext(ctx).Info("scale compute pool", "pool", pool.Name, "from", o.Replicas, "to", n, "reason", reason)
 		for _, object := range []client.Object{s.index, pool} {
 			r.events.Eventf(object, nil, corev1.EventTypeNormal, dmv1.ReasonAutoscaled, "Scale", "compute pool %s: %d -> %d servers: %s", pool.Name, o.Replicas, n, reason)
 		}

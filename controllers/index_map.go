@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
@@ -30,7 +32,7 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 	}
 	return r.withMemory(pod, p.authority, func(home servers.Memory) error {
 		s.observe(r.now())
-		r.tellTakeOvers(s)
+		r.tellTakeOvers(ctx, s)
 		r.tellFullPool(s)
 		s.earlier, s.following = s.waiting, false
 		actions, version, err := r.divide(ctx, s, home)
@@ -155,7 +157,12 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 			return err
 		}
 	}
+	reasons := map[string]string{}
 	for _, server := range actions.Drain {
+		reasons[server.Pod] = "it leaves, and has finished what it had"
+		if s.logsDrain(r.logged, server.Pod) {
+			logf.FromContext(ctx).Info("drain compute server", "pod", server.Pod, "reason", "it leaves, and owns no keys any more")
+		}
 		done, err := r.drain(ctx, s, server)
 		if err != nil || !done {
 			s.waiting = "compute server " + server.Pod + " finishes what it has"
@@ -166,7 +173,7 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 	for _, server := range actions.Delete {
 		for _, c := range s.compute {
 			if c.pod.Name == server.Pod {
-				if err := r.DeletePrecisely(ctx, c.pod); err != nil {
+				if err := r.deletePod(ctx, c.pod, orElse(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
 					return err
 				}
 			}
@@ -192,6 +199,8 @@ func (r *DMIndexReconciler) swap(ctx context.Context, s *indexScope, home server
 		return err
 	}
 	r.tellMap(s, expected, actions)
+	logf.FromContext(ctx).Info("change partition map", "generation", actions.Swap.Generation, "from", expected, "servers", len(actions.Swap.Servers),
+		"ranges", len(actions.Swap.Ranges), "moves", len(actions.Moves), "planned", len(actions.Swap.Planned), "reason", orElse(actions.Reason, anotherPlan))
 	s.view.Map = actions.Swap
 	return nil
 }
@@ -211,4 +220,25 @@ func (r *DMIndexReconciler) drain(ctx context.Context, s *indexScope, server par
 		return unfinished == 0, err
 	}
 	return true, nil
+}
+
+// logsDrain reports whether it was not logged yet that a server is drained.
+func (s *indexScope) logsDrain(l *logged, pod string) bool {
+	for _, c := range s.compute {
+		if c.pod.Name == pod {
+			return l.once(c.pod.UID, "drain")
+		}
+	}
+	return false
+}
+
+// withoutDrain says why a server is deleted that was not drained.
+func withoutDrain(v partition.View, server partition.Observed) string {
+	switch {
+	case server.Answered && server.Identity != v.Index:
+		return "it serves what the index was before data was lost"
+	case server.LeftFor > partition.FarewellLimit:
+		return "it leaves, and took too long"
+	}
+	return "it leaves, and has nothing to finish"
 }

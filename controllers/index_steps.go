@@ -162,7 +162,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
 		for _, c := range s.compute {
 			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
-				if err := r.DeletePrecisely(ctx, c.pod); err != nil {
+				if err := r.deletePod(ctx, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
 					return err
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -160,18 +161,18 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	for _, p := range s.pods {
 		for _, id := range actions.remove {
 			if podID(p) == id && refusedByKubelet(p) {
-				if err := r.DeletePrecisely(ctx, p); err != nil {
+				if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
 					return err
 				}
 			} else if podID(p) == id {
 				r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
-				if err := r.DeletePrecisely(ctx, p); err != nil {
+				if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
 					return err
 				}
 			}
 		}
 		if podID(p) == actions.restart {
-			if err := r.restart(ctx, s, p); err != nil {
+			if err := r.restart(ctx, s, p, actions.restartWhy); err != nil {
 				return err
 			}
 		}
@@ -179,7 +180,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
-	return r.createPods(ctx, s.pool, actions.create, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
+	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
 		if id > build.MaxMemoryPodID {
 			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has used all its %d server ids: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
 		}
@@ -191,7 +192,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 
 // restart changes the image of a server in place: its container starts anew in the same pod and
 // finds its region again.
-func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod) error {
+func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod, reason string) error {
 	changed := p.DeepCopy()
 	changed.Spec.Containers[0].Image = s.image
 	if changed.Annotations == nil {
@@ -199,7 +200,11 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 	}
 	changed.Annotations[annotationRestarted] = r.now().UTC().Format(time.RFC3339)
 	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
-	return r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner)
+	if err := r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
+		return err
+	}
+	logf.FromContext(ctx).Info("restart pod in place", "pod", p.Name, "image", s.image, "reason", reason)
+	return nil
 }
 
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {

@@ -1,6 +1,9 @@
 package controllers
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // memoryPoolView is what is decided upon about the pods of a memory pool.
 type memoryPoolView struct {
@@ -28,10 +31,13 @@ const restartLimit = 5 * time.Minute
 
 // memoryPoolActions is what to do next.
 type memoryPoolActions struct {
-	create  int       // pods to be made
-	remove  []int     // pods that ended
-	restart int       // pod whose image is to be changed in place; -1 = none
-	next    time.Time // when the next pod may be made, since kubelets refused the last ones
+	create int // pods to be made
+	// why they are made, and why one is restarted
+	createWhy, restartWhy string
+	remove                []int // pods that ended
+	restart               int   // pod whose image is to be changed in place; -1 = none
+	// when the next pod may be made, since kubelets refused the last ones
+	next time.Time
 }
 
 // decideMemoryPool replaces what is lost and changes images one server after the other. It never
@@ -57,14 +63,15 @@ func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 			quiet = false
 		}
 	}
-	a.create = max(0, v.servers-there)
+	a.create, a.createWhy = max(0, v.servers-there), fmt.Sprintf("the pool has %d of %d servers", there, v.servers)
 	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
 	if quiet && a.create == 0 {
-		a.restart = outdated
+		a.restart, a.restartWhy = outdated, "its image is not that of the pool"
 	}
 	for _, p := range v.pods {
 		if p.unfit && p.image != v.image && !p.ended && !p.going && a.restart < 0 {
-			a.restart = p.id // it serves nothing: perhaps the image was the reason
+			// it serves nothing: perhaps the image was the reason
+			a.restart, a.restartWhy = p.id, "it cannot start, and its image is not that of the pool"
 		}
 	}
 	return a

@@ -110,7 +110,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: mgr.GetEventRecorder("dmindex-operator"), handovers: newHandovers(o.Dialer),
+		events: mgr.GetEventRecorder("dmindex-operator"), handovers: newHandovers(o.Dialer), logged: newLogged(),
 	}
 	if err := mgr.Add(b.handovers); err != nil {
 		return err

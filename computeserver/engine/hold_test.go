@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +30,30 @@ type scripted struct {
 	give    func() error
 	held    []pool.Held
 	calls   []string
+	lines   *lines
+}
+
+// lines counts the lines of a log by their messages.
+type lines struct {
+	slog.Handler
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(ctx context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n[r.Message]++
+	return l.Handler.Handle(ctx, r)
+}
+
+// times is how often a line was written.
+func (l *lines) times(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n[message]
 }
 
 func (s *scripted) note(call string, err error) error { s.calls = append(s.calls, call); return err }
@@ -51,12 +78,13 @@ func withHolder(t *testing.T, f func(e env.Env, c *Engine, s *scripted)) {
 			store := memindex.New(p, 8, 8)
 			fine := func() error { return nil }
 			s := &scripted{Index: store.Open(), take: fine, give: fine, fence: func(uint16) error { return nil }}
+			s.lines = &lines{Handler: computeservertest.Logger(t).Handler(), n: map[string]int{}}
 			s.acquire = func(c pool.Claim) (pool.Acquired, error) {
 				return pool.Acquired{Own: []pool.Holding{{Start: c.Start, End: c.End, Epoch: 1}}}, nil
 			}
 			c := New(Options{
 				Env: p, Index: &config.Index{Identity: computeservertest.Index, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: 8}, Self: 1,
-				Open: func() (ownership.Opened, error) { return s, nil }, Limit: time.Second, MaxSessions: 4, MaxWaiting: 4, Log: computeservertest.Logger(t),
+				Open: func() (ownership.Opened, error) { return s, nil }, Limit: time.Second, MaxSessions: 4, MaxWaiting: 4, Log: slog.New(s.lines),
 			})
 			p.Go("engine", c.Sessions.Run)
 			f(p, c, s)
@@ -88,7 +116,7 @@ func until(t *testing.T, e env.Env, what string, f func() bool) {
 }
 
 // TestUnfencedIsNamed: a range that waits for a memory server names it, for as long as it waits,
-// and no claim says that its orphan is fenced.
+// and no claim says that its orphan is fenced. Each decision is one line of the log.
 func TestUnfencedIsNamed(t *testing.T) {
 	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
 		away := true
@@ -131,6 +159,11 @@ func TestUnfencedIsNamed(t *testing.T) {
 		all := c.taken.Describe(e.Now())
 		if len(all) != 1 || len(all[0].Clients) != 1 || all[0].Clients[0] != 7 || all[0].Epoch != 1 {
 			t.Fatalf("take-overs: %v", all)
+		}
+		for _, message := range []string{"fencing a former owner", "a former owner cannot be fenced yet", "a former owner is fenced at all memory servers", "took keys over", "serving keys"} {
+			if n := s.lines.times(message); n != 1 {
+				t.Errorf("%d lines %q", n, message)
+			}
 		}
 		if took, age := all[0].TookMilliseconds, all[0].AgeMilliseconds; took < 200*37 || took > 10000 || age < 1000 || age > 3000 {
 			t.Errorf("it took %d ms, and was %d ms ago", took, age)

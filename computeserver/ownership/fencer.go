@@ -3,11 +3,13 @@ package ownership
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -17,6 +19,7 @@ import (
 type fencer struct {
 	env     env.Env
 	ix      Owner
+	log     *slog.Logger
 	servers []uint16
 	nudge   func() // called when a client is fenced everywhere
 	wake    env.Event
@@ -51,7 +54,7 @@ const (
 )
 
 func newFencer(h *Manager) *fencer {
-	f := &fencer{env: h.env, ix: h.ix, servers: h.ix.Servers()[1:], nudge: h.wake.Set, wake: h.env.NewEvent(), ended: h.env.NewEvent(), mu: h.env.NewMutex()}
+	f := &fencer{env: h.env, ix: h.ix, log: h.log, servers: h.ix.Servers()[1:], nudge: h.wake.Set, wake: h.env.NewEvent(), ended: h.env.NewEvent(), mu: h.env.NewMutex()}
 	f.env.Go("fence former owners", f.run)
 	return f
 }
@@ -117,10 +120,16 @@ func (f *fencer) note(server uint16, clients []uint16, err error) {
 		switch {
 		case at < 0 || !slices.Contains(clients, w.client):
 		case err != nil:
+			if w.left[at].why == nil {
+				f.log.Warn("a former owner cannot be fenced yet", "client", w.client, "server", server, "error", err)
+			}
 			w.left[at].tried, w.left[at].why = true, err
 		default:
 			w.left = slices.Delete(w.left, at, at+1)
-			done = done || len(w.left) == 0
+			if len(w.left) == 0 {
+				f.log.Info("a former owner is fenced at all memory servers", "client", w.client)
+				done = true
+			}
 		}
 	}
 	f.progress = f.progress || done
@@ -148,6 +157,7 @@ func (f *fencer) want(blocked []pool.Blocked) {
 			w.left = append(w.left, unfenced{server: s})
 		}
 		f.work = append(f.work, w)
+		f.log.Info("fencing a former owner", "client", b.Client, "keys", partition.Interval(b.Start, b.End), "reason", b.Why.String())
 		f.progress = f.progress || len(f.servers) == 0
 		f.wake.Set()
 	}

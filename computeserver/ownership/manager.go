@@ -304,7 +304,10 @@ func (h *Manager) step(i int) {
 		h.enter(p, next)
 		p.Inherits = nil
 		h.publish()
-		h.taken.note(r, h.env.Now())
+		if clients := h.taken.note(r, h.env.Now()); len(clients) > 0 {
+			h.log.Info("took keys over", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "from_clients", clients, "after", p.since-p.began,
+				"reason", "their clients ended, and this server replayed their logs")
+		}
 		h.log.Info("serving keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch,
 			"granted_after", p.since-p.began-p.took[0]-p.took[1], "taken_in", p.took[0], "settled_in", p.took[1])
 	default:

@@ -30,10 +30,11 @@ func NewTakeOvers(e env.Env) *TakeOvers { return &TakeOvers{mu: e.NewMutex()} }
 // takeOversKept is how many are remembered: the operator looks at them every 20 s.
 const takeOversKept = 16
 
-// note remembers that a range is served from now on, if logs had to be replayed for it.
-func (t *TakeOvers) note(r heldRange, now time.Duration) {
+// note remembers that a range is served from now on, if logs had to be replayed for it, and returns
+// whose logs.
+func (t *TakeOvers) note(r heldRange, now time.Duration) (clients []uint32) {
 	if len(r.Inherits) == 0 {
-		return
+		return nil
 	}
 	o := takeOver{start: r.Start, end: r.End, epoch: r.Epoch, took: now - r.began, at: now}
 	for _, in := range r.Inherits {
@@ -47,6 +48,7 @@ func (t *TakeOvers) note(r heldRange, now time.Duration) {
 		t.last = slices.Delete(t.last, 0, 1)
 	}
 	t.last = append(t.last, o)
+	return o.clients
 }
 
 // Describe is what Describe says of them.

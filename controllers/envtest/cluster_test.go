@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +49,8 @@ type operator struct {
 
 	mu  sync.Mutex
 	log []string // of the writes
+
+	lines lines // of its log
 }
 
 var namespaces atomic.Int64 // and other names, so that each is used once, however often a test runs
@@ -100,6 +105,7 @@ func (c *cluster) start(limit int64) {
 		Scheme:  scheme.Scheme,
 		Cache:   controllers.CacheOptions([]string{c.namespace}),
 		Metrics: metricsserver.Options{BindAddress: "0"},
+		Logger:  logr.FromSlogHandler(slog.NewJSONHandler(io.MultiWriter(&o.lines, logTo), nil)),
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -65,7 +65,7 @@ func TestGrants(t *testing.T) {
 	c.condition("i3", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending,
 		"memory server 1 (pod pool-0) has 16 chunks of 8388608 bytes left, the index asks for 20: 4 are missing; lower quota")
 	c.claim("i4", "8Mi", 4)
-	c.condition("i4", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending, "1 are missing, since 16 are kept for older indexes that wait (i3)")
+	c.condition("i4", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending, "1 are missing, since 16 are reserved for older indexes that wait (i3)")
 	c.claim("i5", "1Gi", 4)
 	c.condition("i5", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending, "has 64 chunks of 8388608 bytes in all, the index asks for 128: lower quota, or use a pool of larger servers")
 

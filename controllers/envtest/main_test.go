@@ -27,6 +27,9 @@ var (
 	api    client.Client
 )
 
+// logTo is where controllers log to.
+var logTo *os.File
+
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -44,7 +47,8 @@ func run(m *testing.M) (code int, err error) {
 	if err := dmv1.AddToScheme(scheme.Scheme); err != nil {
 		return 0, err
 	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(logFile(), nil)))
+	logTo = logFile()
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(logTo, nil)))
 	environment, err := startServers(apiserver, etcd)
 	if err != nil {
 		return 0, fmt.Errorf("start the API server: %w", err)

@@ -103,12 +103,8 @@ func TestMovesHoldUpNobody(t *testing.T) {
 	c.fleet.HoldingsChanged()
 	for _, name := range names[:4] {
 		c.eventually("keys of "+name+" have moved", func() string {
-			owners := map[any]bool{}
-			for _, r := range c.index(name).Status.Map.Ranges {
-				owners[r.Owner] = true
-			}
-			if len(owners) != 3 {
-				return fmt.Sprintf("%d servers own keys", len(owners))
+			if n := c.differentOwners(name); n != 3 {
+				return fmt.Sprintf("%d servers own keys", n)
 			}
 			return ""
 		})
