@@ -166,6 +166,9 @@ func (s *Session) checkWord(w Word, spans []Span) (l wordLock, err error) {
 	if s.Holds() || s.queued != 0 {
 		panic("pool: a lock word is acquired with a lock held or requests queued")
 	}
+	if invariants.Enabled {
+		invariants.Check(s.active.Load() != 0, "lock word %v is acquired outside of an operation", w.At)
+	}
 	i, ok := s.pool.serverOf(w.At)
 	if !ok {
 		return l, fmt.Errorf("lock word %v is of no memory server of this index", w.At)

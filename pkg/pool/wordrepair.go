@@ -120,7 +120,7 @@ func (s *Session) redoChange(c *lock.Change, at int) error {
 // of the session.
 func (s *Session) RepairWords() error {
 	for i, srv := range s.pool.servers {
-		if err := s.repairOwed(i); err != nil {
+		if err := s.repairOwed(i, true); err != nil {
 			return fmt.Errorf("repair all lock words of memory server %d: %w", srv.id, err)
 		}
 	}
@@ -128,8 +128,9 @@ func (s *Session) RepairWords() error {
 	return nil
 }
 
-// repairOwed makes the changes of all slots of a server that owe one.
-func (s *Session) repairOwed(server int) error {
+// repairOwed makes the changes of all slots of a server that owe one; without wait not those that
+// somebody is about to make.
+func (s *Session) repairOwed(server int, wait bool) error {
 	var words []Word
 	id := s.pool.servers[server].id
 	s.Begin()
@@ -141,11 +142,17 @@ func (s *Session) repairOwed(server int) error {
 		return true, nil
 	})
 	for _, w := range words {
-		if err == nil {
-			s.Begin()
-			if _, err = s.Acquire(w); err == nil {
-				err = s.PostRelease(0, 0)
-			}
+		if err != nil {
+			break
+		}
+		s.Begin()
+		s.Read(w.At, s.word)
+		err = s.Post()
+		if holder := lock.Holder(binary.NativeEndian.Uint64(s.word)); err != nil || !wait && holder != Repair {
+			continue
+		}
+		if _, err = s.Acquire(w); err == nil {
+			err = s.PostRelease(0, 0)
 		}
 	}
 	return err

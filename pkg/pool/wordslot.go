@@ -241,7 +241,7 @@ func (k *leaseKeeper) clearSlots() {
 	}
 	defer s.Close()
 	for i := range p.servers { // what nobody else came to repair would keep its slot for ever
-		if err = s.repairOwed(i); s.broken != nil {
+		if err = s.repairOwed(i, false); s.broken != nil {
 			break
 		}
 	}

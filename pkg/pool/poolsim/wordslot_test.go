@@ -80,6 +80,7 @@ func TestWordsOfAnotherIndex(t *testing.T) {
 			must(t, err)
 			s, err := cl.NewSession(4096)
 			must(t, err)
+			s.Begin()
 			_, err = s.Acquire(pool.Word{At: outside, Node: outside})
 			must(t, err)
 			used.Set()
@@ -159,6 +160,7 @@ func TestWordsAreFair(t *testing.T) {
 		w := pool.Word{At: node, Node: node}
 		first, err := cl.NewSession(4096)
 		must(t, err)
+		first.Begin()
 		_, err = first.Acquire(w)
 		must(t, err)
 		var order []int
@@ -168,6 +170,7 @@ func TestWordsAreFair(t *testing.T) {
 				p.Sleep(time.Duration(i+1) * time.Millisecond)
 				s, err := cl.NewSession(4096)
 				must(t, err)
+				s.Begin()
 				_, err = s.Acquire(w)
 				must(t, err)
 				order = append(order, i)
