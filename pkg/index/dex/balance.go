@@ -26,7 +26,7 @@ type balance struct {
 }
 
 const (
-	// the table of inner nodes has room for a third of the cache; see blink.Tree.SetCacheBound
+	// the table of inner nodes has room for a third of the cache; see btree.Tree.SetCacheBound
 	innerTable = 3
 	innerMost  = 2  // they may have half of it
 	innerFirst = 16 // and begin with a sixteenth

@@ -50,7 +50,7 @@ type round struct {
 // LookupBatch implements index.Session.
 func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	if s.batch == nil {
-		s.batch = &round{buffers: s.b.Buffers(mostTogether), value: make([]byte, 0, 64)}
+		s.batch = &round{buffers: s.b.Ring[:min(mostTogether, len(s.b.Ring))], value: make([]byte, 0, 64)}
 	}
 	r := s.batch
 	if s.x.with.direct() {

@@ -8,8 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -124,7 +124,7 @@ func (w *writer) retire() error {
 // prepare makes the entry and the record of a change. A long value is written to a block of its
 // own, unless what is in the cache says already that the change will not be made: done, and the
 // answer is err.
-func (s *session) prepare(p *blink.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {
+func (s *session) prepare(p *btree.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {
 	switch {
 	case m == modify: // nobody knows yet
 		return false, nil
@@ -164,7 +164,7 @@ func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) 
 }
 
 // foresee is the outcome of a change that the cache knows will not be made.
-func (s *session) foresee(p *blink.Path, key []byte, fp byte, m mode) (o outcome) {
+func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome) {
 	f := s.x.cache.locate(p)
 	if f == nil {
 		return o

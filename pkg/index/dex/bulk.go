@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -40,8 +40,8 @@ import (
 // The log is truncated from its beginning, so a record of a load is there as long as any that is
 // older.
 
-// BeforeLoad implements blink.LeafCache: step 4.
-func (x *dex) BeforeLoad(s *blink.Session) error {
+// BeforeLoad implements btree.LeafCache: step 4.
+func (x *dex) BeforeLoad(s *btree.Session) error {
 	if x.with.direct() {
 		return nil // no change has a record
 	}

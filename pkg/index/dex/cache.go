@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -179,7 +179,7 @@ func (c *cache) hinted(hint uint32) *frame {
 // locate is find for the leaf where p leads. The copy that led there has a hint which frame that
 // is, from the last time (pointer swizzling, section 5.1): the frame knows whether it still is.
 // Then the table is not looked at.
-func (c *cache) locate(p *blink.Path) *frame {
+func (c *cache) locate(p *btree.Path) *frame {
 	if h := p.Hint(); h != 0 {
 		if f := c.hinted(h); f.addr.Load() == uint64(p.Addr()) {
 			return f

@@ -54,7 +54,7 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 			met := false
 			h := x.cache.shard(p.Addr())
 			h.mu = &hookedMutex{h.mu, func() { met = true; mustDo(t, c.do(x)) }}
-			ok, err := x.Claim(s.b, p.Addr(), l.Low, l.High, l.Rightmost)
+			ok, err := x.Claim(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost)
 			mustDo(t, err)
 			if ok || x.cache.find(p.Addr()) != nil || !met {
 				t.Errorf("claimed: %v; it has a frame: %v; the range was given meanwhile: %v", ok, x.cache.find(p.Addr()) != nil, met)

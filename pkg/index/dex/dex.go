@@ -2,7 +2,8 @@
 // 17(10), 2024). Of all clients only the owner of a range uses its leaves: it keeps them in its
 // cache and changes them there, writes a record of each change to its redo log before it is
 // answered, and writes the leaves back later. Inner nodes belong to all; the structure of the tree
-// changes in the memory servers, as package blink does it. docs/design/dex.md has the protocol.
+// changes in the memory servers, as package slottedtree does it. docs/design/dex.md has the
+// protocol.
 package dex
 
 import (
@@ -12,9 +13,9 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -24,7 +25,7 @@ import (
 const Name = "dex"
 
 // design is what the tree knows of it. Numbers 2, 3 and 5 are for SMART, CHIME and Dolphin.
-var design = index.Design{Name: Name, Number: 4, Switches: Switches, Executor: new(blink.Executor)}
+var design = index.Design{Name: Name, Number: 4, Switches: Switches, Executor: new(Executor)}
 
 func init() {
 	d := design
@@ -41,7 +42,7 @@ const mostLog = 4 << 20
 
 // dex is an open index of one client.
 type dex struct {
-	tree    *blink.Tree
+	tree    *slottedtree.Tree
 	pool    *pool.Pool
 	env     env.Env
 	lay     *fence.Layout
@@ -86,7 +87,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	o.CacheBytes = bound / innerTable
 	o.Switches = nil // the tree's are Sherman's
-	if x.tree, err = blink.Open(p, o, design, x); err != nil {
+	if x.tree, err = slottedtree.Open(p, slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes}); err != nil {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/keyrange"
@@ -43,7 +43,7 @@ import (
 //     leaf that holds the key is within the ranges, which divide leaves at their ends. Of another
 //     one nothing is used for that key. If it holds a key that this client takes later, all leaves
 //     have departed by then.
-//   - What the buffer has is forgotten by who asks for the buffer (blink.Session.Staging). The
+//   - What the buffer has is forgotten by who asks for the buffer (btree.Session.Staging). The
 //     image is verified again, as that leaf's, before it is used.
 
 // ahead is what is known of the leaf that is fetched.
@@ -57,7 +57,7 @@ type ahead struct {
 // key, verified; unless it is kept now, it is in the session's staging buffer. Else p may lead
 // elsewhere; go on. must: it shall be kept. What a lookup READ and did not keep is not READ again
 // by a change that comes next.
-func (s *session) fetch(p *blink.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
+func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
 	if err := s.x.balance.shift(s); err != nil {
 		return false, false, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -35,13 +35,13 @@ import (
 
 // flush writes f back, whose lock the caller has. An error gives this client up: what its requests
 // will still do nobody knows.
-func (x *dex) flush(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame) error {
+func (x *dex) flush(by *btree.Session, log *redo.Appender, limit time.Duration, f *frame) error {
 	return x.flushAnd(by, log, limit, f, by.Staging(), nil)
 }
 
 // flushAnd is flush, with a buffer for what is written, and in the same round trip the READ of a
 // leaf.
-func (x *dex) flushAnd(by *blink.Session, log *redo.Appender, limit time.Duration, f *frame, b []byte, next *ahead) error {
+func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duration, f *frame, b []byte, next *ahead) error {
 	if f.first.Load() == 0 {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (s *session) evict(f *frame) error {
 	if next.done {
 		next = nil
 	}
-	if err := s.x.flushAnd(s.b, s.log, s.limit, f, s.b.Spare(), next); err != nil {
+	if err := s.x.flushAnd(&s.b.Session, s.log, s.limit, f, s.b.Spare, next); err != nil {
 		return err
 	}
 	s.demote(f)

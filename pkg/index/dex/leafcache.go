@@ -4,19 +4,19 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Claim implements blink.LeafCache: the leaf gets a frame, if it has none, whose lock keeps
+// Claim implements btree.LeafCache: the leaf gets a frame, if it has none, whose lock keeps
 // everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet
 // may be another client's by the time that it has one. Before, it is looked at so that no frame is
 // made in vain.
-func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
+func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
 	may := func() bool {
 		taken := x.ranges.Load()
-		if r := x.replaying.Load(); r != nil && r.s == s {
+		if r := x.replaying.Load(); r != nil && &r.s.Session == s {
 			taken = &r.taken
 		}
 		return taken.mayMerge(low, high, rightmost)
@@ -55,15 +55,15 @@ func (x *dex) Claim(s *blink.Session, a pool.Addr, low, high []byte, rightmost b
 	return false, err
 }
 
-// Release implements blink.LeafCache.
+// Release implements btree.LeafCache.
 func (x *dex) Release(a pool.Addr) {
 	if x.with.partitioning {
 		x.cache.drop(x.cache.find(a))
 	}
 }
 
-// Copy implements blink.LeafCache.
-func (x *dex) Copy(s *blink.Session, a pool.Addr, b []byte) (bool, error) {
+// Copy implements btree.LeafCache.
+func (x *dex) Copy(s *btree.Session, a pool.Addr, b []byte) (bool, error) {
 	for !x.with.direct() {
 		f := x.cache.find(a)
 		if f == nil {

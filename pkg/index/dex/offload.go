@@ -3,17 +3,17 @@ package dex
 import (
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // sought is where a search for a leaf has come.
 type sought struct {
-	path  blink.Path
-	near  bool        // a memory server has found the leaf, and
-	found blink.Found // this is what it says,
-	since uint64      // of a moment after the eviction clock showed this
+	path  btree.Path
+	near  bool   // a memory server has found the leaf, and
+	found answer // this is what it says,
+	since uint64 // of a moment after the eviction clock showed this
 }
 
 // seek finds the leaf for key as far as inner nodes lead. Where one of level 1 or 2 is not in the
@@ -21,34 +21,34 @@ type sought struct {
 // for the whole leaf. What it could not do is done by READs.
 func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	q.near = false
-	var w blink.Way
+	var w btree.Way
 	if q.path, w, err = s.b.DescendNear(key); err != nil || w.Level == 0 {
 		return err
 	}
 	q.since = s.x.cache.evictions.clock.Load()
 	c, level, began := s.costs[w.Addr.Server()], w.Level, s.x.env.Now()
 	if leaf {
-		q.found, q.near, err = s.b.AskLeaf(&w, key)
+		q.found, q.near, err = s.asker.leaf(&w, key)
 	} else {
-		q.found, q.near, err = s.b.AskEntry(&w, key)
+		q.found, q.near, err = s.asker.entry(&w, key)
 	}
 	if err != nil {
 		return err
 	}
 	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
-		q.path = blink.At(q.found.Leaf)
+		q.path = btree.At(q.found.leaf)
 		return nil
 	}
 	q.path, err = s.b.GoOn(w, key)
 	return err
 }
 
-// Offload implements blink.LeafCache. Nodes that will be kept are READ: so hot paths come into the
+// Offload implements btree.LeafCache. Nodes that will be kept are READ: so hot paths come into the
 // cache.
-func (x *dex) Offload(b *blink.Session, w blink.Way) bool {
+func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	s := b.Owner.(*session)
-	if !s.b.Offloads(w.Addr) {
+	if !s.b.PS.Calls(w.Addr) {
 		return false
 	}
 	if s.x.with.costAware && !s.costs[w.Addr.Server()].worth(w.Level, s.x.env.Uint64()) {
@@ -75,7 +75,7 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 // holds says whether what a memory server said of a key is right, and all: the leaf was not in the
 // cache since before the call.
 func (q *sought) holds(x *dex) bool {
-	return q.near && x.cache.still(q.found.Leaf, q.since)
+	return q.near && x.cache.still(q.found.leaf, q.since)
 }
 
 // admit puts the leaf that a memory server has sent into the cache, if that is still right and
@@ -83,17 +83,17 @@ func (q *sought) holds(x *dex) bool {
 // in between.
 func (s *session) admit(q *sought, key []byte) error {
 	s.ahead = ahead{done: true} // nothing is READ with what gives way
-	f, fresh, err := s.x.cache.reserve(q.found.Leaf, true, s.yield)
+	f, fresh, err := s.x.cache.reserve(q.found.leaf, true, s.yield)
 	if err != nil || !fresh {
 		return err
 	}
 	var l slotted.Leaf
-	if s.x.cache.evictions.after(q.found.Leaf, q.since) || !l.Is(s.x.lay, q.found.Leaf, q.found.Image, key) ||
+	if s.x.cache.evictions.after(q.found.leaf, q.since) || !l.Is(s.x.lay, q.found.leaf, q.found.image, key) ||
 		!s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
 		s.x.cache.drop(f)
 		return nil
 	}
-	f.fill(q.found.Image)
+	f.fill(q.found.image)
 	f.unlock()
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -148,7 +148,7 @@ func (x *dex) Take(r pool.Holding) error {
 	return nil
 }
 
-func (x *dex) take(s *blink.Session, r pool.Holding) error {
+func (x *dex) take(s *slottedtree.Session, r pool.Holding) error {
 	if err := s.RepairAll(); err != nil {
 		return err
 	}

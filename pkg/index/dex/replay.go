@@ -10,9 +10,10 @@ import (
 	"strings"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -39,7 +40,7 @@ type change struct {
 }
 
 // replay writes what logs have of the keys of r, and divides the leaves at its ends.
-func (x *dex) replay(s *blink.Session, r *pool.Holding) error {
+func (x *dex) replay(s *slottedtree.Session, r *pool.Holding) error {
 	changes, err := x.changes(r.Inherits)
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 // replayer writes changes to leaves.
 type replayer struct {
 	x     *dex
-	s     *blink.Session
+	s     *slottedtree.Session
 	ps    *pool.Session // has the seats' buffers
 	taken ranges
 	ends  [][]byte // where leaves are to be divided
@@ -171,7 +172,9 @@ func (p *replayer) start() (err error) {
 func (p *replayer) one(c *change) error {
 	if c.op != recordDelete {
 		p.stock()
-		return p.s.UpsertMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
+		p.s.Begin()
+		defer p.s.End()
+		return p.s.PutMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
 	}
 	if err := p.s.Delete(c.record.key); !errors.Is(err, index.ErrNotFound) {
 		return err
@@ -215,7 +218,7 @@ func (p *replayer) some(changes []change) (n int, err error) {
 
 // choose finds the leaves of the first changes, as far as the inner node that led to the first one
 // knows.
-func (p *replayer) choose(path *blink.Path, changes []change) []slot {
+func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 	n, at := 0, 0
 	addr := path.Addr()
 	for i := 1; n < len(p.seats) && at < len(changes); i++ {

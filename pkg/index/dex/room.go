@@ -94,13 +94,13 @@ func (p *replayer) stock() {
 //
 // Two clients that take the keys on both sides of an end divide the leaf there at the same time.
 // One of them does it; the other one finds the right leaf, which is complete before anything leads
-// to it (splitLeaf), and has no lock. It may find it while the first one is still rewriting the
-// left leaf: by the sibling pointer of that, or because somebody has met that pointer and told the
-// parent. If the left leaf is the second one's it would change it without its lock, and the rest of
-// the rewrite, or its repair if the first one dies, would undo that. So whoever has divided at an
-// end, or found that done, takes the lock of the leaf below it once: nobody rewrites that leaf
-// then, what was left half done is repaired, and nobody begins anew, as nothing is to be divided
-// there.
+// to it (btree.Session.SplitLeaf), and has no lock. It may find it while the first one is still
+// rewriting the left leaf: by the sibling pointer of that, or because somebody has met that pointer
+// and told the parent. If the left leaf is the second one's it would change it without its lock,
+// and the rest of the rewrite, or its repair if the first one dies, would undo that. So whoever has
+// divided at an end, or found that done, takes the lock of the leaf below it once: nobody rewrites
+// that leaf then, what was left half done is repaired, and nobody begins anew, as nothing is to be
+// divided there.
 func (p *replayer) divide() error {
 	var left [][]byte
 	for _, key := range p.ends {
@@ -109,7 +109,7 @@ func (p *replayer) divide() error {
 				p.stock()
 			}
 		}
-		err := p.s.SplitAt(key)
+		err := p.splitAt(key)
 		if err == nil {
 			err = p.s.AwaitBelow(key)
 		}
@@ -122,6 +122,13 @@ func (p *replayer) divide() error {
 	}
 	p.ends = left
 	return nil
+}
+
+// splitAt divides the leaf that holds key at it, as an operation of its own.
+func (p *replayer) splitAt(key []byte) error {
+	p.s.Begin()
+	defer p.s.End()
+	return p.s.Divide(key)
 }
 
 // isOpen says whether an end of the range where nothing is divided yet, as far as this client has

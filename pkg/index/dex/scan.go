@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -52,8 +52,8 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	return s.b.ScanWithin(start, limit, reverse, visit)
 }
 
-// Bound implements blink.LeafCache.
-func (x *dex) Bound(b *blink.Session, cursor []byte, reverse bool) (bound []byte, ok bool) {
+// Bound implements btree.LeafCache.
+func (x *dex) Bound(b *btree.Session, cursor []byte, reverse bool) (bound []byte, ok bool) {
 	return b.Owner.(*session).bound(cursor, reverse)
 }
 
@@ -95,16 +95,16 @@ func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byt
 	return cursor, ok
 }
 
-// Clock implements blink.LeafCache.
+// Clock implements btree.LeafCache.
 func (x *dex) Clock() uint64 { return x.cache.evictions.clock.Load() }
 
-// Admit implements blink.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What
+// Admit implements btree.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What
 // the scan READ is the leaf now if it has no frame, and has not left the cache since before the
 // READ (evictionclock.go); that nobody changes it afterwards is what the new frame's lock is for. A
 // scan may READ the first leaf of the range behind its own, which this client may give, and take
 // again, meanwhile, changed by others who note nothing here: therefore all leaves depart when a
 // range is taken.
-func (x *dex) Admit(b *blink.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
+func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
 	s := b.Owner.(*session)
 	if s.x.with.direct() {
 		return nil

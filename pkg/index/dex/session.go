@@ -7,11 +7,12 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -20,11 +21,12 @@ import (
 // session implements index.Session.
 type session struct {
 	x       *dex
-	b       *blink.Session
+	b       *slottedtree.Session
 	log     *redo.Appender
 	back    func(*frame) error // flush, made once
 	yield   func(*frame) error // evict, made once
 	costs   map[uint16]*costs  // by memory server
+	asker   asker
 	sought  sought
 	ahead   ahead
 	reach   reach
@@ -89,6 +91,9 @@ func (x *dex) newSession() (*session, error) {
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
 		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes)}
+	if s.asker, err = newAsker(&b.Session); err != nil {
+		return nil, errors.Join(op.Failure(err, false), b.Close())
+	}
 	s.costs = map[uint16]*costs{}
 	for _, id := range x.pool.Servers() {
 		s.costs[id] = new(costs)
@@ -96,7 +101,7 @@ func (x *dex) newSession() (*session, error) {
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands
-	s.back = func(f *frame) error { return x.flush(s.b, s.log, s.limit, f) }
+	s.back = func(f *frame) error { return x.flush(&s.b.Session, s.log, s.limit, f) }
 	return s, nil
 }
 
@@ -208,15 +213,15 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	if s.x.with.direct() {
 		return s.b.Find(key, dst)
 	}
-	var p blink.Path
+	var p btree.Path
 	var err error
 	if s.x.with.offloading && !s.prefetched {
 		q := &s.sought
 		if err = s.seek(q, key, false); err == nil && q.holds(s.x) {
-			if q.found.Entry == nil {
+			if q.found.entry == nil {
 				return dst, index.ErrNotFound
 			}
-			if value, ok, err := s.appendRemote(key, q.found.Entry, dst, q.found.Leaf, q.since, epoch); ok || err != nil {
+			if value, ok, err := s.appendRemote(key, q.found.entry, dst, q.found.leaf, q.since, epoch); ok || err != nil {
 				return value, err
 			}
 		}
@@ -361,11 +366,11 @@ func (x *dex) pause() {
 
 // resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried
 // again.
-func (s *session) resolve(st state, p *blink.Path, key []byte, hops *int) error {
+func (s *session) resolve(st state, p *btree.Path, key []byte, hops *int) error {
 	switch st {
 	case astray:
 		var l slotted.Leaf
-		kept, err := s.x.Copy(s.b, p.Addr(), s.b.Staging())
+		kept, err := s.x.Copy(&s.b.Session, p.Addr(), s.b.Staging())
 		if err != nil || !kept {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
@@ -49,7 +49,7 @@ func (s *session) splitAt(key []byte) error {
 }
 
 // divide divides the leaf where p leads, in f, at key.
-func (s *session) divide(f *frame, p *blink.Path, key []byte) (state, error) {
+func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 	if !f.tryLock() {
 		return busy, nil
 	}

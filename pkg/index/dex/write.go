@@ -5,10 +5,11 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blink"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -73,7 +74,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	if in < 0 {
 		return index.ErrNotOwner
 	}
-	var p blink.Path
+	var p btree.Path
 	var err error
 	if s.x.with.offloading {
 		q := &s.sought
@@ -151,7 +152,7 @@ func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 		return op.Failure(err, o.answer == nil)
 	}
 	if o.underfull {
-		if err := s.b.Tidy(key, a, o.count, o.bytes); err != nil {
+		if err := s.b.Tidy(key, a, slottedtree.Load(o.count, o.bytes)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,107 @@
+package dex
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// asker is the client of Executor: it has memory servers look for keys. One session uses it.
+type asker struct {
+	s    *btree.Session
+	room []byte // of a call, in the session's arena
+}
+
+// callBytes returns how large that room is.
+func callBytes(l *fence.Layout) int {
+	return verbs.CallBytes(answerFixed + max(l.NodeBytes, requestFixed+l.MaxKey))
+}
+
+func newAsker(s *btree.Session) (q asker, err error) {
+	q.s = s
+	q.room, err = s.PS.Buffer(callBytes(s.Lay))
+	return q, err
+}
+
+// answer is what a memory server said of a key.
+type answer struct {
+	leaf pool.Addr // that holds it
+	// entry is that of the key; nil = it is not there. Only if it was asked for.
+	entry []byte
+	// image is the leaf, verified. Only if it was asked for.
+	image []byte
+}
+
+// entry has the memory server of w look for key, from w down. ok is false where it did not find the
+// leaf; then w says how far it came, or is as it was, and err is nil unless the session did not
+// survive.
+func (q *asker) entry(w *btree.Way, key []byte) (f answer, ok bool, err error) {
+	return q.ask(w, key, askEntry)
+}
+
+// leaf is entry, and brings the leaf.
+func (q *asker) leaf(w *btree.Way, key []byte) (f answer, ok bool, err error) {
+	return q.ask(w, key, askLeaf)
+}
+
+func (q *asker) ask(w *btree.Way, key []byte, what byte) (f answer, ok bool, err error) {
+	s, b := q.s, q.room
+	clear(b[:requestFixed])
+	b[atDesign], b[atVersion] = design.Number, requestVersion
+	b[atAsked], b[atBegin] = what, w.Level
+	if s.Lay.Uint64 {
+		b[atLayout] |= layoutUint64
+	}
+	if s.Lay.Blocks {
+		b[atLayout] |= layoutLong
+	}
+	binary.LittleEndian.PutUint32(b[atNodeBytes:], uint32(s.Lay.NodeBytes))
+	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
+	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.Lay.MaxKey))
+	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
+	n := requestFixed + copy(b[requestFixed:], key)
+	said, err := s.PS.Call(w.Addr, b, n)
+	switch {
+	case errors.Is(err, verbs.ErrBusy), errors.Is(err, verbs.ErrCall):
+		return f, false, nil
+	case err != nil:
+		return f, false, op.Failure(err, false)
+	}
+	return q.found(w, said)
+}
+
+// found reads an answer.
+func (q *asker) found(w *btree.Way, b []byte) (f answer, ok bool, err error) {
+	if len(b) < answerFixed {
+		return f, false, fmt.Errorf("answer of %d bytes from memory server %d: %w", len(b), w.Addr.Server(), index.ErrFormat)
+	}
+	at, rest := pool.Addr(binary.LittleEndian.Uint64(b[atWay:])), b[answerFixed:]
+	f.leaf = at
+	switch b[atOutcome] {
+	case foundEntry:
+		f.entry = rest
+		_, _, ok = q.s.Lay.Pair(rest)
+	case foundNone:
+		ok = true
+	case foundLeaf:
+		f.image, ok = rest, len(rest) == q.s.Lay.NodeBytes
+	case elsewhere:
+		if b[atWayLevel] <= w.Level && at != pool.Nil {
+			*w = btree.Way{Addr: at, Level: b[atWayLevel]}
+		}
+		return f, false, nil
+	case noWay:
+		return f, false, nil
+	}
+	if !ok {
+		return f, false, fmt.Errorf("answer %d with %d bytes from memory server %d: %w", b[atOutcome], len(rest), at.Server(), index.ErrFormat)
+	}
+	return f, true, nil
+}

@@ -1,0 +1,239 @@
+package dex
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Executor looks for keys in a memory server, on behalf of clients who would need a round trip for
+// each node (DEX, section 6). It reads nodes as a client without a lock does, and believes as
+// little of what it reads: docs/design/sherman.md says why that is right. It changes nothing, and
+// knows nothing of an index but what a request says.
+//
+//	request                                   answer
+//	0   1  number of the design               0   1  outcome
+//	1   1  version of this format             1   1  level, where the way goes on
+//	2   1  what is asked for                  2   6  zero
+//	3   1  flags: 1 = uint64 keys, 2 = long   8   8  address: of the leaf, or where it goes on
+//	4   4  size of nodes                      16 ... the entry, or the leaf
+//	8   8  address of the node to begin at
+//	16  2  longest key
+//	18  2  length of the key
+//	20  1  level of that node
+//	21  3  zero
+//	24 ... the key
+//
+// The room for the answer is that of its fixed part and a node, whatever it will be: nodes are read
+// there.
+type Executor struct {
+	idle [8]atomic.Pointer[walk] // so that calls allocate nothing
+}
+
+const (
+	requestVersion = 2
+
+	atDesign     = 0
+	atVersion    = 1
+	atAsked      = 2
+	atLayout     = 3
+	atNodeBytes  = 4
+	atNode       = 8
+	atMaxKey     = 16
+	atKeyLength  = 18
+	atBegin      = 20
+	requestFixed = 24
+
+	layoutUint64 = 1 << 0
+	layoutLong   = 1 << 1
+
+	atOutcome   = 0
+	atWayLevel  = 1
+	atWay       = 8
+	answerFixed = 16
+)
+
+// What is asked for.
+const (
+	askEntry = 1 // of the key
+	askLeaf  = 2 // that holds the key
+)
+
+// Outcomes of a call.
+const (
+	foundEntry = 1 // the entry follows
+	foundNone  = 2 // the key is not there
+	foundLeaf  = 3 // the leaf follows, verified
+	elsewhere  = 4 // the way goes on at a node, on another server
+	noWay      = 5 // nodes are being changed, or dead
+)
+
+// Bounds of what one call does.
+const (
+	mostNodes = 12 // read, siblings and torn ones included
+)
+
+// errRequest is returned for bytes that are no request of this version.
+var errRequest = errors.New("no request of this version")
+
+// Call implements verbs.Executor.
+func (x *Executor) Call(_ verbs.Peer, near verbs.Near, request, answer []byte) (int, error) {
+	w := x.acquire()
+	defer x.release(w)
+	if err := w.decode(request, answer); err != nil {
+		return 0, err
+	}
+	return w.run(near)
+}
+
+func (x *Executor) acquire() *walk {
+	for i := range x.idle {
+		if w := x.idle[i].Swap(nil); w != nil {
+			return w
+		}
+	}
+	return new(walk)
+}
+
+func (x *Executor) release(w *walk) {
+	*w = walk{}
+	for i := range x.idle {
+		if x.idle[i].CompareAndSwap(nil, w) {
+			return
+		}
+	}
+}
+
+// walk is a call under way.
+type walk struct {
+	lay   fence.Layout
+	asked byte
+	at    pool.Addr
+	level uint8
+	key   []byte
+	out   []byte // the answer
+	node  []byte // the room behind its fixed part
+
+	misled bool // the node begins above the key: the client has to find out by itself (misled.go)
+}
+
+func (w *walk) decode(b, answer []byte) error {
+	if len(b) < requestFixed || b[atVersion] != requestVersion {
+		return errRequest
+	}
+	size, key := int(binary.LittleEndian.Uint32(b[atNodeBytes:])), int(binary.LittleEndian.Uint16(b[atKeyLength:]))
+	w.lay = fence.Layout{NodeBytes: size, Codec: item.Codec{
+		Uint64: b[atLayout]&layoutUint64 != 0, Blocks: b[atLayout]&layoutLong != 0,
+		MaxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:])),
+	}}
+	w.asked, w.level, w.at = b[atAsked], b[atBegin], pool.Addr(binary.LittleEndian.Uint64(b[atNode:]))
+	switch {
+	case w.asked != askEntry && w.asked != askLeaf,
+		w.level >= btree.SubtreeLevels,
+		size < fence.MinNodeBytes || size > fence.MaxNodeBytes || size%fence.Grain != 0,
+		// two fences; every index has room for four and more
+		fence.HeaderBytes+2*fence.RoundUp(w.lay.MaxKey) > size,
+		len(answer) < answerFixed+size,
+		key > w.lay.MaxKey || len(b) != requestFixed+key || w.lay.Uint64 && key != 8,
+		w.at.Swizzled() || w.at.Server() == 0:
+		return errRequest
+	}
+	w.key, w.out, w.node = b[requestFixed:], answer, answer[answerFixed:answerFixed+size]
+	clear(answer[:answerFixed])
+	return nil
+}
+
+// run goes down from the node to begin at, as long as the way stays on this server.
+func (w *walk) run(near verbs.Near) (int, error) {
+	server := w.at.Server()
+	for range mostNodes {
+		if w.at.Server() != server || w.at.Swizzled() {
+			return w.answer(elsewhere, nil), nil
+		}
+		if err := near.Read(verbs.RegionData, w.at.Offset(), w.node); err != nil {
+			return 0, err
+		}
+		if w.level > 0 {
+			if !w.inner() && unit.IsDead(w.at, w.node) {
+				break
+			}
+		} else if n := w.leaf(); n > 0 {
+			return n, nil
+		} else if unit.IsDead(w.at, w.node) {
+			break
+		}
+		if w.misled {
+			break
+		}
+	}
+	return w.answer(noWay, nil), nil
+}
+
+// answer puts together an answer and says how long it is. content is a part of the node, or nil.
+func (w *walk) answer(o byte, content []byte) int {
+	w.out[atOutcome], w.out[atWayLevel] = o, w.level
+	binary.LittleEndian.PutUint64(w.out[atWay:], uint64(w.at))
+	return answerFixed + copy(w.node, content)
+}
+
+// inner goes on from an inner node, to its child or its sibling; false: the node does not verify.
+func (w *walk) inner() bool {
+	var h fence.Header
+	if !h.Decode(w.node, &w.lay) || h.Level != w.level || h.Count == 0 {
+		return false
+	}
+	if !btree.VerifyInner(&w.lay, &h, w.at, w.node) {
+		return false
+	}
+	if w.misled = h.Below(w.key); w.misled {
+		return false
+	}
+	if h.Above(w.key) {
+		w.at = h.Sibling
+		return true
+	}
+	child, ok := btree.ChildIn(&w.lay, &h, w.node, w.key)
+	if !ok {
+		return false
+	}
+	w.at = child
+	w.level--
+	return true
+}
+
+// leaf ends the walk in a leaf: how long the answer is, or 0 if the leaf does not verify, or the
+// way goes on at its sibling.
+func (w *walk) leaf() int {
+	var l slotted.Leaf
+	if !l.Open(&w.lay, w.at, w.node) {
+		return 0
+	}
+	if w.misled = l.Below(w.key); w.misled {
+		return 0
+	}
+	if l.Above(w.key) {
+		w.at = l.Sibling
+		return 0
+	}
+	if w.asked == askLeaf {
+		if !l.Verify() {
+			return 0
+		}
+		return w.answer(foundLeaf, w.node)
+	}
+	switch _, e, o := l.Find(w.key, w.lay.Fingerprint(w.key)); o {
+	case slotted.Present:
+		return w.answer(foundEntry, e)
+	case slotted.Absent:
+		return w.answer(foundNone, nil)
+	}
+	return 0
+}

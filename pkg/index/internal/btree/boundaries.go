@@ -1,0 +1,109 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+)
+
+// What clients do whose ranges change their owners: at the ends of a range leaves are divided, and
+// merged when both sides are of one owner again.
+
+// IsDivided says whether key is the low fence of a leaf, as far as one READ shows.
+func (s *Session) IsDivided(key []byte) (bool, error) {
+	s.Begin()
+	defer s.End()
+	p, err := s.descend(key, fence.Holding, 0)
+	if err == nil {
+		err = s.Read(p.addr, s.Node)
+	}
+	if err != nil {
+		return false, err
+	}
+	h, ok := s.t.leaves.Open(p.addr, s.Node)
+	return ok && bytes.Equal(h.Low, key), nil
+}
+
+// AwaitBelow returns when nobody changes the structure of the leaf with the largest keys below key
+// any more that has done so when it was called, and what a dead client left of that is repaired: it
+// takes the lock of that leaf, and gives it up.
+func (s *Session) AwaitBelow(key []byte) error {
+	s.Begin()
+	defer s.End()
+	if bytes.Equal(key, s.Lay.Bottom) {
+		return nil
+	}
+	p, err := s.descend(key, fence.Ending, 0)
+	for err == nil {
+		if err = s.Lock(p.addr); err != nil {
+			break
+		}
+		h, ok := s.t.leaves.Open(p.addr, s.Node)
+		dead := !ok && unit.IsDead(p.addr, s.Node)
+		beyond, next := ok && h.Beyond(key, fence.Ending), h.Sibling
+		if err = s.Unlock(nil); err != nil {
+			break
+		}
+		switch {
+		case beyond:
+			p = Path{addr: next}
+		case ok:
+			return nil
+		case dead:
+			if p.parent != nil {
+				s.evict(p.parent)
+			}
+			if err = s.Reread(p.addr); err == nil {
+				p, err = s.descend(key, fence.Ending, 0)
+			}
+		default:
+			err = fmt.Errorf("leaf %v does not verify under its lock: %w", p.addr, index.ErrFormat)
+		}
+	}
+	return fmt.Errorf("await changes below a key: %w", err)
+}
+
+// MergeAt merges the leaf that holds key with a neighbour, if it is underfull: what divided it from
+// that may be gone. Only errors that the session does not survive are returned.
+func (s *Session) MergeAt(key []byte) error {
+	s.Begin()
+	defer s.End()
+	err := s.mergeAt(key)
+	if s.PS.Err() != nil {
+		return fmt.Errorf("merge at a key: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) mergeAt(key []byte) error {
+	if err := s.Lay.CheckKey(key); err != nil {
+		return err
+	}
+	p, err := s.descend(key, fence.Holding, 0)
+	if err != nil {
+		return err
+	}
+	kept, err := s.copyCached(p.addr, s.Node)
+	if err == nil && !kept {
+		err = s.Read(p.addr, s.Node)
+	}
+	if err != nil {
+		return err
+	}
+	h, ok := s.t.leaves.Open(p.addr, s.Node)
+	if !ok || h.Below(key) || h.Above(key) {
+		return nil
+	}
+	d := s.t.leaves.Load(p.addr, s.Node)
+	if d.Bytes >= s.Lay.NodeBytes/underfull {
+		return nil
+	}
+	return s.mergeUp(key, p.addr, d)
+}
+
+// RepairAll is that of the pool.
+func (s *Session) RepairAll() error { return op.Failure(s.PS.RepairAll(s.Staging(), s.Spare), false) }

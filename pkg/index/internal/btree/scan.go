@@ -1,0 +1,246 @@
+package btree
+
+import (
+	"bytes"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Scans (section 4.4, "Range query"). The leaves that a level-1 node names are READ together, as
+// many as the limit seems to need. Each leaf that is used is an image of its own range at its own
+// moment, which the design verifies as a whole: so a pair that was there all the time is in it, and
+// a pair in it was there. The ranges join without gap or overlap, because a scan goes on exactly
+// where the fence of the last leaf ends, whatever the parent says; so leaves that split meanwhile
+// neither hide nor repeat a pair.
+//
+// For each leaf: Allowed, then NextLeaf and Fits until Fits says so and the design has verified the
+// leaf (else ReadAgain), Used, Allowed again, the pairs that do not lie beyond the bound, Advance.
+
+// Scan is where a scan stands. What comes next begins at Cursor (or, of a reverse scan, ends below
+// it).
+type Scan struct {
+	Cursor  []byte
+	Side    fence.Side
+	p       Path // of the last descent
+	addrs   [MaxRing]pool.Addr
+	next, n int // leaves next to n of the ring are read and not used yet
+	// a bit for each leaf of the ring that was READ, after the leaf cache's clock showed
+	read    uint32
+	since   uint64
+	hops    int
+	bounded bool   // the leaf cache is asked
+	bound   []byte // where it ends; see LeafCache
+}
+
+// StartScan makes sc the scan from start on, or, if reverse, below it. bounded: it ends where the
+// leaf cache says (Bound). ok is false if there can be no pairs.
+func (s *Session) StartScan(sc *Scan, start []byte, reverse, bounded bool) (ok bool, err error) {
+	if len(start) > 0 || !s.Lay.Uint64 {
+		if err := s.Lay.CheckKey(start); err != nil {
+			return false, err
+		}
+	}
+	sc.Cursor, sc.bounded = start, bounded
+	if reverse {
+		sc.Side = fence.Ending
+		return len(start) == 0 || !bytes.Equal(start, s.Lay.Bottom), nil
+	}
+	if len(start) == 0 {
+		sc.Cursor = s.Lay.Bottom
+	}
+	return true, nil
+}
+
+// Allowed reports whether the scan may go on from the cursor, and up to which bound. It is asked
+// before leaves are READ, which would be in vain, and when an image is complete.
+func (s *Session) Allowed(sc *Scan) (ok bool) {
+	if !sc.bounded {
+		return true
+	}
+	sc.bound, ok = s.t.leafCache.Bound(s, sc.Cursor, sc.Side == fence.Ending)
+	return ok
+}
+
+// NextLeaf returns where the leaf lies in which the scan goes on, and what was READ of it. limit is
+// how many pairs are wanted.
+func (s *Session) NextLeaf(sc *Scan, limit int) (a pool.Addr, b []byte, err error) {
+	if sc.next == sc.n {
+		if err := s.readLeaves(sc, limit); err != nil {
+			return pool.Nil, nil, err
+		}
+	}
+	return sc.addrs[sc.next], s.Ring[sc.next], nil
+}
+
+// Fits reports whether the leaf of NextLeaf has the cursor in its range. h is its header; nil if it
+// has none that verifies. If it does not fit, NextLeaf returns another one, or the same once more.
+func (s *Session) Fits(sc *Scan, h *fence.Header) (bool, error) {
+	a := sc.addrs[sc.next]
+	switch {
+	case h == nil && unit.IsDead(a, s.Ring[sc.next]):
+		return false, s.descendAgain(sc, a)
+	case h == nil:
+		grew, err := s.outgrown(a, s.Ring[sc.next])
+		if err == nil && !grew {
+			return false, s.ReadAgain(sc)
+		}
+		sc.next = sc.n
+		return false, err
+	case h.Beyond(sc.Cursor, sc.Side):
+		// It has split: what comes next is further right.
+		return false, s.strayed(sc, h)
+	case sc.next == 0 && h.Before(sc.Cursor, sc.Side):
+		// It is where the descent led.
+		err := s.misled(sc.p.parent, a, sc.Cursor)
+		sc.next, sc.hops = sc.n, 0
+		return false, err
+	case h.Before(sc.Cursor, sc.Side):
+		// The leaf before it has split: what comes next is missing among those that were read.
+		return false, s.descendAgain(sc, a)
+	}
+	return true, nil
+}
+
+// Used is called when the leaf of NextLeaf, with header h, fits and has verified, with so many
+// pairs.
+func (s *Session) Used(sc *Scan, h *fence.Header, pairs int) error {
+	if s.Owner != nil && sc.read>>sc.next&1 != 0 {
+		if err := s.t.leafCache.Admit(s, sc.addrs[sc.next], h.Low, h.High, h.Rightmost, s.Ring[sc.next], sc.since); err != nil {
+			return err
+		}
+	}
+	sc.next++
+	sc.hops = 0
+	s.countPairs(pairs)
+	return nil
+}
+
+// Crosses reports whether the leaf with header h has keys beyond the bound. Its image may be older
+// than the division there.
+func (sc *Scan) Crosses(h *fence.Header) bool {
+	switch {
+	case len(sc.bound) == 0:
+		return false
+	case sc.Side == fence.Ending:
+		return item.Below(h.Low, sc.bound)
+	}
+	return h.Rightmost || item.Below(sc.bound, h.High)
+}
+
+// Passes reports whether key lies beyond the bound.
+func (sc *Scan) Passes(key []byte) bool {
+	if sc.Side == fence.Ending {
+		return item.Below(key, sc.bound)
+	}
+	return !item.Below(key, sc.bound)
+}
+
+// Advance moves the cursor to the end of the leaf with header h. It reports false if nothing comes
+// after the leaf, or nothing that is within the bound.
+func (s *Session) Advance(sc *Scan, h *fence.Header) bool {
+	if sc.Side == fence.Ending {
+		if bytes.Equal(h.Low, s.Lay.Bottom) || len(sc.bound) > 0 && !item.Below(sc.bound, h.Low) {
+			return false
+		}
+		s.sep = append(s.sep[:0], h.Low...)
+	} else {
+		if h.Rightmost || len(sc.bound) > 0 && !item.Below(h.High, sc.bound) {
+			return false
+		}
+		s.sep = append(s.sep[:0], h.High...)
+	}
+	sc.Cursor = s.sep
+	return true
+}
+
+// readLeaves reads the leaf where the scan goes on, and the ones after it that its parent knows:
+// one round trip.
+func (s *Session) readLeaves(sc *Scan, limit int) error {
+	p, err := s.descend(sc.Cursor, sc.Side, 0)
+	if err != nil {
+		return err
+	}
+	s.CountHit(&p)
+	sc.p, sc.next, sc.n = p, 0, 1
+	sc.addrs[0] = p.addr
+	if n := p.parent; n != nil && n.children[p.child] == p.addr {
+		step := 1
+		if sc.Side == fence.Ending {
+			step = -1
+		}
+		want := min(len(s.Ring), s.reach(n, p.child, sc.Cursor, sc.Side, limit))
+		for i := p.child + step; i >= 0 && i < len(n.children) && sc.n < want; i += step {
+			sc.addrs[sc.n] = n.children[i]
+			sc.n++
+		}
+	}
+	if sc.read = 0; s.Owner != nil {
+		sc.since = s.t.leafCache.Clock()
+	}
+	for i := range sc.n {
+		if kept, err := s.copyCached(sc.addrs[i], s.Ring[i]); err != nil {
+			return err
+		} else if !kept {
+			s.PS.Read(sc.addrs[i], s.Ring[i])
+			sc.read |= 1 << i
+		}
+	}
+	if err := s.PS.Post(); err != nil {
+		return op.Failure(err, false)
+	}
+	s.Pause()
+	return nil
+}
+
+// descendAgain lets the scan go on from the root: what led to the leaf at a is old.
+func (s *Session) descendAgain(sc *Scan, a pool.Addr) error {
+	if sc.p.parent != nil {
+		s.evict(sc.p.parent)
+	}
+	sc.next, sc.hops = sc.n, 0
+	return s.Reread(a)
+}
+
+// ReadAgain READs the leaf of NextLeaf once more, which was torn.
+func (s *Session) ReadAgain(sc *Scan) error {
+	a := sc.addrs[sc.next]
+	if err := s.Reread(a); err != nil {
+		return err
+	}
+	return s.readNext(sc, a)
+}
+
+// strayed replaces the leaf with header h, which is next in the ring, by its right sibling; after
+// several times it starts again from the root.
+func (s *Session) strayed(sc *Scan, h *fence.Header) error {
+	sc.hops++
+	most := s.mostHops()
+	root, err := s.root()
+	if err != nil {
+		return err
+	}
+	now, err := s.evictStale(&sc.p, root, sc.hops)
+	if err != nil {
+		return err
+	}
+	if sc.hops > most || sc.p.parent == nil && !now.is(root) {
+		sc.next, sc.hops = sc.n, 0
+		return nil
+	}
+	sc.addrs[sc.next] = h.Sibling
+	return s.readNext(sc, h.Sibling)
+}
+
+// readNext reads the leaf at a to where the next one of the ring is.
+func (s *Session) readNext(sc *Scan, a pool.Addr) error {
+	sc.read &^= 1 << sc.next
+	if kept, err := s.copyCached(a, s.Ring[sc.next]); kept || err != nil {
+		return err
+	}
+	sc.read |= 1 << sc.next
+	return s.Read(a, s.Ring[sc.next])
+}

@@ -1,0 +1,185 @@
+package btree
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/meta"
+	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Config is what a design makes its tree of.
+type Config struct {
+	Design  index.Design
+	Options index.Options
+
+	// Layout checks options and fills in defaults.
+	Layout func(index.Options) (fence.Layout, error)
+
+	// Leaves returns the format of leaves for a layout that Layout has returned. The tree keeps l.
+	Leaves func(l *fence.Layout) Leaves
+
+	// Cache is nil where all clients share all leaves.
+	Cache LeafCache
+
+	// Techniques are those of package pool that the design's switches turn off.
+	Techniques pool.Techniques
+
+	// ArenaBytes returns how much of a session's arena the design needs for its own buffers; nil =
+	// nothing.
+	ArenaBytes func(l *fence.Layout) int
+}
+
+// Tree is an open tree of one client.
+type Tree struct {
+	config    Config
+	leaves    Leaves
+	leafCache LeafCache // nil where all clients share all leaves
+	Lay       fence.Layout
+	Pool      *pool.Pool
+	Env       env.Env
+	cache     *nodecache.Cache
+	root      atomic.Pointer[rootRef]
+
+	sessions op.Sessions
+	mu       env.Mutex
+	merger   *merger       // guarded by mu
+	ascents  atomic.Uint64 // leaves that were added at the right end, in a design with subtrees
+	merges   atomic.Uint64 // nodes that were merged into their left siblings
+	misled   atomic.Uint64 // nodes that began above the key that was looked for
+}
+
+// rootRef is the root as last read. It may be old: it then still leads to every key by way of
+// siblings.
+type rootRef struct {
+	addr  pool.Addr
+	level uint8
+	stamp uint64 // like that of an inner node's copy
+}
+
+// Open opens the tree of a design in p, or creates it. The pool stays the caller's.
+func Open(p *pool.Pool, c Config) (*Tree, error) {
+	t, err := open(p, c)
+	if err != nil {
+		return nil, fmt.Errorf("open a %s index: %w", c.Design.Name, err)
+	}
+	return t, nil
+}
+
+func open(p *pool.Pool, c Config) (*Tree, error) {
+	lay, err := c.Layout(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	if uint64(max(lay.NodeBytes, blocks.Size(&lay.Codec, lay.MaxValue))) > p.ChunkBytes() {
+		return nil, fmt.Errorf("nodes of %d bytes, or values of %d, do not fit chunks of %d", lay.NodeBytes, lay.MaxValue, p.ChunkBytes())
+	}
+	bound := c.Options.CacheBytes
+	if bound == 0 {
+		bound = DefaultCacheBytes
+	}
+	t := &Tree{config: c, leafCache: c.Cache, Pool: p, Env: p.Env(), mu: p.Env().NewMutex()}
+	t.sessions.Init(t.Env)
+	p.SetMarks(blocks.Marks)
+	ps, err := p.NewSession(2*fence.MaxNodeBytes + 64<<10)
+	if err != nil {
+		return nil, op.Failure(err, false)
+	}
+	ps.Begin() // it ends with the session
+	root, err := t.openSuperblock(ps, lay, &c.Options)
+	if err = errors.Join(err, ps.Close()); err != nil {
+		return nil, op.Failure(err, false)
+	}
+	t.leaves = c.Leaves(&t.Lay)
+	t.cache = newCache(t.Env, bound, t.Lay.NodeBytes)
+	s, err := t.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	s.Begin()
+	_, err = s.learnRoot(root, nil)
+	if err := errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// HasLeafCache reports whether leaves have owners.
+func (t *Tree) HasLeafCache() bool { return t.leafCache != nil }
+
+// openSuperblock reads the superblock, or makes it and the first leaf, and sets t.lay. It returns
+// the root.
+func (t *Tree) openSuperblock(ps *pool.Session, lay fence.Layout, given *index.Options) (pool.Addr, error) {
+	have, root, err := meta.Open(ps, &meta.Request{
+		Design: t.config.Design.Name, Want: storedOptions(&lay), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
+		Create:  func() (pool.Addr, error) { return t.firstLeaf(ps, lay) },
+		Discard: func(a pool.Addr) { t.Pool.Free(a, lay.NodeBytes) },
+	})
+	if err != nil {
+		return pool.Nil, err
+	}
+	if t.Lay, err = t.config.Layout(have.Index()); err != nil {
+		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
+	}
+	return root, nil
+}
+
+// firstLeaf makes the leaf of an empty index.
+func (t *Tree) firstLeaf(ps *pool.Session, lay fence.Layout) (pool.Addr, error) {
+	b, err := ps.Buffer(lay.NodeBytes)
+	if err != nil {
+		return pool.Nil, err
+	}
+	a, err := t.Pool.Allocate(lay.NodeBytes, pool.Nil)
+	if err != nil {
+		return pool.Nil, err
+	}
+	h := fence.Header{Version: unit.NewVersion(t.Env), Rightmost: true, Low: lay.Bottom, High: lay.NoHigh()}
+	ps.Write(pool.Sole, a, b[:t.config.Leaves(&lay).BuildEmpty(b, a, &h)])
+	return a, ps.Post()
+}
+
+// storedOptions are those that the superblock keeps.
+func storedOptions(l *fence.Layout) meta.Options {
+	return meta.Options{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.NodeBytes}
+}
+
+// Stats implements index.Index.
+func (t *Tree) Stats() index.Stats {
+	sum := t.sessions.Sum()
+	conflicts, handovers := t.Pool.Locks()
+	return index.Stats{
+		Verbs:         t.Pool.Counters(),
+		Operations:    sum.Operations,
+		Retries:       sum.Retries,
+		LockConflicts: conflicts,
+		Merges:        t.merges.Load(),
+		Reclaimed:     t.Pool.Reclaimed(),
+		Misled:        t.misled.Load(),
+		Handovers:     handovers,
+		CacheBytes:    uint64(t.cache.Bytes()),
+		CacheHits:     sum.Hits,
+		CacheMisses:   sum.Misses,
+	}
+}
+
+// Close implements index.Index.
+func (t *Tree) Close() error {
+	if err := t.sessions.Close(); err != nil {
+		return fmt.Errorf("close a %s index: %w", t.config.Design.Name, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.merger != nil {
+		return t.merger.close()
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// Package loader writes what a bulk load makes: many nodes in one list, by sessions of their own
+// beside the goroutine that cuts the stream of pairs. It knows no format: a node is an image, or a
+// leaf of which a writer makes the image.
+//
+// Nobody can find what is written before the design publishes it. A load that fails gives back all
+// that it has allocated.
+package loader
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Session is what a writer needs of a session.
+type Session struct {
+	Op     *op.Op
+	Blocks *blocks.Session
+	Ring   [][]byte // buffers of a node each, of the session's arena
+	Close  func() error
+}
+
+// Load is a bulk load under way. One goroutine uses it, and its writers are goroutines of their
+// own.
+type Load struct {
+	Batch   *Batch // being filled
+	pool    *pool.Pool
+	writers []*writer
+	turn    int // of writers
+	made    []made
+}
+
+// made is what was allocated of one size.
+type made struct {
+	size int
+	at   []pool.Addr
+}
+
+// New starts a load with a writer for each session. newLeaves makes what a batch has for leaves.
+func New(p *pool.Pool, sessions []Session, newLeaves func() Leaves) *Load {
+	most := len(sessions[0].Ring)
+	l := &Load{pool: p, Batch: newBatch(most, newLeaves())}
+	e := p.Env()
+	for _, s := range sessions {
+		w := &writer{s: s, b: newBatch(most, newLeaves()), idle: e.NewEvent(), work: e.NewEvent(), group: env.NewWaitGroup(e)}
+		w.group.Go("bulk load", w.run)
+		l.writers = append(l.writers, w)
+	}
+	return l
+}
+
+// Allocate takes a node of size bytes, near another one if that is not Nil.
+func (l *Load) Allocate(size int, near pool.Addr) (pool.Addr, error) {
+	a, err := l.pool.Allocate(size, near)
+	if err != nil {
+		return pool.Nil, op.Failure(err, false)
+	}
+	l.note(a, size)
+	return a, nil
+}
+
+// PutBlock allocates a block for a value, near a node, and adds it to the batch. The entry that
+// gets the reference is in this batch, or in a later one.
+func (l *Load) PutBlock(c *item.Codec, value []byte, near pool.Addr) (blocks.Reference, error) {
+	a, size, err := blocks.Allocate(c, l.pool, len(value), near)
+	if err != nil {
+		return blocks.Reference{}, err
+	}
+	l.note(a, size)
+	r := blocks.ReferTo(a, size, value)
+	l.Batch.blocks = append(l.Batch.blocks, r)
+	l.Batch.values = append(l.Batch.values, value...)
+	return r, nil
+}
+
+func (l *Load) note(a pool.Addr, size int) {
+	i := slices.IndexFunc(l.made, func(m made) bool { return m.size == size })
+	if i < 0 {
+		i = len(l.made)
+		l.made = append(l.made, made{size: size})
+	}
+	l.made[i].at = append(l.made[i].at, a)
+}
+
+// GiveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session
+// which died may still be writing to. by is the operation that has written the batch, if any has.
+func (l *Load) GiveBack(by *op.Op) {
+	for _, m := range l.made {
+		for _, a := range m.at {
+			doubt := by.PS.Err() != nil && l.Batch.has(a)
+			for _, w := range l.writers {
+				doubt = doubt || w.s.Op.PS.Err() != nil && w.b.has(a)
+			}
+			if !doubt {
+				l.pool.Free(a, m.size)
+			}
+		}
+	}
+}
+
+// mostValues is how many bytes of long values a batch has, but for those of its last leaf.
+const mostValues = 256 << 10
+
+// MayHandOver hands the batch over if it is full.
+func (l *Load) MayHandOver() error {
+	if len(l.Batch.nodes) < l.Batch.most && len(l.Batch.values) < mostValues {
+		return nil
+	}
+	return l.HandOver()
+}
+
+// HandOver gives the batch to the writer whose turn it is, once that is idle, and acquires its
+// empty one. Writers have a batch each and the load one more, so memory is bounded whatever the
+// source does.
+func (l *Load) HandOver() error {
+	w := l.writers[l.turn]
+	l.turn = (l.turn + 1) % len(l.writers)
+	if err := w.settle(); err != nil {
+		return err
+	}
+	l.Batch, w.b = w.b, l.Batch
+	l.Batch.reset()
+	w.busy = true
+	w.work.Set()
+	return nil
+}
+
+// Wait waits for all writers. It returns the first error.
+func (l *Load) Wait() (err error) {
+	for _, w := range l.writers {
+		if e := w.settle(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// Close ends the writers and their sessions.
+func (l *Load) Close() error {
+	var errs []error
+	for _, w := range l.writers {
+		_ = w.settle() // Wait has returned its error
+		w.over = true
+		w.work.Set()
+		w.group.Wait(env.Forever)
+		errs = append(errs, w.s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// writer is a session that writes batches, on a goroutine of its own. b and err are its own from
+// work to idle, else the load's.
+type writer struct {
+	s          Session
+	b          *Batch
+	err        error
+	busy, over bool // the load's: a batch is with the writer; nothing comes any more
+	work, idle env.Event
+	group      *env.WaitGroup
+}
+
+// run writes until there is nothing more to come. The source of pairs may take its time, so the
+// wait has no limit.
+func (w *writer) run() {
+	for {
+		w.work.Wait(env.Forever)
+		if w.over {
+			return
+		}
+		w.err = w.write()
+		w.idle.Set()
+	}
+}
+
+// write makes the images and WRITEs them: one list for each server, as many round trips as it takes
+// for the buffers, one mostly.
+func (w *writer) write() error {
+	o, b := w.s.Op, w.b
+	o.Begin()
+	defer o.End()
+	if err := b.WriteBlocks(w.s.Blocks); err != nil {
+		return err
+	}
+	for i := range b.nodes {
+		n, buf := &b.nodes[i], w.s.Ring[i%len(w.s.Ring)]
+		if i > 0 && i%len(w.s.Ring) == 0 {
+			if err := o.PS.Post(); err != nil {
+				return op.Failure(err, false)
+			}
+		}
+		o.PS.Write(pool.Sole, n.addr, buf[:b.build(n, buf)])
+	}
+	return op.Failure(o.PS.Post(), false)
+}
+
+// settle waits until the writer is idle and returns the error of what it has written.
+func (w *writer) settle() error {
+	if w.busy {
+		w.idle.Wait(env.Forever) // each of its requests has a limit
+		w.busy = false
+	}
+	return w.err
+}

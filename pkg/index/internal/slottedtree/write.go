@@ -1,0 +1,197 @@
+package slottedtree
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// mode is what a write may find.
+type mode uint8
+
+const (
+	insert mode = iota
+	update
+	upsert
+)
+
+// Insert implements index.Session.
+func (s *Session) Insert(key, value []byte) error { return s.write(key, value, insert, "insert") }
+
+// Update implements index.Session.
+func (s *Session) Update(key, value []byte) error { return s.write(key, value, update, "update") }
+
+// Upsert implements index.Session.
+func (s *Session) Upsert(key, value []byte) error { return s.write(key, value, upsert, "upsert") }
+
+// write is two round trips when the inner nodes are in the cache, nobody else holds the lock and
+// the leaf has room: lock with READ, then entry and slot word with the release. A value too long
+// for its entry is written to a block in the second one, and the block that it replaces is marked
+// there; a third one is posted where one of the blocks is on another server than the leaf.
+func (s *Session) write(key, value []byte, m mode, what string) error {
+	s.Begin()
+	defer s.End()
+	return s.put(key, value, m, what)
+}
+
+// put is write as a part of an operation.
+func (s *Session) put(key, value []byte, m mode, what string) error {
+	if err := s.Lay.CheckPair(key, value); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for {
+		err := s.writeOnce(key, value, m, what)
+		if !errors.Is(err, index.ErrPoolFull) || !s.mayWait(value) {
+			return err
+		}
+	}
+}
+
+// mayWait says, where there is no memory, whether value needs a block and the wait for one is worth
+// it, and waits a little.
+func (s *Session) mayWait(value []byte) bool {
+	return len(value) > s.Lay.Inline && s.AwaitMemory()
+}
+
+// writeOnce is write, but does not wait for memory.
+func (s *Session) writeOnce(key, value []byte, m mode, what string) error {
+	fp := s.Lay.Fingerprint(key)
+	var l slotted.Leaf
+	if err := s.lockLeaf(&l, key); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	i, old, o := l.Find(key, fp)
+	switch {
+	case o == slotted.Torn:
+		return s.Unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.Addr, index.ErrFormat))
+	case o == slotted.Present && m == insert:
+		return s.Unlock(index.ErrExists)
+	case o == slotted.Absent && m == update:
+		return s.Unlock(index.ErrNotFound)
+	case o == slotted.Absent:
+		i = l.Vacant()
+	default:
+		s.Blocks.Replace(old)
+	}
+	return s.putLocked(&l, i, fp, key, value, o == slotted.Present, what)
+}
+
+// putLocked puts value for key into the locked leaf: through slot i, which has the key or is empty,
+// or by making room if i is negative. It releases the lock.
+func (s *Session) putLocked(l *slotted.Leaf, i int, fp byte, key, value []byte, replaces bool, what string) error {
+	e := s.made
+	var err error
+	if e == nil {
+		e, err = s.Blocks.PutEntry(s.scratch, key, value, l.Addr)
+	}
+	if err != nil {
+		return s.Unlock(fmt.Errorf("%s: %w", what, err))
+	}
+	if off := l.Place(&s.heap, len(e)); i >= 0 && off > 0 && !s.wholeLeaf(l) {
+		if err = s.writeEntry(l, i, fp, off, e); err == nil {
+			err = s.ConnectMet()
+		}
+	} else {
+		err = s.makeRoom(l, e, replaces)
+	}
+	if err != nil {
+		s.Blocks.Discard()
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// lockLeaf finds the leaf for key and takes its lock. When it returns an error no lock is held.
+func (s *Session) lockLeaf(l *slotted.Leaf, key []byte) error {
+	p, err := s.Descend(key)
+	if err != nil {
+		return err
+	}
+	for hops := 0; ; {
+		if err := s.Lock(p.Addr()); err != nil {
+			return err
+		}
+		var h *fence.Header
+		if l.Open(s.Lay, p.Addr(), s.Node) {
+			if !l.Below(key) && !l.Above(key) {
+				return nil
+			}
+			h = &l.Header
+		}
+		if err := s.ResolveLocked(&p, h, key, &hops); err != nil {
+			return err
+		}
+	}
+}
+
+// writeEntry puts entry e into free space of the locked leaf and publishes it through slot i. The
+// requests, in one list:
+//
+//  1. WRITE of the entry, into space that no slot word points to: nobody can see it yet. Who still
+//     reads an entry that was there before finds that it does not verify, and reads the leaf again.
+//  2. WRITE of the slot word, one aligned word: the change takes effect at once. By G1 whoever sees
+//     it sees the entry.
+//  3. release of the lock: by G1 whoever gets the lock sees both.
+//
+// A client that dies between any two of them leaves the old value or the new one.
+func (s *Session) writeEntry(l *slotted.Leaf, i int, fp byte, off int, e []byte) error {
+	l.Put(i, fp, off, e)
+	s.PS.Write(pool.Shared, l.Addr+pool.Addr(off), l.Bytes[off:off+len(e)])
+	at := l.SlotAt(i)
+	s.PS.Write(pool.Shared, l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
+	return s.Publish()
+}
+
+// Delete implements index.Session. The slot and the entry's space can be used again at once.
+func (s *Session) Delete(key []byte) error {
+	s.Begin()
+	defer s.End()
+	if err := s.Lay.CheckKey(key); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	var l slotted.Leaf
+	err := s.lockLeaf(&l, key)
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	i, old, o := l.Find(key, s.Lay.Fingerprint(key))
+	switch o {
+	case slotted.Torn:
+		return s.Unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
+	case slotted.Absent:
+		return s.Unlock(index.ErrNotFound)
+	}
+	return s.removeLocked(&l, i, old, key, "delete")
+}
+
+// removeLocked takes key, whose entry is in slot i, out of the locked leaf, and releases the lock.
+func (s *Session) removeLocked(l *slotted.Leaf, i int, entry, key []byte, what string) error {
+	s.Blocks.Replace(entry)
+	l.Remove(i)
+	d := l.Load()
+	var err error
+	if s.wholeLeaf(l) {
+		err = s.rewriteWithout(l)
+	} else {
+		err = s.clearSlot(l, i)
+	}
+	if err == nil {
+		err = s.Session.Tidy(key, l.Addr, loadOf(d))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// clearSlot writes slot i of the locked leaf, which is empty now: one list of the WRITE of its
+// word, which takes effect at once, and the release.
+func (s *Session) clearSlot(l *slotted.Leaf, i int) error {
+	at := l.SlotAt(i)
+	s.PS.Write(pool.Shared, l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
+	return s.Publish()
+}
