@@ -91,8 +91,8 @@ func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error 
 	return err
 }
 
-// FenceSilent ends clients that answer nothing any more.
-func (b *Bare) FenceSilent(index string, clients []uint16, limit time.Duration) error {
+// FenceDead ends clients that answer nothing any more.
+func (b *Bare) FenceDead(index string, clients []uint16, limit time.Duration) error {
 	_, err := b.core.fence(index, clients, true, limit)
 	return err
 }

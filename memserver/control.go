@@ -179,7 +179,7 @@ func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.Fenc
 		left := time.Until(end)
 		limit = min(limit, left-max(fenceAnswer, left/10))
 	}
-	locks, err := c.fence(r.Index, ids, r.Silent, limit)
+	locks, err := c.fence(r.Index, ids, r.Dead, limit)
 	if err != nil {
 		return nil, err
 	}

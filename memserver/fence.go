@@ -30,12 +30,12 @@ var errNotQuiet = errors.New("fenced, but not quiet yet")
 //  4. Locks that hold an id of theirs become REPAIR, in the lock table and in the index's own
 //     memory. Before 3 a client could take one more behind the sweep.
 //
-// silent says that the clients answer nothing any more, whatever their leases say; that is noted
+// dead says that the clients answer nothing any more, whatever their leases say; that is noted
 // after 1, when none of them can get keys any more.
 //
 // errNotQuiet: 3 could not be proven within limit. They stay refused; a later call, or the lease
 // loop, finishes it. Safe for concurrent use: all steps may be done twice.
-func (c *core) fence(index string, ids []uint16, silent bool, limit time.Duration) (locks int, err error) {
+func (c *core) fence(index string, ids []uint16, dead bool, limit time.Duration) (locks int, err error) {
 	if len(ids) == 0 || len(ids) > maxFenced {
 		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), maxFenced)
 	}
@@ -43,8 +43,8 @@ func (c *core) fence(index string, ids []uint16, silent bool, limit time.Duratio
 	if err := c.refuse(index, ids); err != nil {
 		return 0, err
 	}
-	if silent {
-		c.silence(index, ids)
+	if dead {
+		c.confirmDead(index, ids)
 	}
 	if c.complete(index, ids) {
 		return 0, nil

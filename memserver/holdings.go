@@ -37,19 +37,19 @@ func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, 
 // server granted, whichever process of it. Called under the lock of the accounts.
 func (c *core) outlasted(peer verbs.Peer) bool {
 	now := c.env.Now()
-	return c.accounts.leases.isSilent(peer) || now >= c.earlier && !c.accounts.leases.believed(peer, now)
+	return c.accounts.leases.isDead(peer) || now >= c.earlier && !c.accounts.leases.believed(peer, now)
 }
 
-// silence notes of clients that are fenced that they answer nothing any more. It is not stored:
+// confirmDead notes of clients that are fenced that they answer nothing any more. It is not stored:
 // after a restart a whole lease is waited for.
-func (c *core) silence(index string, ids []uint16) {
+func (c *core) confirmDead(index string, ids []uint16) {
 	c.accounts.note(func(l *ledger.Ledger) {
 		holdings, _ := l.Holdings(index) // none if there is no such index
 		holders := map[uint16]bool{}
 		for _, h := range holdings {
 			holders[h.Client] = true
 		}
-		c.accounts.leases.silence(index, ids, holders)
+		c.accounts.leases.confirmDead(index, ids, holders)
 	})
 }
 

@@ -128,7 +128,7 @@ func TestSilent(t *testing.T) {
 	if got := take(first); len(got.Own) != 1 {
 		t.Fatalf("acquired %+v", got)
 	}
-	if err := c.FenceSilent([]uint16{third, 77}, limit); err != nil { // they hold nothing
+	if err := c.FenceDead([]uint16{third, 77}, limit); err != nil { // they hold nothing
 		t.Fatal(err)
 	}
 	if got := take(second, first); len(got.Own) != 0 || got.Blocked[0].Why != pool.HeldByOther {
@@ -140,7 +140,7 @@ func TestSilent(t *testing.T) {
 	if got := take(second, first); len(got.Own) != 0 || got.Blocked[0].Why != pool.StillLeased {
 		t.Fatalf("the first is fenced, and the second acquires %+v", got)
 	}
-	if err := errors.Join(c.FenceSilent([]uint16{first}, limit), c.FenceSilent([]uint16{first}, limit)); err != nil {
+	if err := errors.Join(c.FenceDead([]uint16{first}, limit), c.FenceDead([]uint16{first}, limit)); err != nil {
 		t.Fatal(err)
 	}
 	if got := take(second); len(got.Own) != 0 || got.Blocked[0].Why != pool.ToBeFenced {
@@ -149,10 +149,10 @@ func TestSilent(t *testing.T) {
 	if got := take(second, first); len(got.Own) != 1 {
 		t.Fatalf("the first is silent, and the second acquires %+v", got)
 	}
-	if err := c.FenceSilent([]uint16{second}, limit); err != nil {
+	if err := c.FenceDead([]uint16{second}, limit); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.control.accounts.leases.silent); n != 1 {
+	if n := len(s.control.accounts.leases.dead); n != 1 {
 		t.Errorf("%d clients are remembered; one that is silent holds keys", n)
 	}
 
@@ -163,7 +163,7 @@ func TestSilent(t *testing.T) {
 	if got := take(fourth, second); len(got.Own) != 0 || got.Blocked[0].Why != pool.StillLeased {
 		t.Fatalf("after a restart it acquires %+v", got)
 	}
-	if err := c.FenceSilent([]uint16{second}, limit); err != nil {
+	if err := c.FenceDead([]uint16{second}, limit); err != nil {
 		t.Fatal(err)
 	}
 	if got := take(fourth, second); len(got.Own) != 1 {

@@ -22,7 +22,7 @@ type leases struct {
 	ended map[verbs.Peer]time.Duration
 
 	// clients that are fenced, hold keys, and are known to answer nothing any more
-	silent map[verbs.Peer]struct{}
+	dead map[verbs.Peer]struct{}
 }
 
 type lease struct {
@@ -87,28 +87,28 @@ func (s *leases) end(peer verbs.Peer, now time.Duration) {
 // granted.
 func (s *leases) believed(peer verbs.Peer, now time.Duration) bool { return now < s.ended[peer] }
 
-// silence notes those of the clients of an index who answer nothing any more and hold keys, and
+// confirmDead notes those of the clients of an index who answer nothing any more and hold keys, and
 // forgets all of the index who hold none: so they are never more than the holdings.
-func (s *leases) silence(index string, ids []uint16, holders map[uint16]bool) {
-	for p := range s.silent { //env:real all of them are looked at
+func (s *leases) confirmDead(index string, ids []uint16, holders map[uint16]bool) {
+	for p := range s.dead { //env:real all of them are looked at
 		if p.Index == index && !holders[p.Client] {
-			delete(s.silent, p)
+			delete(s.dead, p)
 		}
 	}
 	for _, id := range ids {
 		if !holders[id] {
 			continue
 		}
-		if s.silent == nil {
-			s.silent = map[verbs.Peer]struct{}{}
+		if s.dead == nil {
+			s.dead = map[verbs.Peer]struct{}{}
 		}
-		s.silent[verbs.Peer{Index: index, Client: id}] = struct{}{}
+		s.dead[verbs.Peer{Index: index, Client: id}] = struct{}{}
 	}
 }
 
-// isSilent says whether a client that is fenced is known to answer nothing any more.
-func (s *leases) isSilent(peer verbs.Peer) bool {
-	_, ok := s.silent[peer]
+// isDead reports whether a client that is fenced is confirmed dead.
+func (s *leases) isDead(peer verbs.Peer) bool {
+	_, ok := s.dead[peer]
 	return ok
 }
 
@@ -136,5 +136,5 @@ func (s *leases) dropIndex(index string) {
 			delete(s.ended, p)
 		}
 	}
-	s.silence(index, nil, nil)
+	s.confirmDead(index, nil, nil)
 }

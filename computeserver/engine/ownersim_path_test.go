@@ -152,12 +152,12 @@ func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	return k.call(id, limit, func(b *memserver.Bare) error { return b.Fence(ownIndex, clients, limit*4/5) })
 }
 
-// FenceSilent is part of pool.Ranges.
-func (k *path) FenceSilent(clients []uint16, limit time.Duration) error {
+// FenceDead is part of pool.Ranges.
+func (k *path) FenceDead(clients []uint16, limit time.Duration) error {
 	if !slices.Contains(clients, k.client) {
-		k.w.counts.proven += len(clients)
+		k.w.counts.confirmed += len(clients)
 	}
-	return k.call(1, limit, func(b *memserver.Bare) error { return b.FenceSilent(ownIndex, clients, limit*4/5) })
+	return k.call(1, limit, func(b *memserver.Bare) error { return b.FenceDead(ownIndex, clients, limit*4/5) })
 }
 
 func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {

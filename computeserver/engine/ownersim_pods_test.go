@@ -197,8 +197,8 @@ func (g *simGuard) Note(_ string, client uint16) error {
 	return nil
 }
 
-// Proves implements pool.Guard.
-func (g *simGuard) Proves(_ string, client uint16) bool {
+// Confirms implements pool.Guard.
+func (g *simGuard) Confirms(_ string, client uint16) bool {
 	return g.d.noted[client] || g.w.wrong == takenForDead
 }
 

@@ -28,11 +28,11 @@ type ownRun struct {
 
 // ownReport is what became of it.
 type ownReport struct {
-	err                                                                                 error
-	hash                                                                                uint64
-	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses int
-	leveled, scaled, joined, blocks, doomed, logs, deferred                             int
-	wide                                                                                wideWorld
+	err                                                                                    error
+	hash                                                                                   uint64
+	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses int
+	leveled, scaled, joined, blocks, doomed, logs, deferred                                int
+	wide                                                                                   wideWorld
 }
 
 func (r ownRun) do() ownReport {
@@ -123,7 +123,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.proven, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, w.wide}
+	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, w.wide}
 	if w.problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
 	}

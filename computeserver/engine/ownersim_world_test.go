@@ -51,7 +51,7 @@ type ownWorld struct {
 	asked   int                     // requests so far
 	serving map[*simenv.Process]int // requests under way
 	problem error
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, proven, lapses, blocks, deferred int }
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses, blocks, deferred int }
 }
 
 // mistake is a fault put in on purpose.

@@ -214,8 +214,8 @@ func (c *Client) Fence(server uint16, clients []uint16, limit time.Duration) err
 	return c.fence(server, clients, false, limit)
 }
 
-func (c *Client) fence(server uint16, clients []uint16, silent bool, limit time.Duration) error {
-	r := &rpcv1.FenceRequest{Index: c.config.Index, Silent: silent}
+func (c *Client) fence(server uint16, clients []uint16, dead bool, limit time.Duration) error {
+	r := &rpcv1.FenceRequest{Index: c.config.Index, Dead: dead}
 	for _, id := range clients {
 		r.Clients = append(r.Clients, uint32(id))
 	}

@@ -67,8 +67,8 @@ func (c *Client) Release(client uint16, start, end []byte, epoch uint64, limit t
 	})
 }
 
-// FenceSilent implements pool.Ranges.
-func (c *Client) FenceSilent(clients []uint16, limit time.Duration) error {
+// FenceDead implements pool.Ranges.
+func (c *Client) FenceDead(clients []uint16, limit time.Duration) error {
 	return c.fence(c.ids[0], clients, true, limit)
 }
 

@@ -177,8 +177,8 @@ func (p *Pool) cut() error {
 
 // fencePredecessors ends earlier clients of this process's name on every server, the home last, so
 // that a process that dies meanwhile leaves them to the next one. What cannot be fenced now ends
-// with its lease, so errors are not the caller's. Those that guard proves dead are fenced as
-// silent.
+// with its lease, so errors are not the caller's. Those that guard confirms dead are fenced as
+// dead.
 func (p *Pool) fencePredecessors(guard Guard) {
 	ids, err := p.control.Predecessors(p.client, p.limit)
 	if err != nil {
@@ -186,7 +186,7 @@ func (p *Pool) fencePredecessors(guard Guard) {
 	}
 	var dead, others []uint16
 	for _, id := range ids {
-		if guard != nil && guard.Proves(p.identity, id) {
+		if guard != nil && guard.Confirms(p.identity, id) {
 			dead = append(dead, id)
 		} else {
 			others = append(others, id)
@@ -196,11 +196,11 @@ func (p *Pool) fencePredecessors(guard Guard) {
 	p.fenceAll(others, false)
 }
 
-func (p *Pool) fenceAll(ids []uint16, silent bool) {
+func (p *Pool) fenceAll(ids []uint16, dead bool) {
 	servers := p.control.Servers()
 	for some := range slices.Chunk(ids, maxFence) {
 		for i := len(servers) - 1; i >= 0; i-- {
-			if p.fence(servers[i], some, silent) != nil {
+			if p.fence(servers[i], some, dead) != nil {
 				return
 			}
 		}
@@ -209,9 +209,9 @@ func (p *Pool) fenceAll(ids []uint16, silent bool) {
 
 // fence ends clients on a server. The home is told if they answer nothing any more: it decides who
 // gets their keys.
-func (p *Pool) fence(server uint16, clients []uint16, silent bool) error {
-	if r, ok := p.control.(Ranges); ok && silent && server == p.control.Servers()[0] {
-		return r.FenceSilent(clients, partingLimit)
+func (p *Pool) fence(server uint16, clients []uint16, dead bool) error {
+	if r, ok := p.control.(Ranges); ok && dead && server == p.control.Servers()[0] {
+		return r.FenceDead(clients, partingLimit)
 	}
 	return p.control.Fence(server, clients, partingLimit)
 }

@@ -40,12 +40,12 @@ type Config struct {
 // processes had.
 type Guard interface {
 	// Note remembers a client of this process. It is called before the client connects to any
-	// memory server. A client that could not be noted is never proven dead.
+	// memory server. A client that could not be noted is never confirmed dead.
 	Note(identity string, client uint16) error
 
-	// Proves reports whether nothing of a noted client can be answered any more: its process has
+	// Confirms reports whether nothing of a noted client can be answered any more: its process has
 	// ended, or it is an earlier client of this process, which gave it up.
-	Proves(identity string, client uint16) bool
+	Confirms(identity string, client uint16) bool
 }
 
 // DefaultLimit bounds control calls and sessions unless told otherwise.

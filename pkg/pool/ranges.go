@@ -27,11 +27,11 @@ type Ranges interface {
 	// Holdings are all of the index, in the order of keys.
 	Holdings(limit time.Duration) ([]Held, error)
 
-	// FenceSilent fences clients at the home server, as Control.Fence does, and says that they
+	// FenceDead fences clients at the home server, as Control.Fence does, and says that they
 	// answer nothing any more, whatever their leases say: their processes are dead, or have given
 	// them up. Then nobody waits for the ends of these leases. It must be so: see
 	// docs/design/ownership.md.
-	FenceSilent(clients []uint16, limit time.Duration) error
+	FenceDead(clients []uint16, limit time.Duration) error
 }
 
 // Holding is a range of keys that this client has for itself: as long as it does, nobody else

@@ -1051,7 +1051,7 @@ type FenceRequest struct {
 	Clients []uint32               `protobuf:"varint,2,rep,packed,name=clients,proto3" json:"clients,omitempty"` // at most 256
 	// The caller knows that these clients answer nothing any more, whatever their leases say: their processes are dead, or have given them up. Then nobody who is to
 	// have their keys waits for the ends of these leases.
-	Silent        bool `protobuf:"varint,3,opt,name=silent,proto3" json:"silent,omitempty"`
+	Dead          bool `protobuf:"varint,3,opt,name=dead,proto3" json:"dead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1100,9 +1100,9 @@ func (x *FenceRequest) GetClients() []uint32 {
 	return nil
 }
 
-func (x *FenceRequest) GetSilent() bool {
+func (x *FenceRequest) GetDead() bool {
 	if x != nil {
-		return x.Silent
+		return x.Dead
 	}
 	return false
 }
@@ -2677,11 +2677,11 @@ const file_memory_proto_rawDesc = "" +
 	"RenewReply\x12-\n" +
 	"\x12lease_milliseconds\x18\x01 \x01(\rR\x11leaseMilliseconds\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04safe\x18\x03 \x01(\x04R\x04safe\"V\n" +
+	"\x04safe\x18\x03 \x01(\x04R\x04safe\"R\n" +
 	"\fFenceRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x18\n" +
-	"\aclients\x18\x02 \x03(\rR\aclients\x12\x16\n" +
-	"\x06silent\x18\x03 \x01(\bR\x06silent\"\"\n" +
+	"\aclients\x18\x02 \x03(\rR\aclients\x12\x12\n" +
+	"\x04dead\x18\x03 \x01(\bR\x04dead\"\"\n" +
 	"\n" +
 	"FenceReply\x12\x14\n" +
 	"\x05locks\x18\x01 \x01(\rR\x05locks\">\n" +

@@ -15,7 +15,7 @@ import (
 )
 
 // A process locks a directory and writes into it which clients it has, with the identity of its
-// kernel. The next process that gets the lock reads that. A client is proven dead if
+// kernel. The next process that gets the lock reads that. A client is confirmed dead if
 //
 //  1. it stands in the directory. So its process saw this directory, and held the lock when it
 //     wrote;
@@ -26,7 +26,7 @@ import (
 // has ended, however it ended, and not before. No thread of it runs again. A process that hangs in
 // the kernel, is stopped or frozen still has the lock.
 //
-// Where a pod has a kernel of its own one of the two does not hold, and nothing is proven:
+// Where a pod has a kernel of its own one of the two does not hold, and nothing is confirmed:
 //
 //   - A sandbox that is started anew (Kata, gVisor) has another kernel. What an emptyDir in memory
 //     had went with the old one, which may still run: 1 fails. A directory of the host is there
@@ -34,7 +34,7 @@ import (
 //   - A directory of the host, seen through virtiofs, 9p, a FUSE file system or NFS: the lock may
 //     be this kernel's alone. 2 fails, at once.
 //   - A container that is started anew in the same sandbox has the same kernel and the same
-//     directory: its clients are proven.
+//     directory: its clients are confirmed.
 //
 // What is taken for granted is that kernels which run at the same time have different boot IDs, or
 // do not share a directory. Machines that were cloned while they ran, this process in them, break
@@ -55,10 +55,10 @@ const (
 
 // Guard is a directory that this process locked. It is not safe for concurrent use.
 type Guard struct {
-	useless error
-	kernel  string
-	file    *os.File
-	proven  map[client]bool
+	useless   error
+	kernel    string
+	file      *os.File
+	confirmed map[client]bool
 }
 
 type client struct {
@@ -71,7 +71,7 @@ type client struct {
 // is mounted. Take is not safe for concurrent use.
 //
 // The directory must belong to the processes that the lock stands for, which run one after the
-// other: an emptyDir of their pod. What cannot be proven with it, Useless says.
+// other: an emptyDir of their pod. What cannot be confirmed with it, Useless says.
 func Take(path string, limit time.Duration) (*Guard, error) {
 	dir, err := os.Open(path) // it is closed on exec, so no child inherits the lock
 	if err != nil {
@@ -85,7 +85,7 @@ func Take(path string, limit time.Duration) (*Guard, error) {
 		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			held = append(held, dir)
-			g := &Guard{proven: map[client]bool{}}
+			g := &Guard{confirmed: map[client]bool{}}
 			g.useless = g.open(dir)
 			return g, nil
 		}
@@ -100,7 +100,7 @@ func Take(path string, limit time.Duration) (*Guard, error) {
 	return nil, fmt.Errorf("guard directory %s: %w", path, err)
 }
 
-// Useless is why nothing can be proven with the directory, nil if it can.
+// Useless is why nothing can be confirmed with the directory, nil if it can.
 func (g *Guard) Useless() error { return g.useless }
 
 // open reads who had the directory before.
@@ -148,7 +148,7 @@ func (g *Guard) read() error {
 		size += len(line)
 		if part := strings.Split(strings.TrimSuffix(line, "\n"), " "); len(part) == 3 && part[0] == g.kernel {
 			if n, err := strconv.ParseUint(part[1], 10, 16); err == nil {
-				g.proven[client{part[2], uint16(n)}] = true
+				g.confirmed[client{part[2], uint16(n)}] = true
 			}
 		}
 	}
@@ -164,12 +164,12 @@ func (g *Guard) Note(identity string, number uint16) error {
 	if _, err := fmt.Fprintf(g.file, "\n%s %d %s\n", g.kernel, number, identity); err != nil {
 		return err
 	}
-	g.proven[client{identity, number}] = true
+	g.confirmed[client{identity, number}] = true
 	return nil
 }
 
-// Proves implements pool.Guard. Earlier clients of this process were closed or given up before it
+// Confirms implements pool.Guard. Earlier clients of this process were closed or given up before it
 // opened the next one.
-func (g *Guard) Proves(identity string, number uint16) bool {
-	return g.proven[client{identity, number}]
+func (g *Guard) Confirms(identity string, number uint16) bool {
+	return g.confirmed[client{identity, number}]
 }

@@ -57,7 +57,7 @@ func release(before int) {
 }
 
 // TestTake: while a process lives, stopped or not, nobody else gets its lock; when it is killed,
-// the next one has it at once, and its clients are proven dead.
+// the next one has it at once, and its clients are confirmed dead.
 func TestTake(t *testing.T) {
 	dir := inMemory(t)
 	cmd := exec.Command(os.Args[0])
@@ -92,11 +92,11 @@ func TestTake(t *testing.T) {
 	}
 	g := take(t, dir)
 	_ = cmd.Wait() // it was killed
-	if g.Useless() != nil || !g.Proves("index", 7) {
-		t.Errorf("the client of the process that was killed is not proven dead: %v", g.Useless())
+	if g.Useless() != nil || !g.Confirms("index", 7) {
+		t.Errorf("the client of the process that was killed is not confirmed dead: %v", g.Useless())
 	}
-	if g.Proves("index", 8) || g.Proves("other", 7) {
-		t.Error("clients are proven dead that no process noted")
+	if g.Confirms("index", 8) || g.Confirms("other", 7) {
+		t.Error("clients are confirmed dead that no process noted")
 	}
 }
 
@@ -129,14 +129,14 @@ func TestProof(t *testing.T) {
 		}
 	})
 	next(func(g *Guard) {
-		if !g.Proves("index", 1) || !g.Proves("index", 2) || g.Proves("index", 3) {
-			t.Error("what the process before it noted is not what is proven")
+		if !g.Confirms("index", 1) || !g.Confirms("index", 2) || g.Confirms("index", 3) {
+			t.Error("what the process before it noted is not what is confirmed")
 		}
 	})
 	kernel("two")
 	next(func(g *Guard) {
-		if g.Proves("index", 1) {
-			t.Error("a client is proven dead that another kernel may still run")
+		if g.Confirms("index", 1) {
+			t.Error("a client is confirmed dead that another kernel may still run")
 		}
 		if err := g.Note("index", 3); err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(func(g *Guard) {
-		if !g.Proves("index", 3) || g.Proves("index", 65) || g.Proves("index", 1) {
+		if !g.Confirms("index", 3) || g.Confirms("index", 65) || g.Confirms("index", 1) {
 			t.Error("a line that was cut short, or one of another kernel, is believed, or hides others")
 		}
 		if err := g.Note("index", 4); err != nil {
@@ -160,7 +160,7 @@ func TestProof(t *testing.T) {
 		}
 	})
 	next(func(g *Guard) {
-		if !g.Proves("index", 4) || g.Proves("index", 65) {
+		if !g.Confirms("index", 4) || g.Confirms("index", 65) {
 			t.Error("what is noted behind a line that was cut short is lost")
 		}
 	})
