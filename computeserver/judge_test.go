@@ -59,7 +59,7 @@ func (j *judge) note(t ...told) {
 	j.all = append(j.all, t...)
 }
 
-// saw says whether a key was like that at some moment of a call.
+// saw reports whether a key was like that at some moment of a call.
 func (j *judge) saw(t told, value string, there bool) bool {
 	was := version{} // not there, to begin with
 	for _, v := range j.changes[t.key] {

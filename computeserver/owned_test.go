@@ -130,7 +130,7 @@ func (x *ownedIndex) Give(start, end []byte) (int, error) {
 	return 0, nil
 }
 
-// has says whether all keys right behind, or right below, a place were taken. Called under mu.
+// has reports whether all keys right behind, or right below, a place were taken. Called under mu.
 func (x *ownedIndex) has(key []byte, below bool) bool {
 	for _, h := range x.taken {
 		switch {

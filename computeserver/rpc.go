@@ -71,7 +71,7 @@ func (r *rpcServer) drainCalls(limit time.Duration) {
 // errDrained is how Do streams end: see rpc.Compute.
 var errDrained = status.Error(codes.Aborted, "this server is shutting down and took no more of this stream; ask another one")
 
-// isCut says whether requests are refused since the server drains.
+// isCut reports whether requests are refused since the server drains.
 func (r *rpcServer) isCut() bool {
 	select {
 	case <-r.cut:

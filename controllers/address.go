@@ -11,7 +11,7 @@ import (
 
 func address(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 
-// pausedCondition says whether an object is paused.
+// pausedCondition reports whether an object is paused.
 func pausedCondition(conditions *[]metav1.Condition, generation int64, paused bool) {
 	if paused {
 		condition(conditions, generation, dmv1.ConditionPaused, true, dmv1.ReasonPausedBySpec, "spec.paused is set: the operator changes nothing")

@@ -99,12 +99,12 @@ func explain(err error) (reason, message string) {
 	return dmv1.ReasonFailed, err.Error()
 }
 
-// terminating says whether something could not be made since its namespace is being deleted.
+// terminating reports whether something could not be made since its namespace is being deleted.
 func terminating(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// passing says whether an object changed under the reconciler: it is called again for it.
+// passing reports whether an object changed under the reconciler: it is called again for it.
 func passing(err error) bool { return apierrors.IsConflict(err) }
 
 // authority reads the certificate authority of owner, and makes it if there is none.

@@ -66,7 +66,7 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 	return nil
 }
 
-// refused says whether an object that was to be made is not there for certain.
+// refused reports whether an object that was to be made is not there for certain.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
 }

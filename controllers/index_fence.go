@@ -110,7 +110,7 @@ func suspectClients(listed []*rpcv1.ClientUse, pools []string, there map[string]
 // kubelet is taken for dead.
 const afterGrace = 30 * time.Second
 
-// alive says whether a pod's containers may still run.
+// alive reports whether a pod's containers may still run.
 func alive(p *corev1.Pod, now time.Time) bool {
 	return !ended(p) && !(going(p) && now.After(p.DeletionTimestamp.Add(afterGrace)))
 }

@@ -218,7 +218,7 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 	return v
 }
 
-// usesMemoryPool says whether an index holds memory of a pool.
+// usesMemoryPool reports whether an index holds memory of a pool.
 func usesMemoryPool(index *dmv1.DMIndex, pool string) bool {
 	for _, p := range index.Spec.MemoryPools {
 		if build.MemoryPoolOf(index, p) == pool {

@@ -40,7 +40,7 @@ func podID(p *corev1.Pod) int {
 	return id
 }
 
-// ready says whether a pod is ready, and since when it has been or has not been.
+// ready reports whether a pod is ready, and since when it has been or has not been.
 func ready(p *corev1.Pod) (is bool, since time.Time) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -50,7 +50,7 @@ func ready(p *corev1.Pod) (is bool, since time.Time) {
 	return false, p.CreationTimestamp.Time
 }
 
-// going says whether a pod is being deleted, ended whether its containers will never run again.
+// going reports whether a pod is being deleted, ended whether its containers will never run again.
 func going(p *corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() }
 func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded

@@ -85,7 +85,7 @@ func attempt(p *corev1.Pod) podAttempt {
 	return podAttempt{id: podID(p), refused: refusedByKubelet(p), ended: ended(p) || going(p), running: p.Status.Phase == corev1.PodRunning, created: p.CreationTimestamp.Time}
 }
 
-// refusedByKubelet says whether a pod failed before any of its containers ran.
+// refusedByKubelet reports whether a pod failed before any of its containers ran.
 func refusedByKubelet(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodFailed || going(p) || p.Spec.NodeName == "" {
 		return false

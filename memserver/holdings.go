@@ -33,7 +33,7 @@ func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, 
 	return own, blocked, err
 }
 
-// outlasted says whether a client that is fenced cannot believe any more in a lease that this
+// outlasted reports whether a client that is fenced cannot believe any more in a lease that this
 // server granted, whichever process of it. Called under the lock of the accounts.
 func (c *core) outlasted(peer verbs.Peer) bool {
 	now := c.env.Now()

@@ -43,7 +43,7 @@ func (s *leases) extend(peer verbs.Peer, end time.Duration) {
 	s.list = append(s.list, lease{peer, end})
 }
 
-// has says whether a client has one, over or not.
+// has reports whether a client has one, over or not.
 func (s *leases) has(peer verbs.Peer) bool {
 	_, ok := s.at[peer]
 	return ok
@@ -83,7 +83,7 @@ func (s *leases) end(peer verbs.Peer, now time.Duration) {
 	s.drop(peer)
 }
 
-// believed says whether a client that has no lease may still believe in one that this process
+// believed reports whether a client that has no lease may still believe in one that this process
 // granted.
 func (s *leases) believed(peer verbs.Peer, now time.Duration) bool { return now < s.ended[peer] }
 

@@ -52,7 +52,7 @@ var rights = map[string]right{
 	healthv1.Health_Watch_FullMethodName:      anybody,
 }
 
-// authorize says whether caller may make a call. A request that names an index names a possible
+// authorize reports whether caller may make a call. A request that names an index names a possible
 // one.
 func authorize(caller identity.Identity, method string, request any) error {
 	who := rights[method]

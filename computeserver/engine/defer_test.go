@@ -15,7 +15,7 @@ import (
 // there is memory, or stays if a newer map leaves it.
 func TestMoveIsDeferred(t *testing.T) {
 	for _, stays := range []bool{false, true} {
-		withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+		withManager(t, func(e env.Env, c *Engine, s *scripted) {
 			serving := func() bool { all := c.Ranges(); return len(all) == 1 && all[0].State == ownership.RangeServing }
 			serves := func(want bool) bool {
 				_, ok := c.Sessions.tables.Current().Serves(s, []byte("k"), false)
@@ -67,7 +67,7 @@ func TestMoveIsDeferred(t *testing.T) {
 // TestPartsBecomeOne: a range is divided for a move that finds no memory, and a newer map takes the
 // move back. The parts are one grant, and become one range again.
 func TestPartsBecomeOne(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		s.give = func() error { return index.ErrPoolFull }
 		c.View.Apply(mapFor(t, 1, 1))
 		until(t, e, "the range is served", func() bool { return len(c.Ranges()) == 1 && c.Ranges()[0].State == ownership.RangeServing })
@@ -87,7 +87,7 @@ func TestPartsBecomeOne(t *testing.T) {
 // no memory, or is about to. It gives the grant as a whole.
 func TestEndMeetsAttempt(t *testing.T) {
 	for _, busy := range []bool{false, true} { // a session keeps the attempt from beginning
-		withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+		withManager(t, func(e env.Env, c *Engine, s *scripted) {
 			c.View.Apply(mapFor(t, 1, 1))
 			until(t, e, "the range is served", func() bool { return len(c.Ranges()) == 1 && c.Ranges()[0].State == ownership.RangeServing })
 			part, gives, whole := false, 0, 0

@@ -35,7 +35,7 @@ type Engine struct {
 	Count    *count.Counters
 
 	// of the open index, with a design whose ranges have owners; else nil
-	holder   atomic.Pointer[ownership.Manager]
+	manager  atomic.Pointer[ownership.Manager]
 	taken    *ownership.TakeOvers
 	heldMost int // holdings of the client before it joins some; 0 = the default
 	seeker   seeker
@@ -155,7 +155,7 @@ func (c *Engine) Blocked() error {
 	return nil
 }
 
-// ending says whether nothing that takes long goes on any more.
+// ending reports whether nothing that takes long goes on any more.
 func (c *Engine) ending() bool { return c.stopped.Load() || c.cut.Load() }
 
 // Ready says why programs should be sent elsewhere; nil when all is well.

@@ -180,7 +180,7 @@ var errRangeMoves error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "a 
 // not serve yet: nothing was done.
 func (c *Engine) notYet(m *partition.Map, key []byte) error {
 	why := errOpening
-	if h := c.holder.Load(); h != nil {
+	if h := c.manager.Load(); h != nil {
 		c.seek()
 		why = h.Why(key)
 	}

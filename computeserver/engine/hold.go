@@ -23,11 +23,11 @@ func (c *Engine) holdRanges() {
 			Env: c.Env, View: c.View, Tables: c.Sessions.tables, GiveUp: c.Sessions.giveUp, Limit: c.Limit,
 			TakeOvers: c.taken, HeldMost: c.heldMost, Log: c.Log,
 		})
-		c.holder.Store(h)
+		c.manager.Store(h)
 		c.Env.Go("hold ranges", h.Run)
 		return func(gently bool) {
 			h.End(gently)
-			c.holder.Store(nil)
+			c.manager.Store(nil)
 			c.Sessions.tables.Replace(nil, nil)
 			c.View.Serve(nil, nil)
 		}
@@ -37,7 +37,7 @@ func (c *Engine) holdRanges() {
 // Ranges are those that this server holds or wants; none with a design that shares everything, and
 // while the index is not open.
 func (c *Engine) Ranges() []ownership.RangeStatus {
-	if h := c.holder.Load(); h != nil {
+	if h := c.manager.Load(); h != nil {
 		return h.Status()
 	}
 	return nil

@@ -70,8 +70,8 @@ func (s *scripted) FenceOthers(server uint16, _ []uint16) error { return s.fence
 
 func (s *scripted) Acquire(c pool.Claim) (pool.Acquired, error) { return s.acquire(c) }
 
-// withHolder runs f beside a server that holds ranges, in a simulated world.
-func withHolder(t *testing.T, f func(e env.Env, c *Engine, s *scripted)) {
+// withManager runs f beside a server that holds ranges, in a simulated world.
+func withManager(t *testing.T, f func(e env.Env, c *Engine, s *scripted)) {
 	t.Helper()
 	for seed := range uint64(10) {
 		err := simenv.New(simenv.Options{Seed: seed, Preempt: 4}).Run(func(p *simenv.Process) {
@@ -118,7 +118,7 @@ func until(t *testing.T, e env.Env, what string, f func() bool) {
 // TestUnfencedIsNamed: a range that waits for a memory server names it, for as long as it waits,
 // and no claim says that its orphan is fenced. Each decision is one line of the log.
 func TestUnfencedIsNamed(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		away := true
 		s.fence = func(server uint16) error {
 			if away && server == 3 {
@@ -150,7 +150,7 @@ func TestUnfencedIsNamed(t *testing.T) {
 				return
 			}
 		}
-		if err := c.holder.Load().Why([]byte("k")); !strings.Contains(err.Error(), "memory server 3") {
+		if err := c.manager.Load().Why([]byte("k")); !strings.Contains(err.Error(), "memory server 3") {
 			t.Error(err)
 		}
 		away = false
@@ -174,7 +174,7 @@ func TestUnfencedIsNamed(t *testing.T) {
 // TestLostGrantIsFound: a grant whose answer was lost, and which the next map takes away, is given
 // back.
 func TestLostGrantIsFound(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		s.acquire = func(c pool.Claim) (pool.Acquired, error) {
 			s.held = []pool.Held{{Holding: pool.Holding{Start: c.Start, End: c.End, Epoch: 4, Inherits: []pool.Inherited{{Client: 2, Epoch: 3}}}, Client: 9}}
 			return pool.Acquired{}, pool.ErrOtherMap // as if the answer had been another one
@@ -193,7 +193,7 @@ const claimsSlowest = 200 * time.Millisecond
 // been waited for, however long that was, up to the slowest pause; with few claims.
 func TestReleasedKeysAreTakenSoon(t *testing.T) {
 	for _, after := range []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, time.Second, 10 * time.Second} {
-		withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+		withManager(t, func(e env.Env, c *Engine, s *scripted) {
 			granted, claims := s.acquire, 0
 			released, found := e.Now()+after, time.Duration(0)
 			s.acquire = func(c pool.Claim) (pool.Acquired, error) {
@@ -216,7 +216,7 @@ func TestReleasedKeysAreTakenSoon(t *testing.T) {
 // TestHopelessOwnerIsGivenUp: a client that cannot give is given up after some attempts; one whose
 // pool is full is not.
 func TestHopelessOwnerIsGivenUp(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		c.View.Apply(mapFor(t, 1, 1))
 		serving := func() bool { all := c.Ranges(); return len(all) == 1 && all[0].State == ownership.RangeServing }
 		until(t, e, "the range is served", serving)
@@ -240,7 +240,7 @@ func TestHopelessOwnerIsGivenUp(t *testing.T) {
 // TestFullPoolIsTold: a range that waits for memory says so, before each attempt and during it,
 // until there is some.
 func TestFullPoolIsTold(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		full := true
 		s.take = func() error {
 			if e.Sleep(3 * time.Millisecond); full {

@@ -128,7 +128,7 @@ func (g *Sessions) take(term uint64) *Session {
 	return s
 }
 
-// look says whether the index is open and its client holds its leases. Called under mu.
+// look reports whether the index is open and its client holds its leases. Called under mu.
 func (g *Sessions) look() bool {
 	if g.ix == nil {
 		return false
@@ -196,7 +196,7 @@ func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 		g.discard(s)
 	}
 	if g.lent--; g.lent == 0 && g.ix == nil {
-		g.wake.Set() // who closes the index waits for its sessions
+		g.wake.Set() // close waits for the sessions of the index
 	}
 	if len(g.waiting) > 0 {
 		w := g.waiting[0]
@@ -213,10 +213,10 @@ func (g *Sessions) discard(s *Session) {
 	g.mu.Lock()
 }
 
-// Kills says whether a session that returned err can be used no more.
+// Kills reports whether a session that returned err can be used no more.
 func Kills(err error) bool { return err != nil && !isAnswer(err) }
 
-// isAnswer says whether err is one that leaves its session as it was.
+// isAnswer reports whether err is one that leaves its session as it was.
 func isAnswer(err error) bool {
 	for _, answer := range []error{index.ErrNotFound, index.ErrExists, index.ErrKeyTooLong, index.ErrValueTooLong, index.ErrPoolFull, index.ErrNotOwner} {
 		if errors.Is(err, answer) {

@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// CodeOf says what an error of the index means for the one who asked.
+// CodeOf says what an error of the index means for its caller.
 func CodeOf(err error) rpcv1.Outcome_Code {
 	switch {
 	case err == nil:

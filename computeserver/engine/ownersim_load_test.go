@@ -99,8 +99,8 @@ func (w *ownWorld) pause() time.Duration {
 	return w.upTo(100 * time.Millisecond)
 }
 
-// writes says whether a program writes. Logs are never emptied, so where much is asked for, little
-// is written.
+// writes reports whether a program writes. Logs are never emptied, so where much is asked for,
+// little is written.
 func (w *ownWorld) writes() bool {
 	if w.load.hot >= 0 || w.load.auto {
 		return w.oneIn(6)

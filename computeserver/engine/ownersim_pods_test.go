@@ -176,7 +176,7 @@ func (w *ownWorld) runNext(d *pod) {
 	next()
 }
 
-// hasTwin says whether an earlier process of a pod goes on that has its guard, isTwin whether a
+// hasTwin reports whether an earlier process of a pod goes on that has its guard, isTwin whether a
 // process is one.
 func (w *ownWorld) hasTwin(d *pod) bool {
 	return slices.ContainsFunc(w.twins, func(t *pod) bool { return t.id == d.id && t.holds && !t.process.Dead() })

@@ -172,7 +172,7 @@ func (w *ownWorld) settle(after string) {
 	for _, d := range w.pods {
 		if d.core != nil {
 			fmt.Fprintf(&b, "\n  %s: generation %d, ready %v, engine: %v", d.name, d.core.View.Generation(), d.ready, d.core.Sessions.State())
-			if h := d.core.holder.Load(); h != nil {
+			if h := d.core.manager.Load(); h != nil {
 				for _, s := range h.Status() {
 					fmt.Fprintf(&b, "\n    %s %s epoch %d %s", partition.Interval(s.Start, s.End), s.State, s.Epoch, s.Reason)
 				}

@@ -100,7 +100,7 @@ func (s *scan) flush() error {
 	return s.broken
 }
 
-// empty says whether nothing is left between the ends.
+// empty reports whether nothing is left between the ends.
 func (s *scan) empty() bool {
 	return len(s.rest.End) > 0 && bytes.Compare(s.rest.Start, s.rest.End) >= 0
 }
@@ -238,7 +238,7 @@ func (p *pairs) pair(i int) (key, value []byte) {
 	return p.data[begin:middle], p.data[middle:end]
 }
 
-// beyond says whether key lies past the far end of r.
+// beyond reports whether key lies past the far end of r.
 func beyond(r ScanRange, key []byte) bool {
 	if r.Reverse {
 		return bytes.Compare(key, r.Start) < 0

@@ -58,7 +58,7 @@ type seeker struct {
 // seek begins a look unless one is under way or has just been, or the map is too new. It does not
 // wait.
 func (c *Engine) seek() {
-	h, now := c.holder.Load(), c.Env.Now()
+	h, now := c.manager.Load(), c.Env.Now()
 	if h == nil || now < time.Duration(c.seeker.next.Load()) {
 		return
 	}

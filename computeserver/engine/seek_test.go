@@ -63,12 +63,12 @@ func (s *scriptedPeers) standsStill(limit time.Duration) (rpcv1.Outcome_Code, er
 // server 3 serves them. The others are there.
 func withPeers(t *testing.T, f func(e env.Env, c *Engine, s *scripted, p *scriptedPeers)) {
 	t.Helper()
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		p := &scriptedPeers{env: e, does: map[uint32]func(time.Duration) (rpcv1.Outcome_Code, error){}, asked: map[uint32]int{}}
 		p.does[3], c.Peers = p.serves, p
 		s.held = []pool.Held{holdingOf(3, "", "")}
 		c.View.Apply(mapOfAll(t, 1, 2))
-		until(t, e, "the index is open", func() bool { return c.holder.Load() != nil })
+		until(t, e, "the index is open", func() bool { return c.manager.Load() != nil })
 		f(e, c, s, p)
 	})
 }
@@ -238,7 +238,7 @@ func TestLooksAreFew(t *testing.T) {
 // TestRequestsWaitForAnAttempt: while a server tries once more to give keys that it serves for want
 // of memory, requests for them wait there. They are not told to look elsewhere.
 func TestRequestsWaitForAnAttempt(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		c.View.Apply(mapFor(t, 1, 1))
 		until(t, e, "the range is served", func() bool { return len(c.Ranges()) == 1 && c.Ranges()[0].State == ownership.RangeServing })
 		gives := 0
@@ -271,7 +271,7 @@ func TestRequestsWaitForAnAttempt(t *testing.T) {
 
 // TestDeferredEndsWithItsClient: a server that has no client any more claims no keys for it.
 func TestDeferredEndsWithItsClient(t *testing.T) {
-	withHolder(t, func(e env.Env, c *Engine, s *scripted) {
+	withManager(t, func(e env.Env, c *Engine, s *scripted) {
 		c.View.Apply(mapFor(t, 1, 1))
 		until(t, e, "the range is served", func() bool { return len(c.Ranges()) == 1 && c.Ranges()[0].State == ownership.RangeServing })
 		s.give = func() error { return index.ErrPoolFull }

@@ -233,7 +233,7 @@ func (g *Sessions) breakDown(ix ownership.Opened, err error) {
 	g.wake.Set()
 }
 
-// giveUp is breakDown for who is not under mu.
+// giveUp is breakDown, called without mu.
 func (g *Sessions) giveUp(ix ownership.Opened, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -66,7 +66,7 @@ func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest [
 	return false
 }
 
-// repeatable says whether an operation did nothing and may be tried again by itself.
+// repeatable reports whether an operation did nothing and may be tried again by itself.
 func repeatable(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	switch o.Code {
 	case rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_UNAVAILABLE:
@@ -77,8 +77,8 @@ func repeatable(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	return false
 }
 
-// inDoubt says whether an operation is a change of which nobody knows whether it was made, or will
-// be.
+// inDoubt reports whether an operation is a change of which it is not known whether it was made, or
+// will be.
 func inDoubt(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	return o.Code == rpcv1.Outcome_UNKNOWN && op.Kind != rpcv1.Operation_LOOKUP
 }

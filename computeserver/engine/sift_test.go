@@ -103,8 +103,8 @@ func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration)
 	return out, nil
 }
 
-// explained says whether operations, run in their order, give these outcomes and this end: a change
-// in doubt may have been made or not, and what failed was not done.
+// explained reports whether operations, run in their order, give these outcomes and this end: a
+// change in doubt may have been made or not, and what failed was not done.
 func explained(k oneKey, ops []*rpcv1.Operation, out []*rpcv1.Outcome, end oneKey) bool {
 	for i, op := range ops {
 		switch o := out[i]; {

@@ -14,7 +14,7 @@ import (
 // errStoodStill is the failure of a request of an earlier term: nothing was done.
 var errStoodStill error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server stood still since it was asked; connect again and try again"}
 
-// isTerm says whether requests of a term may be run; 0 is every term. Called under mu.
+// isTerm reports whether requests of a term may be run; 0 is every term. Called under mu.
 func (g *Sessions) isTerm(term uint64) bool { return term == 0 || term == g.term }
 
 // inTerm is errStoodStill unless term is this one.

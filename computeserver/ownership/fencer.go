@@ -176,7 +176,7 @@ func (f *fencer) done() (clients []uint16) {
 	return clients
 }
 
-// news says whether done has more to say than before.
+// news reports whether done has more to say than before.
 func (f *fencer) news() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -204,7 +204,7 @@ func cut(r heldRange, wanted []partition.Span) (parts []heldRange) {
 	return append(parts, r)
 }
 
-// isWanted says whether any key of a range is.
+// isWanted reports whether any key of a range is.
 func isWanted(r pool.Holding, wanted []partition.Span) bool {
 	return slices.ContainsFunc(wanted, func(w partition.Span) bool {
 		_, _, ok := keyrange.Intersect(r.Start, r.End, w.Start, w.End)
@@ -343,7 +343,7 @@ func (h *Manager) stumbled(r *heldRange, err error) {
 	}
 }
 
-// hopeless says whether an error is of a client that has ended.
+// hopeless reports whether an error is of a client that has ended.
 func hopeless(err error) bool {
 	return errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || errors.Is(err, pool.ErrNotHeld)
 }

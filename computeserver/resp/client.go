@@ -34,7 +34,7 @@ func text(p *atomic.Pointer[string]) string {
 // maxNameBytes bounds what a client may say about itself.
 const maxNameBytes = 128
 
-// printable says whether a name may stand in CLIENT LIST.
+// printable reports whether a name may stand in CLIENT LIST.
 func printable(name []byte) bool {
 	for _, b := range name {
 		if b < '!' || b > '~' {

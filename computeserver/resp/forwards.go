@@ -39,7 +39,7 @@ const (
 
 const maxForwards = 1024
 
-// elsewhere says whether key belongs to another server, or this one does not serve it yet. While
+// elsewhere reports whether key belongs to another server, or this one does not serve it yet. While
 // commands are set aside, all are placed under one map, and what is served is that of one session,
 // so that commands on one key keep their order even if either changes in the middle of the
 // pipeline.

@@ -137,7 +137,7 @@ func (s *Server) drainUntil() time.Time {
 	return s.until
 }
 
-// PastDrain says whether draining is so far that commands are refused.
+// PastDrain reports whether draining is so far that commands are refused.
 func (s *Server) PastDrain() bool { return time.Now().After(s.drainUntil()) }
 
 // BeginDrain makes the server refuse new connections, serve the others for most of limit, and

@@ -366,7 +366,7 @@ func TestOperatorDiesAtEachWrite(t *testing.T) {
 	}
 }
 
-// diesAfter says whether the first operator was done before its limit.
+// diesAfter reports whether the first operator was done before its limit.
 func diesAfter(c *cluster, limit int64) (done bool) {
 	c.create(index, "demo")
 	c.start(limit)

@@ -155,7 +155,7 @@ func (c *Client) Register(limit time.Duration) (client uint16, err error) {
 	return client, err
 }
 
-// ready says whether a client could connect to a server.
+// ready reports whether a client could connect to a server.
 func (c *Client) ready(server uint16, limit time.Duration) error {
 	return c.call("look for the index", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.Describe(ctx, &rpcv1.DescribeMemoryRequest{})
@@ -172,7 +172,7 @@ func (c *Client) ready(server uint16, limit time.Duration) error {
 	})
 }
 
-// same says whether a server has the content that the index knows.
+// same reports whether a server has the content that the index knows.
 func (s *serverConn) same(incarnation uint64) error {
 	if s.Incarnation != 0 && s.Incarnation != incarnation {
 		return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", verbs.ErrLostMemory, incarnation, s.Incarnation)

@@ -98,7 +98,7 @@ func (l *Ledger) Meet(identity string, id uint16) error {
 	return nil
 }
 
-// Live says whether a client is known and not fenced. Errors: ErrUnknownClient, ErrFenced.
+// Live reports whether a client is known and not fenced. Errors: ErrUnknownClient, ErrFenced.
 func (l *Ledger) Live(identity string, id uint16) error {
 	p, _ := l.find(identity)
 	if p == nil {
@@ -130,8 +130,8 @@ func (l *Ledger) Complete(identity string, id uint16) bool {
 	return known && p.clients[at].state == clientFenced
 }
 
-// Fence ends a client, known or not, and says whether that is news. Its end is not complete before
-// Finished.
+// Fence ends a client, known or not, and reports whether that is news. Its end is not complete
+// before Finished.
 func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 	p, _ := l.find(identity)
 	switch {
@@ -154,8 +154,8 @@ func (l *Ledger) Fence(identity string, id uint16) (news bool, err error) {
 }
 
 // Finished says that nothing of a fenced client takes effect any more and that no lock names it. It
-// need not be stored at once: a fence may be finished twice. The result says whether the client is
-// fenced completely now: no, if it never was or is live.
+// need not be stored at once: a fence may be finished twice. The result reports whether the client
+// is fenced completely now: no, if it never was or is live.
 func (l *Ledger) Finished(identity string, id uint16) (complete bool) {
 	p, _ := l.find(identity)
 	if p == nil {

@@ -167,7 +167,7 @@ func owed(piece Holding) (logs []Inherited) {
 	return logs
 }
 
-// isCovered says whether older ones of logs have all keys of in.
+// isCovered reports whether older ones of logs have all keys of in.
 func isCovered(in *Inherited, logs []Inherited) bool {
 	for at, further := in.Start, true; further; { // the keys below at are covered
 		further = false
@@ -267,7 +267,7 @@ func (l *Ledger) Holdings(identity string) ([]Holding, error) {
 	return p.holdings, nil
 }
 
-// Holds says whether a client holds anything.
+// Holds reports whether a client holds anything.
 func (l *Ledger) Holds(identity string, client uint16) bool {
 	p, _ := l.find(identity)
 	return p != nil && slices.ContainsFunc(p.holdings, func(h Holding) bool { return h.Client == client })

@@ -236,8 +236,8 @@ func (x *machine) checkHoldings(t *rapid.T, identity string, h *modelHoldings) {
 	}
 }
 
-// suffice says whether logs are those that have to be replayed for a key, of all whose clients held
-// it and did not settle: the first, who alone may have changed it, and perhaps others.
+// suffice reports whether logs are those that have to be replayed for a key, of all whose clients
+// held it and did not settle: the first, who alone may have changed it, and perhaps others.
 func suffice(logs, all []owing) bool {
 	if len(all) == 0 || len(logs) == 0 {
 		return len(all) == len(logs)

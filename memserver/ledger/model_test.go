@@ -97,7 +97,7 @@ func (m *model) longestFree() (longest uint64) {
 	return longest
 }
 
-// orphan says whether a chunk is of a client of the index whose fence is complete.
+// orphan reports whether a chunk is of a client of the index whose fence is complete.
 func (m *model) orphan(c modelChunk, identity string) bool {
 	i := m.indexes[identity]
 	return c.owner == identity && i.clients[c.client].fenced && !i.clients[c.client].open

@@ -177,6 +177,12 @@ func TestTools(t *testing.T) {
 				t.Errorf("%s: %s is for tests only", f.at(imp), ours)
 			}
 		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "NewBare" { // memserver.Bare
+				t.Errorf("%s: a memory server without listeners is for simulations only", f.at(n))
+			}
+			return true
+		})
 	}
 }
 

@@ -26,7 +26,7 @@ func Control(pod, pool, ns string) string { return at(Host(pod, pool, ns), confi
 func RPC(pod, pool, ns string) string     { return at(Host(pod, pool, ns), config.PortRPC) }
 func RESP(pod, pool, ns string) string    { return at(Host(pod, pool, ns), config.PortRESP) }
 
-// IsPodName says whether a name is one that pods of a pool have.
+// IsPodName reports whether a name is one that pods of a pool have.
 func IsPodName(pool, name string) bool {
 	number, ok := strings.CutPrefix(name, pool+"-")
 	id, err := strconv.Atoi(number)

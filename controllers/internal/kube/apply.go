@@ -42,8 +42,8 @@ func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except
 	return err
 }
 
-// ApplyTold is Apply, and says whether it wrote anything: then what the cache has of the object may
-// be older.
+// ApplyTold is Apply, and reports whether it wrote anything: then what the cache has of the object
+// may be older.
 func (w *Writer) ApplyTold(ctx context.Context, owner, desired client.Object, except ...[]string) (wrote bool, err error) {
 	content, hash, err := w.content(owner, desired, except)
 	if err != nil {
@@ -113,7 +113,7 @@ func (w *Writer) content(owner, desired client.Object, except [][]string) (*unst
 	return content, hash, err
 }
 
-// has says whether live has every field of content. Both went through the same types, so equal
+// has reports whether live has every field of content. Both went through the same types, so equal
 // values look the same.
 func (w *Writer) has(live client.Object, content *unstructured.Unstructured) bool {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
@@ -126,7 +126,7 @@ func (w *Writer) has(live client.Object, content *unstructured.Unstructured) boo
 	return within(wanted, fields)
 }
 
-// within says whether all that is in wanted is in live too. Lists must have equal lengths.
+// within reports whether all that is in wanted is in live too. Lists must have equal lengths.
 func within(wanted, live any) bool {
 	switch wanted := wanted.(type) {
 	case map[string]any:
