@@ -4,10 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -247,17 +244,29 @@ func (k *counter) works(rounds, which int) error {
 // deadly are the faults that clients of a run may meet.
 var deadly = []sim.Kind{sim.Crash, sim.Crash, sim.Crash, sim.Freeze, sim.Drop, sim.Restart, sim.Jump, sim.Drift}
 
-// countUnderWords is one run.
-func countUnderWords(t *testing.T, seed uint64, faults wordFaults) (repaired uint64, err error) {
+// wordRun is one run.
+type wordRun struct {
+	seed     uint64
+	plan     *sim.Plan // nil = the seed's own; then it is filled in
+	faults   wordFaults
+	repaired uint64
+}
+
+func (r *wordRun) do(t *testing.T) (err error) {
 	t.Helper()
+	seed, faults := r.seed, r.faults
 	const clients, sessions, rounds = 3, 3, 12
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 4_000_000, Preempt: 6})
 	plan := sim.NewPlan(w.Faults(), sim.Menu{
 		Kinds: deadly, Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 6, Longest: 3 * lease,
 	})
+	if r.plan != nil {
+		plan = r.plan
+	}
+	r.plan = plan
 	ww := &wordWorld{w: w, faults: faults}
 	ww.c, err = poolsim.New(w, poolsim.Options{
-		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, Intents: 40, Fabric: sim.Options{Plan: plan}, Meddle: faults.meddle,
+		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, Intents: 40, Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan}, Meddle: faults.meddle,
 	})
 	must(t, err)
 	err = w.Run(func(p *simenv.Process) {
@@ -303,7 +312,8 @@ func countUnderWords(t *testing.T, seed uint64, faults wordFaults) (repaired uin
 	if err != nil {
 		err = fmt.Errorf("seed %d: %w\nplan %v", seed, err, plan)
 	}
-	return ww.repaired, err
+	r.repaired = ww.repaired
+	return err
 }
 
 // end judges what is left when the clients have ended or died.
@@ -338,62 +348,6 @@ func (ww *wordWorld) end(t *testing.T, cl *pool.Pool) {
 	for id := range uint16(ww.c.Options.Servers) {
 		if used := ww.c.UsedIntents(id + 1); used != 0 {
 			ww.fail("%d intent slots of server %d are not free when all clients have ended", used, id+1)
-		}
-	}
-}
-
-// wordSeeds are the seeds that a test of lock words runs: DMINDEX_SIM_SEEDS of them, from
-// DMINDEX_SIM_SEED on (make sim DESIGN=words).
-func wordSeeds() (first, n uint64) {
-	first, _ = strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64)
-	n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64)
-	if err != nil {
-		n = seeds()
-	}
-	return first, n
-}
-
-// TestWordsUnderTheAdversary: nodes that are counted under lock words are whole, no count is lost,
-// and own bits say what the node says, whoever dies when.
-func TestWordsUnderTheAdversary(t *testing.T) {
-	repaired := uint64(0)
-	first, n := wordSeeds()
-	start := time.Now()
-	for seed := range n {
-		r, err := countUnderWords(t, first+seed, wordFaults{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		repaired += r
-	}
-	t.Logf("%d seeds from %d on, %.0f a second, %d repairs", n, first, float64(n)/time.Since(start).Seconds(), repaired)
-	if repaired == 0 && n >= 30 {
-		t.Error("there was nothing to repair")
-	}
-}
-
-// TestWordFaultsAreFound: the toy finds faults that are put in on purpose.
-func TestWordFaultsAreFound(t *testing.T) {
-	const most = 400
-	for _, f := range []struct {
-		name   string
-		faults wordFaults
-	}{
-		{"the release comes before the WRITE", wordFaults{releaseFirst: true}},
-		{"a fence frees words", wordFaults{toFree: true}},
-		{"a fence loses own bits", wordFaults{ownLost: true}},
-		{"a fence marks nothing as owed", wordFaults{nothingOwed: true}},
-		{"own bits are not made anew", wordFaults{noRebuild: true}},
-	} {
-		seed := uint64(0)
-		for ; seed < most; seed++ {
-			if _, err := countUnderWords(t, seed, f.faults); err != nil {
-				t.Logf("%s: %v", f.name, err)
-				break
-			}
-		}
-		if seed == most {
-			t.Errorf("%s: not found in %d seeds", f.name, most)
 		}
 	}
 }
