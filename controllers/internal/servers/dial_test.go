@@ -3,12 +3,17 @@ package servers
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -100,6 +105,15 @@ func TestMemoryServer(t *testing.T) {
 	if reply, err := m.GetMap(ctx, uid+"/1"); err != nil || reply.Generation != 1 || string(reply.Map) != "map" {
 		t.Errorf("map: %v, %v", reply, err)
 	}
+	list, err := m.ListHoldings(ctx, uid+"/1")
+	if err != nil || list.Version == 0 || len(list.Holdings) != 0 {
+		t.Fatalf("holdings: %v, %v", list, err)
+	}
+	for _, seen := range []uint64{list.Version, list.Version + 1} { // a wait that runs out, and one that is answered at once
+		if version, err := m.AwaitHoldings(ctx, uid+"/1", seen, 10*time.Millisecond); err != nil || version != list.Version {
+			t.Errorf("version %d is known: %d, %v", seen, version, err)
+		}
+	}
 	if described, err = m.Describe(ctx); err != nil || len(described.Indexes) != 1 || described.Indexes[0].Index != uid+"/1" || described.ChunksGranted != described.ChunksTotal {
 		t.Errorf("describe: %v, %v", described, err)
 	}
@@ -128,4 +142,33 @@ func TestOtherServer(t *testing.T) {
 	}
 	f("pool-0.other.ns.svc", a)
 	f("pool-0.pool.ns.svc", newAuthority(t))
+}
+
+// older is a memory server of a version that does not know calls which were added since.
+type older struct {
+	rpcv1.UnimplementedMemoryServer
+}
+
+// TestOlderServer: what an older server does not offer is recognised.
+func TestOlderServer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	rpcv1.RegisterMemoryServer(server, older{})
+	go func() { _ = server.Serve(listener) }() // until Stop
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{rpcv1.NewMemoryClient(conn), conn, "pool-0"}
+	defer m.Close()
+	if _, err := m.AwaitHoldings(t.Context(), "uid", 1, time.Second); !errors.Is(err, ErrNotOffered) {
+		t.Errorf("AwaitHoldings: %v", err)
+	}
+	if _, err := m.ListHoldings(t.Context(), "uid"); !errors.Is(err, ErrNotOffered) {
+		t.Errorf("ListHoldings: %v", err)
+	}
 }
