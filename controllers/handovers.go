@@ -94,14 +94,14 @@ func (h *handovers) follow(s *indexScope, home servers.Target, seen uint64, now 
 	index, view := s.index.DeepCopy(), s.view
 	h.all.Go(func() {
 		defer stop()
-		if !h.await(ctx, home, view, seen, now) {
-			return
-		}
+		ready := h.await(ctx, home, view, seen, now)
 		h.mu.Lock()
 		current := h.of[index.UID] == o
-		o.fired = current
+		if o.fired = current && ready; current && !ready {
+			delete(h.of, index.UID)
+		}
 		h.mu.Unlock()
-		if current {
+		if current && ready {
 			select {
 			case h.events <- event.TypedGenericEvent[*dmv1.DMIndex]{Object: index}:
 			case <-ctx.Done():

@@ -192,6 +192,14 @@ func TestHandoverEnds(t *testing.T) {
 	m.r.handovers.end("uid")
 	m.r.handovers.all.Wait()
 
+	m = newMoving(t.Context(), t, false)
+	m.fleet.SetAway("", "x-memory-0", true)
+	m.fleet.HoldingsChanged() // so that the home is asked again
+	m.r.handovers.all.Wait()
+	if n := len(m.r.handovers.of); n != 0 {
+		t.Errorf("%d indexes are followed whose home does not answer", n)
+	}
+
 	for _, change := range []func(index *dmv1.DMIndex) time.Time{
 		func(*dmv1.DMIndex) time.Time { return time.Now().Add(followed) },
 		func(index *dmv1.DMIndex) time.Time { index.Generation++; return time.Now() },

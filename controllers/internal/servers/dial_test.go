@@ -109,7 +109,8 @@ func TestMemoryServer(t *testing.T) {
 	if err != nil || list.Version == 0 || len(list.Holdings) != 0 {
 		t.Fatalf("holdings: %v, %v", list, err)
 	}
-	for _, seen := range []uint64{list.Version, list.Version + 1} { // a wait that runs out, and one that is answered at once
+	// A wait that runs out, and one that is answered at once.
+	for _, seen := range []uint64{list.Version, list.Version + 1} {
 		if version, err := m.AwaitHoldings(ctx, uid+"/1", seen, 10*time.Millisecond); err != nil || version != list.Version {
 			t.Errorf("version %d is known: %d, %v", seen, version, err)
 		}
