@@ -32,7 +32,7 @@ type program struct {
 	redis *redis.Client
 	n     int
 	hasty bool // some calls have little time
-	slow  bool // some scans stand in their midst until there is another map
+	slow  bool // some scans stop halfway until there is another map
 	maps  *maps
 }
 

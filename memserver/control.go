@@ -158,7 +158,7 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 }
 
 // Bounds of how long a Fence may wait for clients to become quiet. It ends before its caller gives
-// up, so that he hears who is left.
+// up, so that the caller hears which are left.
 const (
 	maxFenceWait = 30 * time.Second
 	fenceAnswer  = 20 * time.Millisecond // for the way back, or a tenth of what the caller gives

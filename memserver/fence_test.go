@@ -216,7 +216,7 @@ func TestLeaseExpires(t *testing.T) {
 	if grant.Lease != config.Lease || grant.Repair != repairStart+grant.LockOffset*repairBytes/2 {
 		t.Errorf("grant %+v", grant)
 	}
-	silent, keeper := newHolder(t, c, 1), newHolder(t, c, 2)
+	silent, renewing := newHolder(t, c, 1), newHolder(t, c, 2)
 	must(silent.add(4, locks(0, 1, 2, 0)))
 	for { // until the lease loop has done its work, which the test program's end bounds
 		if clock.Now()-begun < 2*config.Lease {
@@ -225,7 +225,7 @@ func TestLeaseExpires(t *testing.T) {
 		if r, err := c.Renew(7, 2, pool.Epochs{}, limit); err != nil || r.Lease != config.Lease {
 			t.Fatalf("renew: %v, %v", r.Lease, err)
 		}
-		if must(keeper.add(4, 0)) != locks(0, 1, 2, 0) {
+		if must(renewing.add(4, 0)) != locks(0, 1, 2, 0) {
 			break
 		}
 		if _, err := c.Renew(7, 2, pool.Epochs{}, limit); err != nil {
@@ -235,7 +235,7 @@ func TestLeaseExpires(t *testing.T) {
 	if took := clock.Now() - begun; took < config.Lease {
 		t.Errorf("fenced after %v", took)
 	}
-	if got := must(keeper.add(4, 0)); got != locks(0, pool.Repair, 2, 0) {
+	if got := must(renewing.add(4, 0)); got != locks(0, pool.Repair, 2, 0) {
 		t.Errorf("locks %#x", got)
 	}
 	if _, err := silent.add(8, 1); !errors.Is(err, verbs.ErrDisconnected) {
@@ -273,8 +273,8 @@ func TestLeaseAfterRestart(t *testing.T) {
 	begun := clock.Now()
 	s, _ = start(t, config)
 	c = client(t, s.Addresses().Control, "a", "tcp", nil)
-	keeper := newHolder(t, c, 2)
-	for must(keeper.add(0, 0)) != locks(pool.Repair, 0, 0, 0) {
+	renewing := newHolder(t, c, 2)
+	for must(renewing.add(0, 0)) != locks(pool.Repair, 0, 0, 0) {
 		if clock.Now()-begun < 2*longLease {
 			clock.pass(longLease / 8)
 		}

@@ -186,7 +186,7 @@ func (s slowDoor) Admit(t verbs.Token) (verbs.Peer, error) {
 	return peer, err
 }
 
-// moody is a provider that takes its time, and at times cannot say whether clients are quiet, as
+// moody is a provider that takes its time, and at times cannot report whether clients are quiet, as
 // one whose clients map the memory.
 type moody struct {
 	*sim.Server

@@ -26,7 +26,7 @@ import (
 // so that address 0 can be nil.
 //
 // The repair record of lock n says what the lock's holder is about, so that it can be put right if
-// he is fenced; its content is the index's. Intent slots are what sessions that take lock words in
+// it is fenced; its content is the index's. Intent slots are what sessions that take lock words in
 // the index's own memory have for that (pool.SweepWords). An index has 768 of them with the default
 // lock table, and never less than 16.
 //

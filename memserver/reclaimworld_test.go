@@ -21,7 +21,7 @@ const (
 // estate is the judge's knowledge.
 type estate struct {
 	inTree [simNodes]bool
-	// nodes that the dead took out: who finds one notes it as his own
+	// nodes that the dead took out: a client that finds one notes it as its own
 	left    map[int]bool
 	readers [simClients]*simReader  // by client
 	cut     [simClients]bool        // the provider said that nothing of it takes effect any more

@@ -223,8 +223,8 @@ func (s *Server) listen(network, address string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// removeStaleSocket removes the socket of a process that died: who connects is refused. One that
-// somebody listens on stays, also if he is too busy to answer, and listening fails.
+// removeStaleSocket removes the socket of a process that died: connections to it are refused. The
+// socket of a living process stays, even one too busy to answer, and listening fails.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 {

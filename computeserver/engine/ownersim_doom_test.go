@@ -24,7 +24,7 @@ func (w *ownWorld) clients() int {
 	return ownClients
 }
 
-// dooms lets the process that is to replay logs die in the midst of that, or soon after, as long as
+// dooms lets the process that is to replay logs die during that, or soon after, as long as
 // some have to.
 func (w *ownWorld) dooms(p *simenv.Process, r pool.Holding) bool {
 	if len(r.Inherits) == 0 || w.doom.left == 0 || !w.begun || w.quiet {

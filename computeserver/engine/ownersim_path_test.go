@@ -15,7 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// unwilling is a provider that takes its time, and at times cannot say whether clients are quiet.
+// unwilling is a provider that takes its time, and at times cannot report whether clients are
+// quiet.
 type unwilling struct {
 	*sim.Server
 	m *memoryServer

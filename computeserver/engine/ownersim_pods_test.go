@@ -31,7 +31,7 @@ type pod struct {
 	holds   bool            // this one did
 	noted   map[uint16]bool // clients that stand in the guard
 	twin    bool            // it is an earlier process of one that goes on
-	stood   bool            // since then it stood still once, in the midst of a write
+	stood   bool            // since then it stood still once, in the middle of a write
 	ready   bool
 	since   time.Duration // of ready, as the world's time
 	load    *partition.Load

@@ -106,7 +106,7 @@ func (w *ownWorld) freeze(p *simenv.Process, d time.Duration) {
 	})
 }
 
-// stumble lets a process stand still in the midst of what it is about to do at a memory server, at
+// stumble lets a process stand still in the middle of what it is about to do at a memory server, at
 // times; and that one meanwhile stand still, or begin anew.
 func (w *ownWorld) stumble(p *simenv.Process, m *memoryServer, page bool) {
 	if w.quiet || w.calm {

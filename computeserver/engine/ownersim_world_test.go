@@ -101,7 +101,7 @@ type memoryServer struct {
 	disk    []byte
 	memory  []verbs.Memory
 	half    *sim.Server
-	mute    time.Duration // until then its provider cannot say whether anybody is quiet
+	mute    time.Duration // until then its provider cannot report whether anybody is quiet
 }
 
 func (w *ownWorld) report(format string, args ...any) {

@@ -34,7 +34,7 @@ type scan struct {
 	rest      ScanRange // what is still to be delivered
 	forwarded bool
 	visit     func(key, value []byte) bool
-	// called when no session is held, also in the midst of a piece of another server
+	// called when no session is held, also in the middle of a piece of another server
 	between func() error
 	// copy of the near end of the piece under way, since rest moves on meanwhile
 	near      []byte

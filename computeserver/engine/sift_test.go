@@ -122,7 +122,7 @@ func explained(k oneKey, ops []*rpcv1.Operation, out []*rpcv1.Outcome, end oneKe
 }
 
 // TestForwardedOperationsKeepTheirOrder sends operations on two keys to an owner who loses
-// connections, leases, sessions and ranges in the midst of them. What is answered, and what is
+// connections, leases, sessions and ranges during them. What is answered, and what is
 // there in the end, is what the operations give in their order.
 func TestForwardedOperationsKeepTheirOrder(t *testing.T) {
 	rnd := computeservertest.Seeded(t)

@@ -36,14 +36,14 @@ type Manager struct {
 	ended env.Event
 	fence *fencer
 
-	mu      env.Mutex // guards the rest; it is not held across calls
-	stopped bool
-	held    []heldRange // ascending
-	unsure  bool        // something may have been granted without our hearing of it
-	known   uint64      // generation of the map that is acted on
-	claims  claims
-	joined  time.Duration // when holdings were joined last
-	most    int           // holdings before some are joined
+	mu          env.Mutex // guards the rest; it is not held across calls
+	stopped     bool
+	held        []heldRange // ascending
+	provisional bool        // something may have been granted without our hearing of it
+	known       uint64      // generation of the map that is acted on
+	claims      claims
+	joined      time.Duration // when holdings were joined last
+	most        int           // holdings before some are joined
 }
 
 // heldRange is a range that the home gave to this client.
@@ -136,9 +136,9 @@ func (h *Manager) round() (pause time.Duration) {
 		if m.Generation != h.known {
 			// A claim by an earlier map that was given up may have been granted; from now on none
 			// is.
-			h.known, h.unsure, h.claims.since = m.Generation, true, h.env.Now()
+			h.known, h.provisional, h.claims.since = m.Generation, true, h.env.Now()
 		}
-		if h.unsure {
+		if h.provisional {
 			if err := h.recall(); err != nil {
 				return holdSlowest
 			}

@@ -71,7 +71,7 @@ func (h *Manager) claim(m *partition.Map) {
 	case hopeless(err):
 		h.giveUp(h.ix, fmt.Errorf("acquire keys: %w", err))
 	case err != nil && !errors.Is(err, pool.ErrOtherMap):
-		h.unsure = true // it may have been granted
+		h.provisional = true // it may have been granted
 	}
 }
 
@@ -91,7 +91,7 @@ func (h *Manager) recall() error {
 	if err != nil {
 		return err
 	}
-	h.unsure = false
+	h.provisional = false
 	for _, r := range all {
 		if r.Client != h.ix.Client() {
 			continue

@@ -76,7 +76,7 @@ type Claim struct {
 // nothing to settle (owed). What the caller holds already stays as it is, so a repeated call
 // answers the same.
 //
-// own is all that the client then holds of the range, blocked all that it does not. news says
+// own is all that the client then holds of the range, blocked all that it does not. news reports
 // whether the ledger changed.
 //
 // Errors, which change nothing: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrOtherMap,

@@ -19,8 +19,8 @@ type drive struct {
 	r *Repartition
 	c *sdk.Client
 	// by item: the last batch of its client that wrote it and was answered; 0 = none
-	written []uint32
-	unsure  bitmap // items that a batch wrote which failed
+	written   []uint32
+	uncertain bitmap // items that a batch wrote which failed
 
 	began    atomic.Int64 // of the measurement, in Unix nanoseconds; 0 = not yet
 	slices   []atomic.Uint64
@@ -38,7 +38,7 @@ type drive struct {
 const mostSlices = 20 * 60 * 5
 
 func newDrive(r *Repartition, c *sdk.Client) *drive {
-	return &drive{r: r, c: c, written: make([]uint32, r.Records), unsure: newBitmap(r.Records), slices: make([]atomic.Uint64, mostSlices)}
+	return &drive{r: r, c: c, written: make([]uint32, r.Records), uncertain: newBitmap(r.Records), slices: make([]atomic.Uint64, mostSlices)}
 }
 
 func (d *drive) start(ctx context.Context) {
@@ -118,7 +118,7 @@ func (d *drive) wrote(items []uint64, batch uint32, err error) {
 		if err == nil {
 			d.written[item] = batch
 		} else {
-			d.unsure.set(item)
+			d.uncertain.set(item)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (d *drive) check(ctx context.Context) (checked uint64, err error) {
 			return nil
 		}
 		for item := uint64(w); item < d.r.Records; item += uint64(d.r.Clients) {
-			if d.written[item] == 0 && !d.unsure.get(item) {
+			if d.written[item] == 0 && !d.uncertain.get(item) {
 				continue
 			}
 			if list, items = append(list, k.append(nil, item)), append(items, item); len(items) == batch {
@@ -214,7 +214,7 @@ func (d *drive) judge(item uint64, value []byte) error {
 	if !ok {
 		return fmt.Errorf("item %d: %w: %x", item, errForeign, value)
 	}
-	if uint32(writer) != d.written[item] && (uint32(writer) < d.written[item] || !d.unsure.get(item)) {
+	if uint32(writer) != d.written[item] && (uint32(writer) < d.written[item] || !d.uncertain.get(item)) {
 		return fmt.Errorf("item %d: the value of batch %d is there, and %w: batch %d was answered", item, writer, errLost, d.written[item])
 	}
 	return nil
