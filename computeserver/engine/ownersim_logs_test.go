@@ -75,7 +75,7 @@ func (w *ownWorld) needless() error {
 		for number := uint32(1); number <= dexChunks; number++ {
 			owner := w.dex.owner[chunkName{m.id, number}]
 			first := pool.NewAddr(m.id, w.chunkAt(number))
-			for _, at := range []pool.Addr{first, first + pool.Addr(w.chunkBytes()/2&^63)} {
+			for _, at := range []pool.Addr{first + pool.Addr(pool.TableBytes(w.chunkBytes())), first + pool.Addr(w.chunkBytes()/2)} {
 				r, client, ok := w.logAt(at)
 				if redo.Dead(m.memory[0].Bytes[at.Offset():]) {
 					w.dex.returned++

@@ -3,17 +3,18 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// Allocation has two stages (Sherman, section 4.2.4): chunks come from the memory servers by
-// control call, nodes are cut from them here by size class, so a control call is paid once in
-// thousands of nodes. A chunk serves one size only and stays of that type; so an address that once
-// was a node of some size never becomes the middle of another one, and a reader with a stale
-// pointer always finds a node header there, by which it recognizes that the node is not the one it
-// looked for.
+// Allocation has three stages (Sherman, section 4.2.4, and slabs in between): chunks come from the
+// memory servers by control call, slabs of one size class are opened in them by a WRITE (slab.go),
+// and nodes are cut from slabs here. So a control call is paid once in thousands of nodes. A slab
+// serves one size only for as long as anybody may have an address in it; so an address that once was
+// a node of some size never becomes the middle of another one under a reader, who always finds a
+// node header there, by which it recognizes that the node is not the one it looked for.
 
 // nodeAlign is what node sizes are rounded up to: a cache line, so that no two nodes share one.
 const nodeAlign = 64
@@ -28,21 +29,28 @@ type allocator struct {
 	next    int       // server whose turn it is
 	open    []*class
 
+	chunks  [][]*chunk // by dense server number, sorted by address
+	emptied [][]*slab  // the same: slabs that became empty since they were last looked at
+
 	images [][]*images // by dense server number
 	swept  *chunk      // that is being swept
 	handed []Addr      // nodes of it that were handed out since that began
 }
 
-// class is what there is of one node size.
+// class is what there is of one node size. Lists and counts are by dense server number.
 type class struct {
 	size   int
-	chunk  []span   // by dense server number: what is left of the open chunk
-	chunks []*chunk // all of this client's, sorted
-	// by dense server number: until when it is not asked for a chunk as long as another server has
-	// room
-	full []time.Duration
-	// by dense server number: nodes that can be used again, the last one first
-	free  [][]Addr
+	strip  bool    // there are lock words beside its nodes
+	used   bool    // there was a slab of it
+	shapes []shape // of its slabs
+
+	nodes      []int     // of its open slabs
+	freed      [][]*slab // slabs with nodes that were given back; the last one serves next
+	freedNodes []int     // of these
+	uncut      [][]*slab // slabs with nodes that were never handed out; the first one serves next
+	uncutNodes []int     // of these
+	// until when it is not asked for a chunk as long as another server has room
+	full  []time.Duration
 	limbo []retired
 
 	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
@@ -51,11 +59,9 @@ type class struct {
 // fullFor is how long a server that is full is left alone.
 const fullFor = 100 * time.Millisecond
 
-// span is a run of bytes on one server.
-type span struct{ next, end uint64 }
-
 func newAllocator(p *Pool) *allocator {
-	return &allocator{pool: p, mu: p.env.NewMutex(), fetcher: newFetcher(p.env)}
+	n := len(p.servers)
+	return &allocator{pool: p, mu: p.env.NewMutex(), fetcher: newFetcher(p.env), chunks: make([][]*chunk, n), emptied: make([][]*slab, n)}
 }
 
 // Allocate takes a node of size bytes. With near it comes from the same server, if that has room,
@@ -86,8 +92,8 @@ func (s *Session) AllocateBlock(size int, near Addr) (Addr, error) {
 func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, error) {
 	a := p.alloc
 	size = roundNode(size)
-	if size <= 0 || uint64(size) > p.ChunkBytes() {
-		return Nil, fmt.Errorf("allocate a node of %d bytes: a chunk has %d", size, p.ChunkBytes())
+	if size <= 0 || size > p.MostNodeBytes() {
+		return Nil, fmt.Errorf("allocate a node of %d bytes: a chunk has room for %d", size, p.MostNodeBytes())
 	}
 	a.mu.Lock()
 	c := a.class(size)
@@ -109,7 +115,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 		first = a.next
 		a.next = (a.next + 1) % len(p.servers)
 		for i := range p.servers {
-			if s := (first + i) % len(p.servers); len(c.free[s]) > 0 {
+			if s := (first + i) % len(p.servers); c.freedNodes[s] > 0 {
 				return first, a.takeFree(c, s)
 			}
 		}
@@ -119,7 +125,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 	for i := range p.servers {
 		s := (first + i) % len(p.servers)
 		switch {
-		case len(c.free[s]) > 0:
+		case c.freedNodes[s] > 0:
 			return first, a.takeFree(c, s)
 		case c.hasRoom(s):
 			return first, a.cutNext(c, s)
@@ -142,7 +148,7 @@ func (a *allocator) find(c *class, first int) (Addr, error) {
 		passed := false
 		for i := range p.servers {
 			s := (first + i) % len(p.servers)
-			if len(c.free[s]) > 0 {
+			if c.freedNodes[s] > 0 {
 				return a.takeFree(c, s), nil
 			}
 			if !patient && now < c.full[s] && !c.hasRoom(s) {
@@ -169,64 +175,102 @@ func (a *allocator) class(size int) *class {
 		}
 	}
 	n := len(a.pool.servers)
-	c := &class{size: size, chunk: make([]span, n), full: make([]time.Duration, n), free: make([][]Addr, n)}
+	c := &class{size: size, nodes: make([]int, n), freed: make([][]*slab, n), freedNodes: make([]int, n),
+		uncut: make([][]*slab, n), uncutNodes: make([]int, n), full: make([]time.Duration, n)}
+	for _, s := range a.pool.servers {
+		c.shapes = append(c.shapes, s.geometry.shapeOf(size, false))
+	}
 	a.open = append(a.open, c)
 	return c
 }
 
-// cut takes a node from the open chunk on server i; if that is used up, a free one of that server,
-// of a chunk that it adopts if need be, or the first one of a new chunk.
+// cut takes a node of an open slab on server i; if these are used up, one of a slab that it opens,
+// in a new chunk or one that it adopts if need be.
 func (a *allocator) cut(c *class, i int) (Addr, error) {
 	if !c.hasRoom(i) {
-		addr, err := a.renew(c, i)
-		if addr != Nil || err != nil {
-			return addr, err
+		if err := a.renew(c, i); err != nil {
+			return Nil, err
+		}
+		if c.freedNodes[i] > 0 {
+			return a.takeFree(c, i), nil
 		}
 	}
 	return a.cutNext(c, i), nil
 }
 
-// hasRoom says whether the open chunk on server i has room for a node.
-func (c *class) hasRoom(i int) bool { return c.chunk[i].end-c.chunk[i].next >= uint64(c.size) }
+// hasRoom says whether an open slab on server i has nodes that were never handed out.
+func (c *class) hasRoom(i int) bool { return c.uncutNodes[i] > 0 }
 
-// cutNext takes the next node of the open chunk on server i, which has room for it.
+// cutNext takes the next node that was never handed out of server i, which has some.
 func (a *allocator) cutNext(c *class, i int) Addr {
-	s := &c.chunk[i]
-	addr := NewAddr(a.pool.servers[i].id, s.next)
-	s.next += uint64(c.size)
-	return addr
+	b := c.uncut[i][0]
+	if b.empty() {
+		b.chunk.busy++
+	}
+	b.cut++
+	c.uncutNodes[i]--
+	if b.left() == 0 {
+		c.uncut[i] = slices.Delete(c.uncut[i], 0, 1)
+	}
+	return b.addr(b.cut - 1)
 }
 
 // mostAdopted is how many chunks a client adopts at once at most when the quota is used up.
 const mostAdopted = 64
 
-// renew finds a free node on server i, or opens a new chunk there. It gives up a.mu for calls.
-func (a *allocator) renew(c *class, i int) (Addr, error) {
-	srv, s := a.pool.servers[i], &c.chunk[i]
+// renew finds nodes on server i, or opens slabs there. It gives up a.mu for calls.
+func (a *allocator) renew(c *class, i int) error {
+	srv := a.pool.servers[i]
 	for try := 0; ; try++ {
-		if len(c.free[i]) > 0 {
-			return a.takeFree(c, i), nil
+		if c.freedNodes[i] > 0 || c.hasRoom(i) {
+			return nil
 		}
-		adopted := a.adopt(c, i)
+		opened, err := a.openSlabs(c, i, a.wanted(c, i))
+		if opened {
+			a.stock(c, i)
+			return nil
+		}
+		adopted := err
+		if err == nil {
+			adopted = a.adopt(i)
+		}
 		if adopted == nil && try == 0 {
 			continue
 		}
-		off, err := a.fetchChunk(c, i, false)
-		if errors.Is(err, ErrPoolFull) && adopted == nil && try < mostAdopted {
+		var off uint64
+		if err == nil {
+			off, err = a.fetchChunk(i, false)
+		}
+		full := errors.Is(err, ErrPoolFull)
+		if full && (adopted == nil && try < mostAdopted || a.closeEmpty(i)) {
 			continue
 		}
+		if err == nil && off%srv.grant.ChunkBytes != 0 {
+			err = fmt.Errorf("chunk at %#x, no multiple of %#x: %w", off, srv.grant.ChunkBytes, ErrFormat)
+		}
 		if err != nil {
-			return Nil, fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
+			return fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
 		}
-		for _, k := range c.chunks {
-			k.open = k.open && k.first.Server() != srv.id
-		}
-		a.addChunk(c, NewAddr(srv.id, off), srv.grant.ChunkBytes).open = true
-		*s = span{next: off, end: off + srv.grant.ChunkBytes}
-		a.stock(c, i)
-		return Nil, nil
+		a.addChunk(i, NewAddr(srv.id, off))
 	}
 }
+
+// wanted is for how many nodes slabs are opened at once: the more there are of a class, the more
+// come together, and the seldomer somebody waits for the table to be written.
+func (a *allocator) wanted(c *class, i int) int {
+	n := max(1, c.nodes[i]/openedShare)
+	if c.rewritten {
+		n = max(n, maxChanges+1-a.imagesOf(i, c.size).made+leftOver+1)
+	}
+	return n
+}
+
+// openedShare is the part of a class's nodes that is opened at once; leftOver, how many nodes a new
+// slab has besides places for images.
+const (
+	openedShare = 4
+	leftOver    = 2
+)
 
 // stock puts aside what rewrites need of places for images on server i, so that a pool that is full
 // later does not lack them: they are what makes room.
@@ -234,15 +278,17 @@ func (a *allocator) stock(c *class, i int) {
 	if !c.rewritten {
 		return
 	}
-	s, images := &c.chunk[i], a.imagesOf(i, c.size)
-	for images.made < maxChanges+1 && s.end-s.next > 2*uint64(c.size) {
-		addr := NewAddr(a.pool.servers[i].id, s.next)
-		images.free = append(images.free, addr)
-		images.made++
-		s.next += uint64(c.size)
-		k := c.chunkOf(addr)
-		k.setIdle(k.index(addr, c.size))
+	for images := a.imagesOf(i, c.size); images.made < maxChanges+1 && c.uncutNodes[i] > leftOver; images.made++ {
+		addr := a.cutNext(c, i)
+		a.setIdle(c, addr)
+		images.push(addr)
 	}
+}
+
+// setIdle notes that the node at addr, which was just handed out, is a place for images.
+func (a *allocator) setIdle(c *class, addr Addr) {
+	b := a.slabOf(c, addr)
+	b.setIdle(b.index(addr))
 }
 
 // Free gives a node back, for this client to use again as a node of the same size. Nobody may be
@@ -257,8 +303,7 @@ func (p *Pool) Free(addr Addr, size int) {
 
 // giveNode is Free under a.mu.
 func (a *allocator) giveNode(c *class, addr Addr) {
-	if k := c.chunkOf(addr); k != nil {
-		i, _ := a.pool.serverOf(addr)
-		c.pushFree(k, i, addr)
+	if b := a.slabOf(c, addr); b != nil {
+		a.pushFree(b, b.index(addr))
 	}
 }

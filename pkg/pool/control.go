@@ -41,11 +41,12 @@ type Control interface {
 	// it ends. Idempotent.
 	Fence(server uint16, clients []uint16, limit time.Duration) error
 
-	// AllocateChunk takes a chunk of the server for nodes of nodeBytes and returns its offset. With
-	// adopt it is one that a fenced client (fenced on that server, its fence complete) had for
-	// nodes of that size and that now belongs to this client, content as left; ErrPoolFull: there
-	// is none. Without adopt it is one from the quota, zero; ErrPoolFull: the quota is used up.
-	AllocateChunk(server, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error)
+	// AllocateChunk takes a chunk of the server, with slabs of slabBytes, and returns its offset, a
+	// multiple of the size of its chunks. With adopt it is one with such slabs that a fenced client
+	// (fenced on that server, its fence complete) had and that now belongs to this client, content
+	// as left; ErrPoolFull: there is none. Without adopt it is one from the quota, zero;
+	// ErrPoolFull: the quota is used up.
+	AllocateChunk(server, client uint16, slabBytes int, adopt bool, limit time.Duration) (offset uint64, err error)
 
 	// FreeChunk gives a chunk back that this client allocated or adopted.
 	FreeChunk(server, client uint16, offset uint64, limit time.Duration) error

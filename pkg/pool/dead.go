@@ -42,8 +42,14 @@ type sweeper struct {
 // sweepList is how many heads are read at once.
 const sweepList = 64
 
-func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
-	s, err := p.NewSession(sweepList*64 + nodeBytes)
+// settleBytes is how much of a dead node is read under its lock, and how much of an image at once
+// when it has to be repaired.
+const settleBytes = 4 << 10
+
+// newSweeper makes a sweeper, which can read a table of so many bytes.
+func (p *Pool) newSweeper(table int) (*sweeper, error) {
+	room := max(settleBytes, table)
+	s, err := p.NewSession(sweepList*64 + room)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +62,7 @@ func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
 		w.heads = append(w.heads, b)
 	}
 	if err == nil {
-		w.node, err = s.Buffer(nodeBytes)
+		w.node, err = s.Buffer(room)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -64,26 +70,25 @@ func (p *Pool) newSweeper(nodeBytes int) (*sweeper, error) {
 	return w, nil
 }
 
-// look reads the heads of a chunk's nodes up to node end and calls see for those that are dead or
+// look reads the heads of the first end nodes of a slab and calls see for those that are dead or
 // were never written.
-func (w *sweeper) look(k *chunk, size, end int, see func(a Addr, m Mark)) error {
+func (w *sweeper) look(first Addr, size, end int, see func(n int, m Mark)) error {
 	marks := w.pool.marks.Load()
 	for from := 0; from < end; from += sweepList {
 		n := min(sweepList, end-from)
 		w.s.Begin()
 		for i := range n {
-			w.s.Read(k.first+Addr((from+i)*size), w.heads[i])
+			w.s.Read(first+Addr((from+i)*size), w.heads[i])
 		}
 		if err := w.s.Post(); err != nil {
 			return err
 		}
 		for i := range n {
-			a := k.first + Addr((from+i)*size)
 			if allZero(w.heads[i]) {
-				see(a, unwritten)
+				see(from+i, unwritten)
 			} else if marks != nil {
-				if m := (*marks)(a, w.heads[i]); m != Used {
-					see(a, m)
+				if m := (*marks)(first+Addr((from+i)*size), w.heads[i]); m != Used {
+					see(from+i, m)
 				}
 			}
 		}
@@ -104,7 +109,7 @@ func allZero(b []byte) bool {
 // client which is yet to be repaired.
 func (w *sweeper) settle(a Addr, size int) error {
 	w.s.Begin()
-	if err := w.s.Lock(a, w.node[:size]); err != nil {
+	if err := w.s.Lock(a, w.node[:min(size, settleBytes)]); err != nil {
 		return err
 	}
 	return w.s.PostUnlock()
@@ -112,32 +117,44 @@ func (w *sweeper) settle(a Addr, size int) error {
 
 // sweep is the sweep of one chunk.
 type sweep struct {
-	c     *chunk
-	size  int    // of its nodes
-	end   int    // how many of them were cut
+	k     *chunk
+	parts []sweptSlab
 	since uint64 // the client's time when it began
 }
 
-// beginSweep begins the sweep of the chunk after turn; nil if there is none.
+type sweptSlab struct {
+	*slab
+	end int // how many of its nodes were cut
+}
+
+// deadNode is node n of a slab.
+type deadNode struct {
+	*slab
+	n int
+}
+
+// beginSweep begins the sweep of the chunk after turn; nil if there is none. The chunk and its slabs
+// stay until the sweep is finished.
 func (a *allocator) beginSweep(turn Addr) *sweep {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var sw *sweep
-	for n := range a.open {
-		for _, k := range a.open[n].chunks {
-			if k.first > turn && (sw == nil || k.first < sw.c.first) {
-				sw = &sweep{c: k, size: a.open[n].size, end: k.nodes}
-			}
+	sw := &sweep{}
+	for _, chunks := range a.chunks {
+		at, found := searchChunk(chunks, turn)
+		if found {
+			at++
+		}
+		if at < len(chunks) && (sw.k == nil || chunks[at].first < sw.k.first) {
+			sw.k = chunks[at]
 		}
 	}
-	if sw == nil {
+	if sw.k == nil {
 		return nil
 	}
-	if sw.c.open {
-		i, _ := a.pool.serverOf(sw.c.first)
-		sw.end = sw.c.index(NewAddr(sw.c.first.Server(), a.class(sw.size).chunk[i].next), sw.size)
+	for b := range sw.k.open() {
+		sw.parts = append(sw.parts, sweptSlab{b, b.cut})
 	}
-	a.swept, a.handed = sw.c, a.handed[:0]
+	a.swept, a.handed = sw.k, a.handed[:0]
 	sw.since = a.pool.tick()
 	return sw
 }
@@ -153,17 +170,19 @@ func (a *allocator) finish(sw *sweep) (many bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	i, _ := p.serverOf(sw.c.first)
-	srv, c := p.servers[i], a.class(sw.size)
+	srv, all := p.servers[sw.k.server], 0
+	for _, part := range sw.parts {
+		all += part.end
+	}
 	epoch := srv.epoch.Load()
-	for _, at := range dead {
-		if n := sw.c.index(at, sw.size); !sw.c.isIdle(n) && !slices.Contains(a.handed, at) {
-			sw.c.setIdle(n)
-			c.limbo = append(c.limbo, retired{at, epoch})
+	for _, d := range dead {
+		if at := d.addr(d.n); !d.isIdle(d.n) && !slices.Contains(a.handed, at) {
+			d.setIdle(d.n)
+			d.class.limbo = append(d.class.limbo, retired{at, epoch})
 			srv.want(epoch + safeAfter)
 		}
 	}
-	return len(dead) > sw.end/manyDead, nil
+	return len(dead) > all/manyDead, nil
 }
 
 // manyDead is the part of a chunk's nodes that are many: then the sweeps of the next chunks come
@@ -172,23 +191,29 @@ const manyDead = 32
 
 // findDead finds the dead nodes of a chunk that are in nobody's hands, and settles those that need
 // it.
-func (p *Pool) findDead(sw *sweep) (dead []Addr, err error) {
-	w, err := p.newSweeper(sw.size)
+func (p *Pool) findDead(sw *sweep) (dead []deadNode, err error) {
+	w, err := p.newSweeper(0)
 	if err != nil {
 		return nil, err
 	}
-	var doubtful []Addr
-	err = w.look(sw.c, sw.size, sw.end, func(at Addr, m Mark) {
-		if m == unwritten || p.Idle(at, sw.size) {
-			return
+	var doubtful []deadNode
+	for _, part := range sw.parts {
+		if err != nil {
+			break
 		}
-		if dead = append(dead, at); m == Dead {
-			doubtful = append(doubtful, at)
-		}
-	})
-	for _, at := range doubtful {
+		err = w.look(part.first, part.class.size, part.end, func(n int, m Mark) {
+			if m == unwritten || p.Idle(part.addr(n), part.class.size) {
+				return
+			}
+			d := deadNode{part.slab, n}
+			if dead = append(dead, d); m == Dead {
+				doubtful = append(doubtful, d)
+			}
+		})
+	}
+	for _, d := range doubtful {
 		if err == nil {
-			err = w.settle(at, sw.size)
+			err = w.settle(d.addr(d.n), d.class.size)
 		}
 	}
 	return dead, errors.Join(err, w.s.Close())

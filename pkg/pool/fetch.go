@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -81,48 +80,17 @@ func (a *allocator) calling(call func() error) error {
 	return call()
 }
 
-// fetchChunk asks server i for a chunk for class c: one that a fenced client left, or one of the
-// quota.
-func (a *allocator) fetchChunk(c *class, i int, adopt bool) (off uint64, err error) {
+// fetchChunk asks server i for a chunk: one that a fenced client left, or one of the quota. The
+// ledger knows of a chunk how large its slabs are; which nodes these have, its table says.
+func (a *allocator) fetchChunk(i int, adopt bool) (off uint64, err error) {
 	p := a.pool
 	if why := p.condemned.Load(); why != nil {
 		return 0, *why
 	}
 	err = a.calling(func() (err error) {
-		off, err = p.control.AllocateChunk(p.servers[i].id, p.client, c.size, adopt, p.limit)
+		s := p.servers[i]
+		off, err = p.control.AllocateChunk(s.id, p.client, int(s.geometry.slab), adopt, p.limit)
 		return err
 	})
 	return off, err
-}
-
-// adopt takes over a chunk for class c that a fenced client left on server i. ErrPoolFull: there is
-// none. Nobody else of this client knows the chunk before its nodes were looked at.
-func (a *allocator) adopt(c *class, i int) error {
-	p, srv := a.pool, a.pool.servers[i]
-	off, err := a.fetchChunk(c, i, true)
-	if err != nil {
-		return err
-	}
-	var never []Addr
-	err = a.calling(func() error {
-		w, err := p.newSweeper(c.size)
-		if err != nil {
-			return err
-		}
-		k := &chunk{first: NewAddr(srv.id, off), nodes: int(srv.grant.ChunkBytes) / c.size}
-		err = w.look(k, c.size, k.nodes, func(at Addr, m Mark) {
-			if m == unwritten {
-				never = append(never, at)
-				return
-			}
-			// a sweep, which may wait for locks, finds it again
-			srv.want(srv.epoch.Load() + safeAfter)
-		})
-		return errors.Join(err, w.s.Close())
-	})
-	k := a.addChunk(c, NewAddr(srv.id, off), srv.grant.ChunkBytes)
-	for _, at := range never {
-		c.pushFree(k, i, at)
-	}
-	return err
 }

@@ -91,6 +91,8 @@ type server struct {
 	lease lease
 	slots wordSlots
 
+	geometry geometry // of its chunks
+
 	epoch  atomic.Uint64 // the last one that was learned
 	safe   atomic.Uint64
 	wanted atomic.Uint64 // the highest that something retired waits for
@@ -152,7 +154,7 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities()}
+	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities(), geometry: geometryOf(grant.ChunkBytes)}
 	s.local = newLockTable(p.env, int(grant.Locks))
 	s.slots.mu = p.env.NewMutex()
 	s.lease.until.Store(int64(env.Forever))
@@ -209,7 +211,7 @@ func (p *Pool) Servers() []uint16 {
 	return ids
 }
 
-// ChunkBytes is the size of a chunk: no node is larger. The smallest of the servers' counts.
+// ChunkBytes is the size of a chunk. The smallest of the servers' counts.
 func (p *Pool) ChunkBytes() uint64 {
 	size := p.servers[0].grant.ChunkBytes
 	for _, s := range p.servers[1:] {

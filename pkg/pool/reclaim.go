@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -46,21 +45,6 @@ import (
 // retired. What looks like anything else stays as it is: nodes that are in use, and with them the
 // few that the dead client had taken for images, or for a split that it did not finish.
 
-// chunk is a chunk of this client, divided into nodes of one size.
-type chunk struct {
-	first Addr
-	nodes int
-	idle  []uint64 // a bit for each node that is free, retired or a place for images
-	free  int      // how many of them are free
-	open  bool     // nodes are cut from it still
-}
-
-func (c *chunk) index(a Addr, size int) int { return int(a-c.first) / size }
-
-func (c *chunk) isIdle(i int) bool { return c.idle[i/64]>>(i%64)&1 != 0 }
-func (c *chunk) setIdle(i int)     { c.idle[i/64] |= 1 << (i % 64) }
-func (c *chunk) setBusy(i int)     { c.idle[i/64] &^= 1 << (i % 64) }
-
 // retired is a node that waits until nobody can look at it any more.
 type retired struct {
 	addr  Addr
@@ -70,50 +54,41 @@ type retired struct {
 // safeAfter is how many epochs a retired node waits: see EpochTable.
 const safeAfter = 2
 
-// addChunk makes a chunk known to its class, whose nodes are cut from first on.
-func (a *allocator) addChunk(c *class, first Addr, bytes uint64) *chunk {
-	n := int(bytes) / c.size
-	k := &chunk{first: first, nodes: n, idle: make([]uint64, (n+63)/64)}
-	at, _ := c.search(first)
-	c.chunks = slices.Insert(c.chunks, at, k)
-	return k
-}
-
-// search is the place of the chunk that begins at a.
-func (c *class) search(a Addr) (at int, found bool) {
-	return slices.BinarySearchFunc(c.chunks, a, func(k *chunk, a Addr) int { return cmp.Compare(k.first, a) })
-}
-
-// chunkOf is the chunk of this client that a lies in; nil if it is another one's.
-func (c *class) chunkOf(a Addr) *chunk {
-	at, found := c.search(a)
-	if !found {
-		if at--; at < 0 {
-			return nil
-		}
+// pushFree makes node n of b free.
+func (a *allocator) pushFree(b *slab, n int) {
+	c, i := b.class, b.chunk.server
+	b.setIdle(n)
+	if b.freed = append(b.freed, uint32(n)); b.inFreed < 0 {
+		b.inFreed = len(c.freed[i])
+		c.freed[i] = append(c.freed[i], b)
 	}
-	if k := c.chunks[at]; k.index(a, c.size) < k.nodes && a.Server() == k.first.Server() {
-		return k
+	c.freedNodes[i]++
+	if !b.empty() {
+		return
 	}
-	return nil
+	b.chunk.busy--
+	if !b.candidate {
+		b.candidate = true
+		a.emptied[i] = append(a.emptied[i], b)
+	}
 }
 
-// pushFree makes the node at addr, which lies in k on server i, free.
-func (c *class) pushFree(k *chunk, i int, addr Addr) {
-	k.setIdle(k.index(addr, c.size))
-	k.free++
-	c.free[i] = append(c.free[i], addr)
-}
-
-// takeFree takes the free node of server i that was given back last.
+// takeFree takes a node of server i that was given back, which there is: the last one of the slab
+// that comes first.
 func (a *allocator) takeFree(c *class, i int) Addr {
-	n := len(c.free[i]) - 1
-	addr := c.free[i][n]
-	c.free[i] = c.free[i][:n]
-	k := c.chunkOf(addr)
-	k.free--
-	k.setBusy(k.index(addr, c.size))
-	if a.swept == k {
+	b := c.freed[i][len(c.freed[i])-1]
+	if b.empty() {
+		b.chunk.busy++
+	}
+	last := len(b.freed) - 1
+	n := int(b.freed[last])
+	if b.freed = b.freed[:last]; last == 0 {
+		c.dropFreed(b)
+	}
+	c.freedNodes[i]--
+	b.setBusy(n)
+	addr := b.addr(n)
+	if a.swept == b.chunk {
 		a.handed = append(a.handed, addr)
 	}
 	return addr
@@ -135,8 +110,8 @@ func (p *Pool) Retire(addr Addr, size int) {
 	c := a.class(roundNode(size))
 	epoch := p.servers[i].epoch.Load()
 	p.servers[i].want(epoch + safeAfter)
-	if k := c.chunkOf(addr); k != nil && !k.isIdle(k.index(addr, c.size)) {
-		k.setIdle(k.index(addr, c.size))
+	if b := a.slabOf(c, addr); b != nil && !b.isIdle(b.index(addr)) {
+		b.setIdle(b.index(addr))
 		c.limbo = append(c.limbo, retired{addr, epoch})
 	}
 }
@@ -175,44 +150,85 @@ func (a *allocator) reapLocked(i int, safe uint64) (leaving []Addr) {
 				kept = append(kept, r)
 				continue
 			}
-			c.pushFree(c.chunkOf(r.addr), i, r.addr)
+			a.giveNode(c, r.addr)
 			a.pool.reclaimed.Add(1)
 		}
 		c.limbo = kept
-		leaving = append(leaving, a.giveBack(c, i)...)
 	}
+	return a.giveBack(i)
+}
+
+// giveBack closes slabs of server i that are empty, and takes out the chunks in which nothing else
+// is, but for what serves the next nodes and slabs.
+func (a *allocator) giveBack(i int) (leaving []Addr) {
+	g := &a.pool.servers[i].geometry
+	vacant := 0
+	for _, k := range a.chunks[i] {
+		if !k.lost {
+			vacant += k.vacant
+		}
+	}
+	for n := len(a.chunks[i]) - 1; n >= 0; n-- {
+		k := a.chunks[i][n]
+		if k.busy > 0 || k.lost || k == a.swept || !k.settled() {
+			continue
+		}
+		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
+		// one node.
+		if vacant-k.vacant < max(1, g.slabs/16) {
+			continue
+		}
+		vacant -= k.vacant
+		for at := 0; at < g.slabs; at++ {
+			if b := k.slabs[at]; b != nil {
+				a.close(b)
+			}
+		}
+		a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
+		leaving = append(leaving, k.first)
+	}
+	a.emptied[i] = slices.DeleteFunc(a.emptied[i], func(b *slab) bool {
+		b.candidate = b.empty() && !(b.mayClose() && b.class.keeps(i, b) && a.swept != b.chunk && a.closed(b))
+		return !b.candidate
+	})
 	return leaving
 }
 
-// giveBack takes out the chunks of server i that are wholly free, but for one that serves the next
-// nodes.
-func (a *allocator) giveBack(c *class, i int) (leaving []Addr) {
-	srv, free := a.pool.servers[i], len(c.free[i])
-	for n := len(c.chunks) - 1; n >= 0; n-- {
-		k := c.chunks[n]
-		if k.first.Server() != srv.id || k == a.swept || k.free == 0 {
-			continue
-		}
-		cut, span := k.nodes, &c.chunk[i]
-		if k.open {
-			cut = k.index(NewAddr(srv.id, span.next), c.size)
-		}
-		// What is left must be able to serve a few nodes more, so that no chunk comes and goes with
-		// one node.
-		if k.free < cut || free-k.free < k.nodes/16 && (k.open || span.end-span.next < uint64(c.size)) {
-			continue
-		}
-		if k.open {
-			c.chunk[i].next, c.chunk[i].end = 0, 0
-		}
-		free -= k.free
-		c.chunks = slices.Delete(c.chunks, n, n+1)
-		leaving = append(leaving, k.first)
+// settled reports whether the table says all open slabs of k.
+func (k *chunk) settled() bool {
+	return !slices.ContainsFunc(k.slabs, func(b *slab) bool { return b != nil && !b.ready })
+}
+
+// mayClose reports whether b may be closed while its chunk stays: see slab.go.
+func (b *slab) mayClose() bool { return !b.class.strip }
+
+// keeps reports whether a class can serve a few nodes more of server i without b, so that no slab
+// comes and goes with one node.
+func (c *class) keeps(i int, b *slab) bool {
+	few := b.nodes / 16
+	if b.run <= len(b.chunk.slabs)/16 {
+		few = max(1, few)
 	}
-	if len(leaving) > 0 {
-		c.free[i] = slices.DeleteFunc(c.free[i], func(f Addr) bool { return c.chunkOf(f) == nil })
+	return c.freedNodes[i]+c.uncutNodes[i]-b.nodes >= few
+}
+
+func (a *allocator) closed(b *slab) bool {
+	a.close(b)
+	return true
+}
+
+// closeEmpty closes all slabs of server i that are empty, of whatever class, and reports whether
+// there were any: what is done before the pool is called full.
+func (a *allocator) closeEmpty(i int) (some bool) {
+	for _, k := range a.chunks[i] {
+		for _, b := range k.slabs {
+			if b != nil && b.empty() && b.mayClose() && k != a.swept {
+				a.close(b)
+				some = true
+			}
+		}
 	}
-	return leaving
+	return some
 }
 
 // Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this
@@ -235,8 +251,8 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	size = roundNode(size)
-	k := a.class(size).chunkOf(addr)
-	return k != nil && k.isIdle(k.index(addr, size))
+	b := a.slabOf(a.class(size), addr)
+	return b != nil && b.isIdle(b.index(addr))
 }
 
 // InUse are the nodes of size bytes in this client's chunks, those that it adopted among them,
@@ -246,14 +262,14 @@ func (p *Pool) InUse(size int) (nodes []Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.class(roundNode(size))
-	for _, k := range c.chunks {
-		cut := k.nodes
-		if i, _ := p.serverOf(k.first); k.open {
-			cut = k.index(NewAddr(k.first.Server(), c.chunk[i].next), c.size)
-		}
-		for n := range cut {
-			if !k.isIdle(n) {
-				nodes = append(nodes, k.first+Addr(n*c.size))
+	for _, chunks := range a.chunks {
+		for _, k := range chunks {
+			for b := range k.open() {
+				for n := 0; b.class == c && n < b.cut; n++ {
+					if !b.isIdle(n) {
+						nodes = append(nodes, b.addr(n))
+					}
+				}
 			}
 		}
 	}
@@ -316,7 +332,7 @@ func (k *leaseKeeper) tidy() {
 			if sw = a.beginSweep(turn); sw == nil {
 				turn, sweeping, many = Nil, false, false
 			} else {
-				turn = sw.c.first
+				turn = sw.k.first
 			}
 		case sw != nil && k.pool.sessions.quiet(sw.since):
 			many, _ = a.finish(sw) // what it did not find, the next sweep finds

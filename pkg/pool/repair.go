@@ -135,7 +135,7 @@ func (p *Pool) takeImage(s *Session, server, size int) (image Addr, busy bool, e
 	i, c := a.imagesOf(server, size), a.class(size)
 	c.rewritten = true
 	image, ok := i.pop()
-	if !ok && (len(c.free[server]) > 0 || c.hasRoom(server)) {
+	if !ok && (c.freedNodes[server] > 0 || c.hasRoom(server)) {
 		image, err = a.makeImage(c, i, server)
 		ok = true
 	}
@@ -162,8 +162,7 @@ func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err 
 	if image, err = a.cut(c, server); err != nil {
 		return Nil, err
 	}
-	k := c.chunkOf(image)
-	k.setIdle(k.index(image, c.size))
+	a.setIdle(c, image)
 	i.made++
 	return image, nil
 }

@@ -35,7 +35,7 @@ func (p *Pool) SpareRewrites(size int) (some bool) {
 			image := images.free[last]
 			images.free = images.free[:last]
 			images.made--
-			c.pushFree(c.chunkOf(image), i, image)
+			a.giveNode(c, image)
 		}
 	}
 	return some

@@ -10,10 +10,9 @@ import (
 )
 
 // FormatVersion is the version of everything that this program writes into disaggregated memory.
-// Another one is refused. Version 3: the root word changes under a lock of its own, lists of
-// bundles can change it, and redo logs have records of kind 4. A client of version 2 would take no
-// lock for the root, and refuse the others.
-const FormatVersion = 3
+// Another one is refused. Version 4: chunks begin with a table of their slabs (slab.go). A client of
+// version 3 would take the table for nodes.
+const FormatVersion = 4
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
 //

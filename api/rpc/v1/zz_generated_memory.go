@@ -1311,7 +1311,7 @@ type AllocateChunkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
-	NodeBytes     uint32                 `protobuf:"varint,3,opt,name=node_bytes,json=nodeBytes,proto3" json:"node_bytes,omitempty"` // of the nodes that it is for; 0 = not said: nobody can adopt it
+	NodeBytes     uint32                 `protobuf:"varint,3,opt,name=node_bytes,json=nodeBytes,proto3" json:"node_bytes,omitempty"` // what it is divided into: the size of its slabs; 0 = not said: nobody can adopt it
 	Adopt         bool                   `protobuf:"varint,4,opt,name=adopt,proto3" json:"adopt,omitempty"`                          // one of a fenced client, not one from the quota
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

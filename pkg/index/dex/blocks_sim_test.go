@@ -122,8 +122,10 @@ func (o *owners) logRefers(value []byte) bool {
 	_, a := o.block(value)
 	reference := binary.LittleEndian.AppendUint64(nil, uint64(a))
 	for _, k := range o.c.Chunks() {
-		if a != 0 && k.NodeBytes > 4<<10 && bytes.Contains(k.Memory, reference) {
-			return true
+		for _, node := range k.Nodes() {
+			if a != 0 && len(node) > 4<<10 && bytes.Contains(node, reference) {
+				return true
+			}
 		}
 	}
 	return false

@@ -113,7 +113,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 }
 
 func logBytes(p *pool.Pool) int {
-	return min(mostLog, max(redo.MinBytes, int(p.ChunkBytes()/2)-redo.NodeBytes(0))) &^ 63
+	return min(mostLog, max(redo.MinBytes, int(p.ChunkBytes()/2)-pool.TableBytes(p.ChunkBytes())-redo.NodeBytes(0))) &^ 63
 }
 
 // marks implements pool.Marks.

@@ -105,13 +105,15 @@ func (o *owners) where(value []byte) (leaf, log bool) {
 		return false, false
 	}
 	for _, k := range o.c.Chunks() {
-		if !bytes.Contains(k.Memory, value) {
-			continue
-		}
-		if k.NodeBytes == o.opts.NodeBytes {
-			leaf = true
-		} else {
-			log = true
+		for _, node := range k.Nodes() {
+			if !bytes.Contains(node, value) {
+				continue
+			}
+			if len(node) == o.opts.NodeBytes {
+				leaf = true
+			} else {
+				log = true
+			}
 		}
 	}
 	return leaf, log

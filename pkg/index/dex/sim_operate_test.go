@@ -226,14 +226,13 @@ func (o *owners) account() error {
 	lost := 0
 	for _, k := range o.c.Chunks() {
 		owner := pools[k.Client]
-		for at := 0; at+k.NodeBytes <= len(k.Memory); at += k.NodeBytes {
-			a := k.First + pool.Addr(at)
+		for a, node := range k.Nodes() {
 			_, part := slices.BinarySearch(o.found.Where, a)
-			idle := owner != nil && owner.Idle(a, k.NodeBytes)
+			idle := owner != nil && owner.Idle(a, len(node))
 			if part && idle {
 				return fmt.Errorf("node %v is part of the index, and its owner, client %d, would hand it out", a, k.Client)
 			}
-			if !part && !idle && k.NodeBytes < o.opts.NodeBytes && o.living[0].x.(index.Checker).Verifies(a, k.Memory[at:at+k.NodeBytes]) {
+			if !part && !idle && len(node) < o.opts.NodeBytes && o.living[0].x.(index.Checker).Verifies(a, node) {
 				lost++
 			}
 		}

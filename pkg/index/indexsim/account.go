@@ -19,14 +19,13 @@ func (h *history) account(c *poolsim.Cluster, x index.Checker, found *index.Stru
 	}
 	for _, k := range c.Chunks() {
 		owner := owners[k.Client]
-		for at := 0; at+k.NodeBytes <= len(k.Memory); at += k.NodeBytes {
-			a := k.First + pool.Addr(at)
+		for a, node := range k.Nodes() {
 			_, part := slices.BinarySearch(found.Where, a)
-			idle := owner != nil && owner.Idle(a, k.NodeBytes)
+			idle := owner != nil && owner.Idle(a, len(node))
 			switch {
 			case part && idle:
 				return fmt.Errorf("node %v is part of the index, and its owner, client %d, would hand it out", a, k.Client)
-			case !part && !idle && !deaths && x.Verifies(a, k.Memory[at:at+k.NodeBytes]):
+			case !part && !idle && !deaths && x.Verifies(a, node):
 				return fmt.Errorf("node %v of client %d is lost: no part of the index, and in nobody's hands", a, k.Client)
 			}
 		}

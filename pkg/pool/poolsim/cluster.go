@@ -6,6 +6,7 @@ package poolsim
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -22,10 +23,11 @@ const Identity = "poolsim"
 const repairFrom = 8 << 10
 
 // intentsFrom is where the intent slots begin, behind the repair records; chunksFrom, where chunks
-// begin, behind these.
+// begin, behind these, at multiples of their size.
 func (c *Cluster) intentsFrom() int { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
 func (c *Cluster) chunksFrom() int {
-	return c.intentsFrom() + (pool.IntentBytes*c.Options.Intents+4095)&^4095
+	from, size := c.intentsFrom()+pool.IntentBytes*c.Options.Intents, c.Options.ChunkBytes
+	return (from + size - 1) / size * size
 }
 
 // Options of a cluster. Zero fields have the defaults given.
@@ -155,10 +157,24 @@ func (c *Cluster) Server(id uint16) *sim.Server { return c.servers[id-1].half }
 
 // Chunk is a chunk that is handed out.
 type Chunk struct {
-	First     pool.Addr
-	Client    uint16 // to whom
-	NodeBytes int    // of the nodes that it is for
-	Memory    []byte
+	First  pool.Addr
+	Client uint16 // to whom
+	Memory []byte
+}
+
+// Nodes are those of all slabs that the chunk's table says.
+func (k *Chunk) Nodes() iter.Seq2[pool.Addr, []byte] {
+	slabs, _ := pool.Slabs(k.Memory, k.First, uint64(len(k.Memory)))
+	return func(yield func(pool.Addr, []byte) bool) {
+		for _, s := range slabs {
+			for n := range s.Nodes {
+				a := s.First + pool.Addr(n*s.NodeBytes)
+				if !yield(a, k.Memory[a-k.First:][:s.NodeBytes]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Chunks are those that are handed out.
@@ -169,7 +185,7 @@ func (c *Cluster) Chunks() (all []Chunk) {
 				continue
 			}
 			off := c.chunksFrom() + i*c.Options.ChunkBytes
-			all = append(all, Chunk{pool.NewAddr(s.id, uint64(off)), k.client, k.node, s.regions[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]})
+			all = append(all, Chunk{pool.NewAddr(s.id, uint64(off)), k.client, s.regions[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]})
 		}
 	}
 	return all

@@ -29,9 +29,12 @@ const superblocks = 64 << 10
 const intents = 256
 
 // intentsFrom is where intent slots begin, behind the repair records; chunks, where chunks begin,
-// behind these.
+// behind these, at multiples of their size.
 func (c *Cluster) intentsFrom() uint64 { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
-func (c *Cluster) chunks() uint64      { return c.intentsFrom() + intents*pool.IntentBytes }
+func (c *Cluster) chunks() uint64 {
+	from, size := c.intentsFrom()+intents*pool.IntentBytes, uint64(c.Options.ChunkBytes)
+	return (from + size - 1) / size * size
+}
 
 // Options of a cluster. Zero fields have the defaults given.
 type Options struct {

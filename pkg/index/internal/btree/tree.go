@@ -79,7 +79,7 @@ func open(p *pool.Pool, c Config) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if uint64(max(lay.NodeBytes, blocks.Size(&lay.Codec, lay.MaxValue))) > p.ChunkBytes() {
+	if max(lay.NodeBytes, blocks.Size(&lay.Codec, lay.MaxValue)) > p.MostNodeBytes() {
 		return nil, fmt.Errorf("nodes of %d bytes, or values of %d, do not fit chunks of %d", lay.NodeBytes, lay.MaxValue, p.ChunkBytes())
 	}
 	bound := c.Options.CacheBytes

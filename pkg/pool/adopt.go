@@ -1,0 +1,80 @@
+package pool
+
+import "errors"
+
+// Adoption of chunks that fenced clients left.
+
+// adopt takes over a chunk that a fenced client left on server i, with all the slabs that its table
+// says. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its nodes were
+// looked at. Where that fails the chunk stays as it is, and goes to the next client one day.
+func (a *allocator) adopt(i int) error {
+	p, srv := a.pool, a.pool.servers[i]
+	off, err := a.fetchChunk(i, true)
+	if err != nil {
+		return err
+	}
+	first := NewAddr(srv.id, off)
+	var found []Slab
+	var never [][]int // by slab: the nodes that were never written
+	unknown := 0
+	err = a.calling(func() error {
+		w, err := p.newSweeper(int(srv.geometry.tables))
+		if err != nil {
+			return err
+		}
+		found, unknown, err = w.table(first, srv.grant.ChunkBytes)
+		for _, k := range found {
+			var unwrittens []int
+			if err == nil {
+				err = w.look(k.First, k.NodeBytes, k.Nodes, func(n int, m Mark) {
+					if m == unwritten {
+						unwrittens = append(unwrittens, n)
+						return
+					}
+					// a sweep, which may wait for locks, finds it again
+					srv.want(srv.epoch.Load() + safeAfter)
+				})
+			}
+			never = append(never, unwrittens)
+		}
+		return errors.Join(err, w.s.Close())
+	})
+	if err != nil {
+		return err
+	}
+	k := a.addChunk(i, first)
+	for n := range k.dirty {
+		k.dirty[n] = true
+	}
+	k.lost = unknown > 0
+	for n := range found {
+		f := &found[n]
+		k.written[f.at] = f.shape.run
+		c := a.class(f.NodeBytes)
+		if c.shapes[i] != f.shape {
+			k.lost = true // it has lock words, and this client did not declare them, or has declared some
+			continue
+		}
+		b := a.install(c, k, f.shape, f.at)
+		b.cut, b.ready = b.nodes, true
+		if b.cut > 0 {
+			k.busy++
+		}
+		for _, node := range never[n] {
+			a.pushFree(b, node)
+		}
+	}
+	return nil
+}
+
+// table reads the table of the chunk at first.
+func (w *sweeper) table(first Addr, chunkBytes uint64) (found []Slab, unknown int, err error) {
+	b := w.node[:TableBytes(chunkBytes)]
+	w.s.Begin()
+	w.s.Read(first, b)
+	if err := w.s.Post(); err != nil {
+		return nil, 0, err
+	}
+	found, unknown = Slabs(b, first, chunkBytes)
+	return found, unknown, nil
+}
