@@ -29,7 +29,7 @@ type accounts struct {
 	spare  []byte // room for the next
 	leases leases
 	fences fences
-	epochs map[string]*pool.EpochTable // by index
+	epochs map[string]*pool.EpochTables // by index
 
 	undone func() // nil, or called when what was noted is forgotten; it does not block
 }
@@ -121,13 +121,13 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 }
 
 // epochsOf is the table of an index. It is called under the lock.
-func (a *accounts) epochsOf(index string) *pool.EpochTable {
+func (a *accounts) epochsOf(index string) *pool.EpochTables {
 	t := a.epochs[index]
 	if t == nil {
 		if a.epochs == nil {
-			a.epochs = map[string]*pool.EpochTable{}
+			a.epochs = map[string]*pool.EpochTables{}
 		}
-		t = pool.NewEpochTable()
+		t = pool.NewEpochTables()
 		a.epochs[index] = t
 	}
 	return t

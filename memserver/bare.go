@@ -74,10 +74,10 @@ func (b *Bare) Register(index, name string) (client uint16, err error) {
 	return client, err
 }
 
-// Connect gives a client a token for a provider, its lease, and the epoch of reclamation.
-func (b *Bare) Connect(index string, client uint16, provider string) (token verbs.Token, lease time.Duration, epoch uint64, err error) {
-	_, token, epoch, err = b.core.connect(index, client, b.core.provider(provider))
-	return token, b.core.lease, epoch, err
+// Connect gives a client a token for a provider, its lease, and the epochs of reclamation.
+func (b *Bare) Connect(index string, client uint16, provider string) (token verbs.Token, lease time.Duration, epoch, uncached uint64, err error) {
+	_, token, now, err := b.core.connect(index, client, b.core.provider(provider))
+	return token, b.core.lease, now.epoch, now.uncached, err
 }
 
 // Renew lets a lease begin anew.

@@ -122,7 +122,7 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 	if p == nil {
 		return nil, fmt.Errorf("%w: this server does not offer %q; Describe says what it offers", ledger.ErrInvalid, r.Provider)
 	}
-	index, token, epoch, err := c.connect(r.Index, client, p)
+	index, token, now, err := c.connect(r.Index, client, p)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,8 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 		IntentOffset:      intentOffset(c.region.lockBytes, index.Slot),
 		IntentSlots:       uint32(intentSlots(c.region.lockBytes)),
 		LeaseMilliseconds: uint32(c.lease / time.Millisecond),
-		Epoch:             epoch,
+		Epoch:             now.epoch,
+		UncachedEpoch:     now.uncached,
 	}, nil
 }
 
@@ -148,12 +149,15 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 	if err != nil {
 		return nil, err
 	}
-	renewal, err := c.renew(r.Index, client, pool.Epochs{Passed: r.Passed, Wanted: r.Wanted})
+	renewal, err := c.renew(r.Index, client, pool.Epochs{
+		Passed: r.Passed, Wanted: r.Wanted, UncachedPassed: r.UncachedPassed, UncachedWanted: r.UncachedWanted,
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &rpcv1.RenewReply{
 		LeaseMilliseconds: uint32(renewal.Lease / time.Millisecond), Epoch: renewal.Epoch, Safe: renewal.Safe,
+		UncachedEpoch: renewal.UncachedEpoch, UncachedSafe: renewal.UncachedSafe,
 	}, nil
 }
 

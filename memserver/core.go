@@ -125,10 +125,13 @@ func (c *core) start() error {
 	return nil
 }
 
-// connect gives a client a token for one connection of p, its lease, and the current epoch. The
+// joined are the current epochs when a client connects.
+type joined struct{ epoch, uncached uint64 }
+
+// connect gives a client a token for one connection of p, its lease, and the current epochs. The
 // token is made under the ledger's lock, so that it is made either before the client is fenced or
 // its index evicted, and voided with the others, or not at all.
-func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, epoch uint64, err error) {
+func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, now joined, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	const tries = 3 // the index may be evicted and admitted again meanwhile
 	for range tries {
@@ -141,17 +144,17 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 			}
 			if token, err = c.tokens.issue(peer, p.name); err == nil {
 				c.accounts.leases.extend(peer, c.env.Now()+c.lease)
-				epoch = c.accounts.epochsOf(index).Join(client)
+				now.epoch, now.uncached = c.accounts.epochsOf(index).Join(client)
 			}
 		})
 		if !errors.Is(err, ledger.ErrUnknownClient) {
-			return view, token, epoch, err
+			return view, token, now, err
 		}
 		if err = c.accounts.changeOf(index, func(l *ledger.Ledger) error { return l.Meet(index, client) }); err != nil {
-			return view, token, 0, err
+			return view, token, now, err
 		}
 	}
-	return view, token, 0, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
+	return view, token, now, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
 }
 
 // renew lets a client's lease begin anew, says how long it is, and takes part in the epochs for it.
@@ -165,8 +168,8 @@ func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal
 		case !c.accounts.leases.has(peer):
 			err = fmt.Errorf("%w: %d of index %s never connected; connect first", ledger.ErrUnknownClient, client, index)
 		default:
-			r.Lease = c.lease
-			if r.Epoch, r.Safe, err = c.accounts.epochsOf(index).Renew(client, e); err == nil {
+			if r, err = c.accounts.epochsOf(index).Renew(client, e); err == nil {
+				r.Lease = c.lease
 				c.accounts.leases.extend(peer, c.env.Now()+c.lease)
 			}
 		}

@@ -128,8 +128,9 @@ func (h *simHolder) connect() bool {
 		var token verbs.Token
 		var epoch uint64
 		err := h.patiently(func(c *core) (err error) {
-			_, token, epoch, err = c.connect(simIndex, h.id, c.provider("sim"))
-			if err == nil {
+			var now joined
+			_, token, now, err = c.connect(simIndex, h.id, c.provider("sim"))
+			if epoch = now.epoch; err == nil {
 				h.w.join(h.id, epoch)
 			}
 			return err

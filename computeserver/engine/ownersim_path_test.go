@@ -130,10 +130,10 @@ func (k *path) believed(lease time.Duration) time.Duration {
 
 func (k *path) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
 	err = k.call(id, limit, func(b *memserver.Bare) error {
-		token, lease, epoch, err := b.Connect(ownIndex, client, "sim")
+		token, lease, epoch, uncached, err := b.Connect(ownIndex, client, "sim")
 		g = pool.Grant{
 			Provider: "sim", Target: verbs.Target{Address: k.w.memory[id-1].address(), Token: token, Incarnation: 1},
-			Repair: ownRepairAt, Locks: ownLocks, ChunkBytes: k.w.chunkBytes(), Lease: k.believed(lease), Epoch: epoch,
+			Repair: ownRepairAt, Locks: ownLocks, ChunkBytes: k.w.chunkBytes(), Lease: k.believed(lease), Epoch: epoch, UncachedEpoch: uncached,
 		}
 		return err
 	})

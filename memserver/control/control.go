@@ -200,9 +200,11 @@ func (c *Client) Predecessors(client uint16, limit time.Duration) (ids []uint16,
 // Renew implements pool.Control.
 func (c *Client) Renew(server, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
 	err = c.call("renew the lease", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: uint32(client), Passed: e.Passed, Wanted: e.Wanted})
+		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: uint32(client), Passed: e.Passed, Wanted: e.Wanted,
+			UncachedPassed: e.UncachedPassed, UncachedWanted: e.UncachedWanted})
 		r = pool.Renewal{
 			Lease: time.Duration(reply.GetLeaseMilliseconds()) * time.Millisecond, Epoch: reply.GetEpoch(), Safe: reply.GetSafe(),
+			UncachedEpoch: reply.GetUncachedEpoch(), UncachedSafe: reply.GetUncachedSafe(),
 		}
 		return fenced(stranger(err))
 	})
@@ -248,6 +250,7 @@ func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
 			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots),
 			Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
+			UncachedEpoch: reply.UncachedEpoch,
 		}
 		return nil
 	})

@@ -32,7 +32,7 @@ func (a *allocator) adopt(i int) error {
 						return
 					}
 					// a sweep, which may wait for locks, finds it again
-					srv.want(srv.epoch.Load() + safeAfter)
+					srv.want(reachOf(m))
 				})
 			}
 			never = append(never, unwrittens)

@@ -77,10 +77,15 @@ func (r *sessions) quiet(since uint64) bool {
 
 // passing is what a keeper knows of the epochs of its server.
 type passing struct {
+	of     [reaches]pass
+	lively int // for how many renewals more it expects another epoch
+}
+
+// pass is what it knows of those for memory of one reach.
+type pass struct {
 	epoch  uint64 // learned last
 	since  uint64 // the client's time then
 	passed uint64
-	lively int // for how many renewals more it expects another epoch
 }
 
 // expectMore is for how many renewals a client hurries after an epoch that it did not ask for:
@@ -89,27 +94,40 @@ const expectMore = 16
 
 // say is what the server is told.
 func (ps *passing) say(p *Pool, s *server) Epochs {
-	if ps.passed < ps.epoch && p.sessions.quiet(ps.since) && p.forgotten(s, ps.since) {
-		ps.passed = ps.epoch
-		if invariants.Enabled {
-			raise(&p.clock.passed, ps.since)
+	for r := range ps.of {
+		w := &ps.of[r]
+		if w.passed == w.epoch || !p.sessions.quiet(w.since) || !p.forgotten(s, w.since) {
+			continue
+		}
+		w.passed = w.epoch
+		if invariants.Enabled && reach(r) == cached {
+			raise(&p.clock.passed, w.since)
 		}
 	}
-	return Epochs{Passed: ps.passed, Wanted: s.wanted.Load()}
+	return Epochs{Passed: ps.of[cached].passed, Wanted: s.epochs[cached].wanted.Load(),
+		UncachedPassed: ps.of[uncached].passed, UncachedWanted: s.epochs[uncached].wanted.Load()}
 }
 
 // hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that
 // there is something to reap or to sweep.
 func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
-	if r.Epoch > ps.epoch {
-		ps.epoch, ps.lively, news = r.Epoch, expectMore, true
-		s.epoch.Store(r.Epoch)
-		ps.since = p.pass()
-	}
-	if r.Safe > s.safe.Load() {
-		s.safe.Store(r.Safe)
-		news = true
+	for of, told := range [reaches]struct{ epoch, safe uint64 }{{r.Epoch, r.Safe}, {r.UncachedEpoch, r.UncachedSafe}} {
+		w, e := &ps.of[of], &s.epochs[of]
+		if told.epoch > w.epoch {
+			w.epoch, ps.lively, news = told.epoch, expectMore, true
+			e.known.Store(told.epoch)
+			if reach(of) == cached {
+				w.since = p.pass()
+			} else {
+				w.since = p.tick()
+			}
+		}
+		if told.safe > e.safe.Load() {
+			e.safe.Store(told.safe)
+			news = true
+		}
+		hurry = hurry || w.passed < w.epoch || e.wanted.Load() > told.safe
 	}
 	ps.lively = max(0, ps.lively-1)
-	return ps.lively > 0 || ps.passed < ps.epoch || s.wanted.Load() > r.Safe, news
+	return hurry || ps.lively > 0, news
 }

@@ -32,7 +32,7 @@ type Control interface {
 	Connect(server, client uint16, limit time.Duration) (Grant, error)
 
 	// Renew lets the client's lease on a server begin anew, and tells and asks which epochs were
-	// passed; see EpochTable. verbs.ErrRefused: the server never told this client of an epoch that
+	// passed; see EpochTables. verbs.ErrRefused: the server never told this client of an epoch that
 	// it passed; the client is to be given up.
 	Renew(server, client uint16, e Epochs, limit time.Duration) (Renewal, error)
 
@@ -56,6 +56,9 @@ type Control interface {
 type Epochs struct {
 	Passed uint64 // it holds no address any more that it got before it learned of this epoch
 	Wanted uint64 // the epoch that it wants to be safe; 0 = none
+
+	// the same of the epochs for memory that no cache leads to: no operation holds such an address
+	UncachedPassed, UncachedWanted uint64
 }
 
 // Renewal is the answer.
@@ -63,6 +66,8 @@ type Renewal struct {
 	Lease time.Duration // from before the call on
 	Epoch uint64        // the current one
 	Safe  uint64        // every client that is not fenced there has passed it
+
+	UncachedEpoch, UncachedSafe uint64 // for memory that no cache leads to
 }
 
 // Grant is what a memory server gave the index, and how to connect.
@@ -80,7 +85,8 @@ type Grant struct {
 	Intents     uint64
 	IntentSlots int
 	Lease       time.Duration // from before Connect was called; 0 = there are no leases
-	Epoch       uint64        // the current one of reclamation; see EpochTable
+	// the current epochs of reclamation; see EpochTables
+	Epoch, UncachedEpoch uint64
 }
 
 // Errors of the pool. Package index passes them on under its own names.

@@ -22,6 +22,8 @@ const (
 	// the node is dead, and what made it so was over when it was marked: its lock has nothing to do
 	// with it
 	Over
+	// Over, and no cached copy leads to the node (RetireUncached)
+	Uncached
 	unwritten // never written; the pool's own
 )
 
@@ -130,7 +132,8 @@ type sweptSlab struct {
 // deadNode is node n of a slab.
 type deadNode struct {
 	*slab
-	n int
+	n     int
+	reach reach
 }
 
 // beginSweep begins the sweep of the chunk after turn; nil if there is none. The chunk and its slabs
@@ -170,16 +173,13 @@ func (a *allocator) finish(sw *sweep) (many bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	srv, all := p.servers[sw.k.server], 0
+	all := 0
 	for _, part := range sw.parts {
 		all += part.end
 	}
-	epoch := srv.epoch.Load()
 	for _, d := range dead {
-		if at := d.addr(d.n); !d.isIdle(d.n) && !slices.Contains(a.handed, at) {
-			d.setIdle(d.n)
-			d.class.limbo = append(d.class.limbo, retired{at, epoch})
-			srv.want(epoch + safeAfter)
+		if !d.isIdle(d.n) && !slices.Contains(a.handed, d.addr(d.n)) {
+			a.retire(d.slab, d.n, d.reach)
 		}
 	}
 	return len(dead) > all/manyDead, nil
@@ -205,7 +205,7 @@ func (p *Pool) findDead(sw *sweep) (dead []deadNode, err error) {
 			if m == unwritten || p.Idle(part.addr(n), part.class.size) {
 				return
 			}
-			d := deadNode{part.slab, n}
+			d := deadNode{part.slab, n, reachOf(m)}
 			if dead = append(dead, d); m == Dead {
 				doubtful = append(doubtful, d)
 			}

@@ -82,16 +82,16 @@ func (t *EpochTable) Leave(client uint16) {
 // Renew takes what a client says and answers which epoch is current and which is safe. What a
 // client has passed never goes back: calls may overtake each other. Errors, which change nothing:
 // ErrEpoch; ErrFenced for a client that is not in the table.
-func (t *EpochTable) Renew(client uint16, e Epochs) (epoch, safe uint64, err error) {
+func (t *EpochTable) Renew(client uint16, passed, wanted uint64) (epoch, safe uint64, err error) {
 	at, known := t.search(client)
 	if !known {
 		return 0, 0, fmt.Errorf("client %d has no part in the epochs: %w", client, ErrFenced)
 	}
-	if e.Passed > t.epoch {
-		return 0, 0, fmt.Errorf("client %d passed epoch %d, the current one is %d: %w", client, e.Passed, t.epoch, ErrEpoch)
+	if passed > t.epoch {
+		return 0, 0, fmt.Errorf("client %d passed epoch %d, the current one is %d: %w", client, passed, t.epoch, ErrEpoch)
 	}
 	m := &t.members[at]
-	m.passed, m.wanted = max(m.passed, e.Passed), e.Wanted
+	m.passed, m.wanted = max(m.passed, passed), wanted
 	safe = t.Safe()
 	if safe == t.epoch && t.wanted() {
 		t.epoch++

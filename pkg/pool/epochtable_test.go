@@ -152,7 +152,7 @@ func (w *epochWorld) Renew(t *rapid.T) {
 	case 9:
 		e.Passed = w.epoch + 1
 	}
-	epoch, safe, err := w.table.Renew(id, e)
+	epoch, safe, err := w.table.Renew(id, e.Passed, e.Wanted)
 	if e.Passed > w.epoch {
 		if !errors.Is(err, ErrEpoch) {
 			t.Fatalf("client %d passed %d of %d: %v", id, e.Passed, w.epoch, err)
@@ -284,13 +284,13 @@ func TestEpochWorldSees(t *testing.T) {
 
 func TestEpochTableStrangers(t *testing.T) {
 	table := NewEpochTable()
-	if _, _, err := table.Renew(1, Epochs{}); !errors.Is(err, ErrFenced) {
+	if _, _, err := table.Renew(1, 0, 0); !errors.Is(err, ErrFenced) {
 		t.Error(err)
 	}
 	table.Leave(1)
 	table.Found(1)
 	table.Join(1) // it is known, so it may hold anything
-	if epoch, safe, err := table.Renew(1, Epochs{Wanted: 9}); epoch != 1 || safe != 0 || err != nil {
+	if epoch, safe, err := table.Renew(1, 0, 9); epoch != 1 || safe != 0 || err != nil {
 		t.Error(epoch, safe, err)
 	}
 }

@@ -48,8 +48,8 @@ func TestFloorBeforeTime(t *testing.T) {
 		ps.hear(p, srv, &Renewal{Epoch: e})
 		if ps.say(p, srv).Passed == e {
 			for i := range follows {
-				if v := follows[i].Load(); v != 0 && v-1 < ps.since {
-					t.Errorf("epoch %d is passed at the client's time %d; an operation is under way that follows copies from %d on", e, ps.since, v-1)
+				if v := follows[i].Load(); v != 0 && v-1 < ps.of[cached].since {
+					t.Errorf("epoch %d is passed at the client's time %d; an operation is under way that follows copies from %d on", e, ps.of[cached].since, v-1)
 				}
 			}
 		}

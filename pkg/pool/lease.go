@@ -82,7 +82,10 @@ func newLeaseKeeper(p *Pool) *leaseKeeper {
 func (k *leaseKeeper) keep(s *server, wake env.Event) {
 	p := k.pool
 	wait := s.lease.between()
-	ps := passing{epoch: s.grant.Epoch, passed: s.grant.Epoch}
+	ps := passing{of: [reaches]pass{
+		cached:   {epoch: s.grant.Epoch, passed: s.grant.Epoch},
+		uncached: {epoch: s.grant.UncachedEpoch, passed: s.grant.UncachedEpoch},
+	}}
 	for {
 		wake.Wait(wait)
 		if k.stopped.Load() || p.condemned.Load() != nil {

@@ -93,7 +93,12 @@ type server struct {
 
 	geometry geometry // of its chunks
 
-	epoch  atomic.Uint64 // the last one that was learned
+	epochs [reaches]epochs // by reach
+}
+
+// epochs are what is known of the epochs of a server, for memory of one reach.
+type epochs struct {
+	known  atomic.Uint64 // the last one that was learned
 	safe   atomic.Uint64
 	wanted atomic.Uint64 // the highest that something retired waits for
 }
@@ -159,7 +164,8 @@ func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	s.slots.mu = p.env.NewMutex()
 	s.lease.until.Store(int64(env.Forever))
 	s.lease.every = p.every
-	s.epoch.Store(grant.Epoch)
+	s.epochs[cached].known.Store(grant.Epoch)
+	s.epochs[uncached].known.Store(grant.UncachedEpoch)
 	if grant.Lease > 0 {
 		s.lease.renew(asked, grant.Lease)
 	}

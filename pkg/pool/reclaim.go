@@ -28,6 +28,37 @@ import (
 // this keeper's own tick brought (pass). The keeper looks at the operations after that; one that it
 // sees nothing of begins later, and sees the floor.
 //
+// # Memory that no cache leads to
+//
+// The floor costs: after it rose, every inner node is READ again before it is followed. So what is
+// given up is of two classes, with epochs of their own (EpochTables). The design says of which:
+//
+//	cached      a cached copy may lead to it: inner nodes, leaves, the old root
+//	uncached    nothing that is cached has its address: blocks of long values
+//
+// For an epoch of the second class a client ticks and does not raise the floor. It has passed the
+// epoch when all operations show nothing or at least the time that came with that tick. Who may
+// reach such memory after each step of giving it up:
+//
+//  1. The last pointer to it is taken out of the memory, and that is confirmed. Operations may have
+//     its address that READ the pointer before; caches have none. Who READs from now on finds none.
+//  2. It is retired under the epoch that this client learned last, e. Epoch e+2 comes after this
+//     client passed e+1, which it had not at 1: so after 1.
+//  3. Each client learns of e+2, ticks, and waits for its operations that began before the tick.
+//     All others began after 1, and got no address but from the memory or from caches: not this one.
+//  4. When all have passed e+2 the memory is used again: nobody has its address.
+//
+// It has a cached copy in step 1, and all is lost: an operation that begins after 3 may follow that,
+// since no floor tells it not to. TestWrongClassIsFound shows it.
+//
+// An address in a cache counts as long as an operation may follow it without finding it anew in the
+// memory or in what its owner keeps up to date. DEX's frames have references to blocks, and are no
+// such copies: the change that takes a reference out of the leaf takes it out of the frame, which is
+// all that there is of the leaf until it is written back; and who READs the leaf before has no right
+// to, and answers nothing. Nor are its cached values: they are found by a reference that was read in
+// the same operation. Sherman's caches have inner nodes only, and these lead to leaves, not to
+// blocks.
+//
 // # Whose a dead node is
 //
 // A chunk belongs to one client, and only its owner hands out its nodes. A client that takes a node
@@ -48,7 +79,25 @@ import (
 // retired is a node that waits until nobody can look at it any more.
 type retired struct {
 	addr  Addr
+	reach reach
 	epoch uint64 // of its server, that was known when it was out
+}
+
+// reach is the class of what is given up: what may lead to it, besides operations under way.
+type reach int
+
+const (
+	cached   reach = iota // copies in caches
+	uncached              // nothing
+	reaches
+)
+
+// reachOf is the class of a node that is marked dead.
+func reachOf(m Mark) reach {
+	if m == Uncached {
+		return uncached
+	}
+	return cached
 }
 
 // safeAfter is how many epochs a retired node waits: see EpochTable.
@@ -97,7 +146,14 @@ func (a *allocator) takeFree(c *class, i int) Addr {
 // Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find
 // it, and nobody changes it any more, but others may still look at it. It is used again when that
 // is over.
-func (p *Pool) Retire(addr Addr, size int) {
+func (p *Pool) Retire(addr Addr, size int) { p.retire(addr, size, cached) }
+
+// RetireUncached is Retire of what no cached copy leads to: only operations that are under way now
+// have its address. No cache is emptied for it. A sweep has to find the same, so it is marked
+// Uncached where another client may own it.
+func (p *Pool) RetireUncached(addr Addr, size int) { p.retire(addr, size, uncached) }
+
+func (p *Pool) retire(addr Addr, size int, r reach) {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,29 +164,33 @@ func (p *Pool) Retire(addr Addr, size int) {
 	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns
 	// that there is something to find.
 	c := a.class(roundNode(size))
-	epoch := p.servers[i].epoch.Load()
-	p.servers[i].want(epoch + safeAfter)
+	p.servers[i].want(r)
 	if b := a.slabOf(c, addr); b != nil && !b.isIdle(b.index(addr)) {
-		b.setIdle(b.index(addr))
-		c.limbo = append(c.limbo, retired{addr, epoch})
+		a.retire(b, b.index(addr), r)
 	}
 }
 
-// want asks for an epoch to become safe.
-func (s *server) want(epoch uint64) {
-	for {
-		old := s.wanted.Load()
-		if epoch <= old || s.wanted.CompareAndSwap(old, epoch) {
-			return
-		}
-	}
+// retire puts node n of b, which is not idle, where it waits. a.mu is held.
+func (a *allocator) retire(b *slab, n int, r reach) {
+	b.setIdle(n)
+	epoch := a.pool.servers[b.chunk.server].want(r)
+	b.class.limbo = append(b.class.limbo, retired{b.addr(n), r, epoch})
 }
 
-// reap frees the retired nodes of server i that nobody can look at any more, now that epoch safe
-// is, and gives back the chunks that are wholly free.
-func (a *allocator) reap(i int, safe uint64) {
+// want asks for the epoch to become safe that what is given up now waits for. It returns the one
+// under which that is given up.
+func (s *server) want(r reach) (epoch uint64) {
+	e := &s.epochs[r]
+	epoch = e.known.Load()
+	raise(&e.wanted, epoch+safeAfter)
+	return epoch
+}
+
+// reap frees the retired nodes of server i that nobody can look at any more, and gives back the
+// chunks that are wholly free.
+func (a *allocator) reap(i int) {
 	srv := a.pool.servers[i]
-	for _, first := range a.reapLocked(i, safe) {
+	for _, first := range a.reapLocked(i) {
 		// It is this client's no more even if the call fails, since it may have taken effect; if
 		// not, it is adopted one day.
 		_ = a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
@@ -139,14 +199,14 @@ func (a *allocator) reap(i int, safe uint64) {
 
 // reapLocked is reap without the calls: it returns the chunks to give back, which this client does
 // not know any more.
-func (a *allocator) reapLocked(i int, safe uint64) (leaving []Addr) {
+func (a *allocator) reapLocked(i int) (leaving []Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id := a.pool.servers[i].id
+	srv := a.pool.servers[i]
 	for _, c := range a.open {
 		kept := c.limbo[:0]
 		for _, r := range c.limbo {
-			if r.addr.Server() != id || r.epoch+safeAfter > safe {
+			if r.addr.Server() != srv.id || r.epoch+safeAfter > srv.epochs[r.reach].safe.Load() {
 				kept = append(kept, r)
 				continue
 			}
@@ -324,8 +384,8 @@ func (k *leaseKeeper) tidy() {
 		if k.stopped.Load() || k.pool.condemned.Load() != nil {
 			return
 		}
-		for i, s := range k.pool.servers {
-			a.reap(i, s.safe.Load())
+		for i := range k.pool.servers {
+			a.reap(i)
 		}
 		switch {
 		case sw == nil && sweeping:

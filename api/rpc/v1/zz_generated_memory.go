@@ -799,6 +799,7 @@ type ConnectReply struct {
 	Epoch             uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                 // the current one of reclamation: see Renew
 	IntentOffset      uint64                 `protobuf:"varint,11,opt,name=intent_offset,json=intentOffset,proto3" json:"intent_offset,omitempty"`               // in the data region: the intent slots of the index, 64 bytes each
 	IntentSlots       uint32                 `protobuf:"varint,12,opt,name=intent_slots,json=intentSlots,proto3" json:"intent_slots,omitempty"`                  // 0 = the server has none
+	UncachedEpoch     uint64                 `protobuf:"varint,13,opt,name=uncached_epoch,json=uncachedEpoch,proto3" json:"uncached_epoch,omitempty"`            // the same for memory that no cache leads to
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -917,14 +918,24 @@ func (x *ConnectReply) GetIntentSlots() uint32 {
 	return 0
 }
 
+func (x *ConnectReply) GetUncachedEpoch() uint64 {
+	if x != nil {
+		return x.UncachedEpoch
+	}
+	return 0
+}
+
 type RenewRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
-	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
-	Passed        uint64                 `protobuf:"varint,3,opt,name=passed,proto3" json:"passed,omitempty"` // the client holds no node address any more that it got before it learned of this epoch
-	Wanted        uint64                 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"` // the epoch that it wants to be safe; 0 = none
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Index  string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Client uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	Passed uint64                 `protobuf:"varint,3,opt,name=passed,proto3" json:"passed,omitempty"` // the client holds no node address any more that it got before it learned of this epoch
+	Wanted uint64                 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"` // the epoch that it wants to be safe; 0 = none
+	// the same of the epochs for memory that no cache leads to: an operation alone can hold such an address
+	UncachedPassed uint64 `protobuf:"varint,5,opt,name=uncached_passed,json=uncachedPassed,proto3" json:"uncached_passed,omitempty"`
+	UncachedWanted uint64 `protobuf:"varint,6,opt,name=uncached_wanted,json=uncachedWanted,proto3" json:"uncached_wanted,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
@@ -985,11 +996,27 @@ func (x *RenewRequest) GetWanted() uint64 {
 	return 0
 }
 
+func (x *RenewRequest) GetUncachedPassed() uint64 {
+	if x != nil {
+		return x.UncachedPassed
+	}
+	return 0
+}
+
+func (x *RenewRequest) GetUncachedWanted() uint64 {
+	if x != nil {
+		return x.UncachedWanted
+	}
+	return 0
+}
+
 type RenewReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LeaseMilliseconds uint32                 `protobuf:"varint,1,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked
 	Epoch             uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`                                                  // the current one
 	Safe              uint64                 `protobuf:"varint,3,opt,name=safe,proto3" json:"safe,omitempty"`                                                    // every client that is not fenced has passed it
+	UncachedEpoch     uint64                 `protobuf:"varint,4,opt,name=uncached_epoch,json=uncachedEpoch,proto3" json:"uncached_epoch,omitempty"`             // the same for memory that no cache leads to
+	UncachedSafe      uint64                 `protobuf:"varint,5,opt,name=uncached_safe,json=uncachedSafe,proto3" json:"uncached_safe,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1041,6 +1068,20 @@ func (x *RenewReply) GetEpoch() uint64 {
 func (x *RenewReply) GetSafe() uint64 {
 	if x != nil {
 		return x.Safe
+	}
+	return 0
+}
+
+func (x *RenewReply) GetUncachedEpoch() uint64 {
+	if x != nil {
+		return x.UncachedEpoch
+	}
+	return 0
+}
+
+func (x *RenewReply) GetUncachedSafe() uint64 {
+	if x != nil {
+		return x.UncachedSafe
 	}
 	return 0
 }
@@ -2651,7 +2692,7 @@ const file_memory_proto_rawDesc = "" +
 	"\x0eConnectRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"\x97\x03\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xbe\x03\n" +
 	"\fConnectReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -2667,17 +2708,22 @@ const file_memory_proto_rawDesc = "" +
 	"\x05epoch\x18\n" +
 	" \x01(\x04R\x05epoch\x12#\n" +
 	"\rintent_offset\x18\v \x01(\x04R\fintentOffset\x12!\n" +
-	"\fintent_slots\x18\f \x01(\rR\vintentSlots\"l\n" +
+	"\fintent_slots\x18\f \x01(\rR\vintentSlots\x12%\n" +
+	"\x0euncached_epoch\x18\r \x01(\x04R\runcachedEpoch\"\xbe\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +
 	"\x06passed\x18\x03 \x01(\x04R\x06passed\x12\x16\n" +
-	"\x06wanted\x18\x04 \x01(\x04R\x06wanted\"e\n" +
+	"\x06wanted\x18\x04 \x01(\x04R\x06wanted\x12'\n" +
+	"\x0funcached_passed\x18\x05 \x01(\x04R\x0euncachedPassed\x12'\n" +
+	"\x0funcached_wanted\x18\x06 \x01(\x04R\x0euncachedWanted\"\xb1\x01\n" +
 	"\n" +
 	"RenewReply\x12-\n" +
 	"\x12lease_milliseconds\x18\x01 \x01(\rR\x11leaseMilliseconds\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04safe\x18\x03 \x01(\x04R\x04safe\"R\n" +
+	"\x04safe\x18\x03 \x01(\x04R\x04safe\x12%\n" +
+	"\x0euncached_epoch\x18\x04 \x01(\x04R\runcachedEpoch\x12#\n" +
+	"\runcached_safe\x18\x05 \x01(\x04R\funcachedSafe\"R\n" +
 	"\fFenceRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x18\n" +
 	"\aclients\x18\x02 \x03(\rR\aclients\x12\x12\n" +

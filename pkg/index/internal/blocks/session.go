@@ -109,7 +109,7 @@ func (s *Session) Publish(locked pool.Addr) error {
 				op.Failure(err, true))
 		}
 	}
-	s.op.Pool.Retire(s.gone.Addr, s.gone.Size)
+	s.op.Pool.RetireUncached(s.gone.Addr, s.gone.Size)
 	s.gone = Reference{}
 	return nil
 }
@@ -223,7 +223,7 @@ func (s *Session) Retire(list []Reference) error {
 		return op.Failure(err, false)
 	}
 	for i := range list {
-		s.op.Pool.Retire(list[i].Addr, list[i].Size)
+		s.op.Pool.RetireUncached(list[i].Addr, list[i].Size)
 	}
 	return nil
 }
