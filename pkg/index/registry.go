@@ -3,6 +3,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sort"
 
@@ -156,5 +157,30 @@ type Structure struct {
 	Blocks     int    // of values that do not lie beside their keys
 	BlockBytes uint64 // of the blocks
 
-	Where []pool.Addr // of the reachable nodes and blocks, sorted
+	Memory []Piece // the reachable nodes and blocks, sorted by address
 }
+
+// Parts are the addresses and bytes of Memory.
+func (s *Structure) Parts() iter.Seq2[pool.Addr, int] {
+	return func(yield func(pool.Addr, int) bool) {
+		for _, p := range s.Memory {
+			if !yield(p.Addr, p.Bytes) {
+				return
+			}
+		}
+	}
+}
+
+// Piece is a node of an index, or what it allocates besides.
+type Piece struct {
+	Addr  pool.Addr
+	Bytes int
+	Kind  string // one of these, or a word of the design's
+}
+
+// Kinds that many designs have.
+const (
+	KindInner = "inner"
+	KindLeaf  = "leaf"
+	KindBlock = "block" // a value that does not lie beside its key
+)

@@ -4,12 +4,13 @@ import "errors"
 
 // Adoption of chunks that fenced clients left.
 
-// adopt takes over a chunk that a fenced client left on server i, with all the slabs that its table
+// adopt takes over a chunk with runs of a unit that a fenced client left on server i, with all that
+// its table
 // says. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its nodes were
 // looked at. Where that fails the chunk stays as it is, and goes to the next client one day.
-func (a *allocator) adopt(i int) error {
+func (a *allocator) adopt(i int, unit uint64) error {
 	p, srv := a.pool, a.pool.servers[i]
-	off, err := a.fetchChunk(i, true)
+	off, err := a.fetchChunk(i, unit, true)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (a *allocator) adopt(i int) error {
 	if err != nil {
 		return err
 	}
-	k := a.addChunk(i, first)
+	k := a.addChunk(i, first, unit)
 	for n := range k.dirty {
 		k.dirty[n] = true
 	}

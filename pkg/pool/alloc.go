@@ -221,6 +221,7 @@ const mostAdopted = 64
 // renew finds nodes on server i, or opens slabs there. It gives up a.mu for calls.
 func (a *allocator) renew(c *class, i int) error {
 	srv := a.pool.servers[i]
+	unit := srv.geometry.unit(c.shapes[i])
 	for try := 0; ; try++ {
 		if c.freedNodes[i] > 0 || c.hasRoom(i) {
 			return nil
@@ -232,14 +233,14 @@ func (a *allocator) renew(c *class, i int) error {
 		}
 		adopted := err
 		if err == nil {
-			adopted = a.adopt(i)
+			adopted = a.adopt(i, unit)
 		}
 		if adopted == nil && try == 0 {
 			continue
 		}
 		var off uint64
 		if err == nil {
-			off, err = a.fetchChunk(i, false)
+			off, err = a.fetchChunk(i, unit, false)
 		}
 		full := errors.Is(err, ErrPoolFull)
 		if full && (adopted == nil && try < mostAdopted || a.closeEmpty(i)) {
@@ -251,7 +252,7 @@ func (a *allocator) renew(c *class, i int) error {
 		if err != nil {
 			return fmt.Errorf("allocate a chunk on memory server %d: %w", srv.id, err)
 		}
-		a.addChunk(i, NewAddr(srv.id, off))
+		a.addChunk(i, NewAddr(srv.id, off), unit)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 type chunk struct {
 	first  Addr
 	server int     // dense number
+	unit   uint64  // geometry.unit of its runs
 	slabs  []*slab // by number: the open run that covers it; nil = none does
 	vacant int     // how many of these are nil
 	busy   int     // runs whose nodes are not all free
@@ -52,10 +53,10 @@ func (b *slab) left() int         { return b.nodes - b.cut }
 // empty reports whether all nodes are free.
 func (b *slab) empty() bool { return b.ready && len(b.freed) == b.cut }
 
-// addChunk makes a chunk known that is zero.
-func (a *allocator) addChunk(i int, first Addr) *chunk {
+// addChunk makes a chunk known that is zero, for runs of a unit.
+func (a *allocator) addChunk(i int, first Addr, unit uint64) *chunk {
 	slabs := a.pool.servers[i].geometry.slabs
-	k := &chunk{first: first, server: i, slabs: make([]*slab, slabs), vacant: slabs, written: make([]int, slabs), dirty: make([]bool, slabs)}
+	k := &chunk{first: first, server: i, unit: unit, slabs: make([]*slab, slabs), vacant: slabs, written: make([]int, slabs), dirty: make([]bool, slabs)}
 	at, _ := searchChunk(a.chunks[i], first)
 	a.chunks[i] = slices.Insert(a.chunks[i], at, k)
 	return k
@@ -162,7 +163,7 @@ func (c *class) dropFreed(b *slab) {
 func (a *allocator) vacancy(i int, s shape) (k *chunk, at int) {
 	g := &a.pool.servers[i].geometry
 	for _, k := range a.chunks[i] {
-		if k.vacant < s.run || k.lost {
+		if k.vacant < s.run || k.lost || k.unit != g.unit(s) {
 			continue
 		}
 		for at := 0; at+s.run <= g.slabs; at += s.run {

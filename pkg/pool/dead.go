@@ -27,6 +27,12 @@ const (
 	unwritten // never written; the pool's own
 )
 
+// Marked says whether node, at a, is marked as dead.
+func (p *Pool) Marked(a Addr, node []byte) bool {
+	m := p.marks.Load()
+	return m != nil && (*m)(a, node[:HeadBytes]) != Used
+}
+
 // HeadBytes is how much of a node the pool looks at to see whether it is dead. No node is smaller.
 const HeadBytes = 32
 

@@ -80,16 +80,16 @@ func (a *allocator) calling(call func() error) error {
 	return call()
 }
 
-// fetchChunk asks server i for a chunk: one that a fenced client left, or one of the quota. The
-// ledger knows of a chunk how large its slabs are; which nodes these have, its table says.
-func (a *allocator) fetchChunk(i int, adopt bool) (off uint64, err error) {
+// fetchChunk asks server i for a chunk with runs of a unit: one that a fenced client left, or one of
+// the quota. Which nodes there are in a chunk, its table says, and not the ledger.
+func (a *allocator) fetchChunk(i int, unit uint64, adopt bool) (off uint64, err error) {
 	p := a.pool
 	if why := p.condemned.Load(); why != nil {
 		return 0, *why
 	}
 	err = a.calling(func() (err error) {
 		s := p.servers[i]
-		off, err = p.control.AllocateChunk(s.id, p.client, int(s.geometry.slab), adopt, p.limit)
+		off, err = p.control.AllocateChunk(s.id, p.client, int(unit), adopt, p.limit)
 		return err
 	})
 	return off, err

@@ -222,10 +222,10 @@ func (a *allocator) reapLocked(i int) (leaving []Addr) {
 // is, but for what serves the next nodes and slabs.
 func (a *allocator) giveBack(i int) (leaving []Addr) {
 	g := &a.pool.servers[i].geometry
-	vacant := 0
+	vacant := map[uint64]int{} // slabs, by the unit of their chunk
 	for _, k := range a.chunks[i] {
 		if !k.lost {
-			vacant += k.vacant
+			vacant[k.unit] += k.vacant
 		}
 	}
 	for n := len(a.chunks[i]) - 1; n >= 0; n-- {
@@ -234,11 +234,11 @@ func (a *allocator) giveBack(i int) (leaving []Addr) {
 			continue
 		}
 		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
-		// one node.
-		if vacant-k.vacant < max(1, g.slabs/16) {
+		// one node. Runs of half a chunk come and go with theirs.
+		if k.unit == g.slab && vacant[k.unit]-k.vacant < max(1, g.slabs/16) {
 			continue
 		}
-		vacant -= k.vacant
+		vacant[k.unit] -= k.vacant
 		for at := 0; at < g.slabs; at++ {
 			if b := k.slabs[at]; b != nil {
 				a.close(b)
@@ -313,6 +313,16 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	size = roundNode(size)
 	b := a.slabOf(a.class(size), addr)
 	return b != nil && b.isIdle(b.index(addr))
+}
+
+// HandedOut says whether the node of size bytes at addr is this client's and in use: handed out, and
+// neither free nor retired nor a place for images.
+func (p *Pool) HandedOut(addr Addr, size int) bool {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.slabOf(a.class(roundNode(size)), addr)
+	return b != nil && b.index(addr) < b.cut && !b.isIdle(b.index(addr))
 }
 
 // InUse are the nodes of size bytes in this client's chunks, those that it adopted among them,

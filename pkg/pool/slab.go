@@ -138,6 +138,17 @@ func (g *geometry) shapeOf(size int, strip bool) shape {
 	return s
 }
 
+// unit is what the ledger knows of a chunk with runs of s: the size of its slabs. Runs of half a chunk
+// or more, as redo logs are, do not share a chunk with smaller ones, and of theirs the unit is the
+// run. Else nodes would take the other half of a log's chunk, or who needs nodes would adopt it, and
+// who comes after a client that died would find no room for its log in a full pool.
+func (g *geometry) unit(s shape) uint64 {
+	if 2*s.run < g.slabs {
+		return g.slab
+	}
+	return uint64(s.run) * g.slab
+}
+
 // bounds are where the run of s at slab at begins and ends, in its chunk.
 func (g *geometry) bounds(s shape, at int) (from, end uint64) {
 	from, end = uint64(at)*g.slab, uint64(at+s.run)*g.slab

@@ -76,7 +76,7 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	if pool.Chunks == 0 {
 		pool.Chunks, pool.ChunkBytes = 40, 32<<10
 	}
-	pool.Locks, pool.Lease, pool.Fabric = 64, 100*time.Millisecond, sim.Options{Plan: o.plan}
+	pool.Locks, pool.Lease, pool.Fabric = max(64, pool.Locks), 100*time.Millisecond, sim.Options{Plan: o.plan}
 	o.c, err = poolsim.New(o.w, pool)
 	return o, err
 }

@@ -163,7 +163,7 @@ func (x *dex) Check() (index.Structure, error) {
 }
 
 // Survey implements index.Surveyor.
-func (x *dex) Survey(visit func(low []byte) error) (int, error) { return x.tree.Survey(visit) }
+func (x *dex) Survey(visit func(low []byte, bytes int) error) error { return x.tree.Survey(visit) }
 
 // Verifies implements index.Checker.
 func (x *dex) Verifies(a pool.Addr, node []byte) bool {

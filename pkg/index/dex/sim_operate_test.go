@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/audit"
 )
 
 // operate does one operation, or looks a key up and changes it then, and compares the answer with
@@ -208,9 +209,9 @@ func (o *owners) look(c *owner) error {
 // hands, and blocks that are neither of it nor in anybody's hands are those that clients had in
 // theirs when they died.
 func (o *owners) account() error {
-	pools := map[uint16]*pool.Pool{}
+	var pools []*pool.Pool
 	for _, c := range o.living {
-		pools[c.client] = c.pool
+		pools = append(pools, c.pool)
 		o.counts.reclaimed += int(c.pool.Reclaimed())
 		if n := c.x.Stats().Misled; n > 0 {
 			return fmt.Errorf("client %d came %d times to a leaf that begins above the key: memory was used again too early", c.client, n)
@@ -224,17 +225,13 @@ func (o *owners) account() error {
 		}
 	}
 	lost := 0
-	for _, k := range o.c.Chunks() {
-		owner := pools[k.Client]
-		for a, node := range k.Nodes() {
-			_, part := slices.BinarySearch(o.found.Where, a)
-			idle := owner != nil && owner.Idle(a, len(node))
-			if part && idle {
-				return fmt.Errorf("node %v is part of the index, and its owner, client %d, would hand it out", a, k.Client)
-			}
-			if !part && !idle && len(node) < o.opts.NodeBytes && o.living[0].x.(index.Checker).Verifies(a, node) {
-				lost++
-			}
+	r, err := audit.Compare(o.c.Chunks(), o.found.Parts(), pools)
+	if err != nil {
+		return err
+	}
+	for _, n := range r.Lost {
+		if len(n.Memory) < o.opts.NodeBytes && o.living[0].x.(index.Checker).Verifies(n.Addr, n.Memory) {
+			lost++
 		}
 	}
 	if o.counts.lost += lost; lost > mostLost*o.counts.deaths {

@@ -163,18 +163,29 @@ func check(t testing.TB, x index.Index) index.Structure {
 func survey(t testing.TB, x index.Surveyor, found *index.Structure) {
 	t.Helper()
 	var last []byte
-	leaves := 0
-	size, err := x.Survey(func(low []byte) error {
+	leaves, size := 0, 0
+	err := x.Survey(func(low []byte, bytesOf int) error {
 		if leaves > 0 && bytes.Compare(low, last) <= 0 {
 			return fmt.Errorf("a leaf begins at %x behind one that begins at %x", low, last)
 		}
 		last = append(last[:0], low...)
 		leaves++
+		size += bytesOf
 		return nil
 	})
 	inner := found.Nodes - leaves - found.Unlinked
-	if err != nil || leaves == 0 || inner < found.Levels-1 || uint64(size)*uint64(found.Nodes) != found.NodeBytes {
+	if err != nil || leaves == 0 || inner < found.Levels-1 || uint64(size) > found.NodeBytes {
 		t.Errorf("a survey finds %d leaves of %d bytes: %v; the checker %+v", leaves, size, err, *found)
+	}
+	all := uint64(0)
+	for i, p := range found.Memory {
+		if i > 0 && p.Addr < found.Memory[i-1].Addr+pool.Addr(found.Memory[i-1].Bytes) {
+			t.Errorf("%+v and %+v overlap", found.Memory[i-1], p)
+		}
+		all += uint64(p.Bytes)
+	}
+	if n := len(found.Memory); n != found.Nodes+found.Blocks || all != found.NodeBytes+found.BlockBytes {
+		t.Errorf("%d pieces of memory with %d bytes: %d nodes with %d and %d blocks with %d", n, all, found.Nodes, found.NodeBytes, found.Blocks, found.BlockBytes)
 	}
 }
 

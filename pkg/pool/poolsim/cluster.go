@@ -6,11 +6,11 @@ package poolsim
 import (
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/audit"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
@@ -156,26 +156,7 @@ func (c *Cluster) Memory(id uint16, region verbs.RegionID) []byte {
 func (c *Cluster) Server(id uint16) *sim.Server { return c.servers[id-1].half }
 
 // Chunk is a chunk that is handed out.
-type Chunk struct {
-	First  pool.Addr
-	Client uint16 // to whom
-	Memory []byte
-}
-
-// Nodes are those of all slabs that the chunk's table says.
-func (k *Chunk) Nodes() iter.Seq2[pool.Addr, []byte] {
-	slabs, _ := pool.Slabs(k.Memory, k.First, uint64(len(k.Memory)))
-	return func(yield func(pool.Addr, []byte) bool) {
-		for _, s := range slabs {
-			for n := range s.Nodes {
-				a := s.First + pool.Addr(n*s.NodeBytes)
-				if !yield(a, k.Memory[a-k.First:][:s.NodeBytes]) {
-					return
-				}
-			}
-		}
-	}
-}
+type Chunk = audit.Chunk
 
 // Chunks are those that are handed out.
 func (c *Cluster) Chunks() (all []Chunk) {
@@ -185,7 +166,7 @@ func (c *Cluster) Chunks() (all []Chunk) {
 				continue
 			}
 			off := c.chunksFrom() + i*c.Options.ChunkBytes
-			all = append(all, Chunk{pool.NewAddr(s.id, uint64(off)), k.client, s.regions[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]})
+			all = append(all, Chunk{First: pool.NewAddr(s.id, uint64(off)), Client: k.client, Memory: s.regions[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]})
 		}
 	}
 	return all

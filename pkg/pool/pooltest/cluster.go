@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/audit"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -231,6 +232,21 @@ func (c *Cluster) UsedChunks() (n int) {
 		}
 	}
 	return n
+}
+
+// Chunks are those that are handed out.
+func (c *Cluster) Chunks() (all []audit.Chunk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		for i, k := range s.chunks {
+			if off := c.chunks() + uint64(i*c.Options.ChunkBytes); k.client != 0 {
+				memory := s.memory[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]
+				all = append(all, audit.Chunk{First: pool.NewAddr(s.id, off), Client: k.client, Memory: memory})
+			}
+		}
+	}
+	return all
 }
 
 // Memory is the data region of a server as the server sees it, for tests that look behind the

@@ -25,11 +25,11 @@ func (b *bencher) optimum() (float64, error) {
 	var begin []uint64 // of each leaf, the lowest scrambled number that it can have
 	size := 0
 	err := b.inServer(0, "survey", func() (err error) {
-		size, err = s.Survey(func(low []byte) error {
+		return s.Survey(func(low []byte, bytes int) error {
 			begin = append(begin, b.keys.floor(low))
+			size = max(size, bytes)
 			return b.ctx.Err()
 		})
-		return err
 	})
 	if err != nil {
 		return 0, err

@@ -64,15 +64,17 @@ func (b *bencher) closeMembers() error {
 	return errors.Join(errs...)
 }
 
-// leaves are how many there are, and the bytes of each.
+// leaves are how many there are, and the bytes of the largest.
 func (b *bencher) leaves() (n, bytes int, err error) {
 	s, ok := b.members[0].Index.(index.Surveyor)
 	if !ok {
 		return 0, 0, fmt.Errorf("design %s does not say what its leaves are: give --cache-bytes", b.run.Design)
 	}
 	err = b.inServer(0, "survey", func() error {
-		bytes, err = s.Survey(func([]byte) error { n++; return nil })
-		return err
+		return s.Survey(func(_ []byte, size int) error {
+			n, bytes = n+1, max(bytes, size)
+			return nil
+		})
 	})
 	return n, bytes, err
 }

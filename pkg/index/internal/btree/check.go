@@ -55,22 +55,22 @@ func (t *Tree) Verifies(a pool.Addr, node []byte) bool {
 }
 
 // Survey implements index.Surveyor: it walks the level above the leaves along its sibling pointers.
-func (t *Tree) Survey(visit func(low []byte) error) (nodeBytes int, err error) {
+func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 	s, err := t.NewSession()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return t.Lay.NodeBytes, errors.Join(s.survey(visit), s.Close())
+	return errors.Join(s.survey(visit), s.Close())
 }
 
-func (s *Session) survey(visit func(low []byte) error) error {
+func (s *Session) survey(visit func(low []byte, bytes int) error) error {
 	s.Begin()
 	root, err := s.relearnRoot()
 	if err != nil {
 		return err
 	}
 	if root.level == 0 {
-		return visit(s.Lay.Bottom)
+		return visit(s.Lay.Bottom, s.Lay.NodeBytes)
 	}
 	a := root.addr
 	for level := root.level; level > 1; level-- {
@@ -91,7 +91,7 @@ func (s *Session) survey(visit func(low []byte) error) error {
 			if i > 0 {
 				low = n.separator(i - 1)
 			}
-			if err := visit(low); err != nil {
+			if err := visit(low, s.Lay.NodeBytes); err != nil {
 				return err
 			}
 		}
@@ -132,7 +132,11 @@ func (c *walker) level(a pool.Addr, level uint8) error {
 		if err != nil {
 			return err
 		}
-		c.report.Node(a, c.s.Lay.NodeBytes)
+		kind := index.KindLeaf
+		if level > 0 {
+			kind = index.KindInner
+		}
+		c.report.Node(a, c.s.Lay.NodeBytes, kind)
 		if !bytes.Equal(h.Low, low) {
 			c.report.Fault("node %v of level %d begins at %x, its left sibling ends at %x", a, level, h.Low, low)
 		}

@@ -3,6 +3,7 @@
 package checker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,8 +19,6 @@ const maxFaults = 20
 // Report is what has been found so far.
 type Report struct {
 	Found  index.Structure
-	nodes  []pool.Addr
-	blocks []pool.Addr
 	faults []error
 }
 
@@ -30,9 +29,9 @@ func (r *Report) Fault(format string, args ...any) {
 	}
 }
 
-// Node notes the node of so many bytes at a.
-func (r *Report) Node(a pool.Addr, bytes int) {
-	r.nodes = append(r.nodes, a)
+// Node notes the node of a kind and of so many bytes at a.
+func (r *Report) Node(a pool.Addr, bytes int, kind string) {
+	r.Found.Memory = append(r.Found.Memory, index.Piece{Addr: a, Bytes: bytes, Kind: kind})
 	r.Found.Nodes++
 	r.Found.NodeBytes += uint64(bytes)
 }
@@ -45,7 +44,7 @@ func (r *Report) Pair(key, value int) {
 
 // Block notes a block to which the node at a refers, and READs it with s.
 func (r *Report) Block(a pool.Addr, at *blocks.Reference, s *blocks.Session) error {
-	r.blocks = append(r.blocks, at.Addr)
+	r.Found.Memory = append(r.Found.Memory, index.Piece{Addr: at.Addr, Bytes: at.Size, Kind: index.KindBlock})
 	ok, err := s.Load(at)
 	if err != nil {
 		return err
@@ -60,12 +59,11 @@ func (r *Report) Block(a pool.Addr, at *blocks.Reference, s *blocks.Session) err
 
 // Finish ends a walk that has come to its end: no node or block may be there twice.
 func (r *Report) Finish() {
-	all := append(r.nodes, r.blocks...)
-	slices.Sort(all)
-	r.Found.Where = all
+	all := r.Found.Memory
+	slices.SortFunc(all, func(a, b index.Piece) int { return cmp.Compare(a.Addr, b.Addr) })
 	for i := 1; i < len(all); i++ {
-		if all[i] == all[i-1] {
-			r.Fault("node %v is in the index twice", all[i])
+		if all[i].Addr == all[i-1].Addr {
+			r.Fault("node %v is in the index twice", all[i].Addr)
 		}
 	}
 }

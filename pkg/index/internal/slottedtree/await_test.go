@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -56,7 +57,10 @@ func TestAwaitMemoryForgets(t *testing.T) {
 	for i := range uint64(keys) {
 		fatal(t, a.Upsert(number(100+10*i), value))
 	}
-	// X has garbage on its way, so that it waits for memory.
+	// X has garbage on its way, so that it waits for memory. Beside it lies a block that stays, so
+	// that no other size gets its slab.
+	_, err := x.Pool.AllocateBlock(blocks.Size(&x.lay.Codec, 300), pool.Nil)
+	fatal(t, err)
 	fatal(t, x.Upsert(number(100), bytes.Repeat([]byte{1}, 300)))
 	fatal(t, x.Upsert(number(100), value))
 
@@ -77,6 +81,9 @@ func TestAwaitMemoryForgets(t *testing.T) {
 	e := &sleeper{Env: x.Env}
 	x.Env = e
 	c.Refuse(1, pool.ErrPoolFull)
+	for err = nil; err == nil; { // nor is there room in its chunk
+		_, err = x.Pool.AllocateBlock(64, pool.Nil)
+	}
 	loaded, goOn, full := make(chan error, 1), make(chan bool), make(chan bool)
 	e.first = func() {
 		c.Refuse(1, nil)

@@ -31,7 +31,7 @@ func TestScansReadWhatTheyUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lows [][]byte
-	if _, err := x.Survey(func(low []byte) error {
+	if err := x.Survey(func(low []byte, _ int) error {
 		lows = append(lows, bytes.Clone(low))
 		return nil
 	}); err != nil {
