@@ -137,9 +137,9 @@ type Pairs func(yield func(key, value []byte) bool) error
 // Surveyor is an index that can say where its leaves begin.
 type Surveyor interface {
 	// Survey calls visit with the lowest key of each leaf's range, in order, and the bytes of the
-	// leaf. It looks at the inner nodes only, so it may miss leaves whose split is under way; nobody
-	// should change the structure meanwhile. The slice is valid only during the call. An error of
-	// visit ends it.
+	// leaf. It looks at the inner nodes only, so it may miss leaves whose split is under way;
+	// nobody should change the structure meanwhile. The slice is valid only during the call. An
+	// error of visit ends it.
 	Survey(visit func(low []byte, bytes int) error) error
 }
 

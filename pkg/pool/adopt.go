@@ -5,9 +5,9 @@ import "errors"
 // Adoption of chunks that fenced clients left.
 
 // adopt takes over a chunk with runs of a unit that a fenced client left on server i, with all that
-// its table
-// says. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its nodes were
-// looked at. Where that fails the chunk stays as it is, and goes to the next client one day.
+// its table says. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its
+// nodes were looked at. Where that fails the chunk stays as it is, and goes to the next client one
+// day.
 func (a *allocator) adopt(i int, unit uint64) error {
 	p, srv := a.pool, a.pool.servers[i]
 	off, err := a.fetchChunk(i, unit, true)
@@ -53,7 +53,8 @@ func (a *allocator) adopt(i int, unit uint64) error {
 		k.written[f.at] = f.shape.run
 		c := a.class(f.NodeBytes)
 		if c.shapes[i] != f.shape {
-			k.lost = true // it has lock words, and this client did not declare them, or has declared some
+			// it has lock words, and this client did not declare them, or has declared some
+			k.lost = true
 			continue
 		}
 		b := a.install(c, k, f.shape, f.at)

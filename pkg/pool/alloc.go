@@ -12,9 +12,9 @@ import (
 // Allocation has three stages (Sherman, section 4.2.4, and slabs in between): chunks come from the
 // memory servers by control call, slabs of one size class are opened in them by a WRITE (slab.go),
 // and nodes are cut from slabs here. So a control call is paid once in thousands of nodes. A slab
-// serves one size only for as long as anybody may have an address in it; so an address that once was
-// a node of some size never becomes the middle of another one under a reader, who always finds a
-// node header there, by which it recognizes that the node is not the one it looked for.
+// serves one size only for as long as anybody may have an address in it; so an address that once
+// was a node of some size never becomes the middle of another one under a reader, who always finds
+// a node header there, by which it recognizes that the node is not the one it looked for.
 
 // nodeAlign is what node sizes are rounded up to: a cache line, so that no two nodes share one.
 const nodeAlign = 64

@@ -142,8 +142,8 @@ type deadNode struct {
 	reach reach
 }
 
-// beginSweep begins the sweep of the chunk after turn; nil if there is none. The chunk and its slabs
-// stay until the sweep is finished.
+// beginSweep begins the sweep of the chunk after turn; nil if there is none. The chunk and its
+// slabs stay until the sweep is finished.
 func (a *allocator) beginSweep(turn Addr) *sweep {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -2,15 +2,15 @@
 
 package pool
 
-// Two tables of epochs, which know nothing of each other: memory that was given up is of two classes
-// (reclaim.go).
+// Two tables of epochs, which know nothing of each other: memory that was given up is of two
+// classes (reclaim.go).
 //
-//	class       who may reach it, and so what a client that has passed an epoch has done
-//	cached      copies of nodes in caches lead there: it has dropped these copies and ended its operations
-//	uncached    only an operation that got the address from the memory: it has ended its operations
+//	class       what leads to it, and so what a client did that has passed an epoch
+//	cached      copies of nodes in caches: it dropped them, and ended its operations
+//	uncached    nothing but the memory, for operations: it ended its operations
 //
-// A rule of EpochTable holds in each: memory of a class is used again two epochs of that class after
-// the one under which it was given up. So garbage that no cache leads to empties no cache.
+// A rule of EpochTable holds in each: memory of a class is used again two epochs of that class
+// after the one under which it was given up. So garbage that no cache leads to empties no cache.
 
 // EpochTables are what one memory server knows about reclamation in one index. They belong to one
 // goroutine at a time.
@@ -38,8 +38,8 @@ func (t *EpochTables) Leave(client uint16) {
 	t.uncached.Leave(client)
 }
 
-// Renew is EpochTable.Renew for both. A client that is refused by either is to be given up, whatever
-// the other one has taken.
+// Renew is EpochTable.Renew for both. A client that is refused by either is to be given up,
+// whatever the other one has taken.
 func (t *EpochTables) Renew(client uint16, e Epochs) (r Renewal, err error) {
 	if r.Epoch, r.Safe, err = t.cached.Renew(client, e.Passed, e.Wanted); err == nil {
 		r.UncachedEpoch, r.UncachedSafe, err = t.uncached.Renew(client, e.UncachedPassed, e.UncachedWanted)

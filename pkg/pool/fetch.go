@@ -80,8 +80,8 @@ func (a *allocator) calling(call func() error) error {
 	return call()
 }
 
-// fetchChunk asks server i for a chunk with runs of a unit: one that a fenced client left, or one of
-// the quota. Which nodes there are in a chunk, its table says, and not the ledger.
+// fetchChunk asks server i for a chunk with runs of a unit: one that a fenced client left, or one
+// of the quota. Which nodes there are in a chunk, its table says, and not the ledger.
 func (a *allocator) fetchChunk(i int, unit uint64, adopt bool) (off uint64, err error) {
 	p := a.pool
 	if why := p.condemned.Load(); why != nil {

@@ -45,19 +45,20 @@ import (
 //  2. It is retired under the epoch that this client learned last, e. Epoch e+2 comes after this
 //     client passed e+1, which it had not at 1: so after 1.
 //  3. Each client learns of e+2, ticks, and waits for its operations that began before the tick.
-//     All others began after 1, and got no address but from the memory or from caches: not this one.
+//     All others began after 1, and got no address but from the memory or from caches: not this
+//     one.
 //  4. When all have passed e+2 the memory is used again: nobody has its address.
 //
-// It has a cached copy in step 1, and all is lost: an operation that begins after 3 may follow that,
-// since no floor tells it not to. TestWrongClassIsFound shows it.
+// It has a cached copy in step 1, and all is lost: an operation that begins after 3 may follow
+// that, since no floor tells it not to. TestWrongClassIsFound shows it.
 //
 // An address in a cache counts as long as an operation may follow it without finding it anew in the
 // memory or in what its owner keeps up to date. DEX's frames have references to blocks, and are no
-// such copies: the change that takes a reference out of the leaf takes it out of the frame, which is
-// all that there is of the leaf until it is written back; and who READs the leaf before has no right
-// to, and answers nothing. Nor are its cached values: they are found by a reference that was read in
-// the same operation. Sherman's caches have inner nodes only, and these lead to leaves, not to
-// blocks.
+// such copies: the change that takes a reference out of the leaf takes it out of the frame, which
+// is all that there is of the leaf until it is written back; and who READs the leaf before has no
+// right to, and answers nothing. Nor are its cached values: they are found by a reference that was
+// read in the same operation. Sherman's caches have inner nodes only, and these lead to leaves, not
+// to blocks.
 //
 // # Whose a dead node is
 //
@@ -218,79 +219,6 @@ func (a *allocator) reapLocked(i int) (leaving []Addr) {
 	return a.giveBack(i)
 }
 
-// giveBack closes slabs of server i that are empty, and takes out the chunks in which nothing else
-// is, but for what serves the next nodes and slabs.
-func (a *allocator) giveBack(i int) (leaving []Addr) {
-	g := &a.pool.servers[i].geometry
-	vacant := map[uint64]int{} // slabs, by the unit of their chunk
-	for _, k := range a.chunks[i] {
-		if !k.lost {
-			vacant[k.unit] += k.vacant
-		}
-	}
-	for n := len(a.chunks[i]) - 1; n >= 0; n-- {
-		k := a.chunks[i][n]
-		if k.busy > 0 || k.lost || k == a.swept || !k.settled() {
-			continue
-		}
-		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
-		// one node. Runs of half a chunk come and go with theirs.
-		if k.unit == g.slab && vacant[k.unit]-k.vacant < max(1, g.slabs/16) {
-			continue
-		}
-		vacant[k.unit] -= k.vacant
-		for at := 0; at < g.slabs; at++ {
-			if b := k.slabs[at]; b != nil {
-				a.close(b)
-			}
-		}
-		a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
-		leaving = append(leaving, k.first)
-	}
-	a.emptied[i] = slices.DeleteFunc(a.emptied[i], func(b *slab) bool {
-		b.candidate = b.empty() && !(b.mayClose() && b.class.keeps(i, b) && a.swept != b.chunk && a.closed(b))
-		return !b.candidate
-	})
-	return leaving
-}
-
-// settled reports whether the table says all open slabs of k.
-func (k *chunk) settled() bool {
-	return !slices.ContainsFunc(k.slabs, func(b *slab) bool { return b != nil && !b.ready })
-}
-
-// mayClose reports whether b may be closed while its chunk stays: see slab.go.
-func (b *slab) mayClose() bool { return !b.class.strip }
-
-// keeps reports whether a class can serve a few nodes more of server i without b, so that no slab
-// comes and goes with one node.
-func (c *class) keeps(i int, b *slab) bool {
-	few := b.nodes / 16
-	if b.run <= len(b.chunk.slabs)/16 {
-		few = max(1, few)
-	}
-	return c.freedNodes[i]+c.uncutNodes[i]-b.nodes >= few
-}
-
-func (a *allocator) closed(b *slab) bool {
-	a.close(b)
-	return true
-}
-
-// closeEmpty closes all slabs of server i that are empty, of whatever class, and reports whether
-// there were any: what is done before the pool is called full.
-func (a *allocator) closeEmpty(i int) (some bool) {
-	for _, k := range a.chunks[i] {
-		for _, b := range k.slabs {
-			if b != nil && b.empty() && b.mayClose() && k != a.swept {
-				a.close(b)
-				some = true
-			}
-		}
-	}
-	return some
-}
-
 // Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this
 // client wait until nobody can look at them any more, or have become free since Reclaimed was
 // since, which is to be from before the try.
@@ -315,8 +243,8 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	return b != nil && b.isIdle(b.index(addr))
 }
 
-// HandedOut says whether the node of size bytes at addr is this client's and in use: handed out, and
-// neither free nor retired nor a place for images.
+// HandedOut says whether the node of size bytes at addr is this client's and in use: handed out,
+// and neither free nor retired nor a place for images.
 func (p *Pool) HandedOut(addr Addr, size int) bool {
 	a := p.alloc
 	a.mu.Lock()

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// A chunk is divided into slabs, and a slab into nodes of one size. The size and the memory server's
-// chunk size say all about the layout: a client that knows an address and a size finds the slab, the
-// node's place in it and its lock word without asking anybody.
+// A chunk is divided into slabs, and a slab into nodes of one size. The size and the memory
+// server's chunk size say all about the layout: a client that knows an address and a size finds the
+// slab, the node's place in it and its lock word without asking anybody.
 //
 //	chunk:  | table | slab 0, what is left of it | slab 1 | slab 2 ... slab n-1 |
 //	table:  one word of 8 bytes for each slab, little-endian; see slabWord
@@ -18,13 +18,13 @@ import (
 //
 // Slabs have 64 KiB where a chunk has at least 1 MiB, and 1/1024 of a chunk that is larger than 64
 // MiB. Smaller chunks, as tests have them, are divided by 16. Nodes of one size lie in runs: the
-// shortest in which at most an eighth is left over. So a node of 64 bytes to 8 KiB lies in one slab,
-// and a node as large as half a chunk in a run of its own. The first run of a chunk begins behind the
-// table.
+// shortest in which at most an eighth is left over. So a node of 64 bytes to 8 KiB lies in one
+// slab, and a node as large as half a chunk in a run of its own. The first run of a chunk begins
+// behind the table.
 //
-// The header of a slab lies in the table and not at the slab's begin. A node of 1 KiB then lies at a
-// multiple of its size, and 64 of them fill a slab. And nobody who writes nodes can forge a header:
-// the begin of a slab in the midst of an old run has been a node's content.
+// The header of a slab lies in the table and not at the slab's begin. A node of 1 KiB then lies at
+// a multiple of its size, and 64 of them fill a slab. And nobody who writes nodes can forge a
+// header: the begin of a slab in the midst of an old run has been a node's content.
 //
 // # Who writes the table, and who may see what
 //
@@ -41,16 +41,17 @@ import (
 // word is written whole (G2).
 //
 // Closing a run changes nothing in the memory: its word stays until another run overlaps it. An
-// adopter then finds nodes that are free. They look dead, or as if never written; one that was given
-// back without a mark looks used, as ever, and is lost with the dead client.
+// adopter then finds nodes that are free. They look dead, or as if never written; one that was
+// given back without a mark looks used, as ever, and is lost with the dead client.
 //
 // # Why an address keeps its meaning
 //
 // A run is closed only when all of its nodes are free. A node is free when it was never handed out,
 // when only this client ever knew it, or when everybody dropped its address (reclaim.go). So nobody
-// holds an address into a closed run, and the next class may divide it otherwise. A run with a strip
-// is closed only with its chunk: a memory server that sweeps strips for a fence may have read the
-// table before, and a lock word that became a part of a node must not meet its compare-and-swap.
+// holds an address into a closed run, and the next class may divide it otherwise. A run with a
+// strip is closed only with its chunk: a memory server that sweeps strips for a fence may have read
+// the table before, and a lock word that became a part of a node must not meet its
+// compare-and-swap.
 
 // slabsOfChunk is how many slabs a chunk has at least; mostSlabs how many at most.
 const (
@@ -107,8 +108,8 @@ func (s shape) fit(room uint64) int {
 	return n
 }
 
-// shapeOf is the shape of nodes of a size in chunks like g. Its run is 0 where no chunk has room for
-// one.
+// shapeOf is the shape of nodes of a size in chunks like g. Its run is 0 where no chunk has room
+// for one.
 func (g *geometry) shapeOf(size int, strip bool) shape {
 	s, least := shape{size: size, strip: strip}, uint64(0)
 	if size == 0 {
@@ -138,10 +139,10 @@ func (g *geometry) shapeOf(size int, strip bool) shape {
 	return s
 }
 
-// unit is what the ledger knows of a chunk with runs of s: the size of its slabs. Runs of half a chunk
-// or more, as redo logs are, do not share a chunk with smaller ones, and of theirs the unit is the
-// run. Else nodes would take the other half of a log's chunk, or who needs nodes would adopt it, and
-// who comes after a client that died would find no room for its log in a full pool.
+// unit is what the ledger knows of a chunk with runs of s: the size of its slabs. Runs of half a
+// chunk or more, as redo logs are, do not share a chunk with smaller ones, and of theirs the unit
+// is the run. Else nodes would take the other half of a log's chunk, or who needs nodes would adopt
+// it, and who comes after a client that died would find no room for its log in a full pool.
 func (g *geometry) unit(s shape) uint64 {
 	if 2*s.run < g.slabs {
 		return g.slab

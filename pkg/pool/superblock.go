@@ -10,8 +10,8 @@ import (
 )
 
 // FormatVersion is the version of everything that this program writes into disaggregated memory.
-// Another one is refused. Version 4: chunks begin with a table of their slabs (slab.go). A client of
-// version 3 would take the table for nodes.
+// Another one is refused. Version 4: chunks begin with a table of their slabs (slab.go). A client
+// of version 3 would take the table for nodes.
 const FormatVersion = 4
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:

@@ -32,8 +32,8 @@ const (
 )
 
 func crashInBulkLoad(t *testing.T, seed uint64, part int) (ended bool, err error) {
-	// So many locks that no two leaves share one: where they do they are not merged, and the index is
-	// not empty enough to be loaded.
+	// So many locks that no two leaves share one: where they do they are not merged, and the index
+	// is not empty enough to be loaded.
 	o, err := dying(t, seed, "client-1", part, loadedKeys, 256, poolsim.Options{Servers: 1 + int(seed/2%2), Executor: executor, Locks: 1024})
 	if err != nil {
 		return false, err

@@ -9,8 +9,8 @@ import (
 )
 
 // account compares the survey of the index with the nodes of all chunks when nobody works any more:
-// all that is part of the index is in nobody's hands, and, unless clients died, no node that verifies
-// and is not part of it is lost: it was given back before anybody could find it.
+// all that is part of the index is in nobody's hands, and, unless clients died, no node that
+// verifies and is not part of it is lost: it was given back before anybody could find it.
 func (h *history) account(c *poolsim.Cluster, x index.Checker, found *index.Structure, deaths bool) error {
 	r, err := audit.Compare(c.Chunks(), found.Parts(), h.pools)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestReplacedValuesEmptyNoCache: the memory of values that lie in blocks comes back, and no client's
-// cache of inner nodes is emptied for it. That of leaves, to which these nodes lead, empties them.
+// TestReplacedValuesEmptyNoCache: the memory of values that lie in blocks comes back, and no
+// client's cache of inner nodes is emptied for it. That of leaves, to which these nodes lead,
+// empties them.
 func TestReplacedValuesEmptyNoCache(t *testing.T) {
 	const keys = 400
 	c := pooltest.New(t, pooltest.Options{Chunks: 32, RenewEvery: time.Millisecond})

@@ -217,7 +217,8 @@ func TestDyingWriterKeepsOldValue(t *testing.T) {
 // complete; the leaf that only its sibling knows is served, and another client that has memory
 // links it.
 func TestUnlinkedLeafIsLinkedLater(t *testing.T) {
-	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 3, ChunkBytes: 3072 + 128}) // a table and three nodes
+	// a table and three nodes
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 3, ChunkBytes: 3072 + 128})
 	p := c.Open(t)
 	var kept []pool.Addr
 	for range 4 { // two of the three chunks are this client's

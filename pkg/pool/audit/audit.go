@@ -57,8 +57,8 @@ type part struct {
 	bytes int
 }
 
-// Compare compares the parts of an index, addresses and bytes, with the chunks of its clients. pools
-// are those that live.
+// Compare compares the parts of an index, addresses and bytes, with the chunks of its clients.
+// pools are those that live.
 func Compare(chunks []Chunk, of iter.Seq2[pool.Addr, int], pools []*pool.Pool) (r Report, err error) {
 	owners := map[uint16]*pool.Pool{}
 	for _, p := range pools {

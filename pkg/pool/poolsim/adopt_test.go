@@ -13,8 +13,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// adoption is a run in which a client with nodes of several sizes dies in some part of its requests,
-// and another one adopts what it left.
+// adoption is a run in which a client with nodes of several sizes dies in some part of its
+// requests, and another one adopts what it left.
 type adoption struct {
 	crash          int // the part
 	crashed        bool
@@ -108,7 +108,8 @@ func (x *adoption) in(w *simenv.World, c *poolsim.Cluster, p *simenv.Process) er
 	return cl.Close()
 }
 
-// victim allocates nodes, writes them, and frees some sizes wholly, so that their slabs serve others.
+// victim allocates nodes, writes them, and frees some sizes wholly, so that their slabs serve
+// others.
 func (x *adoption) victim(c *poolsim.Cluster, victim *simenv.Process, inUse map[pool.Addr]int) {
 	cl, err := c.Open(victim)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
-// pointers is a world in which a client replaces what some pointers lead to, and others follow them,
-// with or without a cache of pointers that they follow for as long as the floor lets them.
+// pointers is a world in which a client replaces what some pointers lead to, and others follow
+// them, with or without a cache of pointers that they follow for as long as the floor lets them.
 type pointers struct {
 	caches bool
 	retire func(p *pool.Pool, a pool.Addr)
@@ -149,8 +149,8 @@ func (w *pointers) follow(cl *pool.Pool, over *bool) error {
 }
 
 // TestRetirementClasses: what is given up by its class is used again, and nobody who follows an old
-// address meets other content, an operation under way or one that follows its cache. For memory that
-// no cache leads to no floor rises.
+// address meets other content, an operation under way or one that follows its cache. For memory
+// that no cache leads to no floor rises.
 func TestRetirementClasses(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -181,8 +181,8 @@ func TestRetirementClasses(t *testing.T) {
 	}
 }
 
-// TestWrongClassIsFound: a fault put in on purpose. Memory to which caches lead is given up as if none
-// did.
+// TestWrongClassIsFound: a fault put in on purpose. Memory to which caches lead is given up as if
+// none did.
 func TestWrongClassIsFound(t *testing.T) {
 	for seed := range seeds() {
 		w := pointers{caches: true, retire: retireUncached}

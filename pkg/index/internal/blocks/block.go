@@ -141,8 +141,8 @@ func putDead(b []byte, a pool.Addr, version uint32) []byte {
 }
 
 // Marks implements pool.Marks for nodes and blocks. A block is marked behind the word that forgot
-// it, so it is over; and no cache has references to blocks that a change does not take out of it. What
-// made a node dead may still have to be repaired, and cached nodes lead to it.
+// it, so it is over; and no cache has references to blocks that a change does not take out of it.
+// What made a node dead may still have to be repaired, and cached nodes lead to it.
 func Marks(a pool.Addr, head []byte) pool.Mark {
 	switch {
 	case !unit.IsDead(a, head):

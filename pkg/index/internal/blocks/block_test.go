@@ -53,7 +53,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			putDead(b, a, r.Uint32())
 			if Verify(a, b) || !p.Matches(b[HeadBytes:HeadBytes+len(value)]) ||
-				Marks(a, b[:pool.HeadBytes]) != pool.Over {
+				Marks(a, b[:pool.HeadBytes]) != pool.Uncached {
 				t.Fatal("a dead block is not what it should be")
 			}
 			b[HeadBytes+r.IntN(len(value))] ^= 1 << r.IntN(8)
@@ -85,7 +85,7 @@ func FuzzBlock(f *testing.F) {
 func TestMarksBelongToAnAddress(t *testing.T) {
 	const server, offset = 3, 4096
 	b, a := make([]byte, HeadBytes), pool.NewAddr(server, offset)
-	for level, want := range map[uint8]pool.Mark{0: pool.Dead, 3: pool.Dead, kind: pool.Over} {
+	for level, want := range map[uint8]pool.Mark{0: pool.Dead, 3: pool.Dead, kind: pool.Uncached} {
 		unit.PutDead(b, a, level, 7)
 		if got := Marks(a, b); got != want {
 			t.Errorf("a dead node of level %d is marked %v, want %v", level, got, want)

@@ -1,0 +1,76 @@
+package pool
+
+import "slices"
+
+// giveBack closes slabs of server i that are empty, and takes out the chunks in which nothing else
+// is, but for what serves the next nodes and slabs.
+func (a *allocator) giveBack(i int) (leaving []Addr) {
+	g := &a.pool.servers[i].geometry
+	vacant := map[uint64]int{} // slabs, by the unit of their chunk
+	for _, k := range a.chunks[i] {
+		if !k.lost {
+			vacant[k.unit] += k.vacant
+		}
+	}
+	for n := len(a.chunks[i]) - 1; n >= 0; n-- {
+		k := a.chunks[i][n]
+		if k.busy > 0 || k.lost || k == a.swept || !k.settled() {
+			continue
+		}
+		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
+		// one node. Runs of half a chunk come and go with theirs.
+		if k.unit == g.slab && vacant[k.unit]-k.vacant < max(1, g.slabs/16) {
+			continue
+		}
+		vacant[k.unit] -= k.vacant
+		for at := 0; at < g.slabs; at++ {
+			if b := k.slabs[at]; b != nil {
+				a.close(b)
+			}
+		}
+		a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
+		leaving = append(leaving, k.first)
+	}
+	a.emptied[i] = slices.DeleteFunc(a.emptied[i], func(b *slab) bool {
+		b.candidate = b.empty() && !(b.mayClose() && b.class.keeps(i, b) && a.swept != b.chunk && a.closed(b))
+		return !b.candidate
+	})
+	return leaving
+}
+
+// settled reports whether the table says all open slabs of k.
+func (k *chunk) settled() bool {
+	return !slices.ContainsFunc(k.slabs, func(b *slab) bool { return b != nil && !b.ready })
+}
+
+// mayClose reports whether b may be closed while its chunk stays: see slab.go.
+func (b *slab) mayClose() bool { return !b.class.strip }
+
+// keeps reports whether a class can serve a few nodes more of server i without b, so that no slab
+// comes and goes with one node.
+func (c *class) keeps(i int, b *slab) bool {
+	few := b.nodes / 16
+	if b.run <= len(b.chunk.slabs)/16 {
+		few = max(1, few)
+	}
+	return c.freedNodes[i]+c.uncutNodes[i]-b.nodes >= few
+}
+
+func (a *allocator) closed(b *slab) bool {
+	a.close(b)
+	return true
+}
+
+// closeEmpty closes all slabs of server i that are empty, of whatever class, and reports whether
+// there were any: what is done before the pool is called full.
+func (a *allocator) closeEmpty(i int) (some bool) {
+	for _, k := range a.chunks[i] {
+		for _, b := range k.slabs {
+			if b != nil && b.empty() && b.mayClose() && k != a.swept {
+				a.close(b)
+				some = true
+			}
+		}
+	}
+	return some
+}
