@@ -292,8 +292,8 @@ func (a *allocator) setIdle(c *class, addr Addr) {
 	b.setIdle(b.index(addr))
 }
 
-// Free gives a node back, for this client to use again as a node of the same size. Nobody may be
-// able to find it any more, but stale readers may still look at it.
+// Free gives a node back, for this client to use again at once. Nobody else ever knew its address:
+// what was published is retired.
 func (p *Pool) Free(addr Addr, size int) {
 	a := p.alloc
 	size = roundNode(size)

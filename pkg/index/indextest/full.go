@@ -51,7 +51,7 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 			t.Fatal("the pool never gets full")
 		}
 	}
-	if found := check(t, x); found.Pairs != uint64(len(there)) {
+	if found := r.audited(t, c, x); found.Pairs != uint64(len(there)) {
 		t.Fatalf("%d pairs, want %d", found.Pairs, len(there))
 	}
 	for k := range there {
@@ -68,7 +68,7 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 			t.Fatalf("insert after a deletion in a full pool: %v", err)
 		}
 	}
-	check(t, x)
+	r.audited(t, c, x)
 }
 
 // longFull fills the pool with long values of two sizes, and deletes a quarter of them. Then more

@@ -5,9 +5,11 @@ package pooltest
 import (
 	"crypto/rand"
 	"fmt"
+	"iter"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -80,6 +82,7 @@ type Cluster struct {
 	clients  uint16
 	cut      bool
 	refusals map[uint16]error
+	pools    []*pool.Pool
 }
 
 type server struct {
@@ -211,6 +214,9 @@ func (c *Cluster) Open(t testing.TB) *pool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.mu.Lock()
+	c.pools = append(c.pools, p)
+	c.mu.Unlock()
 	t.Cleanup(func() {
 		// A connection that the test cut has no end that could be confirmed.
 		if err := p.Close(); err != nil && !c.wasCut() {
@@ -232,6 +238,15 @@ func (c *Cluster) UsedChunks() (n int) {
 		}
 	}
 	return n
+}
+
+// Audit compares the parts of an index, addresses and bytes, with what the clients that Open made
+// have allocated. Nobody may work meanwhile.
+func (c *Cluster) Audit(parts iter.Seq2[pool.Addr, int]) (audit.Report, error) {
+	c.mu.Lock()
+	pools := slices.DeleteFunc(slices.Clone(c.pools), func(p *pool.Pool) bool { return p.Alive() != nil })
+	c.mu.Unlock()
+	return audit.Compare(c.Chunks(), parts, pools)
 }
 
 // Chunks are those that are handed out.
