@@ -139,16 +139,19 @@ func (g *geometry) shapeOf(size int, strip bool) shape {
 	return s
 }
 
-// unit is what the ledger knows of a chunk with runs of s: the size of its slabs. Runs of half a
-// chunk or more, as redo logs are, do not share a chunk with smaller ones, and of theirs the unit
-// is the run. Else nodes would take the other half of a log's chunk, or who needs nodes would adopt
-// it, and who comes after a client that died would find no room for its log in a full pool.
+// unit is what the ledger knows of a chunk with runs of s: the size of its slabs. Large nodes, as
+// redo logs are, do not share a chunk with small ones, and of theirs the unit is the run. Else
+// nodes would take what is left of a log's chunk, or who needs nodes would adopt it, and who comes
+// after a client that died would find no room for its log in a full pool.
 func (g *geometry) unit(s shape) uint64 {
-	if 2*s.run < g.slabs {
+	if 2*s.run < g.slabs && s.size < largeNode {
 		return g.slab
 	}
 	return uint64(s.run) * g.slab
 }
+
+// largeNode is from where on nodes are large. Those that take half of a chunk are, too.
+const largeNode = 1 << 20
 
 // bounds are where the run of s at slab at begins and ends, in its chunk.
 func (g *geometry) bounds(s shape, at int) (from, end uint64) {

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"encoding/binary"
+	"iter"
 	"math/rand/v2"
 	"testing"
 )
@@ -111,3 +112,51 @@ func TestSlabWordsThatSayNothing(t *testing.T) {
 }
 
 func first1(all []Slab, _ int) []Slab { return all }
+
+// TestLockSpread: nodes of any size, as they lie in slabs, share the locks of a table about as
+// evenly as nodes side by side do.
+func TestLockSpread(t *testing.T) {
+	const chunk, chunks, locks = 8 << 20, 4, 16 << 10
+	g := geometryOf(chunk)
+	p := &Pool{servers: []*server{{id: 1, grant: Grant{Locks: locks}}}, dense: []int16{-1, 0}}
+	spread := func(offsets iter.Seq[uint64]) (n, taken, most int) {
+		var nodes [locks]int
+		for o := range offsets {
+			l, err := p.lockOf(NewAddr(1, o))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; nodes[l.index] == 0 {
+				taken++
+			}
+			nodes[l.index]++
+			most = max(most, nodes[l.index])
+		}
+		return n, taken, most
+	}
+	for _, strip := range []bool{false, true} {
+		for _, size := range []int{64, 128, 192, 256, 512, 576, 1024, 1088, 2048, 4096} {
+			s := g.shapeOf(size, strip)
+			n, taken, most := spread(func(yield func(uint64) bool) {
+				left := locks
+				for i := range uint64(chunks * g.slabs) {
+					_, first, count := g.place(s, int(i)%g.slabs)
+					for at := range uint64(min(count, left)) {
+						yield((1+i/uint64(g.slabs))*chunk + first + at*uint64(size))
+					}
+					left -= min(count, left)
+				}
+			})
+			_, beside, _ := spread(func(yield func(uint64) bool) {
+				for at := range uint64(n) {
+					yield(chunk + at*uint64(size))
+				}
+			})
+			t.Logf("%d nodes of %d bytes, strip %v: %d of %d locks, at most %d on one; %d side by side", n, size, strip, taken, locks, most, beside)
+			// nodes of 1088 bytes, 60 in each slab, meet the hash where it is weakest
+			if taken < beside*7/10 || most > 8 {
+				t.Errorf("nodes of %d bytes, strip %v: %d of %d locks, %d side by side, at most %d on one", size, strip, taken, locks, beside, most)
+			}
+		}
+	}
+}

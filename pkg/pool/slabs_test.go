@@ -110,3 +110,52 @@ func checkTable[N any](t *testing.T, c *pooltest.Cluster, nodes []N, of func(N) 
 		}
 	}
 }
+
+// TestStrips: each node of a size with lock words has one of its own, which every client finds, and
+// no node lies over it. It is zero at first, and atomics change it.
+func TestStrips(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Chunks: 3})
+	p, other := c.Open(t), c.Open(t)
+	s := session(t, p)
+	old := buffer(t, s, 8)
+	words := map[pool.Addr]pool.Addr{} // whose each is
+	sizes := []int{64, 320, 1024, 5000, 70 << 10}
+	var strips, theirs []*pool.Strips
+	for _, size := range sizes {
+		strips, theirs = append(strips, p.DeclareStrip(size)), append(theirs, other.DeclareStrip(size))
+	}
+	lines := map[pool.Addr]bool{} // of 64 bytes: of nodes
+	for n := range 1000 {
+		i := n % len(sizes)
+		if n >= 20 {
+			i = n % 3
+		}
+		a, err := p.Allocate(sizes[i], pool.Nil)
+		must(t, err)
+		for off := 0; off < sizes[i]; off += 64 {
+			lines[a+pool.Addr(off)] = true
+		}
+		w, err := strips[i].WordOf(a)
+		must(t, err)
+		if again, err := theirs[i].WordOf(a); err != nil || again != w || w%8 != 0 || w.Server() != a.Server() {
+			t.Fatalf("the lock word of %v is %v to its client, %v to another: %v", a, w, again, err)
+		}
+		if whose, ok := words[w]; ok {
+			t.Fatalf("%v and %v have the lock word %v", whose, a, w)
+		}
+		words[w] = a
+		s.FetchAdd(w, uint64(n)+1, old)
+		must(t, s.Post())
+		if string(old) != string(make([]byte, 8)) {
+			t.Fatalf("the lock word of a new node is %x", old)
+		}
+	}
+	for w, a := range words {
+		if lines[w&^63] {
+			t.Fatalf("the lock word %v of %v lies in a node", w, a)
+		}
+	}
+	if _, err := strips[0].WordOf(pool.NewAddr(1, 1)); err == nil {
+		t.Error("what is no node has a lock word")
+	}
+}
