@@ -45,7 +45,7 @@ const (
 )
 
 // Of the data region when the index is DEX: superblock and repair records as above, then chunks.
-const dexChunksAt = 32 << 10
+const dexChunksAt = 64 << 10
 
 func newDexShape(seed uint64, r *rand.Rand) *dexShape {
 	d := &dexShape{keys: dexKeys, chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
