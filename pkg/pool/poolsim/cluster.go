@@ -241,8 +241,8 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
 			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents,
-			Lease:      k.c.Options.Lease,
-			Epoch:      epoch, UncachedEpoch: uncached,
+			Lease: k.c.Options.Lease,
+			Epoch: epoch, UncachedEpoch: uncached,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),
 		}
 		return nil
