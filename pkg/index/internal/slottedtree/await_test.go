@@ -59,7 +59,7 @@ func TestAwaitMemoryForgets(t *testing.T) {
 	}
 	// X has garbage on its way, so that it waits for memory. Beside it lies a block that stays, so
 	// that no other size gets its slab.
-	_, err := x.Pool.AllocateBlock(blocks.Size(&x.lay.Codec, 300), pool.Nil)
+	_, err := x.Pool.AllocateBlock(blocks.Size(&x.Lay.Codec, 300), pool.Nil)
 	fatal(t, err)
 	fatal(t, x.Upsert(number(100), bytes.Repeat([]byte{1}, 300)))
 	fatal(t, x.Upsert(number(100), value))
