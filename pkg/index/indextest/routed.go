@@ -188,7 +188,9 @@ func (s *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 }
 
 // part is ranges of one owner without a gap, all that there are on both sides, or one alone, with
-// their locks for reading: the keys that a scan is an operation on.
+// their locks for reading: the keys that a scan is an operation on. Where it is all of them, the
+// ranges beside it are locked, too: one that came to this owner before the scan begins would be a
+// part of the scan.
 type part struct {
 	locked    []*bound
 	owner     *member
@@ -235,7 +237,12 @@ func (f *fleet) look(cursor []byte, reverse, alone bool) *part {
 	for !alone && high+1 < len(f.from) && f.from[high+1].owner == f.from[i].owner {
 		high++
 	}
-	return &part{slices.Clone(f.from[low : high+1]), f.from[i].owner, f.from[low].start, f.end(high), low == 0}
+	p := &part{nil, f.from[i].owner, f.from[low].start, f.end(high), low == 0}
+	if !alone { // what lies beside it must not come to its owner
+		low, high = max(0, low-1), min(len(f.from)-1, high+1)
+	}
+	p.locked = slices.Clone(f.from[low : high+1])
+	return p
 }
 
 func (s *routed) SetLimit(limit time.Duration) {
