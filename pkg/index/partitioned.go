@@ -30,10 +30,10 @@ type Partitioned interface {
 	// they may be gone afterwards. After an error nothing of r is taken: no operation on its keys
 	// was admitted, what was replayed is replayed again with the same outcome, and Take may be
 	// called again with the same r, by this client or the next one. Nothing that fails after the
-	// first operation was admitted is an error of Take. That its client dies in the midst of it is
-	// as if it had not begun: whoever takes r next inherits the same logs. Take itself leaves
-	// nothing in this client's log that is needed: it is not inherited before r is settled and
-	// operations have begun.
+	// first operation was admitted is an error of Take. A crash during Take is equivalent to Take
+	// never having started: whoever takes r next inherits the same logs. Take itself leaves nothing
+	// in this client's log that is needed: it is not inherited before r is settled and operations
+	// have begun.
 	Take(r pool.Holding) error
 
 	// Give writes back all that this client changed of the keys from start up to end, and forgets

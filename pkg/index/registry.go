@@ -140,7 +140,7 @@ type Checker interface {
 	// closed, or to have written back (by a Check of their own).
 	Check() (Structure, error)
 
-	// Verifies says whether node is what the design writes to a when a is part of the index:
+	// Verifies reports whether node is what the design writes to a when a is part of the index:
 	// neither dead nor something half written.
 	Verifies(a pool.Addr, node []byte) bool
 }

@@ -38,7 +38,7 @@ func (a Addr) Server() uint16 { return uint16(a>>offsetBits) & MaxServer }
 // Offset is the offset in the server's data region.
 func (a Addr) Offset() uint64 { return uint64(a) & (1<<offsetBits - 1) }
 
-// Swizzled says whether a is an address in a cache.
+// Swizzled reports whether a is an address in a cache.
 func (a Addr) Swizzled() bool { return a&swizzledBit != 0 }
 
 // String is "server:offset".

@@ -198,7 +198,7 @@ func (a *allocator) cut(c *class, i int) (Addr, error) {
 	return a.cutNext(c, i), nil
 }
 
-// hasRoom says whether an open slab on server i has nodes that were never handed out.
+// hasRoom reports whether an open slab on server i has nodes that were never handed out.
 func (c *class) hasRoom(i int) bool { return c.uncutNodes[i] > 0 }
 
 // cutNext takes the next node that was never handed out of server i, which has some.

@@ -7,7 +7,7 @@ import (
 )
 
 // RewriteAll changes several nodes, each under its own lock, so that a client which dies in the
-// midst of it leaves all of them changed or none: what merging two nodes and their parent needs.
+// middle of it leaves all of them changed or none: what merging two nodes and their parent needs.
 // One of the locks is the main one. The requests, each line posted and awaited before the next:
 //
 //  1. at each other node: WRITE of its image to a place that nobody knows; WRITE of a record of

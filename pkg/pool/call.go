@@ -6,7 +6,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Calls says whether any memory server answers two-sided calls.
+// Calls reports whether any memory server answers two-sided calls.
 func (p *Pool) Calls() bool {
 	for _, s := range p.servers {
 		if s.caps.Calls {
@@ -16,7 +16,7 @@ func (p *Pool) Calls() bool {
 	return false
 }
 
-// Calls says whether the memory server of a answers two-sided calls.
+// Calls reports whether the memory server of a answers two-sided calls.
 func (s *Session) Calls(a Addr) bool {
 	i, ok := s.pool.serverOf(a)
 	return ok && s.pool.servers[i].caps.Calls

@@ -63,7 +63,7 @@ func (s *Session) Stamp() uint64 { return s.active.Load() }
 // End ends an operation: the session holds no address that the operation got.
 func (s *Session) End() { s.active.Store(0) }
 
-// quiet says whether every operation under way began at time since or later.
+// quiet reports whether every operation under way began at time since or later.
 func (r *sessions) quiet(since uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

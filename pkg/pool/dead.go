@@ -27,7 +27,7 @@ const (
 	unwritten // never written; the pool's own
 )
 
-// Marked says whether node, at a, is marked as dead.
+// Marked reports whether node, at a, is marked as dead.
 func (p *Pool) Marked(a Addr, node []byte) bool {
 	m := p.marks.Load()
 	return m != nil && (*m)(a, node[:HeadBytes]) != Used

@@ -109,7 +109,7 @@ func (t *EpochTable) Safe() uint64 {
 	return safe
 }
 
-// wanted says whether a client wants an epoch that comes after the current one.
+// wanted reports whether a client wants an epoch that comes after the current one.
 func (t *EpochTable) wanted() bool {
 	return slices.ContainsFunc(t.members, func(m member) bool { return m.wanted > t.epoch })
 }

@@ -76,7 +76,7 @@ func (t *lockTable) state(i uint32) (w *atomic.Uint32, shift uint32) {
 	return &t.states[i/stateLocks], i % stateLocks * stateBits
 }
 
-// slow says whether there may be more about lock i than its bits.
+// slow reports whether there may be more about lock i than its bits.
 func (t *lockTable) slow(i uint32) bool {
 	w, shift := t.state(i)
 	return w.Load()>>shift&stateSlow != 0
@@ -172,7 +172,7 @@ func (l *localLock) remove(w *waiter) {
 	}
 }
 
-// handover says whether the holder should keep the global lock for the next waiter instead of
+// handover reports whether the holder should keep the global lock for the next waiter instead of
 // releasing it.
 func (t *lockTable) handover(i uint32) bool {
 	if !t.slow(i) {

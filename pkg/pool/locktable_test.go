@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// held says whether somebody has lock i.
+// held reports whether somebody has lock i.
 func held(t *lockTable, i uint32) bool {
 	w, shift := t.state(i)
 	return w.Load()>>shift&stateTaken != 0

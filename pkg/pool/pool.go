@@ -184,7 +184,7 @@ func arenasOf(before, dev verbs.Device) (verbs.Device, error) {
 	return nil, fmt.Errorf("it offers %q, others %q: a client has arenas of one of them", dev.Provider(), before.Provider())
 }
 
-// takesAnyArena says whether queue pairs of a device take arenas of every other one.
+// takesAnyArena reports whether queue pairs of a device take arenas of every other one.
 func takesAnyArena(d verbs.Device) bool {
 	_, any := d.(verbs.AnyArena)
 	return any

@@ -123,7 +123,7 @@ var (
 	ErrNotHeld = errors.New("keys are not held like this")
 )
 
-// KnowsOwners says whether the memory servers decide who holds which range.
+// KnowsOwners reports whether the memory servers decide who holds which range.
 func (p *Pool) KnowsOwners() bool {
 	_, ok := p.control.(Ranges)
 	return ok

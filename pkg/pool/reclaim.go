@@ -232,8 +232,8 @@ func (p *Pool) Reclaiming(since uint64) bool {
 // Reclaimed is how many dead nodes this client has made free.
 func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
 
-// Idle says whether the node of size bytes at addr is this client's, and free, retired or a place
-// for images: no part of anything.
+// Idle reports whether the node of size bytes at addr is this client's, and free, retired or a
+// place for images: no part of anything.
 func (p *Pool) Idle(addr Addr, size int) bool {
 	a := p.alloc
 	a.mu.Lock()
@@ -243,7 +243,7 @@ func (p *Pool) Idle(addr Addr, size int) bool {
 	return b != nil && b.isIdle(b.index(addr))
 }
 
-// HandedOut says whether the node of size bytes at addr is this client's and in use: handed out,
+// HandedOut reports whether the node of size bytes at addr is this client's and in use: handed out,
 // and neither free nor retired nor a place for images.
 func (p *Pool) HandedOut(addr Addr, size int) bool {
 	a := p.alloc

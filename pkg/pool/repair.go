@@ -68,7 +68,7 @@ func (r *record) encode(b []byte) {
 	binary.LittleEndian.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
 }
 
-// decode says whether b verifies.
+// decode reports whether b verifies.
 func (r *record) decode(b []byte) bool {
 	r.image, r.node = Addr(binary.LittleEndian.Uint64(b)), Addr(binary.LittleEndian.Uint64(b[8:]))
 	r.length, r.kind = int(binary.LittleEndian.Uint32(b[16:])&(1<<24-1)), b[19]

@@ -12,7 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// wreck is what a client left that died in the midst of a rewrite, on a server with one word of
+// wreck is what a client left that died in the middle of a rewrite, on a server with one word of
 // locks: all of them say Repair, and the one of node has a record.
 type wreck struct {
 	*testing.T

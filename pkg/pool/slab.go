@@ -24,7 +24,7 @@ import (
 //
 // The header of a slab lies in the table and not at the slab's begin. A node of 1 KiB then lies at
 // a multiple of its size, and 64 of them fill a slab. And nobody who writes nodes can forge a
-// header: the begin of a slab in the midst of an old run has been a node's content.
+// header: the begin of a slab in the middle of an old run has been a node's content.
 //
 // # Who writes the table, and who may see what
 //

@@ -85,7 +85,7 @@ func TestSlabWordsThatSayNothing(t *testing.T) {
 	put(1, g.shapeOf(1024, false).word(&g))
 	large := g.shapeOf(120<<10, true)
 	put(4, large.word(&g))
-	put(5, g.shapeOf(64, false).word(&g)) // in the midst of a run: it is not read
+	put(5, g.shapeOf(64, false).word(&g)) // in the middle of a run: it is not read
 	put(12, slabWord(0xD5<<56|1<<48))
 	put(13, g.shapeOf(1024, false).word(&g)|1<<30)
 	first := NewAddr(3, 5*chunk)

@@ -22,7 +22,7 @@ func (p *Pool) StockRewrites(size int) {
 }
 
 // SpareRewrites makes nodes of the places for images that nobody uses now, but for one on each
-// server, and says whether there were any.
+// server, and reports whether there were any.
 func (p *Pool) SpareRewrites(size int) (some bool) {
 	a := p.alloc
 	size = roundNode(size)

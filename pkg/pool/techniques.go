@@ -26,7 +26,7 @@ func (s *Session) Use(t Techniques) {
 // its tries like any other: the holder is likely not to come back before it is fenced.
 const flatSpins = 1000
 
-// mayShare says whether a lock word with this client's own number may be a living session's that
+// mayShare reports whether a lock word with this client's own number may be a living session's that
 // another one meets in lockGlobal. Sessions that stand in the local queue never meet each other
 // there. So without flat ones the lock is that of a session which died; with them it may be either,
 // and trying on is right in both cases: a session that dies with a lock gives its client up before
@@ -34,8 +34,8 @@ const flatSpins = 1000
 // the mark before its first lock, so whoever meets that finds it set.
 func (p *Pool) mayShare() bool { return p.flat.Load() }
 
-// OnChip says whether locks of this index lie in the NIC memory of any of its servers. That is the
-// server's choice, made when it starts.
+// OnChip reports whether locks of this index lie in the NIC memory of any of its servers. That is
+// the server's choice, made when it starts.
 func (p *Pool) OnChip() bool {
 	for _, s := range p.servers {
 		if uint64(s.caps.DeviceMemory) > s.grant.LockOffset {

@@ -212,8 +212,8 @@ func (t *wordSlots) older(since uint64, see func(*wordSlot)) {
 	}
 }
 
-// forgotten says whether none of the slots of s names a word on behalf of an operation that began
-// before since, when none of these is under way any more. If some do, they are cleared soon.
+// forgotten reports whether none of the slots of s names a word on behalf of an operation that
+// began before since, when none of these is under way any more. If some do, they are cleared soon.
 func (p *Pool) forgotten(s *server, since uint64) bool {
 	all := true
 	s.slots.older(since, func(*wordSlot) { all = false })

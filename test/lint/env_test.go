@@ -142,7 +142,7 @@ func envProblems(f *file) (problems []string) {
 }
 
 // mapNames collects the names that the file declares as maps: fields, variables, parameters. Names
-// of other files are missed: the rule is for the author, not against him.
+// of other files are missed: the rule is a help for the author.
 func mapNames(f *ast.File) map[string]bool {
 	names := map[string]bool{}
 	isMap := func(e ast.Expr) bool {

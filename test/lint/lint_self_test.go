@@ -78,3 +78,27 @@ func TestCommentWidthCatches(t *testing.T) {
 	check("//go:generate "+strings.Repeat("a", 100), 0)
 	check("// +kubebuilder:validation:Pattern="+strings.Repeat("a", 100), 0)
 }
+
+// TestWordsCatch shows where old words are found, and what is left alone.
+func TestWordsCatch(t *testing.T) {
+	check := func(body string, want int) {
+		t.Helper()
+		fset := token.NewFileSet()
+		src := "package p\n\n" + body + "\n"
+		parsed, err := parser.ParseFile(fset, "p.go", src, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &file{path: "p.go", src: src, ast: parsed, fset: fset}
+		if got := oldWords(f); len(got) != want {
+			t.Errorf("%s\nfound %d problems, want %d:\n%s", body, len(got), want, strings.Join(got, "\n"))
+		}
+	}
+	check("// f says whether it is so.\nfunc f() {}", 1)
+	check("// f says\n// whether it is so.\nfunc f() {}", 1)
+	check("// The leaf gives way to another one; then he reads it.\nfunc f() {}", 2)
+	check("// Reports whether the server is confirmed dead.\nfunc f() {}", 0)
+	check("var message = \"server 3 is proven silent\"", 1)
+	check("type Taker struct{}", 1)
+	check("var the, they, hers int // the heap", 0)
+}

@@ -45,7 +45,7 @@ func (b *balance) start(x *dex, bytes int) int {
 	return int(b.inner)
 }
 
-// moves says whether anything moves.
+// moves reports whether anything moves.
 func (b *balance) moves() bool { return b.most > 0 }
 
 // shift moves bytes, if either side has what the other one wants.

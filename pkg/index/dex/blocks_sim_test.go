@@ -116,8 +116,8 @@ func (o *owners) block(value []byte) (head []byte, a pool.Addr) {
 	return nil, 0
 }
 
-// logRefers says whether the memory of logs, the only nodes of such a size, has a reference to the
-// block with a value.
+// logRefers reports whether the memory of logs, the only nodes of such a size, has a reference to
+// the block with a value.
 func (o *owners) logRefers(value []byte) bool {
 	_, a := o.block(value)
 	reference := binary.LittleEndian.AppendUint64(nil, uint64(a))

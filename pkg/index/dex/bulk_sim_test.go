@@ -64,7 +64,7 @@ type bulk struct {
 	loaded map[string]string // what its source has, of the keys that were not changed since
 }
 
-// run lets client 1 do it, and die in the midst of it.
+// run lets client 1 do it, and die during it.
 func (b *bulk) run() error {
 	o := b.owners
 	ranges := uint64(1 + o.seed%3)

@@ -195,8 +195,8 @@ func (c *cache) locate(p *btree.Path) *frame {
 // reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one
 // already, that is returned, whatever its state. nil: there is no frame to be had, or, unless must,
 // none that is worth less than the leaf. flush writes a frame back whose lock the cache has, or
-// only takes leave of it, if it was changed and is clean. Who gets a frame counts it as found when
-// he has used it: until then the leaf is worth one less than it was looked for.
+// only takes leave of it, if it was changed and is clean. The caller counts a frame as found
+// when it has used it: until then the leaf is worth one less than it was looked for.
 func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
 	h := c.shard(a)
 	h.mu.Lock()

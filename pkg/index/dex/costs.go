@@ -47,8 +47,8 @@ func (c *costs) reads(level uint8) time.Duration {
 	return time.Duration(float64(time.Duration(level+1)*(c.read.mean()+searchTime)) * upkeep)
 }
 
-// worth says whether a call shall be made for a node of a level. What was never measured is tried.
-// dice is any number.
+// worth reports whether a call shall be made for a node of a level. What was never measured is
+// tried. dice is any number.
 func (c *costs) worth(level uint8, dice uint64) bool {
 	switch {
 	case c.read.n == 0:

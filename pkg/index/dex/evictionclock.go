@@ -62,7 +62,7 @@ func (d *evictionClock) raise(time *atomic.Uint64) {
 	}
 }
 
-// after says whether the leaf at a may have left the cache after the clock showed t.
+// after reports whether the leaf at a may have left the cache after the clock showed t.
 func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	if invariants.Enabled {
 		least := d.least[d.number(a)].Load()
@@ -72,8 +72,8 @@ func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	return d.of(a).Load() > t || d.all.Load() > t
 }
 
-// still says whether what was READ, or told, of the leaf at a after the clock showed since is what
-// it is now, or was when this began.
+// still reports whether what was READ, or told, of the leaf at a after the clock showed since is
+// what it is now, or was when this began.
 func (c *cache) still(a pool.Addr, since uint64) bool {
 	return c.find(a) == nil && !c.evictions.after(a, since)
 }

@@ -9,8 +9,8 @@ import (
 
 // LogOnly logs changes of keys that this client has taken, and makes them nowhere else; a nil value
 // deletes. When it returns, the log is durable: so it is what a client leaves that dies before it
-// has written leaves back, or in the midst of the structure changes that need room for them. Values
-// are short.
+// has written leaves back, or in the middle of the structure changes that need room for them.
+// Values are short.
 func LogOnly(i index.Index, keys, values [][]byte) error {
 	x := i.(*dex)
 	log, r := x.log.Appender(), x.ranges.Load()
@@ -46,7 +46,7 @@ func Forget(i index.Index, a pool.Addr) error {
 	return errors.Join(err, s.Close())
 }
 
-// Framed says whether the leaf at a has a frame.
+// Framed reports whether the leaf at a has a frame.
 func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.find(a) != nil }
 
 // CollectAt lets i give back what it finds where the log of other is, as if that had been listed

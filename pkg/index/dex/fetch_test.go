@@ -111,9 +111,9 @@ func TestChangesUseWhatLookupsRead(t *testing.T) {
 			before := x.fetched.Load()
 			mustDo(t, s.Update(scanKey(7), []byte("third...")))
 			reads := x.fetched.Load() > before
-			// what gave way may share its time with the leaf
-			if departed := x.cache.evictions.after(a, since); reads != c.reads && !(reads && departed) {
-				t.Errorf("leaf %v was READ: %v, and has departed: %v", a, reads, departed)
+			// what was evicted may share its time with the leaf
+			if evicted := x.cache.evictions.after(a, since); reads != c.reads && !(reads && evicted) {
+				t.Errorf("leaf %v was READ: %v, and was evicted: %v", a, reads, evicted)
 			}
 			for range 2 {
 				mustHave(t, other, 7, "third...")
@@ -147,7 +147,7 @@ func TestBulkLoadLetsLeavesDepart(t *testing.T) {
 			continue
 		}
 		if !x.cache.still(p.Addr(), since) {
-			t.Error("the leaf has departed before the load")
+			t.Error("the leaf was evicted before the load")
 		}
 		mustDo(t, x.BulkLoad(func(pair func(key, value []byte) bool) error {
 			for n := range uint64(scanned) {
@@ -156,7 +156,7 @@ func TestBulkLoadLetsLeavesDepart(t *testing.T) {
 			return nil
 		}, 1))
 		if x.cache.still(p.Addr(), since) {
-			t.Error("the leaf has not departed when the index is loaded")
+			t.Error("the leaf is still there when the index is loaded")
 		}
 		mustDo(t, s.Update(scanKey(7), []byte("third...")))
 		mustHave(t, s, 7, "third...")

@@ -64,7 +64,7 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duratio
 	return nil
 }
 
-// evict is flush for a frame that gives way to the leaf that is fetched. It may be clean: then it
+// evict is flush for a frame that the fetched leaf needs. It may be clean: then it
 // leaves its entries.
 func (s *session) evict(f *frame) error {
 	next := &s.ahead

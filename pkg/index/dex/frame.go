@@ -100,7 +100,7 @@ func (f *frame) open(v *view) bool {
 	return v.heap <= len(f.words)
 }
 
-// below says whether key lies below the leaf's range.
+// below reports whether key lies below the leaf's range.
 func (f *frame) below(v *view, key []byte, numbers bool) bool {
 	if numbers {
 		return binary.BigEndian.Uint64(key) < bits.ReverseBytes64(f.word(fenceWord))
@@ -108,7 +108,7 @@ func (f *frame) below(v *view, key []byte, numbers bool) bool {
 	return f.compare(8*fenceWord, v.lowLen, key) > 0
 }
 
-// above says whether key lies above the leaf's range.
+// above reports whether key lies above the leaf's range.
 func (f *frame) above(v *view, key []byte, numbers bool) bool {
 	switch {
 	case v.rightmost:
@@ -153,7 +153,7 @@ func (f *frame) value(w uint64, lay *fence.Layout, key, dst []byte) []byte {
 	return f.bytes(off+head, n-head, dst)
 }
 
-// refers says whether the value of the entry of w lies in a block.
+// refers reports whether the value of the entry of w lies in a block.
 func (f *frame) refers(w uint64, lay *fence.Layout) bool {
 	if !lay.Blocks {
 		return false

@@ -25,9 +25,9 @@ import (
 //     Only holdings that have it can hand it on, so it stays so.
 //
 // Then its nonce is swapped away (redo.Discard), which a late one of two who do it cannot do to the
-// next log there. Who dies in between has done nothing, or all of it: whoever adopts the chunk from
-// him looks again. The same holds for a log whose client ended in order: it may still be named, by
-// a call of its own that is late.
+// next log there. A client that dies in between has done nothing, or all of it: the next client
+// that adopts the chunk looks again. The same holds for a log whose client ended in order: it may
+// still be named, by a call of its own that is late.
 
 // collectEvery is how often a client looks whether logs in its chunks are needed still.
 const collectEvery = time.Second
@@ -168,7 +168,7 @@ func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []ui
 	return kept, clients, nil
 }
 
-// isNamed says whether a log may have to be replayed by somebody.
+// isNamed reports whether a log may have to be replayed by somebody.
 func isNamed(held []pool.Held, log []byte) bool {
 	return slices.ContainsFunc(held, func(h pool.Held) bool {
 		return bytes.Equal(h.Log, log) || slices.ContainsFunc(h.Inherits, func(in pool.Inherited) bool { return bytes.Equal(in.Log, log) })

@@ -111,7 +111,7 @@ func (s *session) readOld(f *frame, i int, word uint64, key []byte, epoch uint64
 	return fmt.Errorf("the block of key %x does not hold its value: %w", key, index.ErrFormat)
 }
 
-// asTold says whether the leaf has of key what index.Change was told of.
+// asTold reports whether the leaf has of key what index.Change was told of.
 func (s *session) asTold(f *frame, i int, word uint64, key []byte) bool {
 	var was byte
 	was, s.value = s.inLeaf(f, i, word, key, s.value[:0])

@@ -19,7 +19,7 @@ const (
 	edge       = 6  // keys at each end of a range, of which operations are in some of the runs
 )
 
-// atEdges says whether operations are about the keys at the ends of ranges, and half of them
+// atEdges reports whether operations are about the keys at the ends of ranges, and half of them
 // delete: leaves on both sides of an end are merged, and split, all the time.
 func (o *owners) atEdges() bool { return o.seed%4 >= 2 }
 

@@ -72,8 +72,8 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 	}
 }
 
-// holds says whether what a memory server said of a key is right, and all: the leaf was not in the
-// cache since before the call.
+// holds reports whether what a memory server said of a key is right, and all: the leaf was not in
+// the cache since before the call.
 func (q *sought) holds(x *dex) bool {
 	return q.near && x.cache.still(q.found.leaf, q.since)
 }
@@ -82,7 +82,7 @@ func (q *sought) holds(x *dex) bool {
 // there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it
 // in between.
 func (s *session) admit(q *sought, key []byte) error {
-	s.ahead = ahead{done: true} // nothing is READ with what gives way
+	s.ahead = ahead{done: true} // nothing is READ with what is evicted
 	f, fresh, err := s.x.cache.reserve(q.found.leaf, true, s.yield)
 	if err != nil || !fresh {
 		return err

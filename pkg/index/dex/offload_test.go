@@ -30,8 +30,8 @@ func small(t testing.TB, provider string, e verbs.Executor, switches map[string]
 }
 
 // TestOffloadedReadsAreCurrent: sessions write ascending numbers under keys of their own and read
-// all keys, while leaves come and go and memory servers look for keys. Nobody sees less than was
-// acknowledged before he asked, or less than he saw before.
+// all keys, while leaves come and go and memory servers look for keys. No session sees less than
+// was acknowledged before it asked, or less than it saw before.
 func TestOffloadedReadsAreCurrent(t *testing.T) {
 	const keys, sessions, rounds = 2000, 4, 4000
 	x := small(t, "tcp", index.Executor(), map[string]bool{"costAware": false})

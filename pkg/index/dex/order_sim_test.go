@@ -99,7 +99,7 @@ func (o *owners) writeWatched() (leaves int, err error) {
 	return leaves, err
 }
 
-// where says whether the memory of leaves and that of the log have a value.
+// where reports whether the memory of leaves and that of the log have a value.
 func (o *owners) where(value []byte) (leaf, log bool) {
 	if value == nil {
 		return false, false

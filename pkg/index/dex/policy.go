@@ -113,13 +113,13 @@ func (h *shard) cool(e env.Env) *frame {
 	return nil
 }
 
-// admits says whether a leaf that is worth so much shall take the place of f, if that is to go for
-// it.
+// admits reports whether a leaf that is worth so much shall take the place of f, if that is to go
+// for it.
 func (c *cache) admits(f *frame, worth uint8) bool {
 	return !c.with.leafAdmission || !c.with.frequencies || f.used.Load() < uint32(worth)
 }
 
-// lucky says whether a leaf is kept, without frequencies.
+// lucky reports whether a leaf is kept, without frequencies.
 func (c *cache) lucky() bool {
 	return !c.with.leafAdmission || c.with.frequencies || c.env.Uint64()%admitOne == 0
 }

@@ -40,7 +40,7 @@ func (r *ranges) at(key []byte) int {
 
 func (s *span) reaches(key []byte) bool { return len(s.end) == 0 || bytes.Compare(key, s.end) < 0 }
 
-// whole says whether all keys from low up to high (without bound if rightmost) were taken.
+// whole reports whether all keys from low up to high (without bound if rightmost) were taken.
 func (r *ranges) whole(low, high []byte, rightmost bool) bool {
 	if r.at(low) < 0 {
 		return false
@@ -166,8 +166,8 @@ func (x *dex) fence(key []byte) []byte {
 	return key
 }
 
-// within says whether f's leaf lies in r, as one does whose low fence is in it: leaves are divided
-// at the ends of ranges.
+// within reports whether f's leaf lies in r, as one does whose low fence is in it: leaves are
+// divided at the ends of ranges.
 func (f *frame) within(v *view, r *ranges) bool {
 	var low [128]byte
 	return r.at(f.bytes(8*fenceWord, v.lowLen, low[:0])) >= 0

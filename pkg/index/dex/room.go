@@ -25,17 +25,18 @@ import (
 // What is left then makes Take fail with ErrPoolFull. Nothing is lost: the logs are as they were,
 // and the next Take does it again from the beginning, where what is done already is found to be so.
 //
-// Why leaves may be merged in the midst of it: they are the range's as a whole, which nobody
+// Why leaves may be merged meanwhile: they are the range's as a whole, which no client
 // serves; no other session of this client may claim them, as the range is not among those that were
-// taken; and this session does one thing after the other. Who merges holds their locks, as ever,
-// and who dies there leaves it to be repaired before the next one replays.
+// taken; and this session does one thing after the other. A merge holds their locks, as ever, and
+// one that a death cuts short is repaired before the next client replays.
 //
 // A leaf at an end of the range that could not be divided is open: it is changed under its lock
-// alone, by the tree's own operations. Nobody owns the keys on the other side, or he would have
-// divided it there. Somebody may take them meanwhile, and divide it: then it ends where this range
-// does, but he may be in the midst of that, and what he writes, or what is repaired if he dies,
-// would undo a change that was made without the lock. So it stays open until a division by this
-// client has found, under the locks of the leaves on both sides, that nothing is to be done.
+// alone, by the tree's own operations. No client owns the keys on the other side: it would have
+// divided the leaf there. One may take them meanwhile, and divide it: then the leaf ends where this
+// range does, but the division may be under way still, and what it writes, or what is repaired if
+// its client dies, would undo a change that was made without the lock. So it stays open until a
+// division by this client has found, under the locks of the leaves on both sides, that nothing is
+// to be done.
 
 // How often what was put off is tried in one Take, and how long it waits in between for memory that
 // is on its way.
@@ -131,8 +132,8 @@ func (p *replayer) splitAt(key []byte) error {
 	return p.s.Divide(key)
 }
 
-// isOpen says whether an end of the range where nothing is divided yet, as far as this client has
-// seen under the lock, lies in a leaf or at one of its fences.
+// isOpen reports whether an end of the range where nothing is divided yet, as far as this client
+// has seen under the lock, lies in a leaf or at one of its fences.
 func (p *replayer) isOpen(l *slotted.Leaf) bool {
 	for _, key := range p.ends {
 		if bytes.Compare(l.Low, key) <= 0 && (l.Rightmost || bytes.Compare(key, l.High) <= 0) {

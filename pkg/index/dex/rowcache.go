@@ -36,8 +36,8 @@ import (
 //	1  looks at the eviction clock          a  has the lock of the leaf's frame
 //	2  READs the leaf, or calls             b  sees that the bucket, not locked, has no entry of
 //	3  locks the bucket                        the key that holds, or takes it out under the lock
-//	4  finds no frame of the leaf, and no   c  changes the leaf in the frame, or, while he has the
-//	   time of it after 1                      lock of that, in the memory servers
+//	4  finds no frame of the leaf, and no   c  changes the leaf in the frame, or, under that lock,
+//	   time of it after 1                      in the memory servers
 //	5  puts the entry in, and unlocks       d  has written back, notes when the leaf leaves the
 //	                                           cache, and takes away the place by which the frame
 //	                                           is found (evictionclock.go)
@@ -50,10 +50,10 @@ import (
 // the change, and before b the change is not answered. What is in the memory servers is durable in
 // the log, so whoever finds it waits for nothing.
 //
-// A leaf that gives way to another one leaves the entries that were changed since it came into its
-// frame: they are written back by then, whoever did it, and durable, and put in between d's first
-// part and its others, while the lock of the frame keeps everybody from a. Without that a popular
-// key that is changed often would not be there: each change takes it out.
+// An evicted leaf leaves the entries that were changed since it came into its frame: they are
+// written back by then, whoever did it, and durable, and put in between d's first part and its
+// others, while the lock of the frame keeps everybody from a. Without that a popular key that is
+// changed often would not be there: each change takes it out.
 //
 // A range that is given away takes its entries along, when no session is in an operation on its
 // keys.

@@ -13,7 +13,7 @@ import (
 )
 
 // operate does one operation, or looks a key up and changes it then, and compares the answer with
-// the model. The model also says whether an operation with a condition may take effect.
+// the model. The model also reports whether an operation with a condition may take effect.
 func (o *owners) operate(s index.Session, key []byte, r *rand.Rand) error {
 	m := o.model[string(key)]
 	o.counts.ops++

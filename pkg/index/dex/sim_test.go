@@ -20,7 +20,7 @@ import (
 )
 
 // TestSeeds runs clients under the adversary that serve ranges, give them to each other, and die
-// anywhere: in operations, in structure changes, in the midst of giving, taking and replaying. Who
+// anywhere: in operations, in structure changes, in the middle of giving, taking and replaying. Who
 // inherits a range finds every acknowledged change, and of the others each as a whole or not at
 // all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
 func TestSeeds(t *testing.T) {

@@ -41,5 +41,5 @@ func techniquesOf(switches map[string]bool) (t techniques, err error) {
 	return t, nil
 }
 
-// direct says whether lookups go to the memory servers.
+// direct reports whether lookups go to the memory servers.
 func (t *techniques) direct() bool { return !t.partitioning || !t.caching }

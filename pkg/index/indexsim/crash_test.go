@@ -36,7 +36,7 @@ const crashKeys = 40
 
 func crashKey(n int) string { return fmt.Sprintf("key %03d", n) }
 
-// do does the run and says whether the client had ended before its time to die.
+// do does the run and reports whether the client had ended before its time to die.
 func (c *crash) do(t *testing.T) (ended bool) {
 	t.Helper()
 	w := simenv.New(simenv.Options{Seed: c.seed, MaxEvents: 5_000_000})
@@ -184,7 +184,7 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 }
 
 // TestCrashAtEveryStep kills a client after every part of every request that it makes for each kind
-// of change, in the midst of WRITEs too; for inserts until leaves and inner nodes have split.
+// of change, in the middle of WRITEs too; for inserts until leaves and inner nodes have split.
 func TestCrashAtEveryStep(t *testing.T) {
 	d := design(t)
 	seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}

@@ -121,7 +121,7 @@ func (h *history) scan(s index.Session, start string, limit int, reverse bool) e
 	return nil
 }
 
-// covers says whether key lies on the side of start where the scan goes.
+// covers reports whether key lies on the side of start where the scan goes.
 func (sc *scanned) covers(key string) bool {
 	if sc.reverse {
 		return sc.start == "" || key < sc.start
@@ -129,8 +129,8 @@ func (sc *scanned) covers(key string) bool {
 	return key >= sc.start
 }
 
-// reached says whether the scan must have come by key: all of its side, unless its limit ended it
-// before.
+// reached reports whether the scan must have come by key: all of its side, unless its limit ended
+// it before.
 func (sc *scanned) reached(key string) bool {
 	if !sc.covers(key) {
 		return false
@@ -184,7 +184,7 @@ func (h *history) check() error {
 	return nil
 }
 
-// changes says whether o made its key be there, or (with gone) made it not be there; without an
+// changes reports whether o made its key be there, or (with gone) made it not be there; without an
 // answer, whether it may have.
 func changes(o *porcupine.Operation) (there, gone bool) {
 	in, out := o.Input.(register.Input), o.Output.(register.Output)
@@ -232,8 +232,8 @@ func scanAgrees(sc *scanned, ops []porcupine.Operation, value string, visited bo
 	return nil
 }
 
-// replaced says whether a change began after from and had ended before until: an older one cannot
-// be seen then.
+// replaced reports whether a change began after from and had ended before until: an older one
+// cannot be seen then.
 func replaced(ops []porcupine.Operation, from, until int64) bool {
 	for i := range ops {
 		if there, gone := changes(&ops[i]); (there || gone) && ops[i].Call > from && ops[i].Return < until {
@@ -243,7 +243,7 @@ func replaced(ops []porcupine.Operation, from, until int64) bool {
 	return false
 }
 
-// removed says whether a removal may have taken effect between from and until.
+// removed reports whether a removal may have taken effect between from and until.
 func removed(ops []porcupine.Operation, from, until int64) bool {
 	for i := range ops {
 		if _, gone := changes(&ops[i]); gone && ops[i].Return > from && ops[i].Call < until {

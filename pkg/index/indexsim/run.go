@@ -189,7 +189,7 @@ func fenceHalf(c *poolsim.Cluster, p *simenv.Process, sh *shape, first uint16) {
 	}
 }
 
-// locksFree says whether nobody holds a lock when nobody works. After deaths there are locks to
+// locksFree reports whether nobody holds a lock when nobody works. After deaths there are locks to
 // repair.
 func locksFree(c *poolsim.Cluster, deaths bool) error {
 	for id := range c.Options.Servers {
@@ -303,7 +303,7 @@ func (run Run) openAgain(c *poolsim.Cluster, p *simenv.Process, sh *shape) (x op
 	return x, fmt.Errorf("open the index: %w", err)
 }
 
-// inVain says whether err is that of an operation whose limit ended it. It has changed nothing.
+// inVain reports whether err is that of an operation whose limit ended it. It has changed nothing.
 func (s *shape) inVain(h *history, err error) bool {
 	if s.limit != shortLimit || !errors.Is(err, index.ErrTimeout) {
 		return false
@@ -312,7 +312,7 @@ func (s *shape) inVain(h *history, err error) bool {
 	return true
 }
 
-// refused says whether err is that of an operation for which there was no memory. It has changed
+// refused reports whether err is that of an operation for which there was no memory. It has changed
 // nothing: the history does not have it.
 func (s *shape) refused(h *history, err error) bool {
 	if !s.full || !errors.Is(err, index.ErrPoolFull) {

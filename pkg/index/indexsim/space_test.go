@@ -15,7 +15,7 @@ import (
 
 // TestSpaceComesBack: of an index that was loaded by one client, and emptied by another one, no
 // more is left than the one chunk on each server that either keeps for its next nodes, though a
-// reader stood still in the midst of a scan: until it is fenced nothing that it might look at is
+// reader stood still in the middle of a scan: until it is fenced nothing that it might look at is
 // used again, and then everything is.
 func TestSpaceComesBack(t *testing.T) {
 	const (

@@ -91,7 +91,7 @@ func (w *worker) session() (err error) {
 	return err
 }
 
-// died says whether err is of a session that lives no more, or of a client.
+// died reports whether err is of a session that lives no more, or of a client.
 func died(err error) bool {
 	return errors.Is(err, index.ErrUnknown) || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrUnreachable) || errors.Is(err, index.ErrClosed)
 }

@@ -20,8 +20,8 @@ func sorted(random *rand.Rand, o index.Options, n int) []pair {
 	for len(keys) < n {
 		k := string(number(random.Uint64()))
 		if !o.Uint64 {
-			// Prefixes that many keys share, so that inner nodes in the midst of one and at the end
-			// of one differ in how much they hold.
+			// Prefixes that many keys share, so that inner nodes in the middle of one and at the
+			// end of one differ in how much they hold.
 			k = strings.Repeat("p", o.MaxKeyBytes*3/4*random.IntN(2)) + fmt.Sprintf("%0*d", 1+random.IntN(o.MaxKeyBytes/5), random.IntN(1<<30))
 			k = k[:min(len(k), o.MaxKeyBytes)]
 		}

@@ -204,7 +204,7 @@ func scan(s index.Session, start []byte, limit int, reverse bool) (got []pair, e
 	return got, err
 }
 
-// ordered says whether pairs are in strict order.
+// ordered reports whether pairs are in strict order.
 func ordered(pairs []pair, reverse bool) error {
 	for i := 1; i < len(pairs); i++ {
 		a, b := pairs[i-1].key, pairs[i].key

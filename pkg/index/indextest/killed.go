@@ -89,7 +89,7 @@ func (r *runner) writer(t *testing.T, o *order) *writer {
 	return w
 }
 
-// more says whether the process has told of another write.
+// more reports whether the process has told of another write.
 func (w *writer) more() bool {
 	_, err := w.out.Peek(16)
 	return err == nil

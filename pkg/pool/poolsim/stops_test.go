@@ -15,7 +15,7 @@ import (
 // halfFenced is a run in which a client stands still after some part of its requests, is fenced on
 // some memory servers meanwhile, and then goes on.
 type halfFenced struct {
-	// after which a victim dies in the midst of a change; 0 = the one that stops makes the change,
+	// after which a victim dies in the middle of a change; 0 = the one that stops makes the change,
 	// else it repairs
 	part int
 	stop int

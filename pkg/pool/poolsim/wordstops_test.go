@@ -12,7 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// wordStop is a run in which a client dies in the midst of counting a node, one that repairs dies
+// wordStop is a run in which a client dies in the middle of counting a node, one that repairs dies
 // too, and another one stands still while it counts, is fenced, and goes on.
 type wordStop struct {
 	seed uint64
@@ -121,7 +121,7 @@ func (h *wordStop) counts(ww *wordWorld, p *simenv.Process, name string, i, time
 	return proc
 }
 
-// stands lets a client stand still in the midst of counting and fences it. It returns what waits
+// stands lets a client stand still in the middle of counting and fences it. It returns what waits
 // until the client has gone on.
 func (h *wordStop) stands(ww *wordWorld, p *simenv.Process, i int) (rest func()) {
 	proc, over := ww.w.NewProcess("stopped"), p.NewEvent()

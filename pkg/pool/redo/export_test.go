@@ -2,7 +2,7 @@ package redo
 
 import "encoding/binary"
 
-// Behind says whether a batch verifies that lies behind the end of the log whose node this is.
+// Behind reports whether a batch verifies that lies behind the end of the log whose node this is.
 func Behind(r Ref, node []byte) bool {
 	ring, size := node[headBytes:], uint64(r.Bytes)
 	tail := binary.LittleEndian.Uint64(node[tailOffset:])

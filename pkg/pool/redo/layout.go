@@ -155,13 +155,13 @@ func RefOf(a pool.Addr, head []byte) (r Ref, client uint16, ok bool) {
 	return r, binary.LittleEndian.Uint16(head[20:]), ok
 }
 
-// IsHead says whether node begins like a log that is in use.
+// IsHead reports whether node begins like a log that is in use.
 func IsHead(node []byte) bool {
 	return binary.LittleEndian.Uint64(node) == magic && binary.LittleEndian.Uint64(node[nonceOffset:]) != 0
 }
 
-// Dead says whether head, the first pool.HeadBytes of a node, is that of a log that was given back:
-// for the pool's Marks.
+// Dead reports whether head, the first pool.HeadBytes of a node, is that of a log that was given
+// back: for the pool's Marks.
 func Dead(head []byte) bool {
 	return binary.LittleEndian.Uint64(head) == magic && binary.LittleEndian.Uint64(head[nonceOffset:]) == 0
 }

@@ -15,7 +15,7 @@
 //
 // The tail is a word of its own (G2). It is at most the position up to which records are durable,
 // and only goes up: one list at a time writes it, and the next one is posted after that was
-// confirmed. What it lets go is written over by batches that are posted after that, or that follow
+// confirmed. What it releases is written over by batches that are posted after that, or that follow
 // it in its list (G1). So no replay begins at bytes that were written over.
 //
 // A client that is replayed is fenced: nothing of it takes effect any more. Two clients may replay

@@ -135,7 +135,7 @@ func crashed(t *testing.T, seed uint64, part int) (ended, gap bool) {
 	return ended, gap
 }
 
-// isBehind says whether there is a batch behind the end of the log of r.
+// isBehind reports whether there is a batch behind the end of the log of r.
 func isBehind(t *testing.T, cl *pool.Pool, r redo.Ref) bool {
 	s, err := cl.NewSession(redo.NodeBytes(int(r.Bytes)))
 	must(t, err)

@@ -13,7 +13,7 @@ import (
 // What clients do whose ranges change their owners: at the ends of a range leaves are divided, and
 // merged when both sides are of one owner again.
 
-// IsDivided says whether key is the low fence of a leaf, as far as one READ shows.
+// IsDivided reports whether key is the low fence of a leaf, as far as one READ shows.
 func (s *Session) IsDivided(key []byte) (bool, error) {
 	s.Begin()
 	defer s.End()

@@ -83,8 +83,8 @@ func (s *Session) mergeUp(key []byte, a pool.Addr, d Load) error {
 	}
 }
 
-// roomBeside says whether a neighbour of child i of n, which holds d, seems to have room for it. It
-// takes no lock.
+// roomBeside reports whether a neighbour of child i of n, which holds d, seems to have room for it.
+// It takes no lock.
 func (s *Session) roomBeside(n *inner, i int, d Load) (bool, error) {
 	for _, j := range []int{i + 1, i - 1} {
 		if j < 0 || j >= len(n.children) {

@@ -31,8 +31,8 @@ func (s *Session) DescendNear(key []byte) (Path, Way, error) {
 // errStopped is returned where the leaf cache said so.
 var errStopped = errors.New("the descent was stopped")
 
-// Keeps says whether a copy of the node at w would be kept, were it read. It is counted as a miss
-// if not: else it will be when it is read.
+// Keeps reports whether a copy of the node at w would be kept, were it read. It is counted as a
+// miss if not: else it will be when it is read.
 func (s *Session) Keeps(w Way) bool {
 	return s.t.cache.Keeps(w.Addr, w.Level, s.Lay.NodeBytes+innerBytes)
 }

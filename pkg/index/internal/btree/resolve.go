@@ -166,7 +166,7 @@ func (s *Session) descendFromDead(p *Path, key []byte) error {
 	return err
 }
 
-// outgrown says whether the node at a, of which b was read, was the root and a leaf, and is an
+// outgrown reports whether the node at a, of which b was read, was the root and a leaf, and is an
 // inner node by now: a bulk load has put a tree in its place. The new root is learned then, and the
 // descent has to begin anew. No lock may be held.
 func (s *Session) outgrown(a pool.Addr, b []byte) (bool, error) {

@@ -80,7 +80,7 @@ func (t *Tree) noteRoot(r, known *rootRef) *rootRef {
 	}
 }
 
-// is says whether both are the same node, on the same level.
+// is reports whether both are the same node, on the same level.
 func (r *rootRef) is(o *rootRef) bool { return r.addr == o.addr && r.level == o.level }
 
 // renewRoot reads which node is the root now, and returns that, or known if it still is.

@@ -13,7 +13,7 @@ func (s *Session) Staging() []byte {
 // clock showed since, until somebody asks for the buffer. Whoever uses it verifies it.
 func (s *Session) Remember(a pool.Addr, since uint64) { s.remembered, s.since = a, since }
 
-// Remembers says whether it has that leaf, and since when.
+// Remembers reports whether it has that leaf, and since when.
 func (s *Session) Remembers(a pool.Addr) (since uint64, ok bool) {
 	return s.since, a == s.remembered && a != pool.Nil
 }

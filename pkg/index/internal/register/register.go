@@ -30,7 +30,7 @@ var verbNames = [NumVerbs]string{"lookup", "insert", "update", "upsert", "delete
 // String is the verb's name.
 func (v Verb) String() string { return verbNames[v] }
 
-// Changes says whether the verb takes a value.
+// Changes reports whether the verb takes a value.
 func (v Verb) Changes() bool { return v != Lookup && v != Delete }
 
 // Input is an operation.

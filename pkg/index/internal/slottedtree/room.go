@@ -42,7 +42,7 @@ func (s *Session) makeRoom(l *slotted.Leaf, e []byte, replaces bool) error {
 
 // rewrite replaces the locked leaf by a compacted image of p under the next version, in place. Its
 // slots have other contents, so a reader that sees words of both versions finds that some do not
-// verify, and reads again. A client that dies in the midst of it leaves a repair record
+// verify, and reads again. A client that dies during it leaves a repair record
 // (pool.Session.Rewrite). ErrPoolFull: there is no memory for the image.
 func (s *Session) rewrite(l *slotted.Leaf, p *slotted.Pairs) error {
 	if err := s.PS.ReserveRewrite(l.Addr, s.Lay.NodeBytes); err != nil {
@@ -73,9 +73,9 @@ func (s *Session) divide(l *slotted.Leaf, p *slotted.Pairs, at int, separator []
 	return s.SplitLeaf(&l.Header, separator, newLast, &halves{s: s, l: *l, p: p, at: at})
 }
 
-// wholeLeaf says whether a change of the locked leaf shall write all of it back: without two-level
-// versions, as FG does. In a full pool there may be no place for the image of a rewrite. Then the
-// entry alone is written, so that deletes, and updates in place, go on.
+// wholeLeaf reports whether a change of the locked leaf shall write all of it back: without
+// two-level versions, as FG does. In a full pool there may be no place for the image of a rewrite.
+// Then the entry alone is written, so that deletes, and updates in place, go on.
 func (s *Session) wholeLeaf(l *slotted.Leaf) bool {
 	return s.t.wholeLeaves && !errors.Is(s.PS.ReserveRewrite(l.Addr, s.Lay.NodeBytes), pool.ErrPoolFull)
 }

@@ -98,7 +98,8 @@ func (s *sweep) each(see func(at uint64, slot *Slot) error) error {
 	return nil
 }
 
-// held says whether the client of a slot holds the word that the slot names, and what the word is.
+// held reports whether the client of a slot holds the word that the slot names, and what the word
+// is.
 func (s *sweep) held(slot *Slot) (held bool, word uint64, err error) {
 	if !slot.Names || slot.Name.Word%8 != 0 || !s.m.Owns(slot.Name.Word) {
 		return false, 0, nil
