@@ -65,6 +65,7 @@ type leaseKeeper struct {
 
 	forget     env.Event // there are intent slots to be cleared
 	forgetting atomic.Bool
+	forgetAll  atomic.Uint64 // what operations named that began before
 }
 
 func newLeaseKeeper(p *Pool) *leaseKeeper {

@@ -124,6 +124,13 @@ func (s *Session) Begin() {
 	s.active.Store(s.pool.clock.time.Load())
 }
 
+// BeginIn is Begin for an operation that takes addresses from the one of other, which is under way:
+// what the session's intent slot names later is as old as they are.
+func (s *Session) BeginIn(other *Session) {
+	s.deadline = notStarted
+	s.active.Store(other.active.Load())
+}
+
 // Resume goes on with an operation after End: it holds no address that it got before, and its limit
 // stays.
 func (s *Session) Resume() { s.active.Store(s.pool.clock.time.Load()) }

@@ -82,7 +82,11 @@ import (
 //     its WRITEs of 4 meets the next holder, and none of its CAS of 6 a slot that has got another
 //     client since.
 //   - After the CAS of a slot in 6 the slot is anybody's, with a name and change which do not
-//     verify for another client. Before, nobody takes it: its owner says so.
+//     verify for another client: nor does the change under a name of the next one that is the same
+//     (slot.go). Before, nobody takes it: its owner says so.
+//   - A change that cannot be made (its image is another one, it lies outside the region) is
+//     damage. Its repairer does none of 4 to 7, gives the word back as Repair, and fails with
+//     ErrFormat. So nobody gets the word, and the damage ends no client.
 //   - All of it is at one memory server, so a fence that is complete on one server and not on
 //     another makes no difference.
 //
@@ -105,7 +109,8 @@ type Span struct {
 
 // Rebuild makes the own bits of a lock word from what the word guards, where its holder died: those
 // in mask become bits'. The session holds the lock, which Rebuild must not release, and w.Node is
-// whole. own is what the bits were. room is a buffer of the session, of RebuildRoom bytes. Safe for
+// whole. It makes no Rewrite: a change of its own could be owed beside the one that it repairs. own
+// is what the bits were. room is a buffer of the session, of RebuildRoom bytes. Safe for
 // concurrent use.
 type Rebuild func(s *Session, w Word, own uint64, room []byte) (mask, bits uint64, err error)
 
@@ -148,7 +153,8 @@ func (s *Session) Acquire(w Word, spans ...Span) (own uint64, err error) {
 
 // TryAcquire is Acquire if nobody holds the lock and there is nothing to repair; else it returns
 // false, after at most one round trip where there are masked atomics. A session that holds no lock
-// may use it while its goroutine holds another session's lock, as it does not wait for a lock.
+// may use it while its goroutine holds another session's lock, as it does not wait for a lock. If
+// the word's address is of another session's operation, BeginIn comes before it.
 func (s *Session) TryAcquire(w Word, spans ...Span) (own uint64, ok bool, err error) {
 	l, err := s.checkWord(w, spans)
 	if err != nil {
@@ -334,7 +340,7 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 	}
 	slot := s.slots[l.server]
 	c := lock.Change{Image: s.image.Offset(), Target: a.Offset(), Length: len(image), Sum: lock.Sum(image)}
-	c.Encode(s.change, s.name)
+	c.Encode(s.change, s.name, s.pool.client)
 	change := s.slotAddr(l.server, slot, lock.ChangeAt)
 	s.write(s.image, image)
 	s.write(change, s.change)

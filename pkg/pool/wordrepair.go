@@ -2,6 +2,7 @@ package pool
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
@@ -24,10 +25,17 @@ func SweepWords(m WordMemory, first uint64, slots int, ids []uint16) (turned int
 	return lock.Sweep(m, first, slots, ids)
 }
 
-// takeOverWord is lines 3 to 7 of the protocol, for a word that was taken from Repair. After an
-// error the word is this client's, and what is under it is damaged.
+// takeOverWord is lines 3 to 7 of the protocol, for a word that was taken from Repair. If what is
+// owed is damaged, the word says Repair again. After another error the word is this client's.
 func (s *Session) takeOverWord(l *wordLock, spans []Span) error {
 	err := s.repairWord(l)
+	if errors.Is(err, errDamaged) && s.broken == nil {
+		s.queueTo(l.server, s.give(l, Repair, 0, 0))
+		if e := s.postHeld(l); e != nil {
+			return e
+		}
+		return err
+	}
 	if err == nil && len(spans) > 0 {
 		for _, span := range spans {
 			s.Read(span.At, span.Local)
@@ -85,7 +93,7 @@ func (s *Session) redoOwed(l *wordLock) (owed []owedSlot, err error) {
 		if !slot.Under {
 			return true, nil
 		}
-		if err := s.redoChange(&slot.Change, l.server); err != nil {
+		if err := s.redoChange(&slot.Change, l); err != nil {
 			return false, fmt.Errorf("intent slot at %#x of memory server %d: %w", offset, s.pool.servers[l.server].id, err)
 		}
 		return true, nil
@@ -93,20 +101,36 @@ func (s *Session) redoOwed(l *wordLock) (owed []owedSlot, err error) {
 	return owed, err
 }
 
-// redoChange makes a change, in parts of the size of s.part. An image that does not match is one
-// that was cut short: then the change did not verify.
-func (s *Session) redoChange(c *lock.Change, at int) error {
-	server := s.pool.servers[at].id
-	if c.Image >= 1<<offsetBits || c.Target >= 1<<offsetBits || c.Length > int(s.pool.ChunkBytes()) {
-		return fmt.Errorf("a change of %d bytes from %#x to %#x: %w", c.Length, c.Image, c.Target, ErrFormat)
+// errDamaged is returned when a change that is owed cannot be made, and nothing of it was.
+var errDamaged = fmt.Errorf("what a dead client owes is damaged: %w", ErrFormat)
+
+// dataBytes is the size of a server's data region.
+func (s *server) dataBytes() uint64 {
+	for _, r := range s.conn.Regions() {
+		if r.ID == verbs.RegionData {
+			return min(r.Size, 1<<offsetBits)
+		}
 	}
+	return 0
+}
+
+// redoChange makes a change under a word, in parts of the size of s.part. An image that was cut
+// short has no change that verifies: so one that does not match is damage.
+func (s *Session) redoChange(c *lock.Change, l *wordLock) error {
+	srv, length, word := s.pool.servers[l.server], uint64(c.Length), l.word.At.Offset()
+	size := srv.dataBytes()
+	if length > s.pool.ChunkBytes() || length > size || c.Image > size-length || c.Target > size-length ||
+		c.Target < word+8 && word < c.Target+length {
+		return fmt.Errorf("a change of %d bytes from %#x to %#x: %w", c.Length, c.Image, c.Target, errDamaged)
+	}
+	server := srv.id
 	r := record{image: NewAddr(server, c.Image), node: NewAddr(server, c.Target), length: c.Length, sum: c.Sum}
 	matches, err := s.verifyImage(&r, s.part)
 	if err != nil {
 		return err
 	}
 	if !matches {
-		return fmt.Errorf("its image does not match: %w", ErrFormat)
+		return fmt.Errorf("its image does not match: %w", errDamaged)
 	}
 	if err := s.copyImage(&r, s.part); err != nil {
 		return err
@@ -131,29 +155,57 @@ func (s *Session) RepairWords() error {
 // repairOwed makes the changes of all slots of a server that owe one; without wait not those that
 // somebody is about to make.
 func (s *Session) repairOwed(server int, wait bool) error {
-	var words []Word
-	id := s.pool.servers[server].id
+	var owing []uint64
 	s.Begin()
-	err := s.eachSlot(server, 0, func(_ uint64, b []byte) (bool, error) {
+	err := s.eachSlot(server, 0, func(offset uint64, b []byte) (bool, error) {
 		var slot lock.Slot
 		if slot.Decode(b); slot.Owed && slot.Names {
-			words = append(words, Word{At: NewAddr(id, slot.Name.Word), Node: NewAddr(id, slot.Name.Node)})
+			owing = append(owing, offset)
 		}
 		return true, nil
 	})
-	for _, w := range words {
+	var damage error
+	for _, offset := range owing {
 		if err != nil {
 			break
 		}
-		s.Begin()
-		s.Read(w.At, s.word)
-		err = s.Post()
-		if holder := lock.Holder(binary.NativeEndian.Uint64(s.word)); err != nil || !wait && holder != Repair {
-			continue
+		if err = s.repairSlot(server, offset, wait); errors.Is(err, errDamaged) && s.broken == nil {
+			damage, err = errors.Join(damage, err), nil
 		}
-		if _, err = s.Acquire(w); err == nil {
-			err = s.PostRelease(0, 0)
-		}
+	}
+	return errors.Join(err, damage)
+}
+
+// repairSlot makes the change of a slot, if it owes one, as an operation. The slot is read within
+// it: the address of the word comes from there, and an operation that began before holds it no
+// more. A word is not free while a slot owes it a change.
+func (s *Session) repairSlot(server int, offset uint64, wait bool) error {
+	srv := s.pool.servers[server]
+	s.Begin()
+	b := s.area[:lock.SlotBytes]
+	s.Read(NewAddr(srv.id, offset), b)
+	if err := s.Post(); err != nil {
+		return err
+	}
+	var slot lock.Slot
+	if slot.Decode(b); !slot.Owed || !slot.Names {
+		return nil
+	}
+	n, size := &slot.Name, srv.dataBytes()
+	if n.Word%8 != 0 || n.Word >= size || n.Node >= size {
+		return fmt.Errorf("lock word %#x of node %#x: %w", n.Word, n.Node, errDamaged)
+	}
+	w := Word{At: NewAddr(srv.id, n.Word), Node: NewAddr(srv.id, n.Node)}
+	s.Read(w.At, s.word)
+	if err := s.Post(); err != nil {
+		return err
+	}
+	if holder := lock.Holder(binary.NativeEndian.Uint64(s.word)); holder == 0 || !wait && holder != Repair {
+		return nil
+	}
+	_, err := s.Acquire(w)
+	if err == nil {
+		err = s.PostRelease(0, 0)
 	}
 	return err
 }

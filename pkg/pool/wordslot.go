@@ -26,7 +26,10 @@ import (
 // state.
 //
 // Whoever gives memory of lock words another use sees to it besides that none of them says Repair
-// or is held, now that nobody holds its address: it acquires each that is not free. Memory that is
+// or is held, now that nobody holds its address: it acquires each that is not free. And it acquires
+// each once when the memory is out of the structure, before it retires it: slots of dead clients
+// that owe a change name words, too, and repairOwed takes the addresses from there. A word that was
+// free then, and whose node nobody changes any more, is in no such slot later. Memory that is
 // used for the same again keeps its words as they are. Free, which waits for nothing, is for memory
 // whose words nobody ever acquired.
 
@@ -55,6 +58,8 @@ type wordSlots struct {
 	mu   env.Mutex
 	all  []*wordSlot
 	free []*wordSlot // no session's
+	// how many are being claimed: each counts in this client's share before it is had
+	claimed int
 }
 
 // ErrNoIntent is returned when a session needs an intent slot, to take a lock word, and there is
@@ -101,26 +106,30 @@ func (s *Session) slotFor(server int) (*wordSlot, error) {
 func (s *Session) takeSlot(server int) (*wordSlot, error) {
 	srv := s.pool.servers[server]
 	slots := &srv.slots
+	share := min(srv.grant.IntentSlots, max(1, srv.grant.IntentSlots/slotShare))
 	slots.mu.Lock()
-	have := len(slots.all)
+	have := len(slots.all) + slots.claimed
 	if n := len(slots.free); n > 0 {
 		slot := slots.free[n-1]
 		slots.free = slots.free[:n-1]
 		slots.mu.Unlock()
 		return slot, nil
 	}
+	if have < share {
+		slots.claimed++
+	}
 	slots.mu.Unlock()
-	share := max(1, srv.grant.IntentSlots/slotShare)
-	if srv.grant.IntentSlots == 0 || have >= share {
+	if have >= share {
 		return nil, fmt.Errorf("%w on memory server %d: %d sessions of this client have one, of %d a client may have; close sessions", ErrNoIntent, srv.id, have, share)
 	}
 	at, err := s.claimSlot(server)
+	slots.mu.Lock()
+	defer slots.mu.Unlock()
+	slots.claimed--
 	if err != nil {
 		return nil, err
 	}
 	slot := &wordSlot{at: at}
-	slots.mu.Lock()
-	defer slots.mu.Unlock()
 	slots.all = append(slots.all, slot)
 	s.pool.keeper.forgets()
 	return slot, nil
@@ -218,6 +227,7 @@ func (p *Pool) forgotten(s *server, since uint64) bool {
 	all := true
 	s.slots.older(since, func(*wordSlot) { all = false })
 	if !all {
+		raise(&p.keeper.forgetAll, since) // above the floor, if the epoch is of uncached memory
 		p.keeper.forget.Set()
 	}
 	return all
@@ -241,7 +251,8 @@ func (k *leaseKeeper) clearSlots() {
 	}
 	defer s.Close()
 	for i := range p.servers { // what nobody else came to repair would keep its slot for ever
-		if err = s.repairOwed(i, false); s.broken != nil {
+		_ = s.repairOwed(i, false) // who wants such a word is told
+		if err = s.broken; err != nil {
 			break
 		}
 	}
@@ -256,7 +267,7 @@ func (k *leaseKeeper) clearSlots() {
 			return
 		}
 		for i, srv := range p.servers {
-			srv.slots.older(p.clock.floor.Load(), func(slot *wordSlot) {
+			srv.slots.older(k.forgetAll.Load(), func(slot *wordSlot) {
 				if err != nil || !slot.state.CompareAndSwap(slotNamed, slotForgetting) {
 					return
 				}

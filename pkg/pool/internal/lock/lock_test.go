@@ -18,7 +18,7 @@ func slotOf(client uint16, word uint64, seq uint32, image uint64, sum uint32) []
 	n.Encode(b[NameAt:])
 	if image != 0 {
 		c := Change{Image: image, Target: word - 8, Length: 8, Sum: sum}
-		c.Encode(b[ChangeAt:], b[NameAt:])
+		c.Encode(b[ChangeAt:], b[NameAt:], client)
 	}
 	return b
 }
@@ -67,6 +67,17 @@ func TestCutShort(t *testing.T) {
 	var s Slot
 	if s.Decode(b); s.Names || s.Under {
 		t.Errorf("another client's slot: %+v", s)
+	}
+}
+
+// TestChangeOfAnEarlierOwner: a change that an earlier owner left in a slot is not that of the next
+// one, though this names the same word with the same sequence number.
+func TestChangeOfAnEarlierOwner(t *testing.T) {
+	b := slotOf(3, 1600, 1, 4096, 99)
+	copy(b, slotOf(4, 1600, 1, 0, 0)[:ChangeAt])
+	var s Slot
+	if s.Decode(b); !s.Names || s.Under {
+		t.Errorf("the next owner's slot: %+v", s)
 	}
 }
 
@@ -140,6 +151,35 @@ func TestSweep(t *testing.T) {
 		if whole {
 			break
 		}
+	}
+}
+
+// moving is memory in which a word of the index's becomes another one's when a swap comes.
+type moving struct {
+	memory
+	gone bool
+}
+
+func (m *moving) Owns(at uint64) bool { return !m.gone && m.memory.Owns(at) }
+
+func (m *moving) SwapWord(at, compare, swap uint64) (uint64, error) {
+	if at >= 1024 && !m.gone {
+		m.gone = true
+		m.words[at/8] = 3 | 0x77<<16
+	}
+	return m.memory.SwapWord(at, compare, swap)
+}
+
+// TestSweepOfMovedWord: a word that another index has when the sweep is about to turn it stays as
+// it is.
+func TestSweepOfMovedWord(t *testing.T) {
+	m := &moving{memory: memory{words: make([]uint64, 256), swaps: 1000}}
+	for k, b := 0, slotOf(3, 1600, 1, 0, 0); k < SlotBytes/8; k++ {
+		m.words[k] = binary.NativeEndian.Uint64(b[8*k:])
+	}
+	m.words[200] = 3
+	if _, err := Sweep(m, 0, 1, []uint16{3}); err != nil || m.words[200] != 3|0x77<<16 {
+		t.Errorf("the word is %#x; %v", m.words[200], err)
 	}
 }
 

@@ -47,12 +47,13 @@ func Own(word uint64) uint64 { return word >> HolderBits }
 //	40      8             offset of what the image replaces
 //	48      4             length of the image
 //	52      4             CRC-32C of the image
-//	56      4             CRC-32C of bytes 8 to 28 and 32 to 56
+//	56      4             CRC-32C of bytes 8 to 28 and 32 to 56, exclusive or the client as above
 //	60      4             zero
 //
 // Only atomics touch the owner, and no atomic touches the rest. Name and change are two parts, each
 // with its checksum, so that a change which is cut short spoils no name. The sequence number ties a
-// change to the acquisition under which it was made.
+// change to the acquisition under which it was made; the client in both checksums ends a change
+// that an earlier owner left, since sequence numbers of a slot's owners begin anew.
 const (
 	SlotBytes   = 64
 	NameAt      = 8
@@ -82,8 +83,11 @@ func (n *Name) Encode(b []byte) {
 }
 
 func nameSum(b []byte, client uint16) uint32 {
-	return crc32.Checksum(b[:20], castagnoli) ^ uint32(client)*0x9E3779B1
+	return crc32.Checksum(b[:20], castagnoli) ^ clientSum(client)
 }
+
+// clientSum is what a client adds to the checksums of its slots.
+func clientSum(client uint16) uint32 { return uint32(client) * 0x9E3779B1 }
 
 // Change says what a session is about to write under the lock word that its slot names.
 type Change struct {
@@ -92,20 +96,21 @@ type Change struct {
 	Sum           uint32 // of the image
 }
 
-// Encode writes the change into the first ChangeBytes of b. name is that of the slot, encoded.
-func (c *Change) Encode(b, name []byte) {
+// Encode writes the change of a client into the first ChangeBytes of b. name is that of its slot,
+// encoded.
+func (c *Change) Encode(b, name []byte, client uint16) {
 	binary.LittleEndian.PutUint64(b, c.Image)
 	binary.LittleEndian.PutUint64(b[8:], c.Target)
 	binary.LittleEndian.PutUint32(b[16:], uint32(c.Length))
 	binary.LittleEndian.PutUint32(b[20:], c.Sum)
-	binary.LittleEndian.PutUint32(b[24:], changeSum(b, name))
+	binary.LittleEndian.PutUint32(b[24:], changeSum(b, name, client))
 	binary.LittleEndian.PutUint32(b[28:], 0)
 }
 
 // changeSum leaves out the name's own checksum: the CRC of bytes with their CRC behind them is the
 // same for all.
-func changeSum(b, name []byte) uint32 {
-	return crc32.Update(crc32.Checksum(name[:20], castagnoli), castagnoli, b[:24])
+func changeSum(b, name []byte, client uint16) uint32 {
+	return crc32.Update(crc32.Checksum(name[:20], castagnoli), castagnoli, b[:24]) ^ clientSum(client)
 }
 
 // Sum is the checksum of an image; UpdateSum that of an image whose first part has checksum sum.
@@ -131,5 +136,5 @@ func (s *Slot) Decode(b []byte) {
 	s.Names = s.Name.Word != 0 && s.Client != 0 && binary.LittleEndian.Uint32(n[20:]) == nameSum(n, s.Client)
 	s.Change = Change{binary.LittleEndian.Uint64(c), binary.LittleEndian.Uint64(c[8:]),
 		int(binary.LittleEndian.Uint32(c[16:])), binary.LittleEndian.Uint32(c[20:])}
-	s.Under = s.Names && s.Change.Image != 0 && binary.LittleEndian.Uint32(c[24:]) == changeSum(c, n)
+	s.Under = s.Names && s.Change.Image != 0 && binary.LittleEndian.Uint32(c[24:]) == changeSum(c, n, s.Client)
 }

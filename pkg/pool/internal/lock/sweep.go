@@ -109,16 +109,20 @@ func (s *sweep) held(slot *Slot) (held bool, word uint64, err error) {
 	return err == nil && Holder(w[0]) == slot.Client, w[0], err
 }
 
-// turn is step 2 for a word. Others may change its own bits meanwhile.
+// turn is step 2 for a word. Others may change its own bits meanwhile. Each try asks anew whose the
+// word is: a client that lies names words of chunks that are given to another index meanwhile.
 func (s *sweep) turn(slot *Slot) (turned int, err error) {
-	held, old, err := s.held(slot)
-	for held && err == nil {
-		var found uint64
-		found, err = s.m.SwapWord(slot.Name.Word, old, old|Repair)
-		if err == nil && found == old {
+	for {
+		held, old, err := s.held(slot)
+		if !held || err != nil {
+			return 0, err
+		}
+		found, err := s.m.SwapWord(slot.Name.Word, old, old|Repair)
+		if err != nil {
+			return 0, err
+		}
+		if found == old {
 			return 1, nil
 		}
-		old, held = found, Holder(found) == slot.Client
 	}
-	return 0, err
 }
