@@ -72,7 +72,8 @@ type wordWorld struct {
 
 func (ww *wordWorld) fail(format string, args ...any) { ww.w.Fail(fmt.Errorf(format, args...)) }
 
-// build makes the nodes.
+// build makes the nodes, counted once: whoever adopts their chunk takes those that begin with zeros
+// for unused.
 func (ww *wordWorld) build(t *testing.T, cl *pool.Pool, n int) {
 	for i := range n {
 		node, err := cl.Allocate(wordNode, pool.Nil)
@@ -84,12 +85,23 @@ func (ww *wordWorld) build(t *testing.T, cl *pool.Pool, n int) {
 				strip, err = cl.Allocate(wordNode, node)
 			}
 			must(t, err)
-			w.At = strip + pool.Addr(8*(i%32))
+			binary.LittleEndian.PutUint64(ww.memory(strip), 1)
+			w.At = strip + pool.HeadBytes + pool.Addr(8*(i%28))
 		}
+		for at := pool.Addr(0); at < wordImage; at += 8 {
+			binary.LittleEndian.PutUint64(ww.memory(node+at), 1)
+		}
+		binary.LittleEndian.PutUint64(ww.memory(w.At), derived(1)<<16)
 		ww.words = append(ww.words, w)
+		ww.counted, ww.most = append(ww.counted, 1), append(ww.most, 1)
 	}
-	ww.counted, ww.most, ww.visited = make([]uint64, n), make([]uint64, n), make([]uint64, n)
+	ww.visited = make([]uint64, n)
 	ww.seen = map[[2]uint64]bool{}
+}
+
+// memory is what lies at a, as its memory server sees it.
+func (ww *wordWorld) memory(a pool.Addr) []byte {
+	return ww.c.Memory(a.Server(), verbs.RegionData)[a.Offset():]
 }
 
 // counter is a session that counts.
