@@ -268,14 +268,23 @@ func (k *leaseKeeper) clearSlots() {
 		}
 		for i, srv := range p.servers {
 			srv.slots.older(k.forgetAll.Load(), func(slot *wordSlot) {
-				if err != nil || !slot.state.CompareAndSwap(slotNamed, slotForgetting) {
-					return
-				}
-				s.write(s.slotAddr(i, slot, lock.NameAt), s.zero)
-				if err = s.Post(); err == nil {
-					slot.state.Store(slotBlank)
+				if err == nil {
+					err = s.forgetName(i, slot)
 				}
 			})
 		}
 	}
+}
+
+// forgetName clears the name in a slot of a server, unless a session uses it.
+func (s *Session) forgetName(server int, slot *wordSlot) error {
+	if !slot.state.CompareAndSwap(slotNamed, slotForgetting) {
+		return nil
+	}
+	s.write(s.slotAddr(server, slot, lock.NameAt), s.zero)
+	err := s.Post()
+	if err == nil {
+		slot.state.Store(slotBlank)
+	}
+	return err
 }

@@ -17,9 +17,18 @@ import (
 )
 
 // TestWordMemoryIsUsedAgain: memory of a lock word is not used again while a client's slot names
-// the word. So the fence of that client changes nothing of what is there then, even if it looks
-// like a word that the client holds.
+// the word, of whatever class it is. So the fence of that client changes nothing of what is there
+// then, even if it looks like a word that the client holds.
 func TestWordMemoryIsUsedAgain(t *testing.T) {
+	t.Run("cached", func(t *testing.T) {
+		wordMemoryIsUsedAgain(t, func(p *pool.Pool, a pool.Addr) { p.Retire(a, 256) })
+	})
+	t.Run("uncached", func(t *testing.T) {
+		wordMemoryIsUsedAgain(t, func(p *pool.Pool, a pool.Addr) { p.RetireUncached(a, 256) })
+	})
+}
+
+func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr)) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		owner, err := c.Open(p)
 		must(t, err)
@@ -46,7 +55,7 @@ func TestWordMemoryIsUsedAgain(t *testing.T) {
 			holder.Sleep(time.Hour)
 		})
 		used.Wait(env.Forever)
-		owner.Retire(node, 256)
+		retire(owner, node)
 		for i := 0; owner.Reclaimed() == 0; i++ {
 			if i == 100 {
 				t.Fatal("the node is never free")
