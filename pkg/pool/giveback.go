@@ -4,7 +4,7 @@ import "slices"
 
 // giveBack closes slabs of server i that are empty, and takes out the chunks in which nothing else
 // is, but for what serves the next nodes and slabs.
-func (a *allocator) giveBack(i int) (leaving []Addr) {
+func (a *allocator) giveBack(i int) (gone []leaving) {
 	g := &a.pool.servers[i].geometry
 	vacant := map[uint64]int{} // slabs, by the unit of their chunk
 	for _, k := range a.chunks[i] {
@@ -23,19 +23,25 @@ func (a *allocator) giveBack(i int) (leaving []Addr) {
 			continue
 		}
 		vacant[k.unit] -= k.vacant
+		l := leaving{first: k.first}
 		for at := 0; at < g.slabs; at++ {
-			if b := k.slabs[at]; b != nil {
-				a.close(b)
+			b := k.slabs[at]
+			if b == nil {
+				continue
 			}
+			if s, ok := b.stripOf(g); ok {
+				l.strips = append(l.strips, s)
+			}
+			a.close(b)
 		}
 		a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
-		leaving = append(leaving, k.first)
+		gone = append(gone, l)
 	}
 	a.emptied[i] = slices.DeleteFunc(a.emptied[i], func(b *slab) bool {
 		b.candidate = b.empty() && !(b.mayClose() && b.class.keeps(i, b) && a.swept != b.chunk && a.closed(b))
 		return !b.candidate
 	})
-	return leaving
+	return gone
 }
 
 // settled reports whether the table says all open slabs of k.

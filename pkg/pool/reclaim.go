@@ -191,16 +191,18 @@ func (s *server) want(r reach) (epoch uint64) {
 // chunks that are wholly free.
 func (a *allocator) reap(i int) {
 	srv := a.pool.servers[i]
-	for _, first := range a.reapLocked(i) {
+	for _, l := range a.reapLocked(i) {
 		// It is this client's no more even if the call fails, since it may have taken effect; if
 		// not, it is adopted one day.
-		_ = a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
+		if a.pool.freeWords(i, l.strips) == nil {
+			_ = a.pool.control.FreeChunk(srv.id, a.pool.client, l.first.Offset(), a.pool.limit)
+		}
 	}
 }
 
 // reapLocked is reap without the calls: it returns the chunks to give back, which this client does
 // not know any more.
-func (a *allocator) reapLocked(i int) (leaving []Addr) {
+func (a *allocator) reapLocked(i int) (gone []leaving) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	srv := a.pool.servers[i]

@@ -49,8 +49,9 @@ import (
 // A run is closed only when all of its nodes are free. A node is free when it was never handed out,
 // when only this client ever knew it, or when everybody dropped its address (reclaim.go). So nobody
 // holds an address into a closed run, and the next class may divide it otherwise. A run with a
-// strip is closed only with its chunk, so that a lock word stays one: more than intent slots, which
-// are forgotten before an epoch is passed (wordslot.go), ask for.
+// strip is closed only with its chunk, so that a lock word stays one; and then only when no word of
+// it is held or says Repair (strip.go). Intent slots forget names before an epoch is passed
+// (wordslot.go).
 
 // slabsOfChunk is how many slabs a chunk has at least; mostSlabs how many at most.
 const (

@@ -1,0 +1,99 @@
+package pool
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
+)
+
+// A chunk that goes back to its memory server takes its strips of lock words with it. Nobody holds
+// the address of a word any more, but a client that died with one may owe a change under it: the
+// word says Repair then, and an intent slot names it until somebody acquires it. Were that left for
+// later, the image of the change would be written over what lies there by then. So the owner of the
+// chunk acquires each word that is not free, before the call that gives the chunk back:
+//
+//  1. READ of the strip: which words are not free. None becomes so later, since nobody holds the
+//     address of one.
+//  2. Each of these is acquired and released: what is owed under it is made, and its slot given
+//     back. Nobody has the memory yet.
+//  3. The own slot forgets the last of their names.
+//
+// If any of that fails, the chunk stays this client's at the memory server, for who adopts it.
+
+// leaving is a chunk that goes back to its memory server.
+type leaving struct {
+	first  Addr
+	strips []strip
+}
+
+// strip is the lock words of nodes side by side.
+type strip struct {
+	at, node Addr // of the first one
+	size     int  // of a node
+	nodes    int
+}
+
+// stripOf is the strip of b, for the nodes that were handed out; ok is false if there is none.
+func (b *slab) stripOf(g *geometry) (s strip, ok bool) {
+	if !b.class.strip || b.cut == 0 {
+		return strip{}, false
+	}
+	at, _, _ := g.place(b.class.shapes[b.chunk.server], b.at)
+	return strip{b.chunk.first + Addr(at), b.first, b.class.size, b.cut}, true
+}
+
+// wordsRead is how many words of a strip are read at once.
+const wordsRead = 512
+
+// freeWords acquires all words of strips on server i that are not free. The words are in no
+// memory that is used.
+func (p *Pool) freeWords(i int, strips []strip) (err error) {
+	if len(strips) == 0 {
+		return nil
+	}
+	s, err := p.NewSession(8 * wordsRead)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	s.SetLimit(p.limit)
+	b, err := s.Buffer(8 * wordsRead)
+	if err != nil {
+		return err
+	}
+	for _, t := range strips {
+		for from := 0; from < t.nodes; from += wordsRead {
+			if err := s.freeSome(&t, from, b[:8*min(wordsRead, t.nodes-from)]); err != nil {
+				return fmt.Errorf("free the lock words of nodes that are given back: %w", err)
+			}
+		}
+	}
+	if len(s.slots) > i && s.slots[i] != nil {
+		return s.forgetName(i, s.slots[i])
+	}
+	return nil
+}
+
+// freeSome does that for the words of t from one on, which have room in b.
+func (s *Session) freeSome(t *strip, from int, b []byte) error {
+	s.Begin()
+	defer s.End()
+	s.Read(t.at+Addr(8*from), b)
+	if err := s.Post(); err != nil {
+		return err
+	}
+	for n := range len(b) / 8 {
+		if lock.Holder(binary.NativeEndian.Uint64(b[8*n:])) == 0 {
+			continue
+		}
+		w := Word{At: t.at + Addr(8*(from+n)), Node: t.node + Addr((from+n)*t.size)}
+		if _, err := s.Acquire(w); err != nil {
+			return err
+		}
+		if err := s.PostRelease(0, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
