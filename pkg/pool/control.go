@@ -85,7 +85,8 @@ type Grant struct {
 	Intents     uint64
 	IntentSlots int
 	Lease       time.Duration // from before Connect was called; 0 = there are no leases
-	// the current epochs of reclamation; see EpochTables
+	// the current epochs of reclamation; see EpochTables. UncachedEpoch is 0 where an older server
+	// has none of these
 	Epoch, UncachedEpoch uint64
 }
 

@@ -174,17 +174,27 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 // retire puts node n of b, which is not idle, where it waits. a.mu is held.
 func (a *allocator) retire(b *slab, n int, r reach) {
 	b.setIdle(n)
-	epoch := a.pool.servers[b.chunk.server].want(r)
-	b.class.limbo = append(b.class.limbo, retired{b.addr(n), r, epoch})
+	srv := a.pool.servers[b.chunk.server]
+	epoch := srv.want(r)
+	b.class.limbo = append(b.class.limbo, retired{b.addr(n), srv.known(r), epoch})
 }
 
 // want asks for the epoch to become safe that what is given up now waits for. It returns the one
 // under which that is given up.
 func (s *server) want(r reach) (epoch uint64) {
-	e := &s.epochs[r]
+	e := &s.epochs[s.known(r)]
 	epoch = e.known.Load()
 	raise(&e.wanted, epoch+safeAfter)
 	return epoch
+}
+
+// known is r, where the server knows of it. An older one has no epochs for memory that no cache
+// leads to: it waits as what caches lead to does, which is longer.
+func (s *server) known(r reach) reach {
+	if s.grant.UncachedEpoch == 0 { // epochs begin with 1
+		return cached
+	}
+	return r
 }
 
 // reap frees the retired nodes of server i that nobody can look at any more, and gives back the

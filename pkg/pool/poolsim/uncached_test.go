@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // pointers is a world in which a client replaces what some pointers lead to, and others follow
@@ -193,4 +194,41 @@ func TestWrongClassIsFound(t *testing.T) {
 		}
 	}
 	t.Error("nobody meets the content of others")
+}
+
+// older is the control path to memory servers that know of one class only.
+type older struct{ pool.Control }
+
+func (o older) Connect(server, client uint16, limit time.Duration) (pool.Grant, error) {
+	g, err := o.Control.Connect(server, client, limit)
+	g.UncachedEpoch = 0
+	return g, err
+}
+
+func (o older) Renew(server, client uint16, e pool.Epochs, limit time.Duration) (pool.Renewal, error) {
+	e.UncachedPassed, e.UncachedWanted = 0, 0
+	r, err := o.Control.Renew(server, client, e, limit)
+	r.UncachedEpoch, r.UncachedSafe = 0, 0
+	return r, err
+}
+
+// TestUncachedOfOlderServer: memory that no cache leads to comes back from memory servers, too, that
+// have no epochs for it.
+func TestUncachedOfOlderServer(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		cl, err := pool.Open(pool.Config{
+			Env: p, Control: older{c.Control(p)}, Devices: []verbs.Device{c.Fabric.Device(p)}, Identity: poolsim.Identity,
+		})
+		must(t, err)
+		a, err := cl.AllocateBlock(pointedBytes, pool.Nil)
+		must(t, err)
+		cl.RetireUncached(a, pointedBytes)
+		for i := 0; cl.Reclaimed() == 0; i++ {
+			if i == 100 {
+				t.Fatal("the block is never free")
+			}
+			p.Sleep(lease / 10)
+		}
+		must(t, cl.Close())
+	})
 }
