@@ -131,14 +131,20 @@ func (c *class) addUncut(b *slab) {
 
 // close takes b, all of whose nodes are free, from its class: its slabs are vacant.
 func (a *allocator) close(b *slab) {
-	c, k, i := b.class, b.chunk, b.chunk.server
+	c, i := b.class, b.chunk.server
 	c.freedNodes[i] -= len(b.freed)
 	c.dropFreed(b)
 	if b.left() > 0 {
 		c.uncutNodes[i] -= b.left()
 		c.uncut[i] = slices.DeleteFunc(c.uncut[i], func(o *slab) bool { return o == b })
 	}
-	c.nodes[i] -= b.nodes
+	a.remove(b)
+}
+
+// remove undoes install.
+func (a *allocator) remove(b *slab) {
+	k := b.chunk
+	b.class.nodes[k.server] -= b.nodes
 	for n := b.at; n < b.at+b.run; n++ {
 		k.slabs[n] = nil
 	}
@@ -195,8 +201,14 @@ func (a *allocator) openSlabs(c *class, i, nodes int) (some bool, err error) {
 	if len(opened) == 0 {
 		return false, nil
 	}
-	if err := a.calling(func() error { return a.pool.writeSlabs(i, opened) }); err != nil {
+	begun := false
+	if err := a.calling(func() (err error) { begun, err = a.pool.writeSlabs(i, opened); return err }); err != nil {
 		// What the table says is not known: the runs stay as they are, for nobody.
+		for _, b := range opened {
+			if !begun {
+				a.remove(b)
+			}
+		}
 		return false, err
 	}
 	for _, b := range opened {
@@ -219,12 +231,13 @@ func (k *chunk) stale(b *slab) iter.Seq[int] {
 // zeroPiece is how much of a run one WRITE zeroes.
 const zeroPiece = 16 << 10
 
-// writeSlabs writes the headers of runs on server i: see slab.go.
-func (p *Pool) writeSlabs(i int, opened []*slab) error {
+// writeSlabs writes the headers of runs on server i: see slab.go. begun is false if nothing can have
+// taken effect, as no session was to be had.
+func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, err error) {
 	g := &p.servers[i].geometry
 	s, err := p.NewSession(zeroPiece + 64*mostOpened)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.SetLimit(p.limit)
 	s.Begin()
@@ -265,5 +278,5 @@ func (p *Pool) writeSlabs(i int, opened []*slab) error {
 	if err == nil {
 		err = s.Post()
 	}
-	return errors.Join(err, s.Close())
+	return true, errors.Join(err, s.Close())
 }
