@@ -243,7 +243,7 @@ func (a *allocator) renew(c *class, i int) error {
 			off, err = a.fetchChunk(i, unit, false)
 		}
 		full := errors.Is(err, ErrPoolFull)
-		if full && (adopted == nil && try < mostAdopted || a.closeEmpty(i)) {
+		if full && (adopted == nil && try < mostAdopted || a.closeEmpty(i) || a.giveVacant(i, unit)) {
 			continue
 		}
 		if err == nil && off%srv.grant.ChunkBytes != 0 {

@@ -80,3 +80,21 @@ func (a *allocator) closeEmpty(i int) (some bool) {
 	}
 	return some
 }
+
+// giveVacant gives a chunk of server i back in which nothing is, and which cannot serve runs of
+// unit; it reports whether there was one. It gives up a.mu for the call.
+func (a *allocator) giveVacant(i int, unit uint64) bool {
+	n := slices.IndexFunc(a.chunks[i], func(k *chunk) bool {
+		return k.vacant == len(k.slabs) && k.unit != unit && !k.lost && k != a.swept
+	})
+	if n < 0 {
+		return false
+	}
+	first, srv := a.chunks[i][n].first, a.pool.servers[i]
+	a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
+	// as in reap, whatever comes of it
+	_ = a.calling(func() error {
+		return a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
+	})
+	return true
+}

@@ -91,6 +91,20 @@ func TestSlabsChangeTheirClass(t *testing.T) {
 	}
 }
 
+// TestVacantChunkOfAnotherUnit: a pool is not full while a chunk of this client is vacant, be it one
+// for large nodes or one for small ones.
+func TestVacantChunkOfAnotherUnit(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 1, ChunkBytes: 1 << 20})
+	p := c.Open(t)
+	for _, size := range []int{400 << 10, 64, 400 << 10, 900 << 10, 1024} {
+		a, err := p.AllocateBlock(size, pool.Nil)
+		if err != nil {
+			t.Fatalf("a node of %d bytes: %v", size, err)
+		}
+		p.Free(a, size)
+	}
+}
+
 // checkTable fails unless the tables of the server's chunks say all these nodes.
 func checkTable[N any](t *testing.T, c *pooltest.Cluster, nodes []N, of func(N) (pool.Addr, int)) {
 	t.Helper()
