@@ -231,8 +231,8 @@ func (k *chunk) stale(b *slab) iter.Seq[int] {
 // zeroPiece is how much of a run one WRITE zeroes.
 const zeroPiece = 16 << 10
 
-// writeSlabs writes the headers of runs on server i: see slab.go. begun is false if nothing can have
-// taken effect, as no session was to be had.
+// writeSlabs writes the headers of runs on server i: see slab.go. begun is false if nothing can
+// have taken effect, as no session was to be had.
 func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, err error) {
 	g := &p.servers[i].geometry
 	s, err := p.NewSession(zeroPiece + 64*mostOpened)

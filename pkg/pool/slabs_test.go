@@ -91,8 +91,8 @@ func TestSlabsChangeTheirClass(t *testing.T) {
 	}
 }
 
-// TestVacantChunkOfAnotherUnit: a pool is not full while a chunk of this client is vacant, be it one
-// for large nodes or one for small ones.
+// TestVacantChunkOfAnotherUnit: a pool is not full while a chunk of this client is vacant, be it
+// one for large nodes or one for small ones.
 func TestVacantChunkOfAnotherUnit(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 1, ChunkBytes: 1 << 20})
 	p := c.Open(t)

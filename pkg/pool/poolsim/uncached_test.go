@@ -212,8 +212,8 @@ func (o older) Renew(server, client uint16, e pool.Epochs, limit time.Duration) 
 	return r, err
 }
 
-// TestUncachedOfOlderServer: memory that no cache leads to comes back from memory servers, too, that
-// have no epochs for it.
+// TestUncachedOfOlderServer: memory that no cache leads to comes back from memory servers, too,
+// that have no epochs for it.
 func TestUncachedOfOlderServer(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		cl, err := pool.Open(pool.Config{
