@@ -265,6 +265,17 @@ func (p *Pool) HandedOut(addr Addr, size int) bool {
 	return b != nil && b.index(addr) < b.cut && !b.isIdle(b.index(addr))
 }
 
+// Available reports whether the node of size bytes at addr is this client's, and is not handed out:
+// this client may hand it out, now or when others have dropped its address. It is false for nodes
+// of a chunk that this client was granted and has not looked at, as while it adopts it.
+func (p *Pool) Available(addr Addr, size int) bool {
+	a := p.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.slabOf(a.class(roundNode(size)), addr)
+	return b != nil && (b.index(addr) >= b.cut || b.isIdle(b.index(addr)))
+}
+
 // InUse are the nodes of size bytes in this client's chunks, those that it adopted among them,
 // which are neither free nor retired nor places for images.
 func (p *Pool) InUse(size int) (nodes []Addr) {

@@ -83,7 +83,7 @@ func Compare(chunks []Chunk, of iter.Seq2[pool.Addr, int], pools []*pool.Pool) (
 			at, is := slices.BinarySearchFunc(parts, a, func(p part, a pool.Addr) int { return cmp.Compare(p.addr, a) })
 			out := owner != nil && !owner.HandedOut(a, len(node))
 			switch {
-			case is && out:
+			case is && owner != nil && owner.Available(a, len(node)):
 				return r, fmt.Errorf("node %v is a part of the index, and its owner, client %d, would hand it out", a, k.Client)
 			case is && parts[at].bytes > len(node):
 				return r, fmt.Errorf("the index has %d bytes at %v, where a node has %d", parts[at].bytes, a, len(node))
