@@ -67,7 +67,7 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 		grpc.WithKeepaliveParams(clientKeepalive),
 	}
 	if p.files != nil {
-		options = append(options, grpc.WithTransportCredentials(p.files.ClientCredentials("")))
+		options = append(options, grpc.WithTransportCredentials(p.files.PeerCredentials()))
 	} else {
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if p.auth.Required() {

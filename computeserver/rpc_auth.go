@@ -4,7 +4,6 @@ package computeserver
 
 import (
 	"context"
-	"crypto/tls"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -75,19 +74,8 @@ func (a *callers) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServer
 	return next(srv, stream)
 }
 
-// rpcCredentials are the server's TLS configuration of pkg/identity, but for programs, which need
-// no certificate of their own.
+// rpcCredentials are the server's TLS configuration of pkg/identity. Programs need no certificate
+// of their own.
 func rpcCredentials(files *identity.Files) credentials.TransportCredentials {
-	base := files.ServerConfig("h2")
-	each := base.GetConfigForClient
-	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		c, err := each(hello)
-		if err != nil {
-			return nil, err
-		}
-		c.ClientAuth = tls.VerifyClientCertIfGiven
-		c.VerifyConnection = nil // callers.identify looks at the certificate, where there is one
-		return c, nil
-	}
-	return credentials.NewTLS(base)
+	return credentials.NewTLS(files.OptionalServerConfig("h2"))
 }

@@ -147,7 +147,7 @@ func pair(s *corev1.Secret) pki.Pair {
 
 // serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
 // content.
-func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []byte) (string, error) {
+func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
@@ -160,7 +160,10 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 			return "", err
 		}
 	}
-	desired := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted)
+	desired, err := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted)
+	if err != nil {
+		return "", err
+	}
 	if err := b.Apply(ctx, owner, desired); err != nil {
 		return "", err
 	}

@@ -15,7 +15,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
-	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
@@ -130,8 +130,8 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	return r.act(ctx, s, tls)
 }
 
-// security makes the TLS Secret of the pool's servers, which trust the authorities of the index and
-// of its memory pools.
+// security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
+// operator and the index, the authority of a memory pool for its servers alone.
 func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolScope) (string, error) {
 	a, err := r.readAuthority(ctx, s.index)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 	if a == nil {
 		return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " does not exist yet", 0}
 	}
-	trusted := [][]byte{a.PEM}
+	trusted := []identity.Authority{build.OwnSpeaks(s.index, a.PEM)}
 	for _, p := range s.index.Spec.MemoryPools {
 		pool := &dmv1.DMMemoryPool{}
 		if err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.MemoryPoolOf(s.index, p)}, pool); err != nil {
@@ -153,9 +153,9 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		if memory == nil {
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " does not exist yet", requeueSoon}
 		}
-		trusted = append(trusted, memory.PEM)
+		trusted = append(trusted, build.MemorySpeaks(pool, memory.PEM))
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.identity), pki.Bundle(trusted...))
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.identity), trusted)
 }
 
 // act does what decideComputePool says.

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // annotationRestarted of a memory pod is when its image was last changed in place.
@@ -117,8 +118,8 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	return r.act(ctx, s, tls)
 }
 
-// security makes the pool's authority and the TLS Secret of its servers, which trust the
-// authorities of all indexes on the pool.
+// security makes the pool's authority and the TLS Secret of its servers. The pool's authority
+// speaks to them for the operator, the authority of an index on the pool for that index alone.
 func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
 	if s.authority, err = r.authority(ctx, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
 		return "", err
@@ -127,7 +128,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
 		return "", err
 	}
-	trusted := [][]byte{s.authority.PEM}
+	trusted := []identity.Authority{build.OperatorSpeaks(s.authority.PEM)}
 	for i := range indexes.Items {
 		index := &indexes.Items[i]
 		if !usesMemoryPool(index, s.pool.Name) {
@@ -139,12 +140,12 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		}
 		switch {
 		case a != nil:
-			trusted = append(trusted, a.PEM)
+			trusted = append(trusted, build.IndexSpeaks(index, a.PEM))
 		case metav1.IsControlledBy(s.pool, index):
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), pki.Bundle(trusted...))
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), trusted)
 }
 
 // act does what decideMemoryPool says.

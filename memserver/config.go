@@ -79,8 +79,8 @@ type Config struct {
 	// served.
 	Metrics string
 
-	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they change. Required
-	// unless Insecure.
+	// TLSDir holds tls.crt, tls.key, ca.crt and, where several authorities sign certificates,
+	// identity.AuthoritiesFile. They are read again when they change. Required unless Insecure.
 	TLSDir string
 	// Insecure serves control calls without TLS and lets everybody make every call. Control,
 	// Fabric, RDMA and Metrics must then be loopback addresses.

@@ -122,7 +122,7 @@ func computeserverCommand() *cobra.Command {
 	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
 	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")
-	f.StringVar(&tlsDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
+	f.StringVar(&tlsDir, "tls-dir", "", "directory with tls.crt, tls.key, ca.crt and perhaps authorities.crt, read again when they change")
 	f.BoolVar(&c.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)
 	f.BoolVar(&insecure, "insecure", false, "serve without TLS")
 	f.StringVar(&c.PasswordFile, "password-file", "", "file with the password that clients must show")

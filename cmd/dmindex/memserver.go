@@ -60,7 +60,7 @@ func memserverCommand() *cobra.Command {
 	f.BoolVar(&config.Pprof, profile.Flag, profile.FromEnv(), profile.Usage)
 	f.BoolVar(&config.OnChip, "on-chip", false, "place the lock table in the RDMA device's on-chip memory if it fits")
 	f.StringVar(&config.Metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty = not served")
-	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key and ca.crt, read again when they change")
+	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key, ca.crt and perhaps authorities.crt, read again when they change")
 	f.BoolVar(&config.Insecure, "insecure", false, "serve without TLS, on loopback addresses only")
 	return cmd
 }

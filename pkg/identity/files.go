@@ -17,7 +17,8 @@ import (
 const (
 	CertFile = "tls.crt" // PEM: own certificate, then intermediates
 	KeyFile  = "tls.key" // PEM: its private key
-	CAFile   = "ca.crt"  // PEM: whose certificates are trusted; several while a CA is replaced
+	// PEM: whose certificates are trusted, for whatever they say; see AuthoritiesFile
+	CAFile = "ca.crt"
 )
 
 // Files is a TLS directory whose content may change at any time. Every handshake looks at the
@@ -28,15 +29,16 @@ type Files struct {
 	dir string
 
 	mu      sync.Mutex
-	stamp   [3]stamp
+	stamp   [4]stamp
 	current *material
 	err     error
 }
 
 // material is one consistent content of the directory.
 type material struct {
-	cert  tls.Certificate
-	roots *x509.CertPool
+	cert        tls.Certificate
+	roots       *x509.CertPool
+	authorities *authorities // nil = all of roots speak for everybody
 }
 
 // stamp tells one content of a file from another without reading it.
@@ -67,9 +69,12 @@ func (f *Files) Err() error {
 func (f *Files) load() *material {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var now [3]stamp
-	for i, name := range []string{CertFile, KeyFile, CAFile} {
+	var now [4]stamp
+	for i, name := range []string{CertFile, KeyFile, CAFile, AuthoritiesFile} {
 		info, err := os.Stat(filepath.Join(f.dir, name))
+		if name == AuthoritiesFile && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			f.err = err
 			return f.current
@@ -94,6 +99,17 @@ func read(dir string) (*material, error) {
 	if err != nil {
 		return nil, err
 	}
+	spoken, err := os.ReadFile(filepath.Join(dir, AuthoritiesFile))
+	if err == nil {
+		a, err := parseAuthorities(spoken)
+		if err != nil {
+			return nil, err
+		}
+		return &material{cert, a.roots, a}, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
 	bundle, err := os.ReadFile(filepath.Join(dir, CAFile))
 	if err != nil {
 		return nil, err
@@ -102,12 +118,21 @@ func read(dir string) (*material, error) {
 	if !roots.AppendCertsFromPEM(bundle) {
 		return nil, errors.New(CAFile + " holds no certificate in PEM form")
 	}
-	return &material{cert, roots}, nil
+	return &material{cert, roots, nil}, nil
 }
 
-// ServerConfig asks every client for a certificate of the CA bundle with an identity of this
-// package, under TLS 1.3. The returned configuration follows the files.
+// ServerConfig asks every client for a certificate with an identity of this package that its
+// authority speaks for, under TLS 1.3. The returned configuration follows the files.
 func (f *Files) ServerConfig(protocols ...string) *tls.Config {
+	return f.serverConfig(tls.RequireAndVerifyClientCert, protocols)
+}
+
+// OptionalServerConfig is ServerConfig, but a client may have no certificate.
+func (f *Files) OptionalServerConfig(protocols ...string) *tls.Config {
+	return f.serverConfig(tls.VerifyClientCertIfGiven, protocols)
+}
+
+func (f *Files) serverConfig(auth tls.ClientAuthType, protocols []string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: protocols,
@@ -117,30 +142,37 @@ func (f *Files) ServerConfig(protocols ...string) *tls.Config {
 				MinVersion:   tls.VersionTLS13,
 				NextProtos:   protocols,
 				Certificates: []tls.Certificate{m.cert},
-				ClientAuth:   tls.RequireAndVerifyClientCert,
+				ClientAuth:   auth,
 				ClientCAs:    m.roots,
-				// A resumed session would outlive a change of the CA bundle.
+				// A resumed session would outlive a change of the authorities.
 				SessionTicketsDisabled: true,
 				VerifyConnection: func(s tls.ConnectionState) error {
-					_, err := FromCertificate(s.PeerCertificates[0])
-					return err
+					if len(s.PeerCertificates) == 0 {
+						return nil // only where auth allows that
+					}
+					return m.checkClient(s)
 				},
 			}, nil
 		},
 	}
 }
 
-// ClientConfig shows the own certificate and accepts a server whose certificate is of the CA bundle
-// and names serverName, under TLS 1.3. It has the content of this moment: make one for each
-// connection, or use ClientCredentials.
+// ClientConfig shows the own certificate and accepts a memory server whose certificate names
+// serverName, by an authority that speaks for it, under TLS 1.3. It has the content of this moment:
+// make one for each connection, or use ClientCredentials.
 func (f *Files) ClientConfig(serverName string, protocols ...string) *tls.Config {
+	return f.clientConfig(serverName, (*voice).memoryServer, protocols)
+}
+
+func (f *Files) clientConfig(serverName string, kind func(v *voice, host string) bool, protocols []string) *tls.Config {
 	m := f.load()
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		NextProtos:   protocols,
-		ServerName:   serverName,
-		Certificates: []tls.Certificate{m.cert},
-		RootCAs:      m.roots,
+		MinVersion:       tls.VersionTLS13,
+		NextProtos:       protocols,
+		ServerName:       serverName,
+		Certificates:     []tls.Certificate{m.cert},
+		RootCAs:          m.roots,
+		VerifyConnection: func(s tls.ConnectionState) error { return m.checkServer(s, serverName, kind) },
 	}
 }
 

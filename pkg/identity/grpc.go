@@ -16,10 +16,20 @@ func (f *Files) ServerCredentials() credentials.TransportCredentials {
 	return credentials.NewTLS(f.ServerConfig("h2"))
 }
 
-// ClientCredentials dial gRPC servers: every handshake uses the files as they are then. serverName
-// is what the server's certificate must name; empty = the host that is dialled.
+// ClientCredentials dial the gRPC of memory servers: every handshake uses the files as they are
+// then. serverName is what the server's certificate must name; empty = the host that is dialled.
 func (f *Files) ClientCredentials(serverName string) credentials.TransportCredentials {
-	return &clientCredentials{TransportCredentials: credentials.NewTLS(f.ClientConfig(serverName)), files: f, serverName: serverName}
+	return f.clientCredentials(serverName, (*voice).memoryServer)
+}
+
+// PeerCredentials are ClientCredentials that dial other compute servers of the same index.
+func (f *Files) PeerCredentials() credentials.TransportCredentials {
+	return f.clientCredentials("", (*voice).computeServer)
+}
+
+func (f *Files) clientCredentials(serverName string, kind func(v *voice, host string) bool) credentials.TransportCredentials {
+	base := credentials.NewTLS(f.clientConfig(serverName, kind, nil))
+	return &clientCredentials{TransportCredentials: base, files: f, serverName: serverName, kind: kind}
 }
 
 // clientCredentials makes a TLS configuration for each handshake; all else is as its embedded
@@ -28,14 +38,24 @@ type clientCredentials struct {
 	credentials.TransportCredentials
 	files      *Files
 	serverName string
+	kind       func(v *voice, host string) bool
 }
 
 func (c *clientCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(c.files.ClientConfig(c.serverName)).ClientHandshake(ctx, authority, raw)
+	host := c.serverName
+	if host == "" {
+		host = authority
+		if name, _, err := net.SplitHostPort(authority); err == nil {
+			host = name
+		}
+	}
+	return credentials.NewTLS(c.files.clientConfig(host, c.kind, nil)).ClientHandshake(ctx, authority, raw)
 }
 
 func (c *clientCredentials) Clone() credentials.TransportCredentials {
-	return &clientCredentials{TransportCredentials: c.TransportCredentials.Clone(), files: c.files, serverName: c.serverName}
+	clone := *c
+	clone.TransportCredentials = c.TransportCredentials.Clone()
+	return &clone
 }
 
 type contextKey struct{}

@@ -10,9 +10,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"io"
 	"math/big"
 	"net"
+	"net/url"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -85,8 +87,37 @@ func foreign(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
+// mint is a certificate that an authority of the operator's signs, with a URI of the caller's
+// choice.
+func (s *space) mint(authority, uri string) tls.Certificate {
+	s.Helper()
+	var data struct{ Data map[string][]byte }
+	if err := json.Unmarshal([]byte(s.kubectl("get", "secret", authority, "--output=json")), &data); err != nil {
+		s.Fatal(err)
+	}
+	ca, err := tls.X509KeyPair(data.Data["tls.crt"], data.Data["tls.key"])
+	if err != nil {
+		s.Fatal(err)
+	}
+	claim, err := url.Parse(uri)
+	if err != nil {
+		s.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), URIs: []*url.URL{claim},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		s.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, key.Public(), ca.PrivateKey)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
 // TestSecurity: memory servers speak only with those that the index's or the operator's authority
-// knows, and pods have no more rights than they need.
+// knows, and believe the index's only for the index; pods have no more rights than they need.
 func TestSecurity(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -104,6 +135,22 @@ func TestSecurity(t *testing.T) {
 	}
 	f("no certificate")
 	f("a foreign certificate", foreign(t))
+	index := "dmindex://index/" + s.jsonpath("dmindex/x", "{.metadata.uid}")
+	f("the index's authority signs the operator", s.mint("x-ca", "dmindex://operator"))
+	f("the index's authority signs another index", s.mint("x-ca", "dmindex://index/other/compute"))
+	f("the memory pool's authority signs the index", s.mint("x-memory-ca", index+"/compute"))
+	for _, c := range []tls.Certificate{s.mint("x-ca", index), s.mint("x-ca", index+"/compute"), s.mint("x-memory-ca", "dmindex://operator")} {
+		if err := probe(control, c); err != nil {
+			t.Errorf("control port, a certificate of whom it speaks for: %v", err)
+		}
+	}
+	rpc := s.forward(s.computePods()[0], "7480")
+	for _, c := range []tls.Certificate{s.mint("x-memory-ca", "dmindex://operator"), s.mint("x-memory-ca", index+"/compute"), s.mint("x-ca", "dmindex://index/other")} {
+		err := probe(rpc, c)
+		if timeout, ok := err.(net.Error); err == nil || ok && timeout.Timeout() {
+			t.Errorf("SDK port: not refused, %v", err)
+		}
+	}
 	if conn, err := net.DialTimeout("tcp", s.forward(s.memoryPods()[0], "7470"), short); err != nil {
 		t.Error(err)
 	} else {

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 func testIndex() *dmv1.DMIndex {
@@ -36,6 +38,16 @@ func testIndex() *dmv1.DMIndex {
 	return i
 }
 
+// testTLS is a TLS Secret with each kind of authority.
+func testTLS(index *dmv1.DMIndex, memory *dmv1.DMMemoryPool) (*corev1.Secret, error) {
+	ca := func(content string) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(content)})
+	}
+	index.UID = "uid"
+	return TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []identity.Authority{
+		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))})
+}
+
 // TestGolden compares what is built with testdata. DMINDEX_REWRITE=1 writes it anew.
 func TestGolden(t *testing.T) {
 	index := testIndex()
@@ -43,6 +55,10 @@ func TestGolden(t *testing.T) {
 	compute := ComputePool(index, index.Spec.ComputePools[0], "server:1")
 	configMap, err := ConfigMap(index, IndexConfig(index, "uid/1", []config.MemoryServer{
 		{ID: 1, Control: Control("demo-memory-0", "demo-memory", "ns"), Incarnation: 7, Pod: "demo-memory-0"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := testTLS(index, memory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +75,7 @@ func TestGolden(t *testing.T) {
 		"budget":           Budget("demo-memory", "ns", dmv1.ComponentMemory, 2),
 		"config_map":       configMap,
 		"connection":       ConnectionSecret(index, []byte("secret"), []byte("ca")),
-		"tls":              TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []byte("ca")),
+		"tls":              secret,
 		"authority":        AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
 		"leaf_of_memory":   MemoryLeaf(memory),
 		"leaf_of_compute":  ComputeLeaf(compute, "uid/1").DNS,

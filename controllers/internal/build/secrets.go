@@ -3,6 +3,7 @@ package build
 import (
 	"fmt"
 	"net"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,11 +29,47 @@ func AuthoritySecret(of, namespace string, labels map[string]string, p pki.Pair)
 	return s
 }
 
-// TLSSecret is the TLS directory of the servers of a pool.
-func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []byte) *corev1.Secret {
+// TLSSecret is the TLS directory of the servers of a pool. Its CA bundle is for servers of earlier
+// versions, which know no other; the others go by what each authority speaks for.
+func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity.Authority) (*corev1.Secret, error) {
+	authorities, err := identity.AppendAuthorities(nil, trusted...)
+	if err != nil {
+		return nil, err
+	}
+	var certs [][]byte
+	for _, a := range trusted {
+		certs = append(certs, a.PEM)
+	}
 	s := &corev1.Secret{ObjectMeta: meta(ServerTLSName(pool), namespace, selector(pool, component)), Type: corev1.SecretTypeTLS}
-	s.Data = map[string][]byte{identity.CertFile: p.Cert, identity.KeyFile: p.Key, identity.CAFile: trusted}
-	return s
+	s.Data = map[string][]byte{
+		identity.CertFile: p.Cert, identity.KeyFile: p.Key,
+		identity.CAFile: pki.Bundle(certs...), identity.AuthoritiesFile: authorities,
+	}
+	return s, nil
+}
+
+// OperatorSpeaks is an authority by which the operator calls memory servers: their pool's own.
+func OperatorSpeaks(ca []byte) identity.Authority {
+	return identity.Authority{PEM: ca, For: []*url.URL{identity.Operator()}}
+}
+
+// IndexSpeaks is the authority of an index, to memory servers.
+func IndexSpeaks(index *dmv1.DMIndex, ca []byte) identity.Authority {
+	return identity.Authority{PEM: ca, For: []*url.URL{identity.Index(string(index.UID))}}
+}
+
+// OwnSpeaks is the authority of an index, to its compute servers: the operator calls them by it.
+func OwnSpeaks(index *dmv1.DMIndex, ca []byte) identity.Authority {
+	return identity.Authority{PEM: ca, For: []*url.URL{identity.Operator(), identity.Index(string(index.UID))}}
+}
+
+// MemorySpeaks is the authority of a memory pool, to compute servers.
+func MemorySpeaks(pool *dmv1.DMMemoryPool, ca []byte) identity.Authority {
+	a := identity.Authority{PEM: ca}
+	for _, domain := range podDomains(pool.Name, pool.Namespace) {
+		a.For = append(a.For, identity.Pool(domain))
+	}
+	return a
 }
 
 // MemoryLeaf is the certificate of the memory servers of a pool.
@@ -55,8 +92,14 @@ func ComputeLeaf(pool *dmv1.DMComputePool, indexIdentity string) pki.Leaf {
 }
 
 func podNames(pool, namespace string) []string {
-	base := fmt.Sprintf("*.%s.%s.svc", pool, namespace)
-	return []string{base, base + ".cluster.local"}
+	domains := podDomains(pool, namespace)
+	return []string{"*." + domains[0], "*." + domains[1]}
+}
+
+// podDomains are what the host names of a pool's pods end in.
+func podDomains(pool, namespace string) [2]string {
+	base := fmt.Sprintf("%s.%s.svc", pool, namespace)
+	return [2]string{base, base + ".cluster.local"}
 }
 
 // ConnectionSecret is what a program needs to use an index.

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -103,6 +104,31 @@ func (ca *CA) Write(dir string, o Options, trusted ...*CA) {
 	}
 	for name, data := range map[string][]byte{identity.CertFile: cert, identity.KeyFile: key, identity.CAFile: bundle} {
 		check(ca.t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	}
+}
+
+// SpeaksFor is the authority as an entry of identity.AuthoritiesFile.
+func (ca *CA) SpeaksFor(uris ...*url.URL) identity.Authority {
+	return identity.Authority{PEM: ca.PEM, For: uris}
+}
+
+// WriteAuthorities puts an identity.AuthoritiesFile into a TLS directory.
+func WriteAuthorities(t testing.TB, dir string, all ...identity.Authority) {
+	t.Helper()
+	data, err := identity.AppendAuthorities(nil, all...)
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, identity.AuthoritiesFile), data, 0o600))
+}
+
+// Insistent is a TLS configuration of a client that shows a certificate of ca with these URIs,
+// whatever authorities the server asks for, and accepts any server: the server must refuse.
+func (ca *CA) Insistent(uris ...*url.URL) *tls.Config {
+	ca.t.Helper()
+	cert, err := tls.X509KeyPair(ca.Issue(Options{URIs: uris}))
+	check(ca.t, err)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, InsecureSkipVerify: true,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },
 	}
 }
 
