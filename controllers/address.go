@@ -14,7 +14,7 @@ func address(ip string, port int) string { return net.JoinHostPort(ip, strconv.I
 // pausedCondition reports whether an object is paused.
 func pausedCondition(conditions *[]metav1.Condition, generation int64, paused bool) {
 	if paused {
-		condition(conditions, generation, dmv1.ConditionPaused, true, dmv1.ReasonPausedBySpec, "spec.paused is set: the operator changes nothing")
+		condition(conditions, generation, dmv1.ConditionPaused, true, dmv1.ReasonPausedBySpec, "spec.paused is set: the operator changes nothing, and repairs what fails")
 		return
 	}
 	condition(conditions, generation, dmv1.ConditionPaused, false, dmv1.ReasonNotPaused, "")

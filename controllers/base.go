@@ -6,6 +6,8 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,33 +62,91 @@ type waitFor struct {
 
 func (h *waitFor) Error() string { return h.message }
 
-// result turns the outcome of a list of steps into what the controller's queue does.
-func result(err error) (ctrl.Result, error) {
-	var h *waitFor
-	switch {
-	case err == nil:
-		return ctrl.Result{RequeueAfter: recheck}, nil
-	case errors.As(err, &h):
-		after := h.after
-		if after == 0 {
-			after = recheck
-		}
-		return ctrl.Result{RequeueAfter: after}, nil
-	case terminating(err):
-		return ctrl.Result{RequeueAfter: recheck}, nil // all of it will be gone
-	case apierrors.IsConflict(err):
-		// read something old; look again
-		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil
+// collected are the outcomes of several steps that do not need each other.
+type collected []error
+
+func (c *collected) add(err error) {
+	if err != nil {
+		*c = append(*c, err)
 	}
-	return ctrl.Result{}, err
 }
 
-// explain is the reason and the message of the outcome of a list of steps.
-func explain(err error) (reason, message string) {
-	var h *waitFor
+// err is nil if nothing was collected.
+func (c collected) err() error {
+	if len(c) == 0 {
+		return nil
+	}
+	return c
+}
+
+func (c collected) Error() string {
+	var texts []string
+	for _, err := range c {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (c collected) Unwrap() []error { return c }
+
+// flat are the outcomes of err, one by one.
+func flat(err error) (all []error) {
+	var c collected
 	switch {
 	case err == nil:
+		return nil
+	case !errors.As(err, &c):
+		return []error{err}
+	}
+	for _, err := range c {
+		all = append(all, flat(err)...)
+	}
+	return all
+}
+
+// result turns the outcome of a list of steps into what the controller's queue does.
+// Of several it is what comes first.
+func result(err error) (ctrl.Result, error) {
+	next := recheck
+	for _, err := range flat(err) {
+		var h *waitFor
+		switch {
+		case errors.As(err, &h):
+			if h.after != 0 {
+				next = min(next, h.after)
+			}
+		case terminating(err): // all of it will be gone
+		case apierrors.IsConflict(err):
+			// read something old; look again
+			next = min(next, 200*time.Millisecond)
+		default:
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+// explain is the reason and the message of the outcome of a list of steps: the reason of the first
+// that went wrong, and what all say.
+func explain(err error) (reason, message string) {
+	all := flat(err)
+	if len(all) == 0 {
 		return dmv1.ReasonAsDesired, ""
+	}
+	var texts []string
+	for i, err := range all {
+		r, text := explainOne(err)
+		if i == 0 {
+			reason = r
+		}
+		texts = append(texts, text)
+	}
+	return reason, strings.Join(texts, "; ")
+}
+
+func explainOne(err error) (reason, message string) {
+	var h *waitFor
+	switch {
 	case errors.As(err, &h):
 		return h.reason, h.message
 	case errors.Is(err, kube.ErrNameTaken):
@@ -105,7 +165,7 @@ func terminating(err error) bool {
 }
 
 // passing reports whether an object changed under the reconciler: it is called again for it.
-func passing(err error) bool { return apierrors.IsConflict(err) }
+func passing(err error) bool { return slices.ContainsFunc(flat(err), apierrors.IsConflict) }
 
 // authority reads the certificate authority of owner, and makes it if there is none.
 func (b *base) authority(ctx context.Context, owner client.Object, labels map[string]string) (*pki.Authority, error) {
@@ -168,6 +228,21 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 		return "", err
 	}
 	return kube.Hash(desired.Data)
+}
+
+// keptTLS is the hash of the TLS Secret of a pool's servers as it is; empty if there is none, or it
+// cannot be read.
+func (b *base) keptTLS(ctx context.Context, owner client.Object) string {
+	secret := &corev1.Secret{}
+	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
+	if b.Find(ctx, secret, secret) != nil || !metav1.IsControlledBy(secret, owner) || len(secret.Data) == 0 {
+		return ""
+	}
+	hash, err := kube.Hash(secret.Data)
+	if err != nil {
+		return ""
+	}
+	return hash
 }
 
 // condition sets a condition.

@@ -32,6 +32,7 @@ type computePoolScope struct {
 	image    string
 	template string
 	pods     []*corev1.Pod
+	size     int // servers that there shall be
 }
 
 // Reconcile makes one compute pool true.
@@ -44,8 +45,7 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 		return ctrl.Result{}, nil // everything goes with its owner
 	}
 	before := s.pool.Status.DeepCopy()
-	err = r.gather(ctx, s)
-	if err == nil && !s.pool.Spec.Paused {
+	if err = r.gather(ctx, s); err == nil {
 		err = r.reconcile(ctx, s)
 	}
 	if passing(err) {
@@ -102,32 +102,44 @@ func templateOf(pool *dmv1.DMComputePool, image string) map[string]any {
 }
 
 func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolScope) error {
-	for _, object := range []client.Object{
-		build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute),
-		build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas),
-	} {
-		if err := r.Apply(ctx, s.pool, object); err != nil {
-			return err
-		}
+	// What cannot be made does not keep lost servers from being replaced.
+	var problems collected
+	objects := []client.Object{build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute)}
+	if !s.pool.Spec.Paused {
+		objects = append(objects, build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas))
+	}
+	for _, object := range objects {
+		problems.add(r.Apply(ctx, s.pool, object))
 	}
 	configMap := &corev1.ConfigMap{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
 	case apierrors.IsNotFound(err):
-		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0}
+		problems.add(&waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0})
+		return problems.err()
 	case err != nil:
-		return err
+		problems.add(err)
+		return problems.err()
 	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
-		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0}
+		problems.add(&waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0})
+		return problems.err()
 	}
 	s.identity = identityOf(s.index)
 	tls, err := r.security(ctx, s)
 	if err != nil {
-		return err
+		problems.add(err)
+		// the certificate names the index's identity: only one that a server of it has
+		if tls = r.keptTLS(ctx, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+			return p.Annotations[dmv1.AnnotationIdentity] == s.identity && p.Annotations[dmv1.AnnotationTLS] == tls
+		}) {
+			return problems.err()
+		}
 	}
-	if err := r.renewTLS(ctx, s.pods, tls); err != nil {
-		return err
+	problems.add(r.renewTLS(ctx, s.pods, tls))
+	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), staying(s.pods))); err == nil {
+		err = r.act(ctx, s, tls)
 	}
-	return r.act(ctx, s, tls)
+	problems.add(err)
+	return problems.err()
 }
 
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
@@ -196,7 +208,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 }
 
 func (s *computePoolScope) view(now time.Time) computePoolView {
-	v := computePoolView{replicas: int(s.pool.Spec.Replicas), identity: s.identity, template: s.template, now: now}
+	v := computePoolView{replicas: s.size, paused: s.pool.Spec.Paused, identity: s.identity, template: s.template, now: now}
 	for _, p := range s.pods {
 		is, _ := ready(p)
 		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), ready: is, attempt: attempt(p),

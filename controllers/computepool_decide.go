@@ -11,6 +11,7 @@ type computePoolView struct {
 	replicas int    // that there shall be
 	identity string // of the index that they shall serve
 	template string // that they shall be made of
+	paused   bool   // what is lost is replaced; nobody leaves, whatever the template
 	now      time.Time
 	pods     []computePodView
 }
@@ -59,7 +60,7 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		if p.ready {
 			ready++
 		}
-		if p.template != v.template {
+		if p.template != v.template && !v.paused {
 			outdated = append(outdated, p.id)
 		} else {
 			staying = append(staying, p.id)
@@ -78,6 +79,9 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 	}
 	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
 
+	if v.paused {
+		return a
+	}
 	surplus := max(0, count-target)
 	a.leaveWhy = fmt.Sprintf("the pool has %d servers and is to have %d", count, v.replicas)
 	if len(outdated) > 0 && surplus == 0 && count > v.replicas && ready > v.replicas && leaving == 0 {

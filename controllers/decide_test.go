@@ -34,6 +34,16 @@ func TestDecideMemoryPool(t *testing.T) {
 	f("image, one is unfit", 2, "b", "create 0 remove [] restart 1", with(pod(0), func(p *memoryPodView) { p.image = "b" }),
 		with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
 	f("image, one is away", 2, "b", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready = false }))
+	paused := func(name, want string, pods ...memoryPodView) {
+		t.Helper()
+		a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", paused: true, now: noon, pods: pods})
+		if got := fmt.Sprintf("create %d remove %v restart %d", a.create, a.remove, a.restart); got != want {
+			t.Errorf("paused: %s: %s, want %s", name, got, want)
+		}
+	}
+	paused("image", "create 0 remove [] restart -1", pod(0), pod(1))
+	paused("one is unfit", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
+	paused("ended", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true }))
 	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = noon.Add(-10 * time.Second) }
 	f("image, the first is not back", 2, "b", "create 0 remove [] restart -1", with(pod(0), restarting), pod(1))
 	f("image, the first is back", 2, "b", "create 0 remove [] restart 1",
@@ -73,6 +83,17 @@ func TestDecideComputePool(t *testing.T) {
 	f("new template, ready", 2, "create 0 leave [1] remove []", old(0), old(1), pod(2))
 	f("new template, one leaves", 2, "create 1 leave [] remove []", old(0), with(old(1), gone), pod(2))
 	f("new template, last", 2, "create 0 leave [0] remove []", old(0), pod(2), pod(3))
+	paused := func(name, want string, pods ...computePodView) {
+		t.Helper()
+		a := decideComputePool(computePoolView{replicas: 2, identity: "uid", template: "t", paused: true, pods: pods})
+		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
+			t.Errorf("paused: %s: %s, want %s", name, got, want)
+		}
+	}
+	paused("new template", "create 0 leave [] remove []", old(0), old(1))
+	paused("new template, another is ready", "create 0 leave [] remove []", old(0), old(1), pod(2))
+	paused("deleted", "create 1 leave [] remove []", old(0), with(old(1), func(p *computePodView) { p.going = true }))
+	paused("ended", "create 1 leave [] remove [1]", old(0), with(old(1), func(p *computePodView) { p.ended = true }))
 	f("new template and down", 1, "create 0 leave [2] remove []", old(0), old(1), old(2))
 }
 

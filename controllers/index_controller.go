@@ -2,8 +2,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,40 +19,6 @@ type DMIndexReconciler struct {
 	base
 	told told
 }
-
-// step is one step in the life of an index. It is done again at every reconciliation, and does
-// nothing if all is as it should be.
-type step struct {
-	name string
-	do   func(*DMIndexReconciler, context.Context, *indexScope) error
-}
-
-// divideKeys is the name of that step.
-const divideKeys = "divide the keys"
-
-// lifecycle is how an index comes to be and is kept. A step that has to wait for something halts
-// the list. Steps that serve an index which exists come after those that wait only while it is
-// made: a memory server that is away must not keep partition maps from changing.
-var lifecycle = []step{
-	{"pin the image", (*DMIndexReconciler).pinImage},
-	{"issue the index's authority and password", (*DMIndexReconciler).issueSecrets},
-	{"make the pools of templates", (*DMIndexReconciler).ensurePools},
-	{"make the Service", (*DMIndexReconciler).ensureService},
-	{"look at the memory servers", (*DMIndexReconciler).gatherMemory},
-	{"look at the compute servers", (*DMIndexReconciler).gatherCompute},
-	{"compare the pools' transports", (*DMIndexReconciler).checkTransports},
-	{"stop if data was lost", (*DMIndexReconciler).checkDataLoss},
-	{"choose memory servers", (*DMIndexReconciler).chooseMemory},
-	{"have the index admitted", (*DMIndexReconciler).admit},
-	{"tell compute servers of the index", (*DMIndexReconciler).configure},
-	{"fence the clients of pods that are gone", (*DMIndexReconciler).fenceGone},
-	{divideKeys, (*DMIndexReconciler).divideKeys},
-	{"scale the compute pools", (*DMIndexReconciler).scaleCompute},
-}
-
-// fromDividing are the steps from "divide the keys" on: the next stage of a change is made by them
-// alone.
-var fromDividing = lifecycle[slices.IndexFunc(lifecycle, func(s step) bool { return s.name == divideKeys }):]
 
 // Reconcile makes one index true.
 func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
@@ -75,7 +39,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		}
 		return r.finish(ctx, s, before, err)
 	case s.index.Spec.Paused:
-		return r.finish(ctx, s, before, r.pause(ctx, s))
+		return r.finish(ctx, s, before, r.run(ctx, s, whilePaused))
 	case !controllerutil.ContainsFinalizer(s.index, dmv1.Finalizer):
 		base := s.index.DeepCopy()
 		controllerutil.AddFinalizer(s.index, dmv1.Finalizer)
@@ -88,15 +52,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		moving.index, moving.waiting, s = s.index, moving.earlier, moving
 		steps = fromDividing
 	}
-	for _, step := range steps {
-		if err = step.do(r, ctx, s); err != nil {
-			if _, halted := err.(*waitFor); !halted {
-				err = fmt.Errorf("%s: %w", step.name, err)
-			}
-			break
-		}
-	}
-	return r.finish(ctx, s, before, err)
+	return r.finish(ctx, s, before, r.run(ctx, s, steps))
 }
 
 // finish writes the status and says when to look again.
@@ -109,27 +65,37 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 	if err := kube.ApplyStatus(ctx, &r.Writer, s.index, before, &s.index.Status); err != nil {
 		return ctrl.Result{}, err
 	}
-	after, err := result(err)
-	if err == nil && (s.waiting != "" || s.fencePending != "" || s.poolFull != "" || s.short != nil || s.unfitCompute() != "") {
-		after.RequeueAfter = requeueSoon
-		if s.waiting != "" {
-			after.RequeueAfter = again(s.mapAge)
-		}
-		if s.following {
-			after.RequeueAfter = max(after.RequeueAfter, followedAgain)
-		}
-	} else if err == nil && s.moved {
-		after.RequeueAfter = again(0) // what the compute servers said is older than the map
-	} else if err == nil && s.unfenced != "" {
-		after.RequeueAfter = s.fenceAgain(r.now())
-	}
-	if err == nil && s.view.Owned {
-		after.RequeueAfter = min(after.RequeueAfter, ownersWatched)
-	}
-	if err == nil && s.watch {
-		after.RequeueAfter = min(after.RequeueAfter, watched)
+	after, err := r.resultFor(ctx, s, err)
+	if err == nil {
+		after.RequeueAfter = min(after.RequeueAfter, s.nextLook(r.now()))
 	}
 	return after, err
+}
+
+// nextLook is when to look again at an index because of what is going on in it.
+func (s *indexScope) nextLook(now time.Time) time.Duration {
+	next := recheck
+	switch {
+	case s.waiting != "", s.fencePending != "", s.poolFull != "", s.short != nil, s.unfitCompute() != "":
+		next = requeueSoon
+		if s.waiting != "" {
+			next = again(s.mapAge)
+		}
+		if s.following {
+			next = max(next, followedAgain)
+		}
+	case s.moved:
+		next = again(0) // what the compute servers said is older than the map
+	case s.unfenced != "":
+		next = s.fenceAgain(now)
+	}
+	if s.view.Owned {
+		next = min(next, ownersWatched)
+	}
+	if s.watch {
+		next = min(next, watched)
+	}
+	return next
 }
 
 // followedAgain is when to look again, at least, at an index that is followed: the home tells when
@@ -140,19 +106,6 @@ const followedAgain = 500 * time.Millisecond
 // done. The longer the map has been what it is, the later: something else is waited for then.
 func again(mapAge time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, mapAge/4), requeueSoon)
-}
-
-// pause hands spec.paused on to the pools of templates, and looks without touching.
-func (r *DMIndexReconciler) pause(ctx context.Context, s *indexScope) error {
-	if imageOf(s.index) != "" {
-		if err := r.ensurePools(ctx, s); err != nil {
-			return err
-		}
-	}
-	if err := r.gatherMemory(ctx, s); err != nil {
-		return err
-	}
-	return r.gatherCompute(ctx, s)
 }
 
 // tell makes events of conditions that changed.

@@ -41,9 +41,8 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			return err
 		}
 		p.pool = pool
-		if p.authority, err = r.readAuthority(ctx, pool); err != nil {
-			return err
-		}
+		p.authority, err = r.readAuthority(ctx, pool)
+		s.problems.add(err) // its servers cannot be asked; those of other pools can
 		if p.pods, err = listPods(ctx, r, pool, dmv1.ComponentMemory); err != nil {
 			return err
 		}
@@ -67,12 +66,13 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		return build.PodName(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), pod)
 	}
 	s.verdict = judgeMemory(recorded, wanted, observed, ordinal, podName)
-	return r.confirmLoss(ctx, s)
+	r.confirmLoss(ctx, s)
+	return nil
 }
 
 // confirmLoss asks the API server whether pods that the cache does not have are really gone: nobody
 // shall be told of lost data, or lose an index to Recreate, because a cache is behind.
-func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope) error {
+func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope) {
 	for i := range s.verdict.servers {
 		m := &s.verdict.servers[i]
 		if !s.verdict.recorded || m.state != dmv1.ServerLost {
@@ -83,12 +83,12 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope) erro
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			return err
+			s.problems.add(err)
+			m.state, m.why = dmv1.ServerUnreachable, ""
 		case !going(pod) && !ended(pod) && m.why == podGone:
 			m.state, m.why = dmv1.ServerUnreachable, ""
 		}
 	}
-	return nil
 }
 
 // missingMemory says which memory servers an index that is to be made waits for; empty if for none.
@@ -142,7 +142,7 @@ func (s *indexScope) replacing() string {
 	return strings.Join(list, "; ")
 }
 
-// gatherCompute looks at the compute pods and asks their servers.
+// gatherCompute looks at the compute pods and asks their servers. A pool that is not there has none.
 func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) error {
 	s.view.Desired, s.gathered = 0, r.now()
 	for ordinal, spec := range s.index.Spec.ComputePools {
@@ -150,11 +150,13 @@ func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) er
 		pool := &dmv1.DMComputePool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 		case apierrors.IsNotFound(err):
-			return &waitFor{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, requeueSoon}
+			s.problems.add(&waitFor{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, requeueSoon})
+			continue
 		case err != nil:
 			return err
 		case pool.Spec.IndexName != s.index.Name:
-			return &waitFor{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0}
+			s.problems.add(&waitFor{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0})
+			continue
 		}
 		s.computePools = append(s.computePools, pool)
 		s.view.Desired += int(pool.Spec.Replicas)

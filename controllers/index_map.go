@@ -84,7 +84,9 @@ func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home serv
 // observe makes the view of what was gathered.
 func (s *indexScope) observe(now time.Time) {
 	s.view.Index, s.view.Keys, s.view.Servers = identityOf(s.index), keyType(s.index), nil
-	s.view.Rebalance = rebalanceOf(s.index.Spec.Partitioning.Rebalance)
+	if s.view.Rebalance = rebalanceOf(s.index.Spec.Partitioning.Rebalance); s.index.Spec.Paused {
+		s.view.Rebalance = partition.Rebalance{} // ranges move only where a server is gone
+	}
 	if longest := s.index.Spec.Key.MaxLength; longest != nil {
 		s.view.KeyBytes = int(*longest)
 	}

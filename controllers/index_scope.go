@@ -37,6 +37,8 @@ type indexScope struct {
 	following    bool          // the next stage of a change is waited for at the home
 	short        *shortage
 
+	problems collected // of the step that is done, which could do the rest of its work
+
 	clients map[uint32]string // of the memory servers, to the names of their pods
 
 	unfenced string // clients that are still to be fenced, and where

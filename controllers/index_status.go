@@ -92,6 +92,9 @@ func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
 func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeServer) dmv1.IndexComputeServer {
 	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: cut(c.problem, 1024)}
 	is, _ := ready(c.pod)
+	if d := c.described; d != nil && (d.Index != identityOf(s.index) || d.DataLost != "") {
+		is = false // its kubelet has not heard yet that it serves nothing
+	}
 	switch {
 	case going(c.pod), ended(c.pod), leaving(c.pod):
 		server.State = dmv1.ServerLeaving
@@ -131,10 +134,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	}
 	paused := s.index.Spec.Paused
 	// An index that serves goes on serving when the operator cannot do something.
-	created := s.index.Annotations[dmv1.AnnotationCreated] != "" && s.index.DeletionTimestamp.IsZero()
+	created := s.made()
 	switch {
-	case paused && find(*conditions, dmv1.ConditionAvailable) != nil && len(lost) == 0:
-		// left as it was: nobody looked further
 	case len(lost) > 0:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, orElse(message, "data was lost at "+names(lost)))
 	case len(away) > 0 && s.verdict.recorded:
@@ -149,12 +150,12 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionAvailable, true, dmv1.ReasonServing, fmt.Sprintf("%d compute servers answer at %s", computeReady, s.index.Status.Endpoint))
 	}
 	switch {
-	case paused:
-		set(dmv1.ConditionProgressing, false, dmv1.ReasonPausedBySpec, "spec.paused is set")
-	case err != nil:
-		set(dmv1.ConditionProgressing, true, reason, message)
 	case s.fencePending != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencePending, s.fencePending)
+	case err != nil && !(paused && !created):
+		set(dmv1.ConditionProgressing, true, reason, message)
+	case paused && s.waiting == "" && s.unfenced == "":
+		set(dmv1.ConditionProgressing, false, dmv1.ReasonPausedBySpec, "spec.paused is set")
 	case s.unfitCompute() != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonNodeUnfit, s.unfitCompute())
 	case s.short != nil:
@@ -177,12 +178,12 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryLost, loss)
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away))
-	case err != nil && created && reason != dmv1.ReasonMemoryLost:
-		set(dmv1.ConditionDegraded, true, reason, message)
 	case s.fencePending != "":
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonFencePending, strings.TrimSuffix(s.fencePending+"; "+s.poolFull, "; "))
 	case s.poolFull != "":
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, s.poolFull)
+	case err != nil && created && reason != dmv1.ReasonMemoryLost:
+		set(dmv1.ConditionDegraded, true, reason, message)
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

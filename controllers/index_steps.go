@@ -71,6 +71,10 @@ func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) er
 // issueSecrets makes the index's certificate authority and the Secret with which programs connect.
 // The password is made once.
 func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (err error) {
+	if s.index.Spec.Paused && !s.made() {
+		s.authority, err = r.readAuthority(ctx, s.index)
+		return err
+	}
 	if s.authority, err = r.authority(ctx, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
 	}
@@ -98,36 +102,35 @@ func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (er
 // it is made: afterwards they belong to whoever scales it.
 func (r *DMIndexReconciler) ensurePools(ctx context.Context, s *indexScope) error {
 	for _, p := range s.index.Spec.MemoryPools {
-		if p.Template == nil {
-			continue
+		if p.Template == nil || imageFor(s.index, p.Template.Transport) == "" {
+			continue // the image is pinned first
 		}
 		if pool := build.MemoryPool(s.index, p, imageFor(s.index, p.Template.Transport)); pool != nil {
-			if err := r.Apply(ctx, s.index, pool); err != nil {
-				return err
-			}
+			s.problems.add(r.Apply(ctx, s.index, pool))
 		}
 	}
 	for _, p := range s.index.Spec.ComputePools {
-		if p.Template == nil {
+		if p.Template == nil || imageFor(s.index, p.Template.Transport) == "" {
 			continue
 		}
-		pool := build.ComputePool(s.index, p, imageFor(s.index, p.Template.Transport))
-		if err := r.Find(ctx, pool, &dmv1.DMComputePool{}); apierrors.IsNotFound(err) {
-			if err := r.makeComputePool(ctx, s.index, pool); err != nil {
-				return err
-			}
-		} else if err != nil {
-			return err
-		}
-		wrote, err := r.ApplyTold(ctx, s.index, pool, []string{"spec", "replicas"})
-		if err != nil {
-			return err
-		}
-		if wrote {
-			s.rewritten = append(s.rewritten, pool.Name)
-		}
+		s.problems.add(r.ensureComputePool(ctx, s, build.ComputePool(s.index, p, imageFor(s.index, p.Template.Transport))))
 	}
 	return nil
+}
+
+func (r *DMIndexReconciler) ensureComputePool(ctx context.Context, s *indexScope, pool *dmv1.DMComputePool) error {
+	if err := r.Find(ctx, pool, &dmv1.DMComputePool{}); apierrors.IsNotFound(err) {
+		if err := r.makeComputePool(ctx, s.index, pool); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	wrote, err := r.ApplyTold(ctx, s.index, pool, []string{"spec", "replicas"})
+	if wrote {
+		s.rewritten = append(s.rewritten, pool.Name)
+	}
+	return err
 }
 
 // makeComputePool writes what Apply must not own afterwards.
@@ -158,6 +161,9 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	var again time.Duration
 	if created {
 		again = r.blockCompute(ctx, s, "data was lost at "+names(lost))
+	}
+	if s.index.Spec.Paused && s.index.Spec.Recovery.OnDataLoss == dmv1.OnDataLossRecreate {
+		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests; it is created again, empty, once spec.paused is false", again}
 	}
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
 		for _, c := range s.compute {

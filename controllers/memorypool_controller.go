@@ -32,6 +32,7 @@ type memoryPoolScope struct {
 	image     string
 	authority *pki.Authority
 	pods      []*corev1.Pod
+	size      int                                // servers that there shall be
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
 	problems  map[int]string                     // of servers that cannot start
 
@@ -48,8 +49,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 		return ctrl.Result{}, nil // everything goes with its owner
 	}
 	before := s.pool.Status.DeepCopy()
-	err = r.gather(ctx, s)
-	if err == nil && !s.pool.Spec.Paused {
+	if err = r.gather(ctx, s); err == nil {
 		err = r.reconcile(ctx, s)
 	}
 	if passing(err) {
@@ -100,22 +100,29 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 			return err
 		}
 	}
+	// What cannot be made does not keep lost servers from being replaced.
+	var problems collected
 	tls, err := r.security(ctx, s)
 	if err != nil {
-		return err
+		problems.add(err)
+		tls = r.keptTLS(ctx, s.pool)
 	}
-	for _, object := range []client.Object{
-		build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory),
-		build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, s.pool.Spec.Servers),
-	} {
-		if err := r.Apply(ctx, s.pool, object); err != nil {
-			return err
-		}
+	objects := []client.Object{build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)}
+	if !s.pool.Spec.Paused {
+		objects = append(objects, build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, s.pool.Spec.Servers))
 	}
-	if err := r.renewTLS(ctx, s.pods, tls); err != nil {
-		return err
+	for _, object := range objects {
+		problems.add(r.Apply(ctx, s.pool, object))
 	}
-	return r.act(ctx, s, tls)
+	if tls == "" {
+		return problems.err() // no server could start without its certificate
+	}
+	problems.add(r.renewTLS(ctx, s.pods, tls))
+	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.pods))); err == nil {
+		err = r.act(ctx, s, tls)
+	}
+	problems.add(err)
+	return problems.err()
 }
 
 // security makes the pool's authority and the TLS Secret of its servers. The pool's authority
@@ -209,7 +216,7 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 }
 
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
-	v := memoryPoolView{servers: int(s.pool.Spec.Servers), image: s.image, now: now}
+	v := memoryPoolView{servers: s.size, image: s.image, paused: s.pool.Spec.Paused, now: now}
 	for _, p := range s.pods {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])

@@ -9,6 +9,7 @@ import (
 type memoryPoolView struct {
 	servers int // that there shall be
 	image   string
+	paused  bool // what is lost is replaced; no image is changed
 	now     time.Time
 	pods    []memoryPodView
 }
@@ -65,6 +66,9 @@ func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 	}
 	a.create, a.createWhy = max(0, v.servers-there), fmt.Sprintf("the pool has %d of %d servers", there, v.servers)
 	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
+	if v.paused {
+		return a
+	}
 	if quiet && a.create == 0 {
 		a.restart, a.restartWhy = outdated, "its image is not that of the pool"
 	}

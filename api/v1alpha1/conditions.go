@@ -16,7 +16,7 @@ const (
 	// requests. The message names the server, its pod and the ways out.
 	ConditionDataLost = "DataLost"
 
-	// ConditionPaused: spec.paused is set, and the operator changes nothing.
+	// ConditionPaused: spec.paused is set. The operator changes nothing, and repairs what fails.
 	ConditionPaused = "Paused"
 
 	// ConditionPoolReady of a pool: all of its servers exist and are ready.

@@ -268,8 +268,9 @@ type DMIndexSpec struct {
 	// +default={}
 	Recovery RecoverySpec `json:"recovery,omitzero"`
 
-	// Paused makes the operator leave the index and the pools made for it as they are. Deletion
-	// goes on.
+	// Paused makes the operator change nothing in the index and the pools made for it. It goes on
+	// repairing: servers that are lost are fenced, replaced and their keys served by others.
+	// Deletion goes on, too.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 

@@ -62,7 +62,7 @@ type DMMemoryPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// Paused makes the operator leave the pool as it is.
+	// Paused makes the operator change nothing in the pool. Servers that are lost are replaced.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }
