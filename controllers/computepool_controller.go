@@ -210,8 +210,8 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 func (s *computePoolScope) view(now time.Time) computePoolView {
 	v := computePoolView{replicas: s.size, paused: s.pool.Spec.Paused, identity: s.identity, template: s.template, now: now}
 	for _, p := range s.pods {
-		is, _ := ready(p)
-		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), ready: is, attempt: attempt(p),
+		is, since := ready(p)
+		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), neverRan: neverRan(p), ready: is, readySince: since, attempt: attempt(p),
 			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate]})
 	}
 	return v

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/partition"
 )
 
 // computePoolView is what is decided upon about the pods of a compute pool.
@@ -21,10 +23,13 @@ type computePodView struct {
 	going    bool // is being deleted
 	ended    bool // will never run again
 	leaving  bool // was told to leave
+	neverRan bool // its server has not run yet
 	ready    bool
-	attempt  podAttempt
-	identity string
-	template string
+	// since when it has been or has not been
+	readySince time.Time
+	attempt    podAttempt
+	identity   string
+	template   string
 }
 
 // computePoolActions is what to do next.
@@ -41,8 +46,13 @@ type computePoolActions struct {
 // decideComputePool keeps as many servers as asked for. When the template changes, one more is
 // made, and one of the old leaves as soon as there are enough without it; so the pool is never
 // below its size. When it shrinks, the highest numbers leave.
+//
+// An old one that serves nothing is nothing that the pool could fall below: one that never ran is
+// removed at once, and one that has not been ready for partition.Grace leaves as soon as there is a
+// server in its place. So a template that cannot run, which is then put right, leaves nobody behind
+// that would count as the one more.
 func decideComputePool(v computePoolView) (a computePoolActions) {
-	var staying, outdated []int
+	var staying, outdated, idle []int
 	ready, leaving := 0, 0
 	var attempts []podAttempt
 	for _, p := range v.pods {
@@ -60,7 +70,15 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		if p.ready {
 			ready++
 		}
-		if p.template != v.template && !v.paused {
+		old := p.template != v.template && !v.paused
+		if old && p.neverRan {
+			a.remove = append(a.remove, p.id)
+			continue
+		}
+		if old && !p.ready && v.now.Sub(p.readySince) > partition.Grace {
+			idle = append(idle, p.id)
+		}
+		if old {
 			outdated = append(outdated, p.id)
 		} else {
 			staying = append(staying, p.id)
@@ -86,6 +104,11 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 	a.leaveWhy = fmt.Sprintf("the pool has %d servers and is to have %d", count, v.replicas)
 	if len(outdated) > 0 && surplus == 0 && count > v.replicas && ready > v.replicas && leaving == 0 {
 		surplus, a.leaveWhy = 1, "it runs an old template, and a new server is ready"
+	}
+	if len(idle) > 0 && surplus == 0 && count > v.replicas {
+		slices.Sort(idle)
+		a.leave, a.leaveWhy = idle[len(idle)-1:], "it runs an old template, and is not ready"
+		return a
 	}
 	goers := append(staying, outdated...) // from the end
 	for range surplus {

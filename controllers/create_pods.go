@@ -109,7 +109,7 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 // letProfile lets the server of a new pod serve profiles, if the operator does. Pods that there are
 // stay as they are: nobody is moved for a look at it.
 func (b *base) letProfile(pod *corev1.Pod) {
-	if c := &pod.Spec.Containers[0]; b.pprof {
+	if c := container(pod); b.pprof {
 		c.Env = append(c.Env, corev1.EnvVar{Name: profile.Env, Value: "true"})
 	}
 }

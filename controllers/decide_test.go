@@ -44,6 +44,13 @@ func TestDecideMemoryPool(t *testing.T) {
 	paused("image", "create 0 remove [] restart -1", pod(0), pod(1))
 	paused("one is unfit", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
 	paused("ended", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true }))
+	typo := func(p *memoryPodView) {
+		p.image, p.ready, p.stuck, p.restarted = "typo", false, true, noon.Add(-time.Second)
+	}
+	f("image mistyped, put right", 2, "a", "create 0 remove [] restart 0", with(pod(0), typo), pod(1))
+	f("image mistyped, another one", 2, "b", "create 0 remove [] restart 0", with(pod(0), typo), pod(1))
+	f("image mistyped, and a pod is missing", 2, "a", "create 1 remove [] restart 0", with(pod(0), typo))
+	f("image mistyped, still wanted", 2, "typo", "create 0 remove [] restart -1", with(pod(0), typo), pod(1))
 	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = noon.Add(-10 * time.Second) }
 	f("image, the first is not back", 2, "b", "create 0 remove [] restart -1", with(pod(0), restarting), pod(1))
 	f("image, the first is back", 2, "b", "create 0 remove [] restart 1",
@@ -54,7 +61,7 @@ func TestDecideMemoryPool(t *testing.T) {
 
 func TestDecideComputePool(t *testing.T) {
 	pod := func(id int) computePodView {
-		return computePodView{id: id, ready: true, identity: "uid", template: "t"}
+		return computePodView{id: id, ready: true, readySince: noon.Add(-time.Hour), identity: "uid", template: "t"}
 	}
 	with := func(p computePodView, change func(*computePodView)) computePodView { change(&p); return p }
 	old := func(id int) computePodView {
@@ -63,7 +70,7 @@ func TestDecideComputePool(t *testing.T) {
 	gone := func(p *computePodView) { p.leaving = true }
 	f := func(name string, replicas int, want string, pods ...computePodView) {
 		t.Helper()
-		a := decideComputePool(computePoolView{replicas: replicas, identity: "uid", template: "t", pods: pods})
+		a := decideComputePool(computePoolView{replicas: replicas, identity: "uid", template: "t", now: noon, pods: pods})
 		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
@@ -85,7 +92,7 @@ func TestDecideComputePool(t *testing.T) {
 	f("new template, last", 2, "create 0 leave [0] remove []", old(0), pod(2), pod(3))
 	paused := func(name, want string, pods ...computePodView) {
 		t.Helper()
-		a := decideComputePool(computePoolView{replicas: 2, identity: "uid", template: "t", paused: true, pods: pods})
+		a := decideComputePool(computePoolView{replicas: 2, identity: "uid", template: "t", paused: true, now: noon, pods: pods})
 		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
 			t.Errorf("paused: %s: %s, want %s", name, got, want)
 		}
@@ -94,6 +101,18 @@ func TestDecideComputePool(t *testing.T) {
 	paused("new template, another is ready", "create 0 leave [] remove []", old(0), old(1), pod(2))
 	paused("deleted", "create 1 leave [] remove []", old(0), with(old(1), func(p *computePodView) { p.going = true }))
 	paused("ended", "create 1 leave [] remove [1]", old(0), with(old(1), func(p *computePodView) { p.ended = true }))
+	typo := func(id int) computePodView {
+		return with(old(id), func(p *computePodView) { p.template, p.ready, p.neverRan = "typo", false, true })
+	}
+	unready := func(p *computePodView) { p.ready, p.readySince = false, noon.Add(-time.Minute) }
+	f("template mistyped, put right", 2, "create 0 leave [] remove [2]", pod(0), pod(1), typo(2))
+	f("template mistyped, another one", 2, "create 1 leave [] remove [2]", old(0), old(1), typo(2))
+	f("template mistyped from the beginning", 2, "create 2 leave [] remove [0 1]", typo(0), typo(1))
+	f("the one more runs and is not ready", 2, "create 0 leave [2] remove []", pod(0), pod(1), with(old(2), unready))
+	f("the one more runs and is not ready, another one", 2, "create 0 leave [2] remove []", old(0), old(1), with(old(2), unready))
+	f("the one more is not ready yet", 2, "create 0 leave [] remove []", pod(0), pod(1), with(old(2), func(p *computePodView) { p.ready, p.readySince = false, noon }))
+	f("none is ready", 2, "create 1 leave [] remove []", with(old(0), unready), with(old(1), unready))
+	f("none is ready, one more is there", 2, "create 0 leave [1] remove []", with(old(0), unready), with(old(1), unready), with(pod(2), unready))
 	f("new template and down", 1, "create 0 leave [2] remove []", old(0), old(1), old(2))
 }
 

@@ -60,13 +60,16 @@ func (b *base) deletePod(ctx context.Context, p *corev1.Pod, reason string) erro
 	return nil
 }
 
-// uselessBecause says why a compute pod is deleted that hands over nothing.
+// uselessBecause says why a pod is deleted that hands over nothing.
 func uselessBecause(p *corev1.Pod) string {
 	switch {
 	case refusedByKubelet(p):
 		return "its kubelet refused it: " + p.Status.Reason
 	case ended(p):
 		return "it ended: " + orElse(p.Status.Reason, string(p.Status.Phase))
+	}
+	if neverRan(p) {
+		return "it never ran, and is not of the current template"
 	}
 	return "it was made for what the index was before data was lost"
 }

@@ -202,7 +202,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 // finds its region again.
 func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod, reason string) error {
 	changed := p.DeepCopy()
-	changed.Spec.Containers[0].Image = s.image
+	container(changed).Image = s.image
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
@@ -221,7 +221,7 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
 		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: since,
-			image: p.Spec.Containers[0].Image, restarted: restarted, attempt: attempt(p), unfit: s.problems[podID(p)] != ""})
+			image: container(p).Image, restarted: restarted, attempt: attempt(p), stuck: stuck(p), unfit: s.problems[podID(p)] != ""})
 	}
 	return v
 }

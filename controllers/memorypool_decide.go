@@ -20,6 +20,7 @@ type memoryPodView struct {
 	ended      bool // will never run again
 	attempt    podAttempt
 	unfit      bool // its server cannot start on its node, or with its image
+	stuck      bool // its container does not run, and will not with its image
 	ready      bool
 	readySince time.Time
 	image      string
@@ -42,7 +43,8 @@ type memoryPoolActions struct {
 }
 
 // decideMemoryPool replaces what is lost and changes images one server after the other. It never
-// takes a server away: it holds data.
+// takes a server away: it holds data. A server that serves nothing gets the image that is wanted at
+// once, whatever the others do, so that an image which was mistyped and then corrected heals.
 func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 	a := memoryPoolActions{restart: -1}
 	there, quiet, outdated := 0, true, -1
@@ -73,9 +75,9 @@ func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 		a.restart, a.restartWhy = outdated, "its image is not that of the pool"
 	}
 	for _, p := range v.pods {
-		if p.unfit && p.image != v.image && !p.ended && !p.going && a.restart < 0 {
-			// it serves nothing: perhaps the image was the reason
-			a.restart, a.restartWhy = p.id, "it cannot start, and its image is not that of the pool"
+		// Whoever serves nothing need not wait for its turn: perhaps the image was the reason.
+		if (p.unfit || p.stuck) && p.image != v.image && !p.ended && !p.going && a.restart < 0 {
+			a.restart, a.restartWhy = p.id, "it serves nothing, and its image is not that of the pool"
 		}
 	}
 	return a

@@ -56,6 +56,49 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
+// container is that of a pod's server. Others may stand before it: meshes put a sidecar first that
+// holds the application back.
+func container(p *corev1.Pod) *corev1.Container {
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == p.Labels[dmv1.LabelComponent] {
+			return c
+		}
+	}
+	return &p.Spec.Containers[0]
+}
+
+// containerStatus is what the kubelet says of the container of a pod's server; nil = nothing yet.
+func containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
+	name := container(p).Name
+	for i := range p.Status.ContainerStatuses {
+		if s := &p.Status.ContainerStatuses[i]; s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// neverRan reports whether the server of a pod has not run yet, as far as its kubelet said.
+func neverRan(p *corev1.Pod) bool {
+	s := containerStatus(p)
+	return p.Status.Phase == corev1.PodPending && (s == nil ||
+		s.ContainerID == "" && s.RestartCount == 0 && s.State.Running == nil && s.State.Terminated == nil && s.LastTerminationState.Terminated == nil)
+}
+
+// stuck reports whether the server of a pod does not run, and will not with its image as far as its
+// kubelet can tell: the image cannot be had, it is none, or what it starts ends.
+func stuck(p *corev1.Pod) bool {
+	s := containerStatus(p)
+	switch {
+	case s == nil, s.State.Running != nil:
+		return false
+	case s.State.Terminated != nil:
+		return true
+	}
+	w := s.State.Waiting
+	return w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+}
+
 // nextID is the number that a pool gives to its next pod. Numbers of pods that are there count too:
 // an annotation may have been lost with a backup.
 func nextID(pool client.Object, pods []*corev1.Pod) int {

@@ -1,0 +1,88 @@
+package envtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// noImage makes the containers of pods whose image starts with typo wait for it, as kubelets do.
+func (c *cluster) noImage() {
+	c.t.Helper()
+	list := &corev1.PodList{}
+	if err := api.List(c.t.Context(), list, client.InNamespace(c.namespace)); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		if !strings.HasPrefix(p.Spec.Containers[0].Image, "typo") || len(p.Status.ContainerStatuses) > 0 {
+			continue
+		}
+		ran := p.Status.PodIP != "" // with another image
+		c.podStatus(p.Name, func(s *corev1.PodStatus) {
+			waiting := corev1.ContainerStatus{Name: p.Spec.Containers[0].Name, Image: p.Spec.Containers[0].Image}
+			waiting.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}
+			if ran {
+				c.fleet.SetAway(c.namespace, p.Name, true)
+				waiting.RestartCount, waiting.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{ExitCode: 2}
+				s.Conditions[0].Status, s.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.Now()
+			}
+			s.ContainerStatuses = []corev1.ContainerStatus{waiting}
+		})
+	}
+}
+
+// TestImageMistyped: an image that cannot be had stops a change where it is, and all is well as soon
+// as there is one that can, be it the former one or another.
+func TestImageMistyped(t *testing.T) {
+	t.Parallel()
+	for _, image := range []string{"server:1", "server:3"} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.start(0)
+			c.create(index, "demo")
+			c.available("demo")
+			c.startable.Store(false)
+			i := &dmv1.DMIndex{}
+			c.patch("demo", i, func() { i.Spec.Image = "typo:1" })
+			c.eventually("a memory pod and one more compute pod have the image", func() string {
+				c.noImage()
+				if pods := c.pods("demo-compute"); len(pods) == 3 && c.pod("demo-memory-0").Spec.Containers[0].Image == "typo:1" && len(c.pod(pods[2]).Status.ContainerStatuses) > 0 {
+					return ""
+				}
+				return fmt.Sprint(c.pods("demo-compute"))
+			})
+			c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryUnreachable, "demo-memory-0")
+			c.quiet(time.Second)
+			if image := c.pod("demo-memory-1").Spec.Containers[0].Image; image != "server:1" {
+				t.Errorf("the other memory pod has the image %s", image)
+			}
+			uid := c.pod("demo-memory-0").UID
+			c.patch("demo", i, func() { i.Spec.Image = image })
+			c.equal("image of the memory pod", image, func() any { return c.pod("demo-memory-0").Spec.Containers[0].Image })
+			c.fleet.SetAway(c.namespace, "demo-memory-0", false)
+			c.podStatus("demo-memory-0", func(s *corev1.PodStatus) { s.ContainerStatuses = nil })
+			c.quiet(2 * time.Second) // a container that is ready in the second of its restart is not noticed at once
+			c.startable.Store(true)
+			want := "[demo-compute-0 demo-compute-1]"
+			if image != "server:1" {
+				want = "[demo-compute-3 demo-compute-4]"
+			}
+			c.equal("compute pods", want, func() any { return c.pods("demo-compute") })
+			c.equal("image of the other memory pod", image, func() any { return c.pod("demo-memory-1").Spec.Containers[0].Image })
+			c.available("demo")
+			c.condition("demo", dmv1.ConditionProgressing, metav1.ConditionFalse, dmv1.ReasonAsDesired, "")
+			if c.pod("demo-memory-0").UID != uid {
+				t.Error("the memory pod was replaced")
+			}
+			c.settled("demo")
+		})
+	}
+}
