@@ -142,7 +142,8 @@ func (s *indexScope) replacing() string {
 	return strings.Join(list, "; ")
 }
 
-// gatherCompute looks at the compute pods and asks their servers. A pool that is not there has none.
+// gatherCompute looks at the compute pods and asks their servers. A pool that is not there has
+// none.
 func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) error {
 	s.view.Desired, s.gathered = 0, r.now()
 	for ordinal, spec := range s.index.Spec.ComputePools {

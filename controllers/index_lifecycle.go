@@ -18,8 +18,8 @@ import (
 //
 // Steps that make something must not keep those from working that repair: an index whose template
 // the API server refuses, whose quota cannot be lowered or whose Service has somebody else's name
-// still needs its dead compute servers fenced and their keys served. So the outcome of a step counts
-// in one of two ways:
+// still needs its dead compute servers fenced and their keys served. So the outcome of a step
+// counts in one of two ways:
 //
 //	index          step waits or fails             what follows
 //	not yet made   any                             nothing: each step needs those before it

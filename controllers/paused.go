@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// spec.paused pauses changes, and nothing else: what is lost is replaced, fenced and taken over, and
-// certificates are renewed, as ever. Of a paused pool the number of servers is a change, so a pool
-// remembers how many it had.
+// spec.paused pauses changes, and nothing else: what is lost is replaced, fenced and taken over,
+// and certificates are renewed, as ever. Of a paused pool the number of servers is a change, so a
+// pool remembers how many it had.
 
 // annotationPausedSize of a pool is how many servers it had when spec.paused was seen first. It is
 // not there while spec.paused is false.

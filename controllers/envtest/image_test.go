@@ -38,8 +38,8 @@ func (c *cluster) noImage() {
 	}
 }
 
-// TestImageMistyped: an image that cannot be had stops a change where it is, and all is well as soon
-// as there is one that can, be it the former one or another.
+// TestImageMistyped: an image that cannot be had stops a change where it is, and all is well as
+// soon as there is one that can, be it the former one or another.
 func TestImageMistyped(t *testing.T) {
 	t.Parallel()
 	for _, image := range []string{"server:1", "server:3"} {
@@ -69,7 +69,8 @@ func TestImageMistyped(t *testing.T) {
 			c.equal("image of the memory pod", image, func() any { return c.pod("demo-memory-0").Spec.Containers[0].Image })
 			c.fleet.SetAway(c.namespace, "demo-memory-0", false)
 			c.podStatus("demo-memory-0", func(s *corev1.PodStatus) { s.ContainerStatuses = nil })
-			c.quiet(2 * time.Second) // a container that is ready in the second of its restart is not noticed at once
+			// a container that is ready in the second of its restart is not noticed at once
+			c.quiet(2 * time.Second)
 			c.startable.Store(true)
 			want := "[demo-compute-0 demo-compute-1]"
 			if image != "server:1" {

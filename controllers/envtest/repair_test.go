@@ -120,8 +120,8 @@ func TestPoolRepairsWhatItCannotMake(t *testing.T) {
 	c.equal("memory pods", "[demo-memory-0 demo-memory-2]", func() any { return c.pods("demo-memory") })
 }
 
-// TestMissingComputePool: an index that names a pool which is not there is served by its other ones,
-// and repaired.
+// TestMissingComputePool: an index that names a pool which is not there is served by its other
+// ones, and repaired.
 func TestMissingComputePool(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -143,8 +143,8 @@ func TestMissingComputePool(t *testing.T) {
 	c.equal("owners without the pool that is gone", false, func() any { return slices.Contains(c.owners("demo").([]string), "other-0") })
 }
 
-// TestPausedRepairs: spec.paused pauses changes. Lost compute servers are fenced, replaced and their
-// keys served by others; the size of the pools, their images and templates stay as they are.
+// TestPausedRepairs: spec.paused pauses changes. Lost compute servers are fenced, replaced and
+// their keys served by others; the size of the pools, their images and templates stay as they are.
 func TestPausedRepairs(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
