@@ -2,7 +2,10 @@ package client
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,8 +94,8 @@ func (ls *links) to(address, serverName string) (*link, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 	}
-	if ls.o.Password != "" {
-		options = append(options, grpc.WithPerRPCCredentials(password{ls.o.Password, !ls.o.Insecure}))
+	if ls.o.Password != "" || ls.o.PasswordFile != "" {
+		options = append(options, grpc.WithPerRPCCredentials(login{ls.o}))
 	}
 	conn, err := grpc.NewClient("dns:///"+address, options...)
 	if err != nil {
@@ -134,19 +137,28 @@ func (ls *links) close() {
 	}
 }
 
-// password shows the index's password with every call.
-type password struct {
-	text   string
-	secure bool
-}
+// login shows a user's password with every call.
+type login struct{ o Options }
 
-func (p password) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + p.text}, nil
+func (l login) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	password := l.o.Password
+	if password == "" {
+		text, err := os.ReadFile(l.o.PasswordFile)
+		if err != nil {
+			return nil, status.Errorf(codes.Unauthenticated, "read the password: %v", err)
+		}
+		password = strings.TrimSpace(string(text))
+	}
+	if l.o.User == "" {
+		return map[string]string{"authorization": "Bearer " + password}, nil
+	}
+	both := base64.StdEncoding.EncodeToString([]byte(l.o.User + ":" + password))
+	return map[string]string{"authorization": "Basic " + both}, nil
 }
 
 // RequireTransportSecurity keeps the password off connections without TLS, unless the options say
 // so.
-func (p password) RequireTransportSecurity() bool { return p.secure }
+func (l login) RequireTransportSecurity() bool { return !l.o.Insecure }
 
 // wordRPC words an error of a call.
 func wordRPC(address string, err error) error {

@@ -17,8 +17,13 @@ type Options struct {
 	// Endpoints are where to ask for the partition map first: the index's service and its rpc port,
 	// "my-index:7480", or single compute servers. At least one.
 	Endpoints []string
-	// Password of the index. Servers without password ignore it.
+	// User is who logs in. Default: the user default, which may do everything.
+	User string
+	// Password of the user. Servers without password ignore it.
 	Password string
+	// PasswordFile has the password, if Password is empty. It is read for each new stream and call,
+	// so a program goes on when the password is changed and the file with it.
+	PasswordFile string
 
 	// CA is the PEM bundle that the servers' certificates are of. Either it or Insecure must be
 	// set.
@@ -73,7 +78,8 @@ const (
 	SecretCA        = "ca.crt"
 )
 
-// FromSecret reads Options from the directory where the Secret <index>-conn is mounted. Without a
+// FromSecret reads Options from the directory where the Secret <index>-conn is mounted. The
+// password is read anew whenever it is needed, so a program goes on after a rotation. Without a
 // ca.crt the index goes without TLS.
 func FromSecret(dir string) (Options, error) {
 	read := func(name string) (string, error) {
@@ -91,9 +97,10 @@ func FromSecret(dir string) (Options, error) {
 	if len(o.Endpoints) == 0 {
 		return Options{}, fmt.Errorf("read the index's Secret: %s names no endpoint", filepath.Join(dir, SecretEndpoints))
 	}
-	if o.Password, err = read(SecretPassword); err != nil {
+	if _, err = read(SecretPassword); err != nil {
 		return Options{}, err
 	}
+	o.PasswordFile = filepath.Join(dir, SecretPassword)
 	ca, err := read(SecretCA)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

@@ -23,7 +23,7 @@ func TestFromSecret(t *testing.T) {
 	write("endpoints", "a:7480, b:7480\n")
 	write("password", "secret\n")
 	o, err := FromSecret(dir)
-	if want := (Options{Endpoints: []string{"a:7480", "b:7480"}, Password: "secret", Insecure: true}); err != nil || !reflect.DeepEqual(o, want) {
+	if want := (Options{Endpoints: []string{"a:7480", "b:7480"}, PasswordFile: filepath.Join(dir, "password"), Insecure: true}); err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	write("ca.crt", "PEM")

@@ -132,7 +132,7 @@ func TestPassword(t *testing.T) {
 		}
 	}
 	write("first")
-	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.PasswordFile, cfg.AllowNoPassword = file, false }, 1)
+	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Users.PasswordFile, cfg.AllowNoPassword = file, false }, 1)
 	r := c.raw(1)
 	const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 	for _, turn := range []struct{ send, want string }{

@@ -37,7 +37,7 @@ func TestAuthorities(t *testing.T) {
 	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.TLS, cfg.PasswordFile, cfg.AllowNoPassword = files, password, false }, 1, 2)
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.TLS, cfg.Users.PasswordFile, cfg.AllowNoPassword = files, password, false }, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	ctx := t.Context()
 	// calls are the codes of a call that members make, and of one of the operator's that asks for

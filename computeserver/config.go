@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -41,9 +42,9 @@ type Config struct {
 	// TLS secures rpc.Compute and the connections to other servers. Nil goes without, which is for
 	// one machine and tests.
 	TLS *identity.Files
-	// PasswordFile holds what AUTH and the SDK must show. The file may change at any time.
-	PasswordFile string
-	// AllowNoPassword lets everybody in if PasswordFile is empty; otherwise New refuses that.
+	// Users says what AUTH and the SDK must show. The files may change at any time.
+	Users users.Config
+	// AllowNoPassword lets everybody in if Users names no file; otherwise New refuses that.
 	AllowNoPassword bool
 
 	// MaxConnections bounds RESP connections. Default 10,000.

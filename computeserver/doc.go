@@ -7,6 +7,7 @@
 //
 //	computeserver             composition, gRPC, metrics
 //	  resp                    the Redis protocol and its commands
+//	    users                 who may use the index, and the rights of each user
 //	    engine                sessions, operations, scans, forwarding
 //	      ownership           maps, ranges, take-over, fencing
 //	      internal/count      counters of requests

@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -27,7 +28,7 @@ import (
 // they are first needed.
 type grpcPeers struct {
 	files *identity.Files // nil = no TLS
-	auth  *passwords
+	users *users.Directory
 	limit time.Duration
 
 	mu    sync.Mutex
@@ -70,8 +71,8 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 		options = append(options, grpc.WithTransportCredentials(p.files.PeerCredentials()))
 	} else {
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if p.auth.Required() {
-			options = append(options, grpc.WithPerRPCCredentials(bearerOf{p.auth}))
+		if p.users.Required() {
+			options = append(options, grpc.WithPerRPCCredentials(bearerOf{p.users}))
 		}
 	}
 	conn, err := grpc.NewClient("passthrough:///"+to.RPC, options...)
@@ -181,10 +182,10 @@ func unreachable(to partition.Server, err error) error {
 }
 
 // bearerOf shows the index's password.
-type bearerOf struct{ auth *passwords }
+type bearerOf struct{ users *users.Directory }
 
 func (b bearerOf) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + b.auth.secret()}, nil
+	return map[string]string{"authorization": "Bearer " + b.users.Password()}, nil
 }
 
 // RequireTransportSecurity is false: this is for servers that were told to go without TLS.

@@ -98,7 +98,7 @@ func TestHTTPEndsTheConnection(t *testing.T) {
 	for _, withPassword := range []bool{false, true} {
 		c := newCluster(t, config.RoutingAny, func(cfg *Config) {
 			if withPassword {
-				cfg.PasswordFile, cfg.AllowNoPassword = file, false
+				cfg.Users.PasswordFile, cfg.AllowNoPassword = file, false
 			}
 		}, 1)
 		const body = "SET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n"

@@ -27,7 +27,7 @@ func TestRotatedPassword(t *testing.T) {
 	write(2, "another")
 	write(3, "old")
 	c := newCluster(t, config.RoutingOwner, func(cfg *Config) {
-		cfg.PasswordFile, cfg.AllowNoPassword = file(cfg.ID), false
+		cfg.Users.PasswordFile, cfg.AllowNoPassword = file(cfg.ID), false
 		if cfg.ID == 3 {
 			cfg.Limit = time.Second
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // Bounds of rpc.Compute.
@@ -92,6 +93,10 @@ func (r *rpcServer) begin() (end func()) {
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
 	if r.isCut() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
+	}
+	if u := callerOf(stream.Context()).user(); u != nil && !u.MayReadRange(req.Start, req.End) {
+		return status.Errorf(codes.PermissionDenied, "the user %s may not read every key %s; ask for a range within the user's prefixes",
+			u.Name(), keyrange.Format(req.Start, req.End))
 	}
 	defer r.begin()()
 	c := r.core

@@ -4,6 +4,7 @@ package computeserver
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,8 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take
@@ -25,6 +28,7 @@ import (
 type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
+	caller  *caller // the receiver's
 	term    uint64
 	batches chan received
 	workers sync.WaitGroup
@@ -39,13 +43,14 @@ type doStream struct {
 
 // received is a batch and when it was: its limit counts from then.
 type received struct {
-	req *rpcv1.DoRequest
-	at  time.Duration
+	req  *rpcv1.DoRequest
+	at   time.Duration
+	user *users.User // whose rights count; nil: all may be read and written
 }
 
 // Do runs batches until the stream or the server ends.
 func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
-	w := &doStream{r: r, stream: stream, term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers)}
+	w := &doStream{r: r, stream: stream, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()
 	var err error
@@ -67,6 +72,10 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	return err
 }
 
+// errPasswordGone is how a stream ends whose caller showed a password that is not right any more.
+// The batches that it took are answered. A new stream with the present password goes on.
+var errPasswordGone = status.Error(codes.Aborted, "the password of this stream is not right any more; this server took no more of it")
+
 // errMute is how a stream ends that took a batch and could not answer it.
 var errMute = status.Error(codes.Internal, "a batch was taken, and its answer could not be sent")
 
@@ -84,6 +93,9 @@ func (w *doStream) receive() error {
 		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
 			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
 		}
+		if !w.caller.renew() {
+			return errPasswordGone
+		}
 		w.mu.Lock()
 		if w.ended {
 			w.mu.Unlock()
@@ -94,21 +106,21 @@ func (w *doStream) receive() error {
 			w.workers.Go(w.work)
 		}
 		w.r.pending.Add(1)
-		w.batches <- received{req, at} // the workers make room
+		w.batches <- received{req, at, w.caller.user()} // the workers make room
 		w.mu.Unlock()
 	}
 }
 
 func (w *doStream) work() {
 	for b := range w.batches {
-		w.batch(b.req, b.at)
+		w.batch(b)
 		w.pending.Add(-1)
 		w.r.pending.Add(-1)
 	}
 }
 
-func (w *doStream) batch(req *rpcv1.DoRequest, at time.Duration) {
-	c := w.r.core
+func (w *doStream) batch(b received) {
+	c, req := w.r.core, b.req
 	if w.stream.Context().Err() != nil {
 		return // who sent it is gone, and may have asked another server by now
 	}
@@ -118,7 +130,7 @@ func (w *doStream) batch(req *rpcv1.DoRequest, at time.Duration) {
 	if asked := time.Duration(req.LimitMilliseconds) * time.Millisecond; asked > 0 {
 		limit = min(limit, asked)
 	}
-	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: c.Do(req.Operations, req.Forwarded, limit-(began-at), w.term), MapGeneration: c.View.Generation()}
+	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: w.do(b, limit-(began-b.at)), MapGeneration: c.View.Generation()}
 	var t count.Tally
 	for i, o := range reply.Outcomes {
 		t.Slot = int(req.Operations[i].Kind)
@@ -134,4 +146,54 @@ func (w *doStream) batch(req *rpcv1.DoRequest, at time.Duration) {
 	if w.stream.Send(reply) != nil {
 		w.mute.Store(true)
 	}
+}
+
+// do runs the operations that the user may do. The others are answered INVALID.
+func (w *doStream) do(b received, limit time.Duration) []*rpcv1.Outcome {
+	e, all := w.r.core, b.req.Operations
+	allowed := all
+	if b.user != nil && !mayDoAll(b.user, all) {
+		allowed = make([]*rpcv1.Operation, 0, len(all))
+		for _, op := range all {
+			if mayDo(b.user, op) {
+				allowed = append(allowed, op)
+			}
+		}
+	}
+	var outcomes []*rpcv1.Outcome
+	if len(allowed) > 0 {
+		outcomes = e.Do(allowed, b.req.Forwarded, limit, w.term)
+	}
+	if len(allowed) == len(all) {
+		return outcomes
+	}
+	merged := make([]*rpcv1.Outcome, len(all))
+	for i, op := range all {
+		if mayDo(b.user, op) {
+			merged[i], outcomes = outcomes[0], outcomes[1:]
+			continue
+		}
+		merged[i] = &rpcv1.Outcome{
+			Code:    rpcv1.Outcome_INVALID,
+			Message: fmt.Sprintf("the user %s may not do this to the key %s", b.user.Name(), keyrange.Quote(op.GetKey())),
+		}
+	}
+	return merged
+}
+
+// mayDo reports whether a user may do an operation.
+func mayDo(u *users.User, op *rpcv1.Operation) bool {
+	if op.GetKind() == rpcv1.Operation_LOOKUP {
+		return u.MayRead(op.GetKey())
+	}
+	return u.MayWrite(op.GetKey())
+}
+
+func mayDoAll(u *users.User, ops []*rpcv1.Operation) bool {
+	for _, op := range ops {
+		if !mayDo(u, op) {
+			return false
+		}
+	}
+	return true
 }

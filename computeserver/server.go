@@ -18,6 +18,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/resp"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
 )
 
@@ -38,6 +39,7 @@ type Server struct {
 	cfg   Config
 	core  *engine.Engine
 	peers *grpcPeers
+	users *users.Directory
 
 	resp  *resp.Server
 	calls *rpcServer
@@ -62,24 +64,27 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	auth, err := openPasswords(cfg.PasswordFile, cfg.AllowNoPassword)
+	if cfg.Users == (users.Config{}) && !cfg.AllowNoPassword {
+		return nil, errors.New("compute server: there is no password; name a file with one, or allow access without password on purpose")
+	}
+	directory, err := users.Open(cfg.Users)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("compute server: %w", err)
 	}
 	c := engine.New(engine.Options{
 		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, Open: cfg.Open, Limit: cfg.Limit,
 		MaxSessions: cfg.MaxSessions, MaxWaiting: cfg.MaxWaiting, Log: cfg.Logger,
 	})
-	peers := &grpcPeers{files: cfg.TLS, auth: auth, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
+	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
 	m := newMetrics(c)
-	s := &Server{cfg: cfg, core: c, peers: peers, drained: make(chan struct{})}
+	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
-		Engine: c, Auth: auth, Front: &m.resp, Version: cfg.Version, MaxConnections: cfg.MaxConnections, Idle: cfg.Idle,
+		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, MaxConnections: cfg.MaxConnections, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, cut: make(chan struct{})}
-	s.rpc = newRPC(cfg, s.calls, auth)
+	s.rpc = newRPC(cfg, s.calls, directory)
 	s.http = newHTTP(c, m, s.describe, cfg.Pprof)
 	for _, l := range []struct {
 		address string
@@ -120,8 +125,8 @@ func (s *Server) cutAll() {
 // lastWords is how long the answers of calls that have ended may take to be sent.
 const lastWords = 5 * time.Second
 
-func newRPC(cfg Config, r *rpcServer, auth *passwords) *grpc.Server {
-	who := &callers{index: cfg.Index.Identity, auth: auth, tls: cfg.TLS != nil}
+func newRPC(cfg Config, r *rpcServer, directory *users.Directory) *grpc.Server {
+	who := &callers{index: cfg.Index.Identity, users: directory, tls: cfg.TLS != nil}
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(who.unary), grpc.StreamInterceptor(who.stream),
 		grpc.MaxRecvMsgSize(rpcMaxMessage), grpc.MaxSendMsgSize(rpcMaxMessage), grpc.MaxConcurrentStreams(rpcMaxStreams),
@@ -181,6 +186,11 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		})
 	}
+	looking, stopLooking := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLooking()
+	if s.users.Required() {
+		shells.Go(func() { s.followUsers(looking) })
+	}
 	var err error
 	select {
 	case <-ctx.Done():
@@ -192,6 +202,7 @@ func (s *Server) Run(ctx context.Context) error {
 	_ = s.http.Close() // its connections are of no use any more
 	s.stopRPC()
 	s.peers.close()
+	stopLooking()
 	shells.Wait()
 	c.Sessions.Halt(s.cfg.Limit)
 	if closer, ok := s.cfg.Maps.(interface{ Close() }); ok {

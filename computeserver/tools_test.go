@@ -134,7 +134,7 @@ func TestTLS(t *testing.T) {
 	}
 	files := openTLS(t, ca)
 	c := newCluster(t, config.RoutingOwner, func(cfg *Config) {
-		cfg.TLS, cfg.PasswordFile, cfg.AllowNoPassword = files, password, false
+		cfg.TLS, cfg.Users.PasswordFile, cfg.AllowNoPassword = files, password, false
 	}, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	r := c.raw(1)

@@ -23,14 +23,15 @@ const defaultEndpoint = "127.0.0.1:7480"
 
 // access says which index to talk to.
 type access struct {
-	secret, endpoint, passwordFile, caFile string
-	limit                                  time.Duration
+	secret, endpoint, user, passwordFile, caFile string
+	limit                                        time.Duration
 }
 
 func (a *access) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.secret, "secret", "", "directory where the Secret NAME-conn of the index is mounted; it replaces the other connection flags")
 	f.StringVar(&a.endpoint, "endpoint", defaultEndpoint, "host:port of the index's SDK port")
+	f.StringVar(&a.user, "user", "", "who logs in; empty = the user default")
 	f.StringVar(&a.passwordFile, "password", "", "file with the password")
 	f.StringVar(&a.caFile, "ca", "", "file with the CA of the servers' certificates; empty = without TLS, on loopback")
 	f.DurationVar(&a.limit, "limit-time", 10*time.Second, "time limit of one operation, retries included")
@@ -54,14 +55,7 @@ func (a *access) options() (client.Options, error) {
 	if a.secret != "" {
 		return client.FromSecret(a.secret)
 	}
-	o := client.Options{Endpoints: strings.Split(a.endpoint, ",")}
-	if a.passwordFile != "" {
-		text, err := os.ReadFile(a.passwordFile)
-		if err != nil {
-			return o, err
-		}
-		o.Password = strings.TrimSpace(string(text))
-	}
+	o := client.Options{Endpoints: strings.Split(a.endpoint, ","), User: a.user, PasswordFile: a.passwordFile}
 	if a.caFile == "" {
 		for _, e := range o.Endpoints {
 			if !accept.Loopback(e) {

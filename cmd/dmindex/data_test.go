@@ -228,7 +228,7 @@ func TestPasswordFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("sesame"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i := newIndex(t, func(c *local.Config) { c.PasswordFile = file })
+	i := newIndex(t, func(c *local.Config) { c.Users.PasswordFile = file })
 	i.refuse("access was refused", "get", "a")
 	i.want("", "put", "a", "1", "--password", file)
 	i.want("1\n", "get", "a", "--password", file)

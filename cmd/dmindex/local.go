@@ -28,7 +28,7 @@ func localCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, address := range []string{c.Listen, c.ListenRPC} {
-				if !accept.Loopback(address) && c.PasswordFile == "" {
+				if !accept.Loopback(address) && c.Users.PasswordFile == "" {
 					return fmt.Errorf("listen on %s: beyond loopback everybody could read and write the index; give --password FILE", address)
 				}
 			}
@@ -55,7 +55,8 @@ func localCommand() *cobra.Command {
 	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
 	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
 	f.StringVar(&c.Routing, "routing", config.RoutingAny, "which server executes a request: Any server that receives it, or the Owner of its key range")
-	f.StringVar(&c.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
+	f.StringVar(&c.Users.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
+	f.StringVar(&c.Users.UsersFile, "users", "", "ACL file of Redis with further users, who reach the keys of some prefixes only; it needs --password")
 	f.BoolVarP(&verbose, "verbose", "v", false, "write the log of the servers to stderr")
 	return cmd
 }

@@ -9,9 +9,11 @@ import (
 )
 
 // quiet is a connection of a server whose network is left out.
-func (c *cluster) quiet(id uint32) *conn {
-	s := c.servers[id].resp
-	return &conn{s: s, authed: true, account: account{of: &s.budget}}
+func (of *cluster) quiet(id uint32) *conn {
+	s := of.servers[id].resp
+	c := &conn{s: s, account: account{of: &s.budget}}
+	c.login, _ = s.users.Anyone()
+	return c
 }
 
 // feed runs a pipeline and returns its replies.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -59,7 +60,7 @@ type conn struct {
 	forwards    forwardQueue
 
 	multi   transaction
-	authed  bool
+	login   users.Login // nobody's before AUTH
 	resp3   bool
 	closing bool // after the replies so far
 	refuse  bool // the commands of this pipeline: draining is nearly over
@@ -93,6 +94,12 @@ func (c *conn) serve() {
 	}
 }
 
+// authed reports whether the client has logged in.
+func (c *conn) authed() bool { return c.login.User() != nil }
+
+// errRevoked is why a connection ends whose password is not right any more.
+var errRevoked = errors.New("the password of this connection is not right any more")
+
 // read waits for bytes. It returns an error when the connection is over.
 func (c *conn) read() error {
 	c.trim()
@@ -102,7 +109,8 @@ func (c *conn) read() error {
 		}
 	}
 	for {
-		if err := c.nc.SetReadDeadline(time.Now().Add(c.s.idle)); err != nil {
+		until := time.Now().Add(c.s.idle)
+		if err := c.nc.SetReadDeadline(until); err != nil {
 			return err
 		}
 		// The flag is set before the deadlines of waiting connections are, so one of the two is
@@ -113,9 +121,15 @@ func (c *conn) read() error {
 			if len(c.in) > c.begin { // half a command is here: give the other half a chance
 				limit = max(limit, time.Until(c.s.drainUntil()))
 			}
-			if err := c.nc.SetReadDeadline(time.Now().Add(limit)); err != nil {
+			until = time.Now().Add(limit)
+			if err := c.nc.SetReadDeadline(until); err != nil {
 				return err
 			}
+		}
+		// As with draining: the users are others before the deadlines are set. A connection
+		// whose password is not right any more ends before it reads another command.
+		if c.authed() && !c.login.Renew() {
+			return errRevoked
 		}
 		half := len(c.in) > c.begin
 		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
@@ -124,8 +138,8 @@ func (c *conn) read() error {
 			c.in = c.in[:len(c.in)+n]
 			return nil
 		}
-		if !draining && errors.Is(err, os.ErrDeadlineExceeded) && c.s.core.Draining() {
-			continue // woken by Drain
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(until) {
+			continue // woken by Drain or Recheck
 		}
 		if err != nil {
 			return err
@@ -177,7 +191,7 @@ func (c *conn) grow() error {
 func (c *conn) run() error {
 	for !c.closing {
 		b := c.in[c.begin:]
-		n, err := c.frames.next(b, !c.authed)
+		n, err := c.frames.next(b, !c.authed())
 		if err != nil {
 			return err
 		}

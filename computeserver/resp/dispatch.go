@@ -20,6 +20,7 @@ type command struct {
 	data  bool // touches the index: refused while draining ends, and when data was lost
 	now   bool // runs between MULTI and EXEC, too, where others are queued
 	slot  int  // in tallies
+	needs right
 }
 
 // commands by name in upper case. The table is filled once and not changed.
@@ -30,17 +31,17 @@ var CommandNames []string
 
 func init() {
 	for _, k := range []command{
-		{name: "get", arity: 2, run: (*conn).cmdGet, data: true},
-		{name: "set", arity: -3, run: (*conn).cmdSet, data: true},
-		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true},
-		{name: "del", arity: -2, run: (*conn).cmdDel, data: true},
-		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true},
-		{name: "exists", arity: -2, run: (*conn).cmdExists, data: true},
-		{name: "mget", arity: -2, run: (*conn).cmdMGet, data: true},
-		{name: "mset", arity: -3, run: (*conn).cmdMSet, data: true},
-		{name: "range", arity: -3, run: (*conn).cmdRange, data: true},
+		{name: "get", arity: 2, run: (*conn).cmdGet, data: true, needs: toRead},
+		{name: "set", arity: -3, run: (*conn).cmdSet, data: true, needs: toWrite},
+		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true, needs: toWrite},
+		{name: "del", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite},
+		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite},
+		{name: "exists", arity: -2, run: (*conn).cmdExists, data: true, needs: toRead},
+		{name: "mget", arity: -2, run: (*conn).cmdMGet, data: true, needs: toRead},
+		{name: "mset", arity: -3, run: (*conn).cmdMSet, data: true, needs: toWrite},
+		{name: "range", arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
 		{name: "scan", arity: -2, run: (*conn).cmdScan, data: true},
-		{name: "dbsize", arity: 1, run: (*conn).cmdDBSize, data: true},
+		{name: "dbsize", arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
 		{name: "ping", arity: -1, run: (*conn).cmdPing},
 		{name: "echo", arity: 2, run: (*conn).cmdEcho},
 		{name: "info", arity: -1, run: (*conn).cmdInfo},
@@ -50,6 +51,7 @@ func init() {
 		{name: "client", arity: -2, run: (*conn).cmdClient},
 		{name: "config", arity: -2, run: (*conn).cmdConfig},
 		{name: "hello", arity: -1, run: (*conn).cmdHello, open: true},
+		{name: "acl", arity: -2, run: (*conn).cmdACL},
 		{name: "auth", arity: -2, run: (*conn).cmdAuth, open: true},
 		{name: "quit", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
 		{name: "reset", arity: 1, run: (*conn).cmdReset, open: true, now: true},
@@ -91,7 +93,7 @@ func (c *conn) dispatch(args [][]byte) {
 		switch {
 		case isHTTP(args[0]):
 			c.endHTTP()
-		case !c.authed:
+		case !c.authed():
 			c.reject("NOAUTH Authentication required.")
 		default:
 			c.reject(unknownCommand(args))
@@ -107,8 +109,10 @@ func (c *conn) dispatch(args [][]byte) {
 			return
 		}
 		c.reject("ERR wrong number of arguments for '" + k.name + "' command")
-	case !c.authed && !k.open:
+	case !c.authed() && !k.open:
 		c.reject("NOAUTH Authentication required.")
+	case !c.mayRun(k, args):
+		c.reject(noPermission(k, c.login.User()))
 	case c.multi.begun && !k.now:
 		c.queue()
 	default:

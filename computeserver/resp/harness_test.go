@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -54,8 +55,12 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		})
 		e.Sessions.Standstill = computeservertest.Standstill
 		e.Peers = others{c}
+		everybody, err := users.Open(users.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		s := New(Config{
-			Engine: e, Auth: noPassword{}, Front: &count.Front{Sum: e.Count}, Version: "test", MaxConnections: 10_000, Idle: time.Hour,
+			Engine: e, Users: everybody, Front: &count.Front{Sum: e.Count}, Version: "test", MaxConnections: 10_000, Idle: time.Hour,
 			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
 		})
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,9 +120,3 @@ func (o others) Scan(to partition.Server, r engine.ScanRange, _ time.Duration, v
 }
 
 func (others) Keep([]partition.Server) {}
-
-// noPassword lets everybody in.
-type noPassword struct{}
-
-func (noPassword) Required() bool    { return false }
-func (noPassword) Check([]byte) bool { return true }

@@ -123,14 +123,18 @@ func (c *conn) cmdScan(args [][]byte) {
 	c.scanStep(engine.ScanRange{Start: start, Limit: count, KeysOnly: true}, pattern)
 }
 
-// scanStep is one step of a scan: up to r.limit keys, those that match pattern; nil matches all. A
-// step whose comparisons take long ends early.
+// scanStep is one step of a scan: up to r.limit keys, those that match pattern and that the user
+// may read; a nil pattern matches all. A step whose comparisons take long ends early.
 func (c *conn) scanStep(r engine.ScanRange, pattern *glob) {
+	user := c.login.User()
 	var last []byte
 	seen, effort := uint64(0), 0
 	b, keys, err := c.collect(r, func(key []byte) (keep, end bool) {
 		seen++
 		last = append(last[:0], key...)
+		if !user.MayRead(key) {
+			return false, false
+		}
 		if pattern == nil {
 			return true, false
 		}

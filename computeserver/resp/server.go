@@ -12,12 +12,13 @@ import (
 
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/users"
 )
 
 // Server is the RESP front end: it accepts connections within a bound and drains them.
 type Server struct {
 	core    *engine.Engine
-	auth    Passwords
+	users   *users.Directory
 	front   *count.Front
 	cursors *cursors
 	size    *engine.Counting
@@ -43,7 +44,7 @@ type Server struct {
 // Config of a Server.
 type Config struct {
 	Engine  *engine.Engine
-	Auth    Passwords
+	Users   *users.Directory
 	Front   *count.Front // where its requests are counted
 	Version string       // of the program, for people
 
@@ -52,14 +53,6 @@ type Config struct {
 	WriteLimit     time.Duration // that a client may take to take its replies
 	MaxReply       int           // bytes of one reply
 	MaxBuffers     int64         // bytes of all connections' buffers together
-}
-
-// Passwords knows the password of programs.
-type Passwords interface {
-	// Required reports whether there is one.
-	Required() bool
-	// Check reports whether password is it, in a time that does not depend on password.
-	Check(password []byte) bool
 }
 
 const (
@@ -71,7 +64,7 @@ const (
 // New makes a server that has no connection yet.
 func New(c Config) *Server {
 	return &Server{
-		core: c.Engine, auth: c.Auth, front: c.Front, version: c.Version,
+		core: c.Engine, users: c.Users, front: c.Front, version: c.Version,
 		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
@@ -112,7 +105,8 @@ func (s *Server) admit(nc net.Conn) {
 		return
 	}
 	s.nextID++
-	c := &conn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), authed: !s.auth.Required(), term: term, account: account{of: &s.budget}}
+	c := &conn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), term: term, account: account{of: &s.budget}}
+	c.login, _ = s.users.Anyone()
 	c.who.start(nc)
 	s.conns[c.id] = c
 	s.mu.Unlock()
@@ -128,6 +122,16 @@ func (s *Server) forget(c *conn) {
 	if s.waits && len(s.conns) == 0 {
 		s.waits = false
 		close(s.gone)
+	}
+}
+
+// Recheck wakes all connections that wait for a command: those whose password is not right any more
+// end. It is called after the users changed.
+func (s *Server) Recheck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.nc.SetReadDeadline(time.Now())
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/tidwall/redcon"
+
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/users"
 )
 
 func (c *conn) cmdPing(args [][]byte) {
@@ -31,7 +33,8 @@ func (c *conn) cmdQuit(_ [][]byte) {
 
 func (c *conn) cmdReset(_ [][]byte) {
 	c.settle()
-	c.authed, c.resp3, c.multi = !c.s.auth.Required(), false, transaction{}
+	c.resp3, c.multi = false, transaction{}
+	c.login, _ = c.s.users.Anyone()
 	c.who.name.Store(nil)
 	c.out = append(c.out, "+RESET\r\n"...)
 	c.tally.Count(count.OK)
@@ -59,29 +62,28 @@ func (c *conn) cmdAuth(args [][]byte) {
 		c.replyError("ERR syntax error")
 		return
 	}
-	if !c.s.auth.Required() && len(args) == 2 {
+	if !c.s.users.Required() && len(args) == 2 {
 		c.replyError("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return
 	}
-	if c.login(args[1:]) {
+	if c.logIn(args[1:]) {
 		c.replyOK()
 	}
 }
 
-// login checks [username] password; a refusal is replied. Without a configured password the user
-// default has any.
-func (c *conn) login(args [][]byte) bool {
-	user, password := []byte("default"), args[len(args)-1]
+// logIn checks [username] password; a refusal is replied, and changes nothing. Without a configured
+// password the user default has any.
+func (c *conn) logIn(args [][]byte) bool {
+	user, password := users.DefaultName, args[len(args)-1]
 	if len(args) == 2 {
-		user = args[0]
+		user = string(args[0])
 	}
-	// The password is compared in any case, so that the answer takes as long for a wrong name.
-	good := c.s.auth.Check(password)
-	if !good || string(user) != "default" {
+	login, ok := c.s.users.Login(user, password)
+	if !ok {
 		c.replyError("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
-	c.authed = true
+	c.login = login
 	return true
 }
 
@@ -105,7 +107,7 @@ func (c *conn) cmdHello(args [][]byte) {
 		for rest := args[2:]; len(rest) > 0; {
 			switch {
 			case is(rest[0], "AUTH") && len(rest) > 2:
-				if !c.login(rest[1:3]) {
+				if !c.logIn(rest[1:3]) {
 					return
 				}
 				rest = rest[3:]
@@ -118,7 +120,7 @@ func (c *conn) cmdHello(args [][]byte) {
 			}
 		}
 	}
-	if !c.authed {
+	if !c.authed() {
 		c.replyError("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return
 	}

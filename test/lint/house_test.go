@@ -110,8 +110,9 @@ var rooms = []struct {
 		"computeserver/ownership", "computeserver/internal/count",
 		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
 	}},
+	{"computeserver/users", []string{"pkg/keyrange"}},
 	{"computeserver/resp", []string{
-		"computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
+		"computeserver/users", "computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
 	"github.com/dmindex/dmindex/computeserver"
 	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -38,8 +39,8 @@ type Config struct {
 	KeyType       string // config.KeyUint64 or config.KeyBytes
 	MaxKeyBytes   int
 	MaxValueBytes int
-	Routing       string // config.RoutingAny or config.RoutingOwner
-	PasswordFile  string // empty = everybody may
+	Routing       string       // config.RoutingAny or config.RoutingOwner
+	Users         users.Config // without a password everybody may do everything
 	Version       string
 	Logger        *slog.Logger
 
@@ -138,7 +139,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 				}
 				return o.Opened(), nil
 			},
-			ListenRESP: resp, ListenRPC: rpc, PasswordFile: l.config.PasswordFile, AllowNoPassword: l.config.PasswordFile == "",
+			ListenRESP: resp, ListenRPC: rpc, Users: l.config.Users, AllowNoPassword: l.config.Users == users.Config{},
 			Logger: log,
 		})
 		if err != nil {

@@ -130,8 +130,8 @@ func serves(t *testing.T, clients []*redis.Client) {
 
 func TestLocalWithPassword(t *testing.T) {
 	c := small("shm")
-	c.PasswordFile = filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(c.PasswordFile, []byte("open sesame\n"), 0o600); err != nil {
+	c.Users.PasswordFile = filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(c.Users.PasswordFile, []byte("open sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	right := serve(t, c, "open sesame")[0]

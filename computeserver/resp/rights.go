@@ -1,0 +1,61 @@
+package resp
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/computeserver/users"
+)
+
+// right is what a user needs for a command.
+type right uint8
+
+const (
+	// every user that logged in may run it; SCAN shows no more than a user may read
+	noRight     right = iota
+	toRead            // the keys among the arguments
+	toWrite           // the keys among the arguments
+	toReadRange       // all keys from the first argument to the second
+	toReadAll         // every key of the index
+)
+
+// mayRun reports whether the user may run a command with these arguments.
+func (c *conn) mayRun(k *command, args [][]byte) bool {
+	user := c.login.User()
+	switch k.needs {
+	case toReadRange:
+		return user.MayReadRange(args[1], args[2])
+	case toReadAll:
+		return user.ReadsAll()
+	case toRead, toWrite:
+		first, last, step := k.keys()
+		if last < 0 {
+			last = int64(len(args)) - 1
+		}
+		for i := first; i <= last; i += step {
+			if k.needs == toRead && !user.MayRead(args[i]) || k.needs == toWrite && !user.MayWrite(args[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// noPermission is the error of Redis where it has one for the case.
+func noPermission(k *command, user *users.User) string {
+	switch {
+	case k.needs == toReadAll:
+		return fmt.Sprintf("NOPERM User %s may not read every key, which '%s' does", user.Name(), k.name)
+	case k.needs == toReadRange:
+		return fmt.Sprintf("NOPERM User %s may not read every key of this range; ask for one within the user's prefixes", user.Name())
+	}
+	return "NOPERM No permissions to access a key"
+}
+
+// cmdACL is ACL WHOAMI. Users are changed in their Secret only.
+func (c *conn) cmdACL(args [][]byte) {
+	if !is(args[1], "WHOAMI") || len(args) != 2 {
+		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. WHOAMI is possible; users are changed in the Secret that the index names.", args[1]))
+		return
+	}
+	c.replyBulk([]byte(c.login.User().Name()))
+}

@@ -1,0 +1,207 @@
+//env:real reads mounted files now and then
+
+package users
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// LookEvery is how often the files are to be looked at ([Directory.Look]).
+const LookEvery = time.Second
+
+// Config says where the users stand.
+type Config struct {
+	// PasswordFile has the password of the user default, in the clear. White space at its end does
+	// not count. For servers on one machine.
+	PasswordFile string
+	// DefaultFile is an ACL file ([Parse]) with the user default and no other, as the operator
+	// writes it. It may be given in place of PasswordFile.
+	DefaultFile string
+	// UsersFile is an ACL file with further users. It may be missing: then there are none. It may
+	// be given with one of the other two only.
+	UsersFile string
+}
+
+// Directory knows the users of an index. Safe for concurrent use.
+type Directory struct {
+	cfg     Config
+	current atomic.Pointer[table]
+
+	mu     sync.Mutex // of looking
+	first  source     // PasswordFile or DefaultFile
+	more   source     // UsersFile
+	digest [sha256.Size]byte
+}
+
+// source is one file with its users.
+type source struct {
+	path     string
+	optional bool // it may be missing, which is as if it were empty
+	read     bool // stamp and users are those of a look
+	stamp    stamp
+	users    map[string]*User
+	err      error
+}
+
+// stamp tells one content of a file from another without reading it.
+type stamp struct {
+	changed time.Time
+	size    int64
+}
+
+// Open reads the files. Without a PasswordFile and a DefaultFile everybody is the user default and
+// may do everything. A bad PasswordFile or DefaultFile is an error. A bad UsersFile is not, since
+// the user default must be able to get in: its users cannot log in before it is mended, and
+// [Directory.Err] says why.
+func Open(cfg Config) (*Directory, error) {
+	d := &Directory{cfg: cfg}
+	switch {
+	case cfg.PasswordFile != "" && cfg.DefaultFile != "":
+		return nil, errors.New("name a file with the password or an ACL file with the user default, not both")
+	case cfg.PasswordFile == "" && cfg.DefaultFile == "":
+		if cfg.UsersFile != "" {
+			return nil, errors.New("there is a file with users and none with the password of the user default; name that too")
+		}
+		open := &User{name: DefaultName, enabled: true, anyone: true, read: true, write: true, keys: everything()}
+		d.current.Store(&table{users: map[string]*User{DefaultName: open}})
+		return d, nil
+	}
+	d.first.path = cfg.PasswordFile + cfg.DefaultFile
+	d.more = source{path: cfg.UsersFile, optional: true}
+	d.Look()
+	if d.first.err != nil {
+		return nil, d.first.err
+	}
+	return d, nil
+}
+
+// Required reports whether there is a password.
+func (d *Directory) Required() bool { return d.first.path != "" }
+
+// Password is that of the user default, for calls between servers that have no certificates to
+// show. It is empty if there is none, or only its digest is known.
+func (d *Directory) Password() string {
+	if d.cfg.PasswordFile == "" {
+		return ""
+	}
+	text, err := os.ReadFile(d.cfg.PasswordFile)
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimRight(text, " \t\r\n"))
+}
+
+// Err is why a file could not be read when it was looked at last, or nil. The users are those of
+// its former content then.
+func (d *Directory) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Join(d.first.err, d.more.err)
+}
+
+// Digest is the SHA-256 of the file with the user default whose passwords count. The operator
+// compares it with what it wrote. Nobody else must learn it: a weak password can be found from it.
+func (d *Directory) Digest() [sha256.Size]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.digest
+}
+
+// Look reads the files again if they changed. It reports whether the users are other ones now.
+func (d *Directory) Look() bool {
+	if !d.Required() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed := d.first.look(d.readFirst)
+	if d.more.path != "" && d.more.look(readMore) {
+		changed = true
+	}
+	if !changed {
+		return false
+	}
+	users := maps.Clone(d.more.users)
+	if users == nil {
+		users = map[string]*User{}
+	}
+	maps.Copy(users, d.first.users)
+	d.current.Store(&table{users: users})
+	return true
+}
+
+// look reads the file if it changed, and reports whether its users are others now. After an error
+// the users stay, and the file is read again at the next look.
+func (s *source) look(parse func([]byte) (map[string]*User, error)) bool {
+	info, err := os.Stat(s.path)
+	now := stamp{}
+	if err == nil {
+		if now = (stamp{info.ModTime(), info.Size()}); now == s.stamp && s.err == nil {
+			return false
+		}
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(s.path)
+	}
+	if s.optional && errors.Is(err, os.ErrNotExist) {
+		if data, err = nil, nil; s.read && s.stamp == now && s.err == nil {
+			return false
+		}
+	}
+	var users map[string]*User
+	if err == nil {
+		users, err = parse(data)
+	}
+	if s.err = err; err != nil {
+		s.err = fmt.Errorf("read the users: %w", err)
+		return false
+	}
+	s.stamp, s.users, s.read = now, users, true
+	return true
+}
+
+// readFirst reads the file with the user default.
+func (d *Directory) readFirst(data []byte) (map[string]*User, error) {
+	users := map[string]*User{}
+	if d.cfg.PasswordFile != "" {
+		text := bytes.TrimRight(data, " \t\r\n")
+		if len(text) == 0 {
+			return nil, fmt.Errorf("%s is empty; it must have a password", d.cfg.PasswordFile)
+		}
+		users[DefaultName] = &User{
+			name: DefaultName, enabled: true, read: true, write: true, keys: everything(),
+			passwords: []digest{sha256.Sum256(text)},
+		}
+	} else {
+		var err error
+		if users, err = Parse(data); err != nil {
+			return nil, err
+		}
+		if u := users[DefaultName]; len(users) != 1 || u == nil || len(u.passwords) == 0 {
+			return nil, fmt.Errorf("%s must have the user %q with a password, and no other", d.cfg.DefaultFile, DefaultName)
+		}
+	}
+	d.digest = sha256.Sum256(data)
+	return users, nil
+}
+
+// readMore reads the file with further users.
+func readMore(data []byte) (map[string]*User, error) {
+	users, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if users[DefaultName] != nil {
+		return nil, fmt.Errorf("the user %q cannot be in this file: its passwords are those of the index's Secret", DefaultName)
+	}
+	return users, nil
+}

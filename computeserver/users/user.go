@@ -1,0 +1,91 @@
+package users
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+)
+
+// DefaultName is the user of a caller that gives a password and no name.
+const DefaultName = "default"
+
+// digest is the SHA-256 of a password.
+type digest [sha256.Size]byte
+
+// User is one user, with what it may do. It is not changed once it is in a table.
+type User struct {
+	name      string
+	enabled   bool
+	anyone    bool // "nopass": every password is right
+	passwords []digest
+	read      bool // may use commands that read
+	write     bool // may use commands that write
+	keys      []keyRule
+}
+
+// keyRule lets a user reach the keys that begin with a prefix.
+type keyRule struct {
+	prefix      []byte
+	end         []byte // of the keys with the prefix; empty: they have no end
+	read, write bool
+}
+
+// everything is what the user default may do, unless the ACL file says otherwise.
+func everything() []keyRule { return []keyRule{{read: true, write: true}} }
+
+// Name of the user.
+func (u *User) Name() string { return u.name }
+
+// MayRead reports whether the user may read the value of key, and learn whether it exists.
+func (u *User) MayRead(key []byte) bool {
+	if !u.read {
+		return false
+	}
+	for i := range u.keys {
+		if r := &u.keys[i]; r.read && bytes.HasPrefix(key, r.prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// MayWrite reports whether the user may change the value of key, and delete it.
+func (u *User) MayWrite(key []byte) bool {
+	if !u.write {
+		return false
+	}
+	for i := range u.keys {
+		if r := &u.keys[i]; r.write && bytes.HasPrefix(key, r.prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// MayReadRange reports whether the user may read all keys from start (inclusive) to end (exclusive,
+// empty: no end): whether the range lies within the keys of one prefix that the user may read.
+func (u *User) MayReadRange(start, end []byte) bool {
+	if !u.read {
+		return false
+	}
+	for i := range u.keys {
+		r := &u.keys[i]
+		within := len(r.end) == 0 || len(end) > 0 && bytes.Compare(end, r.end) <= 0
+		if r.read && within && bytes.Compare(start, r.prefix) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadsAll reports whether the user may read every key.
+func (u *User) ReadsAll() bool { return u.MayRead(nil) }
+
+// has reports whether a password is one of the user's, in a time that does not depend on it.
+func (u *User) has(d digest) bool {
+	good := 0
+	for i := range u.passwords {
+		good |= subtle.ConstantTimeCompare(u.passwords[i][:], d[:])
+	}
+	return good == 1 || u.anyone
+}
