@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -131,5 +132,24 @@ func TestCommands(t *testing.T) {
 	}
 	if flags < 20 {
 		t.Errorf("only %d flags", flags)
+	}
+}
+
+var tagPattern = regexp.MustCompile(`--set [^\n` + "`" + `]*image\.tag=([^\s,` + "`" + `]+)`)
+
+// TestImageTags: the tags in the manual's commands are strings to Helm. It takes digits after --set
+// for a number, which the chart's schema refuses.
+func TestImageTags(t *testing.T) {
+	checked := 0
+	for _, p := range pages(t) {
+		for _, tag := range tagPattern.FindAllStringSubmatch(p.text, -1) {
+			checked++
+			if _, err := strconv.ParseInt(tag[1], 10, 64); err == nil {
+				t.Errorf("%s: --set image.tag=%s is a number to Helm: use another tag, or --set-string", p.path, tag[1])
+			}
+		}
+	}
+	if checked < 2 {
+		t.Errorf("only %d tags", checked)
 	}
 }
