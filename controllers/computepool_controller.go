@@ -200,7 +200,10 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
-	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
+	if err := r.reserveIDs(ctx, s, actions.create); err != nil {
+		return err
+	}
+	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, s.image, s.template)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,15 +18,27 @@ import (
 	"github.com/dmindex/dmindex/pkg/profile"
 )
 
+// numbers are those that a pool may give to new pods.
+type numbers struct {
+	next  int               // this one and those after it were never given out
+	free  []int             // of those below; ascending
+	// free is complete. Else those that the API server refused in this process are it
+	again bool
+	also  map[string]string // annotations that are written with next
+}
+
 // createPods makes pods with the next numbers. The numbers are taken before the pods are made, so
 // that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
 // that is refused every time writes nothing but the first time, so that nothing but the queue's
 // backing off says when the next one follows.
-func (b *base) createPods(ctx context.Context, pool client.Object, count int, reason string, next int, build func(id int) (*corev1.Pod, error)) error {
+func (b *base) createPods(ctx context.Context, pool client.Object, count int, reason string, from numbers, build func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
 	}
-	ids := b.spare.take(pool.GetUID(), count)
+	next, ids := from.next, b.spare.pick(pool.GetUID(), from.free, count)
+	if !from.again {
+		ids = b.spare.take(pool.GetUID(), count)
+	}
 	fresh := count - len(ids)
 	if len(ids) > 0 {
 		next = max(next, ids[len(ids)-1]+1) // the annotation may have been lost
@@ -33,11 +46,16 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 	for id := next; id < next+fresh; id++ {
 		ids = append(ids, id)
 	}
+	back := func(ids []int) {
+		if !from.again { // else they are found to be free
+			b.spare.put(pool.GetUID(), ids)
+		}
+	}
 	var pods []*corev1.Pod
 	for _, id := range ids {
 		pod, err := build(id)
 		if err != nil {
-			b.spare.put(pool.GetUID(), ids[:count-fresh])
+			back(ids[:count-fresh])
 			return err
 		}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
@@ -45,8 +63,10 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 		pods = append(pods, pod)
 	}
 	if fresh > 0 {
-		if err := b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(next + fresh)}); err != nil {
-			b.spare.put(pool.GetUID(), ids[:count-fresh])
+		taken := map[string]string{dmv1.AnnotationNextID: strconv.Itoa(next + fresh)}
+		maps.Copy(taken, from.also)
+		if err := b.Annotate(ctx, pool, taken); err != nil {
+			back(ids[:count-fresh])
 			return err
 		}
 	}
@@ -56,10 +76,14 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 		case err == nil:
 			logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", reason)
 		case refused(err):
-			b.spare.put(pool.GetUID(), ids[i:])
+			back(ids[i:])
+			return err
+		case apierrors.IsAlreadyExists(err): // and is not of the pool, or it was made just now
+			b.spare.avoid(pool.GetUID(), ids[i])
+			back(ids[i+1:])
 			return err
 		default: // this one may be there all the same
-			b.spare.put(pool.GetUID(), ids[i+1:])
+			back(ids[i+1:])
 			return err
 		}
 	}
@@ -76,9 +100,35 @@ func refused(err error) bool {
 type spareIDs struct {
 	mu    sync.Mutex
 	pools map[types.UID][]int
+	// numbers whose pods' names somebody else has
+	others map[types.UID]idSet
 }
 
-func newSpareIDs() *spareIDs { return &spareIDs{pools: map[types.UID][]int{}} }
+func newSpareIDs() *spareIDs {
+	return &spareIDs{pools: map[types.UID][]int{}, others: map[types.UID]idSet{}}
+}
+
+// avoid says that a number's name is somebody else's.
+func (s *spareIDs) avoid(pool types.UID, id int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.others[pool] == nil {
+		s.others[pool] = idSet{}
+	}
+	s.others[pool][id] = true
+}
+
+// pick is up to n of free numbers of a pool, the lowest ones whose names are not somebody else's.
+func (s *spareIDs) pick(pool types.UID, free []int, n int) (ids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range free {
+		if len(ids) < n && !s.others[pool][id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
 // take takes up to n numbers of a pool, the lowest ones.
 func (s *spareIDs) take(pool types.UID, n int) []int {

@@ -212,6 +212,13 @@ func TestSpareIDs(t *testing.T) {
 	f("[3 7]", 2)
 	f("[8]", 2)
 	f("[]", 2)
+	if got := fmt.Sprint(s.pick("pool", []int{1, 2, 3}, 2)); got != "[1 2]" {
+		t.Errorf("picked %s", got)
+	}
+	s.avoid("pool", 1)
+	if got := fmt.Sprint(s.pick("pool", []int{1, 2, 3}, 2)); got != "[2 3]" {
+		t.Errorf("picked %s beside a number whose name is taken", got)
+	}
 }
 
 // TestAgain: while ranges move the operator looks often, and then less and less so.

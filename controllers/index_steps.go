@@ -231,9 +231,16 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 		}
 		return &waitFor{dmv1.ReasonWaitingForMemory, message, requeueSoon}
 	}
-	recorded := map[uint16]uint64{}
+	recorded, of := map[uint16]uint64{}, map[int][]int{}
 	for _, m := range s.verdict.servers {
 		recorded[m.id] = m.incarnation
+		ordinal, id := build.MemoryServerPod(m.id)
+		of[ordinal] = append(of[ordinal], id)
+	}
+	for ordinal, ids := range of {
+		if err := r.markUsed(ctx, &s.memoryPools[ordinal], ids); err != nil {
+			return err
+		}
 	}
 	text, err := json.Marshal(recorded)
 	if err != nil {

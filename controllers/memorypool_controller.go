@@ -33,6 +33,7 @@ type memoryPoolScope struct {
 	authority *pki.Authority
 	pods      []*corev1.Pod
 	size      int                                // servers that there shall be
+	recorded  idSet                              // of pods on whose servers indexes were made that there are
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
 	problems  map[int]string                     // of servers that cannot start
 
@@ -78,9 +79,10 @@ func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope)
 	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
 		return err
 	}
-	s.indexNames = map[string]string{}
+	s.indexNames, s.recorded = map[string]string{}, idSet{}
 	for i := range indexes.Items {
 		s.indexNames[string(indexes.Items[i].UID)] = indexes.Items[i].Name
+		s.recorded.addRecorded(&indexes.Items[i], s.pool.Name)
 	}
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
 		return err
@@ -188,9 +190,13 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
-	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, nextID(s.pool, s.pods), func(id int) (*corev1.Pod, error) {
+	ids, err := memoryIDs(s.pool, s.pods, s.recorded)
+	if err != nil {
+		return err
+	}
+	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
 		if id > build.MaxMemoryPodID {
-			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("the pool has used all its %d server ids: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
+			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
 		}
 		pod := build.MemoryPod(s.pool, id, s.image)
 		pod.Annotations[dmv1.AnnotationTLS] = tls

@@ -1,0 +1,205 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+)
+
+// Which numbers pods get.
+//
+// Of a memory pod the number is also that of its server in global addresses, and there are but
+// 1,024 in a pool. It is used up once an index was made on the server: nothing else leads to memory
+// of it. That is written into the pool before the index records the server, which comes before
+// anything is admitted there (chooseMemory):
+//
+//	pool: used-ids has n    ->    index: dmindex.io/memory has n    ->    memory server: Admit
+//
+// So a number below next-id that is not in used-ids, and of which there is no pod, was never
+// written into any index, nor into any address: the pod was refused by the API server or by its
+// kubelet, never became ready, or was lost before somebody made an index on it. It is given out
+// again. Whether its container ran does not matter, and is not guessed from the status of a pod:
+// kubelets that start anew, and the collector of pods whose node is gone, leave one that looks as
+// if it had not.
+//
+// Two reconcilers may overlap, one of which gives a number out again, from a cache that does not
+// have used-ids yet, while the other has an index made on the server of the pod before. The
+// incarnation tells then: it was recorded with the number and the new pod has another, so the
+// server is lost, as it is; and clients of the index, which have the incarnation too, do not speak
+// to it.
+//
+// Of a compute pod the number makes its name, by which memory servers know its clients, and its
+// place in the partition map. It is never given twice, also not by a pool of the same name that is
+// made later: the process of a pod that was deleted by force may go on behind a node that is cut
+// off. The index outlives its pools, so it has, for each, the pool's UID and a bound that the
+// numbers of it and of those before it did not reach:
+//
+//	new pool: next-id = bound of the one before    ->    index: its UID, a new bound    ->    pods
+//
+// The bound is raised before pods get numbers beyond it, many at a time.
+
+const (
+	// annotationUsedIDs of a memory pool are the numbers on whose servers indexes were made, as
+	// ranges ("0-1,5"); noIDs = none. A pool without it is of an older operator: then all below
+	// next-id are used.
+	annotationUsedIDs = "dmindex.io/used-ids"
+	noIDs             = "-"
+
+	// annotationComputeIDs of an index is, for each of its compute pools by name, whose numbers lie
+	// below which bound.
+	annotationComputeIDs = "dmindex.io/compute-ids"
+
+	// idsAtOnce is by how much the bound is raised, so that the index is seldom written for it.
+	idsAtOnce = 64
+)
+
+// idSet are numbers of pods.
+type idSet map[int]bool
+
+// usedIDs are the numbers of a memory pool on whose servers indexes were made. Errors: the
+// annotation cannot be read.
+func usedIDs(pool client.Object, next int) (idSet, error) {
+	used := idSet{}
+	text, known := pool.GetAnnotations()[annotationUsedIDs]
+	switch {
+	case !known:
+		for id := range next {
+			used[id] = true
+		}
+		return used, nil
+	case text == noIDs:
+		return used, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err != nil || err2 != nil || from < 0 || to < from || to > build.MaxMemoryPodID {
+			return nil, fmt.Errorf("annotation %s of pool %s cannot be read at %q: put it back as it was, or remove it; then all numbers that were given out count as used", annotationUsedIDs, pool.GetName(), part)
+		}
+		for id := from; id <= to; id++ {
+			used[id] = true
+		}
+	}
+	return used, nil
+}
+
+// String is what the annotation says.
+func (s idSet) String() string {
+	var ids []int
+	for id := range s {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	var parts []string
+	for i := 0; i < len(ids); {
+		end := i + 1
+		for end < len(ids) && ids[end] == ids[end-1]+1 {
+			end++
+		}
+		if end-i == 1 {
+			parts = append(parts, strconv.Itoa(ids[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", ids[i], ids[end-1]))
+		}
+		i = end
+	}
+	if len(parts) == 0 {
+		return noIDs
+	}
+	return strings.Join(parts, ",")
+}
+
+// markUsed writes down that an index is about to be made on servers of a pool.
+func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) error {
+	used, err := usedIDs(p.pool, nextID(p.pool, p.pods))
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		used[id] = true
+	}
+	return b.Annotate(ctx, p.pool, map[string]string{annotationUsedIDs: used.String()})
+}
+
+// addRecorded adds the pods of a pool on whose servers an index was made. They are in used-ids,
+// unless an operator recorded them that did not know of it yet.
+func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
+	recorded, err := recordedMemory(index)
+	if err != nil {
+		return // nobody can tell; the index says so
+	}
+	for server := range recorded {
+		ordinal, id := build.MemoryServerPod(server)
+		if ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
+			s[id] = true
+		}
+	}
+}
+
+// memoryIDs are the numbers that a memory pool may give out. pods are all that there are; on
+// servers of those in recorded indexes were made.
+func memoryIDs(pool client.Object, pods []*corev1.Pod, recorded idSet) (ids numbers, err error) {
+	ids = numbers{next: nextID(pool, pods), again: true}
+	used, err := usedIDs(pool, ids.next)
+	if err != nil {
+		return ids, err
+	}
+	maps.Copy(used, recorded)
+	for id := range ids.next {
+		is := func(p *corev1.Pod) bool { return podID(p) == id }
+		if !used[id] && !slices.ContainsFunc(pods, is) {
+			ids.free = append(ids.free, id)
+		}
+	}
+	ids.also = map[string]string{annotationUsedIDs: used.String()}
+	return ids, nil
+}
+
+// computeIDs is what an index knows of the numbers of a compute pool.
+type computeIDs struct {
+	UID types.UID `json:"uid"`
+	// the numbers of this pool, and of earlier ones of its name, lie below
+	End int       `json:"end"`
+}
+
+// reserveIDs makes sure that the pool gives out no number of an earlier one of its name, now and
+// for the next n pods.
+func (r *DMComputePoolReconciler) reserveIDs(ctx context.Context, s *computePoolScope, n int) error {
+	all := map[string]computeIDs{}
+	if text := s.index.Annotations[annotationComputeIDs]; text != "" {
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			return fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or remove it if none of its compute pools was ever deleted", annotationComputeIDs, s.index.Name, err)
+		}
+	}
+	has := all[s.pool.Name]
+	if next := nextID(s.pool, s.pods); has.UID != s.pool.UID && next < has.End {
+		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(has.End)}); err != nil {
+			return err
+		}
+	}
+	next := nextID(s.pool, s.pods) + n
+	if next == 0 || has.UID == s.pool.UID && next <= has.End {
+		return nil
+	}
+	all[s.pool.Name] = computeIDs{s.pool.UID, max(has.End, (next+idsAtOnce-1)/idsAtOnce*idsAtOnce)}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return r.Annotate(ctx, s.index, map[string]string{annotationComputeIDs: string(text)})
+}

@@ -1,0 +1,126 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+)
+
+// TestUsedIDs: what the annotation says, and that it says the same when it was read.
+func TestUsedIDs(t *testing.T) {
+	f := func(text string, next int, want string) {
+		t.Helper()
+		pool := &dmv1.DMMemoryPool{}
+		if text != "" {
+			pool.Annotations = map[string]string{annotationUsedIDs: text}
+		}
+		used, err := usedIDs(pool, next)
+		if got := fmt.Sprint(used, err != nil); got != want {
+			t.Errorf("%q of %d: %s, want %s", text, next, got, want)
+		}
+	}
+	f("", 0, "- false")
+	f("", 3, "0-2 false")
+	f("-", 3, "- false")
+	f("1", 3, "1 false")
+	f("0-1,5", 9, "0-1,5 false")
+	f("5,0,1,7-1023", 9, "0-1,5,7-1023 false")
+	for _, text := range []string{"x", "1-", "3-2", "1024", ",", "-1"} {
+		f(text, 9, "- true")
+	}
+}
+
+// TestMemoryIDs: numbers on whose servers no index was made are given out again, unless there is a
+// pod of them.
+func TestMemoryIDs(t *testing.T) {
+	f := func(used, want string, there ...int) {
+		t.Helper()
+		pool := &dmv1.DMMemoryPool{}
+		pool.Annotations = map[string]string{dmv1.AnnotationNextID: "6"}
+		if used != "" {
+			pool.Annotations[annotationUsedIDs] = used
+		}
+		var pods []*corev1.Pod
+		for _, id := range there {
+			p := &corev1.Pod{}
+			p.Labels = map[string]string{dmv1.LabelServerID: fmt.Sprint(id)}
+			pods = append(pods, p)
+		}
+		ids, err := memoryIDs(pool, pods, idSet{})
+		if got := fmt.Sprint(ids.free, ids.next, ids.also, err); got != want {
+			t.Errorf("%s: %s, want %s", used, got, want)
+		}
+	}
+	f("0-1,4", "[3 5] 6 map[dmindex.io/used-ids:0-1,4] <nil>", 0, 1, 2)
+	f("-", "[] 6 map[dmindex.io/used-ids:-] <nil>", 0, 1, 2, 3, 4, 5)
+	f("", "[] 6 map[dmindex.io/used-ids:0-5] <nil>", 0)
+}
+
+// TestRecordedIDs: the servers that an index has are used, whatever the pool says.
+func TestRecordedIDs(t *testing.T) {
+	i := &dmv1.DMIndex{}
+	i.Name = "demo"
+	i.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "one", Ref: &dmv1.LocalReference{Name: "first"}}, {Name: "two", Ref: &dmv1.LocalReference{Name: "second"}}}
+	i.Annotations = map[string]string{dmv1.AnnotationMemory: `{"1":7,"3":8,"1026":9}`}
+	for pool, want := range map[string]string{"first": "0,2", "second": "1", "third": "-"} {
+		s := idSet{}
+		s.addRecorded(i, pool)
+		if s.String() != want {
+			t.Errorf("%s: %s, want %s", pool, s, want)
+		}
+	}
+}
+
+// TestIDsLast: a pool whose pods are all refused by kubelets does not run out of numbers.
+func TestIDsLast(t *testing.T) {
+	const servers, rounds = 64, 100
+	pool, now := &dmv1.DMMemoryPool{}, noon
+	pool.Annotations = map[string]string{dmv1.AnnotationNextID: "0", annotationUsedIDs: noIDs}
+	var pods []*corev1.Pod
+	made := 0
+	for range rounds {
+		s := memoryPoolScope{pool: pool, size: servers, image: "a", pods: pods}
+		a := decideMemoryPool(s.view(now))
+		for _, id := range a.remove {
+			for i, p := range pods {
+				if podID(p) == id {
+					pods = append(pods[:i:i], pods[i+1:]...)
+					break
+				}
+			}
+		}
+		ids, err := memoryIDs(pool, pods, idSet{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range a.create {
+			id := ids.next
+			if len(ids.free) > 0 {
+				id, ids.free = ids.free[0], ids.free[1:]
+			} else {
+				ids.next++
+			}
+			if id > build.MaxMemoryPodID {
+				t.Fatalf("no number is left after %d pods", made)
+			}
+			p := &corev1.Pod{}
+			p.Labels = map[string]string{dmv1.LabelServerID: fmt.Sprint(id), dmv1.LabelComponent: dmv1.ComponentMemory}
+			p.Spec.NodeName, p.Spec.Containers = "n", []corev1.Container{{Name: dmv1.ComponentMemory, Image: "a"}}
+			p.Status.Phase, p.CreationTimestamp.Time = corev1.PodFailed, now
+			pods = append(pods, p)
+			made++
+		}
+		pool.Annotations[dmv1.AnnotationNextID] = fmt.Sprint(ids.next)
+		now = now.Add(slowestReplacement)
+	}
+	if made < 2000 {
+		t.Errorf("only %d pods were made", made)
+	}
+	if next := nextID(pool, nil); next > 3*servers {
+		t.Errorf("%d numbers were given out for %d servers", next, servers)
+	}
+}
