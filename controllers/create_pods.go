@@ -20,8 +20,8 @@ import (
 
 // numbers are those that a pool may give to new pods.
 type numbers struct {
-	next  int               // this one and those after it were never given out
-	free  []int             // of those below; ascending
+	next int   // this one and those after it were never given out
+	free []int // of those below; ascending
 	// free is complete. Else those that the API server refused in this process are it
 	again bool
 	also  map[string]string // annotations that are written with next

@@ -174,7 +174,7 @@ func memoryIDs(pool client.Object, pods []*corev1.Pod, recorded idSet) (ids numb
 type computeIDs struct {
 	UID types.UID `json:"uid"`
 	// the numbers of this pool, and of earlier ones of its name, lie below
-	End int       `json:"end"`
+	End int `json:"end"`
 }
 
 // reserveIDs makes sure that the pool gives out no number of an earlier one of its name, now and

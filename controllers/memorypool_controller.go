@@ -32,8 +32,9 @@ type memoryPoolScope struct {
 	image     string
 	authority *pki.Authority
 	pods      []*corev1.Pod
-	size      int                                // servers that there shall be
-	recorded  idSet                              // of pods on whose servers indexes were made that there are
+	size      int // servers that there shall be
+	// pods on whose servers there are indexes
+	recorded  idSet
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
 	problems  map[int]string                     // of servers that cannot start
 
