@@ -47,6 +47,7 @@ type base struct {
 	remembered *remembered
 	handovers  *handovers
 	logged     *logged // of decisions
+	served     *served // for the metrics
 }
 
 // events is what the reconcilers need of an event recorder.

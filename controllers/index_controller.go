@@ -35,6 +35,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		if err = r.finalize(ctx, s); err == nil {
 			r.remembered.forget(s.index.UID)
 			r.handovers.end(s.index.UID)
+			r.served.forget(s.index.UID)
 			return ctrl.Result{}, nil
 		}
 		return r.finish(ctx, s, before, err)
@@ -61,6 +62,7 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 		return result(err)
 	}
 	s.summarize(err)
+	r.served.record(s)
 	r.tell(s.index, before)
 	if err := kube.ApplyStatus(ctx, &r.Writer, s.index, before, &s.index.Status); err != nil {
 		return ctrl.Result{}, err

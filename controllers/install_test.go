@@ -1,27 +1,25 @@
 package controllers
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"text/template"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/dmindex/dmindex/controllers/internal/charttest"
 )
 
 // TestChartAndKustomizeAgree: the chart with its default values and the kustomize base install the
 // same objects, but for what marks an object as one of a Helm release; so do the chart with the
-// device plugin and the base with its component. The chart is rendered by a few lines that know as
-// much of Helm as the chart uses; the kustomize base is read file by file, with the image and the
-// namespace that config/default sets.
+// device plugin and the base with its component. The kustomize base is read file by file, with the
+// image and the namespace that config/default sets.
 func TestChartAndKustomizeAgree(t *testing.T) {
-	agree(t, renderChart(t, false), readBase(t, "crd", "manager", "rbac"), 10)
-	agree(t, renderChart(t, true), readBase(t, "crd", "manager", "rbac", "device-plugin"), 17)
+	agree(t, renderChart(t, ""), readBase(t, "crd", "manager", "rbac"), 10)
+	agree(t, renderChart(t, "devicePlugin: {enabled: true}"), readBase(t, "crd", "manager", "rbac", "device-plugin"), 17)
 }
 
 func agree(t *testing.T, chart, base map[string]map[string]any, least int) {
@@ -119,77 +117,14 @@ func readBase(t *testing.T, dirs ...string) map[string]map[string]any {
 	return objects
 }
 
-func renderChart(t *testing.T, devicePlugin bool) map[string]map[string]any {
-	dir := filepath.Join("..", "charts", "dmindex")
-	var values, meta map[string]any
-	for file, into := range map[string]*map[string]any{"values.yaml": &values, "Chart.yaml": &meta} {
-		data, err := os.ReadFile(filepath.Join(dir, file))
-		if err == nil {
-			err = yaml.Unmarshal(data, into)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	values["devicePlugin"].(map[string]any)["enabled"] = devicePlugin
-	chart := map[string]any{"Name": meta["name"], "Version": meta["version"], "AppVersion": meta["appVersion"]}
-	dot := map[string]any{"Values": values, "Chart": chart, "Release": map[string]any{"Name": "dmindex", "Namespace": "dmindex-system", "Service": "Helm"}}
-	root := template.New("chart")
-	root.Funcs(template.FuncMap{
-		"include": func(name string, dot any) (string, error) {
-			var b bytes.Buffer
-			err := root.ExecuteTemplate(&b, name, dot)
-			return b.String(), err
-		},
-		"toYaml": func(v any) string { return strings.TrimSuffix(text(v), "\n") },
-		"nindent": func(n int, s string) string {
-			pad := "\n" + strings.Repeat(" ", n)
-			return pad + strings.ReplaceAll(s, "\n", pad)
-		},
-		"default": func(other, v any) any {
-			if v == nil || reflect.ValueOf(v).IsZero() {
-				return other
-			}
-			return v
-		},
-		"dict": func(pairs ...any) map[string]any {
-			m := map[string]any{}
-			for i := 0; i < len(pairs); i += 2 {
-				m[pairs[i].(string)] = pairs[i+1]
-			}
-			return m
-		},
-		"set":        func(m map[string]any, key string, v any) map[string]any { m[key] = v; return m },
-		"contains":   func(part, s string) bool { return strings.Contains(s, part) },
-		"trunc":      func(n int, s string) string { return s[:min(n, len(s))] },
-		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
-	})
-	files, err := filepath.Glob(filepath.Join(dir, "templates", "*"))
+func renderChart(t *testing.T, values string) map[string]map[string]any {
+	rendered, err := charttest.Render(filepath.Join("..", "charts", "dmindex"), values, charttest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// helpers first
-	slices.SortFunc(files, func(a, b string) int { return strings.Compare(filepath.Ext(a), filepath.Ext(b)) })
 	objects := map[string]map[string]any{}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if filepath.Ext(file) == ".txt" {
-			continue
-		}
-		parsed, err := root.New(filepath.Base(file)).Parse(string(data))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := parsed.Execute(&b, dot); err != nil {
-			t.Fatal(err)
-		}
-		if filepath.Ext(file) == ".yaml" {
-			add(t, objects, file, b.String())
-		}
+	for _, o := range rendered.Objects {
+		add(t, objects, o.GetName(), text(o.Object))
 	}
 	return objects
 }

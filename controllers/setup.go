@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -71,6 +72,9 @@ type Options struct {
 	// for a server that does not answer keeps one of them busy for some seconds.
 	Concurrency int
 
+	// Metrics gets the metrics of indexes. Default: nobody gets them.
+	Metrics prometheus.Registerer
+
 	// SharedProcess lets several managers run in one process, for tests: the names of controllers
 	// need not be unique then.
 	SharedProcess bool
@@ -110,7 +114,12 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: mgr.GetEventRecorder("dmindex-operator"), handovers: newHandovers(o.Dialer), logged: newLogged(),
+		events: mgr.GetEventRecorder("dmindex-operator"), handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(),
+	}
+	if o.Metrics != nil {
+		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served}); err != nil {
+			return err
+		}
 	}
 	if err := mgr.Add(b.handovers); err != nil {
 		return err

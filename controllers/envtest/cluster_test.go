@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +51,8 @@ type operator struct {
 	mu  sync.Mutex
 	log []string // of the writes
 
-	lines lines // of its log
+	lines   lines // of its log
+	metrics *prometheus.Registry
 }
 
 var namespaces atomic.Int64 // and other names, so that each is used once, however often a test runs
@@ -96,7 +98,7 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *cluster) start(limit int64) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	o := &operator{stop: stop, done: make(chan struct{})}
+	o := &operator{stop: stop, done: make(chan struct{}), metrics: prometheus.NewPedanticRegistry()}
 	o.limit.Store(limit)
 	mine := rest.CopyConfig(config)
 	mine.QPS = -1
@@ -110,7 +112,7 @@ func (c *cluster) start(limit int64) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now})
+	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics})
 	if err != nil {
 		c.t.Fatal(err)
 	}

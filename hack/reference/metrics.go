@@ -15,9 +15,9 @@ type server struct {
 	title, file string
 }
 
-// servers are those of this project. The operator shows what controller-runtime has, and nothing
-// of its own.
+// servers are those of this project.
 var servers = []server{
+	{"The operator", "controllers/metrics.go"},
 	{"Compute servers", "computeserver/metrics.go"},
 	{"Memory servers", "memserver/metrics.go"},
 	{"The device plugin", "deviceplugin/metrics.go"},
@@ -35,7 +35,7 @@ func metrics(out *bytes.Buffer, root string) error {
 		"edit them there, then `make generate`. -->\n\n" +
 		"Each server shows them on its port `metrics` (9090), path `/metrics`, in the format of Prometheus, beside those of Go's " +
 		"runtime and of the process. A name that ends in `_total` is a counter, others are gauges, and `_seconds` of requests and " +
-		"rounds are histograms. The operator shows the metrics of controller-runtime on its own port.\n")
+		"rounds are histograms. The operator shows its own on port 8080, beside those of controller-runtime.\n")
 	for _, s := range servers {
 		all, err := metricsOf(root + "/" + s.file)
 		if err != nil {
