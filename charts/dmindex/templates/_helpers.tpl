@@ -29,3 +29,8 @@ app.kubernetes.io/component: device-plugin
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
+
+{{- /* The namespaces with indexes, as a list; empty = all. */}}
+{{- define "dmindex.namespaces" -}}
+{{ .Values.watchNamespaces | toYaml }}
+{{- end }}

@@ -1,0 +1,160 @@
+package controllers
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dmindex/dmindex/controllers/internal/charttest"
+)
+
+// monitoring are the kinds of the Prometheus operator.
+var monitoring = charttest.Options{APIVersions: []string{"monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/PrometheusRule"}}
+
+const monitored = "{podMonitor: {enabled: true, labels: {release: prom}}, prometheusRule: {enabled: true, runbookURL: https://wiki.example.com/dm/}, dashboard: {enabled: true}, devicePlugin: {enabled: true}}"
+
+func chart(t *testing.T, values string, o charttest.Options) *charttest.Rendered {
+	t.Helper()
+	rendered, err := charttest.Render(filepath.Join("..", "charts", "dmindex"), values, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rendered
+}
+
+// podMonitor and prometheusRule are as much of the kinds of the Prometheus operator as the chart
+// writes. Its own module would bring other versions of Kubernetes' modules into this one.
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		NamespaceSelector struct {
+			Any        bool
+			MatchNames []string
+		}
+		Selector            metav1.LabelSelector
+		PodMetricsEndpoints []struct {
+			Port, Interval string
+			HonorLabels    bool
+			Relabelings    []struct {
+				SourceLabels       []string
+				Regex, TargetLabel string
+			}
+		}
+	}
+}
+
+type prometheusRule struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+}
+
+// TestChartMonitoring: what needs CRDs of others is made if values ask for it and the cluster has
+// them, and the notes say what was left out.
+func TestChartMonitoring(t *testing.T) {
+	count := func(r *charttest.Rendered, kind string) (n int) {
+		for _, o := range r.Objects {
+			if o.GetKind() == kind {
+				n++
+			}
+		}
+		return n
+	}
+	f := func(name, values string, o charttest.Options, podMonitors, rules int, dashboard bool, notes string) {
+		t.Helper()
+		r := chart(t, values, o)
+		if a, b, c := count(r, "PodMonitor"), count(r, "PrometheusRule"), r.Find("ConfigMap", "dmindex-dashboard") != nil; a != podMonitors || b != rules || c != dashboard {
+			t.Errorf("%s: %d PodMonitors, %d PrometheusRules, dashboard %v; want %d, %d, %v", name, a, b, c, podMonitors, rules, dashboard)
+		}
+		if (notes == "") == strings.Contains(r.Notes, "Prometheus operator") || !strings.Contains(r.Notes, notes) {
+			t.Errorf("%s: notes %q", name, r.Notes)
+		}
+	}
+	f("nothing is asked for", "", monitoring, 0, 0, false, "")
+	f("all is asked for", monitored, monitoring, 3, 1, true, "")
+	f("the CRDs are missing", monitored, charttest.Options{}, 0, 0, true, "has no PodMonitor")
+	f("one CRD is missing", monitored, charttest.Options{APIVersions: monitoring.APIVersions[:1]}, 3, 0, true, "has no PrometheusRule")
+	f("the device plugin is off", "podMonitor: {enabled: true}", monitoring, 2, 0, false, "")
+}
+
+// decode reads an object into its type, which must know all of its fields.
+func decode[T any](t *testing.T, o *unstructured.Unstructured) (object T) {
+	t.Helper()
+	if o == nil {
+		t.Fatalf("there is no %T", object)
+	}
+	data, err := yaml.Marshal(o.Object)
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, &object)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", o.GetName(), err)
+	}
+	return object
+}
+
+// TestChartPodMonitors: they select the pods that there are, in the namespaces that are watched, by
+// the name of a port that those have.
+func TestChartPodMonitors(t *testing.T) {
+	r := chart(t, monitored, monitoring)
+	for _, name := range []string{"dmindex", "dmindex-device-plugin"} {
+		m := decode[podMonitor](t, r.Find("PodMonitor", name))
+		kind := map[string]string{"dmindex": "Deployment", "dmindex-device-plugin": "DaemonSet"}[name]
+		labels, _, err := unstructured.NestedStringMap(r.Find(kind, name).Object, "spec", "template", "metadata", "labels")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range m.Spec.Selector.MatchLabels {
+			if labels[k] != v {
+				t.Errorf("PodMonitor %s selects %s=%s, its pods have %q", name, k, v, labels[k])
+			}
+		}
+		if m.Labels["release"] != "prom" || len(m.Spec.PodMetricsEndpoints) != 1 || m.Spec.PodMetricsEndpoints[0].Port != "metrics" {
+			t.Errorf("PodMonitor %s: %+v", name, m)
+		}
+	}
+	if m := decode[podMonitor](t, r.Find("PodMonitor", "dmindex")); !m.Spec.PodMetricsEndpoints[0].HonorLabels {
+		t.Error("the namespace of an index would be that of the operator")
+	}
+	if m := decode[podMonitor](t, r.Find("PodMonitor", "dmindex-indexes")); !m.Spec.NamespaceSelector.Any {
+		t.Errorf("pods of indexes are scraped in %+v", m.Spec.NamespaceSelector)
+	}
+	r = chart(t, "{podMonitor: {enabled: true}, watchNamespaces: [a, b]}", monitoring)
+	if m := decode[podMonitor](t, r.Find("PodMonitor", "dmindex-indexes")); !slices.Equal(m.Spec.NamespaceSelector.MatchNames, []string{"a", "b"}) {
+		t.Errorf("pods of indexes are scraped in %+v", m.Spec.NamespaceSelector)
+	}
+}
+
+// TestChartRules: each alert leads to its runbook.
+func TestChartRules(t *testing.T) {
+	rule := decode[prometheusRule](t, chart(t, monitored, monitoring).Find("PrometheusRule", "dmindex"))
+	n := 0
+	for _, g := range rule.Spec.Groups {
+		for _, r := range g.Rules {
+			n++
+			if got, want := r.Annotations["runbook_url"], "https://wiki.example.com/dm/"+r.Alert+".md"; got != want {
+				t.Errorf("%s: %s, want %s", r.Alert, got, want)
+			}
+			if !strings.Contains(r.Annotations["summary"], "{{ $") && r.Alert != "DMOperatorNotLeading" {
+				t.Errorf("%s: Prometheus gets no template: %q", r.Alert, r.Annotations["summary"])
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("%d alerts", n)
+	}
+}
