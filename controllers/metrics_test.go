@@ -74,8 +74,8 @@ func (l *lists) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return l.err
 }
 
-// TestIndexMetrics: what an index's status says is shown by the operator that leads, and by no other
-// one; nothing of an index that is gone.
+// TestIndexMetrics: what the status of an index says is shown by the operator that leads, and by no
+// other one; nothing of an index that is gone.
 func TestIndexMetrics(t *testing.T) {
 	index := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", UID: "uid", Generation: 4}}
 	index.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "memory"}, {Name: "big"}}
