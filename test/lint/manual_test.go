@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -151,5 +152,52 @@ func TestImageTags(t *testing.T) {
 	}
 	if checked < 2 {
 		t.Errorf("only %d tags", checked)
+	}
+}
+
+var (
+	filePattern = regexp.MustCompile("`([a-z0-9_/.-]*?)([a-z0-9_]+\\.go)`")
+	testPattern = regexp.MustCompile("`((?:Test|Benchmark|Fuzz)[A-Z][A-Za-z0-9]+)`")
+)
+
+// TestFilesAndTests: the Go files and the tests that pages of the manual name exist. Dated notes
+// speak of the code of their day.
+func TestFilesAndTests(t *testing.T) {
+	paths, functions := map[string]bool{}, map[string]bool{}
+	for _, f := range sources(t) {
+		for at := f.path; ; {
+			paths[at] = true
+			_, rest, more := strings.Cut(at, "/")
+			if !more {
+				break
+			}
+			at = rest
+		}
+		for _, d := range f.ast.Decls {
+			if d, is := d.(*ast.FuncDecl); is {
+				functions[d.Name.Name] = true
+			}
+		}
+	}
+	checked := 0
+	for _, p := range pages(t) {
+		if strings.HasPrefix(p.path, "docs/benchmarks/notes/") {
+			continue
+		}
+		for _, m := range filePattern.FindAllStringSubmatch(p.text, -1) {
+			checked++
+			if !paths[strings.TrimPrefix(m[1]+m[2], "./")] {
+				t.Errorf("%s names %s, which does not exist", p.path, m[0])
+			}
+		}
+		for _, m := range testPattern.FindAllStringSubmatch(p.text, -1) {
+			checked++
+			if !functions[m[1]] {
+				t.Errorf("%s names %s, which does not exist", p.path, m[0])
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("only %d names", checked)
 	}
 }
