@@ -41,7 +41,7 @@ func root() *cobra.Command {
 	cmd.AddCommand(
 		localCommand(), benchCommand(),
 		getCommand(), putCommand(), delCommand(), scanCommand(), loadCommand(), dumpCommand(), restoreCommand(), statusCommand(),
-		operatorCommand(), memserverCommand(), computeserverCommand(), devicePluginCommand(),
+		operatorCommand(), memserverCommand(), computeserverCommand(), devicePluginCommand(), backupCommand(),
 	)
 	return cmd
 }

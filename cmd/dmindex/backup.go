@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/backup"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/dumpfile"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+)
+
+func backupCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "backup",
+		GroupID: "serve",
+		Short:   "Work on the artifact of a DMBackup",
+	}
+	cmd.AddCommand(backupCreateCommand(), backupDeleteCommand())
+	return cmd
+}
+
+// backupJob is what the commands of backups have in common.
+type backupJob struct {
+	dir, artifact, report string
+}
+
+func (j *backupJob) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&j.dir, "dir", "", "folder of the artifacts, which must exist")
+	f.StringVar(&j.artifact, "artifact", "", "path of the artifact below the folder")
+	f.StringVar(&j.report, "report", "", "file for the report, as JSON; empty = none")
+}
+
+// run opens the store and does the work. What became of it is reported, errors included.
+func (j *backupJob) run(ctx context.Context, do func(context.Context, backup.Store) (config.BackupReport, error)) error {
+	report, err := j.do(ctx, do)
+	if err != nil {
+		report = config.BackupReport{Error: err.Error()}
+	}
+	if j.report == "" {
+		return err
+	}
+	text, failed := report.Marshal()
+	if failed == nil {
+		failed = os.WriteFile(j.report, text, 0o600)
+	}
+	if failed != nil {
+		failed = fmt.Errorf("write the report: %w", failed)
+	}
+	return errors.Join(err, failed)
+}
+
+func (j *backupJob) do(ctx context.Context, do func(context.Context, backup.Store) (config.BackupReport, error)) (report config.BackupReport, err error) {
+	if j.dir == "" || j.artifact == "" {
+		return report, errors.New("name the folder with --dir, and the file with --artifact")
+	}
+	store, err := backup.OpenDirectory(j.dir)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return do(ctx, store)
+}
+
+func backupCreateCommand() *cobra.Command {
+	var j backupJob
+	var a access
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Dump an index to an artifact and read that back",
+		Long: `Create dumps the whole index, as dump does, and reads the artifact back. An artifact that is there already was completed by an
+earlier attempt: it is read back, and nothing is dumped.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p := newProgress(cmd.ErrOrStderr(), "dumped")
+		return j.run(cmd.Context(), func(ctx context.Context, s backup.Store) (report config.BackupReport, err error) {
+			err = a.with(ctx, func(c *client.Client) error {
+				d := dumpfile.Description{Index: c.Map().Index, Created: time.Now().UTC(), Program: version.String()}
+				report, err = backup.Create(ctx, c, s, j.artifact, d, p.at)
+				return err
+			})
+			if err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pairs in %d bytes and was read back: digest %s\n", j.artifact, report.Keys, report.Bytes, report.Digest)
+			}
+			return report, err
+		})
+	}
+	j.flags(cmd)
+	a.flags(cmd)
+	return cmd
+}
+
+func backupDeleteCommand() *cobra.Command {
+	var j backupJob
+	cmd := &cobra.Command{
+		Use:   "delete",
+		Short: "Delete an artifact and what unfinished attempts at it left",
+		Args:  cobra.NoArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return j.run(cmd.Context(), func(ctx context.Context, s backup.Store) (config.BackupReport, error) {
+			return config.BackupReport{}, s.Delete(ctx, j.artifact)
+		})
+	}
+	j.flags(cmd)
+	return cmd
+}
