@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -85,6 +86,7 @@ type Options struct {
 func CacheOptions(namespaces []string) cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{dmv1.LabelManagedBy: dmv1.ManagedBy})}
 	o := cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&batchv1.Job{}:                  ours,
 		&corev1.ConfigMap{}:             ours,
 		&corev1.Pod{}:                   ours,
 		&corev1.Secret{}:                ours,
@@ -145,6 +147,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
 		Complete(&DMComputePoolReconciler{b})
 	if err != nil {
+		return err
+	}
+	if err := b.setupBackups(mgr, options); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}).WithOptions(options()).

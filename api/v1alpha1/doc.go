@@ -21,7 +21,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&DMIndex{}, &DMIndexList{},
 		&DMMemoryPool{}, &DMMemoryPoolList{},
-		&DMComputePool{}, &DMComputePoolList{})
+		&DMComputePool{}, &DMComputePoolList{},
+		&DMBackup{}, &DMBackupList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })
@@ -31,4 +32,5 @@ const (
 	KindIndex       = "DMIndex"
 	KindMemoryPool  = "DMMemoryPool"
 	KindComputePool = "DMComputePool"
+	KindBackup      = "DMBackup"
 )

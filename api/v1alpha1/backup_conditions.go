@@ -1,0 +1,56 @@
+package v1alpha1
+
+// Types of conditions of a DMBackup.
+const (
+	// ConditionComplete of a DMBackup: its artifact is there, and was read back with the right
+	// digest. While it is False, the message names what the backup waits for.
+	ConditionComplete = "Complete"
+
+	// ConditionFailed of a DMBackup: there will be no artifact. The message has the cause.
+	ConditionFailed = "Failed"
+)
+
+// Reasons of conditions of a DMBackup.
+const (
+	// ReasonVerified: the artifact was read back, and its digest is right.
+	ReasonVerified = "Verified"
+
+	// ReasonDumping: the Job of a backup is at work. To do: if it lasts, inspect the pod that the
+	// message names.
+	ReasonDumping = "Dumping"
+
+	// ReasonQueued: another backup of the same index is at work, which the message names.
+	ReasonQueued = "Queued"
+
+	// ReasonIndexUnavailable: the index that is to be dumped does not exist or is not Available. To
+	// do: see the conditions of the index.
+	ReasonIndexUnavailable = "IndexUnavailable"
+
+	// ReasonDumpFailed: the Job of a backup failed; the message has its last error. To do: correct
+	// what it names, and make a new DMBackup.
+	ReasonDumpFailed = "DumpFailed"
+
+	// ReasonTimedOut: a backup was not complete in time. To do: correct what the message names, or
+	// raise spec.timeoutSeconds of a new DMBackup.
+	ReasonTimedOut = "TimedOut"
+
+	// ReasonNotFailed: a backup has not failed.
+	ReasonNotFailed = "NotFailed"
+)
+
+// Labels and annotations of backups.
+const (
+	// ComponentBackup is the LabelComponent of Jobs that dump, restore and delete artifacts, and of
+	// their pods.
+	ComponentBackup = "backup"
+
+	// LabelBackup names the DMBackup that a Job belongs to.
+	LabelBackup = "dmindex.io/backup"
+
+	// AnnotationBackup of a DMBackup is its BackupResult once it is complete: what its status says
+	// follows from it.
+	AnnotationBackup = "dmindex.io/backup-result"
+
+	// FinalizerArtifact of a DMBackup holds it until its artifact is deleted, if it is to be.
+	FinalizerArtifact = "dmindex.io/artifact"
+)

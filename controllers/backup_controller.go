@@ -1,0 +1,272 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=create;delete;get;list;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmbackups,verbs=get;list;patch;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmbackups/finalizers,verbs=update
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmbackups/status,verbs=patch
+
+// DMBackupReconciler reconciles DMBackup. A backup goes through its phases once: it waits for its
+// index, a Job dumps that, and the result is written down for good (AnnotationBackup). See
+// docs/design/backup.md.
+type DMBackupReconciler struct{ base }
+
+// backupScope is what was gathered about one backup.
+type backupScope struct {
+	backup *dmv1.DMBackup
+	result *dmv1.BackupResult // nil = it is not complete
+	job    jobState
+	failed string // why it failed, just now
+	reason string // of the failure
+}
+
+// Reconcile makes one backup true.
+func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	s := &backupScope{backup: &dmv1.DMBackup{}}
+	if err := r.Get(ctx, request.NamespacedName, s.backup); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := s.backup.Status.DeepCopy()
+	result, err := backupResult(s.backup)
+	s.result = result
+	switch {
+	case !s.backup.DeletionTimestamp.IsZero():
+		if err = r.finalize(ctx, s); err == nil {
+			return ctrl.Result{}, nil
+		}
+	case err != nil, s.result != nil, backupFailed(s.backup):
+	default:
+		err = r.dump(ctx, s)
+	}
+	return r.finish(ctx, s, before, err)
+}
+
+func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before *dmv1.DMBackupStatus, err error) (ctrl.Result, error) {
+	if passing(err) {
+		return result(err)
+	}
+	s.summarize(err, r.now())
+	if now := s.backup.Status.Phase; now != before.Phase {
+		switch c := find(s.backup.Status.Conditions, dmv1.ConditionComplete); now {
+		case dmv1.BackupComplete:
+			r.events.Eventf(s.backup, nil, corev1.EventTypeNormal, c.Reason, "Dump", "%s", c.Message)
+		case dmv1.BackupFailed:
+			r.events.Eventf(s.backup, nil, corev1.EventTypeWarning, c.Reason, "Dump", "%s", c.Message)
+		}
+	}
+	if err := kube.ApplyStatus(ctx, &r.Writer, s.backup, before, &s.backup.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err == nil {
+		return ctrl.Result{}, nil // it is what it will be
+	}
+	return result(err)
+}
+
+// backupResult is what was written down of a complete backup; nil = it is not complete.
+func backupResult(b *dmv1.DMBackup) (*dmv1.BackupResult, error) {
+	text := b.Annotations[dmv1.AnnotationBackup]
+	if text == "" {
+		return nil, nil
+	}
+	r := &dmv1.BackupResult{}
+	if err := json.Unmarshal([]byte(text), r); err != nil || r.Artifact == "" || len(r.Digest) != 64 {
+		return nil, fmt.Errorf("annotation %s of DMBackup %s cannot be read (%w): put it back as it was, or delete the DMBackup", dmv1.AnnotationBackup, b.Name, err)
+	}
+	return r, nil
+}
+
+// backupFailed reports whether a backup has failed for good.
+func backupFailed(b *dmv1.DMBackup) bool {
+	c := find(b.Status.Conditions, dmv1.ConditionFailed)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// backupOver reports whether nothing more happens to a backup.
+func backupOver(b *dmv1.DMBackup) bool {
+	return b.Annotations[dmv1.AnnotationBackup] != "" || backupFailed(b) || !b.DeletionTimestamp.IsZero()
+}
+
+// dump brings a backup a step further.
+func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err error) {
+	b := s.backup
+	if !controllerutil.ContainsFinalizer(b, dmv1.FinalizerArtifact) {
+		base := b.DeepCopy()
+		controllerutil.AddFinalizer(b, dmv1.FinalizerArtifact)
+		if err := r.Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil {
+		return err
+	}
+	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.now().Sub(b.CreationTimestamp.Time)
+	switch {
+	case s.job.job == nil:
+		why := r.waitsFor(ctx, b)
+		if why == nil {
+			if left <= 0 {
+				s.failed, s.reason = "it was not begun in time: there was no Job", dmv1.ReasonTimedOut
+				return nil
+			}
+			if err := r.makeJob(ctx, b, build.DumpJob(b, orElse(b.Spec.Image, r.image), left)); err != nil {
+				return err
+			}
+			return &waitFor{dmv1.ReasonDumping, "Job " + build.DumpJobName(b.Name) + " was made", 0}
+		}
+		wait, halted := why.(*waitFor)
+		if halted && left <= 0 {
+			s.failed, s.reason = wait.message, dmv1.ReasonTimedOut
+			return nil
+		}
+		if halted {
+			wait.after = min(max(left, time.Second), recheck)
+		}
+		return why
+	case s.job.done && s.job.report == nil:
+		// Its pod is gone, and what it said with it. The next one finds the artifact and reads it
+		// back.
+		if err := r.endJob(ctx, s.job.job); err != nil {
+			return err
+		}
+		return &waitFor{dmv1.ReasonDumping, "the report of Job " + s.job.job.Name + " is lost: another one reads the artifact back", requeueSoon}
+	case s.job.done:
+		return r.record(ctx, s)
+	case s.job.failed != "":
+		s.failed, s.reason = s.job.failed, dmv1.ReasonDumpFailed
+		return nil
+	case !s.job.job.DeletionTimestamp.IsZero():
+		return &waitFor{dmv1.ReasonDumping, "Job " + s.job.job.Name + " is being deleted; another one follows", requeueSoon}
+	}
+	message := "Job " + s.job.job.Name + " is at work"
+	if s.job.pod != "" {
+		message += " in pod " + s.job.pod
+	}
+	if s.job.problem != "" {
+		message += ": " + s.job.problem
+	}
+	return &waitFor{dmv1.ReasonDumping, message, 0}
+}
+
+// record writes down what a Job that succeeded reported. From then on the backup is complete.
+func (r *DMBackupReconciler) record(ctx context.Context, s *backupScope) error {
+	report := s.job.report
+	result := &dmv1.BackupResult{
+		Artifact: build.ArtifactOf(s.backup), Keys: int64(report.Keys), Bytes: report.Bytes, Digest: report.Digest,
+		Started: s.job.job.CreationTimestamp, Finished: metav1.NewTime(r.now().UTC().Truncate(time.Second)),
+	}
+	if t := s.job.job.Status.CompletionTime; t != nil {
+		result.Finished = *t
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	if err := r.Annotate(ctx, s.backup, map[string]string{dmv1.AnnotationBackup: string(text)}); err != nil {
+		return err
+	}
+	s.result = result
+	return nil
+}
+
+// waitsFor says what a backup that has not begun waits for; nil = nothing.
+func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) error {
+	index := &dmv1.DMIndex{}
+	switch err := r.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.IndexName}, index); {
+	case apierrors.IsNotFound(err):
+		return &waitFor{dmv1.ReasonIndexUnavailable, "there is no DMIndex " + b.Spec.IndexName, 0}
+	case err != nil:
+		return err
+	}
+	if c := find(index.Status.Conditions, dmv1.ConditionAvailable); c == nil || c.Status != metav1.ConditionTrue || !index.DeletionTimestamp.IsZero() {
+		message := "index " + index.Name + " does not answer requests"
+		if c != nil {
+			message += ": " + c.Message
+		}
+		return &waitFor{dmv1.ReasonIndexUnavailable, message, 0}
+	}
+	list := &dmv1.DMBackupList{}
+	if err := r.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
+		return err
+	}
+	if other := ahead(b, list.Items); other != "" {
+		return &waitFor{dmv1.ReasonQueued, fmt.Sprintf("backup %s of the same index goes first", other), 0}
+	}
+	return nil
+}
+
+// ahead names the backup of the same index that goes before b: the oldest that is neither complete
+// nor failed. Empty = none. A backup whose index is dumped already waits: two would take twice as
+// long each.
+func ahead(b *dmv1.DMBackup, all []dmv1.DMBackup) string {
+	waiting := slices.DeleteFunc(slices.Clone(all), func(o dmv1.DMBackup) bool {
+		return o.Spec.IndexName != b.Spec.IndexName || backupOver(&o) || o.UID == b.UID
+	})
+	for i := range waiting {
+		o := &waiting[i]
+		at := o.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		if o.Status.Started != nil || at < 0 || at == 0 && o.Name < b.Name {
+			return o.Name
+		}
+	}
+	return ""
+}
+
+// summarize writes what was found into the backup's status. err is what it waits for.
+func (s *backupScope) summarize(err error, now time.Time) {
+	b, status := s.backup, &s.backup.Status
+	set := func(kind string, is bool, reason, message string) {
+		condition(&status.Conditions, b.Generation, kind, is, reason, message)
+	}
+	status.ObservedGeneration = b.Generation
+	if s.job.job != nil && status.Started == nil {
+		status.Started = s.job.job.CreationTimestamp.DeepCopy()
+	}
+	reason, message := explain(err)
+	if s.result != nil {
+		status.Artifact, status.Digest = s.result.Artifact, "sha256:"+s.result.Digest
+		status.Keys, status.Bytes = ptr.To(s.result.Keys), ptr.To(s.result.Bytes)
+		status.Started, status.Finished = s.result.Started.DeepCopy(), s.result.Finished.DeepCopy()
+	}
+	switch {
+	case !b.DeletionTimestamp.IsZero():
+		status.Phase = dmv1.BackupDeleting
+		set(dmv1.ConditionComplete, false, reason, message)
+	case s.result != nil:
+		status.Phase = dmv1.BackupComplete
+		set(dmv1.ConditionComplete, true, dmv1.ReasonVerified, fmt.Sprintf("%d keys in %d bytes were read back from %s", s.result.Keys, s.result.Bytes, s.result.Artifact))
+		set(dmv1.ConditionFailed, false, dmv1.ReasonNotFailed, "")
+	case s.failed != "":
+		status.Phase, status.Finished = dmv1.BackupFailed, ptr.To(metav1.NewTime(now.UTC().Truncate(time.Second)))
+		set(dmv1.ConditionComplete, false, s.reason, s.failed)
+		set(dmv1.ConditionFailed, true, s.reason, s.failed)
+	case err == nil: // it failed before
+	default:
+		status.Phase = dmv1.BackupPending
+		if s.job.job != nil {
+			status.Phase = dmv1.BackupRunning
+		}
+		set(dmv1.ConditionComplete, false, reason, message)
+		set(dmv1.ConditionFailed, false, dmv1.ReasonNotFailed, "")
+	}
+}

@@ -1,0 +1,150 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// jobState is how far a Job that works on an artifact is.
+type jobState struct {
+	job    *batchv1.Job         // nil = there is none
+	done   bool                 // it succeeded
+	failed string               // why it ended without success; empty = it did not
+	report *config.BackupReport // of the pod that succeeded; nil = none is known
+	pod    string               // newest
+
+	// what keeps its pod from running, or the last error of one that failed
+	problem string
+}
+
+// look reads a Job of owner and what its pods say. The Job is looked for at the API server if the
+// cache does not have it: a second one is never made because a cache is behind.
+func (b *base) look(ctx context.Context, owner client.Object, name string) (s jobState, err error) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: owner.GetNamespace()}}
+	switch err := b.Find(ctx, job, job); {
+	case apierrors.IsNotFound(err):
+		return s, nil
+	case err != nil:
+		return s, err
+	case !metav1.IsControlledBy(job, owner):
+		return s, fmt.Errorf("%w: Job %s exists and is not of %s: rename one of them or delete it", kube.ErrNameTaken, name, owner.GetName())
+	}
+	pods := &corev1.PodList{}
+	err = b.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: name, dmv1.LabelManagedBy: dmv1.ManagedBy})
+	if err != nil {
+		return s, err
+	}
+	return judgeJob(job, pods.Items), nil
+}
+
+// judgeJob says how far a Job is.
+func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
+	s := jobState{job: job}
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool {
+		return !slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == job.UID })
+	})
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	for i := range pods {
+		p := &pods[i]
+		s.pod = p.Name
+		report := reportOf(p)
+		if p.Status.Phase == corev1.PodSucceeded && report != nil {
+			s.report = report
+		}
+		switch {
+		case report != nil && report.Error != "":
+			s.problem = report.Error
+		case p.Status.Phase != corev1.PodSucceeded:
+			if text := stuck(p); text != "" {
+				s.problem = text
+			}
+		}
+	}
+	for _, c := range job.Status.Conditions {
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type {
+		case batchv1.JobComplete:
+			s.done = true
+		case batchv1.JobFailed:
+			s.failed = orElse(s.problem, orElse(c.Message, c.Reason))
+			if c.Reason == batchv1.JobReasonDeadlineExceeded {
+				s.failed = "it took too long: " + orElse(s.problem, "it was still at work")
+			}
+		}
+	}
+	return s
+}
+
+// reportOf is what the program of a pod said at its end; nil = nothing.
+func reportOf(p *corev1.Pod) *config.BackupReport {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.Name != dmv1.ComponentBackup || c.State.Terminated == nil || c.State.Terminated.Message == "" {
+			continue
+		}
+		r := &config.BackupReport{}
+		if json.Unmarshal([]byte(c.State.Terminated.Message), r) == nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// stuck says what keeps a pod from running, or how it ended without a report.
+func stuck(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)
+		}
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Message != "":
+			return fmt.Sprintf("pod %s waits: %s: %s", p.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
+		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
+			return fmt.Sprintf("pod %s ended with code %d (%s)", p.Name, c.State.Terminated.ExitCode, c.State.Terminated.Reason)
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed {
+		return fmt.Sprintf("pod %s failed: %s %s", p.Name, p.Status.Reason, p.Status.Message)
+	}
+	return ""
+}
+
+// makeJob makes a Job of owner. A Job is created and never changed: its template cannot be.
+func (b *base) makeJob(ctx context.Context, owner client.Object, job *batchv1.Job) error {
+	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
+		return err
+	}
+	if err := b.Create(ctx, job, kube.Owner); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make Job %s: %w", job.Name, err)
+	}
+	return nil
+}
+
+// endJob deletes a Job with its pods. The Job is there until they have ended.
+func (b *base) endJob(ctx context.Context, job *batchv1.Job) error {
+	if !job.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	uid := job.UID
+	err := b.Delete(ctx, job, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

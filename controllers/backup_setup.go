@@ -1,0 +1,62 @@
+package controllers
+
+import (
+	"context"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// setupBackups adds the reconciler of backups.
+func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackup{}).WithOptions(options()).
+		Owns(&batchv1.Job{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(backupOfPod)).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(b.backupsOfIndex)).
+		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.backupsBehind)).
+		Complete(&DMBackupReconciler{*b})
+}
+
+// backupOfPod is the backup whose Job a pod belongs to.
+func backupOfPod(_ context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[dmv1.LabelBackup]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{request(object.GetNamespace(), name)}
+}
+
+// backupsOfIndex are the backups that may wait for an index.
+func (b *base) backupsOfIndex(ctx context.Context, object client.Object) []reconcile.Request {
+	return b.openBackups(ctx, object.GetNamespace(), object.GetName())
+}
+
+// backupsBehind are the backups that may wait for another one, which is over.
+func (b *base) backupsBehind(ctx context.Context, object client.Object) []reconcile.Request {
+	backup, ok := object.(*dmv1.DMBackup)
+	if !ok || !backupOver(backup) {
+		return nil
+	}
+	return b.openBackups(ctx, backup.Namespace, backup.Spec.IndexName)
+}
+
+// openBackups are the backups of an index that are neither complete nor failed.
+func (b *base) openBackups(ctx context.Context, namespace, index string) (requests []reconcile.Request) {
+	list := &dmv1.DMBackupList{}
+	if b.List(ctx, list, client.InNamespace(namespace)) != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; o.Spec.IndexName == index && !backupOver(o) {
+			requests = append(requests, request(o.Namespace, o.Name))
+		}
+	}
+	return requests
+}

@@ -1,0 +1,124 @@
+package build
+
+import (
+	"path"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// ArtifactOf is where the artifact of a backup lies in its storage. The UID is in it, so that
+// backups of the same name, one after the other or in several clusters, have artifacts of their
+// own.
+func ArtifactOf(b *dmv1.DMBackup) string {
+	dir := ""
+	if v := b.Spec.Storage.Volume; v != nil {
+		dir = v.Path
+	}
+	return path.Join(dir, b.Namespace, b.Spec.IndexName, b.Name+"."+string(b.UID)+".dump")
+}
+
+// Names of the Jobs of a backup.
+func DumpJobName(backup string) string   { return backup + "-dump" }
+func DeleteJobName(backup string) string { return backup + "-delete" }
+
+// DumpJob dumps an index to the artifact of a backup.
+func DumpJob(b *dmv1.DMBackup, image string, limit time.Duration) *batchv1.Job {
+	j := artifactJob(DumpJobName(b.Name), b.Namespace, b.Spec.BackupTemplate, image, limit)
+	j.Labels[dmv1.LabelBackup], j.Spec.Template.Labels[dmv1.LabelBackup] = b.Name, b.Name
+	work(j, "create", ArtifactOf(b))
+	connect(j, b.Spec.IndexName)
+	return j
+}
+
+// DeleteJob deletes an artifact of a backup.
+func DeleteJob(b *dmv1.DMBackup, artifact, image string, limit time.Duration) *batchv1.Job {
+	j := artifactJob(DeleteJobName(b.Name), b.Namespace, b.Spec.BackupTemplate, image, limit)
+	j.Labels[dmv1.LabelBackup], j.Spec.Template.Labels[dmv1.LabelBackup] = b.Name, b.Name
+	work(j, "delete", artifact)
+	return j
+}
+
+// attempts is how many pods of a Job may fail.
+const attempts = 3
+
+// artifactJob is what Jobs that work on artifacts have in common. Its pods have no identity in the
+// cluster: no token of a service account. They have the storage, and what work and connect add. A
+// pod is made only when the one before has ended, so that two attempts do not overlap.
+func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, limit time.Duration) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: meta(name, namespace, map[string]string{dmv1.LabelComponent: dmv1.ComponentBackup})}
+	j.Spec.BackoffLimit = ptr.To(int32(attempts - 1))
+	j.Spec.ActiveDeadlineSeconds = ptr.To(max(int64(limit/time.Second), 1))
+	j.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
+	p := &j.Spec.Template
+	p.Labels = map[string]string{dmv1.LabelName: "dmindex", dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelComponent: dmv1.ComponentBackup}
+	for k, v := range t.Pod.Labels {
+		if _, ours := p.Labels[k]; !ours {
+			p.Labels[k] = v
+		}
+	}
+	p.Annotations = t.Pod.Annotations
+	p.Spec = corev1.PodSpec{
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		TerminationGracePeriodSeconds: ptr.To(int64(30)),
+		NodeSelector:                  t.Pod.NodeSelector,
+		Tolerations:                   t.Pod.Tolerations,
+		Affinity:                      t.Pod.Affinity,
+		TopologySpreadConstraints:     t.Pod.TopologySpreadConstraints,
+		PriorityClassName:             t.Pod.PriorityClassName,
+		ImagePullSecrets:              t.Pod.ImagePullSecrets,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true),
+			RunAsUser:    ptr.To(int64(User)),
+			RunAsGroup:   ptr.To(int64(User)),
+			FSGroup:      ptr.To(int64(User)),
+			// a volume with many dumps is not gone through each time
+			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name:            dmv1.ComponentBackup,
+			Image:           image,
+			ImagePullPolicy: t.Pod.ImagePullPolicy,
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false),
+				ReadOnlyRootFilesystem:   ptr.To(true),
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+			Resources: resources(corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+			}, nil, t.Pod.Resources),
+			TerminationMessagePath: config.BackupReportFile,
+		}},
+	}
+	if v := t.Storage.Volume; v != nil {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "backup", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.ClaimName},
+		}})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "backup", MountPath: config.BackupDir})
+		p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, "--dir="+config.BackupDir)
+	}
+	return j
+}
+
+// work says what a Job does with which artifact.
+func work(j *batchv1.Job, command, artifact string) {
+	c := &j.Spec.Template.Spec.Containers[0]
+	c.Args = append([]string{"backup", command, "--artifact=" + artifact, "--report=" + config.BackupReportFile}, c.Args...)
+}
+
+// connect lets a Job use an index, with what any program uses it.
+func connect(j *batchv1.Job, index string) {
+	p := &j.Spec.Template.Spec
+	p.Volumes = append(p.Volumes, secretVolume("conn", ConnectionName(index)))
+	p.Containers[0].VolumeMounts = append(p.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "conn", MountPath: config.BackupConnDir, ReadOnly: true})
+	p.Containers[0].Args = append(p.Containers[0].Args, "--secret="+config.BackupConnDir)
+}
