@@ -68,7 +68,7 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 		case report != nil && report.Error != "":
 			s.problem = report.Error
 		case p.Status.Phase != corev1.PodSucceeded:
-			if text := stuck(p); text != "" {
+			if text := unstarted(p); text != "" {
 				s.problem = text
 			}
 		}
@@ -104,8 +104,8 @@ func reportOf(p *corev1.Pod) *config.BackupReport {
 	return nil
 }
 
-// stuck says what keeps a pod from running, or how it ended without a report.
-func stuck(p *corev1.Pod) string {
+// unstarted says what keeps a pod from running, or how it ended without a report.
+func unstarted(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)
