@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -104,16 +105,18 @@ func (c *cluster) end(name string, failed bool) {
 // collect plays the garbage collector: a Job that is to be deleted goes with its pods.
 func (c *cluster) collect(name string) {
 	c.t.Helper()
+	var collected types.UID // another Job of this name may follow at once
 	c.eventually("Job "+name+" is deleted", func() string {
 		job := &batchv1.Job{}
-		if err := c.get(name, job); apierrors.IsNotFound(err) {
+		switch err := c.get(name, job); {
+		case apierrors.IsNotFound(err), err == nil && collected != "" && job.UID != collected:
 			return ""
-		} else if err != nil {
+		case err != nil:
 			return err.Error()
-		}
-		if job.DeletionTimestamp.IsZero() {
+		case job.DeletionTimestamp.IsZero():
 			return "it is not to be deleted"
 		}
+		collected = job.UID
 		pods := &corev1.PodList{}
 		if err := api.List(c.t.Context(), pods, client.InNamespace(c.namespace), client.MatchingLabels{batchv1.JobNameLabel: name}); err != nil {
 			return err.Error()
