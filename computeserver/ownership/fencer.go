@@ -13,9 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// fencer fences the former owners of ranges that a client claims at all memory servers but the
-// home, which sees to it by itself. It has a goroutine of its own, so that a server that cannot be
-// reached keeps nobody else waiting.
+// fencer fences the former owners of claimed ranges at all memory servers but the home, which
+// fences them itself. It has a goroutine of its own, so that an unreachable server delays nothing
+// else.
 type fencer struct {
 	env     env.Env
 	ix      Owner
@@ -37,11 +37,11 @@ type fencing struct {
 	left   []unfenced
 }
 
-// unfenced is a server where a client is not fenced yet.
+// unfenced is a server at which a client is not fenced yet.
 type unfenced struct {
 	server uint16
 	tried  bool  // in this round
-	why    error // it could not be, the last time; nil = not tried yet
+	why    error // the last attempt failed; nil = not tried yet
 }
 
 func (w *fencing) at(server uint16) int {
@@ -72,7 +72,7 @@ func (f *fencer) run() {
 			}
 		}
 		idle := !slices.ContainsFunc(f.work, func(w fencing) bool { return len(w.left) > 0 })
-		if len(clients) == 0 { // all were tried; again, after the pause
+		if len(clients) == 0 { // all were tried; the next round follows after the pause
 			for i := range f.work {
 				for j := range f.work[i].left {
 					f.work[i].left[j].tried = false
@@ -95,11 +95,11 @@ func (f *fencer) run() {
 	}
 }
 
-// maxFencing is how many clients one call fences.
+// maxFencing bounds the clients that one call fences.
 const maxFencing = 256
 
-// todo are the clients that are to be fenced at a server and were not tried there in this round.
-// Called under mu.
+// todo returns the clients to be fenced at a server that were not tried there in this round. Called
+// under mu.
 func (f *fencer) todo(server uint16) (clients []uint16) {
 	for i := range f.work {
 		w := &f.work[i]
@@ -110,7 +110,7 @@ func (f *fencer) todo(server uint16) (clients []uint16) {
 	return clients
 }
 
-// note is told how a call went.
+// note records the outcome of a call.
 func (f *fencer) note(server uint16, clients []uint16, err error) {
 	f.mu.Lock()
 	done := false
@@ -139,8 +139,7 @@ func (f *fencer) note(server uint16, clients []uint16, err error) {
 	}
 }
 
-// want is told what a claim was not granted, and forgets all who are not among the holders any
-// more.
+// want sets the clients to fence: the holders that blocked the last claim. It forgets all others.
 func (f *fencer) want(blocked []pool.Blocked) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +162,7 @@ func (f *fencer) want(blocked []pool.Blocked) {
 	}
 }
 
-// done are those of them that are fenced everywhere.
+// done returns the wanted clients that are fenced at all of these servers.
 func (f *fencer) done() (clients []uint16) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,14 +175,15 @@ func (f *fencer) done() (clients []uint16) {
 	return clients
 }
 
-// news reports whether done has more to say than before.
+// news reports whether done would return more than before.
 func (f *fencer) news() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.progress
 }
 
-// pending says where a client is not fenced yet; server 0: nowhere, or it was not tried.
+// pending returns a server at which a client is not fenced yet, and the last error; server 0 if
+// there is none, or none was tried.
 func (f *fencer) pending(client uint16) (server uint16, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

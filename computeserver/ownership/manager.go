@@ -16,19 +16,19 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Manager makes what one client of this server holds follow the partition map: ranges that the
-// map gives to the server are acquired, taken, settled and then served; those that it gives to
-// others are closed, given and released. One goroutine does one step after the other, so that what
-// is lost with its process is at most one step, which another client goes through again.
+// Manager makes the ranges that one client of this server holds follow the partition map. Ranges
+// that the map gives to the server are acquired, taken, settled and then served. Ranges that it
+// gives to other servers are closed, given and released. One goroutine does one step after the
+// other. So if its process dies at most one step is lost, and another client repeats it.
 //
-// Nothing here decides who owns a range; that is done by the home memory server.
+// A Manager does not decide who owns a range; the home memory server does.
 type Manager struct {
 	env    env.Env
 	own    *View
 	tables *Tables
 	giveUp func(of Opened, why error)
 	log    *slog.Logger
-	limit  time.Duration // of a request: how long those wait who are in a range that closes
+	limit  time.Duration // of a request; a range that closes waits twice as long
 	taken  *TakeOvers
 
 	ix    Owner
@@ -39,49 +39,50 @@ type Manager struct {
 	mu          env.Mutex // guards the rest; it is not held across calls
 	stopped     bool
 	held        []heldRange // ascending
-	provisional bool        // something may have been granted without our hearing of it
-	known       uint64      // generation of the map that is acted on
+	provisional bool        // a grant may have been made whose answer was lost
+	known       uint64      // generation of the map in use
 	claims      claims
 	joined      time.Duration // when holdings were joined last
 	most        int           // holdings before some are joined
 }
 
-// heldRange is a range that the home gave to this client.
+// heldRange is a range that the home granted to this client.
 type heldRange struct {
 	pool.Holding
-	began  time.Duration // when this server was to have it
+	began  time.Duration // when the map gave it to this server
 	state  RangeState
-	failed int           // steps in a row
+	failed int           // consecutive failed steps
 	next   time.Duration // when the next one is tried
 	why    error
 
-	// it is served although the map gives it to another server (manager_defer.go)
+	// served although the map gives it to another server (manager_defer.go)
 	deferred  bool
 	deferrals int // attempts to give it that found no memory
 
-	since   time.Duration    // when it came into its state
-	took    [2]time.Duration // what it was in the two states before
+	since   time.Duration    // when it entered its state
+	took    [2]time.Duration // how long it was in the two states before
 	written int              // leaves that were written back
 }
 
-// claims are what the map gives to this server and this client does not hold.
+// claims are the ranges that the map gives to this server and this client does not hold.
 type claims struct {
 	open    []partition.Span // as of the last look
 	blocked []pool.Blocked
 	why     error         // why the last claim failed
-	since   time.Duration // when the map gave them, or this client came to be
-	next    time.Duration // when they are made again
-	by      uint64        // the map of which generation they were made by
+	since   time.Duration // when the map gave them, or this client was opened
+	next    time.Duration // when they are made the next time
+	by      uint64        // generation of the map by which they were made
 }
 
-// Pauses and patience of a range manager.
+// Pauses and limits of a range manager.
 const (
-	// after a step that failed, doubled, and after a claim that was not granted (claimPause), up to
+	// The pause after a failed step, doubled each time up to holdSlowest. holdSlowest also bounds
+	// claimPause.
 	holdAgain   = 2 * time.Millisecond
 	holdSlowest = 200 * time.Millisecond
-	// a claim that is not granted is made again after this part of the time that it has waited
+	// A claim that is not granted is repeated after this part of the time that it has waited.
 	holdPart    = 8
-	holdIdle    = 2 * time.Second // between looks when there is nothing to do
+	holdIdle    = 2 * time.Second // between rounds when there is nothing to do
 	holdTries   = 8               // attempts of one step before the client is given up
 	holdParting = 10 * time.Second
 )
@@ -91,15 +92,15 @@ type Options struct {
 	Env    env.Env
 	View   *View
 	Tables *Tables
-	// GiveUp ends a client that can do nothing more, for a reason. It does not wait.
+	// GiveUp ends a client that cannot go on, for a reason. It does not wait.
 	GiveUp    func(of Opened, why error)
 	Limit     time.Duration // of a request
 	TakeOvers *TakeOvers
-	HeldMost  int // holdings of the client before it joins some; 0 = the default
+	HeldMost  int // a client with more holdings joins some; 0 = the default
 	Log       *slog.Logger
 }
 
-// NewManager makes the range manager of a client, which serves nothing yet.
+// NewManager returns the range manager of a client. It serves nothing before Run.
 func NewManager(ix Owner, o Options) *Manager {
 	h := &Manager{
 		env: o.Env, own: o.View, tables: o.Tables, giveUp: o.GiveUp, log: o.Log, limit: o.Limit, taken: o.TakeOvers, ix: ix,
@@ -112,10 +113,10 @@ func NewManager(ix Owner, o Options) *Manager {
 	return h
 }
 
-// Owner is the client whose ranges these are.
+// Owner returns the client that holds these ranges.
 func (h *Manager) Owner() Owner { return h.ix }
 
-// Run goes on until end.
+// Run runs the manager until End.
 func (h *Manager) Run() {
 	defer h.ended.Set()
 	for !h.isStopped() {
@@ -123,19 +124,19 @@ func (h *Manager) Run() {
 	}
 }
 
-// round does every step that is due and says when to come again.
+// round does every step that is due, and returns the pause until the next round.
 func (h *Manager) round() (pause time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for !h.stopped {
 		m := h.own.Current()
 		if m == nil || h.ix.Alive() != nil {
-			return holdIdle // the engine sees that, too
+			return holdIdle // the engine notices that too
 		}
 		wanted := ownSpans(m, h.own.self)
 		if m.Generation != h.known {
-			// A claim by an earlier map that was given up may have been granted; from now on none
-			// is.
+			// A claim by an earlier map may have been granted although its call failed. From now on
+			// none is.
 			h.known, h.provisional, h.claims.since = m.Generation, true, h.env.Now()
 		}
 		if h.provisional {
@@ -172,7 +173,7 @@ func (h *Manager) round() (pause time.Duration) {
 	return 0
 }
 
-// ownSpans are what a map gives to a server, neighbours joined.
+// ownSpans returns what a map gives to a server, with adjacent ranges joined.
 func ownSpans(m *partition.Map, self uint32) (spans []partition.Span) {
 	for i := range m.Ranges {
 		s := m.Span(i)
@@ -204,7 +205,7 @@ func cut(r heldRange, wanted []partition.Span) (parts []heldRange) {
 	return append(parts, r)
 }
 
-// isWanted reports whether any key of a range is.
+// isWanted reports whether any key of a range is wanted.
 func isWanted(r pool.Holding, wanted []partition.Span) bool {
 	return slices.ContainsFunc(wanted, func(w partition.Span) bool {
 		_, _, ok := keyrange.Intersect(r.Start, r.End, w.Start, w.End)
@@ -212,7 +213,7 @@ func isWanted(r pool.Holding, wanted []partition.Span) bool {
 	})
 }
 
-// publish makes what is served known to requests. Called under mu.
+// publish updates the table of what is served, so that requests see it. Called under mu.
 func (h *Manager) publish() {
 	var spans []partition.Span
 	for _, r := range h.held {
@@ -229,8 +230,8 @@ func (h *Manager) publish() {
 	h.own.Serve(spans, h.deferred())
 }
 
-// due is the range whose next step is due, those first that somebody else waits for; -1 if there is
-// none. Called under mu.
+// due returns the range whose next step is due, or -1. Ranges that another server waits for come
+// first. Called under mu.
 func (h *Manager) due() int {
 	now := h.env.Now()
 	found := -1
@@ -250,7 +251,7 @@ func (h *Manager) due() int {
 	return found
 }
 
-// step takes a range one state further. Called under mu, which it gives up for the time.
+// step takes a range one state further. Called under mu, which it releases meanwhile.
 func (h *Manager) step(i int) {
 	r := h.held[i]
 	h.mu.Unlock()
@@ -267,7 +268,7 @@ func (h *Manager) step(i int) {
 	case RangeClosing:
 		next = RangeGiving
 		if !h.tables.awaitQuiet(2*h.limit, h.isStopped) && !h.isStopped() {
-			// only fencing ends them
+			// only a fence ends them
 			err = fmt.Errorf("requests did not end within %v: %w", 2*h.limit, index.ErrFenced)
 		}
 	case RangeGiving:
@@ -278,7 +279,7 @@ func (h *Manager) step(i int) {
 	}
 	h.mu.Lock()
 	if h.stopped && r.state == RangeClosing {
-		return // whoever ends the range manager waits for the sessions
+		return // the caller of End waits for the sessions
 	}
 	p := &h.held[i]
 	p.written += written
@@ -318,18 +319,19 @@ func (h *Manager) step(i int) {
 	}
 }
 
-// enter is that a range comes into a state.
+// enter records that a range enters a state.
 func (h *Manager) enter(r *heldRange, s RangeState) {
 	now := h.env.Now()
 	r.took[0], r.took[1] = r.took[1], now-r.since
 	r.state, r.since = s, now
 }
 
-// stumbled notes that a step failed. A client that was fenced is given up, and one that cannot do a
-// step for long; but a pool that is full is not mended by another client. Called under mu.
+// stumbled records that a step failed. A client that was fenced is given up, and so is one whose
+// step fails too often. ErrPoolFull does not count, because another client would find the pool as
+// full. Called under mu.
 func (h *Manager) stumbled(r *heldRange, err error) {
 	slowest := holdSlowest
-	if errors.Is(err, index.ErrPoolFull) { // a replay does all of it again
+	if errors.Is(err, index.ErrPoolFull) { // each attempt repeats the whole replay
 		slowest = holdIdle
 	}
 	pause := min(holdAgain<<min(r.failed, 10), slowest)
@@ -343,7 +345,7 @@ func (h *Manager) stumbled(r *heldRange, err error) {
 	}
 }
 
-// hopeless reports whether an error is of a client that has ended.
+// hopeless reports whether an error means that the client has ended.
 func hopeless(err error) bool {
 	return errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || errors.Is(err, pool.ErrNotHeld)
 }

@@ -12,14 +12,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// claimPause is how long to wait with a claim that was not granted, after the map has given its
-// keys for so long. Nobody tells that they were released, and requests wait for them: so it is
-// little of what they wait anyway, and few claims in all.
+// claimPause is how long to wait before a claim that was not granted is repeated, if the map gave
+// its keys to this server so long ago. The home does not notify claimants of a release, and
+// requests wait for the keys. A pause that grows with the wait adds little to it, and keeps claims
+// few.
 func claimPause(waited time.Duration) time.Duration {
 	return min(max(holdAgain, waited/holdPart), holdSlowest)
 }
 
-// missing is what is wanted and not held, in whatever state. Called under mu.
+// missing returns the parts of what is wanted that are not held, in whatever state. Called under
+// mu.
 func (h *Manager) missing(wanted []partition.Span) (spans []partition.Span) {
 	for _, w := range wanted {
 		at, ended := w.Start, false
@@ -39,7 +41,7 @@ func (h *Manager) missing(wanted []partition.Span) (spans []partition.Span) {
 	return spans
 }
 
-// claim asks the home for what is missing. Called under mu, which it gives up for the time.
+// claim asks the home for what is missing. Called under mu, which it releases meanwhile.
 func (h *Manager) claim(m *partition.Map) {
 	open := h.claims.open
 	fenced := h.fence.done()
@@ -60,7 +62,7 @@ func (h *Manager) claim(m *partition.Map) {
 	c := &h.claims
 	now := h.env.Now()
 	pause := claimPause(now - c.since)
-	if len(own) > 0 { // others may be on their way, too
+	if len(own) > 0 { // more may be released soon
 		pause = holdAgain
 	}
 	c.by, c.blocked, c.why, c.next = m.Generation, blocked, err, now+pause
@@ -71,19 +73,19 @@ func (h *Manager) claim(m *partition.Map) {
 	case hopeless(err):
 		h.giveUp(h.ix, fmt.Errorf("acquire keys: %w", err))
 	case err != nil && !errors.Is(err, pool.ErrOtherMap):
-		h.provisional = true // it may have been granted
+		h.provisional = true // the claim may have been granted
 	}
 }
 
-// add notes a range that was granted. Called under mu.
+// add records a range that was granted. Called under mu.
 func (h *Manager) add(r pool.Holding) {
 	at, _ := slices.BinarySearchFunc(h.held, r.Start, func(o heldRange, key []byte) int { return bytes.Compare(o.Start, key) })
 	h.held = slices.Insert(h.held, at, heldRange{Holding: r, began: h.claims.since, state: RangeTaking, since: h.env.Now()})
 	h.log.Info("acquired keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "logs_to_replay", len(r.Inherits))
 }
 
-// recall asks the home what this client holds, and adds what it does not know of. Called under mu,
-// which it gives up for the time.
+// recall asks the home what this client holds, and adds the grants that it does not know of. Called
+// under mu, which it releases meanwhile.
 func (h *Manager) recall() error {
 	h.mu.Unlock()
 	all, err := h.ix.Holdings()

@@ -12,26 +12,25 @@ import (
 )
 
 // A range that finds no memory to be given. A new boundary divides a leaf, and a full pool has no
-// leaf for the right half. Then Give fails with index.ErrPoolFull before it took anything out, and
-// the move is deferred: the range returns to the table of what is served, and is closed and given
-// again after a pause. The pause doubles up to deferSlowest, since each attempt makes requests wait
-// for the moment that it takes.
+// leaf for the right half. Then Give fails with index.ErrPoolFull before anything of the range has
+// left the cache, and the move is deferred: the range returns to the table of what is served, and
+// is closed and given again after a pause. The pause doubles up to deferSlowest, because requests
+// wait during each attempt.
 //
 //	Serving -> Closing -> Giving -> Releasing
 //	   ^                    | no memory
 //	   +---- deferred ------+
 //
 // Serving the range again is safe. The holding at the home memory server is this client's from its
-// grant until Release, which comes only after a Give that succeeded. The home grants a held key to
-// another client only if the holder is an orphan, and a withdrawn Give changes nothing of that
-// rule: an orphan's sessions answer nothing after its lease, and its log is inherited. Give changed
-// no key, and removed no record of the log. It may have divided a leaf at one end; a leaf may be
-// divided at any time. So to all others the attempt looks as if this client's sessions were slow
-// for a moment.
+// grant until Release, which follows a successful Give. The home grants a held key to another
+// client only if the holder is an orphan, and a failed Give does not change that rule: an orphan's
+// sessions answer nothing after its lease, and its log is inherited. Give changed no key, and
+// removed no record of the log. It may have divided a leaf at one end; a leaf may be divided at any
+// time. So to others the attempt looks as if this client's sessions had been slow for a moment.
 //
-// The partition map goes on naming the next owner, which claims in vain. Servers route requests for
-// the range to the server that serves it (engine/seek.go). Routing is not part of the safety
-// argument: each server serves only what is in its table.
+// The partition map still names the next owner, which claims in vain. Servers send requests for the
+// range to the server that serves it (engine/seek.go). Routing is not part of the safety argument:
+// each server serves only what is in its table.
 
 // Pauses between attempts to give a range that finds no memory.
 const (
@@ -59,9 +58,8 @@ func (r *heldRange) wantedAgain() {
 	}
 }
 
-// deferred returns what is served here although the map gives it to another server. That includes
-// what is just tried once more: its requests wait here for the moment that it takes. Called under
-// mu.
+// deferred returns what is served here although the map gives it to another server. That includes a
+// range during a further attempt to give it: its requests wait here. Called under mu.
 func (h *Manager) deferred() (spans []partition.Span) {
 	for i := range h.held {
 		if r := &h.held[i]; r.deferrals > 0 && r.state != RangeReleasing {
@@ -71,8 +69,8 @@ func (h *Manager) deferred() (spans []partition.Span) {
 	return spans
 }
 
-// rejoin joins parts of one grant that are served, before all are given: their boundary needs no
-// memory then. The end may have met an attempt to give a part, which then has not left.
+// rejoin joins parts of one grant that are served, before all of them are given: their boundary
+// needs no memory then. End may have interrupted an attempt to give a part; that part has not left.
 func (h *Manager) rejoin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +85,7 @@ func (h *Manager) rejoin() {
 }
 
 // rejoined joins parts of one grant that are served, with deferred ones or without. To the home
-// memory server they are one holding already.
+// memory server they are one holding.
 func rejoined(all []heldRange, deferred bool) []heldRange {
 	may := func(r *heldRange) bool { return r.state == RangeServing && (deferred || !r.deferred) }
 	for i := len(all) - 1; i > 0; i-- {

@@ -5,8 +5,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// End stops the range manager, before its index is closed. Gently, it gives everything back, so
-// that nobody has to wait for this client's lease; no session may be lent then.
+// End stops the range manager, before its index is closed. With gently, it first gives all ranges
+// back, so that no other client has to wait for this client's lease. No session may be lent then.
 func (h *Manager) End(gently bool) {
 	h.mu.Lock()
 	h.stopped = true
@@ -30,14 +30,14 @@ func (h *Manager) End(gently bool) {
 	}
 }
 
-// part gives back one of the ranges; false if there is none left that can be.
+// part gives back one of the ranges. It returns false if none is left that can be given.
 func (h *Manager) part() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.held {
 		r := &h.held[i]
 		switch {
-		case r.failed > 0: // it stays; its log is replayed
+		case r.failed > 0: // it stays held; its log will be replayed
 			continue
 		case r.state == RangeServing, r.state == RangeClosing:
 			h.enter(r, RangeGiving)
@@ -58,14 +58,14 @@ func (h *Manager) isStopped() bool {
 	return h.stopped
 }
 
-// close begins to give up what is served and not wanted any more. Called under mu.
+// close begins to close what is served and not wanted any more. Called under mu.
 func (h *Manager) close(wanted []partition.Span) {
 	var kept []heldRange
 	changed := false
 	for _, r := range h.held {
 		if r.state != RangeServing {
-			// One that is not served yet is first taken whole: what it inherited must be replayed
-			// by somebody.
+			// A range that is not served yet is taken as a whole first, because the logs that it
+			// inherited must be replayed.
 			if r.state == RangeTaking && len(r.Inherits) == 0 && !isWanted(r.Holding, wanted) {
 				r.failed, r.next = 0, 0
 				h.enter(&r, RangeReleasing)
@@ -87,7 +87,7 @@ func (h *Manager) close(wanted []partition.Span) {
 			kept = append(kept, part)
 		}
 	}
-	h.held = rejoined(kept, false) // what was divided for a move that a newer map has taken back
+	h.held = rejoined(kept, false) // parts that were divided for a move that a newer map cancelled
 	if changed {
 		h.publish()
 	}

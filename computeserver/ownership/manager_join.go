@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// JoinsRanges is what is logged of that.
+// JoinsRanges is the reason that is logged when holdings are joined.
 const JoinsRanges = "neighbouring ranges become one"
 
-// Ranges that move because of load leave a client with more and more holdings that lie beside each
-// other, each with an epoch of its own, and an index may have only so many. A client that has many
-// gives a run of them up and acquires it again, as one: to everybody else that is a handover, whose
-// both sides are the same client. Its requests for these keys wait meanwhile.
+// Ranges that move because of load leave a client with more and more adjacent holdings, each with
+// its own epoch, and an index may have only so many. A client that has many releases a run of them
+// and acquires it again as one. To all others that is a handover with the same client on both
+// sides. Its requests for these keys wait meanwhile.
 
 const (
-	heldMost  = 48               // holdings of a client before it joins some
+	heldMost  = 48               // a client with more holdings joins some
 	joinMost  = 32               // at once
 	joinEvery = 10 * time.Second // at most
 )
 
-// join begins to do so, if there is nothing else to do. Called under mu.
+// join begins to join holdings, if there is nothing else to do. Called under mu.
 func (h *Manager) join() bool {
 	now := h.env.Now()
 	if len(h.held) <= h.most || len(h.claims.open) > 0 || h.joined > 0 && now-h.joined < joinEvery {

@@ -11,7 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Status are the ranges that this client holds or wants, in the order of keys.
+// Status returns the ranges that this client holds or wants, in key order.
 func (h *Manager) Status() (all []RangeStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *Manager) Status() (all []RangeStatus) {
 	return all
 }
 
-// obstacle is what stands in the way of a claim, for people. Called under mu.
+// obstacle describes what a claim waits for. Called under mu.
 func (h *Manager) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
 	reason = fmt.Sprintf("client %d: %v", b.Client, b.Why)
 	server, err := h.fence.pending(b.Client)
@@ -49,7 +49,8 @@ func (h *Manager) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
 	return reason, 0
 }
 
-// Why says why a key that the map gives to this server, or that it keeps to, is not served now.
+// Why returns why a key is not served now that the map gives to this server, or whose move is
+// deferred here.
 func (h *Manager) Why(key []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

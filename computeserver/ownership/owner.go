@@ -10,18 +10,18 @@ import (
 type Opened interface {
 	index.Index
 
-	// Alive is nil while the client holds its leases, else why not, wrapping index.ErrFenced. It
-	// never waits.
+	// Alive returns nil while the client holds its leases, and otherwise the reason, which wraps
+	// index.ErrFenced. It never waits.
 	Alive() error
 
-	// Condemn gives the client up, for a reason: what its sessions wait for ends soon, and whatever
-	// they try later fails with index.ErrFenced. It never waits; the first reason counts.
+	// Condemn gives the client up, for a reason. Waits of its sessions end soon, and their later
+	// operations fail with index.ErrFenced. It never waits; the first reason counts.
 	Condemn(reason error)
 }
 
 // Owner is an open index of a design whose ranges have owners, with its client's part in the
-// protocol that says who owns what: docs/design/ownership.md. The methods beside index.Partitioned
-// are those of pool.Pool.
+// ownership protocol (docs/design/ownership.md). The methods besides those of index.Partitioned are
+// pool.Pool's.
 type Owner interface {
 	Opened
 
@@ -29,7 +29,7 @@ type Owner interface {
 	Take(r pool.Holding) error
 	Give(start, end []byte) (written int, err error)
 
-	// Servers are the memory servers of the index, the home first.
+	// Servers returns the memory servers of the index, the home first.
 	Servers() []uint16
 	Client() uint16
 	Acquire(c pool.Claim) (pool.Acquired, error)
@@ -39,20 +39,20 @@ type Owner interface {
 	FenceOthers(server uint16, clients []uint16) error
 }
 
-// RangeState is how far a range is on its way to or from this server.
+// RangeState is the state of a range on its way to or from this server.
 type RangeState string
 
 // The states, in the order in which a range goes through them.
 const (
-	// the map gives it to this server, the home memory server has not yet
+	// the map gives it to this server; the home memory server has not granted it yet
 	RangeAcquiring RangeState = "Acquiring"
-	// it is this server's; logs of its former owners are replayed
+	// it is granted; the logs of its former owners are being replayed
 	RangeTaking   RangeState = "Taking"
-	RangeSettling RangeState = "Settling" // they are, and the home is told
+	RangeSettling RangeState = "Settling" // the logs are replayed; the home is being told
 	RangeServing  RangeState = "Serving"
-	// requests are not admitted any more, those that were are waited for
+	// new requests are not admitted; admitted ones are waited for
 	RangeClosing   RangeState = "Closing"
-	RangeGiving    RangeState = "Giving" // what was changed is written back
+	RangeGiving    RangeState = "Giving" // changes are being written back
 	RangeReleasing RangeState = "Releasing"
 )
 
@@ -62,10 +62,10 @@ var RangeStates = []RangeState{RangeAcquiring, RangeTaking, RangeSettling, Range
 // RangeStatus is one range as this server sees it.
 type RangeStatus struct {
 	Start, End []byte
-	Epoch      uint64 // 0 while it is acquired
+	Epoch      uint64 // 0 before the grant
 	State      RangeState
-	Reason     string // what is waited for; empty if nothing failed so far
-	// the memory server where its former owner cannot be fenced, if that is the reason
+	Reason     string // what the range waits for; empty if nothing failed so far
+	// the memory server at which its former owner cannot be fenced, if that is the reason
 	Unfenced uint16
 	PoolFull bool // the last step found no memory in the pool: index.ErrPoolFull
 }

@@ -10,26 +10,26 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// With a design whose ranges have owners, a request may use a key only while this server's client
-// serves it. Which keys these are is a table that is never changed, only replaced; whoever borrows
-// a session comes in by the newest one and stays in it until the session is given back. A key that
-// is in no newer table is used by nobody any more once all are gone who came in by an older one.
+// In a design whose ranges have owners, a request may use a key only while this server's client
+// serves it. The served keys are a table that is never changed, only replaced. A session belongs to
+// the newest table from the moment when it is borrowed until it is returned. When all sessions of
+// older tables have been returned, no request uses a key any more that only those tables have.
 
-// Table is such a table.
+// Table is the keys that a client serves. It is immutable.
 type Table struct {
 	of    Opened           // the client that serves these keys
 	spans []partition.Span // ascending, with gaps between them
-	In    atomic.Int64     // sessions that came in by this table
+	In    atomic.Int64     // sessions that belong to this table
 	old   atomic.Bool      // there is a newer one
 }
 
-// span is the one that holds key, or with below, the keys right below it, where the empty key is
-// the upper end of the key space.
+// span returns the span that holds key, or, with below, the one that holds the keys right below it;
+// the empty key is then the upper end of the key space.
 func (t *Table) span(key []byte, below bool) (partition.Span, bool) {
 	return spanOf(t.spans, key, below)
 }
 
-// spanOf is that one of ascending spans.
+// spanOf is span for ascending spans.
 func spanOf(spans []partition.Span, key []byte, below bool) (partition.Span, bool) {
 	i := len(spans)
 	if !below || len(key) > 0 {
@@ -52,43 +52,43 @@ func spanOf(spans []partition.Span, key []byte, below bool) (partition.Span, boo
 	}
 }
 
-// Tables are the newest table and those that somebody came in by before.
+// Tables are the newest table, and the older ones to which sessions still belong.
 type Tables struct {
 	env    env.Env
 	newest atomic.Pointer[Table]
-	quiet  env.Event // set when the last one leaves an old table
+	quiet  env.Event // set when the last session leaves an old table
 
 	mu    env.Mutex
 	older []*Table
 }
 
-// NewTables are of a server that serves nothing.
+// NewTables returns the tables of a server that serves nothing.
 func NewTables(e env.Env) *Tables {
 	t := &Tables{env: e, quiet: e.NewEvent(), mu: e.NewMutex()}
 	t.newest.Store(&Table{})
 	return t
 }
 
-// Enter comes in by the newest table.
+// Enter adds a session to the newest table and returns the table.
 func (t *Tables) Enter() *Table {
 	for {
 		s := t.newest.Load()
 		s.In.Add(1)
-		if t.newest.Load() == s { // whoever replaces it from now on sees us
+		if t.newest.Load() == s { // a later Replace sees this session
 			return s
 		}
 		t.Leave(s)
 	}
 }
 
-// Leave leaves a table that Enter returned.
+// Leave removes a session from a table that Enter returned.
 func (t *Tables) Leave(s *Table) {
 	if s.In.Add(-1) == 0 && s.old.Load() {
 		t.quiet.Set()
 	}
 }
 
-// Replace makes spans, of a client, the newest table.
+// Replace makes the spans of a client the newest table.
 func (t *Tables) Replace(of Opened, spans []partition.Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,15 +98,14 @@ func (t *Tables) Replace(of Opened, spans []partition.Span) {
 	t.look()
 }
 
-// busy is how many are in by tables that are not the newest.
+// busy counts the sessions of tables that are not the newest.
 func (t *Tables) busy() (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.look()
 }
 
-// look forgets the old tables that nobody is in by, and counts who is in by the others. Called
-// under mu.
+// look forgets old tables without sessions, and counts the sessions of the others. Called under mu.
 func (t *Tables) look() (n int64) {
 	kept := t.older[:0]
 	for _, s := range t.older {
@@ -120,11 +119,11 @@ func (t *Tables) look() (n int64) {
 	return n
 }
 
-// quietLooks is how often the tables are looked at though nobody said that they are quiet.
+// quietLooks is how often awaitQuiet counts again without a notification.
 const quietLooks = 250 * time.Millisecond
 
-// awaitQuiet waits until everybody is in by the newest table, or gone, for at most limit or until
-// stop says so. One goroutine at a time waits.
+// awaitQuiet waits until no session belongs to an older table, for at most limit or until stop
+// returns true. One goroutine at a time may wait.
 func (t *Tables) awaitQuiet(limit time.Duration, stop func() bool) bool {
 	for deadline := env.Deadline(t.env, limit); ; {
 		if t.busy() == 0 {
@@ -138,7 +137,7 @@ func (t *Tables) awaitQuiet(limit time.Duration, stop func() bool) bool {
 	}
 }
 
-// Serves is span for a session of a client: nothing is served for that of another one.
+// Serves is span for a session of a client. A table serves nothing for sessions of other clients.
 func (t *Table) Serves(of Opened, key []byte, below bool) (partition.Span, bool) {
 	if t.of != of {
 		return partition.Span{}, false
@@ -146,8 +145,8 @@ func (t *Table) Serves(of Opened, key []byte, below bool) (partition.Span, bool)
 	return t.span(key, below)
 }
 
-// Replaced reports whether there is a newer table, so that somebody may wait for this one.
+// Replaced reports whether there is a newer table, so that a handover may wait for this one.
 func (t *Table) Replaced() bool { return t.old.Load() }
 
-// Current is the newest table, for a look without coming in.
+// Current returns the newest table, without entering it.
 func (t *Tables) Current() *Table { return t.newest.Load() }

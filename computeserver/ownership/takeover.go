@@ -8,30 +8,30 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// takeOver is that this server began to serve keys whose former owner had died: it replayed logs.
+// takeOver is one take-over: this server replayed logs and began to serve keys whose former owner
+// had died.
 type takeOver struct {
 	start, end []byte
 	epoch      uint64
 	clients    []uint32      // whose logs
-	took       time.Duration // since this server was to have the keys
+	took       time.Duration // since the map gave the keys to this server
 	at         time.Duration
 }
 
-// TakeOvers are the last ones of a server, for people. Those of all its clients, one after the
-// other.
+// TakeOvers are the last take-overs of a server, by all its clients, for status and events.
 type TakeOvers struct {
 	mu   env.Mutex
 	last []takeOver // oldest first
 }
 
-// NewTakeOvers is empty.
+// NewTakeOvers returns an empty list.
 func NewTakeOvers(e env.Env) *TakeOvers { return &TakeOvers{mu: e.NewMutex()} }
 
-// takeOversKept is how many are remembered: the operator looks at them every 20 s.
+// takeOversKept bounds the list. The operator reads it every 20 s.
 const takeOversKept = 16
 
-// note remembers that a range is served from now on, if logs had to be replayed for it, and returns
-// whose logs.
+// note records that a range is served from now on, if logs were replayed for it, and returns their
+// clients.
 func (t *TakeOvers) note(r heldRange, now time.Duration) (clients []uint32) {
 	if len(r.Inherits) == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (t *TakeOvers) note(r heldRange, now time.Duration) (clients []uint32) {
 	return o.clients
 }
 
-// Describe is what Describe says of them.
+// Describe returns the list for the Describe call.
 func (t *TakeOvers) Describe(now time.Duration) (all []*rpcv1.TakeOver) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,47 +10,47 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// View is which keys this server is in charge of: the newest partition map that it saw. Maps
-// of older generations are passed over, whatever way they come.
+// View is the newest partition map that this server has seen. Maps of older generations are
+// ignored, whichever way they arrive.
 //
-// With the designs that share everything a change of the map takes effect at once, since a request
-// that is still served by the former owner is served rightly. With designs whose ranges have owners
-// the map says where requests go; whether this server may serve them is another matter
-// (manager.go, table.go).
+// In designs that share all keys a change of the map takes effect at once, because a request that
+// the former owner still serves is served correctly. In designs whose ranges have owners the map
+// says only where requests are sent; the table decides what this server may serve (manager.go,
+// table.go).
 type View struct {
 	env  env.Env
 	self uint32
-	Any  bool // whoever gets a request serves it
+	Any  bool // every server serves the requests that it gets
 
 	newest atomic.Pointer[partition.Map]
-	// newest, but for keys whose move is deferred: the server that serves them stands in their
-	// owner's place
+	// newest, except that for keys whose move is deferred the server that serves them takes
+	// their owner's place
 	routed atomic.Pointer[partition.Map]
 
 	mu       env.Mutex
-	watchers []env.Event      // set when routed changes, or what this server serves
-	changed  func()           // unless nil: called when newest changes
+	watchers []env.Event      // set when routed or served changes
+	changed  func()           // called when newest changes, unless nil
 	since    time.Duration    // when newest came
 	served   []partition.Span // here
-	kept     []partition.Span // deferred: this server's, whatever newest says
-	// deferred, served by other servers, as far as this one knows (engine/seek.go)
+	kept     []partition.Span // served here although newest gives them to others
+	// the same of other servers, as far as known here (engine/seek.go)
 	seen []partition.Span
 }
 
-// NewView is of a server that has seen no map. With any, a server serves every request that it
-// gets.
+// NewView returns the view of a server that has seen no map. With any, the server serves every
+// request that it gets.
 func NewView(e env.Env, self uint32, any bool) *View {
 	return &View{env: e, self: self, Any: any, mu: e.NewMutex()}
 }
 
-// Current is the newest map; nil before the first.
+// Current returns the newest map; nil before the first.
 func (o *View) Current() *partition.Map { return o.newest.Load() }
 
-// Route is the map by which requests are placed; nil before the first.
+// Route returns the map by which requests are sent; nil before the first.
 func (o *View) Route() *partition.Map { return o.routed.Load() }
 
-// Serve says which keys this server serves, after its table has changed, and to which it keeps
-// although the map gives them to others.
+// Serve sets which keys this server serves, after its table has changed, and which of them it
+// serves although the map gives them to others.
 func (o *View) Serve(served, kept []partition.Span) {
 	o.mu.Lock()
 	o.served, o.kept = served, kept
@@ -66,7 +66,7 @@ func (o *View) Arrived() time.Duration {
 	return o.since
 }
 
-// See says which other servers serve keys that the map gives to another one.
+// See sets which other servers serve keys that the map gives to another one.
 func (o *View) See(seen []partition.Span) {
 	o.mu.Lock()
 	o.seen = seen
@@ -75,7 +75,7 @@ func (o *View) See(seen []partition.Span) {
 	o.poke()
 }
 
-// Unsee says that a server does not serve a key, or below, the keys right below it.
+// Unsee records that a server does not serve a key, or, with below, the keys right below it.
 func (o *View) Unsee(server uint32, key []byte, below bool) {
 	o.mu.Lock()
 	before := len(o.seen)
@@ -93,8 +93,8 @@ func (o *View) Unsee(server uint32, key []byte, below bool) {
 	}
 }
 
-// reroute makes routed follow. Another server that was seen to serve keys which are served here
-// now, or that has left the map, is forgotten. Called under mu.
+// reroute updates routed. It forgets servers that were seen to serve keys which are served here
+// now, and servers that have left the map. Called under mu.
 func (o *View) reroute() {
 	if m := o.newest.Load(); m != nil {
 		o.seen = slices.DeleteFunc(slices.Clone(o.seen), func(s partition.Span) bool {
@@ -108,7 +108,7 @@ func (o *View) reroute() {
 	}
 }
 
-// Generation is that of the newest map, 0 before the first.
+// Generation returns that of the newest map; 0 before the first.
 func (o *View) Generation() uint64 {
 	if m := o.Current(); m != nil {
 		return m.Generation
@@ -116,7 +116,8 @@ func (o *View) Generation() uint64 {
 	return 0
 }
 
-// Apply makes m the newest map and says so, unless one at least as new is there. m must be valid.
+// Apply makes m the newest map and returns true, unless the present one is at least as new. m must
+// be valid.
 func (o *View) Apply(m *partition.Map) bool {
 	o.mu.Lock()
 	if m.Generation <= o.Generation() {
@@ -135,14 +136,14 @@ func (o *View) Apply(m *partition.Map) bool {
 	return true
 }
 
-// onChange makes f be called when the map changes; it must not wait. nil ends that.
+// onChange registers f, which is called when the map changes and must not wait. nil ends that.
 func (o *View) onChange(f func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changed = f
 }
 
-// poke lets all who wait look again.
+// poke wakes all waiters.
 func (o *View) poke() {
 	o.mu.Lock()
 	watchers := o.watchers
@@ -153,16 +154,16 @@ func (o *View) poke() {
 	}
 }
 
-// Placement is where a key's requests belong.
+// Placement says where requests of a key belong.
 type Placement uint8
 
 const (
-	Here    Placement = iota // this server is in charge
-	There                    // another server is
+	Here    Placement = iota // at this server
+	There                    // at another server
 	Unknown                  // there is no map yet
 )
 
-// Place says where the requests of key belong under m, and whose they are.
+// Place returns where requests of key belong by m, and the server.
 func (o *View) Place(m *partition.Map, key []byte) (Placement, uint32) {
 	switch {
 	case o.Any:
@@ -176,7 +177,7 @@ func (o *View) Place(m *partition.Map, key []byte) (Placement, uint32) {
 	return Here, o.self
 }
 
-// AwaitOther waits until requests are placed by another map than seen, or this server serves other
+// AwaitOther waits until requests are sent by another map than seen, or this server serves other
 // keys, for at most limit.
 func (o *View) AwaitOther(seen *partition.Map, limit time.Duration) {
 	o.mu.Lock()
