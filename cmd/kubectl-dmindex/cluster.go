@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -28,6 +29,7 @@ import (
 // options are the flags that kubectl has, too.
 type options struct {
 	kubeconfig, context, namespace, as string
+	all                                bool // namespaces
 }
 
 func (o *options) flags(cmd *cobra.Command) {
@@ -35,10 +37,11 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig file; default: that of kubectl")
 	f.StringVar(&o.context, "context", "", "context of the kubeconfig; default: the current one")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace; default: that of the context")
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "status and top without a name: of all namespaces")
 	f.StringVar(&o.as, "as", "", "user to impersonate")
 }
 
-// cluster is the namespace of a cluster.
+// cluster is the namespace of a cluster, or all of them if it has no name.
 type cluster struct {
 	namespace string
 	objects   client.Client
@@ -58,6 +61,9 @@ func (o *options) connect() (*cluster, error) {
 		if namespace, _, err = loaded.Namespace(); err != nil {
 			return nil, err
 		}
+	}
+	if o.all {
+		namespace = metav1.NamespaceAll
 	}
 	c.Impersonate = rest.ImpersonationConfig{UserName: o.as}
 	c.QPS, c.Burst = 100, 100
@@ -84,6 +90,8 @@ type view struct {
 	asked  []asked              // its compute servers, as in its status
 	events []corev1.Event       // the last ones about it, oldest first
 	notes  []string             // what could not be seen
+
+	digests bool // keys are not shown
 }
 
 // asked is what a compute server said; without keys, of which it gives digests.
@@ -101,8 +109,27 @@ const (
 	eventsListed = 500
 )
 
+// errNoNamespace is returned when one index is asked for in all namespaces.
+var errNoNamespace = errors.New("an index is of one namespace: name it with --namespace instead of --all-namespaces")
+
 // gather looks at an index.
 func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
+	v, err := c.look(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	c.ask(ctx, v)
+	if err := c.listEvents(ctx, v); err != nil {
+		v.notes = append(v.notes, err.Error())
+	}
+	return v, nil
+}
+
+// look reads an index and its memory pools.
+func (c *cluster) look(ctx context.Context, name string) (*view, error) {
+	if c.namespace == metav1.NamespaceAll {
+		return nil, errNoNamespace
+	}
 	v := &view{index: &dmv1.DMIndex{}}
 	if err := c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: name}, v.index); err != nil {
 		return nil, err
@@ -119,20 +146,27 @@ func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
 			v.notes = append(v.notes, err.Error())
 		}
 	}
-	c.ask(ctx, v)
-	if err := c.listEvents(ctx, v); err != nil {
-		v.notes = append(v.notes, err.Error())
-	}
 	return v, nil
+}
+
+// list reads the indexes of the namespace, or of all.
+func (c *cluster) list(ctx context.Context) (*dmv1.DMIndexList, error) {
+	list := &dmv1.DMIndexList{}
+	return list, c.objects.List(ctx, list, client.InNamespace(c.namespace))
 }
 
 // gatherAll looks at the indexes of these names, or at all of the namespace.
 func (c *cluster) gatherAll(ctx context.Context, names []string) (views []*view, err error) {
 	list := &dmv1.DMIndexList{}
 	if len(names) == 0 {
-		err = c.objects.List(ctx, list, client.InNamespace(c.namespace))
+		list, err = c.list(ctx)
+	} else if c.namespace == metav1.NamespaceAll {
+		err = errNoNamespace
 	}
 	for _, name := range names {
+		if err != nil {
+			break
+		}
 		index := dmv1.DMIndex{}
 		if err = c.objects.Get(ctx, types.NamespacedName{Namespace: c.namespace, Name: name}, &index); err != nil {
 			break
@@ -160,17 +194,17 @@ func (c *cluster) ask(ctx context.Context, v *view) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			v.asked[i].IndexComputeServer = server
-			v.asked[i].said, v.asked[i].err = c.describe(ctx, server.Pod)
+			v.asked[i].said, v.asked[i].err = c.describe(ctx, v.index.Namespace, server.Pod)
 		})
 	}
 	wg.Wait()
 }
 
 // describe asks one compute server, through the API server.
-func (c *cluster) describe(ctx context.Context, pod string) (*rpcv1.DescribeComputeReply, error) {
+func (c *cluster) describe(ctx context.Context, namespace, pod string) (*rpcv1.DescribeComputeReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	text, err := c.pods.CoreV1().Pods(c.namespace).ProxyGet("http", pod, fmt.Sprint(config.PortMetrics), "describe", nil).DoRaw(ctx)
+	text, err := c.pods.CoreV1().Pods(namespace).ProxyGet("http", pod, fmt.Sprint(config.PortMetrics), "describe", nil).DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}

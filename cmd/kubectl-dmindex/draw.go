@@ -23,9 +23,14 @@ func (v *view) status(now time.Time) string {
 		keys = fmt.Sprintf("keys of up to %d bytes", *spec.Key.MaxLength)
 	}
 	fmt.Fprintf(&b, "%s  %s, %s, values of up to %d, durability %s\n", v.index.Name, spec.Design, keys, spec.Value.MaxLength, spec.Durability)
+	said := map[string]bool{} // reasons whose meaning was told
 	for _, c := range v.index.Status.Conditions {
 		if c.Type == dmv1.ConditionAvailable || c.Status == "True" {
 			fmt.Fprintf(&b, "  %s=%s for %s  %s: %s\n", c.Type, c.Status, duration.HumanDuration(now.Sub(c.LastTransitionTime.Time)), c.Reason, orDash(c.Message))
+			if !said[c.Reason] && (c.Type != dmv1.ConditionAvailable || c.Status != "True") {
+				said[c.Reason] = true
+				b.WriteString(explain(c.Reason, "    "))
+			}
 		}
 	}
 	b.WriteByte('\n')
@@ -192,12 +197,14 @@ func orDash(text string) string {
 }
 
 // bound is a key as it is drawn.
-func bound(key []byte, end bool) string {
+func (v *view) bound(key []byte, end bool) string {
 	switch {
 	case len(key) == 0 && end:
 		return "end"
 	case len(key) == 0:
 		return `""`
+	case v.digests:
+		return digest(key)
 	}
 	return fmt.Sprintf("%q", key)
 }
@@ -230,7 +237,7 @@ func (v *view) drawRanges(b *strings.Builder) {
 			case last != nil:
 				state = stateOf(last) + ", counted above"
 			}
-			line(bound(starts[i], false), bound(starts[i+1], true), r.Owner, r.Epoch, ops, part, state)
+			line(v.bound(starts[i], false), v.bound(starts[i+1], true), r.Owner, r.Epoch, ops, part, state)
 		}
 	})
 }
@@ -316,25 +323,4 @@ func (v *view) drawEvents(b *strings.Builder, now time.Time) {
 		e := &v.events[i]
 		fmt.Fprintf(b, "  %s ago  %s  %s\n", duration.HumanDuration(now.Sub(when(e))), e.Reason, e.Message)
 	}
-}
-
-// top is what the compute servers of some indexes do.
-func top(views []*view) string {
-	var b strings.Builder
-	table(&b, func(line func(...any)) {
-		line("INDEX", "COMPUTE SERVER", "STATE", "OPS/S", "SHARE OF LOAD", "CACHE HITS", "READS/OP", "CACHE", "CONNECTIONS", "FORWARDED", "ERRORS")
-		for _, v := range views {
-			total := v.total()
-			for _, a := range v.asked {
-				if a.said == nil {
-					line(v.index.Name, a.Pod, a.State, "no answer")
-					continue
-				}
-				load := a.said.GetLoad()
-				line(v.index.Name, a.Pod, a.State, rate(load.GetOperationsPerSecond()), share(load.GetOperationsPerSecond(), total), hits(load), reads(load),
-					size(a.said.CacheBytes), a.said.Connections, a.said.Forwarded, a.said.Errors)
-			}
-		}
-	})
-	return b.String()
 }

@@ -63,7 +63,8 @@ func TestStatus(t *testing.T) {
 	for _, want := range []string{
 		"demo  DEX, keys of up to 64 bytes, values of up to 128, durability Memory\n",
 		"  Available=True for 4m  Serving: 3 compute servers answer\n",
-		"  Degraded=True for 3s  FencePending: keys wait for memory server 2\n",
+		"  Degraded=True for 3s  FencePending: keys wait for memory server 2\n    means: a key range is not served,",
+		"\n    to do: bring the memory server back, or delete its pod if it will not return.\n",
 		"demo-memory-0  1   Ready        node1  RDMA mlx5_0  64      ███·······  25 %  16     ███·······  25 %  16384 OnChip\n",
 		"demo-memory-1  2   Unreachable  -      -            0       -                 0      -                 -\n",
 		"demo-compute-0  1   Ready        1       750        ████████··  75 %  98.7 %      0.01      64Mi   RDMA mlx5_1 to 1 2 and 18 more, TCP to 1025\n",
@@ -124,13 +125,13 @@ func TestNothingToDraw(t *testing.T) {
 	}
 	// a server that says nothing of its load
 	v.asked = []asked{{said: &rpcv1.DescribeComputeReply{}}}
-	if got := top([]*view{v}); strings.Contains(got, "NaN") || !strings.Contains(got, "  -  ") {
+	if got := top([]*view{v}, false); strings.Contains(got, "NaN") || !strings.Contains(got, "  -  ") {
 		t.Error(got)
 	}
 }
 
 func TestTop(t *testing.T) {
-	got := top([]*view{drawn()})
+	got := top([]*view{drawn()}, false)
 	for _, want := range []string{
 		"INDEX  COMPUTE SERVER",
 		"demo   demo-compute-0  Ready        750        ████████··  75 %  98.7 %      0.01      64Mi   3            17         1\n",
@@ -164,5 +165,60 @@ func TestDrawHeldAsOne(t *testing.T) {
 	want := `"" Serving,"d" Serving, counted above,"h" ,"m" ,"p" Taking,"t" Taking, counted above`
 	if strings.Join(got, ",") != want {
 		t.Errorf("%s, want %s\n%s", strings.Join(got, ","), want, b.String())
+	}
+}
+
+// TestAllNamespaces: who asks for all namespaces sees which one an index is of, and what is wrong
+// with which means.
+func TestAllNamespaces(t *testing.T) {
+	v := drawn()
+	v.index.Namespace = "shop"
+	well := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "well", Namespace: "bank"}}
+	well.Status.Conditions = []metav1.Condition{{Type: dmv1.ConditionAvailable, Status: "True", Reason: dmv1.ReasonServing}, {Type: dmv1.ConditionDegraded, Status: "False", Reason: dmv1.ReasonAsDesired}}
+	for got, parts := range map[string][]string{
+		top([]*view{v}, true): {"NAMESPACE  INDEX  COMPUTE SERVER", "shop       demo   demo-compute-0"},
+		overview([]dmv1.DMIndex{*v.index, well, {}}, true): {"NAMESPACE  INDEX  DESIGN", "shop       demo   DEX     True       FencePending", "bank       well           True       AsDesired",
+			"\nFencePending\n  means: a key range is not served,", "\n  to do: bring the memory server back"},
+		overview([]dmv1.DMIndex{well}, false): {"INDEX  DESIGN", "well           True       AsDesired  -            -       -        -\n"},
+	} {
+		for _, part := range parts {
+			if !strings.Contains(got, part) {
+				t.Errorf("lacks %q:\n%s", part, got)
+			}
+		}
+		if strings.Contains(got, "Serving\n") || strings.Contains(got, "AsDesired\n") {
+			t.Errorf("explains what is as it should be:\n%s", got)
+		}
+	}
+	c := &cluster{namespace: metav1.NamespaceAll}
+	if _, err := c.look(t.Context(), "demo"); !errors.Is(err, errNoNamespace) {
+		t.Error(err)
+	}
+	if _, err := c.gatherAll(t.Context(), []string{"demo"}); !errors.Is(err, errNoNamespace) {
+		t.Error(err)
+	}
+}
+
+// TestExplain: each condition and reason has a meaning, whatever case it is written in.
+func TestExplain(t *testing.T) {
+	if len(meanings) < 30 {
+		t.Errorf("%d meanings", len(meanings))
+	}
+	for name, m := range meanings {
+		if m.when == "" {
+			t.Errorf("%s means nothing", name)
+		}
+	}
+	cmd := explainCommand()
+	var out strings.Builder
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"poolfull"})
+	if err := cmd.Execute(); err != nil || !strings.HasPrefix(out.String(), "PoolFull\n  means: the quota") || !strings.Contains(out.String(), "  to do: raise the quota") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	cmd.SetArgs([]string{"nonsense"})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	if err := cmd.Execute(); err == nil {
+		t.Error("nonsense has a meaning")
 	}
 }

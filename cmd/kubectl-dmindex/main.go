@@ -1,9 +1,11 @@
 // Kubectl-dmindex is a plugin of kubectl: `kubectl dmindex status NAME` draws an index with its
-// servers and key ranges, `kubectl dmindex top` says what its compute servers do.
+// servers and key ranges, `kubectl dmindex top` says what its compute servers do, `explain` what a
+// condition means. `logs` and `report` gather what somebody needs who looks for a fault.
 //
 // It reads the objects of the index, and asks compute servers for /describe on their port of the
 // metrics, through the API server's pod proxy. So it needs no password and no connection of its
-// own: get of dmindexes and dmmemorypools, list of events, and get of pods/proxy are enough.
+// own: get of dmindexes and dmmemorypools, list of events, and get of pods/proxy are enough
+// for status and top.
 package main
 
 import (
@@ -41,18 +43,26 @@ func root() *cobra.Command {
 	}
 	var o options
 	o.flags(cmd)
-	cmd.AddCommand(statusCommand(&o), topCommand(&o))
+	cmd.AddCommand(statusCommand(&o), topCommand(&o), explainCommand(), logsCommand(&o), reportCommand(&o))
 	return cmd
 }
 
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use:   "status NAME",
-		Short: "Draw an index: memory servers, compute servers, key ranges, conditions and recent events",
-		Args:  cobra.ExactArgs(1),
+		Use:   "status [NAME]",
+		Short: "Draw an index: memory servers, compute servers, key ranges, conditions and recent events; without a name: list all",
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.connect()
 			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				list, err := c.list(cmd.Context())
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprint(cmd.OutOrStdout(), overview(list.Items, o.all))
 				return err
 			}
 			v, err := c.gather(cmd.Context(), args[0])
@@ -69,7 +79,7 @@ func topCommand(o *options) *cobra.Command {
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use:   "top [NAME]",
-		Short: "Show the load of the compute servers of one index, or of all indexes in the namespace",
+		Short: "Show the load of the compute servers of one index, or of all indexes in the namespace or, with -A, in the cluster",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.connect()
@@ -81,7 +91,7 @@ func topCommand(o *options) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprint(cmd.OutOrStdout(), top(views))
+				fmt.Fprint(cmd.OutOrStdout(), top(views, o.all))
 				if watch <= 0 {
 					return nil
 				}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"os"
@@ -29,6 +30,14 @@ func pages(dmindex, plugin string) map[string]func(*bytes.Buffer) error {
 			return err
 		},
 		"metrics.md": func(out *bytes.Buffer) error { return metrics(out, ".") },
+		// not a page, but of the same source as conditions.md
+		"../../cmd/kubectl-dmindex/zz_generated_meanings.go": func(out *bytes.Buffer) error {
+			a, err := read("api/v1alpha1")
+			if err != nil {
+				return err
+			}
+			return a.meanings(out)
+		},
 		"commands.md": func(out *bytes.Buffer) error {
 			return programs(out, []program{{dmindex, "dmindex"}, {plugin, "kubectl dmindex"}})
 		},
@@ -309,9 +318,38 @@ func (a *api) conditions(out *bytes.Buffer) {
 			if !strings.HasPrefix(c.name, t.prefix) {
 				continue
 			}
-			text := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(c.doc, c.name), ":"), " ")
-			when, do, _ := strings.Cut(text, " To do: ")
-			fmt.Fprintf(out, "| `%s` | %s | %s |\n", c.value, cell(sentence(when)), cell(sentence(do)))
+			when, do := c.meaning()
+			fmt.Fprintf(out, "| `%s` | %s | %s |\n", c.value, cell(when), cell(do))
 		}
 	}
+}
+
+// meaning says when a condition is true or a reason is given, and what a reader can do.
+func (c constant) meaning() (when, do string) {
+	text := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(c.doc, c.name), ":"), " ")
+	when, do, _ = strings.Cut(text, " To do: ")
+	return sentence(when), sentence(do)
+}
+
+// meanings writes the same for kubectl dmindex.
+func (a *api) meanings(out *bytes.Buffer) error {
+	out.WriteString("// Code generated from api/v1alpha1 by hack/reference. DO NOT EDIT.\n\npackage main\n\n" +
+		"// meanings of conditions and reasons, by their names.\nvar meanings = map[string]meaning{\n")
+	met := map[string]bool{}
+	for _, c := range a.consts {
+		if !strings.HasPrefix(c.name, "Condition") && !strings.HasPrefix(c.name, "Reason") {
+			continue
+		}
+		if met[c.value] {
+			return fmt.Errorf("%s has the value %q of another condition or reason: its meaning would not be known", c.name, c.value)
+		}
+		met[c.value] = true
+		when, do := c.meaning()
+		fmt.Fprintf(out, "\t%q: {when: %q, do: %q},\n", c.value, when, do)
+	}
+	out.WriteString("}\n")
+	text, err := format.Source(out.Bytes())
+	out.Reset()
+	out.Write(text)
+	return err
 }
