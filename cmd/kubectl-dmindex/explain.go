@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// meaning is what a condition or a reason says, and what its reader can do about it. The comments of
-// api/v1alpha1/conditions.go are the source of meanings, as of docs/reference/conditions.md.
+// meaning is what a condition or a reason says, and what its reader can do about it. The comments
+// of api/v1alpha1/conditions.go are the source of meanings, as of docs/reference/conditions.md.
 type meaning struct {
 	when, do string
 }
