@@ -6,13 +6,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// counts is a session's part in measuring the load. It belongs to whoever the session is lent to.
+// counts is a session's part in measuring the load. It belongs to the borrower of the session.
 type counts struct {
 	load   *load
-	fences index.Fences // nil with a design that does not know the fences of leaves
+	fences index.Fences // nil in a design that does not know the fences of leaves
 	done   uint32       // operations since the session was lent
 	left   uint32       // until one is sampled
-	stands uint32       // for how many operations that one stands
+	stands uint32       // the operations that it stands for
 	random uint64
 	low    []byte
 }
@@ -23,7 +23,7 @@ func newCounts(l *load, s index.Session) counts {
 	return c
 }
 
-// note counts an operation of key, which is about to begin.
+// note counts an operation on key that is about to begin.
 func (s *Session) note(key []byte) {
 	s.counts.done++
 	if s.counts.left--; s.counts.left == 0 {
@@ -31,8 +31,8 @@ func (s *Session) note(key []byte) {
 	}
 }
 
-// sample gives key to the sample: as the low fence of its leaf if that is known and lies in the
-// same range, so that a boundary there divides no leaf.
+// sample adds key to the sample, as the low fence of its leaf if that is known and lies in the same
+// range, so that a boundary there divides no leaf.
 func (s *Session) sample(key []byte) {
 	c := &s.counts
 	at := key
@@ -53,14 +53,14 @@ func (s *Session) sample(key []byte) {
 	c.left = 1 + uint32(uint64(uint32(c.random))*uint64(2*c.stands-1)>>32) // 1 to 2*stands-1
 }
 
-// lent is called when the session is lent: the rate may have fallen since it was used last.
+// lent is called when the session is lent. The rate may have fallen since its last use.
 func (c *counts) lent() {
 	if most := 2 * c.load.skip.Load(); c.left > most {
 		c.left = most
 	}
 }
 
-// repaid shows what was counted.
+// repaid reports the counts.
 func (c *counts) repaid() {
 	if c.done > 0 {
 		c.load.done.Add(uint64(c.done))
@@ -68,7 +68,7 @@ func (c *counts) repaid() {
 	}
 }
 
-// The operations of a session, counted.
+// Counted operations of a session.
 
 func (s *Session) Lookup(key, dst []byte) ([]byte, error) {
 	s.note(key)
@@ -101,7 +101,7 @@ func (s *Session) Modify(key []byte, change index.Change) error {
 	return s.Session.Modify(key, change)
 }
 
-// LookupBatch counts as an operation of each key.
+// LookupBatch counts one operation for each key.
 func (s *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	for _, key := range keys {
 		s.note(key)
@@ -109,7 +109,7 @@ func (s *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 	return read(s.Session.LookupBatch(keys, visit))
 }
 
-// Scan counts as one operation, of the key where it begins.
+// Scan counts as one operation, on the key where it begins.
 func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if !reverse || len(start) > 0 {
 		s.note(start)

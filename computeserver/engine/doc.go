@@ -1,11 +1,11 @@
-// Package engine is a compute server without its network. Operations and scans come in by a front
-// end; those of this server's keys run in borrowed sessions of the open index, the others are sent
-// to their owners.
+// Package engine is a compute server without its network. A front end passes it operations and
+// scans. It runs those for this server's keys in borrowed sessions of the open index, and forwards
+// the others to their owners.
 //
-//	Engine     takes operations and scans, places them and forwards them
-//	Sessions   opens the index, lends its sessions, and opens it anew when its client has ended
-//	Peers      are the other servers; whoever makes an engine says how they are reached
+//	Engine     routes operations and scans, and forwards them
+//	Sessions   opens the index, lends its sessions, and reopens it when its client has ended
+//	Peers      are the other servers; the creator of an engine says how they are reached
 //
-// It imports ownership, which says what this server may serve, and internal/count. It knows neither
-// the front ends nor the network.
+// It imports ownership, which decides what this server may serve, and internal/count. It imports
+// neither the front ends nor the network.
 package engine

@@ -16,11 +16,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Engine is the server without its network: it takes operations and scans, runs those that are this
-// server's and sends the others to their owners. Both front ends stand on it. Safe for concurrent
-// use.
+// Engine is the server without its network. It runs operations and scans for its own keys and
+// forwards the others to their owners. Both front ends use it. Safe for concurrent use.
 type Engine struct {
-	// These are set before the engine is used, and not changed then.
+	// These are set before the engine is used, and not changed afterwards.
 
 	Env       env.Env
 	Index     *config.Index
@@ -34,7 +33,7 @@ type Engine struct {
 	Sessions *Sessions
 	Count    *count.Counters
 
-	// of the open index, with a design whose ranges have owners; else nil
+	// of the open index, in a design whose ranges have owners; else nil
 	manager  atomic.Pointer[ownership.Manager]
 	taken    *ownership.TakeOvers
 	heldMost int // holdings of the client before it joins some; 0 = the default
@@ -42,10 +41,10 @@ type Engine struct {
 
 	ends    atomic.Bool
 	stopped atomic.Bool
-	// the time of draining is over: what goes on in steps ends at the next one
+	// The time of draining is over: scans and other operations in steps end at the next one.
 	cut    atomic.Bool
 	stop   env.Event              // wakes follow
-	mapErr atomic.Pointer[string] // why the map may be old; nil when it is not
+	mapErr atomic.Pointer[string] // why the map may be old; nil if it is not
 }
 
 // Options of an Engine.
@@ -53,11 +52,10 @@ type Options struct {
 	Env   env.Env
 	Index *config.Index
 	Self  uint32 // the server's ID in partition maps
-	// SharesAll is index.Design.SharesAll: without it the server holds ranges and serves nothing
-	// else.
+	// SharesAll is index.Design.SharesAll. Without it the server serves only ranges that it holds.
 	SharesAll bool
-	// Open opens the index. It is called again, after a pause, when it fails, and when the open
-	// index can be used no more.
+	// Open opens the index. It is called again after a pause if it fails, and when the open index
+	// cannot be used any more.
 	Open        func() (ownership.Opened, error)
 	Limit       time.Duration // of each request
 	MaxSessions int
@@ -66,7 +64,7 @@ type Options struct {
 	Log         *slog.Logger
 }
 
-// New makes an engine. Its peers are set before it is used.
+// New returns an engine. Its peers must be set before it is used.
 func New(o Options) *Engine {
 	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent()}
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
@@ -77,31 +75,33 @@ func New(o Options) *Engine {
 	return c
 }
 
-// Drain makes the server say that it ends: it is not ready any more.
+// Drain makes the server unready, because it will shut down.
 func (c *Engine) Drain() { c.ends.Store(true) }
 
-// Draining reports whether it does.
+// Draining reports whether Drain was called.
 func (c *Engine) Draining() bool { return c.ends.Load() }
 
-// CutShort ends what goes on in steps at its next one: the time of draining is over.
+// CutShort ends scans and other operations in steps at their next step: the time of draining is
+// over.
 func (c *Engine) CutShort() { c.cut.Store(true) }
 
-// End ends Follow and everything that takes long.
+// End ends Follow and all long operations.
 func (c *Engine) End() {
 	c.stopped.Store(true)
 	c.stop.Set()
 }
 
-// Peers are the other compute servers, as they are reached over the network.
+// Peers are the other compute servers, as reached over the network.
 type Peers interface {
-	// Do runs operations at another server, marked as forwarded. An error is for all of them.
+	// Do runs operations at another server, marked as forwarded. An error holds for all of them.
 	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error)
 
-	// Scan runs a scan at another server, marked as forwarded, until visit returns false, or
-	// between, which is called now and then and may wait, an error, which is then returned.
+	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
+	// between returns an error, which Scan then returns. between is called after each message,
+	// and may wait.
 	Scan(to partition.Server, r ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
 
-	// Keep closes connections to all but these servers.
+	// Keep closes the connections to all other servers.
 	Keep(servers []partition.Server)
 }
 
@@ -116,7 +116,7 @@ func (c *Engine) setMapError(err error) {
 	}
 }
 
-// CheckKey refuses keys that the index cannot have.
+// CheckKey returns an error for keys that the index cannot have.
 func (c *Engine) CheckKey(key []byte) error {
 	if c.Index.KeyType == config.KeyUint64 {
 		if len(key) != 8 {
@@ -130,8 +130,8 @@ func (c *Engine) CheckKey(key []byte) error {
 	return nil
 }
 
-// checkBound refuses ends of scans that are no keys; an empty one stands for the end of the key
-// space.
+// checkBound returns an error for bounds of scans that cannot be keys. An empty bound is the end of
+// the key space.
 func (c *Engine) checkBound(bound []byte) error {
 	if len(bound) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (c *Engine) checkBound(bound []byte) error {
 	return c.CheckKey(bound)
 }
 
-// CheckValue refuses values that the index cannot have.
+// CheckValue returns an error for values that the index cannot have.
 func (c *Engine) CheckValue(value []byte) error {
 	if len(value) > c.Index.MaxValueBytes {
 		return &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("value is %d bytes; this index takes at most %d", len(value), c.Index.MaxValueBytes)}
@@ -147,7 +147,7 @@ func (c *Engine) CheckValue(value []byte) error {
 	return nil
 }
 
-// Blocked says why nothing may be answered; nil when all is well.
+// Blocked returns why no request may be answered; nil if requests may be.
 func (c *Engine) Blocked() error {
 	if lost := c.Sessions.lost.Load(); lost != nil {
 		return &Failure{Code: rpcv1.Outcome_DATA_LOST, Message: *lost}
@@ -155,10 +155,10 @@ func (c *Engine) Blocked() error {
 	return nil
 }
 
-// ending reports whether nothing that takes long goes on any more.
+// ending reports whether long operations must end.
 func (c *Engine) ending() bool { return c.stopped.Load() || c.cut.Load() }
 
-// Ready says why programs should be sent elsewhere; nil when all is well.
+// Ready returns why programs should use another server; nil if they need not.
 func (c *Engine) Ready() error {
 	if err := c.Blocked(); err != nil {
 		return err
@@ -195,12 +195,12 @@ func apply(s index.Session, op *rpcv1.Operation, dst []byte) ([]byte, error) {
 	return dst, &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("operation kind %d is unknown to this server", op.Kind)}
 }
 
-// unowned is the error of a request whose key has no owner that is known.
+// unowned is the error of a request whose key has no known owner.
 func (c *Engine) unowned() error {
 	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server has not seen a partition map yet; try again"}
 }
 
-// At words an error of a request for key as one at its range and server.
+// At prefixes an error with the key's range and owner.
 func (c *Engine) At(m *partition.Map, key []byte, what string) string {
 	if m == nil {
 		return what

@@ -9,25 +9,26 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// retries of requests whose owner did not take them: while a map changes, or an owner is away.
+// Pauses between retries of requests that their owner did not accept, because the map changes or
+// the owner is away.
 const (
 	retryFirst   = time.Millisecond
 	retrySlowest = 100 * time.Millisecond
 )
 
 // Do runs operations, here or at their owners, and returns an outcome for each. Operations on the
-// same key take effect in their order. Requests that came from another server are not sent on: they
-// are answered with NOT_OWNER, and the sender looks again. Requests for keys that this server is
-// taking over wait, wherever they came from.
+// same key take effect in their order. Requests that another server forwarded are not forwarded
+// again: they are answered with NOT_OWNER, and the sender routes them anew. Requests for keys that
+// this server is taking over wait, forwarded or not.
 //
-// No change is begun when limit is over, counted from the call, nor handed to another server: who
-// asked has given up by then, and may have asked another server (docs/design/serving.md, "Writes
-// that nobody waits for").
+// No change begins, or is handed to another server, after limit, counted from the call: its sender
+// has given up by then, and may have asked another server (docs/design/serving.md, "Writes whose
+// sender has given up").
 //
-// term is that of the connection that they came from; 0 is every term.
+// term is the term of the connection; 0 stands for every term.
 //
-// No session is held while another server is waited for, so that two servers that forward to each
-// other cannot starve each other of sessions.
+// No session is held while another server is waited for, so two servers that forward to each other
+// cannot exhaust each other's sessions.
 func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) []*rpcv1.Outcome {
 	out := make([]*rpcv1.Outcome, len(ops))
 	if err := c.Blocked(); err != nil {
@@ -48,8 +49,8 @@ func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration,
 	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
 		m := c.View.Route()
 		again := c.round(m, ops, out, todo, forwarded, t, term)
-		// With hardly any time left, the reason of this failure says more than "too late"; and with
-		// none, as the pause may have taken longer.
+		// With little or no time left, the reason of this failure says more than "too late". (None
+		// may be left because the pause took longer.)
 		if left := env.Remaining(c.Env, t.Deadline); left <= 2*pause || c.ending() {
 			break
 		}
@@ -70,8 +71,8 @@ func (c *Engine) check(op *rpcv1.Operation) error {
 	return c.CheckValue(op.Value)
 }
 
-// round tries the operations at todo once, under one map: the same key goes the same way. It
-// returns those worth another try.
+// round tries the operations at todo once, by one map, so that all operations on a key go the same
+// way. It returns those that are worth another try.
 func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, t Timing, term uint64) (again []int) {
 	var here []int
 	var there []remote
@@ -107,7 +108,7 @@ func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Ou
 	if len(here) > 0 {
 		again = append(again, c.here(m, ops, out, here, t, term)...)
 	}
-	group.Wait(env.Forever) // each of them keeps to the limit
+	group.Wait(env.Forever) // each of them ends within the limit
 	for _, r := range there {
 		again = append(again, r.again...)
 		for _, i := range r.todo {
@@ -117,8 +118,8 @@ func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Ou
 	return again
 }
 
-// here runs operations in a session of this server. It returns those whose keys this server does
-// not serve yet, or not for this session: nothing was done of them.
+// here runs operations in a session of this server. It returns those whose keys this server, or
+// this session, does not serve yet; nothing was done for them.
 func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
 	s, err := c.Sessions.Borrow(env.Remaining(c.Env, t.Deadline), term)
 	if err != nil {
@@ -130,14 +131,14 @@ func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Out
 	}
 	var worst error
 	for n, i := range todo {
-		if n > 0 && s.Hurries() { // all the rest, so that nothing overtakes anything
+		if n > 0 && s.Hurries() { // all the rest, so that none overtakes another
 			o := OutcomeOf(errRangeMoves)
 			for _, j := range todo[n:] {
 				out[j], again = o, append(again, j)
 			}
 			break
 		}
-		if n > 0 && c.Sessions.Late(t) { // all the rest, so that nothing overtakes anything
+		if n > 0 && c.Sessions.Late(t) { // all the rest, so that none overtakes another
 			o := OutcomeOf(ErrLate)
 			for _, j := range todo[n:] {
 				out[j] = o
@@ -156,8 +157,8 @@ func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Out
 			out[i].Message = c.At(m, ops[i].Key, out[i].Message)
 		}
 		if Kills(err) {
-			// The session is dead. What follows was not tried, and must not overtake what failed if
-			// it is tried again.
+			// The session is dead. The following operations were not tried, and must not overtake
+			// the failed one if that is tried again.
 			worst = err
 			for _, j := range todo[n+1:] {
 				out[j] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one failed: " + err.Error()}
@@ -173,11 +174,12 @@ func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Out
 	return again
 }
 
-// errRangeMoves is the failure of what was not begun since its session had to be given back.
+// errRangeMoves is the failure of operations that had not begun when their session had to be
+// returned.
 var errRangeMoves error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "a range of keys is moving; try again"}
 
 // notYet is the failure of a request for a key that the map gives to this server and that it does
-// not serve yet: nothing was done.
+// not serve yet. Nothing was done.
 func (c *Engine) notYet(m *partition.Map, key []byte) error {
 	why := errOpening
 	if h := c.manager.Load(); h != nil {
@@ -191,7 +193,7 @@ func (c *Engine) notYet(m *partition.Map, key []byte) error {
 type remote struct {
 	owner uint32
 	todo  []int
-	again []int // of them, those that were not done and are worth another try
+	again []int // those of them that were not done and are worth another try
 }
 
 func addRemote(groups []remote, owner uint32, i int) []remote {
@@ -204,7 +206,7 @@ func addRemote(groups []remote, owner uint32, i int) []remote {
 	return append(groups, remote{owner: owner, todo: []int{i}})
 }
 
-// MaxForward is how many operations travel to another server in one call.
+// MaxForward bounds the operations that are forwarded in one call.
 const MaxForward = 1024
 
 // there runs operations at their owner.

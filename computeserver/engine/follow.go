@@ -8,11 +8,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// MapSource is where the partition map comes from: the index's home memory server.
+// MapSource delivers the partition map: the index's home memory server.
 type MapSource interface {
-	// Map waits, up to wait, for a map of a generation above newerThan, and returns it encoded, or
-	// whichever is there by then; nil if there is none yet. It returns early when the source is
-	// closed.
+	// Map waits, up to wait, for a map of a generation above newerThan, and returns the present
+	// map, encoded; nil if there is none yet. It returns early when the source is closed.
 	Map(newerThan uint64, wait time.Duration) ([]byte, error)
 }
 
@@ -22,8 +21,8 @@ const (
 	mapRetrySlowest = 5 * time.Second
 )
 
-// Follow keeps the server's map as new as its source, until stop. While the source cannot be
-// reached, the map stays as it is.
+// Follow keeps the server's map as new as its source, until End. While the source cannot be reached
+// the map stays.
 func (c *Engine) Follow(source MapSource) {
 	retry := mapRetry
 	for !c.stopped.Load() {

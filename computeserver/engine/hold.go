@@ -6,7 +6,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/ownership"
 )
 
-// holdRanges makes the server hold ranges and serve nothing else: its index is of a design whose
+// holdRanges makes the server serve only ranges that it holds: its index is of a design whose
 // ranges have owners.
 func (c *Engine) holdRanges() {
 	open := c.Sessions.open
@@ -34,8 +34,8 @@ func (c *Engine) holdRanges() {
 	}
 }
 
-// Ranges are those that this server holds or wants; none with a design that shares everything, and
-// while the index is not open.
+// Ranges returns the ranges that this server holds or wants; none in a design that shares all keys,
+// and none while the index is not open.
 func (c *Engine) Ranges() []ownership.RangeStatus {
 	if h := c.manager.Load(); h != nil {
 		return h.Status()

@@ -6,28 +6,29 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// Timing is the time that operations which came together have.
+// Timing is the time limit of operations that arrived together.
 type Timing struct {
 	Deadline time.Duration // of the environment's clock
-	short    bool          // it is too short for the engine's hand
+	short    bool          // too short for the published time
 }
 
-// NewTiming is that of operations whose limit is over at a deadline.
+// NewTiming returns the timing of operations whose limit ends at a deadline.
 func NewTiming(deadline, limit time.Duration) Timing { return Timing{deadline, limit < shortLimit} }
 
-// Clock is the time, up to leaseLooks ago, while the index is open.
+// Clock returns the time, up to leaseLooks old, while the index is open.
 func (g *Sessions) Clock() time.Duration { return time.Duration(g.hand.Load()) }
 
-// shortLimit is below which the clock is read before each operation. Reading it can take as long as
-// an operation, so where there is time the engine's hand is looked at, which is up to leaseLooks
-// behind: that much earlier nothing is begun any more.
+// shortLimit is the limit below which the clock is read before each operation. Reading it can take
+// as long as an operation. So with longer limits the published time is used, which is up to
+// leaseLooks old, and operations stop beginning that much before the deadline.
 const shortLimit = 4 * leaseLooks
 
-// ErrLate is the failure of what was not begun in time.
+// ErrLate is the failure of an operation that did not begin in time.
 var ErrLate error = &Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "nothing was done: the time was over before it was begun"}
 
-// Late reports whether the time is over. It may be true up to leaseLooks too early, and is false
-// for longer than the time if the process stands still just then, or the engine's turn is late.
+// Late reports whether the time is over. It may return true up to leaseLooks early. It returns
+// false too long if the process is suspended at that moment, or the goroutine that publishes the
+// time is late.
 func (g *Sessions) Late(t Timing) bool {
 	if t.short {
 		return g.env.Now() >= t.Deadline

@@ -11,16 +11,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// Session is a session and the index that it belongs to.
+// Session is a session, and the index to which it belongs.
 type Session struct {
 	index.Session
 	of ownership.Opened
-	by *ownership.Table // what it may use while it is lent; nil = every key
+	by *ownership.Table // the keys that it may use while it is lent; nil = every key
 
 	counts counts
 }
 
-// wakeAll lets every waiter look again. Called under mu.
+// wakeAll wakes all waiters. Called under mu.
 func (g *Sessions) wakeAll() {
 	for _, w := range g.waiting {
 		w.Set()
@@ -28,8 +28,8 @@ func (g *Sessions) wakeAll() {
 	g.waiting = nil
 }
 
-// Borrow lends a session for a moment; give it back with repay. It waits for at most limit. A
-// request that came in an earlier term than this one is refused; 0 is every term.
+// Borrow lends a session, which must be returned with Repay. It waits for at most limit. A request
+// of an earlier term is refused; 0 stands for every term.
 func (g *Sessions) Borrow(limit time.Duration, term uint64) (*Session, error) {
 	s, err := g.lend(limit, term)
 	if err == nil && g.tables != nil {
@@ -90,12 +90,12 @@ func (g *Sessions) lend(limit time.Duration, term uint64) (*Session, error) {
 	}
 }
 
-// notOpen is the error of a request that found no open index. It was not begun.
+// notOpen is the error of a request that found no open index. It did not begin.
 func notOpen(why error) error { return fmt.Errorf("the index is not open: %w", undone{why}) }
 
-// undone is an error of what had no effect, for it was not begun, or only reads. Its cause may be
-// that a change of somebody else is unknown, but this is not: an error of which index.ErrUnknown is
-// a part is answered UNKNOWN, and that is not safe to try again.
+// undone wraps the error of an operation without effect: it did not begin, or only reads. Its cause
+// may be that another operation's change is unknown. An error that wraps index.ErrUnknown is
+// answered UNKNOWN, which is not safe to try again; this operation is.
 type undone struct{ error }
 
 // Is hides index.ErrUnknown, and only that.
@@ -103,7 +103,7 @@ func (u undone) Is(target error) bool {
 	return target != index.ErrUnknown && errors.Is(u.error, target)
 }
 
-// As looks into the cause.
+// As searches the cause.
 func (u undone) As(target any) bool { return errors.As(u.error, target) }
 
 // read is the error of a read.
@@ -114,11 +114,11 @@ func read(err error) error {
 	return err
 }
 
-// take lends an idle session, if there is one, its client holds its leases and the term is this
-// one. Called under mu.
+// take lends an idle session if there is one, its client holds its leases, and the term is the
+// current one. Called under mu.
 func (g *Sessions) take(term uint64) *Session {
 	n := len(g.idle)
-	if n == 0 || !g.look() || !g.isTerm(term) { // what is not begun is not left unknown
+	if n == 0 || !g.look() || !g.isTerm(term) { // an operation that has not begun is not unknown
 		return nil
 	}
 	s := g.idle[n-1]
@@ -140,7 +140,7 @@ func (g *Sessions) look() bool {
 	return true
 }
 
-// forget takes w out of the waiters. Called under mu.
+// forget removes w from the waiters. Called under mu.
 func (g *Sessions) forget(w env.Event) {
 	for i := range g.waiting {
 		if g.waiting[i] == w {
@@ -164,11 +164,11 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 	return nil, fmt.Errorf("make a session: %w", undone{err})
 }
 
-// Repay gives a session back. err is the worst that it returned.
+// Repay returns a session. err is the worst error that it returned.
 //
-// It returns why nothing that the session gave may be answered: the client lost its leases, so
-// others may have changed since, unseen by it, what it read or cached. Whoever borrows asks here,
-// after the last operation and before anything is answered, once for all that the session did.
+// It returns why no result of the session may be answered: the client lost its leases, so other
+// clients may have changed what it read or cached. The borrower calls it after the last operation
+// and before anything is answered, once for all results of the session.
 func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 	s.counts.repaid()
 	lapsed = s.of.Alive()
@@ -182,7 +182,7 @@ func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case s.of != g.ix: // it was given up meanwhile
+	case s.of != g.ix: // its index was given up meanwhile
 		g.discard(s)
 	case !Kills(err):
 		g.deaths = 0
@@ -196,7 +196,7 @@ func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 		g.discard(s)
 	}
 	if g.lent--; g.lent == 0 && g.ix == nil {
-		g.wake.Set() // close waits for the sessions of the index
+		g.wake.Set() // close waits until all sessions are returned
 	}
 	if len(g.waiting) > 0 {
 		w := g.waiting[0]
@@ -206,17 +206,17 @@ func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 	return lapsed
 }
 
-// discard closes a session that is given up. Called under mu, which it gives up for the time.
+// discard closes a session that is given up. Called under mu, which it releases meanwhile.
 func (g *Sessions) discard(s *Session) {
 	g.mu.Unlock()
-	_ = s.Close() // whatever it says
+	_ = s.Close() // its error does not matter
 	g.mu.Lock()
 }
 
-// Kills reports whether a session that returned err can be used no more.
+// Kills reports whether a session that returned err cannot be used any more.
 func Kills(err error) bool { return err != nil && !isAnswer(err) }
 
-// isAnswer reports whether err is one that leaves its session as it was.
+// isAnswer reports whether err leaves its session usable.
 func isAnswer(err error) bool {
 	for _, answer := range []error{index.ErrNotFound, index.ErrExists, index.ErrKeyTooLong, index.ErrValueTooLong, index.ErrPoolFull, index.ErrNotOwner} {
 		if errors.Is(err, answer) {
@@ -235,10 +235,10 @@ func (s *Session) Serves(key []byte) bool {
 	return ok
 }
 
-// span is what is served around key, or with below, around the keys right below it.
+// span returns what is served around key, or, with below, around the keys right below it.
 func (s *Session) span(key []byte, below bool) (partition.Span, bool) {
 	return s.by.Serves(s.of, key, below)
 }
 
-// Hurries reports whether somebody waits for this session to be given back, since a range moves.
+// Hurries reports whether a handover waits for this session to be returned.
 func (s *Session) Hurries() bool { return s.by != nil && s.by.Replaced() }

@@ -14,26 +14,25 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Bounds of what is kept of a server's load.
+// Bounds of what is recorded of a server's load.
 const (
 	loadKeys      = 512              // of the sample
 	loadKeyBytes  = 128              // of each; longer keys are cut off
 	loadPerTick   = 64               // keys that are sampled in a tick, about
-	loadTick      = time.Second      // between two looks at the rate
-	loadHalf      = 10 * time.Second // after which what was counts half
+	loadTick      = time.Second      // between two measurements of the rate
+	loadHalf      = 10 * time.Second // after which old load counts half
 	loadForgotten = time.Minute      // after which a sampled key counts no more
 	loadSkipMost  = 1 << 20
 )
 
-// load measures what a server does in its index: how many operations a second, of which keys, and
-// how often its cache did. Sessions count for themselves and show what they counted when they come
-// back; of every so many operations, at random, one gives its key to a sample of bounded size. How
-// many that are follows from the rate, so that the lock of the sample is taken some 64 times a
-// second, however fast the server is.
+// load measures what a server does in its index: operations a second, their keys, and cache hits.
+// Sessions count for themselves, and report their counts when they are returned. One of every n
+// operations, at random, gives its key to a sample of bounded size. n follows from the rate, so
+// that the lock of the sample is acquired about 64 times a second at any load.
 //
-// A full sample gives up a place at random, so each operation is as likely to be in it as any other
-// of the same age; what a key stands for is how many operations were skipped for it, half as much
-// every 10 s.
+// A full sample evicts at random, so each operation is as likely to be in it as any other of the
+// same age. The weight of a key is the number of operations that were skipped for it, halved every
+// 10 s.
 type load struct {
 	env  env.Env
 	done atomic.Uint64 // operations
@@ -52,13 +51,13 @@ type load struct {
 	last   index.Stats
 	hits   float64 // a share of operations
 	reads  float64 // an operation
-	warm   bool    // there were two looks
+	warm   bool    // it was measured twice
 }
 
-// sampledKey is a key that was asked for.
+// sampledKey is a key of the sample.
 type sampledKey struct {
 	at     time.Duration
-	stands float64 // for so many operations
+	stands float64 // the operations that it stands for
 	n      int
 	key    [loadKeyBytes]byte
 }
@@ -69,8 +68,8 @@ func newLoad(e env.Env) *load {
 	return l
 }
 
-// sample takes a key that stands for some operations, and says how many to skip until the next one,
-// on average.
+// sample adds a key that stands for some operations, and returns how many to skip until the next
+// one, on average.
 func (l *load) sample(key []byte, stands uint32, random uint64) (skip uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +93,7 @@ func (l *load) sample(key []byte, stands uint32, random uint64) (skip uint32) {
 	return skip
 }
 
-// tick looks at the rate, if it is time. Called under mu.
+// tick measures the rate, if it is time. Called under mu.
 func (l *load) tick(now time.Duration) {
 	passed := now - l.ticked
 	if passed < loadTick {
@@ -111,10 +110,10 @@ func (l *load) tick(now time.Duration) {
 	l.skip.Store(uint32(min(max(1, rate*loadTick.Seconds()/loadPerTick), loadSkipMost)))
 }
 
-// newer is how much what happened within the last time counts beside all that was before.
+// newer is the weight of the last period against all earlier ones.
 func newer(passed time.Duration) float64 { return 1 - math.Exp2(-passed.Seconds()/loadHalf.Seconds()) }
 
-// watch looks at the counters of the index that is open, if it is time. Called under mu.
+// watch reads the counters of the open index, if it is time. Called under mu.
 func (l *load) watch(now time.Duration, s index.Stats) {
 	passed := now - l.looked
 	if passed < loadTick {
@@ -123,7 +122,7 @@ func (l *load) watch(now time.Duration, s index.Stats) {
 	was, part := l.last, newer(passed)
 	l.last, l.looked = s, now
 	operations, reads := s.Operations-was.Operations, s.Verbs.Requests[verbs.Read]-was.Verbs.Requests[verbs.Read]
-	// another client; or nothing to learn from
+	// another client, or no operations
 	if s.Operations < was.Operations || s.Verbs.Requests[verbs.Read] < was.Verbs.Requests[verbs.Read] || operations == 0 {
 		return
 	}
@@ -135,7 +134,7 @@ func (l *load) watch(now time.Duration, s index.Stats) {
 	l.reads += (float64(reads)/float64(operations) - l.reads) * part
 }
 
-// Load is what a server did in its index of late.
+// Load is the recent load of a server's index.
 type Load struct {
 	Rate  float64 // operations a second
 	Hits  float64 // the share of them that the cache led straight to their leaf
@@ -143,13 +142,13 @@ type Load struct {
 	Keys  []KeyLoad
 }
 
-// KeyLoad is a key of the sample and what it stands for.
+// KeyLoad is a key of the sample and its weight.
 type KeyLoad struct {
 	Key  []byte
 	Rate float64 // operations a second; all of a sample come to the rate of the server
 }
 
-// report is the load now. s are the counters of the index that is open.
+// report returns the present load. s are the counters of the open index.
 func (l *load) report(s index.Stats) Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +179,7 @@ func (l *load) report(s index.Stats) Load {
 	return r
 }
 
-// encode is the load as Describe says it.
+// encode returns the load for the Describe call.
 func (r *Load) encode(s index.Stats) *rpcv1.ComputeLoad {
 	e := &rpcv1.ComputeLoad{OperationsPerSecond: r.Rate, HitRatio: r.Hits, ReadsPerOperation: r.Reads, CacheHits: s.CacheHits, CacheMisses: s.CacheMisses}
 	for _, k := range r.Keys {
@@ -189,7 +188,7 @@ func (r *Load) encode(s index.Stats) *rpcv1.ComputeLoad {
 	return e
 }
 
-// within is what of the load is asked of keys from start up to end.
+// within returns the load on keys from start up to end.
 func (r *Load) within(start, end []byte) (rate float64) {
 	for _, k := range r.Keys {
 		if keyrange.Contains(start, end, k.Key) {

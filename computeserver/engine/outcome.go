@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// CodeOf says what an error of the index means for its caller.
+// CodeOf returns what an error of the index means to its caller.
 func CodeOf(err error) rpcv1.Outcome_Code {
 	switch {
 	case err == nil:
@@ -34,7 +34,7 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 	return rpcv1.Outcome_UNAVAILABLE
 }
 
-// Failure is an error that already knows what it means.
+// Failure is an error with its outcome code.
 type Failure struct {
 	Code    rpcv1.Outcome_Code
 	Message string
@@ -43,7 +43,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Message }
 
-// OutcomeOf is err as an answer. Plain answers carry no message.
+// OutcomeOf returns err as an outcome. Plain answers have no message.
 func OutcomeOf(err error) *rpcv1.Outcome {
 	var f *Failure
 	if errors.As(err, &f) {
@@ -56,7 +56,7 @@ func OutcomeOf(err error) *rpcv1.Outcome {
 	return o
 }
 
-// FailureOf is an outcome as an error; nil for OK.
+// FailureOf returns an outcome as an error; nil for OK.
 func FailureOf(o *rpcv1.Outcome) error {
 	if o.Code == rpcv1.Outcome_OK {
 		return nil
@@ -64,9 +64,9 @@ func FailureOf(o *rpcv1.Outcome) error {
 	return &Failure{Code: o.Code, Message: o.Message}
 }
 
-// Withheld stands in for an outcome that may not be answered, since the client lost its leases
-// before that could happen: a change may have been made, everything else is as if it had not been
-// tried. What is no answer stays.
+// Withheld returns what is answered in place of an outcome when the client has lost its leases
+// before it could be answered. A change may have been made; every other operation is as if it had
+// not been tried. Errors stay as they are.
 func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.Outcome {
 	switch {
 	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:
@@ -77,12 +77,12 @@ func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.
 	return o
 }
 
-// notAnswered is the error of what was read too late to be answered.
+// notAnswered is the error of a read that was too late to be answered.
 func notAnswered(lapsed error) error {
 	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "it was not answered, try again: " + lapsed.Error()}
 }
 
-// KindOf is how metrics tell an outcome apart.
+// KindOf returns the kind under which metrics count an outcome.
 func KindOf(o *rpcv1.Outcome) count.Kind {
 	switch o.Code {
 	case rpcv1.Outcome_OK:

@@ -45,8 +45,8 @@ type scan struct {
 }
 
 // Scan calls visit with pairs in order until it returns false. The slices are valid only during the
-// call, which must not block; between is called after every piece, and after every message of
-// another server, and may. A forwarded scan ends with NOT_OWNER where this server's keys end.
+// call, and visit must not block. between is called after every piece, and after every message of
+// another server, and may block. A forwarded scan ends with NOT_OWNER where this server's keys end.
 func (c *Engine) Scan(r ScanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
 	if err := errors.Join(c.checkBound(r.Start), c.checkBound(r.End)); err != nil {
 		return err
@@ -86,10 +86,10 @@ func (c *Engine) Scan(r ScanRange, forwarded bool, visit func(key, value []byte)
 	return nil
 }
 
-// errCut is how a scan ends that outlasts a drain.
+// errCut ends a scan that outlasts a drain.
 var errCut error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server is shutting down; ask another one"}
 
-// flush calls between, unless that failed before.
+// flush calls between, unless that has failed.
 func (s *scan) flush() error {
 	if s.broken == nil {
 		s.broken = s.between()
@@ -105,7 +105,7 @@ func (s *scan) empty() bool {
 	return len(s.rest.End) > 0 && bytes.Compare(s.rest.Start, s.rest.End) >= 0
 }
 
-// piece delivers the next pairs, from the server in charge of them under m.
+// piece delivers the next pairs, from their server by m.
 func (s *scan) piece(m *partition.Map) error {
 	if s.c.View.Any {
 		return s.local(m, s.fixed(s.rest))
@@ -157,8 +157,8 @@ func (s *scan) fixed(part ScanRange) ScanRange {
 	return part
 }
 
-// local delivers pairs of part from a session of this server, as many as fit one piece: after the
-// session came back, since only then it is known that they may be answered.
+// local delivers pairs of part from a session of this server, as many as fit one piece. It delivers
+// them after the session was returned, because only then it is known that they may be answered.
 func (s *scan) local(m *partition.Map, part ScanRange) error {
 	session, err := s.c.Sessions.Borrow(s.c.Limit, 0)
 	if err != nil {
@@ -246,7 +246,7 @@ func beyond(r ScanRange, key []byte) bool {
 	return len(r.End) > 0 && bytes.Compare(key, r.End) >= 0
 }
 
-// deliver hands one pair on and moves the near end past it.
+// deliver passes one pair on, and moves the near end past it.
 func (s *scan) deliver(key, value []byte) bool {
 	if s.rest.KeysOnly {
 		value = nil
@@ -271,7 +271,7 @@ func (s *scan) deliver(key, value []byte) bool {
 	return !s.ended
 }
 
-// finished notes that all of part was delivered.
+// finished records that all of part was delivered.
 func (s *scan) finished(part ScanRange) {
 	if !part.Reverse {
 		s.ended = s.ended || len(part.End) == 0
@@ -282,7 +282,7 @@ func (s *scan) finished(part ScanRange) {
 	s.rest.End = append(s.rest.End[:0], part.Start...)
 }
 
-// Successor appends to dst the least possible key above key; false if key is the greatest.
+// Successor appends to dst the least key above key; false if key is the greatest.
 func (c *Engine) Successor(dst, key []byte) ([]byte, bool) {
 	if c.Index.KeyType == config.KeyBytes && len(key) < c.Index.MaxKeyBytes {
 		return append(append(dst, key...), 0), true
@@ -299,7 +299,7 @@ func (c *Engine) Successor(dst, key []byte) ([]byte, bool) {
 	return dst, false
 }
 
-// spanAt is the widest run of ranges of one owner that holds the near end of r.
+// spanAt returns the longest run of ranges of one owner that holds the near end of r.
 func spanAt(m *partition.Map, r ScanRange) partition.Span {
 	i := 0
 	switch {
@@ -323,7 +323,7 @@ func spanAt(m *partition.Map, r ScanRange) partition.Span {
 	return span
 }
 
-// clip is the part of r within span.
+// clip returns the part of r within span.
 func clip(r ScanRange, span partition.Span) ScanRange {
 	if bytes.Compare(r.Start, span.Start) < 0 {
 		r.Start = span.Start
@@ -334,15 +334,15 @@ func clip(r ScanRange, span partition.Span) ScanRange {
 	return r
 }
 
-// Counting is the state of the answer to "how many keys are there".
+// Counting caches the answer to "how many keys are there".
 type Counting struct {
-	mu    env.Mutex // held while somebody counts, so that others wait for that result
+	mu    env.Mutex // held during a count, so that others wait for its result
 	value int64
 	at    time.Duration
-	by    ownership.Opened // the client of this server that counted; nil = nobody did
+	by    ownership.Opened // the client of this server that counted; nil = none
 }
 
-// NewCounting is of nothing counted yet.
+// NewCounting returns an empty cache.
 func NewCounting(e env.Env) *Counting { return &Counting{mu: e.NewMutex()} }
 
 // Counting scans all keys; its answer is good for a moment, and it gives up after a number of keys.

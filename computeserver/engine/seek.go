@@ -15,47 +15,48 @@ import (
 )
 
 // The move of a range may be deferred (ownership/manager_defer.go). Its keys are then served by a
-// server to which the map does not give them. A request that finds its keys nowhere, or whose
-// server does not answer, makes its own server look: ask the home memory server which clients hold
-// keys that the map gives to others, and ask the servers of these clients for one key of each such
-// range, all at once. Requests go to a server that answers. The question keeps requests away from a
-// holder that has died or stands still: they would have no outcome there.
+// server to which the map does not give them. If a request finds its keys nowhere, or its server
+// does not answer, its own server starts a look. It asks the home memory server which clients hold
+// keys that the map gives to others, and asks the servers of these clients for one key of each such
+// range, all at once. Requests are sent to a server that answers. Asking first keeps requests away
+// from a holder that has died or is suspended, where their outcome would be unknown.
 //
-// A server that was seen to serve keys is believed until
+// A server that was seen to serve keys is used for them until
 //
-//   - it refuses a key of them: it has given them away. The map counts again at once;
-//   - the next look finds otherwise. One begins when the server does not answer, for whatever
-//     reason: it may be the request's own short limit. So at most for the pause between looks and
-//     the time of a question more requests are in doubt than those which were under way;
-//   - this server serves them, or the map lists the server no more.
+//   - it refuses one of them, because it has given them away. The map counts again at once;
+//   - the next look finds otherwise. A look begins when the server does not answer, for whatever
+//     reason; it may be the request's own short limit. So more requests than those under way are in
+//     doubt only for the pause between looks and the time of a look;
+//   - this server serves them, or the map lists the other server no more.
 //
-// It is believed through newer maps, since the stages of a change may follow each other faster than
-// looks. It does no harm to believe it for too long: a server serves what is in its table and
-// refuses everything else, so this is about where requests go and not about who may answer them.
+// It is still used under newer maps, because the stages of a change may follow each other faster
+// than looks. Using it for too long does no harm: a server serves what is in its table and refuses
+// everything else, so this decides only where requests are sent.
 //
-// A forwarded request is still never sent on, so there are no loops: the owner by the map refuses
+// A forwarded request is never forwarded again, so there are no loops. The owner by the map refuses
 // it once it knows better, and the sender looks for itself.
 //
-// Looks are few: one at a time in each server, two a second with the usual limit, of one call at
-// the home and at most one to each other server. A handover that takes long, or an owner that has
-// died, begins them, too. They find no server that serves those keys then.
+// Looks are few: one at a time in each server, two a second with the usual limit, each with one
+// call at the home and at most one at each other server. Slow handovers and dead owners start looks
+// too. These find no server for the keys.
 
 const (
-	// this part of a request's limit after a map came, keys are looked for, as a handover is over
-	// by then; or after the look was wanted first, while maps come faster than that
+	// A look begins at the earliest this part of a request's limit after a map came, because a
+	// handover is usually over by then. While maps come faster than that, it counts from when the
+	// look was first wanted.
 	seekAfter = 5
-	seekEvery = 10 // there is a pause of this part of it between looks
+	seekEvery = 10 // the pause between looks is this part of it
 )
 
-// seeker is the state of that look.
+// seeker is the state of the look.
 type seeker struct {
 	busy atomic.Bool
-	next atomic.Int64 // no look begins earlier
-	// when the next look was wanted first; 0 = it was not
+	next atomic.Int64 // no look begins before
+	// when the next look was first wanted; 0 = it was not
 	wanted atomic.Int64
 }
 
-// seek begins a look unless one is under way or has just been, or the map is too new. It does not
+// seek begins a look, unless one is under way or has just ended, or the map is too new. It does not
 // wait.
 func (c *Engine) seek() {
 	h, now := c.manager.Load(), c.Env.Now()
@@ -63,7 +64,7 @@ func (c *Engine) seek() {
 		return
 	}
 	first := time.Duration(c.seeker.wanted.Load())
-	if first == 0 || now-first > c.Limit { // or whoever wanted it has found its keys
+	if first == 0 || now-first > c.Limit { // or the request that wanted it has found its keys
 		first = now
 		c.seeker.wanted.Store(int64(now))
 	}

@@ -11,21 +11,21 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// Sessions holds the open index and its sessions. It opens the index, again and again until that
-// works, lends sessions, replaces those that died, and opens the index anew, as another client,
-// when no session can be made, one after the other dies, or this client lost its leases.
+// Sessions holds the open index and its sessions. It opens the index, retrying until that succeeds.
+// It lends sessions and replaces those that died. It opens the index again, as another client, if
+// no session can be opened, several die in a row, or this client lost its leases.
 //
-// An index that is given up is condemned first: a session may wait for a lock that another session
-// of the client took with it when it died, and such a lock is free only once the client is fenced,
-// which is the last thing that closing it does.
+// A client that is given up is condemned first. A session may wait for a lock that another session
+// of the client held when it died, and such a lock is free only once the client is fenced. Fencing
+// is the last step of closing the index.
 //
-// The number of sessions bounds the requests that run at once; those beyond wait, and those beyond
-// a bound of waiters are refused.
+// The number of sessions bounds the requests that run at once. Requests beyond it wait, and
+// requests beyond a bound of waiters are refused.
 type Sessions struct {
 	// Both are set before Run.
 
-	Standstill   time.Duration // of which length makes a new term
-	OnStandstill func()        // called after one, before the index is opened anew
+	Standstill   time.Duration // a suspension this long begins a new term
+	OnStandstill func()        // called after one, before the index is opened again
 
 	env        env.Env
 	open       func() (ownership.Opened, error)
@@ -36,27 +36,27 @@ type Sessions struct {
 
 	load   *load
 	tables *ownership.Tables // of the keys that are served; nil = all are
-	// unless nil: lets a client hold ranges, from when the index is open until before it is closed
+	// hold, unless nil, lets a client hold ranges while its index is open.
 	hold func(ix ownership.Opened) (end func(gently bool))
 
-	hand atomic.Int64           // the time, up to leaseLooks ago, while the index is open; for late
-	lost atomic.Pointer[string] // why the data is lost; never taken back
+	hand atomic.Int64           // the time, up to leaseLooks old, while the index is open; for Late
+	lost atomic.Pointer[string] // why the data is lost; final
 
 	mu      env.Mutex
 	ix      ownership.Opened // nil while not open
 	why     error            // why not
-	idle    []*Session       // the one used last is at the end: it is warm
-	lent    int              // to requests, or being made
+	idle    []*Session       // the one that was used last is at the end, because it is warm
+	lent    int              // lent to requests, or being opened
 	waiting []env.Event      // requests that wait for a session, in order
 
-	wake    env.Event // for run: something broke, or all sessions came back, or stop
+	wake    env.Event // for Run: the client broke, all sessions were returned, or stop
 	broken  bool
-	stood   bool          // and why: the process stood still
-	term    uint64        // from 1; raised when the process stood still for longer than its leases
+	stood   bool          // it broke because the process was suspended
+	term    uint64        // from 1; raised when the process was suspended beyond its leases
 	seen    time.Duration // when the leases were last seen to hold
-	deaths  int           // sessions that died since one came back alive
+	deaths  int           // sessions that died since one was returned alive
 	stopped bool
-	ended   env.Event // run is over
+	ended   env.Event // Run has returned
 }
 
 var (
@@ -76,17 +76,17 @@ func newSessions(e env.Env, open func() (ownership.Opened, error), limit time.Du
 const (
 	reopenAfter       = 100 * time.Millisecond // of a failed attempt, doubled up to
 	reopenAfterAtMost = 5 * time.Second
-	// for requests that still use a session, when the server ends
+	// for requests that still use a session, when the server shuts down
 	closeWaitsAtMost   = 30 * time.Second
-	condemnedWaits     = 5 * time.Second // for them, once the client is condemned
+	condemnedWaits     = 5 * time.Second // the same, once the client is condemned
 	leaseLooks         = 250 * time.Millisecond
 	notOpenWaitsAtMost = time.Second // that a request waits for the index to be opened
-	// sessions in a row; then the connections below them are taken for dead, too
+	// sessions in a row; after that their connections are considered dead too
 	deathsTolerated = 8
 	standstill      = 2 * time.Second
 )
 
-// Run opens the index and keeps it open until stop. It closes it at the end.
+// Run opens the index and keeps it open until Halt. It closes it at the end.
 func (g *Sessions) Run() {
 	defer g.ended.Set()
 	retry := reopenAfter
@@ -133,8 +133,8 @@ func (g *Sessions) Run() {
 	}
 }
 
-// awaitEnd waits until the index is broken or the engine stops. It looks at the leases, too: nobody
-// may ask for anything meanwhile.
+// awaitEnd waits until the client is broken or the engine stops. It checks the leases too, because
+// requests may not come for a long time.
 func (g *Sessions) awaitEnd() {
 	for {
 		g.mu.Lock()
@@ -156,8 +156,8 @@ func (g *Sessions) awaitEnd() {
 	}
 }
 
-// close takes the index away from requests, ends what they wait for if it is broken, waits for the
-// sessions that are lent and closes it. end is what hold gave.
+// close takes the index away from requests, ends their waits if the client is broken, waits for the
+// lent sessions, and closes it. end is the function that hold returned.
 func (g *Sessions) close(ix ownership.Opened, end func(gently bool)) (stopped bool) {
 	g.mu.Lock()
 	g.ix = nil
@@ -195,8 +195,8 @@ func (g *Sessions) close(ix ownership.Opened, end func(gently bool)) (stopped bo
 	return g.stopped
 }
 
-// awaitLent waits until no session is lent, for at most limit. Meanwhile it moves the hand: batches
-// that hold a session go on, and end when their time is over.
+// awaitLent waits until no session is lent, for at most limit. Meanwhile it publishes the time:
+// batches that hold a session go on, and end when their time is over.
 func (g *Sessions) awaitLent(limit time.Duration) bool {
 	for deadline := env.Deadline(g.env, limit); ; {
 		g.mu.Lock()
@@ -211,7 +211,7 @@ func (g *Sessions) awaitLent(limit time.Duration) bool {
 	}
 }
 
-// Halt ends run and waits for it.
+// Halt ends Run and waits for it.
 func (g *Sessions) Halt(limit time.Duration) {
 	g.mu.Lock()
 	g.stopped = true

@@ -5,22 +5,21 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// Operations on one key that come together take effect in their order, also where some of them are
-// tried again. Another server may answer one and not the one before it: its client lost its leases,
-// so what it read is withheld, while a change that followed was made; or the connection was lost,
-// and both are in doubt, but a read can be repeated. So what is tried again of a key is a suffix of
-// its operations, none of which has been answered, and nothing is tried again of a key with a
-// change in doubt: that change may still be under way there, and would take effect behind what
-// follows it.
+// Operations on one key that arrive together take effect in their order, also if some of them are
+// tried again. Another server may answer one and not an earlier one. Its client may have lost its
+// leases, so what it read is withheld, while a later change was made. Or the connection was lost,
+// and both are in doubt, but a read can be repeated. So the operations of a key that are tried
+// again are a suffix of which none has been answered. Nothing is tried again of a key with a change
+// in doubt: that change may still be under way there, and would take effect after its successors.
 
 var (
 	errOvertaken = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "it was not answered, and one of the same key behind it was: nothing was done"}
 	errBehind    = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing was done: of another one of the same key, sent together with it, it is not known whether it was done"}
 )
 
-// sift picks of the operations part, which were sent to another server, those that are tried again,
-// together with rest, which were not sent yet. It returns true if there are none, and rest may be
-// sent.
+// sift selects from the operations part, which were sent to another server, those that are tried
+// again, together with rest, which were not sent yet. It returns true if there are none, and rest
+// may be sent.
 func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest []int) bool {
 	clean := true
 	for _, i := range part {
@@ -55,7 +54,7 @@ func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest [
 			r.again = append(r.again, i)
 		}
 	}
-	for _, i := range rest { // they must not overtake what is tried again
+	for _, i := range rest { // they must not overtake an operation that is tried again
 		if doubtful[string(ops[i].Key)] {
 			out[i] = OutcomeOf(errBehind)
 			continue
@@ -77,8 +76,8 @@ func repeatable(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	return false
 }
 
-// inDoubt reports whether an operation is a change of which it is not known whether it was made, or
-// will be.
+// inDoubt reports whether an operation is a change of which it is unknown whether it was, or will
+// be, made.
 func inDoubt(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	return o.Code == rpcv1.Outcome_UNKNOWN && op.Kind != rpcv1.Operation_LOOKUP
 }

@@ -4,7 +4,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// Describe says what this server is and how it fares, but for what only its process knows.
+// Describe returns what this server is and its state, except for what only its process knows.
 func (c *Engine) Describe() *rpcv1.DescribeComputeReply {
 	stats := c.Sessions.Stats()
 	reply := &rpcv1.DescribeComputeReply{
