@@ -3,6 +3,17 @@ package pool
 import "errors"
 
 // Adoption of chunks that fenced clients left.
+//
+// # A table with a word that says nothing
+//
+// No client writes such a word, wherever it dies: words are written whole, and those of closed runs
+// are cleared before a run over them has one (slab.go). So the memory was damaged, or a program
+// wrote what it must not. The word may have been that of a run with nodes in use, of which nobody
+// can tell the size, and its slabs may begin at any slab before. So no slab of such a chunk is
+// opened, and the chunk is not given back. The runs that the table does say serve on, and their
+// nodes are used again. To reclaim more would take a survey of the whole index by its design, with
+// nobody at work; it would save one chunk for each damage. Dump the index and restore it instead:
+// damage of a table is seldom the only one.
 
 // adopt takes over a chunk with runs of a unit that a fenced client left on server i, with all that
 // its table says. ErrPoolFull: there is none. Nobody else of this client knows the chunk before its
@@ -47,17 +58,11 @@ func (a *allocator) adopt(i int, unit uint64) error {
 	for n := range k.dirty {
 		k.dirty[n] = true
 	}
-	k.lost = unknown > 0
+	k.damaged = unknown > 0
 	for n := range found {
 		f := &found[n]
 		k.written[f.at] = f.shape.run
-		c := a.class(f.NodeBytes)
-		if c.shapes[i] != f.shape {
-			// it has lock words, and this client did not declare them, or has declared some
-			k.lost = true
-			continue
-		}
-		b := a.install(c, k, f.shape, f.at)
+		b := a.install(a.classOf(f.NodeBytes, f.shape.strip), k, f.shape, f.at)
 		b.cut, b.ready = b.nodes, true
 		if b.cut > 0 {
 			k.busy++

@@ -37,18 +37,22 @@ type allocator struct {
 	handed []Addr      // nodes of it that were handed out since that began
 }
 
-// class is what there is of one node size. Lists and counts are by dense server number.
+// class is what there is of one node size, with lock words beside its nodes or without. Lists and
+// counts are by dense server number.
 type class struct {
-	size   int
-	strip  bool    // there are lock words beside its nodes
-	used   bool    // there was a slab of it
+	size  int
+	strip bool // there are lock words beside its nodes
+	// nodes of this size are allocated from it: of the two of a size one does at most
+	serves bool
 	shapes []shape // of its slabs
 
-	nodes      []int     // of its open slabs
-	freed      [][]*slab // slabs with nodes that were given back; the last one serves next
-	freedNodes []int     // of these
-	uncut      [][]*slab // slabs with nodes that were never handed out; the first one serves next
-	uncutNodes []int     // of these
+	nodes       []int     // of its open slabs
+	freed       [][]*slab // slabs with nodes that were given back; the last one serves next
+	freedNodes  []int     // of these
+	uncut       [][]*slab // slabs with nodes that were never handed out; the first one serves next
+	uncutNodes  []int     // of these
+	provisional [][]*slab // slabs whose opening failed, and is tried again: see openSlabs
+	failed      []bool    // the last opening failed: the next one is of one run
 	// until when it is not asked for a chunk as long as another server has room
 	full  []time.Duration
 	limbo []retired
@@ -103,7 +107,7 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, 
 	if addr != Nil {
 		return addr, nil
 	}
-	return a.fetch(s, func() (Addr, error) { return a.find(c, first) }, func(addr Addr) { a.giveNode(c, addr) })
+	return a.fetch(s, func() (Addr, error) { return a.find(c, first) }, func(addr Addr) { a.giveNode(size, addr) })
 }
 
 // have takes a node that is there without a call, near that one: Nil if there is none. first is the
@@ -168,17 +172,32 @@ func (a *allocator) find(c *class, first int) (Addr, error) {
 	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers), ErrPoolFull)
 }
 
+// class is that which nodes of a size are allocated from: the one with lock words, where these were
+// declared.
 func (a *allocator) class(size int) *class {
 	for _, c := range a.open {
-		if c.size == size {
+		if c.size == size && c.serves {
+			return c
+		}
+	}
+	c := a.classOf(size, false)
+	c.serves = true
+	return c
+}
+
+// classOf is the class of nodes of a size with or without lock words. A client that only adopted
+// such nodes has it, too, and allocates none from it.
+func (a *allocator) classOf(size int, strip bool) *class {
+	for _, c := range a.open {
+		if c.size == size && c.strip == strip {
 			return c
 		}
 	}
 	n := len(a.pool.servers)
-	c := &class{size: size, nodes: make([]int, n), freed: make([][]*slab, n), freedNodes: make([]int, n),
-		uncut: make([][]*slab, n), uncutNodes: make([]int, n), full: make([]time.Duration, n)}
+	c := &class{size: size, strip: strip, nodes: make([]int, n), freed: make([][]*slab, n), freedNodes: make([]int, n),
+		uncut: make([][]*slab, n), uncutNodes: make([]int, n), provisional: make([][]*slab, n), failed: make([]bool, n), full: make([]time.Duration, n)}
 	for _, s := range a.pool.servers {
-		c.shapes = append(c.shapes, s.geometry.shapeOf(size, false))
+		c.shapes = append(c.shapes, s.geometry.shapeOf(size, strip))
 	}
 	a.open = append(a.open, c)
 	return c
@@ -288,7 +307,7 @@ func (a *allocator) stock(c *class, i int) {
 
 // setIdle notes that the node at addr, which was just handed out, is a place for images.
 func (a *allocator) setIdle(c *class, addr Addr) {
-	b := a.slabOf(c, addr)
+	b := a.slabOf(c.size, addr)
 	b.setIdle(b.index(addr))
 }
 
@@ -296,15 +315,14 @@ func (a *allocator) setIdle(c *class, addr Addr) {
 // what was published is retired.
 func (p *Pool) Free(addr Addr, size int) {
 	a := p.alloc
-	size = roundNode(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.giveNode(a.class(size), addr)
+	a.giveNode(roundNode(size), addr)
 }
 
 // giveNode is Free under a.mu.
-func (a *allocator) giveNode(c *class, addr Addr) {
-	if b := a.slabOf(c, addr); b != nil {
+func (a *allocator) giveNode(size int, addr Addr) {
+	if b := a.slabOf(size, addr); b != nil {
 		a.pushFree(b, b.index(addr))
 	}
 }

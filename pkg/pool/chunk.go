@@ -2,12 +2,8 @@ package pool
 
 import (
 	"cmp"
-	"encoding/binary"
-	"errors"
 	"iter"
 	"slices"
-
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // chunk is a chunk of this client, divided into slabs. allocator.mu guards it.
@@ -22,8 +18,9 @@ type chunk struct {
 	// by number; used where memory is fetched (fetch), of which there is one at a time
 	written []int  // slabs of the run whose word the table has there, open or closed
 	dirty   []bool // the slab may hold something else than zero
+	late    []bool // a WRITE of zero over the slab's word may yet take effect: no run begins there
 
-	lost bool // the table has a word that says nothing: what is not open stays as it is
+	damaged bool // the table has a word that says nothing: see adopt
 }
 
 // slab is an open run of slabs of a chunk, with nodes of one class.
@@ -41,6 +38,8 @@ type slab struct {
 	inFreed   int  // place in class.freed; -1 = there is nothing in freed
 	candidate bool // it is in allocator.emptied
 	ready     bool // its word is in the table, so its nodes may be handed out
+	plain     bool // its word is all that is written to open it
+	late      bool // a WRITE of its word may yet take effect: it stays what it is, see openSlabs
 }
 
 func (b *slab) index(a Addr) int  { return int(a-b.first) / b.class.size }
@@ -56,7 +55,7 @@ func (b *slab) empty() bool { return b.ready && len(b.freed) == b.cut }
 // addChunk makes a chunk known that is zero, for runs of a unit.
 func (a *allocator) addChunk(i int, first Addr, unit uint64) *chunk {
 	slabs := a.pool.servers[i].geometry.slabs
-	k := &chunk{first: first, server: i, unit: unit, slabs: make([]*slab, slabs), vacant: slabs, written: make([]int, slabs), dirty: make([]bool, slabs)}
+	k := &chunk{first: first, server: i, unit: unit, slabs: make([]*slab, slabs), vacant: slabs, written: make([]int, slabs), dirty: make([]bool, slabs), late: make([]bool, slabs)}
 	at, _ := searchChunk(a.chunks[i], first)
 	a.chunks[i] = slices.Insert(a.chunks[i], at, k)
 	return k
@@ -82,9 +81,9 @@ func searchChunk(list []*chunk, a Addr) (at int, found bool) {
 	return slices.BinarySearchFunc(list, a, func(k *chunk, a Addr) int { return cmp.Compare(k.first, a) })
 }
 
-// slabOf is the open run of this client in which the node at a, of class c, begins; nil if there is
+// slabOf is the open run of this client in which the node of a size at addr begins; nil if there is
 // none.
-func (a *allocator) slabOf(c *class, addr Addr) *slab {
+func (a *allocator) slabOf(size int, addr Addr) *slab {
 	i, ok := a.pool.serverOf(addr)
 	if !ok {
 		return nil
@@ -100,7 +99,7 @@ func (a *allocator) slabOf(c *class, addr Addr) *slab {
 		return nil
 	}
 	b := k.slabs[uint64(addr-k.first)/g.slab]
-	if b == nil || b.class != c || addr < b.first || b.index(addr) >= b.nodes || int(addr-b.first)%c.size != 0 {
+	if b == nil || b.class.size != size || addr < b.first || b.index(addr) >= b.nodes || int(addr-b.first)%size != 0 {
 		return nil
 	}
 	return b
@@ -115,7 +114,6 @@ func (a *allocator) install(c *class, k *chunk, s shape, at int) *slab {
 		k.slabs[n] = b
 	}
 	k.vacant -= s.run
-	c.used = true
 	c.nodes[k.server] += nodes
 	return b
 }
@@ -169,114 +167,14 @@ func (c *class) dropFreed(b *slab) {
 func (a *allocator) vacancy(i int, s shape) (k *chunk, at int) {
 	g := &a.pool.servers[i].geometry
 	for _, k := range a.chunks[i] {
-		if k.vacant < s.run || k.lost || k.unit != g.unit(s) {
+		if k.vacant < s.run || k.damaged || k.unit != g.unit(s) {
 			continue
 		}
 		for at := 0; at+s.run <= g.slabs; at += s.run {
-			if _, _, nodes := g.place(s, at); nodes > 0 && !slices.ContainsFunc(k.slabs[at:at+s.run], func(b *slab) bool { return b != nil }) {
+			if _, _, nodes := g.place(s, at); nodes > 0 && !k.late[at] && !slices.ContainsFunc(k.slabs[at:at+s.run], func(b *slab) bool { return b != nil }) {
 				return k, at
 			}
 		}
 	}
 	return nil, 0
-}
-
-// mostOpened is how many slabs are opened at once at most.
-const mostOpened = 32
-
-// openSlabs opens runs of class c on server i, where this client has room for them: at least one,
-// and as many as it takes for so many nodes. It gives up a.mu to write the table.
-func (a *allocator) openSlabs(c *class, i, nodes int) (some bool, err error) {
-	s := c.shapes[i]
-	var opened []*slab
-	for slabs := 0; len(opened) == 0 || nodes > 0 && slabs+s.run <= mostOpened; slabs += s.run {
-		k, at := a.vacancy(i, s)
-		if k == nil {
-			break
-		}
-		b := a.install(c, k, s, at)
-		opened = append(opened, b)
-		nodes -= b.nodes
-	}
-	if len(opened) == 0 {
-		return false, nil
-	}
-	begun := false
-	if err := a.calling(func() (err error) { begun, err = a.pool.writeSlabs(i, opened); return err }); err != nil {
-		// What the table says is not known: the runs stay as they are, for nobody.
-		for _, b := range opened {
-			if !begun {
-				a.remove(b)
-			}
-		}
-		return false, err
-	}
-	for _, b := range opened {
-		c.addUncut(b)
-	}
-	return true, nil
-}
-
-// stale are the words of the table that name closed runs which b overlaps.
-func (k *chunk) stale(b *slab) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for n := range min(len(k.written), b.at+b.run) {
-			if k.written[n] > 0 && n+k.written[n] > b.at && !yield(n) {
-				return
-			}
-		}
-	}
-}
-
-// zeroPiece is how much of a run one WRITE zeroes.
-const zeroPiece = 16 << 10
-
-// writeSlabs writes the headers of runs on server i: see slab.go. begun is false if nothing can
-// have taken effect, as no session was to be had.
-func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, err error) {
-	g := &p.servers[i].geometry
-	s, err := p.NewSession(zeroPiece + 64*mostOpened)
-	if err != nil {
-		return false, err
-	}
-	s.SetLimit(p.limit)
-	s.Begin()
-	zero, err := s.Buffer(zeroPiece)
-	write := func(at Addr, b []byte) {
-		if err == nil && len(s.lists[i]) == verbs.MaxList {
-			err = s.Post()
-		}
-		s.write(at, b)
-	}
-	for _, b := range opened {
-		if err != nil {
-			break
-		}
-		k, sh := b.chunk, b.class.shapes[i]
-		for n := range k.stale(b) {
-			write(k.first+Addr(8*n), s.zero)
-			k.written[n] = 0
-		}
-		from, end := g.bounds(sh, b.at)
-		for n := b.at; n < b.at+b.run; n++ {
-			to := min(end, uint64(n+1)*g.slab)
-			if n == g.slabs-1 {
-				to = end
-			}
-			for at := max(from, uint64(n)*g.slab); k.dirty[n] && at < to; at += zeroPiece {
-				write(k.first+Addr(at), zero[:min(zeroPiece, to-at)])
-			}
-			k.dirty[n] = true
-		}
-		k.written[b.at] = b.run
-		var word []byte
-		if word, err = s.Buffer(8); err == nil {
-			binary.LittleEndian.PutUint64(word, uint64(sh.word(g)))
-			write(k.first+Addr(8*b.at), word)
-		}
-	}
-	if err == nil {
-		err = s.Post()
-	}
-	return true, errors.Join(err, s.Close())
 }

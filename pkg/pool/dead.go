@@ -208,7 +208,7 @@ func (p *Pool) findDead(sw *sweep) (dead []deadNode, err error) {
 			break
 		}
 		err = w.look(part.first, part.class.size, part.end, func(n int, m Mark) {
-			if m == unwritten || p.Idle(part.addr(n), part.class.size) {
+			if m == unwritten || p.NodeState(part.addr(n), part.class.size) != NodeInUse {
 				return
 			}
 			d := deadNode{part.slab, n, reachOf(m)}

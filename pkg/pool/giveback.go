@@ -8,13 +8,13 @@ func (a *allocator) giveBack(i int) (gone []leaving) {
 	g := &a.pool.servers[i].geometry
 	vacant := map[uint64]int{} // slabs, by the unit of their chunk
 	for _, k := range a.chunks[i] {
-		if !k.lost {
+		if !k.damaged {
 			vacant[k.unit] += k.vacant
 		}
 	}
 	for n := len(a.chunks[i]) - 1; n >= 0; n-- {
 		k := a.chunks[i][n]
-		if k.busy > 0 || k.lost || k == a.swept || !k.settled() {
+		if k.busy > 0 || k.damaged || k == a.swept || !k.settled() {
 			continue
 		}
 		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
@@ -44,17 +44,20 @@ func (a *allocator) giveBack(i int) (gone []leaving) {
 	return gone
 }
 
-// settled reports whether the table says all open slabs of k.
+// settled reports whether the table says all open slabs of k, and nothing changes it any more.
 func (k *chunk) settled() bool {
-	return !slices.ContainsFunc(k.slabs, func(b *slab) bool { return b != nil && !b.ready })
+	return !slices.ContainsFunc(k.slabs, func(b *slab) bool { return b != nil && (!b.ready || b.late) })
 }
 
 // mayClose reports whether b may be closed while its chunk stays: see slab.go.
-func (b *slab) mayClose() bool { return !b.class.strip }
+func (b *slab) mayClose() bool { return !b.class.strip && !b.late }
 
 // keeps reports whether a class can serve a few nodes more of server i without b, so that no slab
-// comes and goes with one node.
+// comes and goes with one node. One that serves none needs none.
 func (c *class) keeps(i int, b *slab) bool {
+	if !c.serves {
+		return true
+	}
 	few := b.nodes / 16
 	if b.run <= len(b.chunk.slabs)/16 {
 		few = max(1, few)
@@ -85,7 +88,7 @@ func (a *allocator) closeEmpty(i int) (some bool) {
 // unit; it reports whether there was one. It gives up a.mu for the call.
 func (a *allocator) giveVacant(i int, unit uint64) bool {
 	n := slices.IndexFunc(a.chunks[i], func(k *chunk) bool {
-		return k.vacant == len(k.slabs) && k.unit != unit && !k.lost && k != a.swept
+		return k.vacant == len(k.slabs) && k.unit != unit && !k.damaged && k != a.swept
 	})
 	if n < 0 {
 		return false

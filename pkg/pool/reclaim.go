@@ -164,9 +164,8 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 	}
 	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns
 	// that there is something to find.
-	c := a.class(roundNode(size))
 	p.servers[i].want(r)
-	if b := a.slabOf(c, addr); b != nil && !b.isIdle(b.index(addr)) {
+	if b := a.slabOf(roundNode(size), addr); b != nil && !b.isIdle(b.index(addr)) {
 		a.retire(b, b.index(addr), r)
 	}
 }
@@ -223,7 +222,7 @@ func (a *allocator) reapLocked(i int) (gone []leaving) {
 				kept = append(kept, r)
 				continue
 			}
-			a.giveNode(c, r.addr)
+			a.giveNode(c.size, r.addr)
 			a.pool.reclaimed.Add(1)
 		}
 		c.limbo = kept
@@ -243,59 +242,6 @@ func (p *Pool) Reclaiming(since uint64) bool {
 
 // Reclaimed is how many dead nodes this client has made free.
 func (p *Pool) Reclaimed() uint64 { return p.reclaimed.Load() }
-
-// Idle reports whether the node of size bytes at addr is this client's, and free, retired or a
-// place for images: no part of anything.
-func (p *Pool) Idle(addr Addr, size int) bool {
-	a := p.alloc
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	size = roundNode(size)
-	b := a.slabOf(a.class(size), addr)
-	return b != nil && b.isIdle(b.index(addr))
-}
-
-// HandedOut reports whether the node of size bytes at addr is this client's and in use: handed out,
-// and neither free nor retired nor a place for images.
-func (p *Pool) HandedOut(addr Addr, size int) bool {
-	a := p.alloc
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.slabOf(a.class(roundNode(size)), addr)
-	return b != nil && b.index(addr) < b.cut && !b.isIdle(b.index(addr))
-}
-
-// Available reports whether the node of size bytes at addr is this client's, and is not handed out:
-// this client may hand it out, now or when others have dropped its address. It is false for nodes
-// of a chunk that this client was granted and has not looked at, as while it adopts it.
-func (p *Pool) Available(addr Addr, size int) bool {
-	a := p.alloc
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.slabOf(a.class(roundNode(size)), addr)
-	return b != nil && (b.index(addr) >= b.cut || b.isIdle(b.index(addr)))
-}
-
-// InUse are the nodes of size bytes in this client's chunks, those that it adopted among them,
-// which are neither free nor retired nor places for images.
-func (p *Pool) InUse(size int) (nodes []Addr) {
-	a := p.alloc
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.class(roundNode(size))
-	for _, chunks := range a.chunks {
-		for _, k := range chunks {
-			for b := range k.open() {
-				for n := 0; b.class == c && n < b.cut; n++ {
-					if !b.isIdle(n) {
-						nodes = append(nodes, b.addr(n))
-					}
-				}
-			}
-		}
-	}
-	return nodes
-}
 
 // leaveImages makes the places for images look as if they had never been written, so that who
 // adopts their chunks can use them. It is a courtesy: a client that dies does not do it.

@@ -269,20 +269,27 @@ type Strips struct {
 }
 
 // DeclareStrip says that nodes of size bytes have lock words beside them. Every client of an index
-// declares the same sizes, each before its first node of that size.
-func (p *Pool) DeclareStrip(size int) *Strips {
+// declares the same sizes, each before its own first node of that size. What it adopted before does
+// not matter: nodes of chunks that dead clients left have lock words or not, as their clients
+// declared, and no node without is handed out from then on. An error: the chunks of a memory server
+// have no room for such a node and its lock word.
+func (p *Pool) DeclareStrip(size int) (*Strips, error) {
 	a := p.alloc
+	size = roundNode(size)
+	for _, s := range p.servers {
+		if size <= 0 || s.geometry.shapeOf(size, true).run == 0 {
+			return nil, fmt.Errorf("declare lock words for nodes of %d bytes: a chunk of memory server %d has room for %d with one",
+				size, s.id, s.geometry.mostNode()-nodeAlign)
+		}
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.class(roundNode(size))
-	for i, s := range p.servers {
-		if !c.strip && c.used {
-			panic(fmt.Sprintf("pool: nodes of %d bytes were allocated without lock words", size))
-		}
-		c.shapes[i] = s.geometry.shapeOf(c.size, true)
+	c := a.classOf(size, true)
+	if o := a.classOf(size, false); o.serves {
+		panic(fmt.Sprintf("pool: nodes of %d bytes were allocated before their lock words were declared", size))
 	}
-	c.strip = true
-	return &Strips{p, c.shapes}
+	c.serves = true
+	return &Strips{p, c.shapes}, nil
 }
 
 // WordOf finds the lock word of the node at a: an aligned word on the node's server, in the data

@@ -136,7 +136,11 @@ func TestStrips(t *testing.T) {
 	sizes := []int{64, 320, 1024, 5000, 70 << 10}
 	var strips, theirs []*pool.Strips
 	for _, size := range sizes {
-		strips, theirs = append(strips, p.DeclareStrip(size)), append(theirs, other.DeclareStrip(size))
+		mine, err := p.DeclareStrip(size)
+		must(t, err)
+		others, err := other.DeclareStrip(size)
+		must(t, err)
+		strips, theirs = append(strips, mine), append(theirs, others)
 	}
 	lines := map[pool.Addr]bool{} // of 64 bytes: of nodes
 	for n := range 1000 {

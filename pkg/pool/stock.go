@@ -28,14 +28,13 @@ func (p *Pool) SpareRewrites(size int) (some bool) {
 	size = roundNode(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.class(size)
 	for i := range p.servers {
 		for images := a.imagesOf(i, size); len(images.free) > 1; some = true {
 			last := len(images.free) - 1
 			image := images.free[last]
 			images.free = images.free[:last]
 			images.made--
-			a.giveNode(c, image)
+			a.giveNode(size, image)
 		}
 	}
 	return some

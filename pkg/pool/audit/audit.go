@@ -47,7 +47,7 @@ type Node struct {
 // Report is what became of the nodes of all chunks.
 type Report struct {
 	Parts int
-	Free  int    // free, retired, places for images, or never handed out, of living clients
+	Free  int    // available to living clients, or in chunks that these are adopting
 	Lost  []Node // all others
 }
 
@@ -81,15 +81,18 @@ func Compare(chunks []Chunk, of iter.Seq2[pool.Addr, int], pools []*pool.Pool) (
 		owner := owners[k.Client]
 		for a, node := range k.Nodes() {
 			at, is := slices.BinarySearchFunc(parts, a, func(p part, a pool.Addr) int { return cmp.Compare(p.addr, a) })
-			out := owner != nil && !owner.HandedOut(a, len(node))
+			state := pool.NodeUnknown
+			if owner != nil {
+				state = owner.NodeState(a, len(node))
+			}
 			switch {
-			case is && owner != nil && owner.Available(a, len(node)):
+			case is && state == pool.NodeAvailable:
 				return r, fmt.Errorf("node %v is a part of the index, and its owner, client %d, would hand it out", a, k.Client)
 			case is && parts[at].bytes > len(node):
 				return r, fmt.Errorf("the index has %d bytes at %v, where a node has %d", parts[at].bytes, a, len(node))
 			case is:
 				r.Parts++
-			case out:
+			case owner != nil && state != pool.NodeInUse:
 				r.Free++
 			default:
 				r.Lost = append(r.Lost, Node{a, node, k.Client, owner != nil, owner != nil && owner.Marked(a, node)})

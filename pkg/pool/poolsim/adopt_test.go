@@ -90,7 +90,7 @@ func (x *adoption) in(w *simenv.World, c *poolsim.Cluster, p *simenv.Process) er
 		}
 	}
 	for a := range inUse {
-		if cl.Idle(a, inUse[a]) {
+		if cl.NodeState(a, inUse[a]) == pool.NodeAvailable {
 			return fmt.Errorf("node %v is in use, and would be handed out", a)
 		}
 	}

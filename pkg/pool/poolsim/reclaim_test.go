@@ -163,7 +163,7 @@ func TestSweepFindsTheDead(t *testing.T) {
 			must(t, s.Post())
 			other.Retire(node, 256)
 			proc.Sleep(3 * lease)
-			if owner.Idle(node, 256) {
+			if owner.NodeState(node, 256) == pool.NodeAvailable {
 				t.Error("the owner has the node while somebody holds its lock")
 			}
 			must(t, s.PostUnlock())
@@ -177,7 +177,7 @@ func TestSweepFindsTheDead(t *testing.T) {
 			}
 			p.Sleep(lease / 10)
 		}
-		if !owner.Idle(node, 256) {
+		if owner.NodeState(node, 256) != pool.NodeAvailable {
 			t.Error("another node was reclaimed")
 		}
 	})
@@ -225,7 +225,7 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 		must(t, err)
 		before.End()
 		p.Sleep(5 * lease)
-		if owner.Idle(second, 256) {
+		if owner.NodeState(second, 256) == pool.NodeAvailable {
 			t.Error("a node that an operation under way has got was taken from it")
 		}
 		during.End()

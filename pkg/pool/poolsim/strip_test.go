@@ -46,7 +46,8 @@ func stripAfter(t *testing.T, seed uint64, part int) (found, died bool) {
 	err = w.Run(func(p *simenv.Process) {
 		cl, err := c.Open(p)
 		must(t, err)
-		words := cl.DeclareStrip(stripped)
+		words, err := cl.DeclareStrip(stripped)
+		must(t, err)
 		node, err := cl.AllocateBlock(stripped, pool.Nil)
 		must(t, err)
 		word, err := words.WordOf(node)
