@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
 
 // Memory that takes control calls to get is fetched by a goroutine of its own, one at a time for
@@ -29,13 +30,13 @@ func newFetcher(e env.Env) fetcher { return fetcher{newLockTable(e, 1), env.NewW
 // session waits for as long as calls may take.
 func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) (Addr, error) {
 	p := a.pool
-	w, deadline := &waiter{}, env.Deadline(p.env, p.limit)
+	w, deadline := (*lock.Waiter)(nil), env.Deadline(p.env, p.limit)
 	left := func() time.Duration { return env.Remaining(p.env, deadline) }
 	late := func() error { return ErrTimeout }
 	if s != nil {
-		w, left, late = &s.wait, s.remaining, s.Overdue
+		w, left, late = s.wait, s.remaining, s.Overdue
 	} else {
-		w.event = p.env.NewEvent()
+		w = lock.NewWaiter(p.env)
 	}
 	overdue := func() error {
 		if err := late(); err != nil {

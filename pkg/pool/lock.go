@@ -144,7 +144,7 @@ func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err er
 	srv := s.pool.servers[l.server]
 	global, ok := false, s.without.Flat || srv.local.try(l.index)
 	if !ok {
-		global, ok = srv.local.acquire(l.index, &s.wait, s.remaining())
+		global, ok = srv.local.acquire(l.index, s.wait, s.remaining())
 	}
 	if !ok {
 		late := s.Overdue()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
 
 // MaxHandovers is how many times in a row a global lock stays with one client while its sessions
@@ -35,16 +36,8 @@ const (
 )
 
 type localLock struct {
-	head, tail *waiter // who waits, in order of arrival
-	handovers  uint8   // how many times in a row the holder got the global lock by handover
-}
-
-// waiter is a session's place in a queue.
-type waiter struct {
-	next    *waiter
-	event   env.Event
-	granted bool // set, and the event with it, by who passes the lock on; guarded by the shard
-	global  bool // the global lock comes with it
+	waiters   lock.WaitQueue
+	handovers uint8 // how many times in a row the holder got the global lock by handover
 }
 
 func newLockTable(e env.Env, n int) *lockTable {
@@ -111,7 +104,7 @@ func (t *lockTable) giveUp(i uint32, force bool) bool {
 
 // acquire takes local lock i, waiting at most limit. global says that the global lock was handed
 // over with it.
-func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, ok bool) {
+func (t *lockTable) acquire(i uint32, w *lock.Waiter, limit time.Duration) (global, ok bool) {
 	mu := t.shard(i)
 	mu.Lock()
 	l := &t.locks[i]
@@ -123,24 +116,12 @@ func (t *lockTable) acquire(i uint32, w *waiter, limit time.Duration) (global, o
 		mu.Unlock()
 		return false, false
 	}
-	w.next, w.granted = nil, false
-	if l.tail == nil {
-		l.head = w
-	} else {
-		l.tail.next = w
-	}
-	l.tail = w
-	mu.Unlock()
-
-	w.event.Wait(limit)
-	mu.Lock()
 	defer mu.Unlock()
-	w.event.Wait(0) // set by now if it will be: it must not wake a later wait for nothing
-	if w.granted {
-		return w.global, true
+	l.waiters.Push(w)
+	if global, ok = w.Wait(mu, limit); !ok {
+		l.waiters.Remove(w)
 	}
-	l.remove(w)
-	return false, false
+	return global, ok
 }
 
 // cancel ends all waiting, now and later.
@@ -149,26 +130,9 @@ func (t *lockTable) cancel() {
 		mu.Lock()
 		t.cancelled[shard] = true
 		for i := shard; i < len(t.locks); i += len(t.shards) {
-			for w := t.locks[i].head; w != nil; w = w.next {
-				w.event.Set()
-			}
+			t.locks[i].waiters.Cancel()
 		}
 		mu.Unlock()
-	}
-}
-
-func (l *localLock) remove(w *waiter) {
-	var before *waiter
-	for at := l.head; at != w; at = at.next {
-		before = at
-	}
-	if before == nil {
-		l.head = w.next
-	} else {
-		before.next = w.next
-	}
-	if l.tail == w {
-		l.tail = before
 	}
 }
 
@@ -182,7 +146,7 @@ func (t *lockTable) handover(i uint32) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	l := &t.locks[i]
-	return l.head != nil && l.handovers < MaxHandovers
+	return !l.waiters.Empty() && l.handovers < MaxHandovers
 }
 
 // release passes local lock i to the next waiter. global says that the global lock is still held,
@@ -199,24 +163,17 @@ func (t *lockTable) release(i uint32, global bool) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	l := &t.locks[i]
-	w := l.head
-	if w == nil {
+	if !l.waiters.Grant(global) {
 		if global {
 			return false
 		}
 		l.handovers = 0
 		return t.giveUp(i, true)
 	}
-	l.head = w.next
-	if l.head == nil {
-		l.tail = nil
-	}
 	if global {
 		l.handovers++
 	} else {
 		l.handovers = 0
 	}
-	w.granted, w.global = true, global
-	w.event.Set()
 	return true
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
 
 // held reports whether somebody has lock i.
@@ -17,7 +18,7 @@ func held(t *lockTable, i uint32) bool {
 func TestLocalLocksAreFair(t *testing.T) {
 	e := env.Real()
 	table := newLockTable(e, 8)
-	first := &waiter{event: e.NewEvent()}
+	first := lock.NewWaiter(e)
 	if global, ok := table.acquire(3, first, 0); global || !ok {
 		t.Fatalf("a free lock: global %v, ok %v", global, ok)
 	}
@@ -27,7 +28,7 @@ func TestLocalLocksAreFair(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Add(1)
-		w := &waiter{event: e.NewEvent()}
+		w := lock.NewWaiter(e)
 		go func() {
 			defer wg.Done()
 			global, ok := table.acquire(3, w, time.Minute)
@@ -45,7 +46,7 @@ func TestLocalLocksAreFair(t *testing.T) {
 		waitFor(t, func() bool { // until it stands in the queue, so that the order is known
 			table.shard(3).Lock()
 			defer table.shard(3).Unlock()
-			return table.locks[3].tail == w
+			return table.locks[3].waiters.Len() == i+1
 		})
 		if i == n-2 {
 			break // MaxHandovers waiters; one more would have to ask for the global lock again
@@ -68,26 +69,27 @@ func TestLocalLocksAreFair(t *testing.T) {
 func TestHandoverIsLimited(t *testing.T) {
 	e := env.Real()
 	table := newLockTable(e, 1)
-	table.acquire(0, &waiter{event: e.NewEvent()}, 0)
-	var waiters []*waiter
-	for range MaxHandovers + 1 {
-		w := &waiter{event: e.NewEvent()}
-		waiters = append(waiters, w)
-		go table.acquire(0, w, time.Minute)
+	table.acquire(0, lock.NewWaiter(e), 0)
+	got := make(chan bool, MaxHandovers+1)
+	for i := range MaxHandovers + 1 {
+		go func() {
+			global, _ := table.acquire(0, lock.NewWaiter(e), time.Minute)
+			got <- global
+		}()
 		waitFor(t, func() bool {
 			table.shard(0).Lock()
 			defer table.shard(0).Unlock()
-			return table.locks[0].tail == w
+			return table.locks[0].waiters.Len() == i+1
 		})
 	}
-	for i := range waiters {
+	for i := range MaxHandovers + 1 {
 		keep := table.handover(0)
 		if want := i < MaxHandovers; keep != want {
 			t.Errorf("handover %d: keep is %v, want %v", i, keep, want)
 		}
 		table.release(0, keep)
-		if waiters[i].global != keep {
-			t.Errorf("waiter %d: global is %v, want %v", i, waiters[i].global, keep)
+		if global := <-got; global != keep {
+			t.Errorf("waiter %d: global is %v, want %v", i, global, keep)
 		}
 	}
 }
@@ -95,8 +97,8 @@ func TestHandoverIsLimited(t *testing.T) {
 func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	e := env.Real()
 	table := newLockTable(e, 1)
-	table.acquire(0, &waiter{event: e.NewEvent()}, 0)
-	w := &waiter{event: e.NewEvent()}
+	table.acquire(0, lock.NewWaiter(e), 0)
+	w := lock.NewWaiter(e)
 	if _, ok := table.acquire(0, w, time.Millisecond); ok {
 		t.Fatal("got a lock that is held")
 	}
@@ -121,7 +123,7 @@ func TestLocalLockExcludes(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
-			w := &waiter{event: e.NewEvent()}
+			w := lock.NewWaiter(e)
 			mine := 0
 			for i := range 2000 {
 				limit := time.Minute

@@ -37,10 +37,9 @@ type Session struct {
 
 	without   Techniques    // that the session does without
 	lock      tableLock     // the one lock that the session can hold
-	wait      waiter        // its place in a local queue
+	wait      *lock.Waiter  // its place in a queue of this client's sessions
 	lockWord  wordLock      // the one lock word; it holds that or lock
 	slots     []*wordSlot   // by dense server number; nil = none yet
-	inLine    *lock.Waiter  // its place in the queue of a word
 	name      []byte        // of the slot that it uses
 	change    []byte        // likewise
 	area      []byte        // for slots that are read
@@ -69,7 +68,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{pool: p, arena: arena, limit: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
-	s.wait.event, s.inLine = p.env.NewEvent(), lock.NewWaiter(p.env)
+	s.wait = lock.NewWaiter(p.env)
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int

@@ -140,7 +140,7 @@ func (s *Session) Acquire(w Word, spans ...Span) (own uint64, err error) {
 		return 0, err
 	}
 	queues := s.pool.words
-	if !queues.Try(uint64(w.At)) && !queues.Acquire(uint64(w.At), s.inLine, s.remaining()) {
+	if !queues.Try(uint64(w.At)) && !queues.Acquire(uint64(w.At), s.wait, s.remaining()) {
 		late := s.Overdue()
 		if late == nil { // its clock and that of the wait are not quite the same
 			late = ErrTimeout

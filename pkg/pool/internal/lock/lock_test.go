@@ -197,10 +197,7 @@ func TestQueue(t *testing.T) {
 		for {
 			p := q.part(8)
 			p.mu.Lock()
-			have := 0
-			for w := p.find(8).head; w != nil; w = w.next {
-				have++
-			}
+			have := p.find(8).waiters.Len()
 			p.mu.Unlock()
 			if have == n {
 				return

@@ -22,19 +22,9 @@ type part struct {
 }
 
 type queue struct {
-	word       uint64
-	head, tail *Waiter
+	word    uint64
+	waiters WaitQueue
 }
-
-// Waiter is a session's place in a queue.
-type Waiter struct {
-	event   env.Event
-	next    *Waiter
-	granted bool
-}
-
-// NewWaiter is a place for one session.
-func NewWaiter(e env.Env) *Waiter { return &Waiter{event: e.NewEvent()} }
 
 // NewQueues makes the queues of one client.
 func NewQueues(e env.Env) *Queues {
@@ -85,38 +75,13 @@ func (q *Queues) Acquire(word uint64, w *Waiter, limit time.Duration) bool {
 		p.mu.Unlock()
 		return false
 	}
-	w.next, w.granted = nil, false
-	if of.tail == nil {
-		of.head = w
-	} else {
-		of.tail.next = w
-	}
-	of.tail = w
-	p.mu.Unlock()
-
-	w.event.Wait(limit)
-	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.event.Wait(0) // set by now if it will be: it must not wake a later wait for nothing
-	if !w.granted {
-		p.find(word).remove(w)
+	of.waiters.Push(w)
+	_, granted := w.Wait(p.mu, limit)
+	if !granted {
+		p.find(word).waiters.Remove(w)
 	}
-	return w.granted
-}
-
-func (q *queue) remove(w *Waiter) {
-	var before *Waiter
-	for at := q.head; at != w; at = at.next {
-		before = at
-	}
-	if before == nil {
-		q.head = w.next
-	} else {
-		before.next = w.next
-	}
-	if q.tail == w {
-		q.tail = before
-	}
+	return granted
 }
 
 // Release gives a word to who waits for it longest.
@@ -125,20 +90,13 @@ func (q *Queues) Release(word uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.find(word)
-	w := of.head
-	if w == nil {
-		last := len(p.words) - 1
-		*of = p.words[last]
-		p.words[last] = queue{}
-		p.words = p.words[:last]
+	if of.waiters.Grant(false) {
 		return
 	}
-	of.head = w.next
-	if of.head == nil {
-		of.tail = nil
-	}
-	w.granted = true
-	w.event.Set()
+	last := len(p.words) - 1
+	*of = p.words[last]
+	p.words[last] = queue{}
+	p.words = p.words[:last]
 }
 
 // Cancel ends all waiting, now and later.
@@ -148,9 +106,7 @@ func (q *Queues) Cancel() {
 		p.mu.Lock()
 		p.cancelled = true
 		for k := range p.words {
-			for w := p.words[k].head; w != nil; w = w.next {
-				w.event.Set()
-			}
+			p.words[k].waiters.Cancel()
 		}
 		p.mu.Unlock()
 	}
