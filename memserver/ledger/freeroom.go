@@ -19,7 +19,7 @@ func (l *Ledger) freeSlot() (int, error) {
 	if dirty > 0 {
 		return 0, fmt.Errorf("%w: %d superblock slots", ErrCleaning, dirty)
 	}
-	return 0, fmt.Errorf("%w: all %d superblock slots are taken; an index must be evicted or go to another server", ErrExhausted, len(l.places))
+	return 0, fmt.Errorf("%w: all %d superblock slots are in use; an index must be evicted or go to another server", ErrExhausted, len(l.places))
 }
 
 // freeLocks finds room for a slice of the lock table in the first of parts that has it: the first
@@ -49,19 +49,19 @@ func (l *Ledger) freeLocks(locks uint64, parts []Part) (first, n uint64, err err
 // freeIn finds the first free extent of a part that has so many locks; if there is none, or for 0,
 // the largest. dirty: some of the part waits for zeroing.
 func (l *Ledger) freeIn(part Part, locks uint64) (at, largest uint64, dirty bool) {
-	var taken []Part
+	var used []Part
 	for i := range l.places {
 		p := &l.places[i]
 		t := Part{max(p.firstLock, part.First), min(p.firstLock+p.locks, part.End)}
 		if p.state != placeFree && t.First < t.End {
-			taken = append(taken, t)
+			used = append(used, t)
 			dirty = dirty || p.state == placeDirty
 		}
 	}
-	slices.SortFunc(taken, func(a, b Part) int { return int(int64(a.First) - int64(b.First)) })
-	taken = append(taken, Part{part.End, part.End})
+	slices.SortFunc(used, func(a, b Part) int { return int(int64(a.First) - int64(b.First)) })
+	used = append(used, Part{part.End, part.End})
 	next := part.First
-	for _, t := range taken {
+	for _, t := range used {
 		if free := t.First - min(t.First, next); free > largest {
 			at, largest = next, free
 			if locks != 0 && free >= locks {

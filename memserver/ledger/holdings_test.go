@@ -256,15 +256,15 @@ func suffice(logs, all []owing) bool {
 // there was no log, the first.
 func TestManyDeathsBeforeSettling(t *testing.T) {
 	d := newDying(t)
-	d.take(t, "b", "c")
+	d.mustAcquire(t, "b", "c")
 	d.die()
-	d.take(t, "d", "e")
+	d.mustAcquire(t, "d", "e")
 	d.die()
 	for range 200 {
-		d.take(t, "a", "f")
+		d.mustAcquire(t, "a", "f")
 		d.die()
 	}
-	d.take(t, "a", "f")
+	d.mustAcquire(t, "a", "f")
 	var got []string
 	all, _ := d.l.Holdings("a")
 	for _, in := range all[0].Inherits {
@@ -277,7 +277,7 @@ func TestManyDeathsBeforeSettling(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.die()
-	d.take(t, "a", "f")
+	d.mustAcquire(t, "a", "f")
 	all, _ = d.l.Holdings("a")
 	got = got[:0]
 	for _, in := range all[0].Inherits {
@@ -293,11 +293,11 @@ func TestManyDeathsBeforeSettling(t *testing.T) {
 func TestManyLogs(t *testing.T) {
 	d := newDying(t)
 	for n := range 2 * MaxInherits {
-		d.take(t, fmt.Sprintf("%03d", 2*n), fmt.Sprintf("%03d", 2*n+1))
+		d.mustAcquire(t, fmt.Sprintf("%03d", 2*n), fmt.Sprintf("%03d", 2*n+1))
 		d.die()
 	}
 	for range 3 {
-		d.take(t, "000", "999")
+		d.mustAcquire(t, "000", "999")
 		all, _ := d.l.Holdings("a")
 		logs := 0
 		for _, h := range all {
@@ -343,7 +343,7 @@ func (d *dying) acquire(start, end string) error {
 	return err
 }
 
-func (d *dying) take(t *testing.T, start, end string) {
+func (d *dying) mustAcquire(t *testing.T, start, end string) {
 	t.Helper()
 	if err := d.acquire(start, end); err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func (d *dying) take(t *testing.T, start, end string) {
 func TestLimitsOfHoldings(t *testing.T) {
 	d := newDying(t)
 	l := d.l
-	d.take(t, "", "0")
+	d.mustAcquire(t, "", "0")
 	for n := 0; n < MaxHoldings-1; n++ {
 		if err := d.acquire(fmt.Sprintf("0%04d", 2*n), fmt.Sprintf("0%04d", 2*n+1)); err != nil {
 			t.Fatal(n, err)

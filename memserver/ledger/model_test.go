@@ -75,10 +75,10 @@ func (m *model) granted(but string) (n uint64) {
 
 // longestFree is the longest run of free locks.
 func (m *model) longestFree() (longest uint64) {
-	taken := make([]bool, m.shape.Locks)
+	used := make([]bool, m.shape.Locks)
 	mark := func(first, n uint64) {
 		for k := first; k < first+n; k++ {
-			taken[k] = true
+			used[k] = true
 		}
 	}
 	for _, i := range m.indexes {
@@ -88,7 +88,7 @@ func (m *model) longestFree() (longest uint64) {
 		mark(d[0], d[1])
 	}
 	run := uint64(0)
-	for _, t := range taken {
+	for _, t := range used {
 		if run++; t {
 			run = 0
 		}

@@ -68,11 +68,11 @@ func newAllocator(p *Pool) *allocator {
 	return &allocator{pool: p, mu: p.env.NewMutex(), fetcher: newFetcher(p.env), chunks: make([][]*chunk, n), emptied: make([][]*slab, n)}
 }
 
-// Allocate takes a node of size bytes. With near it comes from the same server, if that has room,
-// so that both can be written in one list; with Nil, servers take turns. What was given back is
-// used first. The node's content is zero or that of a freed node of the same size. ErrPoolFull: no
-// server has room. It may take as long as control calls do: an operation, which has a limit and may
-// hold a lock, calls the session's own.
+// Allocate hands out a node of size bytes. With near it comes from the same server, if that has
+// room, so that both can be written in one list; with Nil, servers take turns. What was given back
+// is used first. The node's content is zero or that of a freed node of the same size. ErrPoolFull:
+// no server has room. It may take as long as control calls do: an operation, which has a limit and
+// may hold a lock, calls the session's own.
 func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(nil, size, near, true) }
 
 // Allocate is Pool.Allocate as a part of the operation under way. ErrTimeout: the operation was
@@ -110,7 +110,7 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, 
 	return a.fetch(s, func() (Addr, error) { return a.find(c, first) }, func(addr Addr) { a.giveNode(size, addr) })
 }
 
-// have takes a node that is there without a call, near that one: Nil if there is none. first is the
+// have pops a node that is there without a call, near that one: Nil if there is none. first is the
 // server to ask first.
 func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 	p := a.pool
@@ -120,7 +120,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 		a.next = (a.next + 1) % len(p.servers)
 		for i := range p.servers {
 			if s := (first + i) % len(p.servers); c.freedNodes[s] > 0 {
-				return first, a.takeFree(c, s)
+				return first, a.popFreed(c, s)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 		s := (first + i) % len(p.servers)
 		switch {
 		case c.freedNodes[s] > 0:
-			return first, a.takeFree(c, s)
+			return first, a.popFreed(c, s)
 		case c.hasRoom(s):
 			return first, a.cutNext(c, s)
 		case now == 0:
@@ -143,7 +143,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 	return first, Nil
 }
 
-// find takes a node of any server, with calls if need be, beginning with server first.
+// find pops a node of any server, with calls if need be, beginning with server first.
 func (a *allocator) find(c *class, first int) (Addr, error) {
 	p := a.pool
 	now := p.env.Now()
@@ -153,7 +153,7 @@ func (a *allocator) find(c *class, first int) (Addr, error) {
 		for i := range p.servers {
 			s := (first + i) % len(p.servers)
 			if c.freedNodes[s] > 0 {
-				return a.takeFree(c, s), nil
+				return a.popFreed(c, s), nil
 			}
 			if !patient && now < c.full[s] && !c.hasRoom(s) {
 				passed = true
@@ -203,7 +203,7 @@ func (a *allocator) classOf(size int, strip bool) *class {
 	return c
 }
 
-// cut takes a node of an open slab on server i; if these are used up, one of a slab that it opens,
+// cut pops a node of an open slab on server i; if these are used up, one of a slab that it opens,
 // in a new chunk or one that it adopts if need be.
 func (a *allocator) cut(c *class, i int) (Addr, error) {
 	if !c.hasRoom(i) {
@@ -211,7 +211,7 @@ func (a *allocator) cut(c *class, i int) (Addr, error) {
 			return Nil, err
 		}
 		if c.freedNodes[i] > 0 {
-			return a.takeFree(c, i), nil
+			return a.popFreed(c, i), nil
 		}
 	}
 	return a.cutNext(c, i), nil
@@ -220,7 +220,7 @@ func (a *allocator) cut(c *class, i int) (Addr, error) {
 // hasRoom reports whether an open slab on server i has nodes that were never handed out.
 func (c *class) hasRoom(i int) bool { return c.uncutNodes[i] > 0 }
 
-// cutNext takes the next node that was never handed out of server i, which has some.
+// cutNext pops the next node that was never handed out of server i, which has some.
 func (a *allocator) cutNext(c *class, i int) Addr {
 	b := c.uncut[i][0]
 	if b.empty() {

@@ -11,7 +11,7 @@ import (
 // One of the locks is the main one. The requests, each line posted and awaited before the next:
 //
 //  1. at each other node: WRITE of its image to a place that nobody knows; WRITE of a record of
-//     kind link, which names the main node;
+//     kind member, which names the main node;
 //  2. at the main node: WRITE of its image; WRITE of the list of all nodes and images, to a place
 //     that nobody knows; WRITE of a record of kind bundle, which names the list;
 //  3. node by node, in the order given: WRITE of the node;
@@ -21,11 +21,11 @@ import (
 // One of the changes can be that of the root word (RewriteAndSwap). It has no image: the list has
 // its new value, and step 3 is a compare-and-swap.
 //
-// A client that is cut off before 2 is complete has changed no node. After that, whoever takes the
-// main lock, which says Repair, does 3 again, in the same order. bundle_repair.go has the requests
-// of that, and why no late one does harm.
+// A client that is cut off before 2 is complete has changed no node. After that, whoever acquires
+// the main lock, which says Repair, does 3 again, in the same order. bundle_repair.go has the
+// requests of that, and why no late one does harm.
 //
-// Readers take no locks. In the order of 3, each of them may see the first nodes changed and the
+// Readers acquire no locks. In the order of 3, each of them may see the first nodes changed and the
 // others not; that this is right is up to the design.
 //
 // The list, little-endian: for each change, in the order of 3,
@@ -56,9 +56,9 @@ type RootSwap struct {
 	From, To Addr
 }
 
-// record is the swap as a record of kind link, and as an entry of the list, has it.
+// record is the swap as a record of kind member, and as an entry of the list, has it.
 func (r *RootSwap) record(p *Pool) record {
-	return record{recordLink, r.To, p.rootWord(), 0, sumOfWord(uint64(r.From))}
+	return record{recordMember, r.To, p.rootWord(), 0, sumOfWord(uint64(r.From))}
 }
 
 func sumOfWord(w uint64) uint32 {
@@ -103,7 +103,7 @@ func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
 		}
 		return err
 	}
-	m.pool.giveImage(home, list, size)
+	m.pool.returnImage(home, list, size)
 	return nil
 }
 
@@ -125,12 +125,12 @@ func reserveAll(size int, main *Session, changes []Change) (list Addr, err error
 	for _, c := range changes {
 		s := c.Session
 		if err == nil && s.image == Nil {
-			s.image, _, err = s.pool.takeImage(main, s.lock.server, size)
+			s.image, _, err = s.pool.borrowImage(main, s.lock.server, size)
 			s.imageBytes = size
 		}
 	}
 	if err == nil {
-		list, _, err = main.pool.takeImage(main, main.lock.server, size)
+		list, _, err = main.pool.borrowImage(main, main.lock.server, size)
 	}
 	if err != nil {
 		for _, c := range changes {
@@ -155,7 +155,7 @@ func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 		}
 	}
 	for i, c := range changes {
-		r := recordFor(recordLink, c.Session.image, c.Node, c.Image)
+		r := recordFor(recordMember, c.Session.image, c.Node, c.Image)
 		list = r.appendTo(list)
 		c.Session.write(r.image, c.Image)
 		if i == main {

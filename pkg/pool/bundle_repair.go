@@ -16,7 +16,7 @@ import (
 //  1. at the main node: the lock, from Repair to the repairer's; READ of the record, of kind
 //     bundle, and of its list;
 //  2. at each other node: the lock, from Repair to the repairer's, and behind it a READ of its
-//     record, which must be the link that belongs to the list;
+//     record, which must be the member record that belongs to the list;
 //  3. READ of all images;
 //  4. node by node, in the order of the list: WRITE of the node, or the swap of the root word;
 //  5. at the main node: WRITE of zero over the record;
@@ -29,32 +29,33 @@ import (
 //     node. Then the next one does all of it again.
 //   - The request of 2 may take effect at any time until the repairer is fenced there: also when
 //     another repairer is through, and even when the lock says Repair for another reason. It
-//     changes nothing but the lock, and only from Repair. If the record is the link of this bundle,
-//     nobody has changed the node since the bundle's client: whoever takes the lock and finds the
-//     link changes nothing before the bundle is over, and then clears the link before anything
-//     else. So the node is as the bundle's client left it, or as another repairer of the same
-//     bundle did, and the images are what they were: WRITEs of 4 are right or change nothing. If
-//     the record is another one, the lock goes back to Repair.
+//     changes nothing but the lock, and only from Repair. If the record is the member record of
+//     this bundle, nobody has changed the node since the bundle's client: whoever acquires the lock
+//     and finds the member record changes nothing before the bundle is over, and then clears it
+//     before anything else. So the node is as the bundle's client left it, or as another repairer
+//     of the same bundle did, and the images are what they were: WRITEs of 4 are right or change
+//     nothing. If the record is another one, the lock goes back to Repair.
 //   - WRITEs of 4 land under a lock that says the repairer, as none is given up before 6. If the
 //     repairer is fenced there, nothing of 4 takes effect after the lock says Repair. Until then
 //     nobody else may change the node, the next repairer included: it waits.
 //   - After 5 the bundle is over: no repairer does 4 again. A repairer that is fenced at the main
 //     node fails at 5, so it does not come to 6, and its other locks go back to Repair, one server
-//     after another. Then the next repairer, or who takes such a lock and finds the link, goes on.
+//     after another. Then the next repairer, or whoever acquires such a lock and finds the member
+//     record, goes on.
 //   - After 6 the node belongs to anybody. The repairer posts nothing to it any more.
 //
 // Nobody waits with a lock. Where a lock of 2 does not say Repair, the client that it names is not
-// fenced there yet, or looks at the link just now: the repairer puts all locks back to Repair,
-// waits with none of them, and begins again. Two repairers of one bundle meet at the main lock
-// only. Those of different bundles have no lock in common: a lock stays with the bundle of the
+// fenced there yet, or looks at the member record just now: the repairer puts all locks back to
+// Repair, waits with none of them, and begins again. Two repairers of one bundle meet at the main
+// lock only. Those of different bundles have no lock in common: a lock stays with the bundle of the
 // client that died with it until its repair. Other sessions of the repairer's client may stand in
-// the local queue of such a lock; it is taken only if nobody has the local one.
+// the local queue of such a lock; it is acquired only if nobody has the local one.
 //
-// Whoever takes one of the other locks from Repair and finds a link there does not know how far the
-// change went. It puts Repair back, takes the main lock, which brings the bundle to its end if need
-// be, gives that up, and comes again (repairMain). Having had the main lock, which the dead client
-// had, it knows that the link is no more than what others left: whoever may still do 4 has the lock
-// under which the link was found.
+// Whoever acquires one of the other locks from Repair and finds a member record there does not know
+// how far the change went. It puts Repair back, acquires the main lock, which brings the bundle to
+// its end if need be, gives that up, and comes again (repairMain). Having had the main lock, which
+// the dead client had, it knows that the record is no more than what others left: whoever may still
+// do 4 has the lock under which the record was found.
 
 // heldError is returned where a repairer needs another lock, which is not to be had yet. Nothing
 // was changed.
@@ -86,7 +87,7 @@ func (s *Session) redoBundle(main *tableLock, r *record, room []byte) (done bool
 	if err != nil || changes == nil {
 		return false, err
 	}
-	others, err := s.takeOthers(main, r.node, changes)
+	others, err := s.acquireOthers(main, r.node, changes)
 	defer func() {
 		for i := range others {
 			s.leaveLocal(&others[i])
@@ -148,16 +149,16 @@ func (s *Session) readList(r *record) ([]record, error) {
 	changes := make([]record, r.length/changeBytes)
 	for i := range changes {
 		b := list[i*changeBytes:]
-		changes[i] = record{kind: recordLink,
+		changes[i] = record{kind: recordMember,
 			node: Addr(binary.LittleEndian.Uint64(b)), image: Addr(binary.LittleEndian.Uint64(b[8:])),
 			length: int(binary.LittleEndian.Uint32(b[16:])), sum: binary.LittleEndian.Uint32(b[20:])}
 	}
 	return changes, nil
 }
 
-// takeOthers takes the locks of all changes but that of the main one, each from Repair. Where that
-// fails they go back to Repair: heldError. It returns those whose local locks the session has.
-func (s *Session) takeOthers(main *tableLock, mainNode Addr, changes []record) (others []tableLock, err error) {
+// acquireOthers acquires the locks of all changes but that of the main one, each from Repair. Where
+// that fails they go back to Repair: heldError. It returns those whose local locks the session has.
+func (s *Session) acquireOthers(main *tableLock, mainNode Addr, changes []record) (others []tableLock, err error) {
 	for _, c := range changes {
 		l, err := s.pool.lockOf(c.node)
 		if err != nil {
@@ -166,9 +167,9 @@ func (s *Session) takeOthers(main *tableLock, mainNode Addr, changes []record) (
 		if l.server == main.server && l.index == main.index {
 			continue
 		}
-		link := c
-		link.node = mainNode
-		holder, err := s.takeOther(&l, &link)
+		member := c
+		member.node = mainNode
+		holder, err := s.acquireOther(&l, &member)
 		if err != nil {
 			return others, err
 		}
@@ -186,10 +187,10 @@ func (s *Session) takeOthers(main *tableLock, mainNode Addr, changes []record) (
 	return others, nil
 }
 
-// takeOther takes lock l from Repair if link is under it, and returns what the lock said: anything
-// but Repair means that it was not taken. Without an error and the lock, the session does not have
-// the local lock.
-func (s *Session) takeOther(l *tableLock, link *record) (holder uint16, err error) {
+// acquireOther acquires lock l from Repair if member is under it, and returns what the lock said:
+// anything but Repair means that it was not acquired. Without an error and the lock, the session
+// does not have the local lock.
+func (s *Session) acquireOther(l *tableLock, member *record) (holder uint16, err error) {
 	srv := s.pool.servers[l.server]
 	if !s.without.Flat && !srv.local.try(l.index) {
 		return 0, nil
@@ -197,7 +198,7 @@ func (s *Session) takeOther(l *tableLock, link *record) (holder uint16, err erro
 	holder, err = s.fromRepair(l, srv.caps.MaskedAtomics)
 	if err == nil && holder == Repair {
 		var r record
-		if r.decode(s.record) && r == *link {
+		if r.decode(s.record) && r == *member {
 			return Repair, nil
 		}
 		err = s.turnOther(l, Repair) // it is about another change
@@ -210,10 +211,10 @@ func (s *Session) takeOther(l *tableLock, link *record) (holder uint16, err erro
 // fromRepair turns lock l from Repair to this client's, if it says so, with a READ of its record
 // behind that. It returns what the lock said.
 func (s *Session) fromRepair(l *tableLock, masked bool) (holder uint16, err error) {
-	// not 0: without masked atomics that would take a lock that is free
+	// not 0: without masked atomics that would acquire a lock that is free
 	known := uint64(Repair) << l.shift
 	for {
-		s.queueTo(l.server, s.take(l, known, Repair))
+		s.queueTo(l.server, s.claimLock(l, known, Repair))
 		s.Read(s.pool.recordOf(l), s.record)
 		if err := s.Post(); err != nil {
 			return 0, err
@@ -260,19 +261,21 @@ func (s *Session) redoSwap(c *record) error {
 	return s.changeRoot(uint64(now), uint64(c.image))
 }
 
-// link is a record of kind link as found under a lock.
-type link struct {
+// foundMember is a record of kind member as found under a lock.
+type foundMember struct {
 	server      int
 	index       uint32
 	image, main Addr
 	sum         uint32
 }
 
-func linkOf(l *tableLock, r *record) link { return link{l.server, l.index, r.image, r.node, r.sum} }
+func memberOf(l *tableLock, r *record) foundMember {
+	return foundMember{l.server, l.index, r.image, r.node, r.sum}
+}
 
 // repairMain repairs the main lock of a bundle of which l, which this session has just got from a
-// fenced client, is another one. l goes back to Repair meanwhile, and the link that is under it is
-// noted as resolved.
+// fenced client, is another one. l goes back to Repair meanwhile, and the record that is under it
+// is noted as resolved.
 func (s *Session) repairMain(l *tableLock, main Addr, node []byte) error {
 	var r record
 	r.decode(s.record)
@@ -288,6 +291,6 @@ func (s *Session) repairMain(l *tableLock, main Addr, node []byte) error {
 	if err := s.PostUnlock(); err != nil {
 		return err
 	}
-	s.resolved = linkOf(l, &r)
+	s.resolved = memberOf(l, &r)
 	return nil
 }

@@ -127,7 +127,7 @@ func (c *class) addUncut(b *slab) {
 	}
 }
 
-// close takes b, all of whose nodes are free, from its class: its slabs are vacant.
+// close removes b, all of whose nodes are free, from its class: its slabs are vacant.
 func (a *allocator) close(b *slab) {
 	c, i := b.class, b.chunk.server
 	c.freedNodes[i] -= len(b.freed)
@@ -150,7 +150,7 @@ func (a *allocator) remove(b *slab) {
 	b.ready = false
 }
 
-// dropFreed takes b from the slabs that have free nodes.
+// dropFreed removes b from the slabs that have free nodes.
 func (c *class) dropFreed(b *slab) {
 	if b.inFreed < 0 {
 		return

@@ -22,8 +22,8 @@ import (
 // behind the lock's atomic: an atomic takes effect before a later READ, so if the atomic got the
 // lock, the READ saw the node under it; if not, what was read is thrown away.
 
-// Repair is what stands in a lock whose holder was fenced: who takes it repairs first what the
-// holder may have left half done.
+// Repair is what stands in a lock whose holder was fenced: whoever acquires it repairs first what
+// the holder may have left half done.
 const Repair = 1<<16 - 1
 
 // lockBits is the width of a lock, locksPerWord how many share a word.
@@ -61,10 +61,11 @@ func (p *Pool) lockOf(a Addr) (tableLock, error) {
 	}, nil
 }
 
-// Lock takes the lock of the node at a and reads the node into node, under the lock: one round trip
-// if nobody else holds it. If its last holder was fenced, Lock first brings to an end what that may
-// have left half done (see Rewrite). ErrTimeout: somebody held it for longer than the operation may
-// take; the message names the client. The session must hold no lock, and nothing may be queued.
+// Lock acquires the lock of the node at a and reads the node into node, under the lock: one round
+// trip if nobody else holds it. If its last holder was fenced, Lock first brings to an end what
+// that may have left half done (see Rewrite). ErrTimeout: somebody held it for longer than the
+// operation may take; the message names the client. The session must hold no lock, and nothing may
+// be queued.
 func (s *Session) Lock(a Addr, node []byte) error {
 	if s.Holds() || s.queued != 0 {
 		panic("pool: Lock with a lock held or requests queued")
@@ -73,8 +74,8 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if err != nil {
 		return err
 	}
-	s.resolved = link{} // an earlier Lock may have failed when it had resolved one
-	for links, waits := 0, 0; links < maxLinks; {
+	s.resolved = foundMember{} // an earlier Lock may have failed when it had resolved one
+	for mains, waits := 0, 0; mains < maxMains; {
 		main, err := s.lockOnce(&l, a, node)
 		if err != nil && s.broken == nil {
 			if held := heldIn(err); held != nil {
@@ -97,13 +98,13 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		if err := s.repairMain(&l, main, node); err != nil {
 			return err
 		}
-		links++
+		mains++
 	}
-	return fmt.Errorf("lock node %v: its holders died %d times meanwhile: %w", a, maxLinks, ErrTimeout)
+	return fmt.Errorf("lock node %v: its holders died %d times meanwhile: %w", a, maxMains, ErrTimeout)
 }
 
-// maxLinks is how often Lock finds that it has to repair another lock first.
-const maxLinks = 16
+// maxMains is how often Lock finds that it has to repair another lock first.
+const maxMains = 16
 
 // TryLock is Lock if nobody holds the lock and there is nothing to repair; else it returns false,
 // after at most one round trip. A session that holds no lock may use it while its goroutine holds
@@ -120,7 +121,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	if !s.without.Flat && !srv.local.try(l.index) {
 		return false, nil
 	}
-	s.queueTo(l.server, s.take(&l, 0, 0))
+	s.queueTo(l.server, s.claimLock(&l, 0, 0))
 	s.Read(a, node)
 	if err := s.Post(); err != nil {
 		s.leaveLocal(&l)
@@ -170,9 +171,9 @@ func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err er
 	return main, err
 }
 
-// take is the request that turns lock l from free or Repair to this client's, if the word is known
-// where there are no masked atomics.
-func (s *Session) take(l *tableLock, known, from uint64) verbs.Request {
+// claimLock is the request that turns lock l from free or Repair to this client's, if the word is
+// known where there are no masked atomics.
+func (s *Session) claimLock(l *tableLock, known, from uint64) verbs.Request {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
 	r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
@@ -193,7 +194,7 @@ func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err 
 	var known uint64  // the word as last seen
 	from := uint64(0) // the lock in it: free or Repair
 	for try := 0; ; try++ {
-		s.queueTo(l.server, s.take(l, known, from))
+		s.queueTo(l.server, s.claimLock(l, known, from))
 		if !s.without.Apart {
 			s.Read(a, node)
 		}
@@ -205,7 +206,7 @@ func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err 
 		switch {
 		case holder == from && (masked || old == known):
 			if from == Repair {
-				return s.takeOver(l, a, node)
+				return s.repairAcquired(l, a, node)
 			}
 			if s.without.Apart {
 				s.Read(a, node)
@@ -232,8 +233,9 @@ func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err 
 	}
 }
 
-// takeOver repairs what is under lock l, which was taken from a fenced client, and reads the node.
-func (s *Session) takeOver(l *tableLock, a Addr, node []byte) (main Addr, err error) {
+// repairAcquired repairs what is under lock l, which was acquired from a fenced client, and reads
+// the node.
+func (s *Session) repairAcquired(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	main, err = s.repair(l, node)
 	if err != nil && s.broken == nil && heldIn(err) != nil {
 		s.queueTo(l.server, s.turn(l, Repair)) // nobody waits with a lock

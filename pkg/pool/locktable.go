@@ -17,9 +17,9 @@ const MaxHandovers = 4
 // served, and only one of them asks the memory server (Sherman, section 4.3).
 //
 // Mostly nobody waits. Then two bits say all there is about a lock, and those of all locks fit a
-// processor's cache: taking and releasing it is a compare-and-swap of them. Who has to wait sets
+// processor's cache: acquiring and releasing it is a compare-and-swap of them. Who has to wait sets
 // the slow bit, under the shard's mutex, and from then on until the queue is empty the lock is
-// released under that mutex too. The slow bit is set only while the lock is taken.
+// released under that mutex too. The slow bit is set only while the lock is held.
 type lockTable struct {
 	states    []atomic.Uint32 // two bits for each lock
 	shards    [64]env.Mutex   // entry i is guarded by shards[i%64]
@@ -29,7 +29,7 @@ type lockTable struct {
 
 // The bits of a lock, and how many locks share a word of states.
 const (
-	stateTaken = 1 << 0
+	stateHeld  = 1 << 0
 	stateSlow  = 1 << 1 // there may be more in locks
 	stateBits  = 2
 	stateLocks = 32 / stateBits
@@ -50,15 +50,15 @@ func newLockTable(e env.Env, n int) *lockTable {
 
 func (t *lockTable) shard(i uint32) env.Mutex { return t.shards[i%uint32(len(t.shards))] }
 
-// try takes local lock i if nobody has it.
+// try acquires local lock i if nobody has it.
 func (t *lockTable) try(i uint32) bool {
 	w, shift := t.state(i)
 	for {
 		old := w.Load()
-		if old>>shift&stateTaken != 0 {
+		if old>>shift&stateHeld != 0 {
 			return false
 		}
-		if w.CompareAndSwap(old, old|stateTaken<<shift) {
+		if w.CompareAndSwap(old, old|stateHeld<<shift) {
 			return true
 		}
 	}
@@ -75,12 +75,12 @@ func (t *lockTable) slow(i uint32) bool {
 	return w.Load()>>shift&stateSlow != 0
 }
 
-// takeOrSlow takes lock i if nobody has it, else it sets the slow bit. Called under the shard's
+// tryOrSlow acquires lock i if nobody has it, else it sets the slow bit. Called under the shard's
 // mutex.
-func (t *lockTable) takeOrSlow(i uint32) (taken bool) {
+func (t *lockTable) tryOrSlow(i uint32) (acquired bool) {
 	for !t.try(i) {
 		w, shift := t.state(i)
-		if old := w.Load(); old>>shift&stateTaken != 0 && w.CompareAndSwap(old, old|stateSlow<<shift) {
+		if old := w.Load(); old>>shift&stateHeld != 0 && w.CompareAndSwap(old, old|stateSlow<<shift) {
 			return false
 		}
 	}
@@ -96,19 +96,19 @@ func (t *lockTable) giveUp(i uint32, force bool) bool {
 		if !force && old>>shift&stateSlow != 0 {
 			return false
 		}
-		if w.CompareAndSwap(old, old&^((stateTaken|stateSlow)<<shift)) {
+		if w.CompareAndSwap(old, old&^((stateHeld|stateSlow)<<shift)) {
 			return true
 		}
 	}
 }
 
-// acquire takes local lock i, waiting at most limit. global says that the global lock was handed
+// acquire acquires local lock i, waiting at most limit. global says that the global lock was handed
 // over with it.
 func (t *lockTable) acquire(i uint32, w *lock.Waiter, limit time.Duration) (global, ok bool) {
 	mu := t.shard(i)
 	mu.Lock()
 	l := &t.locks[i]
-	if t.takeOrSlow(i) {
+	if t.tryOrSlow(i) {
 		mu.Unlock()
 		return false, true
 	}
@@ -150,7 +150,7 @@ func (t *lockTable) handover(i uint32) bool {
 }
 
 // release passes local lock i to the next waiter. global says that the global lock is still held,
-// for handover; if there is nobody left to take it, release changes nothing and returns false:
+// for handover; if there is nobody left to acquire it, release changes nothing and returns false:
 // release the global lock and call again.
 func (t *lockTable) release(i uint32, global bool) bool {
 	if global && !t.slow(i) {

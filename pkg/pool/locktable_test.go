@@ -12,7 +12,7 @@ import (
 // held reports whether somebody has lock i.
 func held(t *lockTable, i uint32) bool {
 	w, shift := t.state(i)
-	return w.Load()>>shift&stateTaken != 0
+	return w.Load()>>shift&stateHeld != 0
 }
 
 func TestLocalLocksAreFair(t *testing.T) {

@@ -69,7 +69,7 @@ func (a *allocator) openSlabs(c *class, i, nodes int) (some bool, err error) {
 	return true, nil
 }
 
-// provisionalSlabs takes the runs of c on server i whose opening failed, as many as are opened at
+// provisionalSlabs pops the runs of c on server i whose opening failed, as many as are opened at
 // once, and counts their slabs.
 func (a *allocator) provisionalSlabs(c *class, i int) (some []*slab, slabs int) {
 	list := c.provisional[i]

@@ -123,9 +123,9 @@ func (a *allocator) pushFree(b *slab, n int) {
 	}
 }
 
-// takeFree takes a node of server i that was given back, which there is: the last one of the slab
+// popFreed pops a node of server i that was given back, which there is: the last one of the slab
 // that comes first.
-func (a *allocator) takeFree(c *class, i int) Addr {
+func (a *allocator) popFreed(c *class, i int) Addr {
 	b := c.freed[i][len(c.freed[i])-1]
 	if b.empty() {
 		b.chunk.busy++
@@ -257,15 +257,15 @@ func (a *allocator) leaveImages() {
 	if err != nil {
 		return
 	}
-	for _, place := range a.takeImages() {
+	for _, place := range a.popImages() {
 		if s.write(place, zero); s.Post() != nil {
 			return
 		}
 	}
 }
 
-// takeImages takes all places for images that nobody uses.
-func (a *allocator) takeImages() (places []Addr) {
+// popImages pops all places for images that nobody uses.
+func (a *allocator) popImages() (places []Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, of := range a.images {

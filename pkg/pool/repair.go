@@ -19,14 +19,14 @@ import (
 //  5. the release of the lock.
 //
 // Whoever gets the lock from a release finds the record cleared. A client that is cut off anywhere
-// keeps the lock until it is fenced, and fencing turns it to Repair. Whoever takes it then looks at
-// the record first. If it does not name an image, or does not verify with it, the node was not yet
-// touched (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the node
-// may be half written, and the image, which was complete before the record was, is written over it:
-// the operation takes effect now, at the latest. Nobody else changed the node in between, since the
-// lock was never free; so writing the image over a node that is already complete changes nothing.
-// The image's place is used again only after the list has ended without an error, so after 4. A
-// client that dies while it repairs leaves the lock to the next one, who does all of it again.
+// keeps the lock until it is fenced, and fencing turns it to Repair. Whoever acquires it then looks
+// at the record first. If it does not name an image, or does not verify with it, the node was not
+// yet touched (before 2 is complete) or is complete (after 4 has begun: one word). If it does, the
+// node may be half written, and the image, which was complete before the record was, is written
+// over it: the operation takes effect now, at the latest. Nobody else changed the node in between,
+// since the lock was never free; so writing the image over a node that is already complete changes
+// nothing. The image's place is used again only after the list has ended without an error, so after
+// 4. A client that dies while it repairs leaves the lock to the next one, who does all of it again.
 //
 // The record, 32 bytes, little-endian:
 //
@@ -44,7 +44,7 @@ const repairBytes = 32
 const (
 	recordRewrite = iota
 	recordBundle
-	recordLink
+	recordMember
 )
 
 // record is a decoded repair record.
@@ -99,7 +99,7 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 		return err
 	}
 	for try := 0; ; try++ {
-		image, busy, err := s.pool.takeImage(s, server, size)
+		image, busy, err := s.pool.borrowImage(s, server, size)
 		if err == nil {
 			s.image, s.imageBytes = image, size
 			return nil
@@ -126,9 +126,9 @@ func (s *Session) lockedServer(a Addr) (int, error) {
 	return l.server, err
 }
 
-// takeImage finds a place for an image, for the operation of s, which may be nil: see fetch. busy:
-// there are places, but all are in use.
-func (p *Pool) takeImage(s *Session, server, size int) (image Addr, busy bool, err error) {
+// borrowImage finds a place for an image, for the operation of s, which may be nil: see fetch.
+// busy: there are places, but all are in use.
+func (p *Pool) borrowImage(s *Session, server, size int) (image Addr, busy bool, err error) {
 	a := p.alloc
 	size = roundNode(size)
 	a.mu.Lock()
@@ -152,7 +152,7 @@ func (p *Pool) takeImage(s *Session, server, size int) (image Addr, busy bool, e
 	return image, false, nil
 }
 
-// makeImage takes a place that is free by now, or makes another one, with calls if need be. a.mu is
+// makeImage pops a place that is free by now, or makes another one, with calls if need be. a.mu is
 // held.
 func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err error) {
 	image, ok := i.pop()
@@ -179,7 +179,7 @@ func (i *images) pop() (image Addr, ok bool) {
 	return image, true
 }
 
-func (p *Pool) giveImage(server int, image Addr, size int) {
+func (p *Pool) returnImage(server int, image Addr, size int) {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -224,13 +224,13 @@ func (s *Session) Rewrite(a Addr, image []byte) {
 // doneRewriting gives the image's place back, once nothing refers to it.
 func (s *Session) doneRewriting(server int) {
 	if s.image != Nil {
-		s.pool.giveImage(server, s.image, s.imageBytes)
+		s.pool.returnImage(server, s.image, s.imageBytes)
 		s.image = Nil
 	}
 }
 
-// repair brings to an end what the fenced holder of lock l, which this session took from it, may
-// have left half done. node is room for a part of an image. If another lock has to be repaired
+// repair brings to an end what the fenced holder of lock l, which this session acquired from it,
+// may have left half done. node is room for a part of an image. If another lock has to be repaired
 // first, main is a node under that one, and nothing was done. heldError: it cannot be done yet, and
 // nothing was done.
 func (s *Session) repair(l *tableLock, node []byte) (main Addr, err error) {
@@ -245,7 +245,7 @@ func (s *Session) repair(l *tableLock, node []byte) (main Addr, err error) {
 		return Nil, nil
 	}
 	if whole {
-		if r.kind == recordLink && s.resolved != linkOf(l, &r) {
+		if r.kind == recordMember && s.resolved != memberOf(l, &r) {
 			return r.node, nil
 		}
 		done, err := s.redo(l, &r, node)
@@ -263,7 +263,7 @@ func (s *Session) repair(l *tableLock, node []byte) (main Addr, err error) {
 
 // redo makes the change that a record says. done is false if there is none to make.
 func (s *Session) redo(l *tableLock, r *record, room []byte) (done bool, err error) {
-	if r.kind == recordLink {
+	if r.kind == recordMember {
 		return false, nil // resolved
 	}
 	if of, err := s.pool.lockOf(r.node); err != nil || of.server != l.server || of.index != l.index {

@@ -36,7 +36,7 @@ func (s *Session) RepairAll(table, room []byte) error {
 	return nil
 }
 
-// repairOne takes the lock that guards what the record of l is about, if there is one.
+// repairOne acquires the lock that guards what the record of l is about, if there is one.
 func (s *Session) repairOne(l *tableLock, room []byte) error {
 	s.Begin()
 	s.Read(s.pool.recordOf(l), s.record)

@@ -48,7 +48,7 @@ type Session struct {
 	word      []byte        // 8 bytes: old value of another atomic
 	record    []byte        // of a lock's repair
 	list      []byte        // of RewriteAll
-	resolved  link          // under a lock that is about to be taken again; see repairMain
+	resolved  foundMember   // under a lock that is about to be acquired again; see repairMain
 	zero      []byte        // 8 bytes
 	conflicts atomic.Uint64 // counted for others to read, as the next
 	handovers atomic.Uint64

@@ -3,20 +3,20 @@ package pool
 // Places for images, in advance. In a full pool they are what makes room: a node is compacted, or
 // merged with another one, only where there are places for the images of all that changes.
 
-// StockRewrites takes places for images of nodes of size bytes on each server, as many as the
+// StockRewrites reserves places for images of nodes of size bytes on each server, as many as the
 // largest RewriteAll needs, as far as there is memory for them.
 func (p *Pool) StockRewrites(size int) {
 	for i := range p.servers {
 		var places []Addr
 		for range maxChanges {
-			image, _, err := p.takeImage(nil, i, size)
+			image, _, err := p.borrowImage(nil, i, size)
 			if err != nil {
 				break
 			}
 			places = append(places, image)
 		}
 		for _, image := range places {
-			p.giveImage(i, image, size)
+			p.returnImage(i, image, size)
 		}
 	}
 }

@@ -152,8 +152,8 @@ func (p *Pool) rootWord() Addr {
 // room for repair, too.
 const rootRead = 512
 
-// LockRoot takes the lock of the root word, as Lock does, and says what the word is. b is a buffer
-// of the session, of a node's size.
+// LockRoot acquires the lock of the root word, as Lock does, and says what the word is. b is a
+// buffer of the session, of a node's size.
 func (s *Session) LockRoot(b []byte) (Addr, error) {
 	b = b[:min(len(b), rootRead)]
 	if err := s.Lock(s.pool.rootWord(), b); err != nil {

@@ -15,7 +15,7 @@ import (
 //
 // # The protocol
 //
-// Each session has an intent slot on each memory server where it takes words (wordslot.go). W is
+// Each session has an intent slot on each memory server where it acquires words (wordslot.go). W is
 // the word, N a node on the same server. Each line is one list, posted and awaited before the next:
 //
 //	Acquire      1. WRITE of the slot's name: W and N
@@ -38,10 +38,10 @@ import (
 //   - After the CAS of 1: W is this client's, and its slot says so. Own bits were returned by the
 //     CAS, and nobody else changes those that holders change. READs behind it saw what W guards
 //     under the lock. If the CAS failed, what they brought is thrown away.
-//   - After the image and the change: the change can be made by whoever takes W from Repair.
+//   - After the image and the change: the change can be made by whoever acquires W from Repair.
 //     Nothing of the node has changed. A change that is cut short does not verify.
-//   - Within the WRITE of the node: readers, who take no lock, see parts of it; that is up to the
-//     design. After a crash the image is written over it.
+//   - Within the WRITE of the node: readers, which acquire no lock, see parts of it; that is up to
+//     the design. After a crash the image is written over it.
 //   - After the zero: the node is whole, and the slot says that nothing is owed. A slot must never
 //     say otherwise when its session does not hold W, since another session of the same client may
 //     hold it then.
@@ -61,8 +61,8 @@ import (
 //
 // # Repair
 //
-// Who finds Repair in W's lane, takes it from there, as in 1 with Repair in the place of free; its
-// own name is in its slot before. Then, line by line:
+// Whoever finds Repair in W's lane acquires it from there, as in 1 with Repair in the place of
+// free; its own name is in its slot before. Then, line by line:
 //
 //  3. READ of all slots: those which are owed and name W;
 //  4. READ of the image, in parts; if it matches its checksum, WRITE of it to its target;
@@ -83,14 +83,14 @@ import (
 //     client since.
 //   - After the CAS of a slot in 6 the slot is anybody's, with a name and change which do not
 //     verify for another client: nor does the change under a name of the next one that is the same
-//     (slot.go). Before, nobody takes it: its owner says so.
+//     (slot.go). Before, nobody claims it: its owner says so.
 //   - A change that cannot be made (its image is another one, it lies outside the region) is
 //     damage. Its repairer does none of 4 to 7, gives the word back as Repair, and fails with
 //     ErrFormat. So nobody gets the word, and the damage ends no client.
 //   - All of it is at one memory server, so a fence that is complete on one server and not on
 //     another makes no difference.
 //
-// A word that is taken from Repair always goes through 3 to 6, also where nothing is owed: its
+// A word that is acquired from Repair always goes through 3 to 6, also where nothing is owed: its
 // holder may have died after it changed the data and before it changed the own bits.
 
 // Word is a lock word.
@@ -129,7 +129,7 @@ type wordLock struct {
 	own    uint64
 }
 
-// Acquire takes a lock word, and reads spans, which must be on its server, under the lock: one
+// Acquire acquires a lock word, and reads spans, which must be on its server, under the lock: one
 // round trip if nobody else holds it and where there are masked atomics. It returns the word's own
 // bits. What a holder that died left half done is brought to its end first. ErrTimeout: somebody
 // held it for longer than the operation may take; the message names the client. The session must
@@ -232,7 +232,7 @@ func (s *Session) acquireNamed(l *wordLock, slot *wordSlot, spans []Span, try bo
 		case holder == from && (masked || old == known):
 			l.own = lock.Own(old)
 			if from == Repair {
-				err := s.takeOverWord(l, spans)
+				err := s.repairAcquiredWord(l, spans)
 				return err == nil, err
 			}
 			return true, nil

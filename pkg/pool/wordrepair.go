@@ -25,9 +25,10 @@ func SweepWords(m WordMemory, first uint64, slots int, ids []uint16) (turned int
 	return lock.Sweep(m, first, slots, ids)
 }
 
-// takeOverWord is lines 3 to 7 of the protocol, for a word that was taken from Repair. If what is
-// owed is damaged, the word says Repair again. After another error the word is this client's.
-func (s *Session) takeOverWord(l *wordLock, spans []Span) error {
+// repairAcquiredWord is lines 3 to 7 of the protocol, for a word that was acquired from Repair. If
+// what is owed is damaged, the word says Repair again. After another error the word is this
+// client's.
+func (s *Session) repairAcquiredWord(l *wordLock, spans []Span) error {
 	err := s.repairWord(l)
 	if errors.Is(err, errDamaged) && s.broken == nil {
 		s.queueTo(l.server, s.give(l, Repair, 0, 0))

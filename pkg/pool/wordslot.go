@@ -11,7 +11,7 @@ import (
 )
 
 // Intent slots. Each memory server has room for some of each index (Grant.IntentSlots), 64 bytes
-// each. A client takes them one by one, by a CAS of the owner's word from nobody's, and keeps them
+// each. A client claims them one by one, by a CAS of the owner's word from nobody's, and keeps them
 // until it is fenced; its sessions use them, each its own. The fence gives them back, but for those
 // whose change is owed: a repairer does that.
 //
@@ -28,7 +28,7 @@ import (
 // Whoever gives memory of lock words another use sees to it besides that none of them says Repair
 // or is held, now that nobody holds its address: it acquires each that is not free. And it acquires
 // each once when the memory is out of the structure, before it retires it: slots of dead clients
-// that owe a change name words, too, and repairOwed takes the addresses from there. A word that was
+// that owe a change name words, too, and repairOwed has the addresses from there. A word that was
 // free then, and whose node nobody changes any more, is in no such slot later. Memory that is
 // used for the same again keeps its words as they are. Free, which waits for nothing, is for memory
 // whose words nobody ever acquired.
@@ -41,8 +41,8 @@ type wordSlot struct {
 	since atomic.Uint64 // when the operation began that used it last, on the client's clock
 }
 
-// States of a slot. A session takes it from blank or named to used, and leaves it named. forget
-// takes it from named to forgetting, and leaves it blank.
+// States of a slot. A session moves it from blank or named to used, and leaves it named. forget
+// moves it from named to forgetting, and leaves it blank.
 const (
 	slotBlank = iota
 	slotUsed
@@ -62,7 +62,7 @@ type wordSlots struct {
 	claimed int
 }
 
-// ErrNoIntent is returned when a session needs an intent slot, to take a lock word, and there is
+// ErrNoIntent is returned when a session needs an intent slot, to acquire a lock word, and there is
 // none: the index has as many sessions as its memory server has room for, or this client has its
 // share of them.
 var ErrNoIntent = errors.New("no intent slot is left")
@@ -79,7 +79,7 @@ func (s *Session) slotFor(server int) (*wordSlot, error) {
 		s.slots = append(s.slots, make([]*wordSlot, len(s.pool.servers)-len(s.slots))...)
 	}
 	if s.slots[server] == nil {
-		slot, err := s.takeSlot(server)
+		slot, err := s.acquireSlot(server)
 		if err != nil {
 			return nil, err
 		}
@@ -101,9 +101,9 @@ func (s *Session) slotFor(server int) (*wordSlot, error) {
 	}
 }
 
-// takeSlot finds a slot for the session: one that no session of this client uses any more, or one
-// that is nobody's.
-func (s *Session) takeSlot(server int) (*wordSlot, error) {
+// acquireSlot finds a slot for the session: one that no session of this client uses any more, or
+// one that is nobody's.
+func (s *Session) acquireSlot(server int) (*wordSlot, error) {
 	srv := s.pool.servers[server]
 	slots := &srv.slots
 	share := min(srv.grant.IntentSlots, max(1, srv.grant.IntentSlots/slotShare))
