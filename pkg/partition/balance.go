@@ -11,38 +11,38 @@ type piece struct {
 	owner      uint32
 	epoch      uint64
 	weight     uint64
-	member     int // position of the owner in the plan; free = it looks for one
+	member     int // position of the owner in the plan; free = it has none yet
 }
 
 const free = -1
 
-// plan is a map that is being rebalanced: its pieces, in the order of keys.
+// plan is a map that is being rebalanced: its pieces, in key order.
 type plan struct {
 	current   *Map
 	members   []Server
 	measure   measure
 	tolerance int // percent of a share
 	total     uint64
-	fine      uint64 // what is too little to be moved
+	fine      uint64 // less than that is not moved
 
 	pieces []piece
-	load   []uint64 // by member: the weight of what it has
+	load   []uint64 // by member: the weight of its pieces
 }
 
-// quota is the weight of the first i of n fair shares of total.
+// quota returns the weight of the first i of n fair shares of total.
 func quota(total uint64, n, i int) uint64 {
 	hi, lo := bits.Mul64(total, uint64(i))
 	q, _ := bits.Div64(hi, lo, uint64(n))
 	return q
 }
 
-// share is the fair share of the member at position i. Shares differ by at most 1 and sum up to the
-// total.
+// share returns the fair share of the member at position i. Shares differ by at most 1 and sum up
+// to the total.
 func (p *plan) share(i int) uint64 {
 	return quota(p.total, len(p.members), i+1) - quota(p.total, len(p.members), i)
 }
 
-// over is what the member at position i has above its share; nothing if it is within the tolerance.
+// over returns the excess over its share of the member at position i; 0 within the tolerance.
 func (p *plan) over(i int) uint64 {
 	share := p.share(i)
 	if p.load[i] <= share || p.load[i]-share <= max(p.fine, share/100*uint64(p.tolerance)) {
@@ -51,7 +51,7 @@ func (p *plan) over(i int) uint64 {
 	return p.load[i] - share
 }
 
-// room is what the member at position i has below its share.
+// room returns how far the member at position i is below its share.
 func (p *plan) room(i int) uint64 {
 	if share := p.share(i); share > p.load[i] && share-p.load[i] > p.fine {
 		return share - p.load[i]
@@ -78,8 +78,8 @@ func newPlan(current *Map, members []Server, o Options) *plan {
 	return p
 }
 
-// shed takes from every member what it has above its share: at the ends of its ranges for
-// neighbours that have room, then from its highest keys downwards for whoever has.
+// shed takes from every member its excess over its share: at the ends of its ranges for neighbours
+// that have room, then from its highest keys downwards for any member with room.
 func (p *plan) shed() {
 	for i := range p.members {
 		p.toNeighbours(i)
@@ -88,7 +88,7 @@ func (p *plan) shed() {
 		over := p.over(i)
 		for at := len(p.pieces) - 1; at >= 0 && over > p.fine; {
 			if p.pieces[at].member != i || p.pieces[at].weight == 0 {
-				at-- // moving nothing would help nobody
+				at-- // there is nothing to move
 				continue
 			}
 			high := true
@@ -101,7 +101,7 @@ func (p *plan) shed() {
 				over -= min(over, p.pieces[part].weight)
 				p.hand(part, free)
 			}
-			// there is nothing more to cut off; if nothing was, one key has too much
+			// nothing more can be cut off; if nothing was, one key exceeds the share
 			if part == at {
 				at--
 			}
@@ -109,8 +109,8 @@ func (p *plan) shed() {
 	}
 }
 
-// toNeighbours moves what a member has above its share to members whose ranges lie beside its own,
-// the largest part first.
+// toNeighbours moves a member's excess to members whose ranges adjoin its own, the largest part
+// first.
 func (p *plan) toNeighbours(i int) {
 	for over := p.over(i); over > p.fine; {
 		best, to, high, most := -1, 0, false, uint64(0)
@@ -138,8 +138,8 @@ func (p *plan) toNeighbours(i int) {
 	}
 }
 
-// neighbour is the member that has the keys above the piece at a position, or below; free if nobody
-// has.
+// neighbour returns the member that has the keys above the piece at a position, or below; free if
+// none has.
 func (p *plan) neighbour(at int, above bool) int {
 	if above {
 		at++
@@ -152,7 +152,7 @@ func (p *plan) neighbour(at int, above bool) int {
 	return p.pieces[at].member
 }
 
-// hand makes the piece at a position a member's, or nobody's.
+// hand gives the piece at a position to a member, or to none.
 func (p *plan) hand(at, to int) {
 	c := &p.pieces[at]
 	if c.member != free {
@@ -163,8 +163,8 @@ func (p *plan) hand(at, to int) {
 	}
 }
 
-// split cuts off w of the weight of the piece at a position, at its upper end or at the lower one,
-// and says where the part lies that was cut off: the whole piece, if it has no more than w.
+// split cuts w off the weight of the piece at a position, at its upper or lower end, and returns
+// the position of the part that was cut off: the whole piece if it weighs no more than w.
 func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
 	c := p.pieces[at]
 	if c.weight <= w {
@@ -186,8 +186,8 @@ func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
 }
 
 // give hands the free pieces, in key order, to members below their shares: to neighbours if they
-// have room, else filling one after the other. A piece that a member shed goes back to it only if
-// nobody has room.
+// have room, else filling one member after the other. A piece that a member shed returns to it only
+// if no other has room.
 func (p *plan) give() {
 	for at := 0; at < len(p.pieces); at++ {
 		for p.pieces[at].member == free {
@@ -198,7 +198,7 @@ func (p *plan) give() {
 			}
 			room := p.room(to)
 			part, ok := p.split(at, room, high)
-			if !ok { // there is one key that has too much: with it, but no more
+			if !ok { // one key exceeds the room: with it, but no more
 				rest := p.pieces[at].weight - room
 				if part, ok = p.split(at, rest, !high); ok && high {
 					part++
@@ -218,12 +218,12 @@ func (p *plan) give() {
 	}
 }
 
-// littleRoom is which part of all is too little to make a piece of it for a neighbour.
+// littleRoom is the part of the total below which no piece is made for a neighbour.
 const littleRoom = 64
 
-// receiver is the member that gets the free piece at a position, or a part of it, and the end that
-// it gets: the neighbour with most room, the lower one of equals or if it has room for all, else
-// the neediest member; -1 if nobody has room.
+// receiver returns the member that gets the free piece at a position, or a part of it, and the end
+// that it gets: the neighbour with most room (the lower one if equal, or if it has room for all),
+// else the neediest member; -1 if none has room.
 func (p *plan) receiver(at int) (to int, high bool) {
 	c := p.pieces[at]
 	best, room := free, uint64(0)
@@ -246,8 +246,8 @@ func (p *plan) receiver(at int) (to int, high bool) {
 	return p.neediest(c.owner), false
 }
 
-// neediest is the member with most room below its share, the first of equals; -1 if none has any.
-// Two pieces in a row thus go to the same member while it has room, and a cut is needed only at its
+// neediest returns the member that is farthest below its share, the first of equals; -1 if none is
+// below. So consecutive pieces go to the same member while it has room, and are cut only at its
 // share.
 func (p *plan) neediest(not uint32) int {
 	best := -1
@@ -269,9 +269,8 @@ func (p *plan) lightest() int {
 	return best
 }
 
-// result puts the pieces together again. Neighbours of the same owner and epoch become one range;
-// when there would be more than half of MaxRanges, neighbours of the same owner do, under a new
-// epoch.
+// result puts the pieces together. Adjacent pieces of the same owner and epoch become one range. If
+// there are more than half of MaxRanges, adjacent ones of the same owner do, under a new epoch.
 func (p *plan) result() *Map {
 	next := &Map{Generation: p.current.Generation + 1, Index: p.current.Index, Servers: p.members}
 	for _, c := range p.pieces {

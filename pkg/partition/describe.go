@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Describe renders a map, or the change from old to new, for people: a line a range of new, and
-// what moved. old may be nil.
+// Describe describes a map, or the change from old to new: a line for each range of new, and what
+// moved. old may be nil.
 func Describe(old, new *Map) string {
 	var b strings.Builder
 	if old == nil {
@@ -49,7 +49,7 @@ func (m *Map) name(id uint32) string {
 	return fmt.Sprintf("server %d", id)
 }
 
-// ownersOf lists who else than its owner had parts of s, in key order; empty if nobody.
+// ownersOf lists the other owners that had parts of s, in key order; empty if there are none.
 func (m *Map) ownersOf(s Span) string {
 	if m == nil {
 		return ""

@@ -124,7 +124,7 @@ func Unmarshal(data []byte) (*Map, error) {
 	return m, nil
 }
 
-// decoder takes fields off the front of rest. Once something is missing, short is set and every
+// decoder reads fields from the front of rest. If one is missing short is set, and every later
 // field is zero.
 type decoder struct {
 	rest  []byte
@@ -164,7 +164,8 @@ func (d *decoder) u64() uint64 {
 
 func (d *decoder) text() []byte { return d.take(int(d.u16())) }
 
-// count is how many elements follow; one beyond limit marks the map as damaged and counts as none.
+// count returns how many elements follow. A number beyond limit marks the map as damaged, and
+// counts as none.
 func (d *decoder) count(limit int) int {
 	n := int(d.u16())
 	if n > limit {

@@ -1,10 +1,10 @@
-// Package partition is the partition map of an index: which compute server is in charge of which
-// range of keys. It plans changes of the map and renders them for people. It is pure: nothing here
-// does I/O, keeps time or starts anything.
+// Package partition is the partition map of an index: which compute server owns which range of
+// keys. It plans changes of the map, and describes them in words. It is pure: no I/O, no clocks, no
+// goroutines.
 //
-// A map is a value. Whoever holds a *Map may read it from any number of goroutines and changes it
-// no more; a change is a new map of a higher generation. The authority is the copy at the index's
-// home memory server, which is replaced by compare-and-swap of the generation.
+// A Map is a value. Any number of goroutines may read it, and it is not changed: a change is a new
+// map of a higher generation. The authoritative copy is at the index's home memory server, and is
+// replaced by compare-and-swap of the generation.
 package partition
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
-// Bounds of a map. Together with MaxBytes they keep what is read from elsewhere small.
+// Bounds of a map. They limit the memory that a map from elsewhere can take.
 const (
 	MaxRanges   = 4096
 	MaxServers  = 1024
@@ -26,8 +26,7 @@ const (
 	maxText     = 255     // bytes of a name or an address
 )
 
-// KeyType is how the keys of an index are made. The values are those of the CRD and of
-// config.Index.
+// KeyType is the type of the keys of an index. The values are those of the CRD and of config.Index.
 type KeyType string
 
 // The key types.
@@ -36,21 +35,21 @@ const (
 	Bytes  KeyType = "Bytes"
 )
 
-// Map says who is in charge of which keys.
+// Map says which server owns which keys.
 type Map struct {
 	Generation uint64
 	Index      string // identity of the index that the map belongs to
-	// ascending by ID; every owner is among them, and a leaving server that holds keys of others
+	// ascending by ID; all owners, and leaving servers that still hold keys of others
 	Servers []Server
 	// ascending by Start; the first starts at the empty key; together they cover all keys
 	Ranges []Range
 
-	// Planned are the moves that are still to be made of a change that goes in stages, ascending
-	// and disjoint. Servers need not look at them: who owns what now is in Ranges.
+	// Planned are the remaining moves of a change that is made in stages, ascending and disjoint.
+	// Servers ignore them: Ranges has the present owners.
 	Planned []Planned
 }
 
-// Planned is keys that are to go to another owner in a later generation.
+// Planned is a range that is to move to another owner in a later generation.
 type Planned struct {
 	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
 	To         uint32
@@ -59,7 +58,7 @@ type Planned struct {
 // Server is a compute server that can own ranges.
 type Server struct {
 	ID   uint32
-	Name string // of its pod, for people
+	Name string // of its pod, for messages
 	RPC  string // host:port of rpc.Compute
 	RESP string // host:port of its Redis front end
 }
@@ -68,7 +67,7 @@ type Server struct {
 type Range struct {
 	Start []byte
 	Owner uint32
-	Epoch uint64 // the generation in which Owner came into charge of these keys
+	Epoch uint64 // the generation in which Owner got these keys
 }
 
 // Span is one range with both of its ends, for routing and for messages.
@@ -78,13 +77,14 @@ type Span struct {
 	Epoch      uint64
 }
 
-// String is the span as people write it: ["a", "m").
+// String formats the span as ["a", "m").
 func (s Span) String() string { return Interval(s.Start, s.End) }
 
 // Interval is keyrange.Format.
 func Interval(start, end []byte) string { return keyrange.Format(start, end) }
 
-// At is the position in Ranges of the range that holds key. It allocates nothing. m must be valid.
+// At returns the position in Ranges of the range that holds key. It allocates nothing. m must be
+// valid.
 func (m *Map) At(key []byte) int {
 	lo, hi := 0, len(m.Ranges) // Ranges[lo].Start <= key < Ranges[hi].Start
 	for hi-lo > 1 {
@@ -98,19 +98,19 @@ func (m *Map) At(key []byte) int {
 	return lo
 }
 
-// Owner is the ID of the server in charge of key. It allocates nothing. m must be valid.
+// Owner returns the ID of the server that owns key. It allocates nothing. m must be valid.
 func (m *Map) Owner(key []byte) uint32 { return m.Ranges[m.At(key)].Owner }
 
-// Range is the range that holds key. m must be valid.
+// Range returns the range that holds key. m must be valid.
 func (m *Map) Range(key []byte) Span { return m.Span(m.At(key)) }
 
-// Span is the range at position i with both of its ends.
+// Span returns the range at position i, with both of its ends.
 func (m *Map) Span(i int) Span {
 	r := m.Ranges[i]
 	return Span{Start: r.Start, End: m.end(i), Owner: r.Owner, Epoch: r.Epoch}
 }
 
-// end is the exclusive end of the range at position i; empty for the last.
+// end returns the exclusive end of the range at position i; empty for the last.
 func (m *Map) end(i int) []byte {
 	if i+1 < len(m.Ranges) {
 		return m.Ranges[i+1].Start
@@ -132,7 +132,7 @@ func (m *Map) owns(id uint32) bool {
 	return slices.ContainsFunc(m.Ranges, func(r Range) bool { return r.Owner == id })
 }
 
-// Validate says what is wrong with m.
+// Validate returns what is wrong with m.
 func (m *Map) Validate() error {
 	switch {
 	case m.Generation == 0:
@@ -189,8 +189,8 @@ func (m *Map) validatePlanned() error {
 	return nil
 }
 
-// Final is the map once all planned moves are made, in one generation; m itself if none is planned.
-// m must be valid.
+// Final returns the map after all planned moves, in one generation; m itself if none is planned. m
+// must be valid.
 func (m *Map) Final() *Map {
 	if len(m.Planned) == 0 {
 		return m
@@ -223,8 +223,8 @@ func (m *Map) Final() *Map {
 	return next
 }
 
-// Overlay returns m with other owners of some keys: those of spans, of which the first that holds a
-// key counts. Without spans it is m itself.
+// Overlay returns m with the owners of spans for their keys. If several spans hold a key the first
+// one counts. Without spans it returns m.
 func (m *Map) Overlay(spans []Span) *Map {
 	if len(spans) == 0 {
 		return m

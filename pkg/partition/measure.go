@@ -7,16 +7,16 @@ import (
 	"sort"
 )
 
-// A measure weighs ranges of keys and finds where to cut them. Planning knows load only through it.
+// measure weighs ranges of keys and finds where to cut them. Plans see load only through it.
 type measure interface {
-	// weight of the keys from start to, not including, end; an empty end is the upper end of the
-	// key space. Weights add up: weight(a, b) + weight(b, c) = weight(a, c). All keys together
-	// weigh less than 1<<63 + 1.
+	// weight returns the weight of the keys from start up to end, which is exclusive; an empty end
+	// is the upper end of the key space. Weights add up: weight(a, b) + weight(b, c) = weight(a,
+	// c). All keys together weigh less than 1<<63 + 1.
 	weight(start, end []byte) uint64
 
-	// cut is a key strictly within start and end below which there is w of the range's weight, or
-	// above which, with high: that much, or what is next to it on the side of less; a little more
-	// counts as that much. nil if there is no such key.
+	// cut returns a key strictly between start and end with w of the range's weight below it, or,
+	// with high, above it: exactly w, or the next lower possible weight; a little more counts as w.
+	// It returns nil if there is no such key.
 	cut(start, end []byte, w uint64, high bool) []byte
 }
 
@@ -60,8 +60,8 @@ func (w width) cut(start, end []byte, n uint64, high bool) []byte {
 	return within(start, end, w.key(at))
 }
 
-// key is the least key at a position. Uint64 keys have all 8 bytes; others lose their trailing
-// zeros, and what is beyond the length of a key.
+// key returns the least key at a position. Uint64 keys have all 8 bytes. Others lose trailing
+// zeros, and bytes beyond the longest key.
 func (w width) key(position uint64) []byte {
 	key := binary.BigEndian.AppendUint64(nil, position<<1)
 	if w.keys == Uint64 {
@@ -73,7 +73,7 @@ func (w width) key(position uint64) []byte {
 	return bytes.TrimRight(key, "\x00")
 }
 
-// within is key if it lies strictly within start and end, else nil.
+// within returns key if it lies strictly between start and end, else nil.
 func within(start, end, key []byte) []byte {
 	if bytes.Compare(start, key) >= 0 || len(end) > 0 && bytes.Compare(key, end) >= 0 {
 		return nil
@@ -81,24 +81,23 @@ func within(start, end, key []byte) []byte {
 	return key
 }
 
-// loaded weighs by what was asked of a range, and a little by its width, so that what is never
-// asked for is divided, too, and every server gets something. Where load decides it cuts at the
-// keys of the sample only.
+// loaded weighs a range by its load, and a little by its width, so that ranges without requests are
+// divided too, and every server gets some. Where load decides it cuts only at keys of the sample.
 type loaded struct {
 	width width
 	keys  [][]byte // ascending, each once
 	below []uint64 // of each: the load of all keys less than it; and one more, the load of all
 }
 
-// Weights of loaded: the whole load, the whole width, and what is too little to look for another
-// cut.
+// Weights of loaded: the whole load, the whole width, and the weight below which no other cut is
+// sought.
 const (
 	wholeLoad  = 1 << 62
 	widthShift = 6
 	fineWeight = wholeLoad >> 8
 )
 
-// newLoaded makes a measure of keys and rates; nil if they come to nothing.
+// newLoaded returns a measure of keys and rates; nil if the rates sum up to nothing.
 func newLoaded(w width, load []KeyLoad) measure {
 	load = slices.Clone(load)
 	slices.SortStableFunc(load, func(a, b KeyLoad) int { return bytes.Compare(a.Key, b.Key) })
@@ -118,23 +117,23 @@ func newLoaded(w width, load []KeyLoad) measure {
 		sum += k.Rate
 	}
 	l.below = append(l.below, wholeLoad)
-	for i := range l.below { // however the sums were rounded
+	for i := range l.below { // rounding may have exceeded it
 		l.below[i] = min(l.below[i], wholeLoad)
 	}
 	return l
 }
 
-// before is how many keys of the sample are less than key.
+// before returns how many keys of the sample are less than key.
 func (l loaded) before(key []byte) int {
 	return sort.Search(len(l.keys), func(i int) bool { return bytes.Compare(l.keys[i], key) >= 0 })
 }
 
-// at is the weight of all keys less than key.
+// at returns the weight of all keys less than key.
 func (l loaded) at(key []byte) uint64 {
 	return l.below[l.before(key)] + l.width.position(key)>>widthShift
 }
 
-// after is the weight of all keys up to key, and key.
+// after returns the weight of all keys up to and including key.
 func (l loaded) after(key []byte) uint64 {
 	i := l.before(key)
 	if i < len(l.keys) && bytes.Equal(l.keys[i], key) {
@@ -173,7 +172,7 @@ func (l loaded) cut(start, end []byte, w uint64, high bool) []byte {
 		last = l.before(end)
 	}
 	i := first + sort.Search(last-first, func(i int) bool { return l.at(l.keys[first+i]) >= target })
-	prev := start // the sample's keys around the target, where there are any in between
+	prev := start // the sample's keys on both sides of the target, if any are in between
 	var below, above []byte
 	if i > first {
 		below = l.keys[i-1]
@@ -188,7 +187,7 @@ func (l loaded) cut(start, end []byte, w uint64, high bool) []byte {
 	case below != nil && target-l.at(below) <= fineWeight:
 		return bytes.Clone(below)
 	}
-	if after := l.after(prev); target > after { // between two keys of the sample: nobody asks there
+	if after := l.after(prev); target > after { // between two sampled keys
 		if key := within(prev, end, l.width.key(l.width.position(prev)+(target-after)<<widthShift)); key != nil && (above == nil || bytes.Compare(key, above) < 0) {
 			return key
 		}

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Memory is what whoever runs Step remembers from one step to the next. Nothing depends on it but
-// how soon load is a reason to move ranges: without it, as after a restart, that takes longer. A
-// value; steps make a new one.
+// Memory is what the caller of Step keeps from one step to the next. It affects only how soon load
+// moves ranges: without it, as after a restart, that takes longer. It is a value; each step returns
+// a new one.
 type Memory struct {
 	generation uint64        // of the map that was seen last
 	since      time.Duration // when it was seen first
 
-	skewed      bool // somebody has more than it may, and another map would be better
+	skewed      bool // a server exceeds its bound, and another map would be better
 	skewedSince time.Duration
 
-	loads  []known // ascending by ID: what servers said last
+	loads  []known // ascending by ID: the last reports of servers
 	lapses []lapse // owners that have no lease and do not answer; see Lapse
 }
 
-// lapse is since when an owner has been seen without a lease.
+// lapse says since when an owner has been seen without a lease.
 type lapse struct {
 	id    uint32
 	since time.Duration
@@ -31,42 +31,41 @@ type known struct {
 	load Load
 }
 
-// How long things are remembered, and how long they must last.
+// How long reports are remembered, and how long conditions must last.
 const (
-	// LoadRemembered is how long what a server said of its load stands for it when it says nothing
-	// any more.
+	// LoadRemembered is how long a server's last report of its load is used when it reports no
+	// more.
 	LoadRemembered = 2 * time.Minute
 
-	// SkewPatience is how long a server must have more than its share, and another map be better,
-	// before ranges move for it.
+	// SkewPatience is how long a server must exceed its bound, and another map be better, before
+	// ranges move.
 	SkewPatience = 15 * time.Second
 
-	// leveled is how far from its share a server may stay when ranges move because of load, in
+	// leveled is how far from its share a server may remain when ranges move because of load, in
 	// percent.
 	leveled = 10
 )
 
-// Load is what a server did of late.
+// Load is the recent load of a server.
 type Load struct {
 	Rate float64   // operations a second
-	Keys []KeyLoad // a sample of them; together they come to Rate
+	Keys []KeyLoad // a sample of them; their rates sum up to Rate
 }
 
 // Rebalance says when load is a reason to move ranges.
 type Rebalance struct {
-	// MaxShare is how much of the load a server may have, in percent of the mean of all; above it
-	// ranges move. 0: never.
+	// MaxShare is the load above which ranges move from a server, in percent of the mean of all
+	// servers. 0: never.
 	MaxShare int
 
-	// MinInterval is how long a partition map stays as it is, at least, before ranges move because
-	// of load.
+	// MinInterval is the least age of a partition map before ranges move because of load.
 	MinInterval time.Duration
 }
 
-// MapAge is for how long the partition map has been what it is, as far as is remembered.
+// MapAge returns for how long the partition map has been unchanged, as far as is remembered.
 func (m Memory) MapAge(now time.Duration) time.Duration { return now - m.since }
 
-// next is the memory after what is seen in v.
+// next returns the memory after the view v.
 func (m Memory) next(v View) Memory {
 	if generation := v.Map.generation(); m.generation != generation {
 		m.generation, m.since = generation, v.Now
@@ -98,7 +97,7 @@ func (m Memory) next(v View) Memory {
 	return m
 }
 
-// lapseOf says since when an owner has been without a lease, if it is.
+// lapseOf returns since when an owner has been without a lease, if it is.
 func (m Memory) lapseOf(id uint32) (since time.Duration, is bool) {
 	for _, l := range m.lapses {
 		if l.id == id {
@@ -115,8 +114,8 @@ func (m *Map) generation() uint64 {
 	return m.Generation
 }
 
-// sample is the load of all owners: as they say it, or said it of late; one that nothing is known
-// of is taken for average. nil if nothing is known at all.
+// sample returns the load of all owners, by their last reports. An owner without a report counts as
+// average. It returns nil if there is no report at all.
 func (m Memory) sample(current *Map) (all []KeyLoad) {
 	rate := 0.0
 	for _, k := range m.loads {
@@ -144,8 +143,7 @@ func (m Memory) sample(current *Map) (all []KeyLoad) {
 	return all
 }
 
-// Shares are the operations a second that each server of a map, in its order, is asked for by its
-// ranges.
+// Shares returns the operations a second on the ranges of each server of the map, in its order.
 func (m *Map) Shares(load []KeyLoad) []float64 {
 	shares := make([]float64, len(m.Servers))
 	for _, k := range load {

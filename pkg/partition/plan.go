@@ -12,23 +12,22 @@ type Options struct {
 	Keys     KeyType
 	KeyBytes int // of the longest key, with Bytes; 0 = not known. No boundary is longer.
 
-	// Load is a sample of the keys that are asked for, and how often. If it comes to TrustedRate a
-	// server, boundaries follow it and lie at keys of the sample; else all servers get equal widths
-	// of the key space.
+	// Load is a sample of the requested keys and their rates. If it sums up to TrustedRate for each
+	// server, boundaries follow it, and are keys of the sample. Otherwise all servers get equal
+	// widths of the key space.
 	Load []KeyLoad
 
-	// Tolerance is how much a server may have above its share without being relieved, in percent of
-	// it.
+	// Tolerance is the excess over its share that a server may keep, in percent of the share.
 	Tolerance int
 }
 
-// KeyLoad is a key and how many operations a second it stands for.
+// KeyLoad is a key and the operations a second that it stands for.
 type KeyLoad struct {
 	Key  []byte
 	Rate float64
 }
 
-// TrustedRate is how many operations a second a server must come to for a sample of load to be
+// TrustedRate is the rate of operations a second for each server from which on a sample of load is
 // trusted.
 const TrustedRate = 10
 
@@ -39,13 +38,13 @@ type Move struct {
 	Epoch      uint64 // of the range under its new owner
 }
 
-// String is the move as people read it.
+// String describes the move.
 func (m Move) String() string {
 	return fmt.Sprintf("%s from server %d to %d", Interval(m.Start, m.End), m.From, m.To)
 }
 
-// New is the first map of an index, of generation 1: one range a server, in the order of their IDs,
-// of equal weight as Options weighs.
+// New returns the first map of an index, of generation 1: one range for each server, in the order
+// of their IDs, of equal weight by Options.
 func New(index string, servers []Server, o Options) (*Map, error) {
 	members, err := sortedMembers(servers)
 	if err != nil {
@@ -58,7 +57,7 @@ func New(index string, servers []Server, o Options) (*Map, error) {
 		start := []byte(nil)
 		if i > 0 {
 			if start = measure.cut(nil, nil, quota(total, len(members), i), false); start == nil {
-				continue // one key has too much; the server gets nothing
+				continue // one key exceeds a share; the server gets nothing
 			}
 			if last := m.Ranges[len(m.Ranges)-1].Start; bytes.Compare(last, start) >= 0 {
 				continue
@@ -69,16 +68,16 @@ func New(index string, servers []Server, o Options) (*Map, error) {
 	return m, m.Validate()
 }
 
-// EqualWidth is the first map of an index, with every server in charge of the same width of the key
-// space. That is a fair share of Uint64 keys that are spread evenly. Printable Bytes keys lie
+// EqualWidth returns the first map of an index, in which every server owns the same width of the
+// key space. For Uint64 keys that are spread evenly that is a fair share. Printable Bytes keys lie
 // between 0x20 and 0x7e, so most of them go to one or two servers: plan with Load, or use
 // ByBoundaries. keyBytes is the length of the longest key, if keys are Bytes; 0 = not known.
 func EqualWidth(index string, servers []Server, keys KeyType, keyBytes int) (*Map, error) {
 	return New(index, servers, Options{Keys: keys, KeyBytes: keyBytes})
 }
 
-// ByBoundaries is the first map of an index with given boundaries, ascending: the ranges between
-// them go to the servers in the order of their IDs, round and round.
+// ByBoundaries returns the first map of an index with given boundaries, ascending. The ranges
+// between them go to the servers in turn, in the order of their IDs.
 func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, error) {
 	members, err := sortedMembers(servers)
 	if err != nil {
@@ -91,17 +90,17 @@ func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, er
 	return m, m.Validate()
 }
 
-// Plan is the map that follows current when the servers are members, and the moves that lead there.
-// Equal input gives equal output. What moves is the ranges of servers that are gone, and from each
-// remaining server only what it has above its share; servers below theirs get it, those first whose
-// ranges lie beside it. Ranges that do not move keep their epochs; the others get the new
-// generation as theirs.
+// Plan returns the map that follows current if the servers are members, and the moves that lead
+// there. Equal input gives equal output. The ranges of servers that are gone move, and from each
+// remaining server its excess over its share. They go to servers below their share, preferably to
+// neighbours. Ranges that do not move keep their epochs; the others get the new generation as
+// theirs.
 //
-// Members whose addresses changed make a new generation without moves. When nothing changes at all,
+// Members whose addresses changed make a new generation without moves. If nothing changes at all,
 // next is current.
 //
-// Plan balances at every call; whether an imbalance is worth moving ranges is the caller's
-// decision, made before.
+// Plan balances at every call. The caller decides before whether an imbalance is worth moving
+// ranges.
 func Plan(current *Map, members []Server, o Options) (next *Map, moves []Move, err error) {
 	if err := current.Validate(); err != nil {
 		return nil, nil, fmt.Errorf("plan a partition map: %w", err)
@@ -127,7 +126,7 @@ func (r Range) equal(o Range) bool {
 	return r.Owner == o.Owner && r.Epoch == o.Epoch && bytes.Equal(r.Start, o.Start)
 }
 
-// Moves are the ranges whose owners differ between two maps of one index, in key order.
+// Moves returns the ranges whose owners differ between two maps of one index, in key order.
 func Moves(old, new *Map) (moves []Move) {
 	eachPiece(old, new, func(start, end []byte, was, is Range) {
 		if was.Owner == is.Owner {
@@ -142,8 +141,8 @@ func Moves(old, new *Map) (moves []Move) {
 	return moves
 }
 
-// eachPiece calls visit with the pieces into which the boundaries of both maps cut the key space,
-// and the ranges that they belong to.
+// eachPiece calls visit with each piece of the key space between boundaries of either map, and the
+// ranges that it belongs to.
 func eachPiece(old, new *Map, visit func(start, end []byte, was, is Range)) {
 	i, j := 0, 0
 	start := []byte(nil)

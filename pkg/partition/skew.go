@@ -2,13 +2,13 @@ package partition
 
 import "fmt"
 
-// skew is how much more than the mean the busiest of some servers has.
+// skew is the load of the busiest server in relation to the mean.
 type skew struct {
 	server  uint32
 	percent float64 // of the mean; 100 is even
 }
 
-// skewOf is the skew of a map under a load. ok is false if there is too little of it to say.
+// skewOf returns the skew of a map under a load. ok is false if the load is too small to tell.
 func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
 	sum := total(load)
 	if len(m.Servers) < 2 || sum < float64(len(m.Servers)*TrustedRate) {
@@ -22,11 +22,11 @@ func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
 	return s, true
 }
 
-// level is the map that evens out the load, if that is due: for a while one server has had more
-// than it may and another map would have been markedly better, the map has been as it is for long
-// enough, and all members say what they do. Ranges that moved in vain would move again. One look is
-// not enough for either: it sees a sample, and a map made for a sample is better for that one than
-// for the next.
+// level returns the map that evens out the load, if that is due: for a while one server has
+// exceeded its bound and another map would have been markedly better, the map is old enough, and
+// all members report their load. Moves without a gain would be repeated forever. One look is not
+// enough for either condition: it sees one sample, and a map made for a sample suits that one
+// better than the next.
 func (v View) level(members []Server, a *Actions) (target *Map, reason string, err error) {
 	m := &a.Memory
 	better := false
@@ -46,7 +46,7 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	}
 	will, _ := skewOf(target, load)
 	if is.percent-will.percent < max(leveled, (is.percent-100)/4) {
-		return nil, "", nil // one key has too much: nothing helps
+		return nil, "", nil // one key exceeds a share: no map helps
 	}
 	better = true
 	if !m.skewed {
@@ -58,7 +58,7 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	return target, fmt.Sprintf("compute server %s had %.0f%% of the mean load", v.Map.name(is.server), is.percent), nil
 }
 
-// allSay reports whether every member answered what it does, so that the load of all is known.
+// allSay reports whether every member reports its load, so that the load of all is known.
 func (v View) allSay(members []Server) bool {
 	said := 0
 	for _, s := range v.Servers {

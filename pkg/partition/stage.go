@@ -7,31 +7,30 @@ import (
 	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
-// With a design whose ranges have owners, keys do not move with the map: the map says who shall own
-// them, the holdings at the home memory server say who does. A new map moves ranges in stages, so
-// that each server hands over to one other, or takes over from one, at a time, and a few ranges at
-// most; the next stage waits for its servers to be through with the last one. Ranges of servers
-// that are gone move at once. What is left of a change stands in the map, so that whoever makes the
-// next stage does not plan anew.
+// In a design whose ranges have owners, keys do not move with the map. The map says who should own
+// them, and the holdings at the home memory server say who does. A new map moves ranges in stages,
+// so that each server hands over to, or takes over from, one other at a time, and only a few
+// ranges. The next stage waits until its servers are done with the last one. Ranges of servers that
+// are gone move at once. The rest of a change is stored in the map, so that the next stage is not
+// planned anew.
 
-// together is how many ranges one stage moves from one server to another. Keys of all of them wait
-// until each was written back and taken, so it is few.
+// together bounds the ranges that one stage moves from one server to another. Keys of all of them
+// wait until each was written back and taken.
 const together = 4
 
-// Holding is a range of keys and which compute server has it for itself, as the home memory server
-// says.
+// Holding is a range of keys and the compute server that holds it, by the home memory server.
 type Holding struct {
 	Start, End []byte // an empty End is the upper end of the key space
 	Pod        string // of the holder; empty if that is not known
 	Orphan     bool   // the holder has ended
-	Settled    bool   // the holder has what earlier ones left
+	Settled    bool   // the holder has replayed the logs of earlier ones
 }
 
-// stage is the next map on the way from current to target, and its moves. gone says of whom nobody
-// needs to wait. Leavers stay in the map as long as they own something, and then as long as they
-// hold something: if there is no memory to give a range to its new owner they serve it still, and
-// the others know from the map where they are. It is nil if all that is left has to wait; waits
-// then names a server that it waits for.
+// stage returns the next map on the way from current to target, and its moves. gone reports whether
+// a server need not be waited for. Leaving servers stay in the map while they own something, and
+// then while they hold something: if there is no memory to give a range to its new owner they still
+// serve it, and other servers get their address from the map. It returns nil if everything left has
+// to wait; waits then names a server that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
 	busy := v.busy()
 	type pair struct{ from, to uint32 }
@@ -93,8 +92,8 @@ func (m Move) covers(key []byte) bool {
 	return keyrange.Contains(m.Start, m.End, key)
 }
 
-// busy are the servers that have not done yet what the map says: who owns keys by it and does not
-// hold them, settled, and who holds keys that it gives to others.
+// busy returns the servers that are not done with the map: owners by the map that do not hold their
+// keys, settled, and holders of keys that it gives to others.
 func (v View) busy() map[uint32]bool {
 	busy := map[uint32]bool{}
 	for i := range v.Map.Ranges {
@@ -122,7 +121,7 @@ func (v View) busy() map[uint32]bool {
 	return busy
 }
 
-// holds reports whether a server, as it lives, holds anything.
+// holds reports whether a living server holds anything.
 func (v View) holds(pod string) bool {
 	return slices.ContainsFunc(v.Holdings, func(h Holding) bool { return h.Pod == pod && !h.Orphan })
 }

@@ -7,26 +7,26 @@ import (
 	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
-// What the operator does next about the compute servers of an index and its partition map is
-// decided here: from what is observed to the next actions, so that it can be run without
-// Kubernetes. Whoever acts on it may die between any two actions, and another one may act at the
-// same time: every action is safe to repeat, and the map changes by compare-and-swap only.
+// Step decides what the operator does next about the compute servers of an index and its partition
+// map, as a pure function of what is observed, so that it runs without Kubernetes. The operator may
+// die between any two actions, and another one may act at the same time. So every action is safe to
+// repeat, and the map changes only by compare-and-swap.
 
-// How long to be patient.
+// Times to wait.
 const (
-	// Grace is how long an owner that is not ready keeps its ranges: a container that restarts
-	// comes back sooner.
+	// Grace is how long an owner that is not ready keeps its ranges. A container that restarts is
+	// ready sooner.
 	Grace = 30 * time.Second
 
-	// Lapse is how long an owner keeps its ranges that does not answer and whose clients have
-	// ended, all of them: its leases are over, so its keys are served by nobody. It is there again
-	// by then if only its process ended.
+	// Lapse is how long an owner keeps its ranges if it does not answer and all its clients have
+	// ended. Its leases have expired then, so nobody serves its keys. If only its process ended it
+	// is back within this time.
 	Lapse = 5 * time.Second
 
 	// Gathering is how long the first map waits for servers that are not ready yet.
 	Gathering = 20 * time.Second
 
-	// FarewellLimit is how long a leaving server that owns nothing any more may take to hear of it
+	// FarewellLimit is how long a leaving server that owns nothing any more may take to learn of it
 	// and to drain.
 	FarewellLimit = 2 * time.Minute
 )
@@ -43,40 +43,40 @@ type Observed struct {
 	Leaving  bool          // it was chosen to leave
 	LeftFor  time.Duration // since it was chosen
 
-	Answered   bool   // it said the following just now
+	Answered   bool   // it reported the following just now
 	Identity   string // index that it opened
-	Generation uint64 // of the map that it acts on
+	Generation uint64 // of the map that it uses
 	Draining   bool
-	DataLost   bool  // it knows that a memory server lost its content
-	Load       *Load // what it did of late; nil = it did not say
+	DataLost   bool  // it was told that a memory server lost its content
+	Load       *Load // nil = not reported
 }
 
-// View is what is observed.
+// View is everything that Step decides by.
 type View struct {
-	Now      time.Duration // by a clock that never goes back
+	Now      time.Duration // by a monotonic clock
 	Index    string        // identity
 	Keys     KeyType
 	KeyBytes int        // of the longest key; 0 = not known
-	Desired  int        // compute servers that there shall be
-	Map      *Map       // at the home memory server; nil = there is none yet
+	Desired  int        // number of compute servers wanted
+	Map      *Map       // at the home memory server; nil = none yet
 	Servers  []Observed // ascending by ID
 
-	// Owned says that the design's ranges have owners. Then Holdings, in the order of keys, are who
-	// holds what, and Servers are known by their pods' names there.
+	// Owned says that the design's ranges have owners. Holdings, in key order, are then the present
+	// holdings, which name servers by their pods.
 	Owned    bool
 	Holdings []Holding
 
 	Rebalance Rebalance
-	Memory    Memory // that the last step gave
+	Memory    Memory // that the last step returned
 }
 
-// Actions are what to do next, in this order.
+// Actions are what to do next, in the order of the fields.
 type Actions struct {
-	// Swap is the map to put in the place of View.Map, unless nil. If that fails, nothing else of
-	// these actions may be done.
+	// Swap is the map that replaces View.Map, unless nil. If the swap fails none of the other
+	// actions may be done.
 	Swap   *Map
 	Moves  []Move
-	Reason string // why, for people
+	Reason string // why, for messages
 
 	// Drain are leaving servers to be drained, and deleted once they are.
 	Drain []Observed
@@ -84,14 +84,13 @@ type Actions struct {
 	// Delete are servers whose pods can be deleted at once.
 	Delete []Observed
 
-	// Waiting says what is waited for, for people; empty if nothing is left to do.
+	// Waiting says what is waited for, for messages; empty if nothing is left to do.
 	Waiting string
 
-	// Watch says that load may soon be a reason to move ranges: the next step should not be long in
-	// coming.
+	// Watch says that load may soon move ranges, so the next step should follow soon.
 	Watch bool
 
-	// Memory is for the next step, whatever becomes of these actions.
+	// Memory is for the next step, also if these actions fail.
 	Memory Memory
 }
 
@@ -110,7 +109,7 @@ func Step(v View) (Actions, error) {
 	return a, nil
 }
 
-// members are the servers that the map shall have.
+// members returns the servers that the map should have.
 func (v View) members() (members []Server) {
 	for _, s := range v.Servers {
 		if v.belongs(s) {
@@ -120,9 +119,9 @@ func (v View) members() (members []Server) {
 	return members
 }
 
-// belongs reports whether a server shall be in the map: it joins when it is ready, and answers if
-// it is to be the only one that serves keys, and stays until it leaves, is gone, has lapsed, or was
-// not ready for too long.
+// belongs reports whether a server should be in the map. It joins when it is ready (and answers, if
+// it is to be the only one that serves its keys), and stays until it leaves, is gone, has lapsed,
+// or was not ready for too long.
 func (v View) belongs(s Observed) bool {
 	switch {
 	case s.Gone, s.Leaving, s.Answered && (s.Identity != v.Index || s.Draining), v.lapsed(s):
@@ -135,11 +134,11 @@ func (v View) belongs(s Observed) bool {
 	return s.Ready && (isMember || s.Answered || !v.Owned) || isMember && s.ReadyFor < Grace
 }
 
-// next is the map after this step; it is nil as long as there is none.
+// next returns the map after this step; nil while there is none.
 func (v View) next(members []Server, a *Actions) (*Map, error) {
 	if len(members) == 0 {
 		a.Waiting = "no compute server is ready"
-		return v.Map, nil // better a map of servers that are away than none
+		return v.Map, nil // a map of absent servers is better than none
 	}
 	if v.Map == nil {
 		if len(members) < v.Desired && !v.gathered() {
@@ -169,13 +168,13 @@ func (v View) next(members []Server, a *Actions) (*Map, error) {
 	return target, nil
 }
 
-// target is the map that is wanted, and why if it is another one than that which is there: one for
-// the servers that there are, the rest of the last change, or one that evens out the load.
+// target returns the wanted map, and why it differs from the present one: servers changed, a change
+// is unfinished, or the load is uneven.
 func (v View) target(members []Server, a *Actions) (target *Map, reason string, err error) {
 	final := v.Map.Final()
 	if reason = v.unsuited(final, members); reason != "" {
 		target, _, err = Plan(v.Map, members, v.options(a.Memory.sample(v.Map), 0))
-		if target == v.Map && final != v.Map { // what was planned is not wanted any more
+		if target == v.Map && final != v.Map { // the planned moves are not wanted any more
 			target = &Map{Generation: v.Map.Generation + 1, Index: v.Map.Index, Servers: members, Ranges: v.Map.Ranges}
 		}
 		if err != nil || target != v.Map {
@@ -195,7 +194,8 @@ func (v View) target(members []Server, a *Actions) (target *Map, reason string, 
 	return target, "addresses or members changed", nil
 }
 
-// unheard says who is called ready, and would get keys if it answered; empty: nobody.
+// unheard names the servers that are ready by Kubernetes and would get keys if they answered; empty
+// if there is none.
 func (v View) unheard(next *Map) string {
 	if !v.Owned || next == nil {
 		return ""
@@ -208,7 +208,7 @@ func (v View) unheard(next *Map) string {
 	return ""
 }
 
-// unsuited says why a map is not one for some members; empty if it is.
+// unsuited returns why a map does not fit some members; empty if it does.
 func (v View) unsuited(final *Map, members []Server) string {
 	is := func(id uint32) bool {
 		return slices.ContainsFunc(members, func(s Server) bool { return s.ID == id })
@@ -232,7 +232,7 @@ func (v View) unsuited(final *Map, members []Server) string {
 	return ""
 }
 
-// nextStage is next with a design whose ranges have owners.
+// nextStage is next for a design whose ranges have owners.
 func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
 	next, moves, waits := v.stage(target, v.isGone)
 	switch {
@@ -252,7 +252,8 @@ func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
 	return next
 }
 
-// isGone reports whether an owner cannot hand anything over: it is not there, or was not for long.
+// isGone reports whether an owner cannot hand anything over: it does not exist, or was not ready
+// for too long.
 func (v View) isGone(id uint32) bool {
 	for _, s := range v.Servers {
 		if s.ID == id {
@@ -262,16 +263,16 @@ func (v View) isGone(id uint32) bool {
 	return true
 }
 
-// lapsed reports whether an owner has been without a lease for so long that others shall have its
-// keys. Its pod may still be called ready: Kubernetes hears of the loss of a node from the node's
+// lapsed reports whether an owner has been without a lease for so long that others should get its
+// keys. Kubernetes may still call its pod ready: it learns of the loss of a node from the node's
 // silence, some 40 s later.
 func (v View) lapsed(s Observed) bool {
 	since, is := v.Memory.lapseOf(s.ID)
 	return is && v.Now-since >= Lapse && v.lapses(s)
 }
 
-// lapses reports whether an owner does not answer and nothing is held by a client of it, but ranges
-// of its by clients that have ended.
+// lapses reports whether an owner does not answer, no living client of it holds ranges, and clients
+// of it that have ended do.
 func (v View) lapses(s Observed) bool {
 	if !v.Owned || v.Map == nil || s.Answered || v.holds(s.Pod) {
 		return false
@@ -297,14 +298,14 @@ func (v View) gathered() bool {
 	return false
 }
 
-// farewell decides what becomes of the servers that leave.
+// farewell decides what happens to leaving servers.
 func (v View) farewell(next *Map, a *Actions) {
 	for _, s := range v.Servers {
 		if s.Gone {
 			continue
 		}
 		if s.Answered && s.Identity != v.Index {
-			// it serves what the index was before; it cannot change that
+			// it serves an earlier incarnation of the index, and cannot change that
 			a.Delete = append(a.Delete, s)
 			continue
 		}
