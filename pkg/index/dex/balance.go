@@ -2,27 +2,27 @@ package dex
 
 import "sync/atomic"
 
-// balance divides the bytes of the cache between frames and copies of inner nodes. An inner node
-// that is not there costs every leaf below it a READ more, so inner nodes come first, up to half of
-// all bytes; and they are few, so frames have all that these do not want. Inner nodes begin with a
-// small part. When copies that are in use have no room, frames go from the ends of the shards, with
-// their images, and the bound of the inner nodes grows by that; when inner nodes have become fewer,
-// the frames come back. Frames go for values that lie in blocks, too (values.go), and do not come
-// back. First one side gives the bytes up, then the other one gets them: together they never have
-// more than the cache.
+// balance divides the bytes of the cache between frames and copies of inner nodes. A missing inner
+// node costs every leaf below it one more READ. So inner nodes come first, up to half of all bytes.
+// They are few, so frames have all that inner nodes do not need. Inner nodes begin with a small
+// part. When copies that are in use find no room, frames at the ends of the shards are given up,
+// with their images, and the bound of the inner nodes grows by as much. When there are fewer inner
+// nodes the frames come back. Frames are also given up for values in blocks (values.go), and these
+// do not come back. One side releases the bytes before the other gets them, so the total is never
+// exceeded.
 //
-// What goes is done by the session that comes next with a leaf to READ: it holds no frame then, and
-// may write leaves back.
+// The moves are made by the next session that has a leaf to READ: it holds no frame then, and may
+// write leaves back.
 type balance struct {
 	x     *dex
-	taken atomic.Bool // by a session; guards the rest
-	step  int64       // bytes that go from one side to the other at once
+	taken atomic.Bool // a session is at it; guards the rest
+	step  int64       // bytes that move at once
 	inner int64       // bound of the inner nodes
 	least int64       // of inner
 	most  int64       // of inner
-	spare int64       // bytes that nobody has
-	saved int64       // and those that wait to be the values'
-	short bool        // inner nodes want more
+	spare int64       // released bytes that no side has yet
+	saved int64       // released bytes that are saved for values
+	short bool        // inner nodes need more
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 	balances   = 64 // steps that the cache has
 )
 
-// start returns how many bytes of the cache are the inner nodes' at first.
+// start returns how many bytes of the cache inner nodes have at first.
 func (b *balance) start(x *dex, bytes int) int {
 	b.x, b.step, b.most = x, int64(bytes/balances), int64(bytes/innerMost)
 	b.inner = max(int64(bytes/innerFirst), x.tree.CacheBytes()+4*int64(x.lay.NodeBytes))
@@ -45,10 +45,10 @@ func (b *balance) start(x *dex, bytes int) int {
 	return int(b.inner)
 }
 
-// moves reports whether anything moves.
+// moves reports whether bytes are moved at all.
 func (b *balance) moves() bool { return b.most > 0 }
 
-// shift moves bytes, if either side has what the other one wants.
+// shift moves bytes if one side has what the other needs.
 func (b *balance) shift(s *session) error {
 	tree := b.x.tree
 	if !b.moves() || !b.taken.CompareAndSwap(false, true) {
@@ -77,7 +77,7 @@ func (b *balance) shift(s *session) error {
 	return nil
 }
 
-// shiftValues saves bytes for values that have no room.
+// shiftValues saves bytes for values that find no room.
 func (b *balance) shiftValues(s *session) error {
 	v := &b.x.values
 	need := v.wants()

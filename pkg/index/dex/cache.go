@@ -11,18 +11,18 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// cache is the leaves that a client keeps (section 5). It consists of shards that have nothing in
-// common, by the address of the leaf; each has frames, and a table from addresses to frames.
-// Finding one takes no lock. Its bytes are fixed.
+// cache holds the leaves that a client keeps (section 5). It consists of independent shards, by the
+// address of the leaf. Each has frames, and a table from addresses to frames. Finding a frame takes
+// no lock. The cache's bytes are fixed.
 //
-// A leaf that is on its way has a frame already, which is locked: who else wants it waits (the I/O
-// flag of the paper).
+// A leaf that is being READ has a frame already, which is locked. Other sessions that want it wait
+// (the I/O flag of the paper).
 type cache struct {
 	env    env.Env
 	with   techniques
 	shards []shard
 	frames []frame  // of all shards
-	images []uint64 // theirs, one after the other, each with the frame's notes behind it
+	images []uint64 // their images, one after the other, each followed by the frame's notes
 	words  int      // of an image
 	stride int      // words from one image to the next: see strideOf
 	bytes  atomic.Int64
@@ -35,10 +35,10 @@ type shard struct {
 	first   int32 // number of its first frame in the cache
 	mu      env.Mutex
 	frames  []frame
-	live    int // that many of them are used, the first ones: see balance
+	live    int // the number of frames in use, which are the first ones: see balance
 	free    []int32
 	table   []place    // ways for each hash, in one line of the processor's cache
-	missed  lfu.Sketch // how often leaves that are not kept were looked for
+	missed  lfu.Sketch // how often leaves without a frame were looked for
 	seen    int        // misses since counts were halved
 	cooling cooling
 
@@ -46,7 +46,7 @@ type shard struct {
 }
 
 // place has the number of a frame, plus 1, in its lower half, and a part of the hash of its leaf's
-// address in the upper; 0 = it is free. It is a hint: the frame knows.
+// address in the upper; 0 = free. It is a hint; the frame has the leaf's address.
 type place struct{ atomic.Uint64 }
 
 func placeOf(a pool.Addr, frame int32) uint64 { return tagOf(a)<<32 | uint64(frame+1) }
@@ -62,9 +62,9 @@ const (
 	uncached = 256 // frames that there are with caching off: of leaves that are being changed
 )
 
-// frameCost is what a frame takes besides its words: itself, its notes, its places of the table,
-// its counts, a time, its number in the list of free ones, and a place in the cooling map if there
-// is one.
+// frameCost returns the bytes that a frame takes besides its image: itself, its notes, its places
+// of the table, its counts, a time, its number in the list of free ones, and a place in the cooling
+// map if there is one.
 func frameCost(words int, with techniques) int {
 	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4
 	if !with.frequencies {
@@ -78,7 +78,7 @@ func frameCost(words int, with techniques) int {
 // meet.
 var shardFrames, departedShare = 256, 1
 
-// newCache makes a cache of at most so many bytes for leaves of nodeBytes, but of at least 8
+// newCache returns a cache of at most so many bytes for leaves of nodeBytes, but of at least 8
 // frames.
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
@@ -130,8 +130,8 @@ func (h *shard) start(c *cache, first, n int) {
 	}
 }
 
-// strideOf is the words of an image with the notes: each image begins with a line of the
-// processor's cache.
+// strideOf returns the words of an image with its notes, rounded up so that each image begins at a
+// cache line.
 func strideOf(words int) int { return (words + notes(words) + 7) &^ 7 }
 
 // image is the words of frame id.
@@ -152,8 +152,8 @@ func (h *shard) set(a pool.Addr) []place {
 	return h.table[i : i+ways : i+ways]
 }
 
-// find is the frame of the leaf at a; nil if there is none. Look at its version, and then again at
-// its address.
+// find returns the frame of the leaf at a, or nil. The caller checks the version, and then the
+// address again.
 func (h *shard) find(a pool.Addr) *frame {
 	set, tag := h.set(a), tagOf(a)
 	for i := range set {
@@ -168,17 +168,16 @@ func (h *shard) find(a pool.Addr) *frame {
 
 func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
 
-// hinted is the frame of a hint. What is about to be read of its leaf is asked for at once: its
-// header, and most of its slots.
+// hinted returns the frame of a hint, and prefetches what will be read of its leaf: the header and
+// most slots.
 func (c *cache) hinted(hint uint32) *frame {
 	id := int(hint - 1)
 	memory.Lines(unsafe.Pointer(&c.images[id*c.stride]))
 	return &c.frames[id]
 }
 
-// locate is find for the leaf where p leads. The copy that led there has a hint which frame that
-// is, from the last time (pointer swizzling, section 5.1): the frame knows whether it still is.
-// Then the table is not looked at.
+// locate is find for the leaf where p leads. The copy of the inner node has a hint to its frame
+// (pointer swizzling, section 5.1). If the frame still holds the leaf, the table is not searched.
 func (c *cache) locate(p *btree.Path) *frame {
 	if h := p.Hint(); h != 0 {
 		if f := c.hinted(h); f.addr.Load() == uint64(p.Addr()) {
@@ -192,11 +191,12 @@ func (c *cache) locate(p *btree.Path) *frame {
 	return f
 }
 
-// reserve takes a frame for the leaf at a, locked and without content: fresh. If there is one
-// already, that is returned, whatever its state. nil: there is no frame to be had, or, unless must,
-// none that is worth less than the leaf. flush writes a frame back whose lock the cache has, or
-// only takes leave of it, if it was changed and is clean. The caller counts a frame as found
-// when it has used it: until then the leaf is worth one less than it was looked for.
+// reserve returns a frame for the leaf at a, locked and without content: fresh. If the leaf has a
+// frame already, it returns that one, in whatever state. It returns nil if no frame can be had or,
+// unless must, if none is worth less than the leaf. flush is called with the lock of the victim: it
+// writes the frame back, or, if the frame was changed and is clean, only keeps its entries. The
+// caller counts a frame as found once it has used it; until then the leaf is worth one less than it
+// was looked for.
 func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
 	h := c.shard(a)
 	h.mu.Lock()

@@ -1,8 +1,8 @@
 // Package dex is DEX, a B+-tree whose key ranges have owners (Lu, Huang, Liang, Wang, Lo: PVLDB
-// 17(10), 2024). Of all clients only the owner of a range uses its leaves: it keeps them in its
-// cache and changes them there, writes a record of each change to its redo log before it is
-// answered, and writes the leaves back later. Inner nodes belong to all; the structure of the tree
-// changes in the memory servers, as package slottedtree does it. docs/design/dex.md has the
+// 17(10), 2024). Only the owner of a range uses its leaves. It keeps leaves in its cache and
+// changes them there. It appends a record of each change to its redo log before the change is
+// answered, and writes the leaf back later. Inner nodes are shared by all clients. Package
+// slottedtree changes the structure of the tree, in the memory servers. docs/design/dex.md has the
 // protocol.
 package dex
 
@@ -33,11 +33,11 @@ func init() {
 	index.Register(d)
 }
 
-// DefaultCacheBytes bounds the cache of a client unless Options say otherwise: leaves and inner
-// nodes.
+// DefaultCacheBytes bounds the cache of a client, leaves and inner nodes, unless Options say
+// otherwise.
 const DefaultCacheBytes = 64 << 20
 
-// mostLog bounds the ring of the redo log; it takes half a chunk if that is less.
+// mostLog bounds the ring of the redo log. The ring has half a chunk if that is less.
 const mostLog = 4 << 20
 
 // dex is an open index of one client.
@@ -55,13 +55,13 @@ type dex struct {
 	low     []byte // the lowest key
 
 	ranges atomic.Pointer[ranges]
-	// held by Take, Give and BulkLoad: what changes ranges, or rests on them as a whole
+	// held by Take, Give and BulkLoad, which change ranges or need all of them
 	moves     env.Mutex
 	replaying atomic.Pointer[replayer] // while it merges leaves
 	dirty     dirty
 	garbage   garbage
 
-	fetched atomic.Uint64 // leaves that were read, since the cache did not have them
+	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
 
 	writer    writer
 	collector collector
@@ -70,8 +70,8 @@ type dex struct {
 	closed    bool
 }
 
-// Open opens the index in p, or creates it. The pool stays the caller's. Until [dex.Take] this
-// client may use no key.
+// Open opens the index in p, or creates it. The caller keeps the pool. This client may use no key
+// before [dex.Take].
 func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	with, err := techniquesOf(o.Switches)
 	if err != nil {
@@ -170,10 +170,10 @@ func (x *dex) Verifies(a pool.Addr, node []byte) bool {
 	return redo.IsHead(node) || x.tree.Verifies(a, node)
 }
 
-// Close implements index.Index. What is not written back is, if that can be. The log is given back,
-// unless this client holds ranges still: whoever takes them then replays what is left in it, so it
-// is no error if something could not be written. Where the memory servers know owners it stays as
-// well: a call that is late may yet name it, and whoever adopts its chunk gives it back (logs.go).
+// Close implements index.Index. It writes back what can be written back. The log is freed, unless
+// this client still holds ranges: the next owner then replays what is left in it, so a failed
+// write-back is no error. If the memory servers know owners the log stays as well: a late call may
+// still name it, and the adopter of its chunk frees it (logs.go).
 func (x *dex) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

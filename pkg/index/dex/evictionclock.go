@@ -8,36 +8,37 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// evictionClock remembers when leaves left the cache, by a clock that counts departures. What a
-// memory server says of a leaf is what the client would say of it only if the leaf was not in the
-// cache meanwhile: else changes may have been there that were not written back. The address is
-// known only afterwards, so:
+// evictionClock records when leaves left the cache, by a clock that counts evictions. What a memory
+// server says of a leaf is what this client would say only if the leaf was not in the cache
+// meanwhile: otherwise there may have been changes that were not written back. The leaf's address
+// is known only afterwards, so:
 //
-//	the reader               who evicts, with the frame's lock
-//	1  looks at the clock    a  has written back, and that is confirmed
-//	2  calls                 b  counts the clock up and notes the time of the leaf
-//	3  finds no frame        c  takes the place away by which the frame is found
+//	the reader               the evicting session, with the frame's lock
+//	1  reads the clock       a  has written back, and that is confirmed
+//	2  calls                 b  advances the clock and records the time of the leaf
+//	3  finds no frame        c  removes the frame from the table
 //	4  finds no time of the leaf after 1
 //
-// Let a frame have been there at some moment from 1 to 3. It was gone at 3, so c came before 3, and
-// b before 4. If b came after 1 the reader sees that at 4. If b came before 1 then a came before 2:
+// Suppose a frame was there at some moment from 1 to 3. It was gone at 3, so c came before 3, and b
+// before 4. If b came after 1 the reader sees that at 4. If b came before 1, then a came before 2:
 // the call sees all that was written back (G3), and after b nobody changes the leaf in that frame,
-// whose lock is held. So where 3 and 4 find nothing, what the call read was the leaf at that
-// moment.
+// whose lock is held. So if 3 and 4 find nothing, the call read the leaf as it was at that moment.
 //
-// When a range is taken all leaves depart: others have changed them who note nothing here. Who READ
-// before that knows nothing, also of a range that this client had before.
+// When a range is taken, an eviction of all leaves is recorded: other clients have changed them
+// without recording it here. So what was READ before that counts as stale, even of a range that
+// this client had before.
 //
-// Leaves share times, by a hash: then a reader may look again for nothing. A time never falls
+// Leaves share times, by a hash, so a reader may repeat its work without need. A time never falls
 // (raise).
 type evictionClock struct {
 	clock atomic.Uint64
-	all   atomic.Uint64 // when a range was taken the last time
+	all   atomic.Uint64 // when a range was last taken
 	last  []atomic.Uint64
-	least []atomic.Uint64 // in builds with invariants: what each of last was at least
+	least []atomic.Uint64 // in builds with invariants: lower bounds of last
 }
 
-// recordAll notes that a range is about to be taken, of which all is in the memory servers.
+// recordAll records an eviction of all leaves, because a range is about to be taken. All of the
+// range is in the memory servers.
 func (d *evictionClock) recordAll() { d.raise(&d.all) }
 
 // record is step b.
@@ -50,19 +51,19 @@ func (d *evictionClock) record(a pool.Addr) {
 	}
 }
 
-// raise counts the clock up and makes the time at least what it shows then. Leaves of several
-// shards share a time, and no lock is common to their departures: one that has counted the clock up
-// may stand still while a later one stores its time. Then the later time stays: a reader whose step
-// 1 lies between the two must find the later departure. So a time never falls, and when raise
-// returns the time is after everything that the clock had shown when raise began, whichever
-// departure stored it.
+// raise advances the clock and makes the time at least its new value. Leaves of several shards
+// share a time, and no lock is common to their evictions. A session that has advanced the clock may
+// be delayed while a later one stores its time. The later time must stay, because a reader whose
+// step 1 lies between the two must find the later eviction. So a time never falls. When raise
+// returns, the time is after everything that the clock showed when raise began, whichever eviction
+// stored it.
 func (d *evictionClock) raise(time *atomic.Uint64) {
 	now := d.clock.Add(1)
 	for was := time.Load(); was < now && !time.CompareAndSwap(was, now); was = time.Load() {
 	}
 }
 
-// after reports whether the leaf at a may have left the cache after the clock showed t.
+// after reports whether the leaf at a may have been evicted after the clock showed t.
 func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	if invariants.Enabled {
 		least := d.least[d.number(a)].Load()
@@ -72,13 +73,13 @@ func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	return d.of(a).Load() > t || d.all.Load() > t
 }
 
-// still reports whether what was READ, or told, of the leaf at a after the clock showed since is
-// what it is now, or was when this began.
+// still reports whether what was READ of the leaf at a, or answered by its memory server, after the
+// clock showed since is its present state, or was when still began.
 func (c *cache) still(a pool.Addr, since uint64) bool {
 	return c.find(a) == nil && !c.evictions.after(a, since)
 }
 
-// start makes room for n times.
+// start allocates n times.
 func (d *evictionClock) start(n int) {
 	d.last = make([]atomic.Uint64, n)
 	if invariants.Enabled {

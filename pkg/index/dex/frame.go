@@ -11,36 +11,35 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// frame is a place of the cache for one leaf. The leaf's image is kept as words, and each is loaded
-// and stored atomically: who reads takes no lock, but looks at the version before and after
-// (optimistic lock coupling, DEX section 4). A change takes the lock, which makes the version odd.
+// frame is a place of the cache for one leaf. The leaf's image is kept as words, each loaded and
+// stored atomically. A reader takes no lock; it compares the version before and after (optimistic
+// lock coupling, DEX section 4). A change acquires the lock, which makes the version odd.
 //
-// The image is what the memory server will have when all changes are written back (flush.go). So
-// that this can be done in parts which a crash may separate, until then
+// The image is what the memory server will hold when all changes are written back (flush.go). A
+// flush has several parts, which a crash may separate. So until the flush
 //
-//   - an entry is put only where nothing is that either the image or the memory server's slots
-//     point to (busy), or in the place of one that it replaces and that the memory server has not
-//     got (own);
-//   - a slot that was emptied is not used again (clears).
+//   - an entry is put only where neither the image's nor the memory server's slots point to
+//     (busy), or over the entry that it replaces if the memory server has not got that one (own);
+//   - a slot that was emptied is not reused (clears).
 type frame struct {
-	// What a reader looks at: one line of the processor's cache.
-	version atomic.Uint64 // odd = somebody has the lock
+	// What a reader loads: one cache line.
+	version atomic.Uint64 // odd = locked
 	addr    atomic.Uint64 // of the leaf; 0 = none
 	lsn     atomic.Uint64 // where the record of the last change ends in the log
 	first   atomic.Uint64 // where that of the first change since the last flush ends; 0 = clean
-	used    atomic.Uint32 // how often it was found; halved now and then
+	used    atomic.Uint32 // how often it was found; halved from time to time
 	id      int32         // in the cache
-	// the image; up to its capacity, what only who has the lock looks at (notes)
+	// the image; behind it, up to its capacity, the notes, which only the lock's holder uses
 	words []uint64
 }
 
-// notes is how many words a frame has behind its image of so many words: busy, sets, clears,
-// between which words entries were written, and changed.
+// notes returns the number of words that a frame has behind an image of so many words: busy, sets,
+// clears, written, and changed.
 func notes(words int) int { return 3*mapWords(words) + 2 }
 
 func mapWords(words int) int { return (words + 63) / 64 }
 
-// notes are those of f: see busy, sets, clears, written, changed.
+// notes returns busy, sets, clears, written and changed of f.
 func (f *frame) notes() []uint64 { return f.words[len(f.words):cap(f.words)] }
 
 // busy has a bit for each word that is in use, sets one for each slot that has another entry than
@@ -49,34 +48,33 @@ func (f *frame) busy() []uint64   { return f.notes()[:mapWords(len(f.words))] }
 func (f *frame) sets() []uint64   { m := mapWords(len(f.words)); return f.notes()[m : 2*m] }
 func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes()[2*m : 3*m] }
 
-// written is between which words entries were written; 0, 0 = none were.
+// written returns the words between which entries were put; 0, 0 = none were.
 func (f *frame) written() (low, high int) {
 	w := f.notes()[3*mapWords(len(f.words))]
 	return int(w & (1<<32 - 1)), int(w >> 32)
 }
 
-// setWritten notes that.
+// setWritten sets written.
 func (f *frame) setWritten(low, high int) {
 	f.notes()[3*mapWords(len(f.words))] = uint64(high)<<32 | uint64(low)
 }
 
-// changed has bit i%64 for each slot i that got another entry since the leaf came into the frame.
+// changed has bit i%64 for each slot i that got another entry since the leaf has this frame.
 func (f *frame) changed() *uint64 { return &f.notes()[3*mapWords(len(f.words))+1] }
 
-// tryLock takes the lock if it is free.
+// tryLock acquires the lock if it is free.
 func (f *frame) tryLock() bool {
 	v := f.version.Load()
 	return v&1 == 0 && f.version.CompareAndSwap(v, v+1)
 }
 
-// unlock gives the lock up. Readers that looked meanwhile look again.
+// unlock releases the lock. Readers that began meanwhile start again.
 func (f *frame) unlock() { f.version.Add(1) }
 
 func (f *frame) word(i int) uint64     { return atomic.LoadUint64(&f.words[i]) }
 func (f *frame) store(i int, w uint64) { atomic.StoreUint64(&f.words[i], w) }
 
-// view is what a leaf's header says. Without the lock it may be nonsense; then the version has
-// changed.
+// view is a leaf's header. Without the lock it may be nonsense; then the version has changed.
 type view struct {
 	dir, heap int // words where the directory and the heap begin
 	count     int
@@ -90,7 +88,7 @@ const (
 	flagRightmost = 1 << 8 // of word 1
 )
 
-// open reads the header; false if it makes no sense.
+// open reads the header. It returns false if the header makes no sense.
 func (f *frame) open(v *view) bool {
 	w := f.word(1)
 	v.count, v.lowLen, v.highLen = int(w>>16&0xffff), int(w>>32&0xffff), int(w>>48)
@@ -119,7 +117,7 @@ func (f *frame) above(v *view, key []byte, numbers bool) bool {
 	return f.compare(8*fenceWord+v.lowLen, v.highLen, key) <= 0
 }
 
-// find is the slot of key and its word; -1 if it is not there.
+// find returns the slot of key and its word; -1 if the key is not there.
 func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w uint64) {
 	var number uint64
 	if numbers {
@@ -146,7 +144,7 @@ func (f *frame) find(v *view, key []byte, fp byte, numbers bool) (slot int, w ui
 	return -1, 0
 }
 
-// value appends the value of the entry of w, or the reference that stands in its place.
+// value appends the value of the entry of w, or its reference.
 func (f *frame) value(w uint64, lay *fence.Layout, key, dst []byte) []byte {
 	_, off, n := slotted.Slot(w)
 	head := lay.ValueAt(len(key))
@@ -163,7 +161,7 @@ func (f *frame) refers(w uint64, lay *fence.Layout) bool {
 	return lay.HasReferenceIn(f.word(i), f.word(min(i+1, len(f.words)-1)))
 }
 
-// load is the 8 bytes from off on; beyond the end there are zeros.
+// load returns the 8 bytes at off. Bytes beyond the end are zero.
 func (f *frame) load(off int) uint64 {
 	i, s := off/8, uint(off%8*8)
 	w := f.word(i) >> s
@@ -191,7 +189,7 @@ func (f *frame) equal(off int, b []byte) bool {
 	return true
 }
 
-// compare is bytes.Compare of the n bytes from off on with b.
+// compare is bytes.Compare of the n bytes at off with b.
 func (f *frame) compare(off, n int, b []byte) int {
 	for i := 0; i < n && i < len(b); i += 8 {
 		w := bits.ReverseBytes64(f.load(off + i))
@@ -211,7 +209,7 @@ func (f *frame) compare(off, n int, b []byte) int {
 	return n - len(b)
 }
 
-// bytes appends the n bytes from off on.
+// bytes appends the n bytes at off.
 func (f *frame) bytes(off, n int, dst []byte) []byte {
 	for ; n >= 8; off, n = off+8, n-8 {
 		dst = binary.LittleEndian.AppendUint64(dst, f.load(off))
@@ -235,7 +233,7 @@ func (f *frame) fill(b []byte) {
 	f.clean()
 }
 
-// clean notes that the memory server has what is here. Under the lock.
+// clean records that the memory server has this image. Under the lock.
 func (f *frame) clean() {
 	var v view
 	f.open(&v)
@@ -250,8 +248,8 @@ func (f *frame) clean() {
 	}
 }
 
-// place is the first word of room for n bytes of an entry; 0 if there is none before the next
-// flush.
+// place returns the first word of free space for an entry of n bytes; 0 if there is none before the
+// next flush.
 func (f *frame) place(v *view, n int) int {
 	need, busy := (n+7)/8, f.busy()
 	for at := v.heap; at+need <= len(f.words); {
@@ -267,9 +265,9 @@ func (f *frame) place(v *view, n int) int {
 	return 0
 }
 
-// own is the first word of the entry of slot i, whose word is w, if another one of n bytes can be
-// put in its place: it was put since the last flush, so the memory server's slots point to nothing
-// there. Else 0.
+// own returns the first word of the entry of slot i, whose word is w, if another entry of n bytes
+// can be put over it: it was put since the last flush, so no slot of the memory server points
+// there. Otherwise 0.
 func (f *frame) own(i int, w uint64, n int) int {
 	_, off, has := slotted.Slot(w)
 	if f.sets()[i/64]>>(i%64)&1 == 0 || (has+7)/8 != (n+7)/8 {
@@ -278,7 +276,7 @@ func (f *frame) own(i int, w uint64, n int) int {
 	return off / 8
 }
 
-// vacant is a slot that is empty here and in the memory server; -1 if there is none.
+// vacant returns a slot that is empty here and in the memory server; -1 if there is none.
 func (f *frame) vacant(v *view) int {
 	clears := f.clears()
 	for i := range v.count {
@@ -289,7 +287,7 @@ func (f *frame) vacant(v *view) int {
 	return -1
 }
 
-// put writes entry e at word at and then the word of slot i. Under the lock.
+// put writes entry e at word at, and then the word of slot i. Under the lock.
 func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 	n := (len(e) + 7) / 8
 	var tail [8]byte
@@ -321,7 +319,7 @@ func (f *frame) remove(l *fence.Layout, v *view, i int) {
 
 func (f *frame) seed() uint32 { return unit.Seed(pool.Addr(f.addr.Load()), uint32(f.word(0))) }
 
-// content is how many entries there are, and their bytes, each rounded up.
+// content returns the number of entries and their bytes, each rounded up to words.
 func (f *frame) content(v *view) (count, bytes int) {
 	for i := range v.count {
 		if _, _, n := slotted.Slot(f.word(v.dir + i)); n > 0 {

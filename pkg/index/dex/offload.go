@@ -8,17 +8,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// sought is where a search for a leaf has come.
+// sought is the state of a search for a leaf.
 type sought struct {
 	path  btree.Path
-	near  bool   // a memory server has found the leaf, and
-	found answer // this is what it says,
-	since uint64 // of a moment after the eviction clock showed this
+	near  bool   // a memory server has found the leaf
+	found answer // its answer
+	since uint64 // the eviction clock before the call
 }
 
-// seek finds the leaf for key as far as inner nodes lead. Where one of level 1 or 2 is not in the
-// cache, is not to be kept, and a call is worth it, the memory server goes on: for the entry, or
-// for the whole leaf. What it could not do is done by READs.
+// seek finds the leaf for key as far as inner nodes lead. If one of level 1 or 2 is not in the
+// cache, is not to be kept, and a call is worth it, the memory server continues: for the entry, or
+// for the whole leaf. The rest is done by READs.
 func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	q.near = false
 	var w btree.Way
@@ -44,7 +44,7 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	return err
 }
 
-// Offload implements btree.LeafCache. Nodes that will be kept are READ: so hot paths come into the
+// Offload implements btree.LeafCache. Nodes that will be kept are READ, so hot paths come into the
 // cache.
 func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	s := b.Owner.(*session)
@@ -57,7 +57,7 @@ func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	return !s.b.Keeps(w)
 }
 
-// clock is when a READ of the leaf at a begins, if that is to be measured; else 0.
+// clock returns when a READ of the leaf at a begins, if that is to be measured; else 0.
 func (s *session) clock(a pool.Addr) time.Duration {
 	if !s.x.with.offloading || !s.x.with.costAware {
 		return 0
@@ -65,22 +65,22 @@ func (s *session) clock(a pool.Addr) time.Duration {
 	return s.x.env.Now()
 }
 
-// measured notes how long it took.
+// measured records how long the READ took.
 func (s *session) measured(a pool.Addr, began time.Duration) {
 	if began > 0 {
 		s.costs[a.Server()].read.add(s.x.env.Now() - began)
 	}
 }
 
-// holds reports whether what a memory server said of a key is right, and all: the leaf was not in
-// the cache since before the call.
+// holds reports whether a memory server's answer is current: the leaf was not in the cache since
+// before the call.
 func (q *sought) holds(x *dex) bool {
 	return q.near && x.cache.still(q.found.leaf, q.since)
 }
 
-// admit puts the leaf that a memory server has sent into the cache, if that is still right and
-// there is a frame to be had. Its frame is locked before that is looked at, so nobody can change it
-// in between.
+// admit puts the leaf that a memory server has sent into the cache, if the image is still current
+// and a frame can be had. The check comes after the frame is locked, so no session can change the
+// leaf in between.
 func (s *session) admit(q *sought, key []byte) error {
 	s.ahead = ahead{done: true} // nothing is READ with what is evicted
 	f, fresh, err := s.x.cache.reserve(q.found.leaf, true, s.yield)

@@ -10,62 +10,59 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// rowCache is a part of the cache that keeps single entries: of keys that were looked up, and whose
-// leaves are not worth a frame. Popular keys lie among others that nobody wants, so bytes of
-// entries save more READs than bytes of leaves. Ours, not the paper's.
+// rowCache is the part of the cache that keeps single entries: of keys that were looked up and
+// whose leaves are not worth a frame. Popular keys lie among unpopular ones, so a byte of entries
+// saves more READs than a byte of leaves. It is not in the paper.
 //
-// It is buckets by the hash of the key. Each is a few lines of the processor's cache, as words that
+// Entries lie in buckets, by the hash of the key. Each bucket is a few cache lines, of words that
 // are loaded and stored atomically:
 //
 //	word    content
-//	0       version; odd = somebody has the lock
+//	0       version; odd = locked
 //	1..3    counts, a byte for each entry in their order: how often it was found; the last byte
-//	        counts entries that went
+//	        counts evicted entries
 //	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value,
 //	        each in whole words. A head has the lengths of key (bits 0 to 14) and value (16 to
-//	        31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is taken
-//	        out: its value does not hold any more
+//	        31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is
+//	        invalid: its value does not hold any more
 //
-// An entry that was taken out keeps its place and its count until others need the place (again). A
-// key that is looked up often and changed often would else begin anew after each change.
+// An invalidated entry keeps its place and its count until others need the place (again). Otherwise
+// a key that is looked up and changed often would start from zero after each change.
 //
-// An entry holds only as long as it is what a lookup of the key must answer. This client owns the
-// key, so nobody else changes its value:
+// An entry is valid only while it is what a lookup of the key must answer. This client owns the
+// key, so no other client changes its value:
 //
-//	who has READ it, or been told it        who changes it
-//	1  looks at the eviction clock          a  has the lock of the leaf's frame
-//	2  READs the leaf, or calls             b  sees that the bucket, not locked, has no entry of
-//	3  locks the bucket                        the key that holds, or takes it out under the lock
+//	session that READ it, or called         session that changes it
+//	1  reads the eviction clock             a  locks the leaf's frame
+//	2  READs the leaf, or calls             b  sees that the bucket is unlocked and has no valid
+//	3  locks the bucket                        entry of the key, or invalidates it under the lock
 //	4  finds no frame of the leaf, and no   c  changes the leaf in the frame, or, under that lock,
 //	   time of it after 1                      in the memory servers
-//	5  puts the entry in, and unlocks       d  has written back, notes when the leaf leaves the
-//	                                           cache, and takes away the place by which the frame
-//	                                           is found (evictionclock.go)
+//	5  puts the entry in, and unlocks       d  has written back, records the eviction, and removes
+//	                                           the frame from the table (evictionclock.go)
 //
-// Let the key be changed. If 3 to 5 was over before b, then b takes the entry out. Else 3 comes
-// after b looked, so after a, and what 4 finds nothing of was gone: by the argument of
-// evictionclock.go all of d came before 1, so what was READ has the change; or the time of the leaf
-// is after 1. A leaf that is divided or merged has a frame, too, and leaves the cache; then the
-// key's new leaf has a frame before it is changed. So after b nobody finds what was there before
-// the change, and before b the change is not answered. What is in the memory servers is durable in
-// the log, so whoever finds it waits for nothing.
+// If 3 to 5 was over before b, then b invalidates the entry. Otherwise 3 comes after b looked, so
+// after a. If 4 finds nothing, all of d came before 1 by the argument of evictionclock.go, so the
+// READ saw the change; or the time of the leaf is after 1. A leaf that is divided or merged has a
+// frame too, and its eviction is recorded; the key's new leaf has a frame before it is changed. So
+// after b no lookup finds the old value, and before b the change is not answered. What is in the
+// memory servers is durable in the log, so a lookup that finds an entry waits for nothing.
 //
-// An evicted leaf leaves the entries that were changed since it came into its frame: they are
-// written back by then, whoever did it, and durable, and put in between d's first part and its
-// others, while the lock of the frame keeps everybody from a. Without that a popular key that is
-// changed often would not be there: each change takes it out.
+// When a leaf is evicted, the entries that changed while it had its frame are kept. They are
+// written back and durable by then, whichever session did it. They are put in between d's first
+// part and its others, while the frame's lock keeps everybody from a. Without that, a popular key
+// that changes often would not be kept, because each change invalidates it.
 //
-// A range that is given away takes its entries along, when no session is in an operation on its
-// keys.
+// When a range is given its entries are removed, while no session is in an operation on its keys.
 type rowCache struct {
 	cache *cache
 	words []uint64
 	size  uint64      // words of a bucket
-	most  int         // words of the largest entry, with its head. One that is larger is not kept
+	most  int         // words of the largest entry that is kept, with its head
 	n     uint64      // buckets
-	again bool        // what is taken out comes again: it keeps its place and its count
+	again bool        // invalidated entries keep their place and count
 	some  atomic.Bool // there was an entry
-	full  atomic.Bool // one went for another one
+	full  atomic.Bool // an entry was evicted for another one
 }
 
 const (
@@ -80,7 +77,7 @@ const (
 	// mostEntryWords bounds an entry with its head: a larger one is not much smaller than its leaf.
 	mostEntryWords = 16
 
-	// entryShare is which part of the cache entries have.
+	// entryShare is the part of the cache that entries have.
 	entryShare = 6
 )
 

@@ -9,43 +9,43 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 )
 
-// values is a part of the cache that keeps what lies in blocks (blocks.go), so that a lookup of a
-// popular key READs nothing, however long its value is. The paper has no such values.
+// values is the part of the cache that keeps values that lie in blocks (blocks.go), so that a
+// lookup of a popular key READs nothing, however long its value is. The paper has no such values.
 //
-// What is kept are entries (rowcache.go) with larger buckets. In the place of the key is a tag: the
-// reference to the block, and the epoch in which this client has the range of the key. So finding a
-// value says nothing of the key: whoever looks has found the reference in the key's leaf, and waits
-// for what that has to wait for. It is the value of the reference, as no other block than the one
-// that was READ has had that reference since. It could have one that is used again, and has the
-// same address, length and check of another value:
+// They are kept as entries (rowcache.go) in larger buckets. The place of the key has a tag: the
+// reference to the block, and the epoch in which this client owns the range of the key. So a kept
+// value says nothing about a key: a lookup has found the reference in the key's leaf, and waits for
+// what that requires. The value belongs to the reference as long as no other block has had the same
+// reference since. A reused block could, with the same address, length and checksum of another
+// value:
 //
-//	who has READ the block                      who takes the reference out of its leaf
-//	1  found the reference in a leaf            a  has the lock of the leaf's frame
-//	2  READs the block                          b  sees that the bucket, not locked, does not have
-//	3  locks the bucket                            the tag, or takes it out under the lock
+//	session that has READ the block             session that removes the reference from its leaf
+//	1  found the reference in a leaf            a  locks the leaf's frame
+//	2  READs the block                          b  sees that the bucket is unlocked and does not
+//	3  locks the bucket                            have the tag, or removes it under the lock
 //	4  sees the same reference in the leaf:     c  changes the leaf
-//	   in its frame, whose version stands       d  gives the block up
-//	   still, or as an entry's reader does
-//	   who has READ the leaf
+//	   in its frame, whose version has not      d  retires the block
+//	   changed, or as the reader of an entry
+//	   does that has READ the leaf
 //	5  puts the value in, and unlocks
 //
-// The reader is in an operation from 1 on, so the block is nobody else's before 5. If 3 to 5 was
-// over before b, then b takes the value out. Else 3 comes after b looked, so after a, and 4 sees
-// the frame locked, or what c left there. So when a block is given up, its value is not here. Who
-// finds a value in an operation got the reference in that; who is in none (lookupCached) looks at
-// the leaf again afterwards. In the next epoch of the range, which other clients may have had
-// meanwhile, tags are others.
+// The reader is in an operation from 1 on, so the block is not reused before 5. If 3 to 5 was over
+// before b, then b removes the value. Otherwise 3 comes after b looked, so after a, and 4 sees the
+// frame locked, or what c left there. So when a block is retired its value is not kept. A lookup
+// that finds a value in an operation got the reference in the same operation. One without an
+// operation (lookupCached) checks the leaf again afterwards. In the next epoch of the range, which
+// other clients may have owned in between, tags differ.
 //
-// A change that takes out what was here puts its own value in, as a reader: what is popular stays.
+// A change that removes a kept value keeps its own one, as a reader does, so popular values stay.
 //
-// It begins with nothing, and grows when something has no room, to half of the cache, by doubling;
-// frames go for it (balance.go). A tag is then in the part that its hash and the number of parts
-// say. What was in another one before is not found any more, since the number never falls; it goes
-// as what nobody uses.
+// The part starts with no bytes, and doubles when a value finds no room, up to half of the cache.
+// Frames are given up for it (balance.go). A tag lies in the part that its hash and the number of
+// parts say. Values that were in another part before are not found any more, because the number
+// never falls; they are evicted as unused.
 type values struct {
-	live  atomic.Int32 // parts that are used: a power of two, or 0
+	live  atomic.Int32 // parts in use: a power of two, or 0
 	parts [valueParts]rowCache
-	short atomic.Bool // something had no room
+	short atomic.Bool // a value found no room
 	each  int         // bytes of a part
 	bound int         // of all
 	size  int         // words of a bucket
@@ -56,7 +56,7 @@ type values struct {
 const (
 	valueParts = balances / 2 // of the steps in which the cache is divided
 
-	// valueTiny is the part that values have of a cache in which nothing moves.
+	// valueTiny is the share of values in a cache that is not rebalanced.
 	valueTiny = 8
 
 	// valueRoom is how many of the largest values a bucket has room for.
@@ -73,8 +73,8 @@ func (t *tag) set(reference []byte, epoch uint64) {
 	binary.LittleEndian.PutUint64(t[item.ReferenceBytes:], epoch)
 }
 
-// start prepares for values of at most so many bytes in a cache of cacheBytes, and returns how many
-// bytes it takes at once: where nothing moves.
+// start prepares for values of at most so many bytes in a cache of cacheBytes. It returns the bytes
+// that it takes at once, in a cache that is not rebalanced.
 func (v *values) start(cacheBytes, longest int, moves bool) int {
 	v.most = 1 + wordsOf(tagBytes) + wordsOf(longest)
 	v.size = (bucketBegin + valueRoom*v.most + 7) &^ 7
@@ -87,7 +87,7 @@ func (v *values) start(cacheBytes, longest int, moves bool) int {
 	return int(v.bytes.Load())
 }
 
-// part is the one that t is in, if it is anywhere; nil: there is none.
+// part returns the part that would have t; nil = there is none.
 func (v *values) part(t *tag) *rowCache {
 	n := uint64(v.live.Load())
 	if n == 0 {
@@ -97,7 +97,7 @@ func (v *values) part(t *tag) *rowCache {
 	return &v.parts[lfu.Hash(r.Addr)>>40&(n-1)]
 }
 
-// find appends the value of t to dst, if it is here.
+// find appends the value of t to dst, if it is kept.
 func (v *values) find(x *dex, t *tag, dst []byte) ([]byte, bool) {
 	p := v.part(t)
 	if p == nil {
@@ -106,7 +106,7 @@ func (v *values) find(x *dex, t *tag, dst []byte) ([]byte, bool) {
 	return p.find(x, t[:], dst)
 }
 
-// keep puts the value of t in, if it is still right when it has the bucket.
+// keep inserts the value of t, if right still returns true when the bucket is locked.
 func (v *values) keep(x *dex, t *tag, value []byte, right func() bool) {
 	p := v.part(t)
 	if p == nil {
@@ -119,8 +119,8 @@ func (v *values) keep(x *dex, t *tag, value []byte, right func() bool) {
 	}
 }
 
-// drop takes the value of t out, to which nothing will refer any more; had: it was here. ok is
-// false if somebody has the bucket; try again.
+// drop removes the value of t, to which nothing will refer any more. had reports that it was kept.
+// ok is false if the bucket is locked; try again.
 func (v *values) drop(x *dex, t *tag) (had, ok bool) {
 	p := v.part(t)
 	if p == nil {
@@ -129,7 +129,7 @@ func (v *values) drop(x *dex, t *tag) (had, ok bool) {
 	return p.drop(x, t[:])
 }
 
-// wants says how many bytes it takes to grow; 0: it does not want to, or may not.
+// wants returns the bytes that it needs to grow; 0 if it need not, or may not.
 func (v *values) wants() int64 {
 	n := int(v.live.Load())
 	if !v.short.Load() || max(1, 2*n) > valueParts || max(1, 2*n)*v.each > v.bound {
@@ -148,7 +148,7 @@ func (v *values) grow() {
 	v.content()
 }
 
-// content ends what it wanted, until something has no room again.
+// content clears the wish to grow, until a value finds no room again.
 func (v *values) content() {
 	for i := range v.parts {
 		v.parts[i].full.Store(false)
