@@ -54,7 +54,7 @@ func (r fenceRun) do() fenceReport {
 			Processes: names, Parts: 1000, Most: 8, Longest: 2 * simLease, Drift: simDrift,
 		})
 	}
-	w := &fenceWorld{World: world, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, random: random, estate: newEstate(), memory: []verbs.Memory{
+	w := &fenceWorld{Stage: &simtest.Stage{World: world, Random: random, Drift: simDrift}, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, estate: newEstate(), memory: []verbs.Memory{
 		{ID: verbs.RegionData, Bytes: make([]byte, simClients*ownBytes)},
 		{ID: verbs.RegionLocks, Bytes: make([]byte, countersFrom+8*simClients)},
 	}}
@@ -65,12 +65,12 @@ func (r fenceRun) do() fenceReport {
 			w.client(n)
 		}
 		w.trouble()
-		p.Sleep(simLease*3 + w.upTo(6*simLease))
+		p.Sleep(simLease*3 + w.UpTo(6*simLease))
 		w.settle()
 	})
-	rep := fenceReport{err: errors.Join(w.problem, err), plan: plan, hash: world.Hash(), answers: w.answers, late: w.late, reused: w.reused, adopted: w.adopted}
-	if w.problem != nil {
-		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
+	rep := fenceReport{err: errors.Join(w.Problem, err), plan: plan, hash: world.Hash(), answers: w.answers, late: w.late, reused: w.reused, adopted: w.adopted}
+	if w.Problem != nil {
+		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}
 	for id := range w.ended {
 		if w.ended[id] != nil {
@@ -86,14 +86,13 @@ func (r fenceRun) do() fenceReport {
 // trouble is what the plan does not do: fences at random moments, and the server's process standing
 // still or dying.
 func (w *fenceWorld) trouble() {
-	fencer := w.NewProcess("fencer")
-	fencer.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
+	fencer := w.NewDrifting("fencer")
 	fencer.Go("fence", func() {
 		for !w.over {
-			fencer.Sleep(w.upTo(3 * simLease / 2))
+			fencer.Sleep(w.UpTo(3 * simLease / 2))
 			var ids []uint16
-			for range 1 + w.random.IntN(3) {
-				ids = append(ids, uint16(1+w.random.IntN(min(simClients-1, w.lives+3))))
+			for range 1 + w.Random.IntN(3) {
+				ids = append(ids, uint16(1+w.Random.IntN(min(simClients-1, w.lives+3))))
 			}
 			if w.over || !w.fence(fencer, ids) {
 				continue
@@ -108,20 +107,20 @@ func (w *fenceWorld) trouble() {
 	})
 	w.main.Go("trouble", func() {
 		for !w.over {
-			w.main.Sleep(w.upTo(4 * simLease))
+			w.main.Sleep(w.UpTo(4 * simLease))
 			switch server := w.server; {
 			case w.over:
-			case w.random.IntN(2) == 0:
+			case w.OneIn(2):
 				server.Kill()
 			default:
 				server.Freeze()
-				w.After(w.upTo(2*simLease), nil, server.Thaw)
+				w.After(w.UpTo(2*simLease), nil, server.Thaw)
 			}
 		}
 	})
 	w.main.Go("judge", func() {
 		for !w.over {
-			w.main.Sleep(w.upTo(time.Millisecond))
+			w.main.Sleep(w.UpTo(time.Millisecond))
 			w.look()
 		}
 	})
@@ -132,7 +131,7 @@ func (w *fenceWorld) trouble() {
 func (w *fenceWorld) settle() {
 	w.over = true
 	for _, p := range w.living {
-		if w.random.IntN(2) == 0 {
+		if w.OneIn(2) {
 			p.Kill()
 		}
 	}
@@ -159,7 +158,7 @@ func (w *fenceWorld) settle() {
 		}
 		for _, id := range left { // it never connected
 			if !w.fence(w.main, []uint16{id}) {
-				w.report("client %d cannot be fenced", id)
+				w.Report("client %d cannot be fenced", id)
 			}
 		}
 		w.look()
@@ -170,13 +169,13 @@ func (w *fenceWorld) settle() {
 		for at := 0; at < 2*simLocks; at += 8 {
 			for shift, word := 0, *w.core.locks.word(uint64(at)); shift < 64; shift += 16 {
 				if holder := uint16(word >> shift); holder != 0 && holder != ledger.NoClient {
-					w.report("all clients are fenced, and a lock names client %d", holder)
+					w.Report("all clients are fenced, and a lock names client %d", holder)
 				}
 			}
 		}
 		return
 	}
-	w.report("the server does not finish: %v are left, and %d fences", left, w.core.accounts.fences.len())
+	w.Report("the server does not finish: %v are left, and %d fences", left, w.core.accounts.fences.len())
 }
 
 // TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or

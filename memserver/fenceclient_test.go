@@ -32,12 +32,11 @@ type simHolder struct {
 // client is process number n of the clients. Killed, it comes again.
 func (w *fenceWorld) client(n int) {
 	name := clientName(n)
-	p := w.NewProcess(name)
-	p.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
+	p := w.NewDrifting(name)
 	w.living = append(w.living, p)
 	p.AtKill(func() {
 		if !w.over {
-			w.After(w.upTo(simLease), nil, func() { w.client(n) })
+			w.After(w.UpTo(simLease), nil, func() { w.client(n) })
 		}
 	})
 	random := rand.New(rand.NewPCG(w.Seed(), uint64(100+w.lives)))
@@ -253,7 +252,7 @@ func (w *fenceWorld) fence(p *simenv.Process, ids []uint16) (done bool) {
 		}
 	}
 	for tries := 0; tries < 30 && !p.Dead(); tries++ {
-		limit := time.Millisecond + w.upTo(simLease)
+		limit := time.Millisecond + w.UpTo(simLease)
 		err := w.call(p, 2*limit, func(c *core) error {
 			_, err := c.fence(simIndex, ids, false, limit)
 			if err == nil {
@@ -264,7 +263,7 @@ func (w *fenceWorld) fence(p *simenv.Process, ids []uint16) (done bool) {
 		if err == nil {
 			return true
 		}
-		p.Sleep(w.upTo(simLease / 4))
+		p.Sleep(w.UpTo(simLease / 4))
 	}
 	return false
 }

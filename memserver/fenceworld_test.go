@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
@@ -19,14 +19,13 @@ import (
 // clients that hold leases and locks, a fencer, an adversary, and a judge who sees all of them at
 // once.
 type fenceWorld struct {
-	*simenv.World
+	*simtest.Stage
 	fabric *sim.Fabric
 	wrong  mistake
-	random *rand.Rand // of what the plan does not say
 	main   *simenv.Process
 	memory []verbs.Memory
-	disk   []byte // the stored ledger
-	core   *core  // of the server that serves; nil = none does
+	disk   simtest.Disk // with the ledger
+	core   *core        // of the server that serves; nil = none does
 	server *simenv.Process
 	over   bool // nobody begins anything any more
 
@@ -39,8 +38,7 @@ type fenceWorld struct {
 	estate
 	answers int
 	// answers that were not given because the lease was over when it was looked at again
-	late    int
-	problem error
+	late int
 }
 
 // mistake is a fault put in on purpose.
@@ -79,30 +77,18 @@ type remains struct {
 	count uint64
 }
 
-func (w *fenceWorld) report(format string, args ...any) {
-	if w.problem == nil {
-		w.problem = fmt.Errorf("at %v: %w", w.Now(), fmt.Errorf(format, args...))
-		w.Fail(w.problem)
-	}
-}
-
-func (w *fenceWorld) upTo(d time.Duration) time.Duration {
-	return time.Duration(w.random.Int64N(int64(d) + 1))
-}
-
 // serve starts a process of the memory server, which finds what an earlier one left. When it dies
 // another one takes its place.
 func (w *fenceWorld) serve() {
-	p := w.NewProcess("memory server")
-	p.SetDrift(w.random.Int64N(2*simDrift+1) - simDrift)
+	p := w.NewDrifting("memory server")
 	w.server = p
 	p.AtKill(func() {
 		w.core = nil
-		w.After(w.upTo(2*simLease), nil, w.serve)
+		w.After(w.UpTo(2*simLease), nil, w.serve)
 	})
 	p.Go("serve", func() {
 		if err := w.open(p); err != nil {
-			w.report("the server does not start: %v", err)
+			w.Report("the server does not start: %v", err)
 			return
 		}
 		w.core.run()
@@ -113,7 +99,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 	shape := ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: simChunks, Slots: 2, Locks: uint64(len(w.memory[1].Bytes)) / 2}
 	var a *accounts
 	var err error
-	if w.disk == nil {
+	if w.disk.Stored == nil {
 		a, err = newAccounts(p, simDisk{w, p}, shape)
 		for errors.Is(err, errStore) {
 			a, err = newAccounts(p, simDisk{w, p}, shape)
@@ -128,7 +114,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 			}
 		}
 	} else {
-		a, err = foundAccounts(p, simDisk{w, p}, append([]byte(nil), w.disk...))
+		a, err = foundAccounts(p, simDisk{w, p}, append([]byte(nil), w.disk.Stored...))
 	}
 	if err != nil {
 		return err
@@ -152,23 +138,17 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 	return err
 }
 
-// simDisk stores the ledger. It takes its time, is full at times, and its process may die before,
-// between and after.
+// simDisk stores the ledger.
 type simDisk struct {
 	w *fenceWorld
 	p *simenv.Process
 }
 
 func (d simDisk) save(b []byte) error {
-	d.p.Sleep(d.w.upTo(100 * time.Microsecond))
-	if d.w.random.IntN(40) == 0 {
-		return errors.New("no space left on the simulated device")
-	}
-	if d.w.wrong != forgetful || d.w.disk == nil || d.w.Now() < simLease {
-		d.w.disk = append(d.w.disk[:0:0], b...)
-	}
-	d.p.Sleep(d.w.upTo(50 * time.Microsecond))
-	return nil
+	w := d.w
+	full := func() bool { return w.OneIn(40) }
+	forgets := func() bool { return w.wrong == forgetful && w.disk.Stored != nil && w.Now() >= simLease }
+	return w.disk.Save(w.Stage, d.p, b, full, forgets)
 }
 
 // slowDoor is an Admission after which some time goes by before there is a connection.
@@ -180,8 +160,8 @@ type slowDoor struct {
 
 func (s slowDoor) Admit(t verbs.Token) (verbs.Peer, error) {
 	peer, err := s.admission.Admit(t)
-	if s.w.random.IntN(4) == 0 {
-		s.p.Sleep(s.w.upTo(200 * time.Microsecond))
+	if s.w.OneIn(4) {
+		s.p.Sleep(s.w.UpTo(200 * time.Microsecond))
 	}
 	return peer, err
 }
@@ -196,23 +176,23 @@ type moody struct {
 
 // CompareSwap implements verbs.LocalAtomics.
 func (m *moody) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
-	if m.w.random.IntN(8) == 0 {
-		m.p.Sleep(m.w.upTo(500 * time.Microsecond))
+	if m.w.OneIn(8) {
+		m.p.Sleep(m.w.UpTo(500 * time.Microsecond))
 	}
 	return m.Server.CompareSwap(region, remote, compare, swap)
 }
 
 func (m *moody) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
-	if m.w.random.IntN(2) == 0 {
-		m.p.Sleep(m.w.upTo(200 * time.Microsecond))
+	if m.w.OneIn(2) {
+		m.p.Sleep(m.w.UpTo(200 * time.Microsecond))
 	}
 	switch {
-	case m.w.random.IntN(4) == 0:
-		m.p.Sleep(min(limit, m.w.upTo(simLease)))
+	case m.w.OneIn(4):
+		m.p.Sleep(min(limit, m.w.UpTo(simLease)))
 		return fmt.Errorf("%w: a bad mood", verbs.ErrTimeout)
 	case m.w.wrong == hastyFence:
 		m.w.cutOff(match)
-		late := m.w.upTo(100 * time.Microsecond)
+		late := m.w.UpTo(100 * time.Microsecond)
 		m.p.Go("cut later", func() {
 			m.p.Sleep(late)
 			m.Disconnect(match)
@@ -283,12 +263,12 @@ func (w *fenceWorld) look() {
 			continue
 		}
 		if now := w.remains(uint16(id)); *now != *before {
-			w.report("client %d changed memory after it was fenced: %x", id, now)
+			w.Report("client %d changed memory after it was fenced: %x", id, now)
 		}
 	}
 	for at := range simLocks {
 		if holder := binary.NativeEndian.Uint16(w.memory[1].Bytes[2*at:]); int(holder) < simClients && w.ended[holder] != nil {
-			w.report("lock %d names client %d, which is fenced", at, holder)
+			w.Report("lock %d names client %d, which is fenced", at, holder)
 		}
 	}
 }
@@ -298,10 +278,10 @@ func (w *fenceWorld) answered(id uint16) {
 	w.answers++
 	switch {
 	case w.taken[id]:
-		w.report("client %d answers, although it was fenced and its lease waited out", id)
+		w.Report("client %d answers, although it was fenced and its lease waited out", id)
 	case w.expired[id]:
-		w.report("client %d answers after its lease expired", id)
+		w.Report("client %d answers after its lease expired", id)
 	case !w.explicit[id] && w.core != nil && errors.Is(w.core.accounts.ledger.Live(simIndex, id), ledger.ErrFenced):
-		w.report("client %d answers, although the server is just ending its lease", id)
+		w.Report("client %d answers, although the server is just ending its lease", id)
 	}
 }

@@ -126,11 +126,11 @@ func (h *simHolder) epochs() (e pool.Epochs) {
 func (w *fenceWorld) renewed(id uint16, e pool.Epochs, r pool.Renewal) {
 	for other := range uint16(simClients) {
 		if passed, known := w.said[other]; known && !w.cut[other] && r.Safe > passed {
-			w.report("client %d hears that epoch %d is safe, client %d has passed %d", id, r.Safe, other, passed)
+			w.Report("client %d hears that epoch %d is safe, client %d has passed %d", id, r.Safe, other, passed)
 		}
 	}
 	if r.Epoch < e.Passed || r.Safe > r.Epoch {
-		w.report("client %d says %+v and hears %+v", id, e, r)
+		w.Report("client %d says %+v and hears %+v", id, e, r)
 	}
 }
 
@@ -172,7 +172,7 @@ func (h *simHolder) reuse(n int) {
 	}
 	for id, other := range w.readers {
 		if other != nil && !w.cut[id] && other.holds[n] {
-			w.report("client %d uses node %d again, which it took out in epoch %d, at safe %d; client %d holds its address since %v",
+			w.Report("client %d uses node %d again, which it took out in epoch %d, at safe %d; client %d holds its address since %v",
 				h.id, n, noted, r.safe, id, other.got[n])
 		}
 	}
@@ -204,7 +204,7 @@ func (w *fenceWorld) given(number uint32, id uint16, node uint32, adopt bool) {
 	switch {
 	case adopt && was.owner == 0: // whoever had it before never heard of it
 	case was.owner != 0 && (!adopt || !w.cut[was.owner] || was.node != node):
-		w.report("client %d gets chunk %d for nodes of %d bytes; client %d has it for nodes of %d", id, number, node, was.owner, was.node)
+		w.Report("client %d gets chunk %d for nodes of %d bytes; client %d has it for nodes of %d", id, number, node, was.owner, was.node)
 	}
 	if adopt {
 		w.adopted++

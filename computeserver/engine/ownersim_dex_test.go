@@ -125,7 +125,7 @@ func (w *ownWorld) value(n uint32) []byte {
 func (w *ownWorld) number(key int, value []byte) uint32 {
 	n := binary.LittleEndian.Uint32(append(value[:len(value):len(value)], make([]byte, 4)...))
 	if !bytes.Equal(value, w.value(n)) {
-		w.report("key %d has value %x, which nobody wrote", key, value)
+		w.Report("key %d has value %x, which nobody wrote", key, value)
 	}
 	return n
 }
@@ -185,7 +185,7 @@ func (w *ownWorld) writeBack() (all bool) {
 // atRest is who holds what, which clients there are, and how much was asked for. It is empty while
 // a range is on its way, or a request is, which a program may have sent before the trouble ended.
 func (w *ownWorld) atRest() string {
-	stored, err := ledger.Decode(w.memory[0].disk)
+	stored, err := ledger.Decode(w.memory[0].disk.Stored)
 	if err != nil {
 		return ""
 	}
@@ -215,11 +215,11 @@ func (w *ownWorld) checkTree() {
 	p.Go("check", func() {
 		defer over.Set()
 		if err := w.check(p); err != nil {
-			w.report("the tree at the end: %v", err)
+			w.Report("the tree at the end: %v", err)
 		}
 	})
 	if !over.Wait(settleBound) {
-		w.report("the check of the tree does not end")
+		w.Report("the check of the tree does not end")
 	}
 }
 

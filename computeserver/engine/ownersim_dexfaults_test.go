@@ -28,13 +28,13 @@ type dexOwner struct {
 func (o *dexOwner) falter(oneIn int, within time.Duration) {
 	w := o.w
 	switch {
-	case w.quiet || w.calm || !w.oneIn(oneIn):
-	case w.oneIn(3):
-		w.After(w.upTo(within), nil, o.p.Kill)
+	case w.quiet || w.calm || !w.OneIn(oneIn):
+	case w.OneIn(3):
+		w.After(w.UpTo(within), nil, o.p.Kill)
 	default:
-		w.After(w.upTo(within), nil, func() {
-			w.freeze(o.p, w.upTo(4*ownLease))
-			if m := w.memory[w.random.IntN(len(w.memory))]; w.oneIn(4) {
+		w.After(w.UpTo(within), nil, func() {
+			w.freeze(o.p, w.UpTo(4*ownLease))
+			if m := w.memory[w.Random.IntN(len(w.memory))]; w.OneIn(4) {
 				m.process.Kill()
 			}
 		})
@@ -123,13 +123,13 @@ func (o *dexOwner) Take(r pool.Holding) error {
 // mustBeFenced complains unless a client that had the keys of r is fenced at all memory servers.
 func (w *ownWorld) mustBeFenced(client, by uint16, r pool.Holding) {
 	for _, m := range w.memory {
-		stored, err := ledger.Decode(m.disk)
+		stored, err := ledger.Decode(m.disk.Stored)
 		if err != nil {
-			w.report("the ledger of memory server %d: %v", m.id, err)
+			w.Report("the ledger of memory server %d: %v", m.id, err)
 			return
 		}
 		if err := stored.Live(ownIndex, client); !errors.Is(err, ledger.ErrFenced) {
-			w.report("client %d takes keys %s, which client %d serves, who is not fenced at memory server %d (%v)", by, partition.Interval(r.Start, r.End), client, m.id, err)
+			w.Report("client %d takes keys %s, which client %d serves, who is not fenced at memory server %d (%v)", by, partition.Interval(r.Start, r.End), client, m.id, err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (w *ownWorld) dooms(p *simenv.Process, r pool.Holding) bool {
 	w.doom.left--
 	w.doom.done++
 	// up to a millisecond; half of them within one microsecond
-	w.After(time.Duration(w.random.Int64N(1<<w.random.IntN(21))), nil, p.Kill)
+	w.After(time.Duration(w.Random.Int64N(1<<w.Random.IntN(21))), nil, p.Kill)
 	return true
 }
 
@@ -42,9 +42,9 @@ func (w *ownWorld) meetDoom() {
 	if !w.doom.only {
 		return
 	}
-	for begun := w.Now(); w.doom.left > 0 && w.Now()-begun < time.Hour; w.main.Sleep(w.upTo(2 * time.Second)) {
+	for begun := w.Now(); w.doom.left > 0 && w.Now()-begun < time.Hour; w.main.Sleep(w.UpTo(2 * time.Second)) {
 		if all := w.running(); len(all) > 0 {
-			all[w.random.IntN(len(all))].process.Kill()
+			all[w.Random.IntN(len(all))].process.Kill()
 		}
 	}
 }

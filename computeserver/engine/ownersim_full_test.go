@@ -18,7 +18,7 @@ func (s scarcity) calm(r ownRun) bool { return s.is && s.lasts && r.seed%32 >= 1
 // isFull is the error of a Give that finds no memory.
 func (w *ownWorld) isFull() error {
 	// at the beginning every key has to be served within a time
-	if !w.scarce.is || !w.begun || !w.scarce.lasts && (w.quiet || w.oneIn(6)) {
+	if !w.scarce.is || !w.begun || !w.scarce.lasts && (w.quiet || w.OneIn(6)) {
 		return nil
 	}
 	w.counts.deferred++

@@ -115,7 +115,7 @@ func (w *ownWorld) answer(d *pod, in asked, at int, o *rpcv1.Outcome) error {
 		switch {
 		case o.Code == rpcv1.Outcome_NOT_FOUND && (in.kind == rpcv1.Operation_INSERT || in.kind == rpcv1.Operation_UPSERT),
 			o.Code == rpcv1.Outcome_ALREADY_EXISTS && in.kind != rpcv1.Operation_INSERT:
-			w.report("%v of key %d is answered by %v", in.kind, in.key, o.Code)
+			w.Report("%v of key %d is answered by %v", in.kind, in.key, o.Code)
 		case o.Code == rpcv1.Outcome_OK && !in.changes():
 			got.value = w.number(in.key, o.Value)
 		}
@@ -124,11 +124,11 @@ func (w *ownWorld) answer(d *pod, in asked, at int, o *rpcv1.Outcome) error {
 	case rpcv1.Outcome_UNKNOWN:
 		h.doubt(in)
 		if strings.Contains(o.Message, "is not open") {
-			w.report("%v of key %d was not begun, and is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
+			w.Report("%v of key %d was not begun, and is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
 		}
 		return errors.New(o.Message)
 	case rpcv1.Outcome_INVALID, rpcv1.Outcome_DATA_LOST:
-		w.report("%v of key %d is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
+		w.Report("%v of key %d is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
 	}
 	h.undone(at)
 	if !d.gone {

@@ -28,7 +28,7 @@ func (w *ownWorld) judge() {
 	ops = narrowed(ops)
 	switch porcupine.CheckOperationsTimeout(registers, ops, time.Minute) {
 	case porcupine.Unknown:
-		w.report("the history could not be judged in time")
+		w.Report("the history could not be judged in time")
 	case porcupine.Illegal:
 		for _, part := range byKey(ops) {
 			if len(part) > 0 && !porcupine.CheckOperations(registers, part) {
@@ -37,7 +37,7 @@ func (w *ownWorld) judge() {
 				for _, o := range part {
 					fmt.Fprintf(&b, "\n  %d-%d program %d: %+v %+v", o.Call, o.Return, o.ClientId, o.Input, o.Output)
 				}
-				w.report("the history of key %d is not linearizable:%s", part[0].Input.(asked).key, b.String())
+				w.Report("the history of key %d is not linearizable:%s", part[0].Input.(asked).key, b.String())
 				return
 			}
 		}

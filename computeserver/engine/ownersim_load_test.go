@@ -47,11 +47,11 @@ type loadWorld struct {
 
 func (w *ownWorld) newLoadWorld() {
 	w.load.hot = -1
-	if w.calm || w.oneIn(3) {
-		w.load.hot = w.random.IntN(toyKeys - hotKeys + 1)
+	if w.calm || w.OneIn(3) {
+		w.load.hot = w.Random.IntN(toyKeys - hotKeys + 1)
 	}
-	w.load.auto = w.oneIn(4)
-	w.load.held = 1 + w.random.IntN(3)
+	w.load.auto = w.OneIn(4)
+	w.load.held = 1 + w.Random.IntN(3)
 }
 
 // joins is a handler that counts how often compute servers join ranges.
@@ -82,30 +82,30 @@ func (w *ownWorld) rare(d time.Duration) time.Duration {
 // someKey is a key that a program asks for.
 func (w *ownWorld) someKey() int {
 	each := w.keys() / toyKeys // key of the toy
-	if w.load.hot >= 0 && !w.oneIn(5) {
-		return w.load.hot*each + w.random.IntN(hotKeys*each)
+	if w.load.hot >= 0 && !w.OneIn(5) {
+		return w.load.hot*each + w.Random.IntN(hotKeys*each)
 	}
-	return w.random.IntN(w.keys())
+	return w.Random.IntN(w.keys())
 }
 
 // pause is how long a program waits before it asks.
 func (w *ownWorld) pause() time.Duration {
 	if w.load.slowly {
-		return w.upTo(800 * time.Millisecond)
+		return w.UpTo(800 * time.Millisecond)
 	}
 	if w.load.hot >= 0 || w.load.auto {
-		return w.upTo(40 * time.Millisecond)
+		return w.UpTo(40 * time.Millisecond)
 	}
-	return w.upTo(100 * time.Millisecond)
+	return w.UpTo(100 * time.Millisecond)
 }
 
 // writes reports whether a program writes. Logs are never emptied, so where much is asked for,
 // little is written.
 func (w *ownWorld) writes() bool {
 	if w.load.hot >= 0 || w.load.auto {
-		return w.oneIn(6)
+		return w.OneIn(6)
 	}
-	return w.oneIn(2)
+	return w.OneIn(2)
 }
 
 // measure makes a pod say its load. The pod's process runs it.
@@ -127,7 +127,7 @@ func (w *ownWorld) swappedTo(a partition.Actions) {
 	}
 	w.load.leveled++
 	if since < ownRebalance.MinInterval*9/10 { // clocks drift
-		w.report("ranges move since %s, %v after the map changed last", a.Reason, since)
+		w.Report("ranges move since %s, %v after the map changed last", a.Reason, since)
 	}
 }
 
@@ -162,7 +162,7 @@ func (w *ownWorld) autoscale(p *simenv.Process, v partition.View, a partition.Ac
 		return
 	}
 	if n < o.Replicas && o.Said < o.Replicas {
-		w.report("from %d to %d pods (%s), when %d said nothing", o.Replicas, n, reason, o.Replicas-o.Said)
+		w.Report("from %d to %d pods (%s), when %d said nothing", o.Replicas, n, reason, o.Replicas-o.Said)
 	}
 	w.mayDie(p)
 	w.desired = n

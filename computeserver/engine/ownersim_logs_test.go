@@ -17,9 +17,9 @@ func (w *ownWorld) logAt(a pool.Addr) (r redo.Ref, client uint16, ok bool) {
 
 // named are the logs that holdings have, by what the home stored.
 func (w *ownWorld) named() map[redo.Ref]bool {
-	stored, err := ledger.Decode(w.memory[0].disk)
+	stored, err := ledger.Decode(w.memory[0].disk.Stored)
 	if err != nil {
-		w.report("the ledger of memory server 1: %v", err)
+		w.Report("the ledger of memory server 1: %v", err)
 		return nil
 	}
 	all, _ := stored.Holdings(ownIndex)
@@ -27,7 +27,7 @@ func (w *ownWorld) named() map[redo.Ref]bool {
 	note := func(log []byte) {
 		r, err := redo.DecodeRef(log)
 		if err != nil {
-			w.report("a holding names a log %x: %v", log, err)
+			w.Report("a holding names a log %x: %v", log, err)
 		}
 		names[r] = true
 	}
@@ -43,10 +43,10 @@ func (w *ownWorld) named() map[redo.Ref]bool {
 // watchLogs sees to it that no log is given back which somebody may have to replay.
 func (w *ownWorld) watchLogs() {
 	for !w.over {
-		w.main.Sleep(w.upTo(50 * time.Millisecond))
+		w.main.Sleep(w.UpTo(50 * time.Millisecond))
 		for r := range w.named() {
 			if found, _, ok := w.logAt(r.Addr); !ok || found != r {
-				w.report("log %+v is named by a holding and not there any more", r)
+				w.Report("log %+v is named by a holding and not there any more", r)
 			}
 		}
 	}
@@ -61,14 +61,14 @@ func (w *ownWorld) awaitLogs() {
 			return
 		}
 	}
-	w.report("%v after all trouble %w", settleBound, left)
+	w.Report("%v after all trouble %w", settleBound, left)
 }
 
 func (w *ownWorld) needless() error {
 	names := w.named()
 	w.dex.returned = 0
 	for _, m := range w.memory {
-		stored, err := ledger.Decode(m.disk)
+		stored, err := ledger.Decode(m.disk.Stored)
 		if err != nil {
 			return err
 		}

@@ -13,17 +13,17 @@ import (
 // operator is one of two that overlap. It observes, asks partition.Step, and acts; it may die
 // between any two actions.
 func (w *ownWorld) operator(n int) {
-	p := w.newProcess(fmt.Sprint("operator-", n))
+	p := w.NewDrifting(fmt.Sprint("operator-", n))
 	p.AtKill(func() {
 		if !w.over {
-			w.After(w.upTo(2*time.Second), nil, func() { w.operator(n) })
+			w.After(w.UpTo(2*time.Second), nil, func() { w.operator(n) })
 		}
 	})
 	k := &path{w: w, p: p, name: p.Name()}
 	memory := &operatorMemory{}
 	p.Go("main", func() {
 		for !w.over {
-			p.Sleep(w.upTo(500 * time.Millisecond))
+			p.Sleep(w.UpTo(500 * time.Millisecond))
 			w.fenceGone(p, k)
 			v, ok := w.observe(p, k)
 			begun := p.Now()
@@ -39,7 +39,7 @@ func (w *ownWorld) operator(n int) {
 
 // mayDie ends an operator at times.
 func (w *ownWorld) mayDie(p *simenv.Process) {
-	if !w.quiet && !w.calm && w.oneIn(20) {
+	if !w.quiet && !w.calm && w.OneIn(20) {
 		p.Kill()
 	}
 }
@@ -47,7 +47,7 @@ func (w *ownWorld) mayDie(p *simenv.Process) {
 // follow looks again at the map and at what is held, after a change, but not at the servers: that
 // is how the stages of a change follow each other. false: that was enough.
 func (w *ownWorld) follow(p *simenv.Process, k *path, v *partition.View, begun time.Duration) bool {
-	p.Sleep(w.upTo(ownFollowed / 4))
+	p.Sleep(w.UpTo(ownFollowed / 4))
 	return !w.over && p.Now()-begun < ownFollowed && w.observeHome(k, v)
 }
 
@@ -61,14 +61,14 @@ func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok boo
 		return v, false
 	}
 	for _, d := range w.pods {
-		if d.gone && w.oneIn(2) {
+		if d.gone && w.OneIn(2) {
 			continue
 		}
 		s := partition.Observed{
 			ID: d.id, Pod: d.name, RPC: d.name, RESP: d.name, Ready: d.ready, ReadyFor: ownHaste * (w.Now() - d.since), Gone: d.gone,
 			Leaving: d.leaving, LeftFor: w.Now() - d.leftAt,
 		}
-		p.Sleep(w.upTo(2 * time.Millisecond))
+		p.Sleep(w.UpTo(2 * time.Millisecond))
 		if c := d.core; c != nil && !d.process.Frozen() {
 			s.Answered, s.Identity, s.Generation, s.Draining = true, ownIndex, c.View.Generation(), c.ends.Load()
 			s.Load = d.load
@@ -86,7 +86,7 @@ func (w *ownWorld) observeHome(k *path, v *partition.View) bool {
 	}
 	if len(encoded) > 0 {
 		if v.Map, err = partition.Unmarshal(encoded); err != nil {
-			w.report("the map cannot be read: %v", err)
+			w.Report("the map cannot be read: %v", err)
 		}
 	}
 	held, err := k.Holdings(ownLimit)
@@ -105,14 +105,14 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 	a, err := partition.Step(v)
 	memory.maps = a.Memory
 	if err != nil {
-		w.report("the operator's step: %v", err)
+		w.Report("the operator's step: %v", err)
 		return a, false
 	}
 	w.mayDie(p)
 	if a.Swap != nil {
 		encoded, err := a.Swap.Marshal(nil)
 		if err != nil {
-			w.report("the operator's map: %v", err)
+			w.Report("the operator's map: %v", err)
 			return a, false
 		}
 		expected := uint64(0)
@@ -129,7 +129,7 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 	w.autoscale(p, v, a, memory)
 	for _, s := range append(slices.Clone(a.Drain), a.Delete...) {
 		w.mayDie(p)
-		w.endPod(w.podOf(s.ID), w.oneIn(2))
+		w.endPod(w.podOf(s.ID), w.OneIn(2))
 	}
 	return a, true
 }

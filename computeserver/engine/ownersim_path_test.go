@@ -30,9 +30,9 @@ func (u *unwilling) CompareSwap(region verbs.RegionID, remote, compare, swap uin
 }
 
 func (u *unwilling) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
-	u.p.Sleep(u.w.upTo(200 * time.Microsecond))
-	if !u.w.quiet && (u.w.oneIn(4) || u.w.Now() < u.m.mute) {
-		u.p.Sleep(min(limit, u.w.upTo(ownLease)))
+	u.p.Sleep(u.w.UpTo(200 * time.Microsecond))
+	if !u.w.quiet && (u.w.OneIn(4) || u.w.Now() < u.m.mute) {
+		u.p.Sleep(min(limit, u.w.UpTo(ownLease)))
 		return fmt.Errorf("%w: it does not say", verbs.ErrTimeout)
 	}
 	return u.Server.Fence(match, limit)
@@ -100,7 +100,7 @@ func (k *path) Register(limit time.Duration) (client uint16, err error) {
 	var id uint16
 	err = k.call(1, limit, func(b *memserver.Bare) (err error) { id, err = b.Register(ownIndex, k.name); return err })
 	if err == nil && int(id) >= k.w.clients() {
-		k.w.report("client %d is one too many", id)
+		k.w.Report("client %d is one too many", id)
 	}
 	k.client = id
 	return id, err
@@ -228,7 +228,7 @@ func (k *path) Holdings(limit time.Duration) (all []pool.Held, err error) {
 
 // Map implements MapSource: it asks often.
 func (k *path) Map(newerThan uint64, wait time.Duration) (encoded []byte, err error) {
-	for end := k.p.Now() + min(wait, 5*time.Second); ; k.p.Sleep(k.w.upTo(100 * time.Millisecond)) {
+	for end := k.p.Now() + min(wait, 5*time.Second); ; k.p.Sleep(k.w.UpTo(100 * time.Millisecond)) {
 		var generation uint64
 		err = k.call(1, ownLimit, func(b *memserver.Bare) (err error) { generation, encoded, err = b.Map(ownIndex); return err })
 		if err != nil || generation > newerThan || k.p.Now() >= end || k.w.over {

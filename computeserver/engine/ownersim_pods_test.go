@@ -40,7 +40,7 @@ type pod struct {
 // newPod starts one more.
 func (w *ownWorld) newPod() {
 	w.lastPod++
-	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.oneIn(4), noted: map[uint16]bool{}}
+	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.OneIn(4), noted: map[uint16]bool{}}
 	d.holds = d.guarded
 	w.pods = append(w.pods, d)
 	w.runPod(d)
@@ -48,7 +48,7 @@ func (w *ownWorld) newPod() {
 
 // runPod starts a process of a pod.
 func (w *ownWorld) runPod(d *pod) {
-	p := w.newProcess(d.name)
+	p := w.NewDrifting(d.name)
 	d.process = p
 	p.AtKill(func() {
 		if w.isTwin(p) {
@@ -58,7 +58,7 @@ func (w *ownWorld) runPod(d *pod) {
 		w.setReady(d, false)
 		if !d.gone {
 			w.counts.deaths++
-			w.After(w.upTo(2*time.Second), nil, func() { w.runNext(d) })
+			w.After(w.UpTo(2*time.Second), nil, func() { w.runNext(d) })
 		}
 	})
 	p.Go("main", func() {
@@ -121,24 +121,24 @@ func (w *ownWorld) podOf(id uint32) *pod {
 // lose lets the node of a pod be lost: it is deleted, but its process may go on for a while, and
 // may not reach some memory servers.
 func (w *ownWorld) lose(d *pod) {
-	if w.oneIn(3) {
+	if w.OneIn(3) {
 		w.endPod(d, false)
 		return
 	}
-	few := []int{1, 1, 1, 2, 3}[w.random.IntN(5)]
+	few := []int{1, 1, 1, 2, 3}[w.Random.IntN(5)]
 	for _, m := range w.memory {
-		if w.oneIn(few) {
+		if w.OneIn(few) {
 			w.cuts = append(w.cuts, cut2{d.name, m.id})
 		}
-		if m.id > 1 && w.oneIn(w.kinds) {
-			m.mute = w.Now() + 2*ownLease + w.upTo(4*ownLease)
+		if m.id > 1 && w.OneIn(w.kinds) {
+			m.mute = w.Now() + 2*ownLease + w.UpTo(4*ownLease)
 		}
 	}
-	if w.kinds > 1 && w.oneIn(2) {
-		w.After(w.upTo(ownLease), nil, func() { w.freeze(d.process, w.upTo(4*ownLease)) })
+	if w.kinds > 1 && w.OneIn(2) {
+		w.After(w.UpTo(ownLease), nil, func() { w.freeze(d.process, w.UpTo(4*ownLease)) })
 	}
 	d.gone = true
-	w.After(w.upTo(5*ownLease), nil, d.process.Kill)
+	w.After(w.UpTo(5*ownLease), nil, d.process.Kill)
 }
 
 // twin lets the process of a pod be lost from sight: it goes on for a while, and the next one
@@ -150,9 +150,9 @@ func (w *ownWorld) twin(d *pod) {
 	old := *d
 	old.gone, old.twin = true, true
 	w.twins = append(w.twins, &old)
-	w.After(w.upTo(3*ownLease), nil, old.process.Kill)
-	if w.oneIn(2) {
-		w.After(w.upTo(ownLease), nil, func() { w.freeze(old.process, w.upTo(2*ownLease)) })
+	w.After(w.UpTo(3*ownLease), nil, old.process.Kill)
+	if w.OneIn(2) {
+		w.After(w.UpTo(ownLease), nil, func() { w.freeze(old.process, w.UpTo(2*ownLease)) })
 	}
 	d.core, d.load = nil, nil
 	w.setReady(d, false)
@@ -162,13 +162,13 @@ func (w *ownWorld) twin(d *pod) {
 // runNext starts the next process of a pod, which waits for its guard as long as an earlier process
 // has it. One of six finds that its guard is of no use, and goes on without.
 func (w *ownWorld) runNext(d *pod) {
-	d.holds = d.guarded && !w.oneIn(6)
+	d.holds = d.guarded && !w.OneIn(6)
 	var next func()
 	next = func() {
 		switch {
 		case d.gone || w.over:
 		case d.holds && w.wrong != takenForDead && w.hasTwin(d):
-			w.After(w.upTo(100*time.Millisecond), nil, next)
+			w.After(w.UpTo(100*time.Millisecond), nil, next)
 		default:
 			w.runPod(d)
 		}
@@ -190,7 +190,7 @@ type simGuard struct {
 
 // Note implements pool.Guard.
 func (g *simGuard) Note(_ string, client uint16) error {
-	if g.w.oneIn(20) {
+	if g.w.OneIn(20) {
 		return errors.New("no space left on the simulated device")
 	}
 	g.d.noted[client] = true
@@ -208,7 +208,7 @@ func (w *ownWorld) isTwin(p *simenv.Process) bool {
 
 // running are the pods that have a process: at times only those that should not.
 func (w *ownWorld) running() (all []*pod) {
-	lost := w.oneIn(2)
+	lost := w.OneIn(2)
 	for _, d := range slices.Concat(w.pods, w.twins) {
 		if d.twin && d.process.Dead() {
 			continue
@@ -244,7 +244,7 @@ func (w *ownWorld) living() (all []*pod) {
 
 // ask runs operations at a compute server on behalf of process p. nil: no answer came.
 func (w *ownWorld) ask(p *simenv.Process, d *pod, ops []*rpcv1.Operation, forwarded bool, limit time.Duration) (out []*rpcv1.Outcome) {
-	p.Sleep(w.upTo(time.Millisecond))
+	p.Sleep(w.UpTo(time.Millisecond))
 	c, there := d.core, d.process
 	if c == nil || there.Dead() {
 		o := &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: d.name + " is not there"}
@@ -256,7 +256,7 @@ func (w *ownWorld) ask(p *simenv.Process, d *pod, ops []*rpcv1.Operation, forwar
 	there.Go("request", func() {
 		answer := c.Do(ops, forwarded, min(limit, ownLimit), 0)
 		w.serving[there]--
-		there.Sleep(w.upTo(time.Millisecond))
+		there.Sleep(w.UpTo(time.Millisecond))
 		out = answer
 		done.Set()
 	})
@@ -292,17 +292,17 @@ func (w *ownWorld) program(n int) {
 			if len(all) == 0 {
 				continue
 			}
-			d := all[w.random.IntN(len(all))]
+			d := all[w.Random.IntN(len(all))]
 			write := w.writes()
 			if d.gone && w.kinds > 1 {
-				write = w.oneIn(12) // its cache may do for lookups
+				write = w.OneIn(12) // its cache may do for lookups
 			}
 			in := asked{key: w.someKey(), kind: rpcv1.Operation_LOOKUP}
 			if write {
 				in.kind, in.value = rpcv1.Operation_UPSERT, value
 			}
 			if write && w.dex != nil {
-				switch w.random.IntN(8) {
+				switch w.Random.IntN(8) {
 				case 0, 1:
 					in.kind, in.value = rpcv1.Operation_DELETE, 0
 				case 2:
@@ -341,7 +341,7 @@ func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, generation uint64, be
 		for i := range m.Ranges {
 			s := m.Span(i)
 			if _, _, ok := keyrange.Intersect(s.Start, s.End, h.Start, h.End); ok && s.Owner != to {
-				w.report("keys %s are granted to server %d; by the map of generation %d they are server %d's", partition.Interval(h.Start, h.End), to, m.Generation, s.Owner)
+				w.Report("keys %s are granted to server %d; by the map of generation %d they are server %d's", partition.Interval(h.Start, h.End), to, m.Generation, s.Owner)
 			}
 		}
 	}

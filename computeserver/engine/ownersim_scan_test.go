@@ -26,7 +26,7 @@ type scanned struct {
 // is over, the server is dead, or nothing came for as long as the limit. more is called with each
 // piece, until it returns false.
 func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r ScanRange, forwarded bool, limit time.Duration, more func([]pairOf) bool) error {
-	p.Sleep(w.upTo(time.Millisecond))
+	p.Sleep(w.UpTo(time.Millisecond))
 	c, there := d.core, d.process
 	if c == nil || there.Dead() {
 		return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: d.name + " is not there"}
@@ -35,7 +35,7 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r ScanRange, forwarded bool
 	there.Go("scan", func() {
 		var piece []pairOf
 		send := func() error {
-			there.Sleep(w.upTo(200 * time.Microsecond))
+			there.Sleep(w.UpTo(200 * time.Microsecond))
 			s.pairs, piece = append(s.pairs, piece...), nil
 			arrived.Set()
 			if left {
@@ -115,11 +115,11 @@ func (w *ownWorld) scan(p *simenv.Process, program int, d *pod, from, to int, re
 		for _, pair := range piece {
 			n, ok := w.keyNumber(pair.key)
 			if !ok || n < from || n >= to {
-				w.report("a scan of keys %d to %d has key %x", from, to, pair.key)
+				w.Report("a scan of keys %d to %d has key %x", from, to, pair.key)
 				return false
 			}
 			if order := bytes.Compare(before, pair.key); before != nil && (!reverse && order >= 0 || reverse && order <= 0) {
-				w.report("a scan has key %x behind key %x, reverse %v", pair.key, before, reverse)
+				w.Report("a scan has key %x behind key %x, reverse %v", pair.key, before, reverse)
 			}
 			before = pair.key
 			all[n] = answered{present: keysOnly}
@@ -135,7 +135,7 @@ func (w *ownWorld) scan(p *simenv.Process, program int, d *pod, from, to int, re
 		return true
 	})
 	if most > 0 && len(all) > most {
-		w.report("a scan of at most %d keys has %d", most, len(all))
+		w.Report("a scan of at most %d keys has %d", most, len(all))
 	}
 	if err == nil && (most == 0 || len(all) < most) {
 		first, last = from, to
@@ -155,7 +155,7 @@ func (w *ownWorld) scan(p *simenv.Process, program int, d *pod, from, to int, re
 	o := OutcomeOf(err)
 	h.told[o.Code]++
 	if !slices.Contains([]rpcv1.Outcome_Code{rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_TIMED_OUT, rpcv1.Outcome_POOL_FULL}, o.Code) {
-		w.report("a scan of keys %d to %d ends with %v", from, to, err)
+		w.Report("a scan of keys %d to %d ends with %v", from, to, err)
 	}
 	if !d.gone {
 		h.failed++

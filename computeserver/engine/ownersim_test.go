@@ -10,6 +10,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -44,7 +45,7 @@ func (r ownRun) do() ownReport {
 		plan.HoldFrozen, plan.Delay, plan.Gap = true, 10_000, 20_000
 	}
 	w := &ownWorld{
-		World: world, fabric: sim.New(world, sim.Options{Plan: plan}), random: random, wrong: r.wrong, calm: r.seed%8 == 7 || r.dex && r.seed%16 == 14,
+		Stage: &simtest.Stage{World: world, Random: random, Drift: ownDrift}, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, calm: r.seed%8 == 7 || r.dex && r.seed%16 == 14,
 		log: &history{doubts: map[int]int{}}, granted: map[uint64]bool{}, serving: map[*simenv.Process]int{}, desired: 1 + random.IntN(4), kinds: kinds,
 	}
 	if r.dex {
@@ -103,16 +104,16 @@ func (r ownRun) do() ownReport {
 			p.Go("trouble", w.trouble)
 		}
 		w.meetDoom()
-		p.Sleep(4*time.Second + w.upTo(6*time.Second))
+		p.Sleep(4*time.Second + w.UpTo(6*time.Second))
 		if w.load.hot >= 0 {
 			p.Sleep(8 * time.Second)
 		}
 		w.load.slowly = w.load.auto
-		p.Sleep(4*time.Second + w.upTo(6*time.Second))
+		p.Sleep(4*time.Second + w.UpTo(6*time.Second))
 		w.quiet = true
 		w.heal()
 		if w.calm && !w.doom.only && w.log.failed != failed {
-			w.report("%d requests failed though there was no trouble: %s", w.log.failed-failed, w.log.reason)
+			w.Report("%d requests failed though there was no trouble: %s", w.log.failed-failed, w.log.reason)
 		}
 		w.settle("the end of all trouble")
 		if w.dex != nil {
@@ -123,9 +124,9 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, w.wide}
-	if w.problem != nil {
-		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.problem)
+	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, w.wide}
+	if w.Problem != nil {
+		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}
 	return rep
 }
@@ -149,11 +150,11 @@ func (w *ownWorld) settle(after string) {
 			batch = 32
 		}
 		for n := 0; n < w.keys() && why == nil; n += batch {
-			d := all[w.random.IntN(len(all))]
+			d := all[w.Random.IntN(len(all))]
 			var reads, writes []asked
 			for key := n; key < min(n+batch, w.keys()); key++ {
 				reads = append(reads, asked{key: key, kind: rpcv1.Operation_LOOKUP})
-				if w.oneIn(2) && (!w.wide.is || !w.begun || w.oneIn(4)) {
+				if w.OneIn(2) && (!w.wide.is || !w.begun || w.OneIn(4)) {
 					writes = append(writes, asked{key: key, kind: rpcv1.Operation_UPSERT, value: uint32(w.log.clock+int64(key-n))<<8 | 0xFF})
 				}
 			}
@@ -162,7 +163,7 @@ func (w *ownWorld) settle(after string) {
 			}
 		}
 		if why == nil && w.wide.is {
-			why = w.scan(w.main, 100, all[w.random.IntN(len(all))], 0, w.keys(), w.oneIn(2), false, 0)
+			why = w.scan(w.main, 100, all[w.Random.IntN(len(all))], 0, w.keys(), w.OneIn(2), false, 0)
 		}
 		if why == nil {
 			return
@@ -189,7 +190,7 @@ func (w *ownWorld) settle(after string) {
 			fmt.Fprintf(&b, "\n  %s", partition.Describe(nil, m))
 		}
 	}
-	w.report("%v after %s not every key is served: %v%s", settleBound, after, why, b.String())
+	w.Report("%v after %s not every key is served: %v%s", settleBound, after, why, b.String())
 }
 
 // watch looks at the pages: once a grant is settled, nobody writes a page of its keys under an
@@ -197,7 +198,7 @@ func (w *ownWorld) settle(after string) {
 func (w *ownWorld) watch() {
 	var words, settled [toyKeys]uint64
 	for !w.over {
-		w.main.Sleep(w.upTo(5 * time.Millisecond))
+		w.main.Sleep(w.UpTo(5 * time.Millisecond))
 		var held []pool.Held
 		if b := w.memory[0].bare; b != nil {
 			// it may wait for what changes them: the pages are looked at behind it
@@ -207,7 +208,7 @@ func (w *ownWorld) watch() {
 			m := w.memory[n%len(w.memory)]
 			word := binary.LittleEndian.Uint64(m.memory[0].Bytes[ownPagesAt+8*n:])
 			if word != words[n] && word>>48 < settled[n] {
-				w.report("key %d is written under epoch %d, when that of epoch %d is settled", n, word>>48, settled[n])
+				w.Report("key %d is written under epoch %d, when that of epoch %d is settled", n, word>>48, settled[n])
 			}
 			words[n] = word
 		}

@@ -259,8 +259,8 @@ func (x *toySession) begin(key []byte) (n int, epoch uint64, err error) {
 		x.out = x.t.eng.tables.Current()
 		x.out.In.Add(-1)
 	}
-	if x.t.w.oneIn(6) {
-		x.t.p.Sleep(x.t.w.upTo(150 * time.Millisecond)) // an operation may take its time
+	if x.t.w.OneIn(6) {
+		x.t.p.Sleep(x.t.w.UpTo(150 * time.Millisecond)) // an operation may take its time
 	}
 	n = toyNumber(key)
 	x.t.pages[n].mu.Lock()
@@ -356,7 +356,7 @@ func (t *toy) writeBack() {
 	}
 	defer s.Close()
 	for n := 0; !t.closing; n = (n + 1) % toyKeys {
-		t.p.Sleep(t.w.upTo(150 * time.Millisecond))
+		t.p.Sleep(t.w.UpTo(150 * time.Millisecond))
 		pg := &t.pages[n]
 		pg.mu.Lock()
 		if pg.dirty {

@@ -11,9 +11,9 @@ import (
 // scale changes how many pods there shall be, and makes and removes them.
 func (w *ownWorld) scale() {
 	for !w.over {
-		w.main.Sleep(w.rare(w.upTo(min(time.Duration(w.kinds), 2) * time.Second)))
+		w.main.Sleep(w.rare(w.UpTo(min(time.Duration(w.kinds), 2) * time.Second)))
 		if !w.quiet && !w.load.auto {
-			w.desired = 1 + w.random.IntN(4)
+			w.desired = 1 + w.Random.IntN(4)
 		}
 		var stay []*pod
 		for _, d := range w.living() {
@@ -35,16 +35,16 @@ func (w *ownWorld) scale() {
 // trouble is what goes wrong.
 func (w *ownWorld) trouble() {
 	for !w.quiet {
-		w.main.Sleep(w.rare(w.upTo(1500 * time.Millisecond)))
+		w.main.Sleep(w.rare(w.UpTo(1500 * time.Millisecond)))
 		if w.quiet {
 			return
 		}
-		m := w.memory[w.random.IntN(len(w.memory))]
+		m := w.memory[w.Random.IntN(len(w.memory))]
 		var d *pod
 		if all := w.living(); len(all) > 0 {
-			d = all[w.random.IntN(len(all))]
+			d = all[w.Random.IntN(len(all))]
 		}
-		kind := w.random.IntN(w.kinds)
+		kind := w.Random.IntN(w.kinds)
 		// rare otherwise, and seen only by who reads from the twin what the next one wrote
 		if w.wrong == takenForDead {
 			kind = 9
@@ -56,10 +56,10 @@ func (w *ownWorld) trouble() {
 			}
 		case 2:
 			m.process.Freeze()
-			w.After(w.upTo(2*ownLease), nil, m.process.Thaw)
+			w.After(w.UpTo(2*ownLease), nil, m.process.Thaw)
 		case 3, 4:
 			if d != nil {
-				w.freeze(d.process, w.upTo(2*ownLease))
+				w.freeze(d.process, w.UpTo(2*ownLease))
 			}
 		case 5:
 			if d != nil {
@@ -69,12 +69,12 @@ func (w *ownWorld) trouble() {
 			m.process.Kill()
 		case 7:
 			if m.half != nil {
-				m.half.Disconnect(func(verbs.Peer) bool { return w.oneIn(2) })
+				m.half.Disconnect(func(verbs.Peer) bool { return w.OneIn(2) })
 			}
 		case 8:
 			if d != nil {
 				w.cuts = append(w.cuts, cut2{d.name, m.id})
-				w.After(w.upTo(3*ownLease), nil, func() { w.mend(d.name, m.id) })
+				w.After(w.UpTo(3*ownLease), nil, func() { w.mend(d.name, m.id) })
 			}
 		case 9:
 			if d != nil {
@@ -83,11 +83,11 @@ func (w *ownWorld) trouble() {
 		case 10:
 			if d != nil {
 				w.wide.jumps++
-				d.process.Jump(w.upTo(3 * ownLease))
+				d.process.Jump(w.UpTo(3 * ownLease))
 			}
 		case 11: // a machine that is paused, and its clock with it: leases last longer
 			m.process.Pause()
-			w.After(w.upTo(2*ownLease), nil, m.process.Thaw)
+			w.After(w.UpTo(2*ownLease), nil, m.process.Thaw)
 		}
 	}
 }
@@ -114,19 +114,19 @@ func (w *ownWorld) stumble(p *simenv.Process, m *memoryServer, page bool) {
 	}
 	if d := w.podNamed(p.Name()); page && m.id > 1 && w.kinds == 1 && d.gone && !d.stood {
 		d.stood = true
-		w.After(w.upTo(10*time.Microsecond), nil, func() { w.freeze(p, ownLease+w.upTo(3*ownLease)) })
+		w.After(w.UpTo(10*time.Microsecond), nil, func() { w.freeze(p, ownLease+w.UpTo(3*ownLease)) })
 		return
 	}
-	if !w.oneIn(40) {
+	if !w.OneIn(40) {
 		return
 	}
-	w.After(w.upTo(20*time.Microsecond), nil, func() { w.freeze(p, w.upTo(4*ownLease)) })
+	w.After(w.UpTo(20*time.Microsecond), nil, func() { w.freeze(p, w.UpTo(4*ownLease)) })
 	switch {
-	case w.oneIn(4):
-		w.After(w.upTo(ownLease), nil, func() { m.process.Kill() })
+	case w.OneIn(4):
+		w.After(w.UpTo(ownLease), nil, func() { m.process.Kill() })
 	case m.id > 1: // whose memory can be reached meanwhile
 		m.process.Freeze()
-		w.After(w.upTo(4*ownLease), nil, m.process.Thaw)
+		w.After(w.UpTo(4*ownLease), nil, m.process.Thaw)
 	}
 }
 

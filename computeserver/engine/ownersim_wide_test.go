@@ -57,10 +57,10 @@ func (w *ownWorld) newWide(seed uint64) {
 	if !w.wide.is {
 		return
 	}
-	w.wide.moving = w.load.hot < 0 && !w.load.auto || w.oneIn(2)
-	w.dex.keys = 200 + w.random.IntN(600)
+	w.wide.moving = w.load.hot < 0 && !w.load.auto || w.OneIn(2)
+	w.dex.keys = 200 + w.Random.IntN(600)
 	w.dex.chunkBytes *= 2
-	w.dex.cache = []int{12 << 10, 24 << 10, 96 << 10, 384 << 10}[w.random.IntN(4)]
+	w.dex.cache = []int{12 << 10, 24 << 10, 96 << 10, 384 << 10}[w.Random.IntN(4)]
 }
 
 // wideProgram asks for keys all the time, in several threads, so that those that wait for a range
@@ -80,8 +80,8 @@ func (w *ownWorld) wideProgram(n int) {
 				if len(all) == 0 {
 					continue
 				}
-				d := all[w.random.IntN(len(all))]
-				switch w.random.IntN(8) {
+				d := all[w.Random.IntN(len(all))]
+				switch w.Random.IntN(8) {
 				case 0, 1, 2, 3:
 					w.someBatch(p, id, d)
 				case 4, 5, 6:
@@ -96,12 +96,12 @@ func (w *ownWorld) wideProgram(n int) {
 
 func (w *ownWorld) widePause() time.Duration {
 	if w.load.slowly {
-		return w.upTo(800 * time.Millisecond)
+		return w.UpTo(800 * time.Millisecond)
 	}
 	if w.calm {
-		return w.upTo(400 * time.Millisecond)
+		return w.UpTo(400 * time.Millisecond)
 	}
-	return w.upTo(120 * time.Millisecond)
+	return w.UpTo(120 * time.Millisecond)
 }
 
 // newValue is what nobody wrote before.
@@ -112,12 +112,12 @@ func (w *ownWorld) newValue() uint32 {
 
 // someBatch asks for keys of all ranges, or for some that stand beside each other.
 func (w *ownWorld) someBatch(p *simenv.Process, program int, d *pod) {
-	from, near := w.someKey(), !w.oneIn(4)
+	from, near := w.someKey(), !w.OneIn(4)
 	var batch []asked
-	for range 1 + w.random.IntN(16) {
-		in := asked{key: w.someKey(), kind: someKinds[w.random.IntN(len(someKinds))]}
+	for range 1 + w.Random.IntN(16) {
+		in := asked{key: w.someKey(), kind: someKinds[w.Random.IntN(len(someKinds))]}
 		if near {
-			in.key = min(w.keys()-1, from+w.random.IntN(20))
+			in.key = min(w.keys()-1, from+w.Random.IntN(20))
 		}
 		if in.changes() && in.kind != rpcv1.Operation_DELETE {
 			in.value = w.newValue()
@@ -134,38 +134,38 @@ var someKinds = []rpcv1.Operation_Kind{
 
 // someScan reads keys of several ranges, mostly.
 func (w *ownWorld) someScan(p *simenv.Process, program int, d *pod) {
-	from := w.random.IntN(w.keys())
-	to, most := min(w.keys(), from+1+w.random.IntN(200)), 0
-	switch w.random.IntN(6) {
+	from := w.Random.IntN(w.keys())
+	to, most := min(w.keys(), from+1+w.Random.IntN(200)), 0
+	switch w.Random.IntN(6) {
 	case 0:
 		from, to = 0, w.keys()
 	case 1:
-		most = 1 + w.random.IntN(40)
+		most = 1 + w.Random.IntN(40)
 	}
-	_ = w.scan(p, program, d, from, to, w.oneIn(2), w.oneIn(4), most)
+	_ = w.scan(p, program, d, from, to, w.OneIn(2), w.OneIn(4), most)
 }
 
 // stretch changes keys that stand beside each other: all are deleted, or all are written.
 func (w *ownWorld) stretch(p *simenv.Process, program int) {
 	from := w.someKey()
-	if m := w.newestMap(); m != nil && !w.oneIn(4) {
-		from, _ = w.keyNumber(m.Ranges[w.random.IntN(len(m.Ranges))].Start)
-		from = max(0, from-w.random.IntN(40))
+	if m := w.newestMap(); m != nil && !w.OneIn(4) {
+		from, _ = w.keyNumber(m.Ranges[w.Random.IntN(len(m.Ranges))].Start)
+		from = max(0, from-w.Random.IntN(40))
 	}
-	todo := w.sameOf(from, from+10+w.random.IntN(60))
+	todo := w.sameOf(from, from+10+w.Random.IntN(60))
 	w.wide.stretches++
-	for part := range slices.Chunk(todo, 1+w.random.IntN(24)) {
+	for part := range slices.Chunk(todo, 1+w.Random.IntN(24)) {
 		all := w.running()
 		if w.quiet || len(all) == 0 {
 			return
 		}
-		_ = w.requests(p, program, all[w.random.IntN(len(all))], part, 2*ownLimit)
+		_ = w.requests(p, program, all[w.Random.IntN(len(all))], part, 2*ownLimit)
 	}
 }
 
 // sameOf is one operation for each key of a stretch, upwards or downwards.
 func (w *ownWorld) sameOf(from, to int) (all []asked) {
-	kind := []rpcv1.Operation_Kind{rpcv1.Operation_DELETE, rpcv1.Operation_DELETE, rpcv1.Operation_INSERT, rpcv1.Operation_UPSERT}[w.random.IntN(4)]
+	kind := []rpcv1.Operation_Kind{rpcv1.Operation_DELETE, rpcv1.Operation_DELETE, rpcv1.Operation_INSERT, rpcv1.Operation_UPSERT}[w.Random.IntN(4)]
 	for n := max(0, from); n < min(to, w.keys()); n++ {
 		in := asked{key: n, kind: kind}
 		if kind != rpcv1.Operation_DELETE {
@@ -173,7 +173,7 @@ func (w *ownWorld) sameOf(from, to int) (all []asked) {
 		}
 		all = append(all, in)
 	}
-	if w.oneIn(2) {
+	if w.OneIn(2) {
 		slices.Reverse(all)
 	}
 	return all
@@ -186,12 +186,12 @@ func (w *ownWorld) beside(o *simenv.Process, start, end []byte) {
 	if !w.wide.is || w.quiet || !w.begun || d == nil || d.process != o {
 		return
 	}
-	if !w.calm && w.oneIn(10) { // it finds its content again
+	if !w.calm && w.OneIn(10) { // it finds its content again
 		w.wide.restarts++
-		m := w.memory[w.random.IntN(len(w.memory))]
-		w.After(w.upTo(time.Millisecond), nil, func() { m.process.Kill() })
+		m := w.memory[w.Random.IntN(len(w.memory))]
+		w.After(w.UpTo(time.Millisecond), nil, func() { m.process.Kill() })
 	}
-	if w.oneIn(4) {
+	if w.OneIn(4) {
 		return
 	}
 	from, _ := w.keyNumber(start)
@@ -201,10 +201,10 @@ func (w *ownWorld) beside(o *simenv.Process, start, end []byte) {
 	}
 	var sides [][]asked
 	if from > 0 {
-		sides = append(sides, w.sameOf(from-1-w.random.IntN(24), from))
+		sides = append(sides, w.sameOf(from-1-w.Random.IntN(24), from))
 	}
 	if to < w.keys() {
-		sides = append(sides, w.sameOf(to, to+1+w.random.IntN(24)))
+		sides = append(sides, w.sameOf(to, to+1+w.Random.IntN(24)))
 	}
 	for n, all := range sides {
 		p := w.NewProcess("neighbour")
@@ -248,7 +248,7 @@ func (w *ownWorld) mover() {
 	k := &path{w: w, p: p, name: p.Name()}
 	p.Go("main", func() {
 		for !w.quiet {
-			p.Sleep(w.upTo(700 * time.Millisecond))
+			p.Sleep(w.UpTo(700 * time.Millisecond))
 			encoded, err := k.Map(0, 0)
 			if err != nil || len(encoded) == 0 {
 				continue
@@ -262,7 +262,7 @@ func (w *ownWorld) mover() {
 			changed.Planned = []partition.Planned{move}
 			next := changed.Final()
 			if encoded, err = next.Marshal(nil); err != nil {
-				w.report("the mover's map: %v", err)
+				w.Report("the mover's map: %v", err)
 			}
 			if len(next.Ranges) > 40 || k.call(1, ownLimit, func(b *memserver.Bare) error { return b.SwapMap(ownIndex, m.Generation, next.Generation, encoded) }) != nil {
 				continue
@@ -275,10 +275,10 @@ func (w *ownWorld) mover() {
 
 // someMove is keys and whom to give them: a few, or very many so that ranges become fewer.
 func (w *ownWorld) someMove(m *partition.Map) partition.Planned {
-	to := m.Servers[w.random.IntN(len(m.Servers))].ID
-	from := w.random.IntN(w.keys())
-	span := 1 + w.random.IntN(60)
-	if w.oneIn(3) || len(m.Ranges) > 24 {
+	to := m.Servers[w.Random.IntN(len(m.Servers))].ID
+	from := w.Random.IntN(w.keys())
+	span := 1 + w.Random.IntN(60)
+	if w.OneIn(3) || len(m.Ranges) > 24 {
 		span = w.keys() / 2
 	}
 	move := partition.Planned{Start: w.key(from), To: to}

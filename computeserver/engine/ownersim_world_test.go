@@ -2,15 +2,14 @@ package engine
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
@@ -22,9 +21,8 @@ import (
 // (ownersim_toy_test.go), which is fast and shows on its pages who wrote them. Kubernetes is a list
 // of pods.
 type ownWorld struct {
-	*simenv.World
+	*simtest.Stage
 	fabric *sim.Fabric
-	random *rand.Rand
 	wrong  mistake
 	main   *simenv.Process
 	calm   bool      // there is no trouble but scaling
@@ -50,7 +48,6 @@ type ownWorld struct {
 	granted map[uint64]bool         // epochs
 	asked   int                     // requests so far
 	serving map[*simenv.Process]int // requests under way
-	problem error
 	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses, blocks, deferred int }
 }
 
@@ -98,44 +95,25 @@ type memoryServer struct {
 	id      uint16
 	process *simenv.Process
 	bare    *memserver.Bare // nil while none serves
-	disk    []byte
+	disk    simtest.Disk    // with the ledger
 	memory  []verbs.Memory
 	half    *sim.Server
 	mute    time.Duration // until then its provider cannot report whether anybody is quiet
-}
-
-func (w *ownWorld) report(format string, args ...any) {
-	if w.problem == nil {
-		w.problem = fmt.Errorf("at %v: %w", w.Now(), fmt.Errorf(format, args...))
-		w.Fail(w.problem)
-	}
-}
-
-func (w *ownWorld) upTo(d time.Duration) time.Duration {
-	return time.Duration(w.random.Int64N(int64(d) + 1))
-}
-func (w *ownWorld) oneIn(n int) bool { return w.random.IntN(n) == 0 }
-
-// newProcess makes one whose clock drifts.
-func (w *ownWorld) newProcess(name string) *simenv.Process {
-	p := w.NewProcess(name)
-	p.SetDrift(w.random.Int64N(2*ownDrift+1) - ownDrift)
-	return p
 }
 
 func (m *memoryServer) address() string { return fmt.Sprint("memory-", m.id) }
 
 // serve starts a process of a memory server, which finds what an earlier one left.
 func (w *ownWorld) serve(m *memoryServer) {
-	p := w.newProcess(m.address())
+	p := w.NewDrifting(m.address())
 	m.process = p
 	p.AtKill(func() {
 		m.bare = nil
-		w.After(w.upTo(time.Second), nil, func() { w.serve(m) })
+		w.After(w.UpTo(time.Second), nil, func() { w.serve(m) })
 	})
 	p.Go("serve", func() {
 		if err := w.open(m, p); err != nil {
-			w.report("memory server %d does not start: %v", m.id, err)
+			w.Report("memory server %d does not start: %v", m.id, err)
 			return
 		}
 		m.bare.Run()
@@ -143,16 +121,9 @@ func (w *ownWorld) serve(m *memoryServer) {
 }
 
 func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
-	save := func(b []byte) error {
-		p.Sleep(w.upTo(100 * time.Microsecond))
-		// a request of the toy never needs the ledger
-		if !w.quiet && !(w.calm && w.dex != nil) && w.oneIn(60) {
-			return errors.New("no space left on the simulated device")
-		}
-		m.disk = append(m.disk[:0:0], b...)
-		p.Sleep(w.upTo(50 * time.Microsecond))
-		return nil
-	}
+	// a request of the toy never needs the ledger
+	full := func() bool { return !w.quiet && !(w.calm && w.dex != nil) && w.OneIn(60) }
+	save := func(b []byte) error { return m.disk.Save(w.Stage, p, b, full, nil) }
 	again := func(f func() error) (err error) {
 		for range 100 {
 			if err = f(); err == nil {
@@ -167,7 +138,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 		bare, err = memserver.NewBare(p, memserver.BareOptions{
 			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2},
 			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
-			Stored: append([]byte(nil), m.disk...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
+			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
 			Random: func() (t verbs.Token) {
 				binary.NativeEndian.PutUint64(t[:], p.Uint64())
 				return t

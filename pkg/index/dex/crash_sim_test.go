@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -30,23 +31,19 @@ func TestCrashAnywhere(t *testing.T) {
 
 // afterEachPart does runs in which a client dies after a part of its requests, until it gets to its
 // end alive. It is a sample: every step-th part is tried, of each seed from another one on.
-// DMINDEX_SIM_STEP=1 tries every part of every request, and DMINDEX_SIM_SEEDS says for how many
-// seeds, from DMINDEX_SIM_SEED on: make sim DESIGN=dex-crashes.
-func afterEachPart(t *testing.T, seeds uint64, step int, run func(t *testing.T, seed uint64, part int) (ended bool, err error)) {
+// DMINDEX_SIM_STEP=1 tries every part of every request: make sim DESIGN=dex-crashes.
+func afterEachPart(t *testing.T, count uint64, step int, run func(t *testing.T, seed uint64, part int) (ended bool, err error)) {
 	t.Helper()
-	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
-		seeds = n
-	}
-	first, _ := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64)
+	seeds := simtest.Read(t, "dex-crashes", "pkg/index/dex", count, count)
 	if n, err := strconv.Atoi(os.Getenv("DMINDEX_SIM_STEP")); err == nil && n > 0 {
 		step = n
 	}
 	crashes := 0
-	for seed := first; seed < first+seeds; seed++ {
+	for seed := range seeds.OneByOne() {
 		for part := 1 + int(seed)%step; ; part += step {
 			ended, err := run(t, seed, part)
 			if err != nil {
-				t.Fatalf("seed %d, dead after part %d: %v\nreplay with DMINDEX_SIM_SEED=%d %s", seed, part, err, seed, simenv.Replay("dex-crashes"))
+				t.Fatalf("seed %d, dead after part %d: %v\n%s", seed, part, err, seeds.Replay(seed))
 			}
 			if ended {
 				break

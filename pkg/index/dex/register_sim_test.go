@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/index/internal/register"
@@ -23,12 +24,12 @@ import (
 // Here the history of each key is to be linearizable. What was deferred counts as answered when all
 // of it is durable; what never is may have happened or not, and nobody else may have seen it.
 func TestRegisters(t *testing.T) {
-	first, seeds := simSeeds(60, 15)
+	seeds := simtest.Read(t, "dex-registers", "pkg/index/dex", 60, 15)
 	var sum registersCounts
-	for seed := first; seed < first+seeds; seed++ {
+	for seed := range seeds.OneByOne() {
 		g := &registers{owners: &owners{t: t, r: rand.New(rand.NewPCG(seed, 21)), seed: seed}}
 		if err := g.run(); err != nil {
-			t.Fatalf("seed %d: %v\nplan: %v\nreplay with DMINDEX_SIM_SEED=%d %s", seed, err, g.plan, seed, simenv.Replay("dex-registers"))
+			t.Fatalf("seed %d: %v\nplan: %v\n%s", seed, err, g.plan, seeds.Replay(seed))
 		}
 		sum.ops += g.sum.ops
 		sum.deferred += g.sum.deferred
@@ -36,8 +37,8 @@ func TestRegisters(t *testing.T) {
 		sum.toldAgain += g.sum.toldAgain
 		sum.deaths += g.counts.deaths
 	}
-	t.Logf("%d seeds: %+v", seeds, sum)
-	if seeds > 10 && (sum.deferred == 0 || sum.toldAgain == 0 || sum.deaths == 0) {
+	t.Logf("%d seeds: %+v", seeds.Count, sum)
+	if seeds.Count > 10 && (sum.deferred == 0 || sum.toldAgain == 0 || sum.deaths == 0) {
 		t.Errorf("%+v: something never happened", sum)
 	}
 }

@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -22,15 +21,15 @@ import (
 // TestSeeds runs clients under the adversary that serve ranges, give them to each other, and die
 // anywhere: in operations, in structure changes, in the middle of giving, taking and replaying. Who
 // inherits a range finds every acknowledged change, and of the others each as a whole or not at
-// all. DMINDEX_SIM_SEED replays a seed, DMINDEX_SIM_SEEDS runs so many.
+// all.
 func TestSeeds(t *testing.T) {
-	first, seeds := simSeeds(150, 25)
+	seeds := simtest.Read(t, "dex", "pkg/index/dex", 150, 25)
 	var sum ownersCounts
 	began := time.Now()
-	for seed := first; seed < first+seeds; seed++ {
+	for seed := range seeds.OneByOne() {
 		o := &owners{t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed}
 		if err := o.run(); err != nil {
-			t.Fatalf("seed %d: %v\nplan: %v\nreplay with DMINDEX_SIM_SEED=%d %s", seed, err, o.plan, seed, simenv.Replay("dex"))
+			t.Fatalf("seed %d: %v\nplan: %v\n%s", seed, err, o.plan, seeds.Replay(seed))
 		}
 		sum.deaths += o.counts.deaths
 		sum.gives += o.counts.gives
@@ -43,28 +42,10 @@ func TestSeeds(t *testing.T) {
 		sum.reclaimed += o.counts.reclaimed
 		sum.lost += o.counts.lost
 	}
-	if sum.calls == 0 && seeds > 10 {
+	if sum.calls == 0 && seeds.Count > 10 {
 		t.Error("the memory servers were never asked for a key")
 	}
-	t.Logf("%d seeds, %.0f a second: %+v", seeds, float64(seeds)/time.Since(began).Seconds(), sum)
-}
-
-// simSeeds are the seeds that a test runs: so many from 1 on, or those that are asked for.
-func simSeeds(most, short uint64) (first, seeds uint64) {
-	first, seeds = 1, most
-	if testing.Short() {
-		seeds = short
-	}
-	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEEDS"), 10, 64); err == nil {
-		seeds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("DMINDEX_SIM_SEED"), 10, 64); err == nil {
-		first = n
-		if os.Getenv("DMINDEX_SIM_SEEDS") == "" {
-			seeds = 1
-		}
-	}
-	return first, seeds
+	t.Logf("%d seeds, %.0f a second: %+v", seeds.Count, float64(seeds.Count)/time.Since(began).Seconds(), sum)
 }
 
 // blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that

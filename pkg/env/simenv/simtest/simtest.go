@@ -10,6 +10,7 @@ package simtest
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"runtime"
 	"strconv"
@@ -36,7 +37,7 @@ const mostFailures = 3
 type Seeds struct {
 	First, Count uint64
 
-	design, folder string
+	design, folder, test string
 }
 
 // Read returns the seeds that the environment asks for; without it, count of them from 1 on, and
@@ -44,7 +45,7 @@ type Seeds struct {
 // test is.
 func Read(t testing.TB, design, folder string, count, short uint64) Seeds {
 	t.Helper()
-	s := Seeds{First: number(t, seedVariable, 1), Count: number(t, seedsVariable, count), design: design, folder: folder}
+	s := Seeds{First: number(t, seedVariable, 1), Count: number(t, seedsVariable, count), design: design, folder: folder, test: t.Name()}
 	if os.Getenv(seedVariable) != "" && os.Getenv(seedsVariable) == "" {
 		s.Count = 1
 	}
@@ -65,6 +66,17 @@ func number(t testing.TB, name string, otherwise uint64) uint64 {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return n
+}
+
+// OneByOne are the seeds in order, for runs that share something of their process.
+func (s Seeds) OneByOne() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for i := range s.Count {
+			if !yield(s.First + i) {
+				return
+			}
+		}
+	}
 }
 
 // Each runs the seeds, as many at once as there are processors: worlds know nothing of each other.
@@ -94,7 +106,7 @@ func (s Seeds) Each(run func(seed uint64) (passed bool)) (done, failed uint64) {
 func (s Seeds) Replay(seed uint64) string {
 	command := simenv.Replay(s.design)
 	if !invariants.Enabled { // another build: other choices
-		command = fmt.Sprintf("%s=1 go test -run '^TestSeeds$' ./%s", seedsVariable, s.folder)
+		command = fmt.Sprintf("%s=1 go test -run '^%s$' ./%s", seedsVariable, s.test, s.folder)
 	}
 	return fmt.Sprintf("replay with %s=%d %s", seedVariable, seed, command)
 }
