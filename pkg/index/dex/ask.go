@@ -13,13 +13,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// asker is the client of Executor: it has memory servers look for keys. One session uses it.
+// asker is the client of Executor: it asks memory servers to search. One session uses it.
 type asker struct {
 	s    *btree.Session
 	room []byte // of a call, in the session's arena
 }
 
-// callBytes returns how large that room is.
+// callBytes returns the size of the buffer of a call.
 func callBytes(l *fence.Layout) int {
 	return verbs.CallBytes(answerFixed + max(l.NodeBytes, requestFixed+l.MaxKey))
 }
@@ -30,7 +30,7 @@ func newAsker(s *btree.Session) (q asker, err error) {
 	return q, err
 }
 
-// answer is what a memory server said of a key.
+// answer is a memory server's answer.
 type answer struct {
 	leaf pool.Addr // that holds it
 	// entry is that of the key; nil = it is not there. Only if it was asked for.
@@ -39,14 +39,13 @@ type answer struct {
 	image []byte
 }
 
-// entry has the memory server of w look for key, from w down. ok is false where it did not find the
-// leaf; then w says how far it came, or is as it was, and err is nil unless the session did not
-// survive.
+// entry asks the memory server of w to search for key, from w down. ok is false if it did not find
+// the leaf; then w says how far it came, or is unchanged, and err is nil unless the session died.
 func (q *asker) entry(w *btree.Way, key []byte) (f answer, ok bool, err error) {
 	return q.ask(w, key, askEntry)
 }
 
-// leaf is entry, and brings the leaf.
+// leaf is entry, and returns the leaf.
 func (q *asker) leaf(w *btree.Way, key []byte) (f answer, ok bool, err error) {
 	return q.ask(w, key, askLeaf)
 }
@@ -77,7 +76,7 @@ func (q *asker) ask(w *btree.Way, key []byte, what byte) (f answer, ok bool, err
 	return q.found(w, said)
 }
 
-// found reads an answer.
+// found decodes an answer.
 func (q *asker) found(w *btree.Way, b []byte) (f answer, ok bool, err error) {
 	if len(b) < answerFixed {
 		return f, false, fmt.Errorf("answer of %d bytes from memory server %d: %w", len(b), w.Addr.Server(), index.ErrFormat)

@@ -8,33 +8,33 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// A batch of lookups READs the leaves that the cache does not have side by side, and then looks
-// each key up as ever, but for the READ:
+// A batch of lookups READs together the leaves that have no frame, and then looks each key up as
+// usual, except for the READ:
 //
-//	1  looks at the eviction clock
+//	1  reads the eviction clock
 //	2  finds no frame of the leaf
 //	3  READs it, with the others
-//	4  looks the key up: a frame that there is by now is used; one that is made for the leaf gets
-//	   what was READ, if the leaf has not departed after 1 (fetch.go); if none is made, what was
-//	   READ is the answer, on the same condition
+//	4  looks the key up: a frame that exists by now is used; a new frame for the leaf gets what
+//	   was READ, if the leaf was not evicted after 1 (fetch.go); without a frame, what was READ
+//	   is the answer, on the same condition
 //
-// At 2 there was no frame, and if there was one between 1 and 2, 4 finds that it departed. So at 2
-// all changes that had been answered were in the memory servers, and 3 READ them. A change that
-// came later, in a frame that is gone or that 4 does not find any more, is beside this batch: the
-// lookup was before it. If the leaf that was READ is not that of the key, or was torn, it is not
-// used, and the lookup goes on as ever.
+// At 2 there was no frame, and if there was one between 1 and 2, 4 finds its eviction. So at 2 all
+// answered changes were in the memory servers, and 3 READ them. A later change, in a frame that is
+// gone or that 4 does not find any more, is concurrent with this batch, and the lookup precedes it.
+// If the leaf that was READ is not that of the key, or was torn, it is not used, and the lookup
+// continues as usual.
 //
-// Blocks to which the leaf refers are as it was at 2 or later, in the operation of this round. So
-// they are nobody else's before its end.
+// Blocks to which the leaf refers are those of a moment at or after 2, in the operation of this
+// round. So they are not reused before its end.
 //
 // A range that is given meanwhile has none of the batch's keys (index.Partitioned). A leaf that is
-// divided, merged or loaded has a frame for that, and departs (fetch.go). What the session defers,
-// it defers key by key, as ever.
+// divided, merged or loaded has a frame for that, which is then evicted (fetch.go). A deferring
+// session defers key by key, as usual.
 
-// mostTogether is how many leaves a batch READs in one round trip at most.
+// mostTogether bounds the leaves that a batch READs in one round trip.
 const mostTogether = 16
 
-// round is what a batch READs together.
+// round is the part of a batch that is READ together.
 type round struct {
 	buffers [][]byte // for leaves
 	n       int
@@ -43,8 +43,8 @@ type round struct {
 	at      [mostTogether]int // the buffer
 	since   [mostTogether]uint64
 	value   []byte
-	began   bool // there was one in this batch before
-	open    bool // it is an operation that is under way
+	began   bool // this batch had an earlier round
+	open    bool // its operation is under way
 }
 
 // LookupBatch implements index.Session.
@@ -81,13 +81,13 @@ func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 			if err := s.round(keys, visit); err != nil {
 				return err
 			}
-			s.endRound() // the epochs wait for no more than a round
+			s.endRound() // so that epochs wait for one round only
 		}
 	}
 	return s.round(keys, visit)
 }
 
-// beginRound begins the operation, or goes on with it: its limit is of the whole batch.
+// beginRound begins the operation, or continues it: its limit is of the whole batch.
 func (s *session) beginRound() {
 	r := s.batch
 	switch {
@@ -109,7 +109,7 @@ func (s *session) endRound() {
 	r.began, r.open = r.began || r.open, false
 }
 
-// served refuses keys that are none, or not this client's.
+// served returns an error for invalid keys, and for keys that this client does not own.
 func (s *session) served(key []byte) error {
 	if err := s.x.lay.CheckKey(key); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (s *session) served(key []byte) error {
 	return nil
 }
 
-// gather adds key i to the round, and its leaf to those that are READ, unless that has a frame or
-// is one of them already.
+// gather adds key i to the round, and its leaf to those that are READ, unless the leaf has a frame
+// or was added before.
 func (s *session) gather(i int, key []byte) error {
 	r := s.batch
 	if err := s.served(key); err != nil {

@@ -14,30 +14,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Values that are too long for their entries lie in blocks (package blocks), and entries, records
-// and frames have references to them. A change with such a value:
+// Values that are too long for their entries lie in blocks (package blocks). Entries, records and
+// frames have references to them. A change with such a value:
 //
-//  1. WRITE of the block, to a place that nobody knows, and wait: it is complete (G3) before
-//     anything refers to it.
-//  2. As every change: the record, which has the reference, then the entry in the frame; wait until
+// 1. WRITE of the block, to a place that no other client knows, and wait: it is complete (G3)
+//     before anything refers to it.
+// 2. As every change: the record, which has the reference, then the entry in the frame; wait until
 //     the log is durable; answer.
 //
-// So whatever refers to a block, be it a record that a replay finds, a leaf that was written back
-// or a frame, refers to a complete one.
+// So every reference, be it in a record that a replay finds, in a leaf that was written back or in
+// a frame, is to a complete block.
 //
-// What a change takes out of a frame is garbage as soon as that change's record is durable. From
-// then on every way to the key has what came after it: the frame; and after a crash the replay,
-// which knows of a key only its last record, and writes that to the leaf, whatever the leaf refers
-// to. So the leaf in the memory server may refer to a block that is used again, until it is written
-// back or the log is replayed, as it may have values that are old: nobody reads it before. For the
-// same reason a replay, which takes such references out of leaves, leaves their blocks alone: they
-// may be somebody else's by now.
+// The block that a change replaces is garbage as soon as the change's record is durable. From then
+// on every way to the key has the new value: the frame; and after a crash the replay, which uses
+// only the last record of a key, and writes it to the leaf, whatever the leaf refers to. So until
+// it is written back, or the log is replayed, the leaf in the memory server may refer to a block
+// that was reused, as it may have old values: no client reads it before. For the same reason a
+// replay, which replaces such references, does not free their blocks: they may be in use again.
 //
-// Garbage is marked dead and retired by the pool's rule: its memory is used again when all
-// operations are over that were under way then, of all clients. Whoever got the reference before is
-// one of them.
+// Garbage is marked dead and retired by the pool's rule: its memory is reused when all operations
+// of all clients that were under way have ended. An operation that has the reference is one of
+// them.
 
-// garbage is the blocks that this client's changes took out.
+// garbage is the blocks that this client's changes replaced.
 type garbage struct {
 	mu   env.Mutex
 	list []taken
@@ -57,7 +56,7 @@ func (g *garbage) add(r blocks.Reference, lsn uint64) {
 	g.mu.Unlock()
 }
 
-// take moves the garbage to b, as much as RetireBlocks takes, if it is at least so many.
+// take moves garbage to b, as much as RetireBlocks takes, if there are at least so many blocks.
 func (g *garbage) take(b []blocks.Reference, least int, durable uint64) []blocks.Reference {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,7 +75,7 @@ func (g *garbage) take(b []blocks.Reference, least int, durable uint64) []blocks
 	return b
 }
 
-// last is up to where the log has to be durable for all garbage to be given back.
+// last returns how far the log has to be durable for all garbage to be retired.
 func (g *garbage) last() (lsn uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -86,7 +85,7 @@ func (g *garbage) last() (lsn uint64) {
 	return lsn
 }
 
-// retire gives garbage back, as long as there are at least so many blocks of it.
+// retire retires garbage while there are at least so many blocks of it.
 func (s *session) retire(least int) error {
 	for s.x.lay.Blocks {
 		if s.garbage = s.x.garbage.take(s.garbage[:0], least, s.x.log.Durable()); len(s.garbage) == 0 {
@@ -99,7 +98,7 @@ func (s *session) retire(least int) error {
 	return nil
 }
 
-// retired is retire after a change that was made.
+// retired is retire after a change.
 func (s *session) retired() error {
 	least := blocks.MostTogether
 	if invariants.Enabled && s.x.env.Uint64()%4 == 0 {
@@ -111,7 +110,7 @@ func (s *session) retired() error {
 	return nil
 }
 
-// retire gives all garbage back, in an operation of its own.
+// retire retires all garbage, in an operation of its own.
 func (w *writer) retire() error {
 	w.s.b.Begin()
 	defer w.s.b.End()
@@ -121,12 +120,11 @@ func (w *writer) retire() error {
 	return nil
 }
 
-// prepare makes the entry and the record of a change. A long value is written to a block of its
-// own, unless what is in the cache says already that the change will not be made: done, and the
-// answer is err.
+// prepare makes the entry and the record of a change. It writes a long value to a block, unless the
+// cache shows that the change will fail: then done is true, and err is the answer.
 func (s *session) prepare(p *btree.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {
 	switch {
-	case m == modify: // nobody knows yet
+	case m == modify: // not known yet
 		return false, nil
 	case m == remove:
 		s.prepareRemoval(key, epoch)
@@ -152,7 +150,7 @@ func (s *session) prepareInline(key, value []byte, epoch uint64) {
 	s.record = appendRecord(s.record[:0], recordPut, epoch, key, value)
 }
 
-// prepareBlock writes the block of a long value, near the leaf that shall refer to it.
+// prepareBlock writes the block of a long value, near the leaf that will refer to it.
 func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) error {
 	if err := s.b.Blocks.Write(s.ref[:], value, leaf); err != nil {
 		return err
@@ -163,7 +161,7 @@ func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) 
 	return nil
 }
 
-// foresee is the outcome of a change that the cache knows will not be made.
+// foresee returns the outcome of a change that the cache shows will fail.
 func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome) {
 	f := s.x.cache.locate(p)
 	if f == nil {
@@ -180,8 +178,7 @@ func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome
 	return o
 }
 
-// unmade gives the block back that was written for a change which was not made. What lies in the
-// log is not here any more.
+// unmade frees the block that was written for a change that was not made, unless the log has it.
 func (s *session) unmade() {
 	if s.block != (blocks.Reference{}) {
 		s.b.Blocks.Free(s.block)
@@ -189,9 +186,9 @@ func (s *session) unmade() {
 	}
 }
 
-// again says, after err, whether a change that needs a block is worth another try: there was no
-// memory, and some is on its way back. It has waited for it then. What deferred changes took out is
-// garbage when the log is durable, and perhaps nobody else waits for that.
+// again reports, after err, whether a change that needs a block is worth another try: there was no
+// memory, and some is on its way back. It has waited for that memory then. Blocks that deferred
+// changes replaced are garbage when the log is durable, and possibly nothing else waits for that.
 func (s *session) again(err error, value []byte, m mode) bool {
 	if m == remove || !s.x.lay.InBlock(len(value)) || !errors.Is(err, index.ErrPoolFull) {
 		return false
@@ -200,8 +197,8 @@ func (s *session) again(err error, value []byte, m mode) bool {
 }
 
 // appendRemote appends the value of the entry of key that was READ, or found by a memory server, in
-// the leaf at a, of a range that was taken in an epoch. It is kept, if that is right: since is as
-// for entries.keep. ok is false if its block does not hold it.
+// the leaf at a, of a range that was taken in an epoch. The entry is kept if it is current; since
+// is as for rowCache.keep. ok is false if the entry's block does not hold the value.
 func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
@@ -213,8 +210,8 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 	return append(dst, v...), true, nil
 }
 
-// long appends the value of the session's tag: from the cache, or READ from its block, and then
-// kept, if the leaf refers to it still (right). ok is false if the block does not hold it.
+// long appends the value of the session's tag: a kept one, or READ from its block and then kept if
+// the leaf still refers to it (right). ok is false if the block does not hold it.
 func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, err error) {
 	x := s.x
 	if value, ok = x.values.find(x, &s.tag, dst); ok {
@@ -229,17 +226,16 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 	return value, ok, err
 }
 
-// asked is where a long value was looked for: in a frame, or in what was READ of a leaf.
+// asked is where a long value was looked for: in a frame, or in a leaf that was READ.
 type asked struct {
 	f     *frame
 	leaf  pool.Addr
 	key   []byte
 	fp    byte
-	since uint64 // what the eviction clock showed before the READ
+	since uint64 // the eviction clock before the READ
 }
 
-// leafRefers reports whether the leaf that was asked, in its frame, has the session's tag for the
-// key.
+// leafRefers reports whether the leaf in asked, in its frame, has the session's tag for the key.
 func (s *session) leafRefers() bool {
 	q := &s.asked
 	value, _, st := s.searchFrame(q.f, q.leaf, q.key, s.value[:0], q.fp)
@@ -247,6 +243,6 @@ func (s *session) leafRefers() bool {
 	return st == inBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
 }
 
-// leafStands reports whether what was READ of the leaf that was asked is what it is now, or was
-// when this began.
+// leafStands reports whether what was READ of the leaf in asked is its present state, or was when
+// this began.
 func (s *session) leafStands() bool { return s.x.cache.still(s.asked.leaf, s.asked.since) }

@@ -11,60 +11,59 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// A leaf may be READ before it has a frame: with the flush of the one that makes room for it, or by
-// a lookup that did not keep it, when a change of the same leaf comes next (to read a key, and then
-// to write it). Its image is in the session's staging buffer, and becomes the frame's if it is what
-// the leaf is now:
+// A leaf may be READ before it has a frame: with the flush of the frame that makes room for it; or
+// by a lookup that did not keep it, if a change of the same leaf follows (a program reads a key,
+// and then writes it). Its image is in the session's staging buffer. It becomes the frame's if it
+// is still the leaf's present state:
 //
-//	this session                                anybody of this client who changes the leaf
-//	1  looks at the eviction clock              a  has the lock of the leaf's frame
-//	2  READs the leaf, verified as a whole      b  changes it, there or in the memory servers
-//	3  has a frame for it, new and locked       c  has written back; the leaf leaves the cache:
-//	4  finds no departure of the leaf after 1      the clock has its time, then its place is
-//	5  makes what it READ the frame's image        taken away
-//	                                            d  unlocks
+//	this session                                another session of this client
+//	1  reads the eviction clock                 a  locks the leaf's frame
+//	2  READs the leaf and verifies it           b  changes it, there or in the memory servers
+//	3  reserves a new frame for it, locked      c  has written back; records the eviction,
+//	4  finds no eviction of the leaf after 1       then removes the frame from the table
+//	5  makes what it READ the frame's image     d  unlocks
 //
-// At 3 there was no other frame, so each change is over, with all of c, or begins after 5 with that
-// frame. If c was before 1, b was written back before 2, so the READ has it. Else 4 finds it, and
-// the leaf is READ again. So the image is what it would be had the leaf had a frame from 2 on that
-// nobody has changed.
+// At 3 there was no other frame. So each change is over, with all of c, or begins after 5 with the
+// new frame. If c came before 1, b was written back before 2, so the READ has it. Otherwise 4 finds
+// it, and the leaf is READ again. So the image is that of a frame that the leaf would have had
+// since 2 without a change.
 //
-// That holds however long it is from 2 to 3, also from one operation to the next, when epochs move
-// in between:
+// That holds however long it is from 2 to 3, also from one operation to the next, while epochs
+// move:
 //
-//   - Splits, merges and divisions hold the frames of the leaves that they change, and let them
-//     depart. So if the memory at that address were another node's by now, 4 would find it.
-//   - Others change the leaf only if they have some of its keys. It is remembered only if this
-//     client had all of them, and nobody has any before this client has given it: then its range is
-//     not there at 5; or it was taken again, and all leaves have departed; or the range ended
-//     within the leaf, which was divided there then.
-//   - A bulk load, which takes the only leaf away, has a frame for it, and lets it depart.
-//   - A batch (batch.go) remembers what it READ whatever that is: a key of this client led there. A
-//     leaf that holds the key is within the ranges, which divide leaves at their ends. Of another
-//     one nothing is used for that key. If it holds a key that this client takes later, all leaves
-//     have departed by then.
-//   - What the buffer has is forgotten by who asks for the buffer (btree.Session.Staging). The
-//     image is verified again, as that leaf's, before it is used.
+//   - Splits, merges and divisions hold the frames of the leaves that they change, and record their
+//     eviction. So if the memory at that address were another node's by now, 4 would find it.
+//   - Other clients change the leaf only if they own some of its keys. The leaf is remembered only
+//     if this client owned all of them, and no other client gets any before this client has given
+//     it. Then its range is not there at 5; or it was taken again, which records an eviction of all
+//     leaves; or the range ended within the leaf, which was divided there.
+//   - A bulk load, which replaces the only leaf, has a frame for it, and records its eviction.
+//   - A batch (batch.go) remembers whatever leaf it READ: a key of this client led there. A leaf
+//     that holds the key lies within the ranges, which divide leaves at their ends. Of another
+//     leaf nothing is used for that key. If it holds a key that this client takes later, an
+//     eviction of all leaves was recorded then.
+//   - Every other use of the buffer makes the session forget its content (btree.Session.Staging).
+//     The image is verified again, as that leaf's, before it is used.
 
-// ahead is what is known of the leaf that is fetched.
+// ahead describes the leaf that is fetched.
 type ahead struct {
 	addr  pool.Addr
-	since uint64 // what the eviction clock showed before it was READ
+	since uint64 // the eviction clock before the READ
 	done  bool   // it was READ: it is in the staging buffer
 }
 
-// fetch reads the leaf where p leads, if it is not in the cache. here: l is the leaf that holds
-// key, verified; unless it is kept now, it is in the session's staging buffer. Else p may lead
-// elsewhere; go on. must: it shall be kept. What a lookup READ and did not keep is not READ again
-// by a change that comes next.
+// fetch READs the leaf where p leads, if it is not in the cache. here: l is the leaf that holds
+// key, verified; unless it is kept now, it is in the session's staging buffer. Otherwise p may lead
+// elsewhere, and the caller goes on. must: the leaf has to be kept. A leaf that a lookup READ and
+// did not keep is not READ again by a change that follows.
 func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
 	if err := s.x.balance.shift(s); err != nil {
 		return false, false, err
 	}
 	a := p.Addr()
 	since, had := s.b.Remembers(a)
-	// What a batch READ a lookup uses, too: unless the leaf has left the cache since, nobody had
-	// changed it before the batch began whose change is not in the memory servers.
+	// A lookup also uses what its batch READ. Unless the leaf was evicted since, all changes from
+	// before the batch are in the memory servers.
 	had = had && (must || s.prefetched && !s.x.cache.evictions.after(a, since))
 	if !had {
 		since = s.x.cache.evictions.clock.Load()

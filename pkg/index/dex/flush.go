@@ -15,32 +15,31 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Leaves are written back when they leave the cache, when a structure change is due, when their
-// range is given away, and when the log needs their records' room.
+// Leaves are written back when they are evicted, before a structure change, when their range is
+// given, and when the log needs the room of their records.
 //
-// The requests of a flush, in one list to one server, so in order of effect (G1), once all records
-// of the changes are durable:
+// The requests of a flush are one list to one server, so they take effect in order (G1). It is
+// posted once all records of the changes are durable:
 //
-//  1. WRITE of the words between which entries were put. Where nothing was put it writes what is
-//     there already; new entries lie where no slot of the memory server's points to.
-//  2. WRITE of each slot that was emptied.
-//  3. WRITE of the words between the first and the last slot that got another entry. Those in
-//     between are what is there already, or were emptied by 2.
+// 1. WRITE of the words between the first and the last entry that was put. Words in between that
+//     were there before get the same value. No slot of the memory server points to new entries.
+// 2. WRITE of each slot that was emptied. 3. WRITE of the words between the first and the last slot
+// that got another entry. Those in
+//     between get the same value, or were emptied by 2.
 //
-// A slot is one aligned word (G2) and each has its own entry, complete before: whoever reads the
-// leaf, or what a crash left of it, finds every slot verified, with the old or the new entry. No
-// key is there twice for good: it keeps its slot from insertion to deletion, and when it was
-// deleted and inserted anew in another slot, 2 comes before 3. What is missing after a crash, the
-// log has.
+// A slot is one aligned word (G2), and its entry was complete before. So a reader of the leaf, or
+// of what a crash left of it, finds every slot verified, with the old or the new entry. No key
+// stays there twice: it keeps its slot from insertion to deletion, and if it was deleted and
+// inserted again in another slot, 2 precedes 3. What is missing after a crash is in the log.
 
-// flush writes f back, whose lock the caller has. An error gives this client up: what its requests
-// will still do nobody knows.
+// flush writes f back, whose lock the caller holds. After an error this client is given up, because
+// the effect of its requests is unknown.
 func (x *dex) flush(by *btree.Session, log *redo.Appender, limit time.Duration, f *frame) error {
 	return x.flushAnd(by, log, limit, f, by.Staging(), nil)
 }
 
-// flushAnd is flush, with a buffer for what is written, and in the same round trip the READ of a
-// leaf.
+// flushAnd is flush with a buffer for what is written, and with the READ of a leaf in the same
+// round trip.
 func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duration, f *frame, b []byte, next *ahead) error {
 	if f.first.Load() == 0 {
 		return nil
@@ -64,8 +63,8 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duratio
 	return nil
 }
 
-// evict is flush for a frame that the fetched leaf needs. It may be clean: then it
-// leaves its entries.
+// evict is flush for a frame that the fetched leaf needs. The frame may be clean; then only its
+// entries are kept.
 func (s *session) evict(f *frame) error {
 	next := &s.ahead
 	if next.done {
@@ -78,9 +77,9 @@ func (s *session) evict(f *frame) error {
 	return nil
 }
 
-// demote keeps entries of a leaf that goes, and has been written back: those that were changed
-// since it came. Who changed them took them out of the cache's entries; what is popular would never
-// be there else, as long as it is changed.
+// demote keeps entries of a leaf that is evicted and written back: those that changed while the
+// leaf had its frame. The changes removed them from the kept entries, so a popular key that changes
+// often would never be kept otherwise.
 func (s *session) demote(f *frame) {
 	changed := *f.changed()
 	if changed == 0 || s.x.cache.rows.n == 0 {
@@ -101,8 +100,8 @@ func (s *session) demote(f *frame) {
 	}
 }
 
-// queue queues what writes f back, from b, which is as large as its leaf. What has no room in a
-// list with the rest is posted before.
+// queue queues the requests that write f back, from b, which is as large as its leaf. If they do
+// not fit into a list with the others, those are posted first.
 func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 	var v view
 	f.open(&v)
@@ -145,7 +144,7 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 	return write(v.dir+first, v.dir+last+1)
 }
 
-// requests is how many requests write f back. Under the lock.
+// requests returns how many requests write f back. Under the lock.
 func (f *frame) requests(v *view) (n int) {
 	if _, high := f.written(); high > 0 {
 		n++
@@ -167,7 +166,7 @@ func (x *dex) giveUp(err error) error {
 	return op.Failure(err, true)
 }
 
-// forget writes f back and drops it, if its leaf lies in what is given.
+// forget writes f back and drops it, if its leaf lies in given.
 func (s *session) forget(f *frame, given *ranges) error {
 	for {
 		if f.addr.Load() == 0 {
@@ -193,7 +192,7 @@ func (s *session) forget(f *frame, given *ranges) error {
 	return nil
 }
 
-// flushAll writes all leaves back; with drop it forgets them, too.
+// flushAll writes all leaves back, and with drop it drops them too.
 func (x *dex) flushAll(drop bool) error {
 	s, err := x.newSession()
 	if err != nil {
@@ -224,14 +223,14 @@ func (x *dex) flushAll(drop bool) error {
 	return errors.Join(err, s.Close())
 }
 
-// dirty is the frames that have changes which are not written back, in the order of their first
-// one: it says up to where the log can be truncated. A frame that was flushed leaves its entry
-// behind, which then does not fit the frame any more.
+// dirty is the queue of frames with changes that are not written back, in the order of their first
+// one. It says how far the log can be truncated. A frame that was flushed leaves its queue entry
+// behind, which then does not match the frame any more.
 type dirty struct {
 	x     *dex
 	mu    env.Mutex
 	queue []entry
-	begin int // of what is left of queue
+	begin int // of the remaining queue
 }
 
 type entry struct {
@@ -241,9 +240,9 @@ type entry struct {
 
 func (d *dirty) start(x *dex) { d.x, d.mu = x, x.env.NewMutex() }
 
-// append appends a record of a change of f, whose lock the caller has. While the first one of a
-// clean frame is appended, nobody else's is, so entries are in the order of their positions, and
-// none can be truncated before it is here.
+// append appends a record of a change of f, whose lock the caller holds. While the first record of
+// a clean frame is appended, no other session appends such a one, so queue entries are in the order
+// of their positions, and none can be truncated before it is queued.
 func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error) {
 	if f.first.Load() != 0 {
 		return a.Append(record)
@@ -259,7 +258,7 @@ func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error
 	return position, err
 }
 
-// trim drops the entries at the front that are over.
+// trim drops outdated entries at the front.
 func (d *dirty) trim() {
 	for d.begin < len(d.queue) && d.queue[d.begin].f.first.Load() != d.queue[d.begin].first {
 		d.begin++
@@ -270,7 +269,7 @@ func (d *dirty) trim() {
 	}
 }
 
-// all are the frames that are dirty, each once. Others flush some, and change some, meanwhile.
+// all returns the dirty frames, each once. Others flush and change frames meanwhile.
 func (d *dirty) all() []*frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -283,8 +282,8 @@ func (d *dirty) all() []*frame {
 	return frames
 }
 
-// oldest is the frame that holds up truncation, after the log was truncated as far as can be; nil
-// if there is none.
+// oldest truncates the log as far as possible, and returns the frame that prevents more; nil if
+// there is none.
 func (d *dirty) oldest() *frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -315,7 +314,7 @@ func (w *writer) start(x *dex) (err error) {
 	return nil
 }
 
-// writerLooks is how often the writer looks by itself.
+// writerLooks is how often the writer checks the log without a notification.
 const writerLooks = 100 * time.Millisecond
 
 func (w *writer) run() {

@@ -10,38 +10,39 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 )
 
-// A read-modify-write is done with the lock of the leaf's frame, which every change of this client
-// needs, and only this client changes the key:
+// A read-modify-write holds the lock of the leaf's frame, which every change of this client needs,
+// and only this client changes the key:
 //
-//	1  with the lock: reads the pair, and asks index.Change what to do
-//	2  with the same lock: makes that change as any other one, and appends its record
+//	1  with the lock: reads the pair, and calls index.Change
+//	2  with the same lock: makes the change as any other one, and appends its record
 //
-// A value that needs a block cannot be written there: memory may have to be waited for. So it
-// goes on
+// A value that needs a block cannot be written there, because allocation may wait for memory. So it
+// continues with
 //
-//	2' releases the lock, and writes the block, which nobody knows
-//	3' with the lock again: sees that the pair is as it was at 1, and makes the change; else it
-//	   gives the block back and begins anew
+//	2' releases the lock, and writes the block, which no other client knows
+//	3' with the lock again: if the pair is as at 1, makes the change; else it frees the block and
+//	   begins again
 //
-// At 3' the pair has what index.Change was told at 1, so what it said is right then, whatever
-// happened in between. The pair is compared as the leaf has it. An equal reference is of the same
-// value: the operation has been under way since 1, so the block that was referred to then is nobody
-// else's before its end. An operation that waits for memory holds no address (AwaitMemory), and
-// begins anew at 1.
+// At 3' the pair is the one that index.Change saw at 1, so its decision is right then, whatever
+// happened in between. The pair is compared as the leaf has it. An equal reference means the same
+// value: the operation has been under way since 1, so the block of that time is not reused before
+// its end. An operation that waits for memory holds no address (AwaitMemory), and begins again at
+// 1.
 //
-// Who keeps the pair has read it, and waits until what it read is durable, as a lookup does.
+// A modification that keeps the pair has read it, and waits until what it read is durable, as a
+// lookup does.
 
-// errKept is the answer of a modification that left the pair as it was.
+// errKept is the answer of a modification that left the pair unchanged.
 var errKept = errors.New("the pair is kept")
 
-// modification is the index.Change under way of a session.
+// modification is the index.Change under way in a session.
 type modification struct {
 	change index.Change
-	old    []byte // what it was told
-	// how the leaf had that: recordPut, recordRefer; recordDelete if there was nothing
+	old    []byte // the value that it saw
+	// how the leaf has that: recordPut, recordRefer; recordDelete if the key is not there
 	was   byte
 	has   []byte // in the leaf: the value or the reference
-	value []byte // what it said, if that needs a block
+	value []byte // the new value, if it needs a block
 }
 
 // Modify implements index.Session.
@@ -55,8 +56,9 @@ func (s *session) Modify(key []byte, change index.Change) error {
 	return err
 }
 
-// decide asks what to do with the pair in slot i, which has word; there is none if i is negative.
-// Under the lock of f. It prepares entry and record. The mode is what to do: modify is nothing.
+// decide calls index.Change for the pair in slot i, which has word; a negative i means that there
+// is no pair. Under the lock of f. It prepares entry and record, and returns what to do; modify
+// means nothing.
 func (s *session) decide(f *frame, i int, word uint64, key []byte, epoch uint64) (mode, state, error) {
 	d := &s.mod
 	d.value = nil
@@ -88,7 +90,7 @@ func (s *session) decide(f *frame, i int, word uint64, key []byte, epoch uint64)
 	return upsert, done, nil
 }
 
-// readOld reads what the leaf has of key, and its value.
+// readOld reads what the leaf has of key, and the value.
 func (s *session) readOld(f *frame, i int, word uint64, key []byte, epoch uint64) error {
 	d := &s.mod
 	d.was, d.has = s.inLeaf(f, i, word, key, d.has[:0])
@@ -111,14 +113,14 @@ func (s *session) readOld(f *frame, i int, word uint64, key []byte, epoch uint64
 	return fmt.Errorf("the block of key %x does not hold its value: %w", key, index.ErrFormat)
 }
 
-// asTold reports whether the leaf has of key what index.Change was told of.
+// asTold reports whether the leaf has of key what index.Change saw.
 func (s *session) asTold(f *frame, i int, word uint64, key []byte) bool {
 	var was byte
 	was, s.value = s.inLeaf(f, i, word, key, s.value[:0])
 	return was == s.mod.was && bytes.Equal(s.value, s.mod.has)
 }
 
-// inLeaf appends to dst what slot i has, and says what that is.
+// inLeaf appends the content of slot i to dst, and returns its kind.
 func (s *session) inLeaf(f *frame, i int, word uint64, key, dst []byte) (was byte, has []byte) {
 	switch {
 	case i < 0:

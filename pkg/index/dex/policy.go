@@ -6,30 +6,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What goes is the least used of a few frames taken at random, if that is used less than what comes
-// is looked for; a sketch says how often the leaves that are not kept were (TinyLFU). The paper's
-// policy is there, too, with the switch frequencies off: two frames taken at random are cooled when
-// room is wanted; those that are not found again until they leave their bucket of the cooling map
-// go; and one leaf in ten is kept of those that are READ. That misses 1.24 times as often as the
-// best fixed choice of leaves would, with zipfian keys (0.99) and room for 8 % of the leaves, and
-// ours 1.02 times.
+// The victim is the least used of a few frames drawn at random, if it is used less than the new
+// leaf is looked for. A sketch counts how often leaves without a frame were looked for (TinyLFU).
+// The switch frequencies off selects the paper's policy: two frames drawn at random are cooled when
+// room is wanted; frames that are not found again before they leave their bucket of the cooling map
+// are evicted; and one in ten of the leaves that are READ is kept. With zipfian keys (0.99) and
+// room for 8 % of the leaves that misses 1.28 times as often as the best fixed choice of leaves,
+// and this policy 1.02 times (TestCachePolicies).
 //
-// A leaf that is changed is kept in any case. So that what is kept like that and not used goes
-// first, a sample is large: leaves of which there are fewer than one in so many frames are hardly
-// found.
+// A leaf that is changed is always kept. A sample is large so that such leaves are evicted first
+// when they are not used again: leaves that are rarer than one in so many frames are hardly found.
 const (
 	samples = 24
-	halving = 32 // times as many misses as there are frames come before counts are halved
+	halving = 32 // counts are halved after so many misses for each frame
 
 	cooled     = 2  // frames are cooled at once
-	coolShare  = 10 // which part of the frames the cooling map has room for
-	bucketSize = 6  // frames in a bucket: a line of the processor's cache, with its length and lock
-	admitOne   = 10 // leaf in so many
+	coolShare  = 10 // the cooling map has room for one in so many frames
+	bucketSize = 6  // frames in a bucket: a cache line, with its length and lock
+	admitOne   = 10 // leaf in so many is kept
 )
 
 // cooling is a shard's part of the cooling map: buckets by the address of the leaf, each a queue of
-// frames. Frames that were found again, or have another leaf by now, leave it like the others, but
-// are not taken. Guarded by the shard's lock.
+// frames. Frames that were found again, or have another leaf by now, leave the queue like the
+// others, but are not evicted. Guarded by the shard's lock.
 type cooling struct {
 	size    int // of a bucket
 	buckets [][]int32
@@ -47,11 +46,11 @@ func (c *cooling) start(n int, buckets bool) {
 	}
 }
 
-// coolCost is what a frame takes of the map, at most, rounded up: buckets are slices.
+// coolCost is the most that a frame takes of the map, rounded up: buckets are slices.
 const coolCost = 3
 
-// push puts f in the bucket of its leaf and takes the oldest one out, if that is full; -1: nothing
-// came out.
+// push puts f into the bucket of its leaf. If that is full it removes and returns the oldest frame;
+// otherwise -1.
 func (c *cooling) push(f *frame, at int32) int32 {
 	b := &c.buckets[lfu.Hash(pool.Addr(f.addr.Load()))>>32*uint64(len(c.buckets))>>32]
 	out := int32(-1)
@@ -62,7 +61,7 @@ func (c *cooling) push(f *frame, at int32) int32 {
 	return out
 }
 
-// pop takes the oldest frame out of a bucket.
+// pop removes the oldest frame of a bucket.
 func (c *cooling) pop(b *[]int32) int32 {
 	if len(*b) == 0 {
 		return -1
@@ -72,7 +71,7 @@ func (c *cooling) pop(b *[]int32) int32 {
 	return out
 }
 
-// any takes the oldest frame out of a bucket taken at random, or of the next one that has any.
+// any removes the oldest frame of a bucket drawn at random, or of the next one that is not empty.
 func (c *cooling) any(e env.Env) int32 {
 	from := int(e.Uint64() % uint64(len(c.buckets)))
 	for i := range c.buckets {
@@ -83,8 +82,8 @@ func (c *cooling) any(e env.Env) int32 {
 	return -1
 }
 
-// cool takes frames that are to go until one was not found since it was cooled; it has the lock of
-// that. nil: none is to be had.
+// cool draws victims until one was not found since it was cooled, and returns that one locked; nil
+// if there is none.
 func (h *shard) cool(e env.Env) *frame {
 	for range 2 * h.cooling.size * len(h.cooling.buckets) {
 		out := int32(-1)
@@ -107,31 +106,30 @@ func (h *shard) cool(e env.Env) *frame {
 			}
 			f.unlock()
 		} else if f.used.Load() == 0 {
-			f.used.Store(1) // somebody has it: it stays
+			f.used.Store(1) // it is locked: it stays
 		}
 	}
 	return nil
 }
 
-// admits reports whether a leaf that is worth so much shall take the place of f, if that is to go
-// for it.
+// admits reports whether a leaf that is worth so much should replace the leaf of f.
 func (c *cache) admits(f *frame, worth uint8) bool {
 	return !c.with.leafAdmission || !c.with.frequencies || f.used.Load() < uint32(worth)
 }
 
-// lucky reports whether a leaf is kept, without frequencies.
+// lucky reports whether a leaf is kept, with frequencies off.
 func (c *cache) lucky() bool {
 	return !c.with.leafAdmission || c.with.frequencies || c.env.Uint64()%admitOne == 0
 }
 
-// hit counts that f was found: a plain store. Of two that are counted at once one may be lost.
+// hit counts that f was found, by a plain store. Of two concurrent counts one may be lost.
 func (f *frame) hit() {
 	if u := f.used.Load(); u < lfu.Most {
 		f.used.Store(u + 1)
 	}
 }
 
-// miss counts that a was looked for in vain and says how often it was, lately.
+// miss counts that a was looked for without a frame, and returns how often it was recently.
 func (h *shard) miss(c *cache, a pool.Addr) uint8 {
 	if !c.with.frequencies {
 		return 1

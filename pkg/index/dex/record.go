@@ -30,7 +30,7 @@ const (
 	recordFixed  = 11
 )
 
-// entry makes the entry that a record which is no delete stands for.
+// entry makes the entry of a record that is no delete.
 func (r *record) entry(lay *fence.Layout, dst []byte) []byte {
 	if r.op == recordRefer {
 		return lay.PutReference(dst, r.key, r.value)
@@ -46,7 +46,7 @@ func appendRecord(b []byte, op byte, epoch uint64, key, value []byte) []byte {
 	return append(b, value...)
 }
 
-// record is a decoded one. Key and value are parts of what it was decoded from.
+// record is a decoded record. Key and value are parts of the buffer that it was decoded from.
 type record struct {
 	op         byte
 	epoch      uint64

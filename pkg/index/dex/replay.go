@@ -19,27 +19,27 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
-// A replay writes what logs say last of each key, in the order of keys, so leaf by leaf: several
-// leaves that one inner node knows are read at once, changed here, and written back at once, each
-// by the requests of a flush, in the same order. Nobody else changes these leaves: their owner is
-// fenced, what it left half done is repaired, and they were divided where the range ends. So a
-// client that dies in between leaves leaves in order, some with what the logs say; the next one
-// writes all of it again.
+// A replay writes the last value that the logs have of each key, in key order, so leaf by leaf.
+// Several leaves below one inner node are READ together, changed here, and written back together,
+// each by the requests of a flush, in the same order. No other client changes these leaves: their
+// owner is fenced, its unfinished changes are repaired, and the leaves were divided where the range
+// ends. So a client that dies in between leaves valid leaves, some of them with their changes; the
+// next one repeats all of it.
 //
-// Where a leaf has no room, or is not where the inner node says, the key is written by the tree's
-// own operation, and what follows is looked for anew. What finds no memory then is put off
-// (room.go).
+// If a leaf has no room, or is not where the inner node says, the key is written by the tree's own
+// operation, and the search starts again for the next keys. Changes that find no memory are
+// deferred (room.go).
 
-// replayLeaves is how many leaves are read at once.
+// replayLeaves bounds the leaves that are READ together.
 const replayLeaves = 16
 
-// change is what logs say last of a key.
+// change is the last record of a key in the logs.
 type change struct {
 	key string
 	record
 }
 
-// replay writes what logs have of the keys of r, and divides the leaves at its ends.
+// replay applies the logs to the keys of r, and divides the leaves at its ends.
 func (x *dex) replay(s *slottedtree.Session, r *pool.Holding) error {
 	changes, err := x.changes(r.Inherits)
 	if err != nil {
@@ -57,7 +57,7 @@ func (x *dex) replay(s *slottedtree.Session, r *pool.Holding) error {
 	if err := p.start(); err != nil {
 		return op.Failure(err, false)
 	}
-	s.Blocks.LeaveReplaced() // the dead client may have given them back
+	s.Blocks.LeaveReplaced() // the dead client may have retired them
 	return errors.Join(p.play(changes), p.ps.Close())
 }
 
@@ -86,8 +86,8 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 	return late, nil
 }
 
-// changes reads the logs, the lower epoch first, and returns what they say last of each key, in the
-// order of keys.
+// changes reads the logs, the lower epoch first, and returns the last record of each key, in key
+// order.
 func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	logs = slices.Clone(logs)
 	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
@@ -106,7 +106,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 			}
 			switch {
 			case r.epoch != l.Epoch:
-			case r.op == recordLoad: // this epoch's replay of earlier logs was over before it
+			case r.op == recordLoad: // the replay of earlier logs in this epoch preceded it
 				maps.DeleteFunc(last, func(key string, _ record) bool { return mine.at([]byte(key)) >= 0 })
 			case mine.at(r.key) >= 0:
 				r.value = bytes.Clone(r.value)
@@ -131,10 +131,10 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 type replayer struct {
 	x     *dex
 	s     *slottedtree.Session
-	ps    *pool.Session // has the seats' buffers
+	ps    *pool.Session // has the slots' buffers
 	taken ranges
 	ends  [][]byte // where leaves are to be divided
-	full  error    // that something found no memory
+	full  error    // a change found no memory
 
 	replays bool // there are changes
 	stocked bool // it has places for images
@@ -144,12 +144,12 @@ type replayer struct {
 	value []byte
 }
 
-// slot is a leaf on its way through a replayer.
+// slot is a leaf during a replay.
 type slot struct {
 	f        frame // its lock and its place in the cache are not used
 	b        []byte
 	addr     pool.Addr
-	from, to int // the changes that are for it
+	from, to int // its changes
 }
 
 func (p *replayer) start() (err error) {
@@ -182,8 +182,8 @@ func (p *replayer) one(c *change) error {
 	return nil
 }
 
-// some writes the first few of changes and says how many; 0: the first one cannot be done like
-// this.
+// some writes the first few of changes and returns how many; 0 if the first one needs the tree's
+// own operation.
 func (p *replayer) some(changes []change) (n int, err error) {
 	path, err := p.s.Descend(changes[0].record.key)
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *replayer) some(changes []change) (n int, err error) {
 }
 
 // choose finds the leaves of the first changes, as far as the inner node that led to the first one
-// knows.
+// knows them.
 func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 	n, at := 0, 0
 	addr := path.Addr()
@@ -243,9 +243,8 @@ func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 	return p.seats[:n]
 }
 
-// apply makes the changes of e in the image of its leaf that was read, and says up to which one:
-// less than e.to if one of them belongs elsewhere, or has no room. An error says that the leaf is
-// not what it must be.
+// apply makes the changes of e in the image of its leaf, and returns up to which one: less than
+// e.to if one belongs elsewhere, or has no room. It returns an error if the leaf is not valid.
 func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
 	e.f.addr.Store(uint64(e.addr))
@@ -270,7 +269,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	return done, nil
 }
 
-// change makes one change in f. false: there is no room.
+// change makes one change in f. It returns false if there is no room.
 func (p *replayer) change(f *frame, v *view, c *change) bool {
 	lay := p.x.lay
 	fp := lay.Fingerprint(c.record.key)

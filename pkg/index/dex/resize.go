@@ -6,9 +6,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 )
 
-// retire empties used frames from the end of each shard until images of so many bytes are free, and
-// gives their memory back, but leaves each shard the least it may have. It returns how many bytes
-// it got: less if somebody has what would go.
+// retire empties frames from the end of each shard until images of so many bytes are free, and
+// returns their memory to the kernel. Each shard keeps a minimum. It returns how many bytes it got:
+// fewer if frames are locked.
 func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
 	each := int64(8 * c.stride)
 	for before := int64(-1); got < bytes && got > before; {
@@ -30,7 +30,7 @@ func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err er
 	return got, nil
 }
 
-// retire empties the last frame that is used.
+// retire empties the last frame in use.
 func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,11 +61,11 @@ func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
 
 const pageBytes = 4096
 
-// least is how many frames the shard keeps in any case.
+// least returns how many frames the shard always keeps.
 func (h *shard) least() int { return max(8, len(h.frames)/8) }
 
-// revive lets retired frames be used again whose images have at most so many bytes, and returns how
-// many are left.
+// revive reuses retired frames whose images have at most so many bytes, and returns how many bytes
+// are left.
 func (c *cache) revive(bytes int64) (left int64) {
 	each := int64(8 * c.stride)
 	for moved := true; moved; {

@@ -9,31 +9,30 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// The end of a scan. A session's scan may begin on kept keys and come to a range that is given
-// meanwhile, or was: the next owner's changes are not seen here. So the scan ends there.
+// The end of a scan. A session's scan may begin on owned keys and come to a range that is being, or
+// was, given. The next owner's changes are not seen here, so the scan ends there.
 //
-//   - The operation begins before the scan looks at the ranges for the first time. Every leaf that
-//     it comes to is of a range that was this client's then. Whatever others take out of such a
-//     leaf, and retire, the epochs keep as it is until the scan is over. So the values are there to
-//     which the image of a leaf refers, even if it is an old one.
-//   - A pair is shown only if this client has had its range all the time from that first look until
-//     the image of the leaf was complete. So nobody else has changed the leaf before it was READ. A
-//     range that has left and came back in between has another epoch.
+//   - The operation begins before the scan first loads the ranges. Every leaf that it reaches is of
+//     a range that was this client's then. The epochs preserve what others remove from such a leaf,
+//     and retire, until the scan is over. So the blocks exist to which the image of a leaf refers,
+//     even an old one.
+//   - A pair is shown only if this client has had its range from that first load until the image of
+//     the leaf was complete. So no other client changed the leaf before it was READ. A range that
+//     was given and taken again in between has another epoch.
 //   - The image of a leaf may be older than its division at an end of the range. So its pairs are
 //     compared with the bound.
 //
-// A range that moves while the last of its pairs are shown is not noticed: they are what was there
-// before.
+// A move during the last visits is not noticed: these pairs are what was there before.
 
 // reach is how far a scan may go.
 type reach struct {
-	first *ranges // those when the scan began
-	last  *ranges // those when it looked the last time
-	bound []byte  // what follows from these two
+	first *ranges // the ranges when the scan began
+	last  *ranges // the ranges when it last checked
+	bound []byte  // the bound by these two
 }
 
-// Scan implements index.Session. It ends where what this client has had without a gap, since the
-// scan began, ends.
+// Scan implements index.Session. It ends where the ranges end that this client has had without a
+// gap since the scan began.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	s.b.Begin()
 	defer s.b.End()
@@ -68,9 +67,9 @@ func (s *session) bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
 	return bound, ok
 }
 
-// bound is where those keys of r end, from cursor on (or, if reverse, below it, where an empty
-// cursor is above all keys), that lie there without a gap and have been in before, an earlier
-// table, in the same epoch. ok is false if there are none.
+// bound returns how far the keys of r reach without a gap from cursor on (or, if reverse, below it;
+// an empty cursor is then above all keys) that were in before, an earlier table, in the same epoch.
+// ok is false if there are none.
 func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byte, ok bool) {
 	i, step := 0, 1
 	if reverse {
@@ -98,12 +97,12 @@ func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byt
 // Clock implements btree.LeafCache.
 func (x *dex) Clock() uint64 { return x.cache.evictions.clock.Load() }
 
-// Admit implements btree.LeafCache: a leaf that a scan READ gets a frame, if it is worth one. What
-// the scan READ is the leaf now if it has no frame, and has not left the cache since before the
-// READ (evictionclock.go); that nobody changes it afterwards is what the new frame's lock is for. A
-// scan may READ the first leaf of the range behind its own, which this client may give, and take
-// again, meanwhile, changed by others who note nothing here: therefore all leaves depart when a
-// range is taken.
+// Admit implements btree.LeafCache: a leaf that a scan READ gets a frame if it is worth one. What
+// the scan READ is the leaf's present state if the leaf has no frame and was not evicted since
+// before the READ (evictionclock.go). The new frame's lock prevents later changes. A scan may READ
+// the first leaf of the range after its own. This client may give that range and take it again
+// meanwhile, changed by other clients, which record nothing here. That is why taking a range
+// records an eviction of all leaves.
 func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
 	s := b.Owner.(*session)
 	if s.x.with.direct() {

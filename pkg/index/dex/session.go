@@ -32,24 +32,24 @@ type session struct {
 	reach   reach
 	limit   time.Duration
 	value   []byte // on its way out of a frame
-	leaving []byte // an entry of a frame that goes
+	leaving []byte // an entry of a frame that is evicted
 	entry   []byte // on its way into one
 	mod     modification
 	record  []byte
-	tag     tag // of a long value that is looked up, or leaves its leaf
+	tag     tag // of a long value that is looked up or replaced
 	asked   asked
-	refers  func() bool               // whether the leaf that was asked has the tag, made once
-	still   func() bool               // whether what was READ of it holds, made once
+	refers  func() bool               // leafRefers, made once
+	still   func() bool               // leafStands, made once
 	ref     [item.ReferenceBytes]byte // of the block of the write under way
-	block   blocks.Reference          // the same one, as long as nothing else has it
+	block   blocks.Reference          // the same one, until it is recorded
 	closed  bool
 
 	deferred   bool   // see Defer
 	position   uint64 // see Position
-	prefetched bool   // what the staging buffer has is of the batch under way
+	prefetched bool   // the staging buffer belongs to the batch under way
 	batch      *round // of LookupBatch; nil before the first one
 
-	garbage []blocks.Reference // on its way back
+	garbage []blocks.Reference // being retired
 }
 
 // Session implements index.Index.
@@ -70,7 +70,7 @@ func (x *dex) Session() (index.Session, error) {
 	return &counted{session: s}, nil
 }
 
-// counted is a session that keeps its index from being closed.
+// counted is a session that prevents its index from being closed.
 type counted struct{ *session }
 
 // Close implements index.Session.
@@ -111,7 +111,7 @@ func (s *session) SetLimit(limit time.Duration) {
 	s.b.SetLimit(limit)
 }
 
-// Counters implements index.Session. What writes the log is not in it.
+// Counters implements index.Session. Requests of the log are not included.
 func (s *session) Counters() verbs.Counters { return s.b.Counters() }
 
 // Close implements index.Session.
@@ -123,7 +123,7 @@ func (s *session) Close() error {
 	return s.b.Close()
 }
 
-// durable waits until all records up to position are.
+// durable waits until all records up to position are durable.
 func (s *session) durable(position uint64) error {
 	if position == 0 {
 		return nil
@@ -131,8 +131,8 @@ func (s *session) durable(position uint64) error {
 	return s.log.Wait(position, s.limit)
 }
 
-// seen waits until what was done, or seen, is durable: all records up to position are. Or it defers
-// that.
+// seen waits until what was done, or read, is durable, which is so when all records up to position
+// are. With Defer it only remembers the position.
 func (s *session) seen(position uint64) error {
 	if s.deferred {
 		s.position = max(s.position, position)
@@ -141,11 +141,11 @@ func (s *session) seen(position uint64) error {
 	return s.durable(position)
 }
 
-// Defer implements index.Session. What a deferred operation did is in frames, and in records that
-// are appended: every session of this client finds it there, and waits until it is durable before
-// it answers, or defers that, too. Nobody else reads it before it is written back, and that comes
+// Defer implements index.Session. What a deferred operation did is in frames, and in appended
+// records. Every session of this client finds it there, and waits until it is durable before it
+// answers, or defers that too. No other client reads it before it is written back, which comes
 // after it is durable: an eviction, a merge, a division and Give write leaves back, and flush waits
-// for the log before that.
+// for the log first.
 func (s *session) Defer(on bool) { s.deferred = on }
 
 // Position implements index.Session.
@@ -156,9 +156,10 @@ func (s *session) Position() uint64 {
 	return s.position
 }
 
-// Durable implements index.Session. It may return nil after this client was fenced: what was
-// confirmed before is in the log that the next owner replays (G3), and no later WRITE takes effect
-// there. What was seen was right at a moment of the operation, which goes on until it is answered.
+// Durable implements index.Session. It may return nil after this client was fenced: records that
+// were confirmed before are in the log that the next owner replays (G3), and no later WRITE takes
+// effect there. What was read was right at a moment of the operation, which lasts until it is
+// answered.
 func (s *session) Durable(position uint64) error {
 	if err := s.durable(position); err != nil {
 		return fmt.Errorf("wait for the log: %w", op.Failure(err, true))
@@ -166,24 +167,24 @@ func (s *session) Durable(position uint64) error {
 	return nil
 }
 
-// state of what was tried with a frame.
+// state is the outcome of an attempt with a frame.
 type state uint8
 
 const (
 	done        state = iota
-	busy              // somebody has it, or it changed meanwhile: try again
-	gone              // it is another leaf's by now
+	busy              // it is locked, or changed meanwhile: try again
+	gone              // the frame has another leaf by now
 	astray            // the key lies above its leaf
 	misled            // the key lies below its leaf
 	logFull           // of records
 	absentee          // the key is not there
 	inBlock           // done, but it is a reference
 	blockWanted       // of what index.Change says
-	pairChanged       // since index.Change was told
+	pairChanged       // since index.Change saw it
 )
 
-// Lookup implements index.Session. When the leaf is in the cache, and all records are durable,
-// nothing is posted.
+// Lookup implements index.Session. If the leaf is in the cache and all records are durable, nothing
+// is posted.
 func (s *session) Lookup(key, dst []byte) ([]byte, error) {
 	if value, found, sure := s.lookupCached(key, dst); sure {
 		if !found {
@@ -284,8 +285,8 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 }
 
-// lookupCached is a lookup of which all is in this client's memory, and durable. It is sure then:
-// it found the key, or it is not there.
+// lookupCached is a lookup without an operation. It is sure if all that it needs is in this
+// client's memory and durable; then it found the key, or the key is not there.
 func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool) {
 	x := s.x
 	if x.with.direct() || x.lay.CheckKey(key) != nil {
@@ -303,7 +304,7 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		if sure && st == inBlock {
 			s.tag.set(value[len(dst):], r.spans[in].epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
-			// else the block may be another's by now: no epoch waits for such a lookup
+			// otherwise the block may have been reused: no epoch waits for such a lookup
 			s.asked = asked{f: f, leaf: a, key: key, fp: x.lay.Fingerprint(key)}
 			sure = sure && s.leafRefers()
 		}
@@ -322,8 +323,8 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 	return value, found, found
 }
 
-// searchFrame looks for key in the leaf at a, in f, without its lock, and appends its value to dst,
-// or the reference to it. What it shows is durable once the log is up to lsn.
+// searchFrame searches the leaf at a, in f, without its lock, for key. It appends the value to dst,
+// or the reference. The result is durable once the log is durable up to lsn.
 func (s *session) searchFrame(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
 	version := f.version.Load()
 	if version&1 != 0 {
@@ -357,15 +358,15 @@ func (s *session) searchFrame(f *frame, a pool.Addr, key, dst []byte, fp byte) (
 	return value, lsn, st
 }
 
-// pause gives others a chance between two steps of an optimistic reader, in builds with invariants.
+// pause lets others run between two steps of an optimistic reader, in builds with invariants.
 func (x *dex) pause() {
 	if invariants.Enabled && x.env.Uint64()%16 == 0 {
 		x.env.Yield()
 	}
 }
 
-// resolve goes on after a frame could not be used: p leads elsewhere then, or the same may be tried
-// again.
+// resolve continues after a frame could not be used. Then p leads elsewhere, or the same may be
+// tried again.
 func (s *session) resolve(st state, p *btree.Path, key []byte, hops *int) error {
 	switch st {
 	case astray:

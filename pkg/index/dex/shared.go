@@ -6,8 +6,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// shared is a session without partitioning: all that it does is done in the memory servers, as
-// clients do that share all leaves. What it may use is what its client has taken.
+// shared is a session with partitioning off. All operations are done in the memory servers, as by
+// clients that share all leaves. It may use the ranges that its client has taken.
 type shared struct{ *counted }
 
 func (s shared) owns(key []byte) error {

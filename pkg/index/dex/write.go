@@ -14,7 +14,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
-// mode is what a write may find.
+// mode is what a write does if the key is there, and if it is not.
 type mode uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	upsert
 	remove
 	modify   // whatever index.Change says
-	putAsked // upsert of what it said, unless the pair has changed since
+	putAsked // upsert of what index.Change returned, unless the pair has changed since
 )
 
 var names = [...]string{"insert", "update", "upsert", "delete", "modify"}
@@ -40,8 +40,8 @@ func (s *session) Upsert(key, value []byte) error { return s.write(key, value, u
 // Delete implements index.Session.
 func (s *session) Delete(key []byte) error { return s.write(key, nil, remove) }
 
-// write changes the leaf in the cache, with a record in the log. When it is there and has room,
-// what is posted is the log's batch.
+// write changes the leaf in the cache, with a record in the log. If the leaf is there and has room,
+// only the log's batch is posted.
 func (s *session) write(key, value []byte, m mode) error {
 	s.b.Begin()
 	defer s.b.End()
@@ -133,20 +133,20 @@ func (s *session) change(key, value []byte, m mode) error {
 	}
 }
 
-// outcome of a write.
+// outcome is the result of a write.
 type outcome struct {
 	st        state
 	lsn       uint64
 	answer    error // ErrExists, ErrNotFound
 	err       error
 	dropped   bool // the frame
-	popular   bool // the long value that went was in the cache
+	popular   bool // the replaced long value was in the cache
 	underfull bool // a delete may have left the leaf so
 	count     int
 	bytes     int
 }
 
-// answer waits until what was done, or seen, is durable.
+// answer waits until what was done, or read, is durable.
 func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 	if err := s.seen(o.lsn); err != nil {
 		return op.Failure(err, o.answer == nil)
@@ -159,7 +159,7 @@ func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 	return o.answer
 }
 
-// apply changes the leaf at a in f, with its lock. The range was taken in an epoch.
+// apply changes the leaf at a in f, whose lock it acquires. The range was taken in an epoch.
 func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64, m mode) (o outcome) {
 	if !f.tryLock() {
 		return outcome{st: busy}
@@ -276,7 +276,7 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	return o
 }
 
-// append appends the record of a change of f. Without caching there is none: the change is written
+// append appends the record of a change of f. With caching off there is none: the change is written
 // back before it is answered.
 func (s *session) append(f *frame) (uint64, error) {
 	if s.x.with.caching {
@@ -287,10 +287,10 @@ func (s *session) append(f *frame) (uint64, error) {
 }
 
 // restructure makes the change in the memory servers, where the leaf is compacted or divided for
-// it. Nobody of this client uses the leaf meanwhile, as f, whose lock the caller has, stands for
-// it; but a new leaf beside it can be found, and read, as soon as it is there. So the record is
-// durable before that. If the change then cannot be made, another record says what was there
-// before: was is its kind, and s.value its value or reference.
+// it. The lock of f, which the caller holds, keeps the other sessions of this client from the leaf.
+// But a new leaf beside it can be found and read as soon as it is there, so the record is durable
+// before. If the change then fails, another record says what was there before: was is its kind, and
+// s.value its value or reference.
 func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	defer s.x.cache.drop(f)
 	err := s.back(f)
@@ -304,12 +304,12 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 			return outcome{dropped: true}
 		}
 		var r record
-		_ = r.decode(s.record) // it was encoded just now
+		_ = r.decode(s.record) // it was encoded above
 		undo := appendRecord(nil, was, r.epoch, key, s.value)
-		if errors.Is(err, index.ErrUnknown) { // whoever replays the log makes it
+		if errors.Is(err, index.ErrUnknown) { // a replay of the log makes it
 			err = s.x.giveUp(err)
 		} else if e := s.appendRecord(undo); e != nil {
-			// nothing but unknown: not what the first error was
+			// only unknown, and not the first error
 			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e))
 		} else {
 			s.block = block // no replay looks for it any more
