@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/resp"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 )
@@ -38,6 +39,7 @@ type rpcServer struct {
 	resp     *resp.Server // which keeps the time of draining
 	drain    func(limit time.Duration) (unfinished uint64)
 	describe func() *rpcv1.DescribeComputeReply
+	users    *users.Directory
 
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans
@@ -157,8 +159,14 @@ func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1
 }
 
 // Describe says what this server is and how it fares.
-func (r *rpcServer) Describe(context.Context, *rpcv1.DescribeComputeRequest) (*rpcv1.DescribeComputeReply, error) {
-	return r.describe(), nil
+func (r *rpcServer) Describe(ctx context.Context, _ *rpcv1.DescribeComputeRequest) (*rpcv1.DescribeComputeReply, error) {
+	reply := r.describe()
+	if identity.FromContext(ctx).Role == identity.RoleOperator {
+		if digest := r.users.Digest(); digest != [len(digest)]byte{} {
+			reply.AclDigest = digest[:]
+		}
+	}
+	return reply, nil
 }
 
 // Drain finishes what is under way and refuses what comes after.

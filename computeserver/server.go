@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, MaxConnections: cfg.MaxConnections, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
-	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, cut: make(chan struct{})}
+	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, cut: make(chan struct{})}
 	s.rpc = newRPC(cfg, s.calls, directory)
 	s.http = newHTTP(c, m, s.describe, cfg.Pprof)
 	for _, l := range []struct {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,15 +204,39 @@ func TestPasswordRotates(t *testing.T) {
 		CredentialsProvider: func() (string, string) { return "default", password() },
 	})
 	defer pool.Close()
+	// Programs work all the time. Nothing of what they ask may fail.
+	var done [2]atomic.Int64
+	stop := make(chan struct{})
+	var programs sync.WaitGroup
+	for kind, put := range []func(key string) error{
+		func(key string) error { return sdk.Put(ctx, []byte(key), []byte("v")) },
+		func(key string) error { return pool.Set(ctx, key, "v", 0).Err() },
+	} {
+		for range 2 {
+			programs.Go(func() {
+				for {
+					for _, key := range []string{"a", "z"} { // of both servers
+						if err := put(key); err != nil {
+							t.Errorf("%s failed: %v", []string{"SDK", "RESP"}[kind], err)
+							return
+						}
+					}
+					done[kind].Add(1)
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+		}
+	}
+	defer func() { close(stop); programs.Wait() }()
 	use := func() {
 		t.Helper()
-		for _, key := range []string{"a", "z"} { // of both servers
-			if err := sdk.Put(ctx, []byte(key), []byte("v")); err != nil {
-				t.Fatalf("SDK: %v", err)
-			}
-			if err := pool.Set(ctx, key, "v", 0).Err(); err != nil {
-				t.Fatalf("RESP: %v", err)
-			}
+		for kind := range done {
+			before := done[kind].Load()
+			computeservertest.Await(t, "the programs went on", func() bool { return done[kind].Load() > before+8 || t.Failed() })
 		}
 	}
 	use()

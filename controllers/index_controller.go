@@ -91,6 +91,12 @@ func (s *indexScope) nextLook(now time.Time) time.Duration {
 	case s.unfenced != "":
 		next = s.fenceAgain(now)
 	}
+	if s.passwordWaits {
+		next = min(next, requeueSoon)
+	}
+	if !s.passwordEnds.IsZero() {
+		next = min(next, max(s.passwordEnds.Sub(now), time.Second))
+	}
 	if s.view.Owned {
 		next = min(next, ownersWatched)
 	}

@@ -54,6 +54,7 @@ var lifecycle = []step{
 	gatherMemory,
 	gatherCompute,
 	{"compare the pools' transports", false, (*DMIndexReconciler).checkTransports},
+	{"keep the passwords", false, (*DMIndexReconciler).keepPasswords},
 	checkDataLoss,
 	{"choose memory servers", true, (*DMIndexReconciler).chooseMemory},
 	{"have the index admitted", false, (*DMIndexReconciler).admit},

@@ -37,6 +37,9 @@ type indexScope struct {
 	following    bool          // the next stage of a change is waited for at the home
 	short        *shortage
 
+	passwordWaits bool      // a new password waits for compute servers to read it
+	passwordEnds  time.Time // when a former password ends; zero = none does
+
 	problems collected // of the step that is done, which could do the rest of its work
 
 	clients map[uint32]string // of the memory servers, to the names of their pods

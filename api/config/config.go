@@ -31,12 +31,19 @@ const (
 	IndexFile = "/etc/dmindex/index/index.json" // compute server: an Index
 	// compute server: what AUTH and SDK clients must show
 	PasswordFile = "/etc/dmindex/auth/password"
+	// compute server: ACL files with the user default and its passwords, and with further users
+	DefaultACL = "/etc/dmindex/auth/default.acl"
+	UsersACL   = "/etc/dmindex/auth/users.acl"
 	// compute server: emptyDir that its process locks as long as it lives
 	GuardDir = "/run/dmindex/guard"
 )
 
-// EnvGuardDir names GuardDir to a compute server: not a flag, which an older image would not know.
-const EnvGuardDir = "DMINDEX_GUARD_DIR"
+// Environment of a compute server: not flags, which an older image would not know.
+const (
+	EnvGuardDir   = "DMINDEX_GUARD_DIR"   // names GuardDir
+	EnvDefaultACL = "DMINDEX_DEFAULT_ACL" // names DefaultACL
+	EnvUsersACL   = "DMINDEX_USERS_ACL"   // names UsersACL
+)
 
 // What a memory server's process needs at most besides its volumes, in bytes. The operator sizes
 // pods and GOMEMLIMIT by it.

@@ -27,6 +27,14 @@ const (
 const (
 	// ReasonAutoscaled: spec.autoscaling changed the number of replicas of a compute pool.
 	ReasonAutoscaled = "Autoscaled"
+	// ReasonRotatingPassword: a new password was made and is given to the compute servers. The
+	// Secret <index>-conn has it when all of them that are ready know it; the event names those
+	// that do not. Do: nothing, unless it names a server of an older image: replace that pod.
+	ReasonRotatingPassword = "RotatingPassword"
+	// ReasonRotatedPassword: the Secret <index>-conn has the new password. The former one is right
+	// until the time that the event names. Do: let programs that do not read the Secret again when
+	// they connect have the new password by then.
+	ReasonRotatedPassword = "RotatedPassword"
 )
 
 // Reasons of conditions.

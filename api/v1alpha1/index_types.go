@@ -206,6 +206,17 @@ type RecoverySpec struct {
 	OnDataLoss OnDataLoss `json:"onDataLoss,omitempty"`
 }
 
+// SecuritySpec says how access to the index is protected.
+type SecuritySpec struct {
+	// PasswordGraceSeconds is for how long the former password is still right after the password
+	// was rotated. Then connections that used it are cut.
+	// +optional
+	// +default=3600
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2592000
+	PasswordGraceSeconds int32 `json:"passwordGraceSeconds,omitempty"`
+}
+
 // DMIndexSpec is what an index shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (self.value.maxLength > 256 ? 17 : self.value.maxLength)) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + (self.value.maxLength > 256 ? 16 : self.value.maxLength) + 9) / 8 * 16)",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (a value.maxLength above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
@@ -267,6 +278,11 @@ type DMIndexSpec struct {
 	// +optional
 	// +default={}
 	Recovery RecoverySpec `json:"recovery,omitzero"`
+
+	// Security says how access to the index is protected.
+	// +optional
+	// +default={}
+	Security SecuritySpec `json:"security,omitzero"`
 
 	// Paused makes the operator change nothing in the index and the pools made for it. It goes on
 	// repairing: servers that are lost are fenced, replaced and their keys served by others.

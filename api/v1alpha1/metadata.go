@@ -55,6 +55,13 @@ const (
 	// mounted files at once.
 	AnnotationTLS = "dmindex.io/tls"
 
+	// AnnotationAuth of a compute pod does the same for the index's passwords.
+	AnnotationAuth = "dmindex.io/auth"
+
+	// AnnotationRotatePassword of an index asks for a new password. Each value that was not there
+	// before asks for one.
+	AnnotationRotatePassword = "dmindex.io/rotate-password"
+
 	// AnnotationApplied is a hash of what the operator last wrote into an object.
 	AnnotationApplied = "dmindex.io/applied"
 

@@ -23,7 +23,7 @@ type Config struct {
 	// not count. For servers on one machine.
 	PasswordFile string
 	// DefaultFile is an ACL file ([Parse]) with the user default and no other, as the operator
-	// writes it. It may be given in place of PasswordFile.
+	// writes it. It counts in place of PasswordFile whenever it is there.
 	DefaultFile string
 	// UsersFile is an ACL file with further users. It may be missing: then there are none. It may
 	// be given with one of the other two only.
@@ -53,6 +53,7 @@ type source struct {
 
 // stamp tells one content of a file from another without reading it.
 type stamp struct {
+	path    string
 	changed time.Time
 	size    int64
 }
@@ -64,8 +65,6 @@ type stamp struct {
 func Open(cfg Config) (*Directory, error) {
 	d := &Directory{cfg: cfg}
 	switch {
-	case cfg.PasswordFile != "" && cfg.DefaultFile != "":
-		return nil, errors.New("name a file with the password or an ACL file with the user default, not both")
 	case cfg.PasswordFile == "" && cfg.DefaultFile == "":
 		if cfg.UsersFile != "" {
 			return nil, errors.New("there is a file with users and none with the password of the user default; name that too")
@@ -74,7 +73,6 @@ func Open(cfg Config) (*Directory, error) {
 		d.current.Store(&table{users: map[string]*User{DefaultName: open}})
 		return d, nil
 	}
-	d.first.path = cfg.PasswordFile + cfg.DefaultFile
 	d.more = source{path: cfg.UsersFile, optional: true}
 	d.Look()
 	if d.first.err != nil {
@@ -84,7 +82,7 @@ func Open(cfg Config) (*Directory, error) {
 }
 
 // Required reports whether there is a password.
-func (d *Directory) Required() bool { return d.first.path != "" }
+func (d *Directory) Required() bool { return d.cfg.PasswordFile != "" || d.cfg.DefaultFile != "" }
 
 // Password is that of the user default, for calls between servers that have no certificates to
 // show. It is empty if there is none, or only its digest is known.
@@ -107,8 +105,9 @@ func (d *Directory) Err() error {
 	return errors.Join(d.first.err, d.more.err)
 }
 
-// Digest is the SHA-256 of the file with the user default whose passwords count. The operator
-// compares it with what it wrote. Nobody else must learn it: a weak password can be found from it.
+// Digest is the SHA-256 of the DefaultFile whose passwords count, or zero if PasswordFile counts.
+// The operator compares it with what it wrote. Nobody else must learn it: a weak password can be
+// found from it.
 func (d *Directory) Digest() [sha256.Size]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +121,7 @@ func (d *Directory) Look() bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	changed := d.first.look(d.readFirst)
+	changed := d.lookFirst()
 	if d.more.path != "" && d.more.look(readMore) {
 		changed = true
 	}
@@ -138,13 +137,25 @@ func (d *Directory) Look() bool {
 	return true
 }
 
+// lookFirst reads the file with the user default if it changed, or another one counts now.
+func (d *Directory) lookFirst() bool {
+	path, read := d.cfg.PasswordFile, d.readPassword
+	if name := d.cfg.DefaultFile; name != "" {
+		if _, err := os.Stat(name); path == "" || !errors.Is(err, os.ErrNotExist) {
+			path, read = name, d.readDefault
+		}
+	}
+	d.first.path = path
+	return d.first.look(read)
+}
+
 // look reads the file if it changed, and reports whether its users are others now. After an error
 // the users stay, and the file is read again at the next look.
 func (s *source) look(parse func([]byte) (map[string]*User, error)) bool {
 	info, err := os.Stat(s.path)
 	now := stamp{}
 	if err == nil {
-		if now = (stamp{info.ModTime(), info.Size()}); now == s.stamp && s.err == nil {
+		if now = (stamp{s.path, info.ModTime(), info.Size()}); now == s.stamp && s.err == nil {
 			return false
 		}
 	}
@@ -169,26 +180,27 @@ func (s *source) look(parse func([]byte) (map[string]*User, error)) bool {
 	return true
 }
 
-// readFirst reads the file with the user default.
-func (d *Directory) readFirst(data []byte) (map[string]*User, error) {
-	users := map[string]*User{}
-	if d.cfg.PasswordFile != "" {
-		text := bytes.TrimRight(data, " \t\r\n")
-		if len(text) == 0 {
-			return nil, fmt.Errorf("%s is empty; it must have a password", d.cfg.PasswordFile)
-		}
-		users[DefaultName] = &User{
-			name: DefaultName, enabled: true, read: true, write: true, keys: everything(),
-			passwords: []digest{sha256.Sum256(text)},
-		}
-	} else {
-		var err error
-		if users, err = Parse(data); err != nil {
-			return nil, err
-		}
-		if u := users[DefaultName]; len(users) != 1 || u == nil || len(u.passwords) == 0 {
-			return nil, fmt.Errorf("%s must have the user %q with a password, and no other", d.cfg.DefaultFile, DefaultName)
-		}
+// readPassword reads the password of the user default.
+func (d *Directory) readPassword(data []byte) (map[string]*User, error) {
+	text := bytes.TrimRight(data, " \t\r\n")
+	if len(text) == 0 {
+		return nil, fmt.Errorf("%s is empty; it must have a password", d.cfg.PasswordFile)
+	}
+	d.digest = [sha256.Size]byte{}
+	return map[string]*User{DefaultName: {
+		name: DefaultName, enabled: true, read: true, write: true, keys: everything(),
+		passwords: []digest{sha256.Sum256(text)},
+	}}, nil
+}
+
+// readDefault reads the ACL file with the user default.
+func (d *Directory) readDefault(data []byte) (map[string]*User, error) {
+	users, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if u := users[DefaultName]; len(users) != 1 || u == nil || len(u.passwords) == 0 {
+		return nil, fmt.Errorf("%s must have the user %q with a password, and no other", d.cfg.DefaultFile, DefaultName)
 	}
 	d.digest = sha256.Sum256(data)
 	return users, nil

@@ -130,6 +130,31 @@ func TestTwoPasswords(t *testing.T) {
 	}
 }
 
+// TestDefaultFileAppears: the ACL file counts as soon as it is there, and the password file again
+// when it is gone.
+func TestDefaultFileAppears(t *testing.T) {
+	f := files{t, t.TempDir()}
+	d := open(t, users.Config{PasswordFile: f.write("password", "p"), DefaultFile: f.path("default.acl")})
+	login(t, d, "default", "p")
+	if d.Digest() != [32]byte{} {
+		t.Error("there is a digest of a file that is not there")
+	}
+	f.write("default.acl", "user default on >q ~* +@all")
+	if !d.Look() || d.Digest() == [32]byte{} {
+		t.Fatal("the new file was not read")
+	}
+	refused(t, d, "default", "p")
+	login(t, d, "default", "q")
+	if err := os.Remove(f.path("default.acl")); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Look() || d.Digest() != [32]byte{} {
+		t.Fatal("the password file does not count again")
+	}
+	login(t, d, "default", "p")
+	refused(t, d, "default", "q")
+}
+
 func TestUsersFile(t *testing.T) {
 	f := files{t, t.TempDir()}
 	d := open(t, users.Config{PasswordFile: f.write("password", "p"), UsersFile: f.path("users.acl")})
@@ -200,7 +225,6 @@ func TestOpenRefuses(t *testing.T) {
 	bad(users.Config{PasswordFile: f.path("missing")}, "no such file")
 	bad(users.Config{PasswordFile: f.write("empty", "\n")}, "is empty")
 	bad(users.Config{UsersFile: f.write("users.acl", "user a on")}, "name that too")
-	bad(users.Config{PasswordFile: f.write("p", "p"), DefaultFile: f.write("d", "user default on >p")}, "not both")
 	bad(users.Config{DefaultFile: f.write("none", "user default on")}, "with a password, and no other")
 	bad(users.Config{DefaultFile: f.write("two", "user default on >p\nuser b on")}, "with a password, and no other")
 	bad(users.Config{DefaultFile: f.write("other", "user b on >p")}, "with a password, and no other")

@@ -748,6 +748,7 @@ type DescribeComputeReply struct {
 	Load          *ComputeLoad           `protobuf:"bytes,15,opt,name=load,proto3" json:"load,omitempty"`                            // unset by servers of versions that do not know it
 	TakeOvers     []*TakeOver            `protobuf:"bytes,16,rep,name=take_overs,json=takeOvers,proto3" json:"take_overs,omitempty"` // the last ones, at most 16, oldest first; of owned designs
 	Paths         []*MemoryPath          `protobuf:"bytes,17,rep,name=paths,proto3" json:"paths,omitempty"`                          // to the memory servers, the home first
+	AclDigest     []byte                 `protobuf:"bytes,18,opt,name=acl_digest,json=aclDigest,proto3" json:"acl_digest,omitempty"` // SHA-256 of the ACL file with the user default whose passwords count; for the operator only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -897,6 +898,13 @@ func (x *DescribeComputeReply) GetTakeOvers() []*TakeOver {
 func (x *DescribeComputeReply) GetPaths() []*MemoryPath {
 	if x != nil {
 		return x.Paths
+	}
+	return nil
+}
+
+func (x *DescribeComputeReply) GetAclDigest() []byte {
+	if x != nil {
+		return x.AclDigest
 	}
 	return nil
 }
@@ -1521,7 +1529,7 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
-	"\x16DescribeComputeRequest\"\xcd\x04\n" +
+	"\x16DescribeComputeRequest\"\xec\x04\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -1544,7 +1552,9 @@ const file_compute_proto_rawDesc = "" +
 	"\x04load\x18\x0f \x01(\v2\x1b.dmindex.rpc.v1.ComputeLoadR\x04load\x127\n" +
 	"\n" +
 	"take_overs\x18\x10 \x03(\v2\x18.dmindex.rpc.v1.TakeOverR\ttakeOvers\x120\n" +
-	"\x05paths\x18\x11 \x03(\v2\x1a.dmindex.rpc.v1.MemoryPathR\x05paths\"X\n" +
+	"\x05paths\x18\x11 \x03(\v2\x1a.dmindex.rpc.v1.MemoryPathR\x05paths\x12\x1d\n" +
+	"\n" +
+	"acl_digest\x18\x12 \x01(\fR\taclDigest\"X\n" +
 	"\n" +
 	"MemoryPath\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\rR\x06server\x12\x1a\n" +

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -52,8 +53,11 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		corev1.Volume{Name: "index", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: ConfigMapName(pool.Spec.IndexName)},
 		}}},
-		secretVolume("auth", ConnectionName(pool.Spec.IndexName), corev1.KeyToPath{Key: KeyPassword, Path: path.Base(config.PasswordFile)}))
-	c.Env = append(c.Env, corev1.EnvVar{Name: config.EnvGuardDir, Value: config.GuardDir})
+		authVolume(pool.Spec.IndexName))
+	c.Env = append(c.Env,
+		corev1.EnvVar{Name: config.EnvGuardDir, Value: config.GuardDir},
+		corev1.EnvVar{Name: config.EnvDefaultACL, Value: config.DefaultACL},
+		corev1.EnvVar{Name: config.EnvUsersACL, Value: config.UsersACL})
 	mount(p, "guard", config.GuardDir, corev1.StorageMediumMemory, resource.NewQuantity(guardBytes, resource.BinarySI))
 	if spec.Transport == dmv1.TransportRDMA {
 		c.Args = append(c.Args, "--transport="+config.TransportIBV)
@@ -64,6 +68,27 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		rdma(p, spec.RDMA)
 	}
 	return p
+}
+
+// authVolume has the files that say who may use an index. The password in the clear is for images
+// that know no ACL files. The other two may be missing: the operator makes one later, and the other
+// is of whoever administers the index.
+func authVolume(index string) corev1.Volume {
+	source := func(secret, key, file string, optional bool) corev1.VolumeProjection {
+		return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret},
+			Items:                []corev1.KeyToPath{{Key: key, Path: path.Base(file)}},
+			Optional:             ptr.To(optional),
+		}}
+	}
+	return corev1.Volume{Name: "auth", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{
+			source(ConnectionName(index), KeyPassword, config.PasswordFile, false),
+			source(AuthName(index), KeyDefaultACL, config.DefaultACL, true),
+			source(UsersName(index), KeyUsersACL, config.UsersACL, true),
+		},
+		DefaultMode: ptr.To(int32(0o440)),
+	}}}
 }
 
 // guardBytes is how large the directory may get that a compute server locks; nothing is written

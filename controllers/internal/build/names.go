@@ -16,6 +16,8 @@ import (
 // Names of what is made for an index or a pool.
 func ConfigMapName(index string) string   { return index + "-config" }
 func ConnectionName(index string) string  { return index + "-conn" }
+func AuthName(index string) string        { return index + "-auth" }
+func UsersName(index string) string       { return index + "-users" }
 func AuthorityName(of string) string      { return of + "-ca" }
 func ServerTLSName(pool string) string    { return pool + "-tls" }
 func PoolName(index, name string) string  { return index + "-" + name }

@@ -116,5 +116,22 @@ func ConnectionSecret(index *dmv1.DMIndex, password, ca []byte) *corev1.Secret {
 	return s
 }
 
+// Keys of the Secret with the passwords.
+const (
+	KeyDefaultACL = "default.acl"    // what compute servers read
+	KeyPasswords  = "passwords.json" // what the operator knows of them
+)
+
+// KeyUsersACL is the key of the Secret <index>-users, which is written by whoever administers the
+// index.
+const KeyUsersACL = "users.acl"
+
+// AuthSecret has the digests of the passwords that are right, and the state of their rotation.
+func AuthSecret(index *dmv1.DMIndex, acl string, state []byte) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: meta(AuthName(index.Name), index.Namespace, map[string]string{dmv1.LabelIndex: index.Name})}
+	s.Data = map[string][]byte{KeyDefaultACL: []byte(acl), KeyPasswords: state}
+	return s
+}
+
 // ServiceHost is the host name of the client Service.
 func ServiceHost(index *dmv1.DMIndex) string { return index.Name + "." + index.Namespace + ".svc" }

@@ -4,6 +4,7 @@ package serverstest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +26,7 @@ type Fleet struct {
 
 	loads map[string]*rpcv1.ComputeLoad  // by namespace/pod
 	paths map[string][]*rpcv1.MemoryPath // by namespace/pod
+	acls  map[string][]byte              // digests, by namespace/pod
 
 	ranges map[string][]*rpcv1.OwnedRange // by namespace/pod
 
@@ -51,7 +53,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -99,6 +101,14 @@ func (f *Fleet) SetLoad(namespace string, load *rpcv1.ComputeLoad, pods ...strin
 	for _, pod := range pods {
 		f.loads[namespace+"/"+pod] = load
 	}
+}
+
+// SetACL says which ACL file a compute server has read.
+func (f *Fleet) SetACL(namespace, pod, acl string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	digest := sha256.Sum256([]byte(acl))
+	f.acls[namespace+"/"+pod] = digest[:]
 }
 
 // SetPaths lets the compute server of a pod reach memory servers by these.
@@ -245,7 +255,7 @@ func (c *computeClient) with(do func(*compute) error) error {
 
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
-		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod], Ranges: c.f.ranges[c.t.Namespace+"/"+c.t.Pod]}
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod], Ranges: c.f.ranges[c.t.Namespace+"/"+c.t.Pod], AclDigest: c.f.acls[c.t.Namespace+"/"+c.t.Pod]}
 		return nil
 	})
 	return reply, err
