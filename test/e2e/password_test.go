@@ -57,7 +57,7 @@ func TestPasswordRotation(t *testing.T) {
 	s.contains(ask("report", "r", "set key/1 x"), "NOPERM")
 	s.contains(ask("report", "r", "get other"), "NOPERM")
 	s.kubectl("delete", "secret", "x-users")
-	s.kubectl(append([]string{"annotate", "pod", "touched=yes", "--overwrite"}, s.computePods()...)...)
+	s.kubectl(append(append([]string{"annotate", "pod"}, s.computePods()...), "touched=yes", "--overwrite")...)
 	s.eventually(long, "its user is gone", func() (bool, string) {
 		out := ask("report", "r", "ping")
 		return strings.Contains(out, "WRONGPASS"), out
