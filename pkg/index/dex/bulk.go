@@ -10,35 +10,35 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
-// A bulk load changes keys without a record of each. The log may have records of the same epoch
-// that are older, as of keys that were deleted before the load: a replay must not write them over
-// what was loaded. So a load is a record, too, one for each epoch in which this client has keys. It
-// says nothing of the load itself, but of what comes before it: all of that is in the memory
-// servers.
+// A bulk load changes keys without a record for each. The log may have older records of the same
+// epoch, for instance of keys that were deleted before the load, and a replay must not apply them
+// over what was loaded. So a load appends a record for each epoch in which this client owns keys.
+// The record says nothing about the load itself, but that the effects of all earlier records are in
+// the memory servers.
 //
-//	the loading session                                  anybody else of this client
-//	1  claims the only leaf: has the lock of its frame   needs that lock for each change, and for
+//	the loading session                                  other sessions of this client
+//	1  claims the only leaf: holds its frame's lock      need that lock for each change, and for
 //	2  writes the leaf back                              each record: every key is in this leaf
 //	3  sees, under the leaf's lock in the memory server,
 //	   that the leaf is the whole tree, and is empty
 //	4  appends the records, and waits until they are
 //	   durable
 //	5  rewrites the leaf as the root of what was loaded
-//	6  releases the leaf, which departs                  goes on with the new root
+//	6  releases the leaf, which records its eviction     go on with the new root
 //
-// At 4 every change that has a record is in the memory servers: no other leaf is left, and this
-// one's were written back at 2. Nobody appends a record from 1 to 6. So the records are true
-// whether the load takes effect or not, and whatever comes of it:
+// At 4 every change that has a record is in the memory servers: no other leaf is left, and this one
+// was written back at 2. No session appends a record from 1 to 6. So the records are true whether
+// the load takes effect or not:
 //
-//   - A client that dies before 4 is over leaves an empty index, and a replay that deletes keys of
-//     which there are none, or the last changes before.
-//   - One that dies later leaves an index that is empty, or loaded; the replay writes nothing of
-//     what came before. Of several epochs some may have their record and others not, as long as 5
-//     has not begun: either is right for each.
+//   - A client that dies before 4 is over leaves an empty index, and a replay that deletes missing
+//     keys, or makes the last changes before.
+//   - One that dies later leaves an index that is empty, or loaded; the replay applies nothing from
+//     before. Of several epochs some may have their record and others not, as long as 5 has not
+//     begun: either is right for each.
 //   - A later change has a later record.
 //
-// The log is truncated from its beginning, so a record of a load is there as long as any that is
-// older.
+// The log is truncated from its beginning, so the record of a load is there as long as any older
+// one.
 
 // BeforeLoad implements btree.LeafCache: step 4.
 func (x *dex) BeforeLoad(s *btree.Session) error {

@@ -14,16 +14,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Executor looks for keys in a memory server, on behalf of clients who would need a round trip for
-// each node (DEX, section 6). It reads nodes as a client without a lock does, and believes as
-// little of what it reads: docs/design/sherman.md says why that is right. It changes nothing, and
-// knows nothing of an index but what a request says.
+// Executor searches for keys in a memory server, for clients that would need a round trip for each
+// node (DEX, section 6). It reads nodes as a client without a lock does, and uses only what
+// verifies; docs/design/sherman.md says why that is right. It changes nothing, and knows of an
+// index only what a request says.
 //
 //	request                                   answer
 //	0   1  number of the design               0   1  outcome
-//	1   1  version of this format             1   1  level, where the way goes on
+//	1   1  version of this format             1   1  level, where to continue
 //	2   1  what is asked for                  2   6  zero
-//	3   1  flags: 1 = uint64 keys, 2 = long   8   8  address: of the leaf, or where it goes on
+//	3   1  flags: 1 = uint64 keys, 2 = long   8   8  address: of the leaf, or where to continue
 //	4   4  size of nodes                      16 ... the entry, or the leaf
 //	8   8  address of the node to begin at
 //	16  2  longest key
@@ -32,8 +32,8 @@ import (
 //	21  3  zero
 //	24 ... the key
 //
-// The room for the answer is that of its fixed part and a node, whatever it will be: nodes are read
-// there.
+// The room for the answer is always that of its fixed part and a node, because nodes are read into
+// it.
 type Executor struct {
 	idle [8]atomic.Pointer[walk] // so that calls allocate nothing
 }
@@ -72,7 +72,7 @@ const (
 	foundEntry = 1 // the entry follows
 	foundNone  = 2 // the key is not there
 	foundLeaf  = 3 // the leaf follows, verified
-	elsewhere  = 4 // the way goes on at a node, on another server
+	elsewhere  = 4 // the search continues at a node of another server
 	noWay      = 5 // nodes are being changed, or dead
 )
 
@@ -122,7 +122,7 @@ type walk struct {
 	out   []byte // the answer
 	node  []byte // the room behind its fixed part
 
-	misled bool // the node begins above the key: the client has to find out by itself (misled.go)
+	misled bool // the node begins above the key: the client must find out why (btree/misled.go)
 }
 
 func (w *walk) decode(b, answer []byte) error {
@@ -151,7 +151,7 @@ func (w *walk) decode(b, answer []byte) error {
 	return nil
 }
 
-// run goes down from the node to begin at, as long as the way stays on this server.
+// run descends from the first node while nodes are on this server.
 func (w *walk) run(near verbs.Near) (int, error) {
 	server := w.at.Server()
 	for range mostNodes {
@@ -177,14 +177,15 @@ func (w *walk) run(near verbs.Near) (int, error) {
 	return w.answer(noWay, nil), nil
 }
 
-// answer puts together an answer and says how long it is. content is a part of the node, or nil.
+// answer writes an answer and returns its length. content is a part of the node, or nil.
 func (w *walk) answer(o byte, content []byte) int {
 	w.out[atOutcome], w.out[atWayLevel] = o, w.level
 	binary.LittleEndian.PutUint64(w.out[atWay:], uint64(w.at))
 	return answerFixed + copy(w.node, content)
 }
 
-// inner goes on from an inner node, to its child or its sibling; false: the node does not verify.
+// inner continues from an inner node to its child or its sibling. It returns false if the node does
+// not verify.
 func (w *walk) inner() bool {
 	var h fence.Header
 	if !h.Decode(w.node, &w.lay) || h.Level != w.level || h.Count == 0 {
@@ -209,8 +210,8 @@ func (w *walk) inner() bool {
 	return true
 }
 
-// leaf ends the walk in a leaf: how long the answer is, or 0 if the leaf does not verify, or the
-// way goes on at its sibling.
+// leaf ends the walk in a leaf. It returns the length of the answer, or 0 if the leaf does not
+// verify or the search continues at its sibling.
 func (w *walk) leaf() int {
 	var l slotted.Leaf
 	if !l.Open(&w.lay, w.at, w.node) {

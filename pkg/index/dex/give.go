@@ -12,36 +12,37 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// A range is given away while its requests wait, so what that takes is what people see of a
-// handover. No session is in an operation on its keys (index.Partitioned), but sessions go on with
-// the keys beside it, whose leaves are neighbours of those that are given. The steps, and what
-// sessions may do from each of them on:
+// A range is given while its requests wait, so the time that this takes is what users notice of a
+// handover. No session is in an operation on its keys (index.Partitioned). Sessions go on with keys
+// beside it, whose leaves are neighbours of the range's. The steps, and what sessions may do from
+// each of them on:
 //
-//  1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim,
+// 1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim,
 //     ranges.mayMerge).
-//  2. Merges of this client that are under way are awaited. A merge asks for its claims while it
-//     has the client's merger, and has it to its end: one that gets the merger after this step sees
-//     the mark.
-//  3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's
-//     lock, which also drops the frame. Leaves that lie across an end were the only ones that
-//     sessions use and that have keys of the range. From here on no leaf lies across an end: splits
-//     make leaves smaller, and a merge across an end would need a leaf of the range.
-//  4. The range leaves those that were taken, and the mark goes with it. Nobody makes frames for
-//     its leaves any more: whoever READ one before looks at the ranges under the new frame's lock.
-//     Merges across its ends are refused, as half of the keys are not this client's.
-//  5. The leaves of it that are dirty are written back, many in one round trip. They stand in the
-//     queue of dirty ones, so nothing else is looked at.
-//  6. All of its leaves leave the cache. One that 5 passed over, and is dirty, is written back now.
-//  7. Its entries leave the cache.
+// 2. Merges of this client that are under way are awaited. A merge asks for its claims while it
+//     holds the client's merger, and holds it to its end. So a merge that gets the merger after this
+//     step sees the mark.
+// 3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's
+//     lock; that also drops the frame. Leaves across an end were the only leaves with keys of the
+//     range that sessions use. From here on no leaf lies across an end: splits make leaves smaller,
+//     and a merge across an end would need a leaf of the range.
+// 4. The range is removed from the table of ranges, and the mark with it. No session makes frames
+//     for its leaves any more: a session that READ one before checks the ranges under the new
+//     frame's lock. Merges across its ends are refused, because half of the keys are not this
+//     client's.
+// 5. Its dirty leaves are written back, many in one round trip. They are in the queue of dirty
+//     frames, so no other frames are examined.
+// 6. All of its frames are dropped. A dirty one that 5 skipped is written back now. 7. Its kept
+// entries are removed.
 //
-// Others. Until 4 is over this client has the range and what lies beside it, so nobody else merges
-// or divides leaves there. Clients that own the keys beyond an end of what this client has merge
-// only leaves that are theirs as a whole; a leaf that ends where their keys begin is none of these.
-// Whoever takes the range next divides at its ends as well, and finds that done.
+// Other clients. Until 4 is over this client has the range and what lies beside it, so no other
+// client merges or divides leaves there. Clients that own the keys beyond an end of what this
+// client has merge only leaves that are entirely theirs; a leaf that ends where their keys begin is
+// not. The next owner divides at the range's ends as well, and finds that done.
 //
-// A leaf that an inner node does not know of yet lies, as far as that node says, in its left
-// neighbour, whose keys seem to reach farther than they do. Claim refuses too much then, never too
-// little; and a merge looks at both leaves under their locks before it changes them.
+// A leaf that an inner node does not know of yet seems to belong to its left neighbour, by that
+// node. Claim then refuses too much, never too little, and a merge checks both leaves under their
+// locks before it changes them.
 //
 // After an error in 1 to 3 the mark is taken back: the range is this client's as before, divided or
 // not, and its leaves may be merged again. After an error in 5 to 7 the range has left already.
@@ -49,21 +50,21 @@ import (
 //
 // Only 3 allocates memory of the pool, so ErrPoolFull says that the range has not left. Sessions
 // may use it again, and the move may wait for memory: 1 to 3 drop no record of the log, frames that
-// 3 drops were written back before, and a boundary inside of what this client has is an ordinary
-// one. To all others it looks as if this client had split a leaf.
+// 3 drops were written back before, and a boundary within this client's keys is an ordinary one. To
+// others it looks as if this client had split a leaf.
 //
-// 7 comes after 6: whoever evicts a leaf meanwhile, of its own accord, leaves entries of it, before
-// its frame is another's (demote). 6 waits for the lock of such a frame, so 7 finds what it left.
+// 7 follows 6, because a session that evicts a leaf meanwhile keeps entries of it (demote) before
+// its frame gets another leaf. 6 waits for the lock of such a frame, so 7 finds these entries.
 //
-// 5 has the locks of several frames at once. It never waits for a lock with them: it posts what it
-// has, and gives them back before. Give waits in 2 with no lock but that of moves, which no
-// operation takes.
+// 5 holds the locks of several frames at once. It never waits for a lock meanwhile: before that it
+// posts its requests and releases them. Give waits in 2 with no lock but moves, which no operation
+// acquires.
 //
-// Take, Give and BulkLoad take turns (dex.moves). So a replay, which merges leaves of a range that
-// nobody serves yet, is never under way in a Give.
+// Take, Give and BulkLoad exclude each other (dex.moves). So a replay, which merges leaves of a
+// range that is not served yet, is never under way in a Give.
 
-// giveLeaves is how many leaves are written back at once, at most. A list holds the requests of as
-// many leaves that had only values changed, which are two each.
+// giveLeaves bounds the leaves that are written back at once. A list has room for so many leaves in
+// which only values changed, with two requests each.
 const giveLeaves = verbs.MaxList / 2
 
 // Give implements index.Partitioned.
@@ -125,7 +126,7 @@ func (s *session) giveAway(given *ranges) (written int, err error) {
 	return g.written, s.x.cache.rows.forget(given, s.b.Retry)
 }
 
-// handoff writes back what is dirty of a range, many leaves in one round trip.
+// handoff writes back the dirty leaves of a range, many in one round trip.
 type handoff struct {
 	s     *session
 	given *ranges
@@ -162,7 +163,7 @@ func (g *handoff) writeBack() error {
 	return g.post()
 }
 
-// add queues what writes f back, if it is of the range.
+// add queues the requests that write f back, if its leaf is of the range.
 func (g *handoff) add(f *frame) error {
 	for !f.tryLock() {
 		if err := g.post(); err != nil {
@@ -200,7 +201,7 @@ func (g *handoff) add(f *frame) error {
 	return nil
 }
 
-// post posts what is queued, and gives the locks back.
+// post posts the queued requests, and releases the locks.
 func (g *handoff) post() error {
 	if g.n == 0 {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Claim implements btree.LeafCache: the leaf gets a frame, if it has none, whose lock keeps
-// everybody away. What may be merged is looked at under that lock: the leaf that has no frame yet
-// may be another client's by the time that it has one. Before, it is looked at so that no frame is
-// made in vain.
+// Claim implements btree.LeafCache: it locks the leaf's frame, and makes one if there is none.
+// Whether the leaf may be merged is checked under that lock, because a leaf without a frame may be
+// another client's by the time that it has one. The check before only avoids frames that are not
+// needed.
 func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
 	may := func() bool {
 		taken := x.ranges.Load()

@@ -14,29 +14,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// The logs of dead clients. Whoever adopts a chunk of a dead client has its log, and is the one who
-// can use its memory: so that is who gives it back, when nobody needs to replay it any more. That
-// is so when
+// The logs of dead clients. The client that adopts a chunk of a dead client has its log, and only
+// it can use the memory. So it frees the log when no client can need to replay it any more. That is
+// so when
 //
-//  1. its client is fenced at the home server, where this one fences it if need be: it is fenced
-//     where the chunk is, or the chunk could not have been adopted, so it is given up in any case.
-//     From then on it acquires nothing, by no call however late;
-//  2. after that, no holding has the log's name, be it as the holder's own or as an inherited one.
-//     Only holdings that have it can hand it on, so it stays so.
+// 1. the log's client is fenced at the home server. The adopter fences it there if need be: it is
+//     fenced where the chunk is, or the chunk could not have been adopted, so it is given up in any
+//     case. From then on it acquires nothing, by no call however late;
+// 2. after that, no holding names the log, neither as the holder's own nor as an inherited one.
+//     Only holdings that name it can pass it on, so that stays true.
 //
-// Then its nonce is swapped away (redo.Discard), which a late one of two who do it cannot do to the
-// next log there. A client that dies in between has done nothing, or all of it: the next client
-// that adopts the chunk looks again. The same holds for a log whose client ended in order: it may
-// still be named, by a call of its own that is late.
+// Then the log's nonce is swapped away (redo.Discard). Of two clients that do that, the late one
+// cannot do it to the next log in that place. A client that dies in between has done nothing, or
+// all of it: the next adopter of the chunk checks again. The same holds for a log whose client
+// closed in order: a late call of its own may still name it.
 
-// collectEvery is how often a client looks whether logs in its chunks are needed still.
+// collectEvery is how often a client checks whether logs in its chunks are still needed.
 const collectEvery = time.Second
 
-// collectTries is how often it meets a memory server whose connection is gone before the client is
-// given up: nobody else may need that server for long.
+// collectTries is how often in a row the collector may find a memory server disconnected before the
+// client is given up: possibly nothing else uses that server for a long time.
 const collectTries = 3
 
-// collector is the goroutine that does it.
+// collector is the goroutine that frees logs.
 type collector struct {
 	x           *dex
 	stop, ended env.Event
@@ -56,11 +56,11 @@ func (c *collector) run() {
 		if failed++; !errors.Is(err, verbs.ErrDisconnected) {
 			failed = 0
 		}
-		if failed == collectTries { // as who serves requests does when no session can be made
+		if failed == collectTries { // as when no session can be opened
 			c.x.pool.Condemn(fmt.Errorf("give logs back: %w", err))
 		}
 		if err != nil || given == 0 && left > 0 {
-			pause = 5 * collectEvery // somebody is not there, or will take long
+			pause = 5 * collectEvery // a server is away, or it will take long
 		}
 		if c.x.pool.Alive() != nil {
 			return
@@ -76,8 +76,8 @@ func (c *collector) end() error {
 	return nil
 }
 
-// collectLogs gives back the logs in this client's chunks that nobody needs, but for its own at
-// own. left is how many are needed still.
+// collectLogs frees the logs in this client's chunks that are not needed, except its own log at
+// own. left is how many are still needed.
 func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
 	var found []pool.Addr
 	for _, a := range logNodes(p) {
@@ -88,15 +88,15 @@ func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
 	return collectFrom(p, found)
 }
 
-// logNodes are the nodes in this client's chunks that are as large as logs, and in use.
+// logNodes returns the nodes in this client's chunks that are as large as logs, and in use.
 func logNodes(p *pool.Pool) []pool.Addr { return p.InUse(redo.NodeBytes(logBytes(p))) }
 
-// collectFrom gives back the logs among nodes that nobody needs. A node that was this client's when
-// they were listed may have come back since, and its chunk may have gone to another client, which
-// has made its log there and lives. So what was READ counts only if the node is this client's
-// afterwards as well: at the READ its chunk was this client's, or that of a client from which this
-// one has adopted it since, and which is fenced there. Either way a log in it is this client's or a
-// dead one's.
+// collectFrom frees the logs among nodes that are not needed. A node that was this client's when
+// the nodes were listed may have been freed since, and its chunk may belong to another, living
+// client with its log there. So what was READ counts only if the node is this client's afterwards
+// as well. At the READ its chunk was this client's, or that of a client from which this one has
+// adopted it since, and which is fenced there. Either way a log in it is this client's or a dead
+// one's.
 func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 	if len(found) == 0 {
 		return 0, 0, nil
@@ -111,7 +111,7 @@ func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 		return 0, 0, err
 	}
 	if _, err := p.Holdings(); err != nil {
-		return 0, len(logs), err // there are no owners here, or nobody to ask
+		return 0, len(logs), err // ranges have no owners, or the home is unreachable
 	}
 	if err := p.FenceOthers(p.Servers()[0], clients); err != nil {
 		return 0, len(logs), err
@@ -168,14 +168,14 @@ func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []ui
 	return kept, clients, nil
 }
 
-// isNamed reports whether a log may have to be replayed by somebody.
+// isNamed reports whether a holding names the log, so that it may have to be replayed.
 func isNamed(held []pool.Held, log []byte) bool {
 	return slices.ContainsFunc(held, func(h pool.Held) bool {
 		return bytes.Equal(h.Log, log) || slices.ContainsFunc(h.Inherits, func(in pool.Inherited) bool { return bytes.Equal(in.Log, log) })
 	})
 }
 
-// createLog makes this client's log. If the pool is full of logs that nobody needs any more, it
+// createLog makes this client's log. If the pool is full of logs that are not needed any more, it
 // waits for their memory.
 func createLog(p *pool.Pool) (l *redo.Log, err error) {
 	for deadline := env.Deadline(p.Env(), logWaits); ; p.Env().Sleep(logLooks) {
@@ -190,7 +190,7 @@ func createLog(p *pool.Pool) (l *redo.Log, err error) {
 	}
 }
 
-// How long Open waits for memory for its log, and how often it looks.
+// How long Open waits for memory for its log, and the pause between attempts.
 const (
 	logWaits = 10 * time.Second
 	logLooks = 50 * time.Millisecond

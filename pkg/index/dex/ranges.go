@@ -10,10 +10,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// ranges are the keys that this client has taken: sorted, disjoint. A value; a change is a new one.
+// ranges are the keys that this client has taken, sorted and disjoint. It is a value; each change
+// makes a new one.
 type ranges struct {
 	spans   []span
-	leaving *span // what is being given and is still among spans; nil: nothing is (give.go)
+	leaving *span // the span being given, which is still in spans; nil = none (give.go)
 }
 
 // span is the keys from start up to end; an empty end is the upper end of the key space.
@@ -22,7 +23,7 @@ type span struct {
 	epoch      uint64
 }
 
-// at is the number of the span that holds key; -1 if none does.
+// at returns the number of the span that holds key; -1 if none does.
 func (r *ranges) at(key []byte) int {
 	from, to := 0, len(r.spans) // the first span that starts above key
 	for from < to {
@@ -50,15 +51,15 @@ func (r *ranges) whole(low, high []byte, rightmost bool) bool {
 }
 
 // mayMerge reports whether a leaf of the keys from low up to high may be merged with a neighbour:
-// all its keys were taken, and it is not one of a range that is being given. So no merge crosses an
-// end of that range once a leaf begins there: at the lower end the right one of the two lies in the
-// range, at the upper end the left one does.
+// all its keys were taken, and it is not in a range that is being given. So no merge crosses an end
+// of that range once a leaf begins there: at the lower end the right one of the two lies in the
+// range, at the upper end the left one.
 func (r *ranges) mayMerge(low, high []byte, rightmost bool) bool {
 	return r.whole(low, high, rightmost) && (r.leaving == nil || bytes.Compare(low, r.leaving.start) < 0 || !r.leaving.reaches(low))
 }
 
-// around is what was taken without a gap around key, which was: from low up to high; an empty high
-// is the upper end of the key space.
+// around returns the taken keys around key without a gap, from low up to high; an empty high is the
+// upper end of the key space. key must have been taken.
 func (r *ranges) around(key []byte) (low, high []byte) {
 	i := r.at(key)
 	k := i
@@ -69,7 +70,7 @@ func (r *ranges) around(key []byte) (low, high []byte) {
 	return r.spans[i].start, r.spans[k].end
 }
 
-// below is the number of the span that holds the keys right below key (of all keys, if key is
+// below returns the number of the span that holds the keys right below key (of all keys, if key is
 // empty); -1 if none does.
 func (r *ranges) below(key []byte) int {
 	for i := range r.spans {
@@ -84,10 +85,10 @@ func (r *ranges) below(key []byte) int {
 	return -1
 }
 
-// giving is r while the keys of s are being given.
+// giving returns r with s being given.
 func (r *ranges) giving(s span) *ranges { return &ranges{spans: r.spans, leaving: &s} }
 
-// without is r without the keys from start up to end. Nothing of it is being given.
+// without returns r without the keys from start up to end. Nothing of r is being given.
 func (r *ranges) without(start, end []byte) *ranges {
 	out := &ranges{}
 	for _, s := range r.spans {
@@ -109,7 +110,7 @@ func (r *ranges) without(start, end []byte) *ranges {
 	return out
 }
 
-// with is r with s besides.
+// with returns r and s.
 func (r *ranges) with(s span) *ranges {
 	out := r.without(s.start, s.end)
 	out.spans = append(out.spans, s)
@@ -117,14 +118,14 @@ func (r *ranges) with(s span) *ranges {
 	return out
 }
 
-// Take implements index.Partitioned. First what dead clients left half done is repaired: nobody
-// takes the lock of a leaf before it is changed here, so a repair that came later would undo
-// changes. Then the leaves are divided at both ends, so that each belongs to one range as a whole.
-// Then the logs are replayed: what each says last of a key is written to the tree itself. In a full
-// pool these two take turns (room.go).
+// Take implements index.Partitioned. It first repairs the unfinished changes of dead clients:
+// owners change leaves without their locks, so a later repair would undo changes. Then it divides
+// the leaves at both ends, so that each belongs to one range entirely. Then it replays the logs:
+// the last record of each key is written to the tree. In a full pool the last two steps alternate
+// (room.go).
 //
-// It takes effect when the table of ranges has the range: no error is returned afterwards, since a
-// session may have changed a key of it by then.
+// It takes effect when the table of ranges has the range. It returns no error afterwards, because a
+// session may have changed a key of the range by then.
 func (x *dex) Take(r pool.Holding) error {
 	x.moves.Lock()
 	defer x.moves.Unlock()
@@ -137,13 +138,13 @@ func (x *dex) Take(r pool.Holding) error {
 	}
 	x.cache.evictions.recordAll()
 	x.ranges.Store(x.ranges.Load().with(span{bytes.Clone(r.Start), bytes.Clone(r.End), r.Epoch}))
-	// Where this range meets another one of this client, nothing divides their leaves any more.
+	// Where this range meets another one of this client, their leaves may be merged.
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
 		if key != nil {
-			_ = s.MergeAt(key) // else later deletes do it
+			_ = s.MergeAt(key) // if it fails, later deletes do it
 		}
 	}
-	// the session is of no use any more; a connection that is gone is met by the next operation
+	// The session is not needed any more. The next operation notices a lost connection.
 	_ = s.Close()
 	return nil
 }
@@ -155,19 +156,19 @@ func (x *dex) take(s *slottedtree.Session, r pool.Holding) error {
 	return x.replay(s, &r)
 }
 
-// fence is key as the fence of a leaf; nil if nothing has to be divided there.
+// fence returns key as the fence of a leaf; nil if nothing has to be divided there.
 func (x *dex) fence(key []byte) []byte {
 	if len(key) == 0 {
 		return nil
 	}
-	if x.lay.Uint64 && len(key) < 8 { // as it compares
+	if x.lay.Uint64 && len(key) < 8 { // in the order of keys
 		return append(bytes.Clone(key), make([]byte, 8-len(key))...)
 	}
 	return key
 }
 
-// within reports whether f's leaf lies in r, as one does whose low fence is in it: leaves are
-// divided at the ends of ranges.
+// within reports whether f's leaf lies in r, which is so if its low fence does: leaves are divided
+// at the ends of ranges.
 func (f *frame) within(v *view, r *ranges) bool {
 	var low [128]byte
 	return r.at(f.bytes(8*fenceWord, v.lowLen, low[:0])) >= 0

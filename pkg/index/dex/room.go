@@ -10,36 +10,35 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
-// A replay in a full pool. A change may need a leaf that is made for it, or a place for the image
-// of one that is compacted; so may the division of a leaf at an end of the range. (Values in blocks
-// need none: their blocks were there before their records.) What finds no memory is put off, and
-// all the rest is done: of each key there is one change, so their order is free. Then leaves that
-// deletions have emptied are merged, and what was put off is tried again, as long as some of it
-// gets done or memory is on its way back.
+// A replay in a full pool. A change may need a new leaf, or a place for the image of a leaf that is
+// compacted; so may the division of a leaf at an end of the range. (Values in blocks need neither:
+// their blocks existed before their records.) A change that finds no memory is deferred, and all
+// others are made: there is one change for each key, so their order is free. Then leaves that
+// deletions have emptied are merged, and deferred changes are tried again while some succeed or
+// memory is on its way back.
 //
-// Merges need places for images, so these are taken first, on all servers, and what is not needed
-// of them any more becomes leaves in the end. A client that never had a leaf on a server gets such
-// places in a full pool only from the chunks of the dead one, which it adopts: it had some, and
-// never used most of them.
+// Merges need places for images, so these are reserved first, on all servers, and those that are
+// not needed any more become leaves at the end. A client that never had a leaf on a server gets
+// such places in a full pool only from the chunks of the dead client, which it adopts: that one had
+// some, and never used most of them.
 //
-// What is left then makes Take fail with ErrPoolFull. Nothing is lost: the logs are as they were,
-// and the next Take does it again from the beginning, where what is done already is found to be so.
+// If changes are left, Take fails with ErrPoolFull. Nothing is lost: the logs are unchanged, and
+// the next Take starts again from the beginning, and finds the finished changes done.
 //
-// Why leaves may be merged meanwhile: they are the range's as a whole, which no client
-// serves; no other session of this client may claim them, as the range is not among those that were
-// taken; and this session does one thing after the other. A merge holds their locks, as ever, and
-// one that a death cuts short is repaired before the next client replays.
+// Leaves may be merged meanwhile, because they are entirely the range's, which no client serves; no
+// other session of this client may claim them, because the range is not taken yet; and this session
+// does one thing at a time. A merge holds their locks, as always, and one that a death interrupts
+// is repaired before the next client replays.
 //
-// A leaf at an end of the range that could not be divided is open: it is changed under its lock
-// alone, by the tree's own operations. No client owns the keys on the other side: it would have
-// divided the leaf there. One may take them meanwhile, and divide it: then the leaf ends where this
-// range does, but the division may be under way still, and what it writes, or what is repaired if
-// its client dies, would undo a change that was made without the lock. So it stays open until a
+// A leaf at an end of the range that could not be divided is open: it is changed under its lock, by
+// the tree's own operations. No client owns the keys on the other side: it would have divided the
+// leaf there. A client may take them meanwhile and divide it. Then the leaf ends where this range
+// does, but the division may still be under way, and what it writes, or what is repaired if its
+// client dies, would undo a change that was made without the lock. So the leaf stays open until a
 // division by this client has found, under the locks of the leaves on both sides, that nothing is
 // to be done.
 
-// How often what was put off is tried in one Take, and how long it waits in between for memory that
-// is on its way.
+// How often deferred changes are tried in one Take, and the pauses for memory that is on its way.
 const (
 	mostPasses = 16
 	roomPause  = 50 * time.Millisecond
@@ -75,14 +74,14 @@ func (p *replayer) play(all []change) error {
 		if spared || !p.x.pool.SpareRewrites(p.x.lay.NodeBytes) {
 			break
 		}
-		spared = true // they were for merges
+		spared = true // the places were for merges
 	}
 	return fmt.Errorf("%d of %d changes that dead clients left, and %d ends of the range, find no memory; nothing is lost, but these keys wait until there is some: raise the quota of the index, or delete others: %w",
 		len(left), len(all), len(p.ends), p.full)
 }
 
-// stock takes places for images before something takes memory for the first time: merges will need
-// them if that is all that there is.
+// stock reserves places for images before memory is first used: merges will need them if nothing
+// else is left.
 func (p *replayer) stock() {
 	if !p.stocked {
 		p.x.pool.StockRewrites(p.x.lay.NodeBytes)
@@ -90,18 +89,18 @@ func (p *replayer) stock() {
 	p.stocked = true
 }
 
-// divide divides the leaves at the ends of the range, and keeps the ends where there is no memory
-// for it.
+// divide divides the leaves at the ends of the range, and keeps the ends for which there is no
+// memory.
 //
 // Two clients that take the keys on both sides of an end divide the leaf there at the same time.
-// One of them does it; the other one finds the right leaf, which is complete before anything leads
-// to it (btree.Session.SplitLeaf), and has no lock. It may find it while the first one is still
-// rewriting the left leaf: by the sibling pointer of that, or because somebody has met that pointer
-// and told the parent. If the left leaf is the second one's it would change it without its lock,
-// and the rest of the rewrite, or its repair if the first one dies, would undo that. So whoever has
-// divided at an end, or found that done, takes the lock of the leaf below it once: nobody rewrites
-// that leaf then, what was left half done is repaired, and nobody begins anew, as nothing is to be
-// divided there.
+// One of them does it. The other one finds the right leaf, which is complete before anything leads
+// to it (btree.Session.SplitLeaf), and holds no lock. It may find it while the first one is still
+// rewriting the left leaf: by the left leaf's sibling pointer, or because another client followed
+// that pointer and inserted the separator. If the left leaf is the second client's, it would change
+// it without its lock, and the rest of the rewrite, or its repair if the first client dies, would
+// undo that. So each client that has divided at an end, or found that done, acquires the lock of
+// the leaf below it once: nobody rewrites that leaf then, an unfinished change is repaired, and no
+// new one begins, because nothing is to be divided there.
 func (p *replayer) divide() error {
 	var left [][]byte
 	for _, key := range p.ends {
@@ -132,8 +131,8 @@ func (p *replayer) splitAt(key []byte) error {
 	return p.s.Divide(key)
 }
 
-// isOpen reports whether an end of the range where nothing is divided yet, as far as this client
-// has seen under the lock, lies in a leaf or at one of its fences.
+// isOpen reports whether an end of the range lies in the leaf, or at one of its fences, that is not
+// yet divided as far as this client has seen under the lock.
 func (p *replayer) isOpen(l *slotted.Leaf) bool {
 	for _, key := range p.ends {
 		if bytes.Compare(l.Low, key) <= 0 && (l.Rightmost || bytes.Compare(key, l.High) <= 0) {
@@ -143,8 +142,8 @@ func (p *replayer) isOpen(l *slotted.Leaf) bool {
 	return false
 }
 
-// mergeEmptied merges the leaves from which changes have deleted keys with their neighbours, where
-// they are nearly empty.
+// mergeEmptied merges nearly empty leaves, from which changes have deleted keys, with their
+// neighbours.
 func (p *replayer) mergeEmptied(all []change) error {
 	p.x.replaying.Store(p) // Take is called by one goroutine
 	defer p.x.replaying.Store(nil)

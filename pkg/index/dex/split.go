@@ -9,7 +9,7 @@ import (
 )
 
 // splitAt divides the leaf that holds key, which this client has taken, so that key is the low
-// fence of one.
+// fence of a leaf.
 func (s *session) splitAt(key []byte) error {
 	if err := s.x.lay.CheckKey(key); err != nil {
 		return fmt.Errorf("split at a key: %w", err)
@@ -81,8 +81,7 @@ func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 	defer s.x.cache.drop(f)
 	finished, err := s.b.DivideOnce(key)
 	if err == nil && !finished {
-		// the leaf that holds key now may be a new one, which f does not stand for: it is looked
-		// for anew
+		// The leaf that holds key may be a new one now, which f does not lock: search again.
 		return gone, nil
 	}
 	return done, err

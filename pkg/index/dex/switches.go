@@ -3,8 +3,8 @@ package dex
 import "github.com/dmindex/dmindex/pkg/index"
 
 // techniques are the paper's (sections 4 to 6), in the order of its factor analysis (8.3), and two
-// of ours. They are a client's own matter: whoever takes a range finds in the memory servers and
-// the log what this client has acknowledged.
+// of ours. They concern one client only: the next owner of a range finds what this client has
+// acknowledged in the memory servers and the log.
 type techniques struct {
 	// section 4. off = leaves are READ, and changed under their locks in the memory servers:
 	// several such clients may take the same keys
@@ -12,14 +12,14 @@ type techniques struct {
 	// section 5. off = leaves are READ each time, and changes written through at once, without a
 	// log
 	caching bool
-	// section 5.2, without frequencies. off = one queue of what is to go, and one lock for all that
-	// comes and goes
+	// section 5.2, with frequencies off. off = one queue of frames to evict, and one lock for
+	// admission and eviction
 	coolingMap    bool
 	leafAdmission bool // section 5.4. off = every leaf that is READ is kept
-	offloading    bool // section 6. off = the memory servers look for no key
-	costAware     bool // section 6.1. off = they look for whatever they can, whatever that costs
+	offloading    bool // section 6. off = memory servers search for no key
+	costAware     bool // section 6.1. off = they are asked whenever they can answer
 	frequencies   bool // the cache keeps what is used most. off = the paper's policy
-	// the cache keeps single entries and values of blocks, too. off = whole leaves only, as in the
+	// the cache also keeps single entries and values of blocks. off = whole leaves only, as in the
 	// paper
 	entries bool
 }
