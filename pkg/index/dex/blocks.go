@@ -17,9 +17,9 @@ import (
 // Values that are too long for their entries lie in blocks (package blocks). Entries, records and
 // frames have references to them. A change with such a value:
 //
-// 1. WRITE of the block, to a place that no other client knows, and wait: it is complete (G3)
+//  1. WRITE of the block, to a place that no other client knows, and wait: it is complete (G3)
 //     before anything refers to it.
-// 2. As every change: the record, which has the reference, then the entry in the frame; wait until
+//  2. As every change: the record, which has the reference, then the entry in the frame; wait until
 //     the log is durable; answer.
 //
 // So every reference, be it in a record that a replay finds, in a leaf that was written back or in

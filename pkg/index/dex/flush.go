@@ -21,10 +21,10 @@ import (
 // The requests of a flush are one list to one server, so they take effect in order (G1). It is
 // posted once all records of the changes are durable:
 //
-// 1. WRITE of the words between the first and the last entry that was put. Words in between that
+//  1. WRITE of the words between the first and the last entry that was put. Words in between that
 //     were there before get the same value. No slot of the memory server points to new entries.
-// 2. WRITE of each slot that was emptied. 3. WRITE of the words between the first and the last slot
-// that got another entry. Those in
+//  2. WRITE of each slot that was emptied.
+//  3. WRITE of the words between the first and the last slot that got another entry. Those in
 //     between get the same value, or were emptied by 2.
 //
 // A slot is one aligned word (G2), and its entry was complete before. So a reader of the leaf, or

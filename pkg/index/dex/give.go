@@ -17,23 +17,23 @@ import (
 // beside it, whose leaves are neighbours of the range's. The steps, and what sessions may do from
 // each of them on:
 //
-// 1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim,
+//  1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim,
 //     ranges.mayMerge).
-// 2. Merges of this client that are under way are awaited. A merge asks for its claims while it
-//     holds the client's merger, and holds it to its end. So a merge that gets the merger after this
-//     step sees the mark.
-// 3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's
+//  2. Merges of this client that are under way are awaited. A merge asks for its claims while it
+//     holds the client's merger, and holds it to its end. So a merge that gets the merger after
+//     this step sees the mark.
+//  3. The leaf at the lower end is divided, then the one at the upper end, each under its frame's
 //     lock; that also drops the frame. Leaves across an end were the only leaves with keys of the
 //     range that sessions use. From here on no leaf lies across an end: splits make leaves smaller,
 //     and a merge across an end would need a leaf of the range.
-// 4. The range is removed from the table of ranges, and the mark with it. No session makes frames
+//  4. The range is removed from the table of ranges, and the mark with it. No session makes frames
 //     for its leaves any more: a session that READ one before checks the ranges under the new
 //     frame's lock. Merges across its ends are refused, because half of the keys are not this
 //     client's.
-// 5. Its dirty leaves are written back, many in one round trip. They are in the queue of dirty
+//  5. Its dirty leaves are written back, many in one round trip. They are in the queue of dirty
 //     frames, so no other frames are examined.
-// 6. All of its frames are dropped. A dirty one that 5 skipped is written back now. 7. Its kept
-// entries are removed.
+//  6. All of its frames are dropped. A dirty one that 5 skipped is written back now.
+//  7. Its kept entries are removed.
 //
 // Other clients. Until 4 is over this client has the range and what lies beside it, so no other
 // client merges or divides leaves there. Clients that own the keys beyond an end of what this

@@ -18,10 +18,10 @@ import (
 // it can use the memory. So it frees the log when no client can need to replay it any more. That is
 // so when
 //
-// 1. the log's client is fenced at the home server. The adopter fences it there if need be: it is
+//  1. the log's client is fenced at the home server. The adopter fences it there if need be: it is
 //     fenced where the chunk is, or the chunk could not have been adopted, so it is given up in any
 //     case. From then on it acquires nothing, by no call however late;
-// 2. after that, no holding names the log, neither as the holder's own nor as an inherited one.
+//  2. after that, no holding names the log, neither as the holder's own nor as an inherited one.
 //     Only holdings that name it can pass it on, so that stays true.
 //
 // Then the log's nonce is swapped away (redo.Discard). Of two clients that do that, the late one
