@@ -89,6 +89,7 @@ func TestLinks(t *testing.T) {
 var (
 	commandPattern = regexp.MustCompile(`\b(kubectl )?dmindex ([a-z-]+)([^|;&\n` + "`" + `]*)`)
 	flagPattern    = regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*)`)
+	namePattern    = regexp.MustCompile("`(kubectl )?(?:bin/)?dmindex ([a-z][a-z-]*)")
 	targetPattern  = regexp.MustCompile("`make ([a-z0-9-]+)")
 )
 
@@ -123,6 +124,11 @@ func TestCommands(t *testing.T) {
 				if !known || !strings.Contains(section, f[1]+" ") {
 					t.Errorf("%s: %s: dmindex %s has no flag %s", p.path, strings.TrimSpace(c[0]), c[2], f[1])
 				}
+			}
+		}
+		for _, m := range namePattern.FindAllStringSubmatch(p.text, -1) {
+			if _, known := sections[m[1]+"dmindex "+m[2]]; !known {
+				t.Errorf("%s: `%sdmindex %s` is no command", p.path, m[1], m[2])
 			}
 		}
 		for _, m := range targetPattern.FindAllStringSubmatch(p.text, -1) {
