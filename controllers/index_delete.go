@@ -35,6 +35,9 @@ func (r *DMIndexReconciler) finalize(ctx context.Context, s *indexScope) error {
 	if len(held) > 0 {
 		return &waitFor{dmv1.ReasonDeleting, "the index's memory is not yet released by " + strings.Join(held, ", ") + ": it does not answer. If it never will, delete the pod", requeueSoon * 2}
 	}
+	if err := r.releasePools(ctx, s.index); err != nil {
+		return err
+	}
 	base := s.index.DeepCopy()
 	controllerutil.RemoveFinalizer(s.index, dmv1.Finalizer)
 	err := r.Patch(ctx, s.index, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner)
@@ -47,8 +50,13 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	switch err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 	case client.IgnoreNotFound(err) != nil:
 		return nil, err
-	case err != nil, !pool.DeletionTimestamp.IsZero():
+	case err != nil:
 		return nil, nil
+	}
+	if !pool.DeletionTimestamp.IsZero() { // it may have to wait for other indexes
+		if users, err := r.usersOf(ctx, pool); err != nil || len(users) == 0 {
+			return nil, err
+		}
 	}
 	// A pool that was made for this index goes with it, unless somebody else uses it too.
 	shared, err := r.usedByOthers(ctx, s.index, name)
@@ -88,6 +96,40 @@ func (r *DMIndexReconciler) evictAll(ctx context.Context, s *indexScope, with fu
 		}
 		return nil
 	})
+}
+
+// releasePools lets the memory pools go in which only this index had memory, before it goes itself:
+// whoever saw that it is gone may remove the operator, and no finalizer may be left then.
+func (r *DMIndexReconciler) releasePools(ctx context.Context, index *dmv1.DMIndex) error {
+	for _, spec := range index.Spec.MemoryPools {
+		pool := &dmv1.DMMemoryPool{}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: build.MemoryPoolOf(index, spec)}, pool)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if err != nil {
+			continue
+		}
+		users, err := r.usersOf(ctx, pool)
+		if err != nil {
+			return err
+		}
+		if len(users) == 0 {
+			if err := r.holdPool(ctx, pool, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// usersOf are the indexes that have memory in a pool and are not being deleted.
+func (b *base) usersOf(ctx context.Context, pool *dmv1.DMMemoryPool) ([]string, error) {
+	list := &dmv1.DMIndexList{}
+	if err := b.List(ctx, list, client.InNamespace(pool.Namespace)); err != nil {
+		return nil, err
+	}
+	return newMemoryPoolUse(pool, list.Items).users, nil
 }
 
 func (r *DMIndexReconciler) usedByOthers(ctx context.Context, index *dmv1.DMIndex, pool string) (bool, error) {

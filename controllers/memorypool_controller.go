@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -39,6 +40,7 @@ type memoryPoolScope struct {
 	problems  map[int]string                     // of servers that cannot start
 
 	indexNames map[string]string // by UID, of those of the namespace
+	use        memoryPoolUse
 }
 
 // Reconcile makes one memory pool true.
@@ -47,14 +49,17 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !s.pool.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // everything goes with its owner
-	}
 	before := s.pool.Status.DeepCopy()
-	if err = r.gather(ctx, s); err == nil {
-		err = r.reconcile(ctx, s)
+	var problems collected
+	if err = r.gatherUse(ctx, s); err == nil {
+		err = r.protect(ctx, s)
 	}
-	if passing(err) {
+	if !s.pool.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(s.pool, dmv1.FinalizerInUse) {
+		return result(err) // everything goes with its owner
+	}
+	problems.add(err)
+	problems.add(r.work(ctx, s))
+	if err = problems.err(); passing(err) {
 		return result(err)
 	}
 	s.summarize(err)
@@ -68,11 +73,19 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	return after, err
 }
 
-func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope) (err error) {
-	s.image = s.pool.Spec.Image
-	if s.image == "" {
-		s.image = s.pool.Annotations[dmv1.AnnotationImage]
+// work is all but the protection of the pool.
+func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) error {
+	switch err := r.gather(ctx, s); {
+	case err != nil:
+		return err
+	case !s.pool.DeletionTimestamp.IsZero():
+		return r.keepServing(ctx, s)
 	}
+	return r.reconcile(ctx, s)
+}
+
+// gatherUse looks at the pool's pods, and at who has memory there.
+func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolScope) (err error) {
 	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
 		return err
 	}
@@ -84,6 +97,15 @@ func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope)
 	for i := range indexes.Items {
 		s.indexNames[string(indexes.Items[i].UID)] = indexes.Items[i].Name
 		s.recorded.addRecorded(&indexes.Items[i], s.pool.Name)
+	}
+	s.use = newMemoryPoolUse(s.pool, indexes.Items)
+	return nil
+}
+
+func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope) (err error) {
+	s.image = s.pool.Spec.Image
+	if s.image == "" {
+		s.image = s.pool.Annotations[dmv1.AnnotationImage]
 	}
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
 		return err
@@ -110,13 +132,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 		problems.add(err)
 		tls = r.keptTLS(ctx, s.pool)
 	}
-	objects := []client.Object{build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)}
-	if !s.pool.Spec.Paused {
-		objects = append(objects, build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, s.pool.Spec.Servers))
-	}
-	for _, object := range objects {
-		problems.add(r.Apply(ctx, s.pool, object))
-	}
+	problems.add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
 	if tls == "" {
 		return problems.err() // no server could start without its certificate
 	}
@@ -126,6 +142,20 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	}
 	problems.add(err)
 	return problems.err()
+}
+
+// keepServing is what is still done for a pool that is to be deleted while indexes are served from
+// it: no pod is made any more, those that are there keep their certificates. With foreground
+// deletion the garbage collector is at work already.
+func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolScope) error {
+	if controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents) {
+		return nil
+	}
+	tls, err := r.security(ctx, s)
+	if err != nil {
+		return err
+	}
+	return r.renewTLS(ctx, s.pods, tls)
 }
 
 // security makes the pool's authority and the TLS Secret of its servers. The pool's authority

@@ -37,6 +37,7 @@ func (s *memoryPoolScope) summarize(err error) {
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
 	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
+	s.protectedCondition()
 	if err == nil {
 		status.ObservedGeneration = generation
 	}
@@ -53,7 +54,7 @@ func (s *memoryPoolScope) account() (answering int) {
 		if going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[podID(p)], 1024)}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[podID(p)], 1024), KeptFor: s.use.keeps(p)}
 		if d := s.described[podID(p)]; d != nil {
 			answering++
 			s.serverState(&state, d, grants)

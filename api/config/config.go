@@ -63,6 +63,14 @@ const (
 	KeyBytes  = "Bytes"  // up to MaxKeyBytes
 )
 
+// What a compute server's process takes at most beside its cache and 256 MiB for itself, in bytes.
+const (
+	// for 10,000 RESP connections: the first 32 KiB of each, and 256 MiB for what exceeds that
+	ComputeServerClients = 10_000*32<<10 + 256<<20
+	// what is not Go's: the program, the kernel's buffers of sockets
+	ComputeServerOutside = 64 << 20
+)
+
 // Index is what a compute server must know to open its index: the content of IndexFile. It never
 // changes while the index lives, but for MemoryServers' addresses.
 type Index struct {

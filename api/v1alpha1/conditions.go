@@ -21,6 +21,10 @@ const (
 
 	// ConditionPoolReady of a pool: all of its servers exist and are ready.
 	ConditionPoolReady = "PoolReady"
+
+	// ConditionProtected of a memory pool: data of indexes would be lost with its pods, so they are
+	// neither evicted nor deleted. The message names the indexes, and how to release a pod.
+	ConditionProtected = "Protected"
 )
 
 // Reasons of events.
@@ -151,6 +155,18 @@ const (
 	// ReasonIDsExhausted: a memory pool has used up its server ids. To do: create a new memory
 	// pool, and restore a dump into an index there.
 	ReasonIDsExhausted = "IDsExhausted"
+
+	// ReasonInUse: indexes with spec.recovery.onDataLoss: Block have memory in a memory pool. To
+	// do: before pods of the pool are evicted or deleted, dump these indexes, then name the pods in
+	// the pool's annotation dmindex.io/release.
+	ReasonInUse = "InUse"
+
+	// ReasonNotInUse: no index with spec.recovery.onDataLoss: Block has memory in a memory pool.
+	ReasonNotInUse = "NotInUse"
+
+	// ReasonReleased: the annotation dmindex.io/release names all pods of a memory pool that have
+	// data: they may be evicted and deleted.
+	ReasonReleased = "Released"
 
 	// ReasonReplacing: pods of a compute pool with an old template are being replaced.
 	ReasonReplacing = "Replacing"

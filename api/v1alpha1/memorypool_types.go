@@ -125,6 +125,14 @@ type MemoryServerState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Problem string `json:"problem,omitempty"`
+
+	// KeptFor are the indexes with onDataLoss: Block whose data would be lost with the pod. While
+	// there are any it is neither evicted nor deleted. Empty for pods that are released.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	KeptFor []string `json:"keptFor,omitempty"`
 }
 
 // MemoryGrant is what an index was granted of a pool, summed over its servers.
@@ -169,7 +177,7 @@ type DMMemoryPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions: PoolReady, Degraded, Paused.
+	// Conditions: PoolReady, Protected, Degraded, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -62,9 +62,24 @@ const (
 	// before asks for one.
 	AnnotationRotatePassword = "dmindex.io/rotate-password"
 
+	// AnnotationRelease of a memory pool names pods of the pool, separated by commas: they may be
+	// evicted and deleted although data is lost with them.
+	AnnotationRelease = "dmindex.io/release"
+
+	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it. The pool's
+	// disruption budget does not count such pods.
+	LabelReleased = "dmindex.io/released"
+
+	// AnnotationKeptFor of a memory pod names the indexes whose data would be lost with it. The
+	// pod is not deleted by people while it is there.
+	AnnotationKeptFor = "dmindex.io/kept-for"
+
 	// AnnotationApplied is a hash of what the operator last wrote into an object.
 	AnnotationApplied = "dmindex.io/applied"
 
 	// Finalizer of an index whose memory must be given back.
 	Finalizer = "dmindex.io/evict"
+
+	// FinalizerInUse of a memory pool in which an index has memory.
+	FinalizerInUse = "dmindex.io/in-use"
 )

@@ -10,6 +10,7 @@ var meanings = map[string]meaning{
 	"DataLost":          {when: "of a DMIndex: a memory server lost its content and the index answers no requests. The message names the server, its pod and the ways out.", do: ""},
 	"Paused":            {when: "spec.paused is set. The operator changes nothing, and repairs what fails.", do: ""},
 	"PoolReady":         {when: "of a pool: all of its servers exist and are ready.", do: ""},
+	"Protected":         {when: "of a memory pool: data of indexes would be lost with its pods, so they are neither evicted nor deleted. The message names the indexes, and how to release a pod.", do: ""},
 	"Autoscaled":        {when: "spec.autoscaling changed the number of replicas of a compute pool.", do: ""},
 	"Serving":           {when: "the index answers requests.", do: ""},
 	"AsDesired":         {when: "the index is as its spec asks.", do: ""},
@@ -40,6 +41,9 @@ var meanings = map[string]meaning{
 	"TransportMismatch": {when: "a memory pool has transport RDMA, and a compute pool of the index has not.", do: "give both pools the same transport."},
 	"NoRDMAImage":       {when: "a pool has transport RDMA, and no image with RDMA is configured.", do: "set spec.image of the pool, or serverImageRDMA of the chart."},
 	"IDsExhausted":      {when: "a memory pool has used up its server ids.", do: "create a new memory pool, and restore a dump into an index there."},
+	"InUse":             {when: "indexes with spec.recovery.onDataLoss: Block have memory in a memory pool.", do: "before pods of the pool are evicted or deleted, dump these indexes, then name the pods in the pool's annotation dmindex.io/release."},
+	"NotInUse":          {when: "no index with spec.recovery.onDataLoss: Block has memory in a memory pool.", do: ""},
+	"Released":          {when: "the annotation dmindex.io/release names all pods of a memory pool that have data: they may be evicted and deleted.", do: ""},
 	"Replacing":         {when: "pods of a compute pool with an old template are being replaced.", do: ""},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
 }

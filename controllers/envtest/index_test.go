@@ -335,11 +335,12 @@ func TestSharedPool(t *testing.T) {
 	if err := api.Delete(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	c.gone("pool", pool)
+	c.protected("pool", metav1.ConditionFalse, dmv1.ReasonDeleting, "Delete two first")
 	if err := api.Delete(t.Context(), c.index("two")); err != nil {
 		t.Fatal(err)
 	}
 	c.gone("two", index)
+	c.gone("pool", pool)
 }
 
 // TestNameTaken: an object of somebody else is not written over.

@@ -34,3 +34,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "dmindex.namespaces" -}}
 {{ .Values.watchNamespaces | toYaml }}
 {{- end }}
+
+{{- /* Of bindings of policies: the namespaces with indexes. */}}
+{{- define "dmindex.watched" -}}
+{{- with .Values.watchNamespaces }}
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}

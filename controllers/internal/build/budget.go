@@ -5,6 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
 // Budget lets one pod of a pool be evicted at a time. The number is an integer below that of the
@@ -15,6 +17,19 @@ func Budget(pool, namespace, component string, pods int32) *policyv1.PodDisrupti
 		MinAvailable:               ptr.To(intstr.FromInt32(max(0, pods-1))),
 		Selector:                   &metav1.LabelSelector{MatchLabels: selector(pool, component)},
 		UnhealthyPodEvictionPolicy: ptr.To(policyv1.AlwaysAllow),
+	}
+	return b
+}
+
+// MemoryBudget is the budget of a memory pool. A pool that keeps data lets no pod be evicted, well
+// or not, but those that are released: these are not among its pods. It says so by minAvailable,
+// since maxUnavailable does not work with pods whose owner cannot be scaled.
+func MemoryBudget(pool *dmv1.DMMemoryPool, keeps bool) *policyv1.PodDisruptionBudget {
+	b := Budget(pool.Name, pool.Namespace, dmv1.ComponentMemory, pool.Spec.Servers)
+	b.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: dmv1.LabelReleased, Operator: metav1.LabelSelectorOpDoesNotExist}}
+	if keeps {
+		b.Spec.MinAvailable = ptr.To(intstr.FromInt32(pool.Spec.Servers))
+		b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.IfHealthyBudget)
 	}
 	return b
 }

@@ -64,21 +64,23 @@ func TestGolden(t *testing.T) {
 	}
 	rdmaMemory, rdmaCompute := testRDMA(memory, compute)
 	for name, object := range map[string]any{
-		"rdma_memory_pod":  MemoryPod(rdmaMemory, 3, "rdma:1"),
-		"rdma_compute_pod": ComputePod(rdmaCompute, 1, 3, "uid/1", "rdma:1", "hash"),
-		"memory_pool":      memory,
-		"compute_pool":     compute,
-		"memory_pod":       MemoryPod(memory, 3, "server:1"),
-		"compute_pod":      ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
-		"headless":         Headless("demo-memory", "ns", dmv1.ComponentMemory),
-		"client_service":   ClientService(index),
-		"budget":           Budget("demo-memory", "ns", dmv1.ComponentMemory, 2),
-		"config_map":       configMap,
-		"connection":       ConnectionSecret(index, []byte("secret"), []byte("ca")),
-		"tls":              secret,
-		"authority":        AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
-		"leaf_of_memory":   MemoryLeaf(memory),
-		"leaf_of_compute":  ComputeLeaf(compute, "uid/1").DNS,
+		"rdma_memory_pod":       MemoryPod(rdmaMemory, 3, "rdma:1"),
+		"rdma_compute_pod":      ComputePod(rdmaCompute, 1, 3, "uid/1", "rdma:1", "hash"),
+		"memory_pool":           memory,
+		"compute_pool":          compute,
+		"memory_pod":            MemoryPod(memory, 3, "server:1"),
+		"compute_pod":           ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
+		"headless":              Headless("demo-memory", "ns", dmv1.ComponentMemory),
+		"client_service":        ClientService(index),
+		"budget":                Budget("demo-compute", "ns", dmv1.ComponentCompute, 2),
+		"memory_budget":         MemoryBudget(memory, false),
+		"memory_budget_of_data": MemoryBudget(memory, true),
+		"config_map":            configMap,
+		"connection":            ConnectionSecret(index, []byte("secret"), []byte("ca")),
+		"tls":                   secret,
+		"authority":             AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
+		"leaf_of_memory":        MemoryLeaf(memory),
+		"leaf_of_compute":       ComputeLeaf(compute, "uid/1").DNS,
 	} {
 		got, err := yaml.Marshal(object)
 		if err != nil {
@@ -146,6 +148,55 @@ func TestHeapLimit(t *testing.T) {
 	f("", 288<<20)
 	f("2Gi", 1440<<20) // of which 576 MiB are in the volume
 	f("600Mi", leastHeap)
+}
+
+// TestComputeLimit: a compute server is limited to its request and what its clients take at most,
+// and its heap to a little less. What the template says holds instead.
+func TestComputeLimit(t *testing.T) {
+	index := testIndex()
+	pool := ComputePool(index, index.Spec.ComputePools[0], "i")
+	pool.Spec.Cache = ptr.To(resource.MustParse("64Mi"))
+	f := func(requests, limits, wantRequest, wantLimit string, wantHeap int64) {
+		t.Helper()
+		list := func(memory string) corev1.ResourceList {
+			if memory == "" {
+				return nil
+			}
+			return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+		}
+		pool.Spec.Pod.Resources = dmv1.Resources{Requests: list(requests), Limits: list(limits)}
+		c := ComputePod(pool, 0, 0, "uid", "i", "h").Spec.Containers[0]
+		request, limit := c.Resources.Requests[corev1.ResourceMemory], c.Resources.Limits[corev1.ResourceMemory]
+		if !request.Equal(resource.MustParse(wantRequest)) || !limit.Equal(resource.MustParse(wantLimit)) {
+			t.Errorf("%q, %q: requests %s and is limited to %s, want %s, %s", requests, limits, request.String(), limit.String(), wantRequest, wantLimit)
+		}
+		if want := (corev1.EnvVar{Name: "GOMEMLIMIT", Value: fmt.Sprint(wantHeap)}); !slices.Contains(c.Env, want) {
+			t.Errorf("%q, %q: %v, want %v", requests, limits, c.Env, want)
+		}
+	}
+	const clients = 10_000*32<<10 + 256<<20
+	f("", "", "384Mi", fmt.Sprint(384<<20+clients+64<<20), 384<<20+clients)
+	f("3Gi", "", "3Gi", "3Gi", 3008<<20)
+	f("100Mi", "1Gi", "100Mi", "1Gi", 960<<20)
+	f("", "128Mi", "128Mi", "128Mi", leastHeap)
+	pool.Spec.Transport, pool.Spec.RDMA = dmv1.TransportRDMA, &dmv1.RDMASpec{}
+	f("", "", "1152Mi", "1152Mi", 1088<<20)
+	c := ComputePod(pool, 0, 0, "uid", "i", "h").Spec.Containers[0]
+	if _, limited := c.Resources.Limits[corev1.ResourceEphemeralStorage]; limited {
+		t.Error("a pod with RDMA would be ended for a long log")
+	}
+}
+
+// TestRequestAboveDefaultLimit: a memory pod that requests more than its default limit is limited
+// to that: Kubernetes refuses requests above limits.
+func TestRequestAboveDefaultLimit(t *testing.T) {
+	index := testIndex()
+	pool := MemoryPool(index, index.Spec.MemoryPools[0], "i")
+	pool.Spec.Pod.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+	r := MemoryPod(pool, 0, "i").Spec.Containers[0].Resources
+	if limit := r.Limits[corev1.ResourceMemory]; !limit.Equal(resource.MustParse("2Gi")) {
+		t.Errorf("the limit is %s", limit.String())
+	}
 }
 
 // TestMachineArgs: the arguments of small pods with RDMA, for machines without Kubernetes, stand in

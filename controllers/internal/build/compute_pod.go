@@ -43,9 +43,13 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		memory.Add(*spec.Cache)
 		memory.Add(*spec.Cache) // the garbage collector lets the heap grow to twice what lives
 	}
-	c.Resources = resources(corev1.ResourceList{
-		corev1.ResourceCPU: defaultCPU(spec.Transport), corev1.ResourceMemory: memory,
-	}, nil, spec.Pod.Resources)
+	limit := memory.DeepCopy()
+	if spec.Transport != dmv1.TransportRDMA {
+		limit.Add(*resource.NewQuantity(config.ComputeServerClients+config.ComputeServerOutside, resource.BinarySI))
+	}
+	c.Resources = resources(
+		corev1.ResourceList{corev1.ResourceCPU: defaultCPU(spec.Transport), corev1.ResourceMemory: memory, corev1.ResourceEphemeralStorage: logBytes},
+		corev1.ResourceList{corev1.ResourceMemory: limit}, spec.Pod.Resources)
 	c.VolumeMounts = append(c.VolumeMounts,
 		corev1.VolumeMount{Name: "index", MountPath: path.Dir(config.IndexFile), ReadOnly: true},
 		corev1.VolumeMount{Name: "auth", MountPath: path.Dir(config.PasswordFile), ReadOnly: true})
@@ -67,6 +71,8 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		}
 		rdma(p, spec.RDMA)
 	}
+	all := c.Resources.Limits[corev1.ResourceMemory]
+	c.Env = append(c.Env, heapLimit(all.Value()-config.ComputeServerOutside))
 	return p
 }
 

@@ -56,7 +56,7 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	all := *resource.NewQuantity(ordinary+processHeadroom, resource.BinarySI)
 	demanded := c.Resources
 	c.Resources = resources(
-		corev1.ResourceList{corev1.ResourceCPU: defaultCPU(spec.Transport), corev1.ResourceMemory: all},
+		corev1.ResourceList{corev1.ResourceCPU: defaultCPU(spec.Transport), corev1.ResourceMemory: all, corev1.ResourceEphemeralStorage: logBytes},
 		corev1.ResourceList{corev1.ResourceMemory: all}, spec.Pod.Resources)
 	for name, n := range demanded.Limits {
 		demand(c, name, n)
@@ -67,6 +67,7 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 		c.Args = append(c.Args, "--on-chip", "--reserve") // a NIC pins all pages at once
 		rdma(p, spec.RDMA)
 	}
+	KeepMemoryPod(p, pool, "", false)
 	return p
 }
 

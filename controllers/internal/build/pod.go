@@ -118,5 +118,11 @@ func resources(requests, limits corev1.ResourceList, t dmv1.Resources) corev1.Re
 			r.Requests[name] = limit // a default request never exceeds a given limit
 		}
 	}
+	for name, request := range t.Requests {
+		limit, there := r.Limits[name]
+		if _, given := t.Limits[name]; there && !given && request.Cmp(limit) > 0 {
+			r.Limits[name] = request // nor a given request a default limit
+		}
+	}
 	return r
 }

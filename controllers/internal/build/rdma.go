@@ -61,10 +61,10 @@ func demand(c *corev1.Container, name corev1.ResourceName, n resource.Quantity) 
 }
 
 // guarantee makes requests and limits equal: what has a limit requests that much, what has none is
-// limited to its request.
+// limited to its request. The disk is no part of it: a pod that exceeds such a limit is ended.
 func guarantee(c *corev1.Container) {
 	for name, n := range c.Resources.Requests {
-		if _, limited := c.Resources.Limits[name]; !limited {
+		if _, limited := c.Resources.Limits[name]; !limited && name != corev1.ResourceEphemeralStorage {
 			demand(c, name, n)
 		}
 	}

@@ -1,0 +1,177 @@
+package envtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// admission installs the policies of config/admission for this namespace alone: the other tests
+// share the API server.
+func (c *cluster) admission() {
+	c.t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "memory_*.yaml"))
+	if err != nil || len(files) != 3 {
+		c.t.Fatal(files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, text := range strings.Split(string(data), "\n---\n") {
+			object := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+				c.t.Fatal(err)
+			}
+			object.SetName(object.GetName() + "-" + c.namespace)
+			if object.GetKind() == "ValidatingAdmissionPolicyBinding" {
+				spec := object.Object["spec"].(map[string]any)
+				spec["policyName"] = object.GetName()
+				spec["matchResources"] = map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{corev1.LabelMetadataName: c.namespace}}}
+			}
+			if err := api.Create(c.t.Context(), object); err != nil {
+				c.t.Fatal(err)
+			}
+			c.t.Cleanup(func() { _ = api.Delete(c.t.Context(), object) })
+		}
+	}
+}
+
+// as is a client of somebody else.
+func (c *cluster) as(user string, groups ...string) client.Client {
+	c.t.Helper()
+	theirs := rest.CopyConfig(config)
+	theirs.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:masters")}
+	cl, err := client.New(theirs, client.Options{Scheme: api.Scheme()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cl
+}
+
+// TestAdmissionPolicies: people, autoscalers and the scheduler neither delete nor evict what data
+// would be lost with, and are told which index's, and what to do. Those who delete what belongs to
+// something that is gone may.
+func TestAdmissionPolicies(t *testing.T) {
+	c := newCluster(t)
+	c.admission()
+	c.start(0)
+	c.create(memoryPool, "pool")
+	c.create(shared, "one")
+	c.create(index, "demo")
+	c.available("one")
+	c.available("demo")
+	c.protected("pool", metav1.ConditionTrue, dmv1.ReasonInUse, "")
+	c.protected("demo-memory", metav1.ConditionTrue, dmv1.ReasonInUse, "")
+
+	dry := client.DryRunAll
+	evict := func(pod string) error {
+		return api.SubResource("eviction").Create(t.Context(), c.pod(pod), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: c.namespace}}, dry)
+	}
+	refused := func(what, want string, try func() error) {
+		t.Helper()
+		// Policies take effect some time after they were made.
+		c.eventually(what+" is refused", func() string {
+			if err := try(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+				return fmt.Sprintf("%v\nwant %s", err, want)
+			}
+			return ""
+		})
+	}
+	release := "Dump it, then release the pod: kubectl annotate dmmp %s --namespace " + c.namespace + " --overwrite dmindex.io/release=%s"
+	refused("deleting a pool in use", "index one has memory in pool pool, and its data would be lost with it. Delete the index first: kubectl delete dmi one --namespace "+c.namespace,
+		func() error { return api.Delete(t.Context(), c.memoryPool("pool"), dry) })
+	refused("deleting the pool of a template", "index demo has memory in pool demo-memory",
+		func() error { return api.Delete(t.Context(), c.memoryPool("demo-memory"), dry) })
+	refused("deleting all pools", "has memory in pool",
+		func() error {
+			return api.DeleteAllOf(t.Context(), &dmv1.DMMemoryPool{}, client.InNamespace(c.namespace), dry)
+		})
+	for _, pod := range []string{"pool-0", "demo-memory-1"} {
+		pool, of := "pool", "one"
+		if pod != "pool-0" {
+			pool, of = "demo-memory", "demo"
+		}
+		what := "pod " + pod + " has data of " + of + " that is lost with it. " + fmt.Sprintf(release, pool, pod)
+		refused("evicting "+pod, what, func() error { return evict(pod) })
+		refused("deleting "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry) })
+		refused("deleting at once "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry, client.GracePeriodSeconds(0)) })
+		for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:cluster-autoscaler"} {
+			refused("deleting by "+user, what, func() error { return c.as(user).Delete(t.Context(), c.pod(pod), dry) })
+		}
+	}
+	refused("deleting all pods", "that is lost with it",
+		func() error {
+			return api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(c.namespace), client.MatchingLabels{dmv1.LabelPool: "pool"}, dry)
+		})
+
+	allowed := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, user := range []string{"generic-garbage-collector", "namespace-controller", "pod-garbage-collector"} {
+		cl := c.as("system:serviceaccount:kube-system:" + user)
+		allowed(user, cl.Delete(t.Context(), c.pod("pool-0"), dry))
+		allowed(user, cl.Delete(t.Context(), c.memoryPool("pool"), dry))
+	}
+	allowed("the operator", c.as("system:serviceaccount:dmindex-system:dmindex").Delete(t.Context(), c.pod("pool-0"), dry))
+	allowed("a kubelet", c.as("system:node:a", "system:nodes").Delete(t.Context(), c.pod("pool-0"), dry))
+	// Their budget has no controller here that would count them.
+	if err := evict("demo-compute-0"); err != nil && !apierrors.IsTooManyRequests(err) {
+		t.Errorf("evict a compute pod: %v", err)
+	}
+	allowed("compute pods are deleted", api.Delete(t.Context(), c.pod("demo-compute-0"), dry))
+	allowed("other pods", evictBare(c))
+
+	// What is released goes, and nothing else.
+	c.release("demo-memory", "demo-memory-1")
+	c.protected("demo-memory", metav1.ConditionTrue, dmv1.ReasonInUse, "with pods demo-memory-0 (demo): they")
+	c.eventually("what is released is evicted", func() string {
+		if err := evict("demo-memory-1"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	allowed("what is released is deleted", api.Delete(t.Context(), c.pod("demo-memory-1"), dry))
+	refused("evicting what is not", "pod demo-memory-0 has data of demo", func() error { return evict("demo-memory-0") })
+
+	// An index that is deleted takes its pool with it: of which nothing is refused any more.
+	if err := api.Delete(t.Context(), c.index("one")); err != nil {
+		t.Fatal(err)
+	}
+	c.gone("one", &dmv1.DMIndex{})
+	c.eventually("the pool of nobody is deleted", func() string {
+		if err := api.Delete(t.Context(), c.memoryPool("pool"), dry); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	c.protected("pool", metav1.ConditionFalse, dmv1.ReasonNotInUse, "")
+	allowed("its pods are deleted", api.Delete(t.Context(), c.pod("pool-0"), dry))
+}
+
+// evictBare evicts a pod that is not the operator's.
+func evictBare(c *cluster) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "bare", Namespace: c.namespace}}
+	pod.Spec.Containers = []corev1.Container{{Name: "a", Image: "a"}}
+	if err := api.Create(c.t.Context(), pod); err != nil {
+		return err
+	}
+	return c.evict("bare")
+}

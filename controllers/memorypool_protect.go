@@ -1,0 +1,168 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// memoryPoolUse is who would lose what with a memory pool.
+//
+// A pool in which an index has memory carries FinalizerInUse, whatever the index says of lost data:
+// without its pool it could never be served again. The pool's reconciler adds it as soon as it sees
+// that the index recorded its memory servers, and takes it off when no index has memory there. An
+// index that is being deleted does not count, and takes it off itself before its own finalizer is
+// removed: once no index is left no pool has a finalizer, so neither namespaces nor the removal of
+// the operator wait for one.
+//
+// The pods with memory of indexes with onDataLoss: Block are kept (build.KeepMemoryPod,
+// build.MemoryBudget), but for those that AnnotationRelease names. Pods are named and not nodes:
+// the name of a pod with data is never used again, so that an annotation which is forgotten
+// releases nothing else.
+type memoryPoolUse struct {
+	users    []string         // indexes that have memory in the pool
+	keptFor  map[int][]string // by pod: indexes with onDataLoss: Block that have memory there
+	released map[string]bool  // pods, by name
+	unknown  []string         // names of AnnotationRelease that no pod of the pool can have
+}
+
+// newMemoryPoolUse is how indexes use a pool.
+func newMemoryPoolUse(pool *dmv1.DMMemoryPool, indexes []dmv1.DMIndex) memoryPoolUse {
+	u := memoryPoolUse{keptFor: map[int][]string{}, released: map[string]bool{}}
+	for i := range indexes {
+		index := &indexes[i]
+		if !index.DeletionTimestamp.IsZero() {
+			continue
+		}
+		pods := podsOf(index, pool.Name)
+		if len(pods) == 0 {
+			continue
+		}
+		u.users = append(u.users, index.Name)
+		for _, id := range pods {
+			if index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
+				u.keptFor[id] = append(u.keptFor[id], index.Name)
+			}
+		}
+	}
+	slices.Sort(u.users)
+	for _, names := range u.keptFor {
+		slices.Sort(names)
+	}
+	for _, name := range strings.FieldsFunc(pool.Annotations[dmv1.AnnotationRelease], func(r rune) bool { return r == ',' || r == ' ' }) {
+		if u.released[name] = true; !build.IsPodName(pool.Name, name) {
+			u.unknown = append(u.unknown, name)
+		}
+	}
+	return u
+}
+
+// podsOf are the pods of a pool, by number, that an index has recorded memory on.
+func podsOf(index *dmv1.DMIndex, pool string) (pods []int) {
+	recorded, err := recordedMemory(index)
+	if err != nil {
+		return nil // the index says so
+	}
+	for id := range recorded {
+		if ordinal, pod := build.MemoryServerPod(id); ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// keeps are the indexes that a pod is kept for; none if it is released.
+func (u *memoryPoolUse) keeps(p *corev1.Pod) []string {
+	if u.released[p.Name] {
+		return nil
+	}
+	return u.keptFor[podID(p)]
+}
+
+// protect sees to it that nothing ends the pool, or a pod with data, that nobody asked for. It
+// works on paused pools, too.
+func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope) error {
+	if err := r.holdPool(ctx, s.pool, len(s.use.users) > 0); err != nil {
+		return err
+	}
+	if controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents) {
+		return nil // the garbage collector is deleting all of it
+	}
+	var problems collected
+	if keeps := len(s.use.keptFor) > 0; keeps || !s.pool.Spec.Paused {
+		problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps)))
+	}
+	for _, p := range s.pods {
+		if going(p) || ended(p) {
+			continue
+		}
+		kept := p.DeepCopy()
+		build.KeepMemoryPod(kept, s.pool, strings.Join(s.use.keeps(p), ", "), s.use.released[p.Name])
+		if equality.Semantic.DeepEqual(kept, p) {
+			continue
+		}
+		patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
+		if err := r.Patch(ctx, kept, patch, kube.Owner); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				problems.add(fmt.Errorf("protect pod %s: %w", p.Name, err))
+			}
+			continue
+		}
+		kept.DeepCopyInto(p)
+	}
+	return problems.err()
+}
+
+// holdPool adds FinalizerInUse to a pool that is used and takes it off one that is not.
+func (b *base) holdPool(ctx context.Context, pool *dmv1.DMMemoryPool, used bool) error {
+	if used == controllerutil.ContainsFinalizer(pool, dmv1.FinalizerInUse) || used && !pool.DeletionTimestamp.IsZero() {
+		return nil // none can be added to a pool that is being deleted
+	}
+	was := pool.DeepCopy()
+	if used {
+		controllerutil.AddFinalizer(pool, dmv1.FinalizerInUse)
+	} else {
+		controllerutil.RemoveFinalizer(pool, dmv1.FinalizerInUse)
+	}
+	err := b.Patch(ctx, pool, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}), kube.Owner)
+	return client.IgnoreNotFound(err)
+}
+
+// protectedCondition says for which indexes the pool's pods are kept, and how they are released.
+func (s *memoryPoolScope) protectedCondition() {
+	var kept []string
+	for _, p := range s.pods {
+		if names := s.use.keeps(p); len(names) > 0 && !going(p) {
+			kept = append(kept, p.Name+" ("+strings.Join(names, ", ")+")")
+		}
+	}
+	reason, message := dmv1.ReasonNotInUse, "no index with onDataLoss: Block has memory in the pool"
+	switch {
+	case len(kept) > 0:
+		reason = dmv1.ReasonInUse
+		message = fmt.Sprintf("data of indexes would be lost with pods %s: they are neither evicted nor deleted. Annotate the pool with %s=POD,... to release some", strings.Join(kept, ", "), dmv1.AnnotationRelease)
+	case slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return s.use.released[p.Name] && len(s.use.keptFor[podID(p)]) > 0 }):
+		reason, message = dmv1.ReasonReleased, "all pods with data are released"
+	case len(s.use.keptFor) > 0:
+		message = "the pods on which indexes had memory are gone"
+	}
+	if !s.pool.DeletionTimestamp.IsZero() {
+		reason = dmv1.ReasonDeleting
+		message = fmt.Sprintf("the pool is deleted once no index has memory in it. Delete %s first", strings.Join(s.use.users, ", ")) + "; " + message
+	}
+	if len(s.use.unknown) > 0 {
+		message += fmt.Sprintf("; annotation %s names %s, and no pod of the pool has such a name", dmv1.AnnotationRelease, strings.Join(s.use.unknown, ", "))
+	}
+	condition(&s.pool.Status.Conditions, s.pool.Generation, dmv1.ConditionProtected, len(kept) > 0, reason, message)
+}
