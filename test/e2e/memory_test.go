@@ -72,6 +72,7 @@ func TestDataLoss(t *testing.T) {
 	identity := s.jsonpath("dmi/x", "{.status.identity}")
 
 	victim := s.memoryPods()[1]
+	s.release(victim)
 	s.kubectl("delete", "pod", victim)
 	message := s.condition("DataLost", "True")
 	t.Logf("DataLost: %s", message)

@@ -184,3 +184,36 @@ func (s *space) newIndexOn(manifest, node string) {
 	s.settled("2/2", "2/2")
 	s.withTools(strings.Replace(toolsPod("tools", "sleep", "infinity"), "spec:\n", "spec:\n  nodeName: "+node+"\n", 1))
 }
+
+// TestNodeCutOff unplugs the network of the node with all memory for three times as long as
+// Kubernetes leaves pods on such a node: nothing is lost, and all keys are there when it is back.
+func TestNodeCutOff(t *testing.T) {
+	s := newSpace(t)
+	on := func(text, old, nodes string) string {
+		return strings.Replace(text, old, old+", pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
+			"{nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: ["+nodes+"]}]}]}}}}", 1)
+	}
+	s.newIndexOn(on(on(indexManifest, "memory: 128Mi", "node2"), "replicas: 2", "node1, node3"), "node1")
+	s.fill()
+	incarnations, pods := s.incarnations(), s.memoryPods()
+
+	heal := func() { s.node("heal", "2") }
+	t.Cleanup(heal)
+	s.node("cut", "2")
+	s.kubectl("wait", "node/node2", "--for=condition=Ready=unknown", "--timeout=80s")
+	s.condition("Available", "False")
+	s.stays(3*evictionTime, "the memory pods", func() string {
+		return s.kubectl("get", "pods", "--selector=app.kubernetes.io/component=memory", "--output=jsonpath={range .items[*]}{.metadata.name} {.metadata.deletionTimestamp} {end}")
+	})
+	heal()
+	s.kubectl("wait", "node/node2", "--for=condition=Ready", "--timeout=80s")
+	s.settled("2/2", "2/2")
+	s.is(s.incarnations(), incarnations)
+	s.is(fmt.Sprint(s.memoryPods()), fmt.Sprint(pods))
+	s.filled()
+	s.is(s.redis("set", "after", "1"), "OK")
+}
+
+// evictionTime is how long Kubernetes leaves pods on a node that is not heard of, on the clusters
+// of hack/cluster.
+const evictionTime = 5 * time.Second

@@ -11,7 +11,10 @@ lose_and_restore() {
 	same "$before" "$(count)" "pairs after the restart"
 
 	echo
-	echo "The pod $second is deleted, and with it half of the memory:"
+	echo "The pod $second has half of the memory. It is deleted only after it was released:"
+	as="k delete pod $second" show kept "$second"
+	show k annotate dmmp "$(pool_of "$second")" --overwrite "dmindex.io/release=$second"
+	soon "$limit" "the pod is released" released "$second"
 	show k delete pod "$second" --timeout="${limit}s"
 	show k wait "dmi/$index" --for=condition=DataLost --timeout="${limit}s"
 	show k get dmi
@@ -46,6 +49,15 @@ restarted() {
 	[ "$(restart_count "$1")" -gt "$restarts" ] &&
 		[ "$(k get pod "$1" -o 'jsonpath={.status.containerStatuses[0].ready}')" = true ]
 }
+
+# kept POD : its deletion must be refused, and why is shown
+kept() {
+	local text
+	if text=$(k delete pod "$1" --timeout="${limit}s" 2>&1); then fail "the pod was deleted, and its data with it"; fi
+	printf '%s\n' "$text"
+}
+pool_of() { k get pod "$1" -o 'jsonpath={.metadata.labels.dmindex\.io/pool}'; }
+released() { [ "$(k get pod "$1" -o 'jsonpath={.metadata.labels.dmindex\.io/released}')" = true ]; }
 
 # refused COMMAND... : the command must fail, and its error is shown
 refused() {

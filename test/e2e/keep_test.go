@@ -1,0 +1,64 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// drain drains a node of the pods of x's memory pool, and of nothing else.
+func (s *space) drain(node string) (string, error) {
+	return s.try("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=dmindex.io/pool=x-memory", "--timeout=60s")
+}
+
+// release lets a pod of x's memory pool go, and waits until the operator did.
+func (s *space) release(pod string) {
+	s.Helper()
+	s.kubectl("annotate", "dmmp/x-memory", "--overwrite", "dmindex.io/release="+pod)
+	s.eventually(short, pod+" is released", func() (bool, string) {
+		label := s.jsonpath("pod/"+pod, `{.metadata.labels.dmindex\.io/released}`)
+		kept := s.jsonpath("dmmp/x-memory", `{.status.servers[?(@.pod=="`+pod+`")].keptFor}`)
+		return label == "true" && kept == "", label + kept
+	})
+}
+
+// TestDrain: a drain, and whoever deletes a memory pod or its pool, is refused with the name of the
+// index that would lose data, and nothing is lost. A pod that is released goes, and no other.
+func TestDrain(t *testing.T) {
+	s := newSpace(t)
+	s.newIndex(indexManifest, "2/2", "2/2")
+	s.fill()
+	pods := s.memoryPods()
+	victim, other := pods[1], pods[0]
+	node, its := s.jsonpath("pod/"+victim, "{.spec.nodeName}"), s.jsonpath("pod/"+other, "{.spec.nodeName}")
+	t.Cleanup(func() { s.kubectl("uncordon", node, its) })
+
+	data := "pod " + victim + " has data of x that is lost with it. Dump it, then release the pod: kubectl annotate dmmp x-memory --namespace " + s.namespace +
+		" --overwrite dmindex.io/release=" + victim
+	out, err := s.drain(node)
+	s.fails(out, err, data)
+	t.Logf("drain: %s", out)
+	out, err = s.try("delete", "pod", victim)
+	s.fails(out, err, data)
+	out, err = s.try("delete", "dmmp", "x-memory", "--timeout=10s")
+	s.fails(out, err, "index x has memory in pool x-memory, and its data would be lost with it. Delete the index first")
+	s.settled("2/2", "2/2")
+	s.is(strings.Join(s.memoryPods(), " "), strings.Join(pods, " "))
+	s.filled()
+
+	s.release(victim)
+	out, err = s.drain(its)
+	if its != node {
+		s.fails(out, err, "pod "+other+" has data of x")
+	}
+	s.drain(node) // if both are there it is refused for the other one
+	s.contains(s.condition("DataLost", "True"), victim)
+	s.kubectl("uncordon", node, its)
+
+	s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"recovery":{"onDataLoss":"Recreate"}}}`)
+	s.condition("DataLost", "False")
+	s.settled("2/2", "2/2")
+	s.fill()
+	s.filled()
+}
