@@ -25,8 +25,9 @@ type accounts struct {
 
 	mu     env.Mutex
 	ledger *ledger.Ledger
-	stored []byte // as it was stored last
-	spare  []byte // room for the next
+	chunks *verbs.Chunks // nil, or whose the ledger says that they are
+	stored []byte        // as it was stored last
+	spare  []byte        // room for the next
 	leases leases
 	fences fences
 	epochs map[string]*pool.EpochTables // by index
@@ -117,7 +118,18 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 		return a.undo(err)
 	}
 	a.spare, a.stored = a.stored, next
+	if a.chunks != nil {
+		grantChunks(a.chunks, a.ledger)
+	}
 	return nil
+}
+
+// grantTo makes the owners of chunks what the ledger says, from now on.
+func (a *accounts) grantTo(chunks *verbs.Chunks) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.chunks = chunks
+	grantChunks(chunks, a.ledger)
 }
 
 // epochsOf is the table of an index. It is called under the lock.

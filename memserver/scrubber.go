@@ -15,7 +15,8 @@ type scrubber struct {
 	accounts *accounts
 	waits    *waits
 	region   *region
-	locks    *lockTable // of the core, which gets its provider later
+	locks    *lockTable   // of the core, which gets its provider later
+	settle   func() error // of the core, which gets its providers later
 	log      *slog.Logger
 	wake     chan struct{} // of one element
 }
@@ -24,7 +25,7 @@ type scrubber struct {
 const progressEvery = 10 * time.Second
 
 func newScrubber(a *accounts, w *waits, r *region, locks *lockTable, log *slog.Logger) *scrubber {
-	b := &scrubber{accounts: a, waits: w, region: r, locks: locks, log: log, wake: make(chan struct{}, 1)}
+	b := &scrubber{accounts: a, waits: w, region: r, locks: locks, settle: func() error { return nil }, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
 }
@@ -98,6 +99,12 @@ func (b *scrubber) step() bool {
 			return false
 		}
 	case isChunk:
+		// A request that was let through before the chunk was given back may still write to it.
+		if err := b.settle(); err != nil {
+			b.log.Warn("a chunk that was given back cannot be used again yet", "chunk", number, "err", err)
+			time.AfterFunc(time.Second, b.nudge)
+			return false
+		}
 		b.region.zeroChunk(number)
 	default:
 		return false

@@ -39,6 +39,7 @@ type Server struct {
 	log         *slog.Logger
 	executor    verbs.Executor // of calls; nil = none
 	callThreads int
+	reach       func(verbs.Peer) *verbs.Reach
 	region      *region
 	control     *service
 	callers     *callers // of the control port
@@ -105,6 +106,10 @@ func (s *Server) open(c *Config) error {
 		core:    core,
 		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
 	}
+	chunks := newChunks(&s.region.header)
+	accounts.grantTo(chunks)
+	s.reach = func(p verbs.Peer) *verbs.Reach { return core.reach(&s.region.header, chunks, p) }
+	s.control.scrubber.settle = core.settleRequests
 	core.holdingsChanged = waits.holdingsChanged
 	accounts.undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
@@ -250,7 +255,7 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 		return "", err
 	}
 	server, err := build(verbs.ServerOptions{
-		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: admission{s.control.tokens, name},
+		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: admission{s.control.tokens, name}, Reach: s.reach,
 		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.panicked,
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package memserver
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -23,10 +24,13 @@ func TestFenceOfWords(t *testing.T) {
 				w    pool.Word
 			}
 			word := func(a pool.Addr) uint64 { return binary.NativeEndian.Uint64(data[a.Offset():]) }
-			hold := func(index string) (x side) {
+			join := func(index string) *pool.Pool {
 				c := client(t, s.Addresses().Control, index, provider, nil)
 				must(c.Admit(2, 1024, limit))
-				x.pool = must(pool.Open(pool.Config{Env: env.Real(), Control: c, Devices: []verbs.Device{deviceOf(provider)}, Identity: index}))
+				return must(pool.Open(pool.Config{Env: env.Real(), Control: c, Devices: []verbs.Device{deviceOf(provider)}, Identity: index}))
+			}
+			hold := func(index string) (x side) {
+				x.pool = join(index)
 				x.s = must(x.pool.NewSession(1 << 12))
 				node := must(x.pool.Allocate(128, pool.Nil))
 				x.w = pool.Word{At: node + 120, Node: node}
@@ -42,11 +46,20 @@ func TestFenceOfWords(t *testing.T) {
 			if a.pool.Client() != b.pool.Client() || word(a.w.At) != uint64(a.pool.Client())|0xab<<16 {
 				t.Fatalf("clients %d and %d, word %#x", a.pool.Client(), b.pool.Client(), word(a.w.At))
 			}
-			// The slot of b's client says that it names a word of a's.
+			// The slot of b's client says that it names a word of a's. Over tcp a client of b
+			// writes its slot and does not get as far as the word, so another one of b tries.
 			binary.NativeEndian.PutUint64(data[a.w.Node.Offset():], uint64(b.pool.Client()))
-			liar := side{pool: b.pool, s: must(b.pool.NewSession(1 << 12)), w: pool.Word{At: a.w.Node + 8, Node: a.w.Node}}
+			liar := side{pool: b.pool, w: pool.Word{At: a.w.Node + 8, Node: a.w.Node}}
+			want := uint64(b.pool.Client())
+			if provider == "tcp" {
+				liar.pool, want = join("b"), 0
+				defer liar.pool.Close()
+			}
+			liar.s = must(liar.pool.NewSession(1 << 12))
 			liar.s.Begin()
-			must(liar.s.Acquire(liar.w))
+			if _, err := liar.s.Acquire(liar.w); (err == nil) != (provider == "shm") || err != nil && !errors.Is(err, verbs.ErrOutOfRange) {
+				t.Fatalf("a client of b takes a word of a's: %v", err)
+			}
 
 			_ = b.s.Close()
 			_ = b.pool.Close()
@@ -56,7 +69,7 @@ func TestFenceOfWords(t *testing.T) {
 			if got := word(a.w.At); got != uint64(a.pool.Client())|0xab<<16 {
 				t.Errorf("the other index's word is %#x", got)
 			}
-			if got := word(liar.w.At); got != uint64(b.pool.Client()) {
+			if got := word(liar.w.At); got != want {
 				t.Errorf("a fence changed memory of another index to %#x", got)
 			}
 			if err := a.s.PostRelease(0, 0); err != nil {

@@ -51,6 +51,14 @@ func (l *Ledger) Has(identity string, number uint32) bool {
 	return owner != 0 && int(number) < len(l.chunks) && l.chunks[number].owner == owner
 }
 
+// Owner is the superblock slot + 1 of the index that has a chunk; 0 if none has it.
+func (l *Ledger) Owner(number uint32) int {
+	if o := l.chunks[number].owner; o != chunkDirty {
+		return int(o)
+	}
+	return chunkFree
+}
+
 // Indexes are all that are admitted, sorted by identity.
 func (l *Ledger) Indexes() (all []Index) {
 	for i := range l.places {

@@ -16,8 +16,9 @@ var (
 
 // Errors that kill a queue pair or refuse a connection.
 var (
-	// ErrOutOfRange is returned when a request reaches outside its region.
-	ErrOutOfRange = errors.New("remote address is outside the region")
+	// ErrOutOfRange is returned when a request reaches outside its region, or what of it is granted
+	// to its index.
+	ErrOutOfRange = errors.New("remote address is outside the region, or not granted to the index")
 	// ErrClosed is returned by a QP, connection or device that this side closed.
 	ErrClosed = errors.New("closed")
 	// ErrDisconnected is returned when the memory server cannot be reached or cut the connection.

@@ -65,6 +65,7 @@ type server struct {
 	half    *sim.Server
 	tokens  map[verbs.Token]verbs.Peer
 	chunks  []chunk
+	owners  *verbs.Chunks // 1 of those that are handed out
 	regions []verbs.Memory
 	until   map[uint16]time.Duration // of the clients that have a lease: when it ends
 	clients []uint16                 // these clients, in the order of their coming
@@ -113,6 +114,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 		var err error
 		s.half, _, err = c.Fabric.NewServer(verbs.ServerOptions{
 			Memory: s.regions, Incarnation: uint64(1000 + i), Admission: s, MaxConns: 1 << 15, Executor: o.Executor,
+			Reach: s.reachOf(uint64(c.chunksFrom()), uint64(o.ChunkBytes)),
 		})
 		if err != nil {
 			return nil, err
@@ -125,6 +127,15 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// reachOf lets clients reach what lies before the chunks, locks, and the chunks that are handed out,
+// as a memory server does that checks requests.
+func (s *server) reachOf(chunksFrom, chunkBytes uint64) func(verbs.Peer) *verbs.Reach {
+	s.owners = verbs.NewChunks(chunksFrom, chunkBytes, len(s.chunks))
+	all := verbs.NewReach(s.owners, 1, verbs.Span{Region: verbs.RegionData, End: chunksFrom},
+		verbs.Span{Region: verbs.RegionLocks, End: uint64(len(s.regions[1].Bytes))})
+	return func(verbs.Peer) *verbs.Reach { return all }
 }
 
 // Admit implements verbs.Admission.
@@ -258,6 +269,7 @@ func (k *control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, li
 		for i, chunk := range s.chunks {
 			if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
 				s.chunks[i].client, s.chunks[i].node = client, nodeBytes
+				s.owners.Grant(i, 1)
 				offset = uint64(k.c.chunksFrom() + i*k.c.Options.ChunkBytes)
 				if !adopt {
 					clear(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
@@ -283,6 +295,7 @@ func (k *control) FreeChunk(id, client uint16, offset uint64, limit time.Duratio
 			return fmt.Errorf("chunk at %#x of memory server %d is not client %d's", offset, id, client)
 		}
 		s.chunks[i] = chunk{}
+		s.owners.Grant(int(i), 0)
 		return nil
 	})
 }

@@ -95,6 +95,9 @@ func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 		}
 	}
 	c := &conn{device: d, server: s, peer: peer, caps: f.caps, incarnation: s.o.Incarnation}
+	if s.o.Reach != nil {
+		c.reach = s.o.Reach(peer)
+	}
 	c.caps.Calls = (f.caps.Calls || f.enemy == nil) && s.o.Executor != nil
 	s.conns = append(s.conns, c)
 	d.conns = append(d.conns, c)
@@ -121,6 +124,7 @@ type conn struct {
 	device      *device
 	server      *Server
 	peer        verbs.Peer
+	reach       *verbs.Reach
 	caps        verbs.Capabilities
 	incarnation uint64
 	err         error // not nil once it has ended for the client

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -156,9 +157,19 @@ func (f *flight) count() {
 	f.enemy.served(f.qp)
 }
 
+// checkReach panics where a server that checks requests would refuse p: nobody here means to reach
+// what is not granted.
+func (p *part) checkReach() {
+	if c := p.flight.qp.conn; !c.reach.Allows(p.r.Region, p.r.Remote, len(p.r.Local)) {
+		panic(fmt.Sprintf("sim: client %d of index %s: %v of %d bytes at %d:%#x, which is not granted to it",
+			c.peer.Client, c.peer.Index, p.r.Op, len(p.r.Local), p.r.Region, p.r.Remote))
+	}
+}
+
 // transfer moves the units that which chooses.
 func (p *part) transfer(which func(i int) bool) {
 	e := p.flight.enemy
+	p.checkReach()
 	region := p.flight.qp.conn.server.regions[p.r.Region][p.r.Remote:]
 	for i := range p.at {
 		if !which(i) {
@@ -182,6 +193,7 @@ func (p *part) atomic() bool {
 	f := p.flight
 	s := f.qp.conn.server
 	at := word{p.r.Region, p.r.Remote}
+	p.checkReach()
 	mem := s.regions[at.region][at.remote:]
 	if first := s.busy[at]; first != nil && first != p {
 		first.behind = append(first.behind, p)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/internal/mapped"
 )
 
@@ -20,7 +21,9 @@ func (s *session) call(h *header, r *request) error {
 	}
 	at := len(s.out)
 	s.out = s.out[:at+callAnswer+pad(room)]
-	status, n := s.callers.Call(s.peer, s.space, r.Local, s.out[at+callAnswer:][:room])
+	s.beginCheck()
+	status, n := s.callers.Call(s.peer, s, r.Local, s.out[at+callAnswer:][:room])
+	s.endCheck()
 	mapped.Barrier() // what the answer shows is seen by everybody (G3)
 	size := callAnswer + pad(n)
 	clear(s.out[at+callAnswer+n : at+size])
@@ -29,6 +32,14 @@ func (s *session) call(h *header, r *request) error {
 	binary.LittleEndian.PutUint32(s.out[at+headerSize:], uint32(status))
 	binary.LittleEndian.PutUint32(s.out[at+headerSize+4:], uint32(n))
 	return nil
+}
+
+// Read implements verbs.Near: the memory as a call of the session may see it.
+func (s *session) Read(region verbs.RegionID, remote uint64, dst []byte) error {
+	if region > verbs.RegionLocks || !s.space.Contains(region, remote, len(dst)) || !s.reach.Allows(region, remote, len(dst)) {
+		return verbs.ErrOutOfRange
+	}
+	return s.space.Read(region, remote, dst)
 }
 
 // takeCall copies the answer of a call.

@@ -51,7 +51,7 @@ func BenchServer() bool {
 			panic(err)
 		}
 		defer release()
-		s, err := NewServer(verbs.ServerOptions{Memory: mem, Admission: anyone{}})
+		s, err := NewServer(verbs.ServerOptions{Memory: mem, Admission: anyone{}, Reach: checkedReach(mem)})
 		if err != nil {
 			panic(err)
 		}
@@ -141,4 +141,15 @@ func (c *benchChild) cpu(b *testing.B) time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// checkedReach checks requests as a memory server does, and lets all of them through.
+func checkedReach(mem []verbs.Memory) func(verbs.Peer) *verbs.Reach {
+	const chunk = 1 << 20
+	chunks := verbs.NewChunks(0, chunk, (len(mem[0].Bytes)+chunk-1)/chunk)
+	for n := range (len(mem[0].Bytes) + chunk - 1) / chunk {
+		chunks.Grant(n, 1)
+	}
+	locks := verbs.Span{Region: verbs.RegionLocks, End: uint64(len(mem[1].Bytes))}
+	return func(verbs.Peer) *verbs.Reach { return verbs.NewReach(chunks, 1, locks) }
 }

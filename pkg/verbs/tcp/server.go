@@ -29,7 +29,15 @@ func Capabilities() verbs.Capabilities {
 //
 // A connection costs one goroutine and 144 KiB of buffers. Frames that are longer than that share
 // buffers with those of all other connections; see [Budget].
+//
+// The server is a [verbs.Checked] one.
 func NewServer(o verbs.ServerOptions) (verbs.Server, error) { return newServer(o, newBuffers()) }
+
+// server is the memory server's half.
+type server struct {
+	*serve.Server
+	checking
+}
 
 func newServer(o verbs.ServerOptions, shared *buffers) (verbs.Server, error) {
 	space, err := mapped.NewSpace(o.Memory)
@@ -38,14 +46,24 @@ func newServer(o verbs.ServerOptions, shared *buffers) (verbs.Server, error) {
 	}
 	callers, caps := verbs.NewCallers(o), Capabilities()
 	caps.Calls = callers.Any()
-	return serve.New(o, serve.Provider{
+	s := &server{}
+	s.Server, err = serve.New(o, serve.Provider{
 		Capabilities: caps,
 		MaxQPs:       MaxQPs,
 		Regions:      space.Regions(),
 		Answer:       sendAnswer,
-		Run:          func(s *serve.Session) { newSession(s, space, callers, shared).run() },
-		Cut:          func(s *serve.Session) { s.Conn.Close() },
+		Run: func(c *serve.Session) {
+			session := newSession(c, space, callers, shared)
+			if o.Reach != nil {
+				session.reach = o.Reach(c.Peer)
+				s.checking.add(session)
+				defer s.checking.remove(session)
+			}
+			session.run()
+		},
+		Cut: func(s *serve.Session) { s.Conn.Close() },
 	})
+	return s, err
 }
 
 func sendAnswer(s *serve.Session, answer []byte) error {

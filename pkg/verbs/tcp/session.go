@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -22,6 +23,8 @@ type session struct {
 	wasCut  <-chan struct{}
 	space   *mapped.Space
 	callers *verbs.Callers
+	reach   *verbs.Reach
+	checks  atomic.Uint64 // odd from before a list is checked until it was executed; see checking
 
 	in       inbox  // its buffer is own, or large while that is not nil
 	out      []byte // answers not yet sent; never grows
@@ -143,23 +146,39 @@ func (s *session) list(h *header, frame []byte) error {
 		}
 		return s.call(h, &list[0])
 	}
-	for i := range list {
-		if r := &list[i]; !s.space.Contains(r.Region, r.Remote, r.length) {
-			return s.fail(h, codeOutOfRange, verbs.ErrOutOfRange)
-		}
-	}
 	if answer > outBuffer {
 		return s.long(h, list, answer)
 	}
 	if err := s.room(answer); err != nil {
 		return err
 	}
-	s.apply(h, list, answer)
+	return s.apply(h, list, answer)
+}
+
+// reaches reports whether requests are within what the session may reach.
+func (s *session) reaches(list []request) bool {
+	for i := range list {
+		if r := &list[i]; !s.space.Contains(r.Region, r.Remote, r.length) || !s.reach.Allows(r.Region, r.Remote, r.length) {
+			return false
+		}
+	}
+	return true
+}
+
+// apply executes a list and appends its answer, for which there is room. It waits for nothing
+// between check and execution.
+func (s *session) apply(h *header, list []request, answer int) error {
+	s.beginCheck()
+	if !s.reaches(list) {
+		s.endCheck()
+		return s.fail(h, codeOutOfRange, verbs.ErrOutOfRange)
+	}
+	s.perform(h, list, answer)
+	s.endCheck()
 	return nil
 }
 
-// apply executes a list and appends its answer, for which there is room.
-func (s *session) apply(h *header, list []request, answer int) {
+func (s *session) perform(h *header, list []request, answer int) {
 	at := len(s.out)
 	s.out = s.out[:at+answer]
 	(&header{size: uint32(answer), qp: h.qp, kind: frameList, count: h.count, seq: h.seq}).put(s.out[at:])
@@ -202,7 +221,9 @@ func (s *session) long(h *header, list []request, answer int) error {
 		s.shared.give(large)
 	}()
 	s.out = large[:0]
-	s.apply(h, list, answer)
+	if err := s.apply(h, list, answer); err != nil {
+		return errors.Join(err, s.send(s.until))
+	}
 	return s.send(s.until)
 }
 
@@ -213,9 +234,16 @@ func (s *session) long(h *header, list []request, answer int) error {
 //
 // A READ is parted where a word of the region begins, so that each of its words is still read in
 // one access (G2). If the client is gone, the rest of the list is executed all the same: a list
-// that was begun is not left half done.
+// that was begun is not left half done, unless a part of it is taken away meanwhile: each piece is
+// checked again, as sending may take long.
 func (s *session) pieces(h *header, list []request, answer int) error {
 	gone := s.room(headerSize)
+	s.beginCheck()
+	allowed := s.reaches(list)
+	s.endCheck()
+	if !allowed {
+		return s.fail(h, codeOutOfRange, verbs.ErrOutOfRange)
+	}
 	send := func() {
 		if gone == nil {
 			gone = s.flush()
@@ -228,7 +256,9 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 	for i := range list {
 		r := &list[i]
 		if r.Op == verbs.Write {
-			_, pending = s.space.Apply(&r.Request, pending)
+			if _, pending, allowed = s.applyPart(r, r.length, pending); !allowed {
+				return verbs.ErrOutOfRange
+			}
 			continue
 		}
 		for left := r.length; left > 0; {
@@ -242,7 +272,9 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 			at := len(s.out)
 			s.out = s.out[:at+n]
 			r.Local = s.out[at : at+n : at+n]
-			old, pending = s.space.Apply(&r.Request, pending)
+			if old, pending, allowed = s.applyPart(r, n, pending); !allowed {
+				return verbs.ErrOutOfRange
+			}
 			if r.Op.Atomic() {
 				binary.LittleEndian.PutUint64(r.Local, old)
 			}
@@ -258,6 +290,17 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 		mapped.Barrier()
 	}
 	return gone
+}
+
+// applyPart executes n bytes of a request if they may still be reached.
+func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPending, allowed bool) {
+	s.beginCheck()
+	defer s.endCheck()
+	if !s.reach.Allows(r.Region, r.Remote, n) {
+		return 0, pending, false
+	}
+	old, nowPending = s.space.Apply(&r.Request, pending)
+	return old, nowPending, true
 }
 
 // flush sends the answers. The deadline is moved only when half of it has gone by: setting one
