@@ -32,7 +32,8 @@ type Options struct {
 	// endpoint. The certificates of servers found in the map must name the host that the map has
 	// for them.
 	ServerName string
-	// Insecure goes without TLS: for one machine and tests.
+	// Insecure goes without TLS, so the network sees the password and all data: for one machine and
+	// tests. Nothing but the program sets it.
 	Insecure bool
 
 	// Limit bounds a call whose context has no deadline. Default 10 s.
@@ -46,8 +47,12 @@ func (o Options) withDefaults() (Options, error) {
 	if len(o.Endpoints) == 0 {
 		return o, errors.New("connect to an index: Endpoints is empty; name the index's service, for example my-index:7480")
 	}
-	if o.Insecure == (len(o.CA) > 0) {
+	switch {
+	case o.Insecure && len(o.CA) > 0:
 		return o, errors.New("connect to an index: set either CA, or Insecure to go without TLS")
+	case !o.Insecure && len(o.CA) == 0:
+		return o, errors.New("connect to an index: CA is empty: set it to what ca.crt of the index's Secret has, " +
+			"or set Insecure to show the password and all data to the network")
 	}
 	o.Endpoints = slices.Clone(o.Endpoints) // the caller's
 	if o.Limit == 0 {
@@ -80,7 +85,7 @@ const (
 
 // FromSecret reads Options from the directory where the Secret <index>-conn is mounted. The
 // password is read anew whenever it is needed, so a program goes on after a rotation. Without a
-// ca.crt the index goes without TLS.
+// ca.crt CA stays empty, and Connect refuses that unless the program sets Insecure.
 func FromSecret(dir string) (Options, error) {
 	read := func(name string) (string, error) {
 		data, err := os.ReadFile(filepath.Join(dir, name))
@@ -104,7 +109,6 @@ func FromSecret(dir string) (Options, error) {
 	ca, err := read(SecretCA)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		o.Insecure = true
 	case err != nil:
 		return Options{}, err
 	default:

@@ -23,8 +23,18 @@ func TestFromSecret(t *testing.T) {
 	write("endpoints", "a:7480, b:7480\n")
 	write("password", "secret\n")
 	o, err := FromSecret(dir)
-	if want := (Options{Endpoints: []string{"a:7480", "b:7480"}, PasswordFile: filepath.Join(dir, "password"), Insecure: true}); err != nil || !reflect.DeepEqual(o, want) {
+	if want := (Options{Endpoints: []string{"a:7480", "b:7480"}, PasswordFile: filepath.Join(dir, "password")}); err != nil || !reflect.DeepEqual(o, want) {
 		t.Errorf("got %+v, %v", o, err)
+	}
+	// a password is not sent in the clear because a file is missing
+	for _, missing := range []func(){func() {}, func() { write("ca.crt", "\n") }} {
+		missing()
+		if o, err = FromSecret(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = Connect(context.Background(), o); err == nil || !strings.Contains(err.Error(), "Insecure") {
+			t.Errorf("without CA: %v", err)
+		}
 	}
 	write("ca.crt", "PEM")
 	if o, err = FromSecret(dir); err != nil || o.Insecure || string(o.CA) != "PEM" {

@@ -33,8 +33,8 @@ type ServerOptions struct {
 	Incarnation uint64
 	Admission   Admission // required
 
-	// Reach is what a peer may reach, asked once for each connection, after its admission and before
-	// its end. Nil lets all reach everything. A provider whose clients reach the memory by
+	// Reach is what a peer may reach, asked once for each connection, after its admission and
+	// before its end. Nil lets all reach everything. A provider whose clients reach the memory by
 	// themselves, shm or ibv, does not ask. Safe for concurrent use.
 	Reach func(Peer) *Reach
 

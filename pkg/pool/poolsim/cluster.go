@@ -129,8 +129,8 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// reachOf lets clients reach what lies before the chunks, locks, and the chunks that are handed out,
-// as a memory server does that checks requests.
+// reachOf lets clients reach what lies before the chunks, locks, and the chunks that are handed
+// out, as a memory server does that checks requests.
 func (s *server) reachOf(chunksFrom, chunkBytes uint64) func(verbs.Peer) *verbs.Reach {
 	s.owners = verbs.NewChunks(chunksFrom, chunkBytes, len(s.chunks))
 	all := verbs.NewReach(s.owners, 1, verbs.Span{Region: verbs.RegionData, End: chunksFrom},
