@@ -9,8 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -137,7 +140,7 @@ func TestComputePoolMadeAgain(t *testing.T) {
 		if n == 2 {
 			break
 		}
-		client := c.fleet.Register(home, identity, first)
+		dead := c.fleet.Register(home, identity, first)
 		if err := c.get("other", pool); err != nil {
 			t.Fatal(err)
 		}
@@ -145,10 +148,31 @@ func TestComputePoolMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.gone("other", &dmv1.DMComputePool{})
+		c.collectOwned(pool)
 		c.deletePod(first)
 		c.create(otherComputePool, "other")
-		c.equal("the client of the pod that is gone is fenced", true, func() any { return slices.Contains(c.fleet.Fenced(home, identity), client) })
+		c.equal("the client of the pod that is gone is fenced", true, func() any { return slices.Contains(c.fleet.Fenced(home, identity), dead) })
 	}
 	c.available("demo")
 	c.settled("demo")
+}
+
+// collectOwned deletes what a pool owned but its pods, as the garbage collector does.
+func (c *cluster) collectOwned(pool *dmv1.DMComputePool) {
+	c.t.Helper()
+	for _, list := range []client.ObjectList{&corev1.ServiceList{}, &corev1.SecretList{}, &policyv1.PodDisruptionBudgetList{}} {
+		if err := api.List(c.t.Context(), list, client.InNamespace(c.namespace)); err != nil {
+			c.t.Fatal(err)
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			object := o.(client.Object)
+			if owner := metav1.GetControllerOf(object); owner == nil || owner.UID != pool.UID {
+				return nil
+			}
+			return client.IgnoreNotFound(api.Delete(c.t.Context(), object))
+		})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
