@@ -51,6 +51,7 @@ type fake struct {
 	patient bool // clients wait for longer than tests: silence has to end the call
 
 	mu      sync.Mutex
+	key     string // of the call; requests of earlier ones may arrive late
 	script  []ending
 	over    func()
 	value   []byte // of the key; nil = it is not there
@@ -92,6 +93,7 @@ func (f *fake) connect(t *testing.T, attempt time.Duration) *Client {
 func (f *fake) begin(value []byte, over func(), script ...ending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.key = string(theKey)
 	f.script, f.over, f.value, f.effects, f.doubts, f.later = script, over, value, 0, 0, nil
 }
 
@@ -139,6 +141,9 @@ func (f *fake) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply
 func (f *fake) attempt(op *rpcv1.Operation) (o *rpcv1.Outcome, end bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if string(op.Key) != f.key {
+		return nil, false, nil // of an earlier call, whose client gave it up
+	}
 	if len(f.script) == 0 {
 		f.doubts++ // this answer may be too late
 		f.over()

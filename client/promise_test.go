@@ -46,6 +46,8 @@ type call struct {
 	run     func(c *Client, ctx context.Context) error
 }
 
+// theKey is that of the operations. Each call of promises has its own: a request of an earlier one
+// may arrive late.
 var theKey = []byte("key")
 
 var calls = []call{
@@ -84,6 +86,7 @@ func promises(t *testing.T, attempt time.Duration, from, to ending) {
 					there = !there
 				}
 				n++
+				theKey = fmt.Appendf(nil, "key %d", n)
 				ctx := newEnded()
 				over := func() { ctx.end(way) }
 				if way == closing {
