@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -164,7 +164,7 @@ func (c *cluster) collectOwned(pool *dmv1.DMComputePool) {
 		if err := api.List(c.t.Context(), list, client.InNamespace(c.namespace)); err != nil {
 			c.t.Fatal(err)
 		}
-		err := meta.EachListItem(list, func(o runtime.Object) error {
+		err := apimeta.EachListItem(list, func(o runtime.Object) error {
 			object := o.(client.Object)
 			if owner := metav1.GetControllerOf(object); owner == nil || owner.UID != pool.UID {
 				return nil
