@@ -31,7 +31,7 @@ type BareOptions struct {
 	Zero func(chunk uint32) // clears the memory of a chunk; nil where none is handed out
 }
 
-// NewBare makes one. Offer a provider, then Start it, then let Run run.
+// NewBare returns a Bare. Offer a provider, then call Start, then Run.
 func NewBare(e env.Env, o BareOptions) (*Bare, error) {
 	var a *accounts
 	var err error
@@ -50,25 +50,25 @@ type saver func(b []byte) error
 
 func (s saver) save(b []byte) error { return s(b) }
 
-// Admission decides who gets a connection of a provider.
+// Admission decides which clients get a connection of a provider.
 func (b *Bare) Admission(provider string) verbs.Admission { return admission{b.core.tokens, provider} }
 
 // Offer adds a provider.
 func (b *Bare) Offer(name, address string, s verbs.Server) { b.core.offer(provider{name, address, s}) }
 
-// Start is called before anybody is served. It can be called again if the ledger could not be
-// saved.
+// Start must be called before any client is served. It can be called again if the ledger could not
+// be saved.
 func (b *Bare) Start() error { return b.core.start() }
 
 // Run is the lease loop.
 func (b *Bare) Run() { b.core.run() }
 
-// Admit gives an index a place; one that has it keeps it.
+// Admit admits an index; an admitted one stays.
 func (b *Bare) Admit(index string, quota, locks uint64) error {
 	return b.core.accounts.change(func(l *ledger.Ledger) error { _, err := l.Admit(index, quota, locks); return err })
 }
 
-// Register makes a client.
+// Register registers a client.
 func (b *Bare) Register(index, name string) (client uint16, err error) {
 	err = b.core.accounts.change(func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
 	return client, err
@@ -80,24 +80,24 @@ func (b *Bare) Connect(index string, client uint16, provider string) (token verb
 	return token, b.core.lease, now.epoch, now.uncached, err
 }
 
-// Renew lets a lease begin anew.
+// Renew renews a lease.
 func (b *Bare) Renew(index string, client uint16, e pool.Epochs) (pool.Renewal, error) {
 	return b.core.renew(index, client, e)
 }
 
-// Fence ends clients.
+// Fence fences clients.
 func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error {
 	_, err := b.core.fence(index, clients, false, limit)
 	return err
 }
 
-// FenceDead ends clients that answer nothing any more.
+// FenceDead fences clients that are confirmed dead.
 func (b *Bare) FenceDead(index string, clients []uint16, limit time.Duration) error {
 	_, err := b.core.fence(index, clients, true, limit)
 	return err
 }
 
-// Clients are those that are known; with a name, only the live ones of that name.
+// Clients returns the known clients; with a name, only the living ones of that name.
 func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
 	b.core.accounts.read(func(l *ledger.Ledger) { all, err = l.Clients(index, name) })
 	return all, err
@@ -117,7 +117,7 @@ func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) 
 	return number, err
 }
 
-// Free takes a chunk back from a client.
+// Free frees a client's chunk.
 func (b *Bare) Free(index string, client uint16, number uint32) error {
 	return b.core.accounts.change(func(l *ledger.Ledger) error { return l.Free(index, client, number) })
 }
@@ -132,7 +132,7 @@ func (b *Bare) clean() {
 	})
 }
 
-// Acquire gives a client what it claims, as far as nobody stands in the way.
+// Acquire grants a client the parts of its claim that may be granted.
 func (b *Bare) Acquire(index string, c pool.Claim) (got pool.Acquired, err error) {
 	own, blocked, err := b.core.acquire(index, ledger.Claim{
 		Client: c.Client, Generation: c.Generation, Start: c.Start, End: c.End, Log: c.Log, Fenced: c.Fenced,
@@ -146,26 +146,26 @@ func (b *Bare) Acquire(index string, c pool.Claim) (got pool.Acquired, err error
 	return got, err
 }
 
-// Settle notes that a client replayed what it inherited.
+// Settle records that a client replayed the logs that it inherited.
 func (b *Bare) Settle(index string, client uint16, start, end []byte, epoch uint64) error {
 	return b.core.settle(index, client, start, end, epoch)
 }
 
-// Release takes keys back from a client.
+// Release ends a client's holding of keys.
 func (b *Bare) Release(index string, client uint16, start, end []byte, epoch uint64) error {
 	return b.core.release(index, client, start, end, epoch)
 }
 
-// Holdings are those of an index.
+// Holdings returns those of an index.
 func (b *Bare) Holdings(index string) ([]pool.Held, error) { return b.core.holdings(index) }
 
-// Map is the partition map; generation 0 = there is none.
+// Map returns the partition map; generation 0 = there is none.
 func (b *Bare) Map(index string) (generation uint64, encoded []byte, err error) {
 	b.core.accounts.read(func(l *ledger.Ledger) { generation, encoded, err = l.Map(index) })
 	return generation, encoded, err
 }
 
-// SwapMap replaces it if its generation is the expected one.
+// SwapMap replaces the map if its generation is the expected one.
 func (b *Bare) SwapMap(index string, expected, generation uint64, encoded []byte) error {
 	return b.core.accounts.change(func(l *ledger.Ledger) error { return l.SwapMap(index, expected, generation, encoded) })
 }

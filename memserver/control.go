@@ -17,8 +17,8 @@ import (
 // maxMapWait is how long a GetMap may wait.
 const maxMapWait = 30 * time.Second
 
-// service implements rpcv1.MemoryServer. Callers were authorized before (see authorize); errors
-// become statuses after (see statusOf). Both happen in interceptors.
+// service implements rpcv1.MemoryServer. Interceptors authorize callers before (see authorize) and
+// turn errors into statuses after (see statusOf).
 type service struct {
 	rpcv1.UnimplementedMemoryServer
 
@@ -27,7 +27,7 @@ type service struct {
 	region   *region
 	waits    *waits
 	scrubber *scrubber
-	stopping context.Context // ends when the server shuts down: nobody waits for a map any more
+	stopping context.Context // ends when the server shuts down, which ends waits for maps
 }
 
 // Describe implements rpcv1.MemoryServer. A client of an index sees only that index.
@@ -162,10 +162,10 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 }
 
 // Bounds of how long a Fence may wait for clients to become quiet. It ends before its caller gives
-// up, so that the caller hears which are left.
+// up, so that the caller learns which are left.
 const (
 	maxFenceWait = 30 * time.Second
-	fenceAnswer  = 20 * time.Millisecond // for the way back, or a tenth of what the caller gives
+	fenceAnswer  = 20 * time.Millisecond // for the answer, or a tenth of the caller's time
 )
 
 // Fence implements rpcv1.MemoryServer.
@@ -205,7 +205,7 @@ func (c *service) ListClients(_ context.Context, r *rpcv1.ListClientsRequest) (*
 	return reply, nil
 }
 
-// clientID reads a client's id.
+// clientID converts a client's id.
 func clientID(v uint32) (uint16, error) {
 	if v == 0 || v > ledger.MaxClients {
 		return 0, fmt.Errorf("%w: client %d; Register at the index's home server gives an id of 1 to %d", ledger.ErrInvalid, v, ledger.MaxClients)

@@ -14,9 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// core is what a memory server decides about its clients: who is let in, for how long, and when
-// nothing of theirs takes effect any more. It knows no listeners and no gRPC and takes time and
-// goroutines from its env, so it runs under the simulator as it is.
+// core decides everything about a memory server's clients: which are admitted, for how long, and
+// when their requests take effect no more. It knows no listeners and no gRPC, and takes time and
+// goroutines from its env, so it runs under the simulator unchanged.
 type core struct {
 	env       env.Env
 	accounts  *accounts
@@ -27,11 +27,11 @@ type core struct {
 	lease     time.Duration // that is granted
 	log       *slog.Logger
 
-	sweeping env.Mutex // held while the slice of an index in the lock table must stay its own
+	sweeping env.Mutex // held while an index must keep its slice of the lock table
 	wake     env.Event // of the lease loop
 	stopped  atomic.Bool
 
-	// called when the holdings of an index may have changed, after that is stored; it does not wait
+	// called after a change of an index's holdings may have been stored; it does not wait
 	holdingsChanged func(index string)
 
 	// when leases that an earlier process granted for longer are over; 0 = there are none
@@ -40,8 +40,8 @@ type core struct {
 
 	evictions atomic.Uint64 // of any index; changes under sweeping and the lock of the accounts
 
-	expired atomic.Uint64 // leases that ended because nobody renewed them
-	turned  atomic.Uint64 // locks of fenced clients that say REPAIR since
+	expired atomic.Uint64 // leases that expired
+	turned  atomic.Uint64 // locks of fenced clients that were set to REPAIR
 	panics  atomic.Uint64 // connections to the memory that ended by a panic
 }
 
@@ -76,9 +76,10 @@ func (c *core) provider(name string) *provider {
 	return nil
 }
 
-// start is called before anybody is served. All who are known and not fenced get a whole lease, the
-// longest that an earlier process may have promised; fences that an earlier process did not finish
-// are finished, or left to the lease loop. Until then all of these hold up the epochs.
+// start is called before any client is served. All known clients that are not fenced get a whole
+// lease, the longest that an earlier process may have promised. Fences that an earlier process did
+// not finish are finished, or left to the lease loop. Until then all of these clients hold back the
+// epochs.
 func (c *core) start() error {
 	granted := uint64(c.lease / time.Millisecond)
 	first := c.lease
@@ -129,8 +130,8 @@ func (c *core) start() error {
 type joined struct{ epoch, uncached uint64 }
 
 // connect gives a client a token for one connection of p, its lease, and the current epochs. The
-// token is made under the ledger's lock, so that it is made either before the client is fenced or
-// its index evicted, and voided with the others, or not at all.
+// token is made under the ledger's lock: either before the client is fenced or its index evicted,
+// and then voided with the others, or not at all.
 func (c *core) connect(index string, client uint16, p *provider) (view ledger.Index, token verbs.Token, now joined, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	const tries = 3 // the index may be evicted and admitted again meanwhile
@@ -157,9 +158,9 @@ func (c *core) connect(index string, client uint16, p *provider) (view ledger.In
 	return view, token, now, fmt.Errorf("%w: index %s comes and goes; ask again", ledger.ErrUnknownClient, index)
 }
 
-// renew lets a client's lease begin anew, says how long it is, and takes part in the epochs for it.
-// A lease that is over goes on as long as nobody was told so: before the client is fenced, that is.
-// pool.ErrEpoch: the client is of an earlier process, and gets no more lease.
+// renew restarts a client's lease, returns its length, and processes the epochs. An expired lease
+// can be renewed until the client is fenced. pool.ErrEpoch is returned to a client of an earlier
+// process, whose lease is not renewed.
 func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal, err error) {
 	peer := verbs.Peer{Index: index, Client: client}
 	c.accounts.read(func(l *ledger.Ledger) {
@@ -177,8 +178,8 @@ func (c *core) renew(index string, client uint16, e pool.Epochs) (r pool.Renewal
 	return r, err
 }
 
-// adopt gives a client a chunk that a fenced one had for nodes of so many bytes. It is stored
-// before it is answered, so no two clients get the same one.
+// adopt gives a client a chunk of a fenced client, with slabs for nodes of so many bytes. It is
+// stored before it is answered, so no two clients get the same chunk.
 func (c *core) adopt(index string, client uint16, node uint32) (number uint32, err error) {
 	err = c.accounts.changeOf(index, func(l *ledger.Ledger) (err error) {
 		number, err = l.Adopt(index, client, node)
@@ -187,16 +188,16 @@ func (c *core) adopt(index string, client uint16, node uint32) (number uint32, e
 	return number, err
 }
 
-// evict takes everything from an index. First nobody gets in any more, then those who are in are
-// cut, then what they used is taken: a crash in between leaves the index admitted, and the operator
-// evicts it again.
+// evict removes an index and all its resources. First no client is admitted any more, then
+// connected clients are cut, then the resources are freed. A crash in between leaves the index
+// admitted, and the operator evicts it again.
 func (c *core) evict(index string) (freed uint64, cut int, err error) {
 	c.tokens.block(index)
 	defer c.tokens.unblock(index)
 	for _, p := range c.providers {
 		cut += p.server.Disconnect(func(peer verbs.Peer) bool { return peer.Index == index })
 	}
-	c.sweeping.Lock() // whoever sweeps its locks is through then
+	c.sweeping.Lock() // a sweep of its locks has ended then
 	defer c.sweeping.Unlock()
 	err = c.accounts.changeThen(func(l *ledger.Ledger) error {
 		freed = l.Evict(index)
@@ -210,8 +211,8 @@ func (c *core) evict(index string) (freed uint64, cut int, err error) {
 	return freed, cut, err
 }
 
-// connections counts the connections of each index. Disconnect shows every peer to its argument,
-// which here matches none.
+// connections counts the connections of each index. Disconnect passes every peer to its argument,
+// which matches none here.
 func (c *core) connections() map[string]int {
 	count := map[string]int{}
 	for _, p := range c.providers {

@@ -7,10 +7,10 @@
 //
 //	region.go, layout.go    the memory: two mapped files that a restarted process finds again
 //	ledger/                 the accounts, a pure state machine
-//	accounts.go             the accounts' shell: one change at a time, stored before it is told
-//	scrubber.go             zeroes what was given back, before anybody else gets it
+//	accounts.go             serializes changes of the ledger; stores each before it is answered
+//	scrubber.go             zeroes freed memory before it is granted again
 //	tokens.go               admission to the providers
 //	control.go, rights.go   the control service, and who may call what
-//	server.go, config.go    listeners, metrics, start and end
+//	server.go, config.go    listeners, metrics, start and shutdown
 //	control/                the client's side, as package pool wants it
 package memserver

@@ -8,14 +8,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// run is the lease loop: it fences those whose lease is over, and finishes fences. It ends after
-// stop.
+// run is the lease loop: it fences clients whose lease has expired, and finishes fences. It ends
+// after stop.
 func (c *core) run() {
 	tick := min(max(c.lease/20, 5*time.Millisecond), 250*time.Millisecond)
 	for !c.stopped.Load() {
 		c.expire()
-		// As many as there is time for until the next look at the leases. An attempt puts off the
-		// next one of its clients, so this ends.
+		// As many attempts as there is time for until the next check of the leases. An attempt
+		// delays the next one of its clients, so this ends.
 		for end := c.env.Now() + tick; !c.stopped.Load() && c.retry() && c.env.Now() < end; {
 		}
 		c.forgetLonger()
@@ -23,14 +23,14 @@ func (c *core) run() {
 	}
 }
 
-// stop lets run end.
+// stop ends run.
 func (c *core) stop() {
 	c.stopped.Store(true)
 	c.wake.Set()
 }
 
-// expire fences those whose lease is over. Whether it is over is looked at under the lock under
-// which it is stored that they are fenced, so whoever renews is either in time or refused.
+// expire fences clients whose lease has expired. It checks the expiry under the lock under which it
+// stores that they are fenced, so a client is either renewed in time or refused.
 func (c *core) expire() {
 	var over []verbs.Peer
 	look := func(*ledger.Ledger) { over = c.accounts.leases.over(c.env.Now(), maxFenced) }
@@ -72,7 +72,8 @@ func (c *core) expire() {
 	}
 }
 
-// retry tries once to finish fences of the index whose turn it is; false if there is none.
+// retry tries once to finish fences of the index whose turn it is. It returns false if there are
+// none.
 func (c *core) retry() bool {
 	var index string
 	var ids []uint16
@@ -86,7 +87,7 @@ func (c *core) retry() bool {
 	return true
 }
 
-// forgetLonger stores that no lease of an earlier process is left that was longer than those of
+// forgetLonger stores that no lease of an earlier process remains that was longer than those of
 // this one.
 func (c *core) forgetLonger() {
 	if c.longer == 0 || c.env.Now() < c.longer {

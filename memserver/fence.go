@@ -12,29 +12,29 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// maxFenced is how many clients one call fences.
+// maxFenced bounds the clients that one call fences.
 const maxFenced = 256
 
 // errNotQuiet is returned when a fenced client may still change memory.
 var errNotQuiet = errors.New("fenced, but not quiet yet")
 
 // fence ends clients of an index for good. When it returns nil, none of their requests takes effect
-// any more, and locks that they held say REPAIR; it says how many of these there were. The order of
-// its steps, each of which needs those before it:
+// any more, and the locks that they held say REPAIR; it returns how many these were. Its steps,
+// each of which needs those before it:
 //
-//  1. It is stored that they are fenced: from then on Connect, Renew, AllocateChunk and FreeChunk
-//     refuse them, also after a crash.
-//  2. Tokens of theirs that nobody used yet are void. (A token is issued under the lock of the
-//     ledger, so none is issued after 1.)
-//  3. Every provider cuts them and says that they are quiet.
-//  4. Locks that hold an id of theirs become REPAIR, in the lock table and in the index's own
-//     memory. Before 3 a client could take one more behind the sweep.
+//  1. The ledger stores that they are fenced. From then on Connect, Renew, AllocateChunk and
+//     FreeChunk refuse them, also after a crash.
+//  2. Their unused tokens become void. (Tokens are issued under the lock of the ledger, so none is
+//     issued after 1.)
+//  3. Every provider cuts their connections and confirms that they are quiet.
+//  4. Locks that hold one of their ids become REPAIR, in the lock table and in the index's own
+//     memory. Before 3 a client could acquire one more lock behind the sweep.
 //
-// dead says that the clients answer nothing any more, whatever their leases say; that is noted
+// dead says that the clients answer nothing any more, whatever their leases say. That is recorded
 // after 1, when none of them can get keys any more.
 //
-// errNotQuiet: 3 could not be proven within limit. They stay refused; a later call, or the lease
-// loop, finishes it. Safe for concurrent use: all steps may be done twice.
+// errNotQuiet is returned when 3 was not confirmed within limit. The clients stay refused; a later
+// call, or the lease loop, completes the fence. Safe for concurrent use: all steps may be repeated.
 func (c *core) fence(index string, ids []uint16, dead bool, limit time.Duration) (locks int, err error) {
 	if len(ids) == 0 || len(ids) > maxFenced {
 		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), maxFenced)
@@ -52,9 +52,9 @@ func (c *core) fence(index string, ids []uint16, dead bool, limit time.Duration)
 	return c.finish(index, ids, env.Remaining(c.env, deadline))
 }
 
-// complete reports whether the fences of all of the clients are complete: nothing is left to do
-// then. So a caller that fences the same clients again and again does not hold the lock table,
-// which the fences of other indexes wait for.
+// complete reports whether the fences of all of the clients are complete, so that nothing is left
+// to do. So a caller that fences the same clients again and again does not hold the lock table, for
+// which the fences of other indexes wait.
 func (c *core) complete(index string, ids []uint16) bool {
 	all := true
 	c.accounts.read(func(l *ledger.Ledger) {
@@ -113,8 +113,8 @@ var errNoNews = errors.New("nothing is new")
 // which a fence of the earlier ones must not touch.
 var errAdmittedAnew = fmt.Errorf("%w: the index was evicted while its clients were being fenced", ledger.ErrUnknownClient)
 
-// areFenced returns how many evictions there were when all of the clients were fenced. They are
-// fenced as long as there is no other one.
+// areFenced returns the number of evictions at a moment when all of the clients were fenced. They
+// stay fenced until the next eviction.
 func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err error) {
 	c.accounts.read(func(l *ledger.Ledger) {
 		evictions = c.evictions.Load()
@@ -127,9 +127,9 @@ func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err erro
 	return evictions, err
 }
 
-// finish is steps 3 and 4. It knows by the number of evictions whether the index is the one whose
-// clients were refused: 3 takes its time, and the lock table's slice is looked up, used and given
-// back under the same lock.
+// finish is steps 3 and 4. The number of evictions tells it whether the index is still the one
+// whose clients were refused: 3 takes time, and the lock table's slice is looked up, used and
+// released under the same lock.
 func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
 	since, err := c.areFenced(index, ids)
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *core) quiet(index string, ids []uint16, limit time.Duration) error {
 		"any more (%s); end their processes and ask again", errNotQuiet, ids, index, strings.Join(loud, "; "))
 }
 
-// sweep is step 4. The index keeps its slice of the lock table meanwhile.
+// sweep is step 4. Meanwhile the index keeps its slice of the lock table.
 func (c *core) sweep(index string, ids []uint16, since uint64) (locks int, err error) {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()

@@ -15,16 +15,16 @@ const (
 	maxTogether  = 64                     // clients of one attempt
 )
 
-// fences are the clients that are fenced and not finished: something of theirs may still take
-// effect, or locks may name them. The lease loop tries again and again. The indexes take turns, so
-// that an index with many such clients delays those of another one by one attempt for each of its
-// own. All methods are called under the lock of the accounts.
+// fences are the clients that are fenced and not finished: their requests may still take effect, or
+// locks may name them. The lease loop retries these. The indexes take turns, so an index with many
+// such clients delays those of another one by one attempt for each of its own. All methods are
+// called under the lock of the accounts.
 type fences struct {
-	turns []*fenceQueue // of the indexes that have unfinished fences, the next one first
+	turns []*fenceQueue // of the indexes with unfinished fences, the next one first
 	at    map[verbs.Peer]*unfinished
 }
 
-// fenceQueue is a heap of the unfinished fences of one index, the one that is due first at its top.
+// fenceQueue is a heap of the unfinished fences of one index, by the time when they are due.
 type fenceQueue struct {
 	index string
 	list  []*unfinished
@@ -33,7 +33,7 @@ type fenceQueue struct {
 type unfinished struct {
 	peer  verbs.Peer
 	next  time.Duration // when it is tried again
-	wait  time.Duration // and after how long again, if in vain
+	wait  time.Duration // the pause after that, if it fails
 	place int           // in the queue
 }
 
@@ -59,7 +59,7 @@ func (q *fenceQueue) Pop() any {
 	return u
 }
 
-// len is how many fences are not finished.
+// len returns how many fences are not finished.
 func (s *fences) len() int { return len(s.at) }
 
 func (s *fences) queue(index string) (at int) {
@@ -71,7 +71,7 @@ func (s *fences) queue(index string) (at int) {
 	return -1
 }
 
-// begin remembers a client, to be tried again from now on.
+// begin adds a client, to be retried from now on.
 func (s *fences) begin(peer verbs.Peer, now time.Duration) {
 	if s.at[peer] != nil {
 		return
@@ -89,9 +89,9 @@ func (s *fences) begin(peer verbs.Peer, now time.Duration) {
 	heap.Push(s.turns[i], u)
 }
 
-// due are clients of the index whose turn it is, if any; the next turn of each comes later, and
-// that of the index behind all others. Clients that were tried in vain before are tried alone, so
-// that one which is not quiet holds up no other one.
+// due returns the due clients of the index whose turn it is, if any. It sets the next attempt of
+// each later, and moves the index behind all others. A client whose attempt failed before is tried
+// alone, so that one which is not quiet delays no other.
 func (s *fences) due(now time.Duration) (index string, ids []uint16) {
 	for i, q := range s.turns {
 		if now < q.list[0].next {
@@ -117,7 +117,7 @@ func (s *fences) due(now time.Duration) (index string, ids []uint16) {
 	return "", nil
 }
 
-// end forgets a client.
+// end removes a client.
 func (s *fences) end(peer verbs.Peer) {
 	u := s.at[peer]
 	if u == nil {
@@ -130,7 +130,7 @@ func (s *fences) end(peer verbs.Peer) {
 	}
 }
 
-// endIndex forgets the clients of an index.
+// endIndex removes the clients of an index.
 func (s *fences) endIndex(index string) {
 	if i := s.queue(index); i >= 0 {
 		for _, u := range s.turns[i].list {

@@ -10,14 +10,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Who holds which keys of an index is decided by its home server alone, in its ledger;
+// The home server of an index alone decides, in its ledger, which client holds which keys.
 // docs/design/ownership.md says why no key has two holders at once.
 
-// acquire gives a client what it claims, as far as nobody stands in the way. A lease is looked at
-// under the lock under which the grant is stored, and none is extended for a client that is fenced;
-// so what was over stays over. It needs no turn of its index: one such call of an identity is under
-// way at a time (see large), and while it stood behind other calls of its index it would hold up
-// those of other indexes.
+// acquire grants a client the parts of its claim that may be granted. It checks leases under the
+// lock under which the grant is stored, and the lease of a fenced client is not extended, so an
+// expired one stays expired. It does not wait for a turn of its index: one such call of an identity
+// is under way at a time (see large), and behind other calls of its index it would delay those of
+// other indexes.
 func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
 	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
 		var news bool
@@ -33,15 +33,15 @@ func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, 
 	return own, blocked, err
 }
 
-// outlasted reports whether a client that is fenced cannot believe any more in a lease that this
-// server granted, whichever process of it. Called under the lock of the accounts.
+// outlasted reports whether a fenced client cannot believe any more in a lease that this server
+// granted, in whichever process. Called under the lock of the accounts.
 func (c *core) outlasted(peer verbs.Peer) bool {
 	now := c.env.Now()
 	return c.accounts.leases.isDead(peer) || now >= c.earlier && !c.accounts.leases.believed(peer, now)
 }
 
-// confirmDead notes of clients that are fenced that they answer nothing any more. It is not stored:
-// after a restart a whole lease is waited for.
+// confirmDead records that fenced clients answer nothing any more. It is not stored: after a
+// restart the server waits for a whole lease.
 func (c *core) confirmDead(index string, ids []uint16) {
 	c.accounts.note(func(l *ledger.Ledger) {
 		holdings, _ := l.Holdings(index) // none if there is no such index
@@ -53,7 +53,7 @@ func (c *core) confirmDead(index string, ids []uint16) {
 	})
 }
 
-// settle notes that a client replayed what it inherited.
+// settle records that a client replayed the logs that it inherited.
 func (c *core) settle(index string, client uint16, start, end []byte, epoch uint64) error {
 	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
 	if err == nil {
@@ -65,7 +65,7 @@ func (c *core) settle(index string, client uint16, start, end []byte, epoch uint
 	return err
 }
 
-// release takes keys back from a client.
+// release ends a client's holding of keys.
 func (c *core) release(index string, client uint16, start, end []byte, epoch uint64) error {
 	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
 	if err == nil {
@@ -77,7 +77,7 @@ func (c *core) release(index string, client uint16, start, end []byte, epoch uin
 	return err
 }
 
-// unlessNew is the outcome of a change that need not be stored if it changed nothing.
+// unlessNew returns the outcome of a change that need not be stored if it changed nothing.
 func unlessNew(news bool, err error) error {
 	if err == nil && !news {
 		return errNoNews
@@ -85,7 +85,7 @@ func unlessNew(news bool, err error) error {
 	return err
 }
 
-// holdings are those of an index, with what is known of their clients.
+// holdings returns those of an index, with the state of their clients.
 func (c *core) holdings(index string) (all []pool.Held, err error) {
 	c.accounts.read(func(l *ledger.Ledger) {
 		var holdings []ledger.Holding
@@ -108,7 +108,7 @@ func (c *core) holdings(index string) (all []pool.Held, err error) {
 	return all, err
 }
 
-// held is a holding as its holder knows it.
+// held returns a holding as its holder sees it.
 func held(h ledger.Holding) pool.Holding {
 	out := pool.Holding{Start: h.Start, End: h.End, Epoch: h.Epoch}
 	for _, in := range h.Inherits {
@@ -117,13 +117,13 @@ func held(h ledger.Holding) pool.Holding {
 	return out
 }
 
-// versionOf names holdings by a digest of what ListHoldings says of them; it is never 0.
+// versionOf returns a digest of what ListHoldings returns for the holdings; it is never 0.
 func versionOf(all []pool.Held) uint64 {
 	d := fnv.New64a()
 	var number [8]byte
 	bytes := func(b []byte) {
 		binary.LittleEndian.PutUint64(number[:], uint64(len(b)))
-		_, _ = d.Write(number[:]) // a hash takes everything
+		_, _ = d.Write(number[:]) // a hash returns no error
 		_, _ = d.Write(b)
 	}
 	word := func(v uint64) {

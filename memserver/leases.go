@@ -6,22 +6,22 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// leases say until when each client may go without a sign of life, by the server's own clock, which
-// goes on while the machine is suspended. They are not stored: a server that starts anew gives
-// everybody a whole one.
+// leases are the ends of the clients' leases, by the server's own clock, which continues while the
+// machine is suspended. They are not stored: a server that restarts gives every client a whole
+// lease.
 //
-// A holder counts from before it asked, and takes 7/8 of what it was told; the server counts from
-// after it was asked. So no holder believes in a lease that is over here, as long as no clock runs
-// more than 8/7 as fast as another.
+// A client counts its lease from before it asked, and uses 7/8 of it; the server counts from after
+// it was asked. So no client believes in a lease that is over here, as long as no clock runs more
+// than 8/7 as fast as another.
 //
 // All methods are called under the lock of the accounts.
 type leases struct {
 	list []lease
 	at   map[verbs.Peer]int // in list
-	// of clients that were fenced before their lease was over: when it is
+	// of clients that were fenced before their lease expired: when it does
 	ended map[verbs.Peer]time.Duration
 
-	// clients that are fenced, hold keys, and are known to answer nothing any more
+	// clients that are fenced, hold keys, and are confirmed dead
 	dead map[verbs.Peer]struct{}
 }
 
@@ -30,7 +30,7 @@ type lease struct {
 	end  time.Duration
 }
 
-// extend begins a lease, or lets it end later.
+// extend begins a lease, or makes it end later.
 func (s *leases) extend(peer verbs.Peer, end time.Duration) {
 	if i, ok := s.at[peer]; ok {
 		s.list[i].end = max(s.list[i].end, end)
@@ -43,13 +43,13 @@ func (s *leases) extend(peer verbs.Peer, end time.Duration) {
 	s.list = append(s.list, lease{peer, end})
 }
 
-// has reports whether a client has one, over or not.
+// has reports whether a client has a lease, expired or not.
 func (s *leases) has(peer verbs.Peer) bool {
 	_, ok := s.at[peer]
 	return ok
 }
 
-// over are up to most clients of each index whose lease has ended.
+// over returns at most so many clients of each index whose lease has expired.
 func (s *leases) over(now time.Duration, most int) (peers []verbs.Peer) {
 	var count map[string]int
 	for i := range s.list {
@@ -67,7 +67,7 @@ func (s *leases) over(now time.Duration, most int) (peers []verbs.Peer) {
 	return peers
 }
 
-// end takes a client's lease away; its holder may believe in it until it is over.
+// end removes a client's lease. The client may believe in the lease until it expires.
 func (s *leases) end(peer verbs.Peer, now time.Duration) {
 	for p, end := range s.ended { //env:real all of them are looked at
 		if now >= end {
@@ -83,12 +83,12 @@ func (s *leases) end(peer verbs.Peer, now time.Duration) {
 	s.drop(peer)
 }
 
-// believed reports whether a client that has no lease may still believe in one that this process
+// believed reports whether a client without a lease may still believe in one that this process
 // granted.
 func (s *leases) believed(peer verbs.Peer, now time.Duration) bool { return now < s.ended[peer] }
 
-// confirmDead notes those of the clients of an index who answer nothing any more and hold keys, and
-// forgets all of the index who hold none: so they are never more than the holdings.
+// confirmDead records the clients of an index that are dead and hold keys. It forgets those of the
+// index that hold none, so there are never more records than holdings.
 func (s *leases) confirmDead(index string, ids []uint16, holders map[uint16]bool) {
 	for p := range s.dead { //env:real all of them are looked at
 		if p.Index == index && !holders[p.Client] {

@@ -34,13 +34,13 @@ type region struct {
 	existed     bool // with its content
 }
 
-// mapping is a file and its pages, shared with whoever maps it too.
+// mapping is a file and its pages, which are shared with other mappings of it.
 type mapping struct {
 	file  *os.File
 	bytes []byte
 }
 
-// directory is a place for files that only one process uses.
+// directory is a place for files that only one process uses at a time.
 type directory struct {
 	path     string
 	guard    *os.File
@@ -49,8 +49,8 @@ type directory struct {
 	volatile bool   // its content is in memory: tmpfs or hugetlbfs
 }
 
-// openDirectory makes the directory if need be and locks it until close. A process that dies leaves
-// it unlocked.
+// openDirectory creates the directory if need be, and locks it until close. A process that dies
+// leaves it unlocked.
 func openDirectory(path string) (*directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -82,9 +82,9 @@ func openDirectory(path string) (*directory, error) {
 
 func (d *directory) close() error { return d.guard.Close() }
 
-// openRegion finds the region in d or makes a new one, which is all zero; d = nil makes one in
-// anonymous memory. A new region counts only once publish was called: until then a restarted
-// process makes another one.
+// openRegion finds the region in d or makes a new one, which is all zero; with d = nil it makes one
+// in anonymous memory. A new region is valid only after publish: a process that restarts before
+// makes another one.
 func openRegion(d *directory, want header, log *slog.Logger) (r *region, err error) {
 	r = &region{header: want}
 	defer func() {
@@ -188,8 +188,8 @@ func resize(f *os.File, size uint64) error {
 	return nil
 }
 
-// memfd makes anonymous memory with a file descriptor. Its size is sealed: a client that got the
-// descriptor cannot take pages away under the server.
+// memfd makes anonymous memory with a file descriptor. Its size is sealed, so a client with the
+// descriptor cannot remove pages from the server.
 func memfd(name string, size uint64) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -218,8 +218,8 @@ func (m *mapping) mmap(size uint64) (err error) {
 	return nil
 }
 
-// reserve takes all pages now, so that a lack of memory shows here and not as SIGBUS in the middle
-// of a request.
+// reserve allocates all pages now, so that a lack of memory shows here and not as SIGBUS during a
+// request.
 func (m *mapping) reserve() error {
 	if err := unix.Fallocate(int(m.file.Fd()), 0, 0, int64(len(m.bytes))); err != nil {
 		return fmt.Errorf("reserve %d bytes of %s: %w: give the data directory as much memory or set a smaller region", len(m.bytes), m.file.Name(), err)
@@ -239,7 +239,8 @@ func (m *mapping) close() error {
 	return errors.Join(errs...)
 }
 
-// publish writes the header page, magic last: from then on a restarted process finds the region.
+// publish writes the header page, the magic last: from then on a restarted process finds the
+// region.
 func (r *region) publish() {
 	b := r.header.encode()
 	copy(r.data.bytes[8:], b[8:])
@@ -247,7 +248,7 @@ func (r *region) publish() {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), magic)
 }
 
-// memory is the region as providers serve it.
+// memory returns the region as providers serve it.
 func (r *region) memory() []verbs.Memory {
 	return []verbs.Memory{
 		{ID: verbs.RegionData, Bytes: r.data.bytes[:r.dataBytes], File: r.data.file},
@@ -255,7 +256,7 @@ func (r *region) memory() []verbs.Memory {
 	}
 }
 
-// lockTable is the lock region. Its mapping goes on behind it to the end of a page, which may be a
+// lockTable returns the lock region. Its mapping continues to the end of a page, which may be a
 // huge one.
 func (r *region) lockTable() []byte { return r.locks.bytes[:r.lockBytes] }
 
@@ -272,12 +273,12 @@ func (r *region) zeroPlace(slot int, firstLock, locks uint64) {
 	clear(r.lockTable()[2*firstLock : 2*(firstLock+locks)])
 }
 
-// close unmaps. Nobody may use the memory any more.
+// close unmaps the region. The memory must not be used any more.
 func (r *region) close() error { return errors.Join(r.data.close(), r.locks.close()) }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
-// bootID tells one run of this machine from the next; zero where the system does not say.
+// bootID identifies one run of this machine; zero if the system does not tell.
 func bootID() (id [16]byte) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

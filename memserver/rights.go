@@ -17,13 +17,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// right is who may make a call.
+// right says who may make a call.
 type right uint8
 
 const (
-	nobody       right = iota // as every method that rights does not name
+	nobody       right = iota // also for every method that rights does not name
 	anybody                   // with an identity
-	itsIndex                  // the operator, and who belongs to the index that the request names
+	itsIndex                  // the operator, and members of the index that the request names
 	onlyOperator              // the operator
 )
 
@@ -52,8 +52,8 @@ var rights = map[string]right{
 	healthv1.Health_Watch_FullMethodName:      anybody,
 }
 
-// authorize reports whether caller may make a call. A request that names an index names a possible
-// one.
+// authorize reports whether caller may make a call, by an error. It also checks that the index that
+// a request names is a possible one.
 func authorize(caller identity.Identity, method string, request any) error {
 	who := rights[method]
 	index, named := "", false
@@ -82,7 +82,7 @@ func authorize(caller identity.Identity, method string, request any) error {
 	return status.Errorf(codes.PermissionDenied, "%s may not call %s", caller, name)
 }
 
-// authorized is authorize before every call.
+// authorized calls authorize before every call.
 func authorized(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if err := authorize(identity.FromContext(ctx), info.FullMethod, request); err != nil {
 		return nil, statusOf(err)
@@ -90,7 +90,7 @@ func authorized(ctx context.Context, request any, info *grpc.UnaryServerInfo, ne
 	return next(ctx, request)
 }
 
-// authorizedStream is authorize before every stream; their requests name no index.
+// authorizedStream calls authorize before every stream, whose requests name no index.
 func authorizedStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if err := authorize(identity.FromContext(stream.Context()), info.FullMethod, nil); err != nil {
 		return statusOf(err)
@@ -123,7 +123,7 @@ var statuses = []struct {
 	{pool.ErrEpoch, codes.InvalidArgument},
 }
 
-// statusOf is err as a caller gets it.
+// statusOf returns err as a gRPC status.
 func statusOf(err error) error {
 	if err == nil {
 		return nil

@@ -14,26 +14,26 @@ import (
 // Bounds of tokens.
 const (
 	tokenLife         = time.Minute
-	maxTokensPerIndex = 1024 // that nobody has used yet
+	maxTokensPerIndex = 1024 // that are not used yet
 )
 
-// errEvicting is returned when a token is asked for an index that is just being evicted.
+// errEvicting is returned when a token is requested for an index that is being evicted.
 var errEvicting = errors.New("index is being evicted")
 
-// tokens are the admission tickets that were handed out and not used yet.
+// tokens are the admission tickets that were issued and not used yet.
 type tokens struct {
 	env    env.Env
 	random func() verbs.Token
 
 	mu   env.Mutex
 	open map[verbs.Token]ticket
-	// oldest first, with some that are not open any more: no more than those that are, and a few
+	// oldest first, with some that are not open any more: at most as many as are open, and a few
 	order    []verbs.Token
 	count    map[string]int // open ones by index
 	evicting map[string]int // by index: how many evictions are under way
 }
 
-// ticket is what a token opens.
+// ticket is what a token admits to.
 type ticket struct {
 	peer     verbs.Peer
 	provider string
@@ -44,7 +44,7 @@ func newTokens(e env.Env, random func() verbs.Token) *tokens {
 	return &tokens{env: e, random: random, mu: e.NewMutex(), open: map[verbs.Token]ticket{}, count: map[string]int{}, evicting: map[string]int{}}
 }
 
-// issue makes a token that admits peer to one connection of a provider.
+// issue returns a token that admits peer to one connection of a provider.
 func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 	return token, nil
 }
 
-// expire drops what is over. All live equally long, so the oldest are over first.
+// expire drops expired tokens. All live equally long, so the oldest expire first.
 func (t *tokens) expire() {
 	now, n := t.env.Now(), 0
 	for n < len(t.order) {
@@ -78,9 +78,9 @@ func (t *tokens) expire() {
 	}
 }
 
-// compact forgets tokens that are not open once they are many: a client that uses a token at once
-// may ask for the next. Whoever is fenced or evicted looks at all, and Connect waits meanwhile,
-// with the lock of the accounts.
+// compact forgets used tokens when they are many. A client that uses each token at once may ask for
+// the next one, and a fence or an eviction examines all of them while Connect waits, with the lock
+// of the accounts.
 func (t *tokens) compact() {
 	const few = 64
 	if len(t.order) < 2*len(t.open)+few {
@@ -103,7 +103,8 @@ func (t *tokens) drop(token verbs.Token) {
 	}
 }
 
-// block begins an eviction: the tokens of an index are void, and it gets no more until unblock.
+// block begins an eviction: the tokens of an index are void, and it gets no further ones until
+// unblock.
 func (t *tokens) block(index string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +116,7 @@ func (t *tokens) block(index string) {
 	}
 }
 
-// void makes the tokens of clients of an index useless.
+// void voids the tokens of clients of an index.
 func (t *tokens) void(index string, clients []uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +135,8 @@ func (t *tokens) unblock(index string) {
 	}
 }
 
-// admission is the verbs.Admission of one provider: tokens for another one do not open it.
+// admission is the verbs.Admission of one provider. Tokens for another provider are not valid for
+// it.
 type admission struct {
 	tokens   *tokens
 	provider string

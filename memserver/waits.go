@@ -11,25 +11,24 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// maxMapWaiters bounds how many calls wait at once for a partition map, or for other holdings.
-// Where there would be more, a call ends its wait at once, as if its time were over: one of those
-// of which most wait for the same. So calls of one index take no place from those of another that
-// has fewer.
+// maxMapWaiters bounds the calls that wait at once for a partition map, or for other holdings.
+// Beyond it a call ends its wait at once, as if its time were over: one of the topic for which most
+// calls wait. So calls of one index take no place from those of another that has fewer.
 const maxMapWaiters = 2048
 
-// A topic is what calls wait for: the map of an index, which is the index's identity, or its
-// holdings.
+// holdingsOf returns the topic of an index's holdings. A topic is what calls wait for: the map of
+// an index, whose topic is the index's identity, or its holdings.
 func holdingsOf(index string) (topic string) { return index + "\x00holdings" }
 
-// waits are the control calls that wait for something to happen in the ledger. Who waits asks for
-// the channel first and looks at the ledger then, so nothing that happens in between is missed.
+// waits are the control calls that wait for a change of the ledger. A call first gets the channel
+// and then reads the ledger, so it misses no change in between.
 type waits struct {
 	mu      sync.Mutex
 	cleaned chan struct{} // closed and replaced when something was zeroed
-	// by topic that somebody waits for: closed when it changes or its index is evicted
+	// by topic with waiters: closed when it changes or its index is evicted
 	news    map[string]chan struct{}
-	calls   int                // how many wait for topics
-	waiting map[string]waiters // they, by topic
+	calls   int                // calls that wait for topics
+	waiting map[string]waiters // the same, by topic
 }
 
 // waiters are the calls that wait for one topic: each ends its wait when its channel is closed.
@@ -46,7 +45,7 @@ func (w *waits) untilCleaned() <-chan struct{} {
 	return w.cleaned
 }
 
-// wasCleaned wakes who waits for memory that is being zeroed.
+// wasCleaned wakes calls that wait for memory that is being zeroed.
 func (w *waits) wasCleaned() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +56,7 @@ func (w *waits) wasCleaned() {
 // mapChanged wakes the calls that wait for the map of an index.
 func (w *waits) mapChanged(index string) { w.changed(index) }
 
-// holdingsChanged wakes those that wait for its holdings.
+// holdingsChanged wakes the calls that wait for its holdings.
 func (w *waits) holdingsChanged(index string) { w.changed(holdingsOf(index)) }
 
 func (w *waits) changed(topic string) {
@@ -80,7 +79,7 @@ func (w *waits) untilChanged(topic string) <-chan struct{} {
 	return news
 }
 
-// beginWait counts a call that waits for a topic. Its wait is over when the channel is closed.
+// beginWait counts a call that waits for a topic. Its wait ends when the channel is closed.
 func (w *waits) beginWait(topic string) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +105,7 @@ func (w *waits) beginWait(topic string) chan struct{} {
 	return over
 }
 
-// endWait counts it no more.
+// endWait ends the count of beginWait.
 func (w *waits) endWait(topic string, over chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,17 +114,17 @@ func (w *waits) endWait(topic string, over chan struct{}) {
 
 func (w *waits) endWaitLocked(topic string, over chan struct{}) {
 	calls := w.waiting[topic]
-	if _, is := calls[over]; !is { // it ended before
+	if _, is := calls[over]; !is { // it has ended
 		return
 	}
 	w.calls--
 	if delete(calls, over); len(calls) == 0 {
 		delete(w.waiting, topic)
-		delete(w.news, topic) // nobody waits for it; the index may be gone for good
+		delete(w.news, topic) // no call waits for it; the index may be gone for good
 	}
 }
 
-// changeCleaned is accounts.changeOf, but waits while all that is left is being zeroed.
+// changeCleaned is accounts.changeOf, but waits while all free memory is being zeroed.
 func (w *waits) changeCleaned(ctx context.Context, a *accounts, index string, f func(*ledger.Ledger) error) error {
 	for {
 		cleaned := w.untilCleaned()
@@ -141,8 +140,8 @@ func (w *waits) changeCleaned(ctx context.Context, a *accounts, index string, f 
 	}
 }
 
-// partitionMap reads the map of an index; if its generation is not above newerThan, it waits for a
-// newer one until ctx ends, or too many wait, and then returns whichever is there.
+// partitionMap returns the map of an index. If its generation is not above newerThan, it waits for
+// a newer one until ctx ends, or too many calls wait, and then returns the present one.
 func (w *waits) partitionMap(ctx context.Context, a *accounts, index string, newerThan uint64) (generation uint64, bytes []byte, err error) {
 	w.until(ctx, index, func() (done bool) {
 		a.read(func(l *ledger.Ledger) { generation, bytes, err = l.Map(index) })
@@ -151,8 +150,8 @@ func (w *waits) partitionMap(ctx context.Context, a *accounts, index string, new
 	return generation, bytes, err
 }
 
-// until looks at a topic, again each time that it changed, until look is satisfied, ctx ends, or
-// too many calls wait. It looks at least once.
+// until calls look, and again each time that the topic changes, until look returns true, ctx ends,
+// or too many calls wait. It calls look at least once.
 func (w *waits) until(ctx context.Context, topic string, look func() (done bool)) {
 	if look() || ctx.Err() != nil {
 		return
