@@ -12,8 +12,8 @@ import (
 
 // Intent slots. Each memory server has room for some of each index (Grant.IntentSlots), 64 bytes
 // each. A client claims them one by one, by a CAS of the owner's word from nobody's, and keeps them
-// until it is fenced; its sessions use them, each its own. The fence gives them back, but for those
-// whose change is owed: a repairer does that.
+// until it is fenced, or they are idle; its sessions use them, each its own. The fence gives them
+// back, but for those whose change is owed: a repairer does that.
 //
 // # When a slot forgets its word
 //
@@ -35,8 +35,9 @@ import (
 
 // wordSlot is a slot of this client.
 type wordSlot struct {
-	at    uint64 // its offset on its server
-	seq   uint32 // the last one; of the session that uses it
+	at    uint64        // its offset on its server
+	seq   atomic.Uint32 // the last one; the session that uses it raises it
+	seen  uint32        // seq at the last look for idle slots; of clearSlots
 	state atomic.Uint32
 	since atomic.Uint64 // when the operation began that used it last, on the client's clock
 }
@@ -48,6 +49,7 @@ const (
 	slotUsed
 	slotNamed
 	slotForgetting
+	slotGone // given back: nobody's of this client any more
 )
 
 // release ends a session's use of the slot, which may name a word from now on.
@@ -60,6 +62,8 @@ type wordSlots struct {
 	free []*wordSlot // no session's
 	// how many are being claimed: each counts in this client's share before it is had
 	claimed int
+	// above all that slots had which were given back: see idleslot.go
+	seq uint32
 }
 
 // ErrNoIntent is returned when a session needs an intent slot, to acquire a lock word, and there is
@@ -78,19 +82,19 @@ func (s *Session) slotFor(server int) (*wordSlot, error) {
 	if len(s.slots) <= server {
 		s.slots = append(s.slots, make([]*wordSlot, len(s.pool.servers)-len(s.slots))...)
 	}
-	if s.slots[server] == nil {
-		slot, err := s.acquireSlot(server)
-		if err != nil {
-			return nil, err
-		}
-		s.slots[server] = slot
-	}
-	slot := s.slots[server]
 	for n := 0; ; n++ {
+		slot := s.slots[server]
+		if slot == nil || slot.state.Load() == slotGone {
+			var err error
+			if slot, err = s.acquireSlot(server); err != nil {
+				return nil, err
+			}
+			s.slots[server] = slot
+		}
 		for _, from := range []uint32{slotNamed, slotBlank} {
 			if slot.state.CompareAndSwap(from, slotUsed) {
 				slot.since.Store(s.active.Load())
-				slot.seq++
+				slot.seq.Add(1)
 				return slot, nil
 			}
 		}
@@ -130,6 +134,7 @@ func (s *Session) acquireSlot(server int) (*wordSlot, error) {
 		return nil, err
 	}
 	slot := &wordSlot{at: at}
+	slot.seq.Store(slots.seq)
 	slots.all = append(slots.all, slot)
 	s.pool.keeper.forgets()
 	return slot, nil
@@ -189,7 +194,7 @@ func (s *Session) slotAddr(server int, slot *wordSlot, part uint64) Addr {
 
 // nameIn is what a slot says of a word.
 func (s *Session) nameIn(slot *wordSlot, l *wordLock) []byte {
-	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: slot.seq, Client: s.pool.client}
+	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: slot.seq.Load(), Client: s.pool.client}
 	n.Encode(s.name)
 	return s.name
 }
@@ -197,7 +202,8 @@ func (s *Session) nameIn(slot *wordSlot, l *wordLock) []byte {
 // leaveSlots gives the session's slots to other sessions of its client.
 func (s *Session) leaveSlots() {
 	for i, slot := range s.slots {
-		if slot == nil || slot.state.Load() == slotUsed { // of a session that died with a word
+		// used: it died with a word
+		if slot == nil || slot.state.Load() == slotUsed || slot.state.Load() == slotGone {
 			continue
 		}
 		slots := &s.pool.servers[i].slots
@@ -215,7 +221,7 @@ func (t *wordSlots) older(since uint64, see func(*wordSlot)) {
 	all := t.all
 	t.mu.Unlock()
 	for _, slot := range all {
-		if slot.state.Load() != slotBlank && slot.since.Load() < since {
+		if state := slot.state.Load(); state != slotBlank && state != slotGone && slot.since.Load() < since {
 			see(slot)
 		}
 	}
@@ -240,7 +246,8 @@ func (k *leaseKeeper) forgets() {
 	}
 }
 
-// clearSlots clears slots when it is told to, for as long as the pool is open.
+// clearSlots clears slots when it is told to, and gives idle ones back, for as long as the pool is
+// open.
 func (k *leaseKeeper) clearSlots() {
 	p := k.pool
 	s, err := p.NewSession(64)
@@ -257,12 +264,13 @@ func (k *leaseKeeper) clearSlots() {
 		}
 	}
 	s.End()
+	next := env.Deadline(p.env, p.idleSlots())
 	for err = s.broken; ; {
 		if err != nil {
 			p.Condemn(fmt.Errorf("clear intent slots: %w", err))
 			return
 		}
-		k.forget.Wait(env.Forever)
+		k.forget.Wait(env.Remaining(p.env, next))
 		if k.stopped.Load() || p.condemned.Load() != nil {
 			return
 		}
@@ -272,6 +280,14 @@ func (k *leaseKeeper) clearSlots() {
 					err = s.forgetName(i, slot)
 				}
 			})
+		}
+		if env.Remaining(p.env, next) <= 0 {
+			for i := range p.servers {
+				if err == nil {
+					err = s.giveIdleSlots(i)
+				}
+			}
+			next = env.Deadline(p.env, p.idleSlots())
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -278,7 +279,7 @@ func (r *wordRun) do(t *testing.T) (err error) {
 	r.plan = plan
 	ww := &wordWorld{w: w, faults: faults}
 	ww.c, err = poolsim.New(w, poolsim.Options{
-		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, Intents: 40, Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan}, Meddle: faults.meddle,
+		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, RenewEvery: wordRenewal(seed), Intents: 40, Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan}, Meddle: faults.meddle,
 	})
 	must(t, err)
 	err = w.Run(func(p *simenv.Process) {
@@ -362,4 +363,13 @@ func (ww *wordWorld) end(t *testing.T, cl *pool.Pool) {
 			ww.fail("%d intent slots of server %d are not free when all clients have ended", used, id+1)
 		}
 	}
+}
+
+// wordRenewal is how often leases are renewed in a seed, and so how soon an idle session gives its
+// slot back: in every second one so often that sessions lose theirs between two operations.
+func wordRenewal(seed uint64) time.Duration {
+	if seed%2 == 0 {
+		return 0
+	}
+	return 100 * time.Microsecond
 }
