@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
@@ -119,9 +120,23 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
+		if names := s.use.keptFor[podID(p)]; len(names) > 0 && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
+		}
 		kept.DeepCopyInto(p)
 	}
 	return problems.err()
+}
+
+// tellReleased tells of a pod with data that was released, or is kept again.
+func (r *DMMemoryPoolReconciler) tellReleased(ctx context.Context, s *memoryPoolScope, p *corev1.Pod, released bool, indexes string) {
+	if released {
+		r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryPodReleased", "Release", "pod %s may be evicted and deleted; data of %s is lost with it", p.Name, indexes)
+		logf.FromContext(ctx).Info("release pod", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationRelease+" of the pool names it")
+		return
+	}
+	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryPodKept", "Keep", "pod %s is neither evicted nor deleted any more: it has data of %s", p.Name, indexes)
+	logf.FromContext(ctx).Info("keep pod", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationRelease+" of the pool does not name it any more")
 }
 
 // holdPool adds FinalizerInUse to a pool that is used and takes it off one that is not.

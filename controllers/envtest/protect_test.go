@@ -125,6 +125,9 @@ func TestMemoryPodsAreKept(t *testing.T) {
 	if err := c.evict("demo-memory-1"); err != nil {
 		t.Errorf("evict what is released: %v", err)
 	}
+	if told := c.operator.lines.decisions(); told["release pod demo-memory-1"] != 2 || told["keep pod demo-memory-1"] != 1 || told["release pod demo-memory-0"] != 0 {
+		t.Errorf("the log has %v", told)
+	}
 }
 
 // TestCachesAreEvicted: the pods of an index that is made anew when data is lost may be evicted one
