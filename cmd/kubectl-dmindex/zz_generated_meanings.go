@@ -4,6 +4,14 @@ package main
 
 // meanings of conditions and reasons, by their names.
 var meanings = map[string]meaning{
+	"Complete":          {when: "of a DMBackup: its artifact is there, and was read back with the right digest. While it is False, the message names what the backup waits for.", do: ""},
+	"Verified":          {when: "the artifact was read back, and its digest is right.", do: ""},
+	"Dumping":           {when: "the Job of a backup is at work.", do: "if it lasts, inspect the pod that the message names."},
+	"Queued":            {when: "another backup of the same index is at work, which the message names.", do: ""},
+	"IndexUnavailable":  {when: "the index that is to be dumped does not exist or is not Available.", do: "see the conditions of the index."},
+	"DumpFailed":        {when: "the Job of a backup failed; the message has its last error.", do: "correct what it names, and make a new DMBackup."},
+	"TimedOut":          {when: "a backup was not complete in time.", do: "correct what the message names, or raise spec.timeoutSeconds of a new DMBackup."},
+	"NotFailed":         {when: "a backup has not failed.", do: ""},
 	"Available":         {when: "of a DMIndex: it answers requests.", do: ""},
 	"Progressing":       {when: "the operator is working towards the spec; the message names what it waits for.", do: ""},
 	"Degraded":          {when: "something does not work; the message names it.", do: ""},
@@ -12,6 +20,8 @@ var meanings = map[string]meaning{
 	"PoolReady":         {when: "of a pool: all of its servers exist and are ready.", do: ""},
 	"Protected":         {when: "of a memory pool: data of indexes would be lost with its pods, so they are neither evicted nor deleted. The message names the indexes, and how to release a pod.", do: ""},
 	"Autoscaled":        {when: "spec.autoscaling changed the number of replicas of a compute pool.", do: ""},
+	"RotatingPassword":  {when: "a new password was made and is given to the compute servers. The Secret <index>-conn has it when all of them that are ready know it; the event names those that do not. Do: nothing, unless it names a server of an older image: replace that pod.", do: ""},
+	"RotatedPassword":   {when: "the Secret <index>-conn has the new password. The former one is right until the time that the event names. Do: let programs that do not read the Secret again when they connect have the new password by then.", do: ""},
 	"Serving":           {when: "the index answers requests.", do: ""},
 	"AsDesired":         {when: "the index is as its spec asks.", do: ""},
 	"Intact":            {when: "no data was lost.", do: ""},
@@ -32,7 +42,7 @@ var meanings = map[string]meaning{
 	"Fencing":           {when: "clients of deleted pods are not yet fenced at the memory server that the message names. They may hold locks there until they are fenced or their leases expire.", do: ""},
 	"FencePending":      {when: "a key range is not served, because its former owner cannot be fenced at the memory server that the message names. The range waits until that server answers or is given up.", do: "bring the memory server back, or delete its pod if it will not return."},
 	"PoolFull":          {when: "the quota of the index has no memory left for a take-over or a move. A range whose owner died is not served until it finds memory, and is tried again every 2 s. A range that cannot move stays with its present server, and is tried again every 30 s. Also the reason of an event.", do: "raise the quota, or delete keys that are served."},
-	"Failed":            {when: "a step failed and will be retried; the message names the step and the cause.", do: ""},
+	"Failed":            {when: "as a condition: of a DMBackup: there will be no artifact. The message has the cause; as a reason: a step failed and will be retried; the message names the step and the cause.", do: ""},
 	"WaitingForIndex":   {when: "the index of a pool does not exist or is not ready for the pool yet.", do: ""},
 	"ServersStarting":   {when: "servers of a pool are not ready yet.", do: ""},
 	"NodeUnfit":         {when: "a server cannot use RDMA on its node; the message names the cause.", do: "correct the node as the message says, or select other nodes."},

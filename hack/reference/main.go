@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -331,20 +332,31 @@ func (c constant) meaning() (when, do string) {
 	return sentence(when), sentence(do)
 }
 
-// meanings writes the same for kubectl dmindex.
+// has reports whether a constant with a prefix has a value.
+func (a *api) has(prefix, value string) bool {
+	return slices.ContainsFunc(a.consts, func(c constant) bool { return strings.HasPrefix(c.name, prefix) && c.value == value })
+}
+
+// meanings writes the same for kubectl dmindex. A name that is a condition and a reason has both
+// meanings.
 func (a *api) meanings(out *bytes.Buffer) error {
 	out.WriteString("// Code generated from api/v1alpha1 by hack/reference. DO NOT EDIT.\n\npackage main\n\n" +
 		"// meanings of conditions and reasons, by their names.\nvar meanings = map[string]meaning{\n")
-	met := map[string]bool{}
+	conditions := map[string]string{} // when they are true
 	for _, c := range a.consts {
-		if !strings.HasPrefix(c.name, "Condition") && !strings.HasPrefix(c.name, "Reason") {
+		if strings.HasPrefix(c.name, "Condition") {
+			conditions[c.value], _ = c.meaning()
+		}
+	}
+	for _, c := range a.consts {
+		when, do := c.meaning()
+		condition, is := conditions[c.value]
+		switch reason := strings.HasPrefix(c.name, "Reason"); {
+		case reason && is:
+			when = "as a condition: " + strings.TrimSuffix(condition, ".") + "; as a reason: " + when
+		case !reason && (!strings.HasPrefix(c.name, "Condition") || a.has("Reason", c.value)):
 			continue
 		}
-		if met[c.value] {
-			return fmt.Errorf("%s has the value %q of another condition or reason: its meaning would not be known", c.name, c.value)
-		}
-		met[c.value] = true
-		when, do := c.meaning()
 		fmt.Fprintf(out, "\t%q: {when: %q, do: %q},\n", c.value, when, do)
 	}
 	out.WriteString("}\n")
