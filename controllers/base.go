@@ -48,6 +48,7 @@ type base struct {
 	handovers  *handovers
 	logged     *logged // of decisions
 	served     *served // for the metrics
+	figures    *figures
 }
 
 // events is what the reconcilers need of an event recorder.
@@ -253,8 +254,5 @@ func condition(conditions *[]metav1.Condition, generation int64, kind string, is
 		status = metav1.ConditionTrue
 	}
 	const longest = 2000
-	if len(message) > longest {
-		message = message[:longest]
-	}
-	apimeta.SetStatusCondition(conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation})
+	apimeta.SetStatusCondition(conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message, longest), ObservedGeneration: generation})
 }

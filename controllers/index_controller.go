@@ -64,7 +64,7 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 	s.summarize(err)
 	r.served.record(s)
 	r.tell(s.index, before)
-	if err := kube.ApplyStatus(ctx, &r.Writer, s.index, before, &s.index.Status); err != nil {
+	if err := writeStatus(ctx, &r.base, s.index, before, &s.index.Status, holdIndex(&s.index.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
 	after, err := r.resultFor(ctx, s, err)

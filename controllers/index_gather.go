@@ -67,6 +67,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 	}
 	s.verdict = judgeMemory(recorded, wanted, observed, ordinal, podName)
 	r.confirmLoss(ctx, s)
+	r.doubtLoss(s)
 	return nil
 }
 

@@ -75,7 +75,7 @@ func window(w dmv1.ScalingWindow, otherwise int32) time.Duration {
 // scaleCompute sets the replicas of the compute pools that ask for it.
 func (r *DMIndexReconciler) scaleCompute(ctx context.Context, s *indexScope) error {
 	was := r.remembered.get(s.index.UID)
-	now := memory{maps: was.maps, pools: map[string]autoscale.Memory{}}
+	now := memory{maps: was.maps, pools: map[string]autoscale.Memory{}, doubts: was.doubts}
 	defer func() { r.remembered.put(s.index.UID, now) }()
 	for _, pool := range s.computePools {
 		spec, ok := autoscaleOf(&pool.Spec.ComputeServers)

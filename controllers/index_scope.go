@@ -40,6 +40,8 @@ type indexScope struct {
 	passwordWaits bool      // a new password waits for compute servers to read it
 	passwordEnds  time.Time // when a former password ends; zero = none does
 
+	doubted []memoryServer // that seem to be lost, and may not be
+
 	problems collected // of the step that is done, which could do the rest of its work
 
 	clients map[uint32]string // of the memory servers, to the names of their pods

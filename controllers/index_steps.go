@@ -154,6 +154,9 @@ func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) er
 // checkDataLoss stops an index that lost data, or makes it anew if that is asked for.
 func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) error {
 	lost := s.verdict.with(dmv1.ServerLost)
+	if len(lost) == 0 && len(s.doubted) > 0 {
+		return &waitFor{dmv1.ReasonMemoryUnreachable, "data seems to be lost at " + names(s.doubted) + "; it is looked at again before that is believed", doubtEvery}
+	}
 	if len(lost) == 0 {
 		return nil
 	}

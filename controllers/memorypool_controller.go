@@ -63,7 +63,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 		return result(err)
 	}
 	s.summarize(err)
-	if err := kube.ApplyStatus(ctx, &r.Writer, s.pool, before, &s.pool.Status); err != nil {
+	if err := writeStatus(ctx, &r.base, s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
 	after, err := result(err)

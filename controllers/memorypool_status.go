@@ -111,7 +111,4 @@ func objectOf(identity string) string {
 	return uid
 }
 
-// cut is the beginning of a text.
-func cut(text string, longest int) string { return text[:min(len(text), longest)] }
-
 func size(bytes uint64) string { return resource.NewQuantity(int64(bytes), resource.BinarySI).String() }

@@ -24,6 +24,8 @@ type remembered struct {
 type memory struct {
 	maps  partition.Memory
 	pools map[string]autoscale.Memory // by name; never changed, only replaced
+
+	doubts map[uint16]doubt // of memory servers that seem to be lost; never changed, only replaced
 }
 
 func newRemembered(born time.Time) *remembered {

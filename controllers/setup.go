@@ -116,7 +116,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: mgr.GetEventRecorder("dmindex-operator"), handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(),
+		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
 	if o.Metrics != nil {
 		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served}); err != nil {
@@ -132,17 +132,17 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, slowestRetry),
 		}
 	}
-	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}).WithOptions(options()).
+	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options()).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
-		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex)).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
 		Complete(&DMMemoryPoolReconciler{b})
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}).WithOptions(options()).
+	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, changed(nothing[*dmv1.DMComputePool])).WithOptions(options()).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
-		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex)).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), changed(problemsOf)).
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
 		Complete(&DMComputePoolReconciler{b})
@@ -152,11 +152,11 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if err := b.setupBackups(mgr, options); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}).WithOptions(options()).
-		Owns(&dmv1.DMMemoryPool{}).Owns(&dmv1.DMComputePool{}).
+	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, changed(nothing[*dmv1.DMIndex])).WithOptions(options()).
+		Owns(&dmv1.DMMemoryPool{}, changed(stateOfMemoryPool)).Owns(&dmv1.DMComputePool{}, changed(stateOfComputePool)).
 		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).
-		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
-		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool)).
+		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfMemoryPool)).
+		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfComputePool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
 		WatchesRawSource(source.Channel(b.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
 		Complete(&DMIndexReconciler{base: b})

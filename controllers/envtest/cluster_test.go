@@ -46,6 +46,7 @@ type operator struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 	writes atomic.Int64
+	events atomic.Int64 // that were written; they are not among writes
 	limit  atomic.Int64 // writes that it may make before it is cut off; 0 = any number
 
 	mu  sync.Mutex
@@ -82,7 +83,9 @@ type transport struct {
 }
 
 func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") {
+	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/events") {
+		tr.o.events.Add(1)
+	} else if r.Method != http.MethodGet {
 		n := tr.o.writes.Add(1)
 		tr.o.mu.Lock()
 		tr.o.log = append(tr.o.log, r.Method+" "+r.URL.Path)

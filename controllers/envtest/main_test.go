@@ -74,6 +74,9 @@ func startServers(apiserver, etcd string) (environment *envtest.Environment, err
 			CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: 2 * time.Minute},
 		}
 		environment.ControlPlane.GetAPIServer().Path = apiserver
+		if version := os.Getenv(emulated); version != "" {
+			environment.ControlPlane.GetAPIServer().Configure().Append("emulated-version", "kube="+version)
+		}
 		environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
 		if config, err = environment.Start(); err == nil {
 			return environment, nil

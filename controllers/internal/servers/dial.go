@@ -26,8 +26,11 @@ const (
 // GRPC dials servers over mutual TLS, as the operator. Its certificates are made when needed and
 // never stored.
 type GRPC struct {
+	now func() time.Time // of how long connections are kept
+
 	mu    sync.Mutex
 	pairs map[string]issued // by the authority's certificate
+	conns map[connKey]*sharedConn
 }
 
 type issued struct {
@@ -36,9 +39,14 @@ type issued struct {
 }
 
 // NewGRPC is a dialer.
-func NewGRPC() *GRPC { return &GRPC{pairs: map[string]issued{}} }
+func NewGRPC() *GRPC {
+	return &GRPC{now: time.Now, pairs: map[string]issued{}, conns: map[connKey]*sharedConn{}}
+}
 
-func (g *GRPC) dial(t Target) (*grpc.ClientConn, error) {
+func (g *GRPC) dial(t Target) (*sharedConn, error) {
+	if t.Authority == nil {
+		return nil, fmt.Errorf("dial %s: its certificate authority is not known", t.Pod)
+	}
 	pair, err := g.pair(t.Authority)
 	if err != nil {
 		return nil, err
@@ -49,7 +57,10 @@ func (g *GRPC) dial(t Target) (*grpc.ClientConn, error) {
 	}
 	// By address, not by name: the name of a new pod takes its time to spread. The certificate is
 	// still checked for the name.
-	conn, err := grpc.NewClient("passthrough:///"+t.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	key := connKey{t.UID, t.Address, t.Name, string(t.Authority.PEM), string(pair.Cert)}
+	conn, err := g.borrow(key, func(o ...grpc.DialOption) (*grpc.ClientConn, error) {
+		return grpc.NewClient("passthrough:///"+t.Address, append(o, grpc.WithTransportCredentials(credentials.NewTLS(config)))...)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("dial %s at %s: %w", t.Pod, t.Address, err)
 	}
@@ -83,7 +94,7 @@ func (g *GRPC) Memory(t Target) (Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memory{rpcv1.NewMemoryClient(conn), conn, t.Pod}, nil
+	return &memory{rpcv1.NewMemoryClient(conn), func() { g.giveBack(conn) }, t.Pod}, nil
 }
 
 // Compute implements Dialer.
@@ -92,7 +103,7 @@ func (g *GRPC) Compute(t Target) (Compute, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &compute{rpcv1.NewComputeClient(conn), conn, t.Pod}, nil
+	return &compute{rpcv1.NewComputeClient(conn), func() { g.giveBack(conn) }, t.Pod}, nil
 }
 
 // errUnfit stands for Unfit among what calls know. A server that waits for its node answers every
@@ -104,11 +115,11 @@ var (
 
 type memory struct {
 	client rpcv1.MemoryClient
-	conn   *grpc.ClientConn
+	done   func()
 	pod    string
 }
 
-func (m *memory) Close() { m.conn.Close() }
+func (m *memory) Close() { m.done() }
 
 // call runs one call with its limit and says in its error what was asked of whom. A code that is in
 // known becomes that error.
@@ -181,11 +192,11 @@ func (m *memory) Fence(ctx context.Context, index string, clients []uint32) erro
 
 type compute struct {
 	client rpcv1.ComputeClient
-	conn   *grpc.ClientConn
+	done   func()
 	pod    string
 }
 
-func (c *compute) Close() { c.conn.Close() }
+func (c *compute) Close() { c.done() }
 
 func (c *compute) Describe(ctx context.Context) (*rpcv1.DescribeComputeReply, error) {
 	return call(ctx, callLimit, c.pod, "describe compute server", c.client.Describe, &rpcv1.DescribeComputeRequest{}, unfit)

@@ -164,7 +164,7 @@ func TestOlderServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &memory{rpcv1.NewMemoryClient(conn), conn, "pool-0"}
+	m := &memory{rpcv1.NewMemoryClient(conn), func() { conn.Close() }, "pool-0"}
 	defer m.Close()
 	if _, err := m.AwaitHoldings(t.Context(), "uid", 1, time.Second); !errors.Is(err, ErrNotOffered) {
 		t.Errorf("AwaitHoldings: %v", err)

@@ -140,6 +140,20 @@ func (f *Fleet) Forget(uid string) {
 	delete(f.memory, uid)
 }
 
+// Lend puts another memory server, without content, in the place of that of a pod, until back is
+// called.
+func (f *Fleet) Lend(uid string) (back func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.memory[uid]
+	delete(f.memory, uid)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.memory[uid] = was
+	}
+}
+
 // Serve makes the compute server of a pod open an index, as one that starts does.
 func (f *Fleet) Serve(uid, index string) {
 	f.mu.Lock()
