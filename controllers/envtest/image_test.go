@@ -87,3 +87,32 @@ func TestImageMistyped(t *testing.T) {
 		})
 	}
 }
+
+// TestSidecarFirst: the image of a server is that of its container, also where a mesh put a sidecar
+// before it.
+func TestSidecarFirst(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(memoryPool, "pool")
+	c.memoryPoolReady("pool", dmv1.ReasonAsDesired, "")
+	c.stop()
+	for _, name := range c.pods("pool") {
+		p := c.pod(name)
+		injected := p.DeepCopy()
+		injected.ResourceVersion, injected.UID, injected.Status = "", "", corev1.PodStatus{}
+		injected.Spec.Containers = append([]corev1.Container{{Name: "istio-proxy", Image: "istio:1"}}, injected.Spec.Containers...)
+		c.deletePod(name)
+		if err := api.Create(t.Context(), injected); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start(0)
+	c.memoryPoolReady("pool", dmv1.ReasonAsDesired, "")
+	pool := &dmv1.DMMemoryPool{}
+	c.patch("pool", pool, func() { pool.Spec.Image = "server:2" })
+	c.equal("images", "istio:1 server:2", func() any {
+		containers := c.pod("pool-0").Spec.Containers
+		return containers[0].Image + " " + containers[1].Image
+	})
+}

@@ -49,9 +49,10 @@ func TestMistypedImage(t *testing.T) {
 		s.condition("Available", "False")
 		s.patch("dmi/x", `{"image":`+image+`}`)
 		s.settledWithin(time.Minute, "2/2", "2/2")
-		if left := s.jsonpath("pods", "{.items[*].spec.containers[*].image}"); strings.Contains(left, noImage) {
-			t.Errorf("images of the pods: %s", left)
-		}
+		s.eventually(short, "no pod has the image", func() (bool, string) {
+			images := s.jsonpath("pods", "{.items[*].spec.containers[*].image}")
+			return !strings.Contains(images, noImage), images
+		})
 		s.is(s.incarnations(), incarnations)
 		s.filled()
 	}
