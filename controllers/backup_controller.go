@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -205,6 +206,9 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) err
 		}
 		return &waitFor{dmv1.ReasonIndexUnavailable, message, 0}
 	}
+	if problem := r.storageProblem(ctx, b); problem != "" {
+		return &waitFor{dmv1.ReasonSecretMissing, problem, 0}
+	}
 	list := &dmv1.DMBackupList{}
 	if err := r.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
 		return err
@@ -213,6 +217,26 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) err
 		return &waitFor{dmv1.ReasonQueued, fmt.Sprintf("backup %s of the same index goes first", other), 0}
 	}
 	return nil
+}
+
+// storageProblem says what the Secret of a backup's storage lacks; empty = nothing, or the operator
+// may not read it. A pod without its Secret would wait, and only an event would say for what.
+func (b *base) storageProblem(ctx context.Context, backup *dmv1.DMBackup) string {
+	s3 := backup.Spec.Storage.S3
+	if s3 == nil {
+		return ""
+	}
+	secret := &corev1.Secret{}
+	err := b.Live.Get(ctx, types.NamespacedName{Namespace: backup.Namespace, Name: s3.CredentialsSecret.Name}, secret)
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("there is no Secret %s: make it, with the keys %s and %s", s3.CredentialsSecret.Name, config.S3AccessKey, config.S3SecretKey)
+	}
+	for _, key := range []string{config.S3AccessKey, config.S3SecretKey} {
+		if err == nil && len(secret.Data[key]) == 0 {
+			return fmt.Sprintf("Secret %s has no %s: add it", secret.Name, key)
+		}
+	}
+	return ""
 }
 
 // ahead names the backup of the same index that goes before b: the oldest that is neither complete

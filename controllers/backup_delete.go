@@ -68,8 +68,8 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		return nil
 	case job.failed == "":
 		message := "the artifact is being deleted by Job " + job.job.Name
-		if job.problem != "" {
-			message += ": " + job.problem + leave
+		if problem := orElse(job.problem, r.storageProblem(ctx, b)); problem != "" {
+			message += ": " + problem + leave
 		}
 		return &waitFor{dmv1.ReasonDeleting, message, 0}
 	}

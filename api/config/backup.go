@@ -33,3 +33,13 @@ func (r BackupReport) Marshal() ([]byte, error) {
 	}
 	return json.Marshal(r)
 }
+
+// Keys of the Secret with the credentials of an S3 bucket, which is mounted at BackupS3Dir.
+const (
+	S3AccessKey    = "AWS_ACCESS_KEY_ID"
+	S3SecretKey    = "AWS_SECRET_ACCESS_KEY"
+	S3SessionToken = "AWS_SESSION_TOKEN" // may be missing
+	S3CA           = "ca.crt"            // of the server's certificate, in PEM; may be missing
+
+	BackupS3Dir = "/s3"
+)

@@ -31,12 +31,58 @@ type BackupVolume struct {
 	Path string `json:"path,omitempty"`
 }
 
+// BackupS3 is a bucket of an S3-compatible server for artifacts.
+type BackupS3 struct {
+	// Endpoint is the URL of the server; with http, keys and artifacts go in the clear.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#@]+$`
+	Endpoint string `json:"endpoint"`
+
+	// Bucket that exists.
+	// +required
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=63
+	Bucket string `json:"bucket"`
+
+	// Region of the bucket. Default: the server says.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Region string `json:"region,omitempty"`
+
+	// Prefix of the objects' names, as a path. Default: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$`
+	// +kubebuilder:validation:XValidation:rule="self.split('/').all(p, p != '.' && p != '..')",message="prefix must not have . or .. as a part: write a path such as dumps/demo"
+	Prefix string `json:"prefix,omitempty"`
+
+	// CredentialsSecret names a Secret of this namespace with the keys AWS_ACCESS_KEY_ID and
+	// AWS_SECRET_ACCESS_KEY, and, if they are needed, AWS_SESSION_TOKEN and ca.crt (of the server's
+	// certificate, in PEM).
+	// +required
+	CredentialsSecret SecretReference `json:"credentialsSecret"`
+}
+
+// SecretReference names a Secret of the same namespace.
+type SecretReference struct {
+	// Name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
 // BackupStorage is where artifacts are kept.
-// +kubebuilder:validation:XValidation:rule="has(self.volume)",message="write volume"
+// +kubebuilder:validation:XValidation:rule="has(self.volume) != has(self.s3)",message="write exactly one of volume and s3"
 type BackupStorage struct {
 	// Volume keeps artifacts as files.
 	// +optional
 	Volume *BackupVolume `json:"volume,omitempty"`
+
+	// S3 keeps artifacts as objects.
+	// +optional
+	S3 *BackupS3 `json:"s3,omitempty"`
 }
 
 // BackupTemplate is how a backup is made.
@@ -45,7 +91,6 @@ type BackupTemplate struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=30
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="indexName cannot be changed: make a new DMBackup"
 	IndexName string `json:"indexName"`
 
 	// Storage is where the artifact is kept.
@@ -75,7 +120,7 @@ type BackupTemplate struct {
 }
 
 // DMBackupSpec is what a backup shall be.
-// +kubebuilder:validation:XValidation:rule="self.storage == oldSelf.storage",message="storage cannot be changed: make a new DMBackup"
+// +kubebuilder:validation:XValidation:rule="self.indexName == oldSelf.indexName && self.storage == oldSelf.storage",message="indexName and storage cannot be changed: make a new DMBackup"
 type DMBackupSpec struct {
 	BackupTemplate `json:",inline"`
 }
@@ -104,7 +149,7 @@ type DMBackupStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	Phase BackupPhase `json:"phase,omitempty"`
 
-	// Artifact is the path of the file, from the root of the volume.
+	// Artifact is the path of the file, from the root of the volume, or the name of the object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Artifact string `json:"artifact,omitempty"`

@@ -29,12 +29,17 @@ func backupCommand() *cobra.Command {
 // backupJob is what the commands of backups have in common.
 type backupJob struct {
 	dir, artifact, report string
+	s3                    backup.S3Config
 }
 
 func (j *backupJob) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&j.dir, "dir", "", "folder of the artifacts, which must exist")
-	f.StringVar(&j.artifact, "artifact", "", "path of the artifact below the folder")
+	f.StringVar(&j.s3.Endpoint, "s3-endpoint", "", "URL of an S3 server, in place of a folder")
+	f.StringVar(&j.s3.Bucket, "s3-bucket", "", "bucket of the S3 server, which must exist")
+	f.StringVar(&j.s3.Region, "s3-region", "", "region of the bucket; empty = the server says")
+	f.StringVar(&j.s3.CredentialsDir, "s3-credentials", "", "folder with the files "+config.S3AccessKey+", "+config.S3SecretKey+" and, if they are needed, "+config.S3SessionToken+" and "+config.S3CA)
+	f.StringVar(&j.artifact, "artifact", "", "path of the artifact below the folder, or name of the object")
 	f.StringVar(&j.report, "report", "", "file for the report, as JSON; empty = none")
 }
 
@@ -58,8 +63,18 @@ func (j *backupJob) run(ctx context.Context, do func(context.Context, backup.Sto
 }
 
 func (j *backupJob) do(ctx context.Context, do func(context.Context, backup.Store) (config.BackupReport, error)) (report config.BackupReport, err error) {
-	if j.dir == "" || j.artifact == "" {
-		return report, errors.New("name the folder with --dir, and the file with --artifact")
+	if (j.dir == "") == (j.s3.Endpoint == "") || j.artifact == "" {
+		return report, errors.New("name the folder with --dir, or the server with --s3-endpoint, and the artifact with --artifact")
+	}
+	if j.s3.Endpoint != "" {
+		if j.s3.Bucket == "" || j.s3.CredentialsDir == "" {
+			return report, errors.New("an S3 server needs --s3-bucket and --s3-credentials")
+		}
+		store, err := backup.OpenS3(j.s3)
+		if err != nil {
+			return report, err
+		}
+		return do(ctx, store)
 	}
 	store, err := backup.OpenDirectory(j.dir)
 	if err != nil {

@@ -18,8 +18,11 @@ import (
 // own.
 func ArtifactOf(b *dmv1.DMBackup) string {
 	dir := ""
-	if v := b.Spec.Storage.Volume; v != nil {
-		dir = v.Path
+	switch storage := b.Spec.Storage; {
+	case storage.Volume != nil:
+		dir = storage.Volume.Path
+	case storage.S3 != nil:
+		dir = storage.S3.Prefix
 	}
 	return path.Join(dir, b.Namespace, b.Spec.IndexName, b.Name+"."+string(b.UID)+".dump")
 }
@@ -99,14 +102,25 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 			TerminationMessagePath: config.BackupReportFile,
 		}},
 	}
-	if v := t.Storage.Volume; v != nil {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "backup", VolumeSource: corev1.VolumeSource{
+	attach(&p.Spec, t.Storage)
+	return j
+}
+
+// attach gives a pod the storage of artifacts, and tells its program of it.
+func attach(p *corev1.PodSpec, storage dmv1.BackupStorage) {
+	c := &p.Containers[0]
+	if v := storage.Volume; v != nil {
+		p.Volumes = append(p.Volumes, corev1.Volume{Name: "backup", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.ClaimName},
 		}})
-		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "backup", MountPath: config.BackupDir})
-		p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, "--dir="+config.BackupDir)
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "backup", MountPath: config.BackupDir})
+		c.Args = append(c.Args, "--dir="+config.BackupDir)
 	}
-	return j
+	if s3 := storage.S3; s3 != nil {
+		p.Volumes = append(p.Volumes, secretVolume("s3", s3.CredentialsSecret.Name))
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "s3", MountPath: config.BackupS3Dir, ReadOnly: true})
+		c.Args = append(c.Args, "--s3-endpoint="+s3.Endpoint, "--s3-bucket="+s3.Bucket, "--s3-region="+s3.Region, "--s3-credentials="+config.BackupS3Dir)
+	}
 }
 
 // work says what a Job does with which artifact.

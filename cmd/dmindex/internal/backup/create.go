@@ -1,5 +1,5 @@
 // Package backup writes, verifies, restores and deletes the artifacts of backups: dumps in a
-// volume. Every operation can be repeated after it was interrupted anywhere
+// volume or in a bucket of S3. Every operation can be repeated after it was interrupted anywhere
 // (docs/design/backup.md).
 package backup
 

@@ -1,0 +1,255 @@
+package backup
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/dmindex/dmindex/api/config"
+)
+
+// S3Config says which bucket a store is, and with which credentials.
+type S3Config struct {
+	Endpoint string // URL; http is without TLS
+	Bucket   string
+	Region   string // empty = the server says
+	// CredentialsDir has the files config.S3AccessKey and config.S3SecretKey, and may have
+	// config.S3SessionToken and config.S3CA.
+	CredentialsDir string
+
+	partBytes int           // of an upload; 0 = partBytes
+	pause     time.Duration // before a read goes on; 0 = readPause
+	retries   int           // of a request; 0 = the library's
+}
+
+const (
+	// partBytes is how large the parts of an upload are: one of them is in memory, and S3 has
+	// 10,000 of them in an object, so an artifact has at most 320 GB.
+	partBytes = 32 << 20
+
+	// readTries is how often a read goes on in a row without getting a byte further.
+	readTries = 5
+	readPause = time.Second
+)
+
+// S3 is a Store of objects in a bucket.
+//
+// An object is there once its upload is completed, so nobody reads half of one. An upload that
+// fails is aborted. That of a process that died is aborted by the next attempt at the same name, as
+// far as the credentials may list uploads. Requests that fail are tried again by the library; reads
+// that are cut go on where they were, in the same version of the object.
+type S3 struct {
+	core   minio.Core
+	bucket string
+	config S3Config
+}
+
+// OpenS3 makes a store of a bucket. It asks nothing of the server yet.
+func OpenS3(c S3Config) (*S3, error) {
+	u, err := url.Parse(c.Endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" {
+		return nil, fmt.Errorf("S3 endpoint %q: write a URL without a path, such as https://s3.example.com", c.Endpoint)
+	}
+	secret := func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(c.CredentialsDir, name))
+		if err != nil {
+			return "", fmt.Errorf("read the Secret with the credentials of S3: %w", err)
+		}
+		return strings.TrimSpace(string(text)), nil
+	}
+	access, err := secret(config.S3AccessKey)
+	if err != nil {
+		return nil, err
+	}
+	key, err := secret(config.S3SecretKey)
+	if err != nil {
+		return nil, err
+	}
+	token, err := secret(config.S3SessionToken)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	transport, err := minio.DefaultTransport(u.Scheme == "https")
+	if err != nil {
+		return nil, err
+	}
+	switch ca, err := secret(config.S3CA); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case transport.TLSClientConfig != nil:
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM([]byte(ca)) {
+			return nil, fmt.Errorf("%s of the Secret with the credentials of S3 has no certificate: write PEM", config.S3CA)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	client, err := minio.New(u.Host, &minio.Options{
+		Creds: credentials.NewStaticV4(access, key, token), Secure: u.Scheme == "https", Region: c.Region, Transport: transport, MaxRetries: c.retries,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("S3 endpoint %s: %w", c.Endpoint, err)
+	}
+	if c.partBytes == 0 {
+		c.partBytes = partBytes
+	}
+	if c.pause == 0 {
+		c.pause = readPause
+	}
+	return &S3{core: minio.Core{Client: client}, bucket: c.Bucket, config: c}, nil
+}
+
+// Close is for symmetry with Directory.
+func (*S3) Close() error { return nil }
+
+// errComplete is returned when another attempt completed an artifact meanwhile.
+var errComplete = errors.New("another attempt completed the artifact meanwhile")
+
+// Create is Store's. What is written goes to the server part by part, the last one when all is
+// written.
+func (s *S3) Create(ctx context.Context, name string, write func(io.Writer) error) error {
+	if err := s.clean(ctx, name); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out, in := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := write(in)
+		if err == nil {
+			if _, there := s.stat(ctx, name); !errors.Is(there, ErrNoArtifact) {
+				err = errors.Join(errComplete, there)
+			}
+		}
+		if err != nil {
+			// Not io.EOF itself, which would be the end of the content, and complete the upload.
+			err = fmt.Errorf("dump: %w", err)
+		}
+		in.CloseWithError(err) // always nil
+		wrote <- err
+	}()
+	_, err := s.core.Client.PutObject(ctx, s.bucket, name, out, -1, minio.PutObjectOptions{
+		PartSize: uint64(s.config.partBytes), SendContentMd5: true, ContentType: "application/octet-stream",
+	})
+	out.CloseWithError(fmt.Errorf("the upload ended: %w", err)) // ends write; always nil
+	if failed := <-wrote; failed != nil && err == nil {
+		err = failed
+	}
+	return err
+}
+
+// Open is Store's.
+func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	info, err := s.stat(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &s3Reader{ctx: ctx, s: s, name: name, etag: info.ETag, size: info.Size}, nil
+}
+
+// stat looks for an artifact. The error wraps ErrNoArtifact if there is none.
+func (s *S3) stat(ctx context.Context, name string) (minio.ObjectInfo, error) {
+	info, err := s.core.Client.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
+	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
+		err = fmt.Errorf("%w: %w", ErrNoArtifact, err)
+	}
+	return info, err
+}
+
+// Delete is Store's.
+func (s *S3) Delete(ctx context.Context, name string) error {
+	if err := s.clean(ctx, name); err != nil {
+		return err
+	}
+	return s.core.Client.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{})
+}
+
+// clean aborts uploads of a name. Credentials that may not look for them leave them to the rules of
+// the bucket.
+func (s *S3) clean(ctx context.Context, name string) error {
+	err := s.core.Client.RemoveIncompleteUpload(ctx, s.bucket, name)
+	switch r := minio.ToErrorResponse(err); {
+	case err == nil, r.Code == minio.AccessDenied, r.StatusCode == http.StatusNotImplemented, r.Code == minio.NoSuchUpload:
+		return nil
+	}
+	return fmt.Errorf("abort unfinished uploads of %s: %w", name, err)
+}
+
+// s3Reader reads an object, and goes on where it was when it is cut.
+type s3Reader struct {
+	ctx  context.Context
+	s    *S3
+	name string
+	etag string
+	size int64
+
+	at   int64 // next byte
+	body io.ReadCloser
+}
+
+func (r *s3Reader) Read(p []byte) (int, error) {
+	var last error
+	for range readTries {
+		if r.at >= r.size {
+			return 0, io.EOF
+		}
+		if last != nil {
+			select {
+			case <-time.After(r.s.config.pause):
+			case <-r.ctx.Done():
+				return 0, r.ctx.Err()
+			}
+		}
+		if r.body == nil {
+			if last = r.open(); last != nil {
+				if minio.ToErrorResponse(last).StatusCode == http.StatusPreconditionFailed {
+					return 0, fmt.Errorf("%s was replaced while it was read: %w", r.name, last)
+				}
+				continue
+			}
+		}
+		n, err := r.body.Read(p)
+		r.at += int64(n)
+		if err != nil {
+			last = err
+			if errors.Is(err, io.EOF) {
+				last = io.ErrUnexpectedEOF // else it would be at its end
+			}
+			r.body.Close() // it is of no use any more
+			r.body = nil
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("read %s at byte %d of %d, %d times: %w", r.name, r.at, r.size, readTries, last)
+}
+
+func (r *s3Reader) open() (err error) {
+	var o minio.GetObjectOptions
+	if err := errors.Join(o.SetMatchETag(r.etag), o.SetRange(r.at, r.size-1)); err != nil {
+		return err
+	}
+	r.body, _, _, err = r.s.core.GetObject(r.ctx, r.s.bucket, r.name, o)
+	return err
+}
+
+func (r *s3Reader) Close() error {
+	if r.body == nil {
+		return nil
+	}
+	return r.body.Close()
+}
