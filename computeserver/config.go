@@ -68,6 +68,10 @@ type Config struct {
 	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
 	DrainLimit time.Duration
 
+	// KeySalt reads what digests of keys are salted with, where no keys may be shown: /describe and
+	// probes. Nil, or nothing read: a random one of this process, so nobody recognizes a key.
+	KeySalt func() []byte
+
 	// Pprof serves the runtime's profiles beside the metrics.
 	Pprof bool
 	// Logger; nil = nothing is logged.

@@ -3,6 +3,7 @@
 package computeserver
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // maxMetrics is how many connections the port of metrics and probes has: anybody who reaches it may
@@ -23,13 +25,13 @@ const maxMetrics = 64
 
 // newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
 // /readyz; and profiles.
-func newHTTP(c *engine.Engine, m *metrics, describe func() *rpcv1.DescribeComputeReply, profiles bool) *http.Server {
+func newHTTP(c *engine.Engine, m *metrics, describe func() *rpcv1.DescribeComputeReply, hider func() keyrange.Hider, profiles bool) *http.Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /describe", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := protojson.Marshal(withoutKeys(describe()))
+		text, err := protojson.Marshal(withoutKeys(describe(), hider()))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -42,7 +44,7 @@ func newHTTP(c *engine.Engine, m *metrics, describe func() *rpcv1.DescribeComput
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := c.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			http.Error(w, hider().Text(err.Error()), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = fmt.Fprintln(w, "ok") // who asked may be gone
@@ -53,5 +55,20 @@ func newHTTP(c *engine.Engine, m *metrics, describe func() *rpcv1.DescribeComput
 	return &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+}
+
+// newHider hides keys by the salt that is read, and where there is none by one of its own, so that
+// nobody can recognize them.
+func newHider(read func() []byte) func() keyrange.Hider {
+	var own [32]byte
+	_, _ = rand.Read(own[:]) // never fails
+	return func() keyrange.Hider {
+		if read != nil {
+			if salt := read(); len(salt) > 0 {
+				return keyrange.Hider{Salt: salt}
+			}
+		}
+		return keyrange.Hider{Salt: own[:]}
 	}
 }

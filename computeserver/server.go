@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, cut: make(chan struct{})}
 	s.rpc = newRPC(cfg, s.calls, directory)
-	s.http = newHTTP(c, m, s.describe, cfg.Pprof)
+	s.http = newHTTP(c, m, s.describe, newHider(cfg.KeySalt), cfg.Pprof)
 	for _, l := range []struct {
 		address string
 		to      *net.Listener

@@ -209,7 +209,7 @@ func pair(s *corev1.Secret) pki.Pair {
 
 // serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
 // content.
-func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority) (string, error) {
+func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, salt []byte) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
@@ -222,7 +222,7 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 			return "", err
 		}
 	}
-	desired, err := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted)
+	desired, err := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted, salt)
 	if err != nil {
 		return "", err
 	}

@@ -167,7 +167,11 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		}
 		trusted = append(trusted, build.MemorySpeaks(pool, memory.PEM))
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.identity), trusted)
+	salt, err := build.KeySalt(a)
+	if err != nil {
+		return "", err
+	}
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.identity), trusted, salt)
 }
 
 // act does what decideComputePool says.

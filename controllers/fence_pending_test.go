@@ -13,6 +13,7 @@ import (
 func TestFencePending(t *testing.T) {
 	s := &indexScope{index: &dmv1.DMIndex{}, verdict: memoryVerdict{servers: []memoryServer{{id: 1025, pod: "mem-0"}, {id: 1026, pod: "mem-1"}}}}
 	s.view.Map = &partition.Map{}
+	s.index.Spec.Security.ShowKeys = true
 	described := &rpcv1.DescribeComputeReply{Ranges: []*rpcv1.OwnedRange{
 		{End: []byte("m"), State: "Serving"},
 		{Start: []byte("m"), State: "Acquiring", Reason: "client 7: no answer", Unfenced: 1026},

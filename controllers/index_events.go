@@ -45,15 +45,15 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
 		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
-			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), orElse(actions.Reason, "the plan changed"))
+			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), s.keys().text(orElse(actions.Reason, "the plan changed")))
 		return
 	}
 	var moves []string
 	for _, m := range actions.Moves {
-		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", short(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
+		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", s.keys().span(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
 	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, action("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
-		orElse(actions.Reason, "the plan changed"), some(moves))
+		s.keys().text(orElse(actions.Reason, "the plan changed")), some(moves))
 }
 
 func action(what string, number uint64) string { return what + strconv.FormatUint(number, 10) }
@@ -63,12 +63,6 @@ func serverName(m *partition.Map, id uint32) string {
 		return s.Name
 	}
 	return fmt.Sprintf("server %d", id)
-}
-
-// short is a range of keys for a note: long keys are cut.
-func short(start, end []byte) string {
-	const longest = 24
-	return partition.Interval(start[:min(len(start), longest)], end[:min(len(end), longest)])
 }
 
 // some joins what an event has room for.
@@ -182,9 +176,9 @@ func (r *DMIndexReconciler) tellTakeOvers(ctx context.Context, s *indexScope) {
 	for i, news := range news(&r.told.takeOvers, s.index, reported, lately) {
 		var all []string
 		for _, o := range news {
-			logf.FromContext(ctx).Info("keys were taken over", "pod", s.compute[i].pod.Name, "keys", short(o.Start, o.End), "epoch", o.Epoch,
+			logf.FromContext(ctx).Info("keys were taken over", "pod", s.compute[i].pod.Name, "keys", s.keys().span(o.Start, o.End), "epoch", o.Epoch,
 				"seconds", float64(o.TookMilliseconds)/1000, "reason", "the former owner ended: "+s.formerOwners(o.Clients))
-			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", short(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
+			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", s.keys().span(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
 		}
 		if len(all) > 0 {
 			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, action("ReplayForEpoch", news[0].Epoch), "%s replayed the log of a dead server, and serves: %s",

@@ -54,6 +54,7 @@ func TestHandoverEvents(t *testing.T) {
 		_, observed := computeServers(ids...)
 		change(&observed[1])
 		s := &indexScope{index: &dmv1.DMIndex{}}
+		s.index.Spec.Security.ShowKeys = true
 		s.view = partition.View{Index: "uid", Keys: partition.Bytes, Map: before, Servers: observed, Desired: 2, Owned: true}
 		s.view.Holdings = []partition.Holding{{End: []byte("\x80"), Pod: "c-0", Settled: true}, {Start: []byte("\x80"), Pod: "c-1", Settled: true}}
 		actions, err := partition.Step(s.view)
@@ -87,6 +88,7 @@ func TestEventsAreShort(t *testing.T) {
 	var events recorder
 	r := &DMIndexReconciler{base: base{events: &events}}
 	s := &indexScope{index: &dmv1.DMIndex{}, view: partition.View{Index: "uid", Map: m, Servers: observed, Owned: true}}
+	s.index.Spec.Security.ShowKeys = true
 	r.tellMap(s, 1, actions)
 	if len(events.notes) != 1 || !strings.HasSuffix(events.notes[0], "; and 298 more") {
 		t.Errorf("%d events: %q", len(events.notes), events.notes)
@@ -113,6 +115,7 @@ func TestTakeOverEvents(t *testing.T) {
 	look := func(overs ...*rpcv1.TakeOver) {
 		s := &indexScope{index: &dmv1.DMIndex{}, clients: map[uint32]string{3: "x-compute-1"}}
 		s.index.Name, s.index.UID = "x", "uid"
+		s.index.Spec.Security.ShowKeys = true
 		pod := &corev1.Pod{}
 		pod.Name = "x-compute-0"
 		s.compute = []computeServer{{pod: pod, described: &rpcv1.DescribeComputeReply{TakeOvers: overs}}, {pod: &corev1.Pod{}}}

@@ -28,9 +28,9 @@ func (s *indexScope) fullPool() string {
 		for _, r := range c.described.GetRanges() {
 			if r.PoolFull {
 				if stays(r) {
-					staying = append(staying, short(r.Start, r.End))
+					staying = append(staying, s.keys().span(r.Start, r.End))
 				} else {
-					waiting = append(waiting, short(r.Start, r.End))
+					waiting = append(waiting, s.keys().span(r.Start, r.End))
 				}
 				why = orElse(why, fmt.Sprintf("%s, %s: %s", c.pod.Name, r.State, r.Reason))
 			}
@@ -67,7 +67,7 @@ func (r *DMIndexReconciler) tellFullPool(s *indexScope) {
 	for i, news := range news(&r.told.full, s.index, waiting, func(*rpcv1.OwnedRange) bool { return !isShown }) {
 		var all []string
 		for _, o := range news {
-			all = append(all, short(o.Start, o.End))
+			all = append(all, s.keys().span(o.Start, o.End))
 		}
 		if len(all) > 0 {
 			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeWarning, dmv1.ReasonPoolFull, action("WaitAtEpoch", news[0].Epoch),

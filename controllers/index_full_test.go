@@ -18,6 +18,7 @@ import (
 func withRanges(ranges ...[]*rpcv1.OwnedRange) *indexScope {
 	s := &indexScope{index: &dmv1.DMIndex{}}
 	s.index.Name, s.index.UID, s.view.Map = "x", "uid", &partition.Map{}
+	s.index.Spec.Security.ShowKeys = true
 	for i, r := range ranges {
 		c := computeServer{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("x-compute-", i)}}}
 		if r != nil {

@@ -142,7 +142,7 @@ func (s *indexScope) pendingFence(c *computeServer) string {
 	for _, r := range c.described.GetRanges() {
 		for _, m := range s.verdict.servers {
 			if r.Unfenced != 0 && uint32(m.id) == r.Unfenced {
-				return fmt.Sprintf("keys %s wait for %s: %s", partition.Interval(r.Start, r.End), names([]memoryServer{m}), r.Reason)
+				return fmt.Sprintf("keys %s wait for %s: %s", s.keys().span(r.Start, r.End), names([]memoryServer{m}), r.Reason)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ func (s *indexScope) summarize(err error) {
 	}
 	status.MemoryReady = fmt.Sprintf("%d/%d", len(s.verdict.with(dmv1.ServerReady)), wanted)
 	if s.view.Map != nil || err == nil {
-		status.Map = mirror(s.view.Map)
+		status.Map = mirror(s.view.Map, s.keys())
 	}
 	shown := status.ComputeServers
 	status.ComputeServers = nil
@@ -50,6 +49,9 @@ func (s *indexScope) summarize(err error) {
 	}
 	status.ComputeReady = fmt.Sprintf("%d/%d", readyCount, s.view.Desired)
 	s.conditions(err, readyCount)
+	for i := range status.Conditions {
+		status.Conditions[i].Message = s.keys().text(status.Conditions[i].Message)
+	}
 	if err == nil {
 		status.ObservedGeneration = s.index.Generation
 	}
@@ -90,7 +92,7 @@ func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
 }
 
 func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeServer) dmv1.IndexComputeServer {
-	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: cut(c.problem, 1024)}
+	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: cut(s.keys().text(c.problem), 1024)}
 	is, _ := ready(c.pod)
 	if d := c.described; d != nil && (d.Index != identityOf(s.index) || d.DataLost != "") {
 		is = false // its kubelet has not heard yet that it serves nothing
@@ -193,7 +195,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 }
 
 // mirror is the part of a partition map that the status shows.
-func mirror(m *partition.Map) *dmv1.PartitionMap {
+func mirror(m *partition.Map, names *keyNames) *dmv1.PartitionMap {
 	if m == nil {
 		return nil
 	}
@@ -203,7 +205,9 @@ func mirror(m *partition.Map) *dmv1.PartitionMap {
 			break
 		}
 		owner, _ := m.Server(r.Owner)
-		shown.Ranges = append(shown.Ranges, dmv1.PartitionRange{Start: base64.StdEncoding.EncodeToString(r.Start), Owner: owner.Name, Epoch: int64(r.Epoch)})
+		at := dmv1.PartitionRange{Owner: owner.Name, Epoch: int64(r.Epoch)}
+		names.start(&at, r.Start)
+		shown.Ranges = append(shown.Ranges, at)
 	}
 	return shown
 }

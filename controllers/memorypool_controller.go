@@ -185,7 +185,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), trusted)
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), trusted, nil)
 }
 
 // act does what decideMemoryPool says.

@@ -27,8 +27,10 @@ const (
 	// memory server: emptyDir of memory, if the other one is of huge pages
 	StateDir = "/var/lib/dmindex-state"
 	// tls.crt, tls.key, ca.crt; reloaded when they change
-	TLSDir    = "/etc/dmindex/tls"
-	IndexFile = "/etc/dmindex/index/index.json" // compute server: an Index
+	TLSDir = "/etc/dmindex/tls"
+	// in TLSDir of compute servers: the salt of digests of keys
+	KeySaltFile = "keys.salt"
+	IndexFile   = "/etc/dmindex/index/index.json" // compute server: an Index
 	// compute server: what AUTH and SDK clients must show
 	PasswordFile = "/etc/dmindex/auth/password"
 	// compute server: ACL files with the user default and its passwords, and with further users

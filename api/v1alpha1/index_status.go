@@ -218,10 +218,17 @@ const MaxMirroredRanges = 256
 
 // PartitionRange is a range of keys up to the next range's start.
 type PartitionRange struct {
-	// Start key, inclusive, in base64. Empty: from the first key on.
+	// Start key, inclusive, in base64. Empty: from the first key on; or, beside a digest, the key
+	// is not shown (spec.security.showKeys).
 	// +required
 	// +kubebuilder:validation:MaxLength=1368
 	Start string `json:"start"`
+
+	// Digest of the start key, by which compute servers name it where they show no keys. Empty for
+	// the first range.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Digest string `json:"digest,omitempty"`
 
 	// Owner is the pod of the compute server in charge.
 	// +required

@@ -206,7 +206,7 @@ type RecoverySpec struct {
 	OnDataLoss OnDataLoss `json:"onDataLoss,omitempty"`
 }
 
-// SecuritySpec says how access to the index is protected.
+// SecuritySpec says how access to the index is protected, and what is shown of it.
 type SecuritySpec struct {
 	// PasswordGraceSeconds is for how long the former password is still right after the password
 	// was rotated. Then connections that used it are cut.
@@ -215,6 +215,12 @@ type SecuritySpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2592000
 	PasswordGraceSeconds int32 `json:"passwordGraceSeconds,omitempty"`
+
+	// ShowKeys shows keys to everybody who may read the index and its events: the bounds of ranges,
+	// in status, conditions and events. Otherwise digests stand in their place, which tell bounds
+	// apart.
+	// +optional
+	ShowKeys bool `json:"showKeys,omitempty"`
 }
 
 // DMIndexSpec is what an index shall be.
@@ -279,7 +285,7 @@ type DMIndexSpec struct {
 	// +default={}
 	Recovery RecoverySpec `json:"recovery,omitzero"`
 
-	// Security says how access to the index is protected.
+	// Security says how access to the index is protected, and what is shown of it.
 	// +optional
 	// +default={}
 	Security SecuritySpec `json:"security,omitzero"`

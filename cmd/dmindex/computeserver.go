@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,6 +57,11 @@ func computeserverCommand() *cobra.Command {
 			if !insecure {
 				if c.TLS, err = identity.Open(tlsDir); err != nil {
 					return err
+				}
+				c.KeySalt = func() []byte {
+					// an older operator writes none
+					salt, _ := os.ReadFile(filepath.Join(tlsDir, config.KeySaltFile))
+					return salt
 				}
 			}
 			if fabric.RDMADevice == "" {

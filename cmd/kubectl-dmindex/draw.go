@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -220,26 +221,48 @@ func (v *view) drawRanges(b *strings.Builder) {
 		fmt.Fprintf(b, ", the first %d of them:", len(m.Ranges))
 	}
 	b.WriteByte('\n')
-	starts := make([][]byte, len(m.Ranges)+1)
+	starts := make([]rangeStart, len(m.Ranges)+1)
 	for i, r := range m.Ranges {
-		// a mirror that cannot be read shows as the first key
-		starts[i], _ = base64.StdEncoding.DecodeString(r.Start)
+		starts[i] = startOf(&r)
 	}
 	total := v.total()
 	table(b, func(line func(...any)) {
 		line("FROM", "UP TO", "OWNER", "EPOCH", "OPS/S", "SHARE OF LOAD", "HELD")
 		var last *rpcv1.OwnedRange // that began at a range above, and has the same owner
 		for i, r := range m.Ranges {
-			ops, part, state, own := v.held(r.Owner, rpcv1.KeyDigest(starts[i]), total)
+			ops, part, state, own := v.held(r.Owner, starts[i].digest, total)
 			switch {
-			case state != "-" || i > 0 && m.Ranges[i-1].Owner != r.Owner || last != nil && bytes.Equal(last.End, rpcv1.KeyDigest(starts[i])):
+			case state != "-" || i > 0 && m.Ranges[i-1].Owner != r.Owner || last != nil && bytes.Equal(last.End, starts[i].digest):
 				last = own
 			case last != nil:
 				state = stateOf(last) + ", counted above"
 			}
-			line(v.bound(starts[i], false), v.bound(starts[i+1], true), r.Owner, r.Epoch, ops, part, state)
+			line(v.start(starts[i], false), v.start(starts[i+1], true), r.Owner, r.Epoch, ops, part, state)
 		}
 	})
+}
+
+// rangeStart is where a range begins, as the status says it.
+type rangeStart struct {
+	key    []byte
+	digest []byte // empty for the first range
+	hidden bool   // the status does not show the key
+}
+
+// startOf reads a mirror. One that cannot be read shows as the first key.
+func startOf(r *dmv1.PartitionRange) (s rangeStart) {
+	s.key, _ = base64.StdEncoding.DecodeString(r.Start)
+	s.digest, _ = hex.DecodeString(r.Digest)
+	s.hidden = r.Start == "" && r.Digest != ""
+	return s
+}
+
+// start is where a range begins, as it is drawn.
+func (v *view) start(s rangeStart, end bool) string {
+	if (s.hidden || v.digests) && len(s.digest) > 0 {
+		return "#" + hex.EncodeToString(s.digest)
+	}
+	return v.bound(s.key, end)
 }
 
 // held says how the range that begins at a key fares: with designs whose ranges have owners, it is

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +35,7 @@ func drawn() *view {
 		},
 		MemoryServers: []dmv1.IndexMemoryServer{{ID: 1, Pod: "demo-memory-0", State: dmv1.ServerReady, Transport: dmv1.TransportRDMA, Device: "mlx5_0", QuotaChunks: 16, UsedChunks: 4, Locks: 16384, LockPlacement: dmv1.LocksOnChip}, {ID: 2, Pod: "demo-memory-1", State: dmv1.ServerUnreachable}},
 		Map: &dmv1.PartitionMap{Generation: 5, RangeCount: 3, Ranges: []dmv1.PartitionRange{
-			{Owner: "demo-compute-0", Epoch: 1}, {Start: text(mid), Owner: "demo-compute-2", Epoch: 5}, {Start: text(last), Owner: "demo-compute-1", Epoch: 2},
+			{Owner: "demo-compute-0", Epoch: 1}, {Start: text(mid), Digest: hex.EncodeToString(salted(mid)), Owner: "demo-compute-2", Epoch: 5}, {Start: text(last), Digest: hex.EncodeToString(salted(last)), Owner: "demo-compute-1", Epoch: 2},
 		}},
 	}
 	v := &view{index: index}
@@ -44,13 +46,13 @@ func drawn() *view {
 		{IndexComputeServer: dmv1.IndexComputeServer{ID: 1, Pod: "demo-compute-0", State: dmv1.ServerReady, Ranges: 1, Paths: []dmv1.MemoryPath{{Transport: dmv1.TransportRDMA, Device: "mlx5_1", Count: 20, MemoryServers: []int32{1, 2}}, {Transport: dmv1.TransportTCP, Count: 1, MemoryServers: []int32{1025}}}}, said: &rpcv1.DescribeComputeReply{
 			MapGeneration: 5, CacheBytes: 64 << 20, Connections: 3, Forwarded: 17, Errors: 1,
 			Load: &rpcv1.ComputeLoad{OperationsPerSecond: 750, HitRatio: 0.987, ReadsPerOperation: 0.0131},
-			Ranges: []*rpcv1.OwnedRange{{End: rpcv1.KeyDigest(mid), State: "Serving", Epoch: 1, OperationsPerSecond: 700},
-				{Start: rpcv1.KeyDigest(mid), End: rpcv1.KeyDigest(last), State: "Giving", Epoch: 1, Reason: "memory server 2 does not answer", OperationsPerSecond: 50}},
+			Ranges: []*rpcv1.OwnedRange{{End: salted(mid), State: "Serving", Epoch: 1, OperationsPerSecond: 700},
+				{Start: salted(mid), End: salted(last), State: "Giving", Epoch: 1, Reason: "memory server 2 does not answer", OperationsPerSecond: 50}},
 		}},
 		{IndexComputeServer: dmv1.IndexComputeServer{ID: 2, Pod: "demo-compute-1", State: dmv1.ServerUnreachable, Ranges: 1}, err: errors.New("dial tcp: timed out")},
 		{IndexComputeServer: dmv1.IndexComputeServer{ID: 3, Pod: "demo-compute-2", State: dmv1.ServerReady, Ranges: 1, Paths: []dmv1.MemoryPath{{Transport: dmv1.TransportRDMA, Device: "mlx5_0", Count: 2, MemoryServers: []int32{1, 2}}}}, said: &rpcv1.DescribeComputeReply{
 			MapGeneration: 4, CacheBytes: 1 << 20, Load: &rpcv1.ComputeLoad{OperationsPerSecond: 250, HitRatio: 1}, Draining: true,
-			Ranges: []*rpcv1.OwnedRange{{Start: rpcv1.KeyDigest(mid), End: rpcv1.KeyDigest(last), State: "Acquiring", Reason: "client 1: held"}},
+			Ranges: []*rpcv1.OwnedRange{{Start: salted(mid), End: salted(last), State: "Acquiring", Reason: "client 1: held"}},
 		}},
 	}
 	v.events = []corev1.Event{{Reason: "Handover", Message: "partition map 4 -> 5: keys go", EventTime: metav1.NewMicroTime(now.Add(-12 * time.Second))}}
@@ -94,10 +96,18 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// salted stands for a key as compute servers show it.
+func salted(key []byte) []byte {
+	if len(key) == 0 {
+		return nil
+	}
+	return rpcv1.KeyDigest(append([]byte("salt"), key...))
+}
+
 // TestPoolFull: keys that wait for memory are told from such as are on their way.
 func TestPoolFull(t *testing.T) {
 	v := drawn()
-	v.asked[2].said.Ranges[0] = &rpcv1.OwnedRange{Start: rpcv1.KeyDigest([]byte("m")), End: rpcv1.KeyDigest([]byte("t\x80")), State: "Taking", Epoch: 5, Reason: "3 of 9 changes find no memory", PoolFull: true}
+	v.asked[2].said.Ranges[0] = &rpcv1.OwnedRange{Start: salted([]byte("m")), End: salted([]byte("t\x80")), State: "Taking", Epoch: 5, Reason: "3 of 9 changes find no memory", PoolFull: true}
 	v.asked[0].said.Ranges = v.asked[0].said.Ranges[:1]
 	got := v.status(now)
 	for _, want := range []string{
@@ -110,10 +120,22 @@ func TestPoolFull(t *testing.T) {
 	}
 }
 
-// TestDigest: the plugin knows bounds by the digests that servers show, 8 bytes of SHA-256.
-func TestDigest(t *testing.T) {
-	if got := hex.EncodeToString(rpcv1.KeyDigest([]byte("m"))); got != "62c66a7a5dd70c31" || rpcv1.KeyDigest(nil) != nil {
-		t.Error(got)
+// TestHiddenKeys: where the status shows no keys, ranges are known by their digests all the same.
+func TestHiddenKeys(t *testing.T) {
+	v, shown := drawn(), drawn()
+	m := v.index.Status.Map
+	for i := range m.Ranges {
+		m.Ranges[i].Start = ""
+	}
+	var hidden, plain strings.Builder
+	v.drawRanges(&hidden)
+	shown.drawRanges(&plain)
+	want := plain.String()
+	for _, key := range []string{"m", "t\x80"} {
+		want = strings.ReplaceAll(want, strconv.Quote(key), "#"+hex.EncodeToString(salted([]byte(key))))
+	}
+	if got := strings.Fields(hidden.String()); !slices.Equal(got, strings.Fields(want)) {
+		t.Errorf("got\n%swant\n%s", hidden.String(), want)
 	}
 }
 
@@ -150,10 +172,10 @@ func TestDrawHeldAsOne(t *testing.T) {
 	m := v.index.Status.Map
 	m.Ranges, m.RangeCount = nil, 6
 	for _, start := range []string{"", "d", "h", "m", "p", "t"} {
-		m.Ranges = append(m.Ranges, dmv1.PartitionRange{Start: base64.StdEncoding.EncodeToString([]byte(start)), Owner: "demo-compute-0", Epoch: 1})
+		m.Ranges = append(m.Ranges, dmv1.PartitionRange{Start: base64.StdEncoding.EncodeToString([]byte(start)), Digest: hex.EncodeToString(salted([]byte(start))), Owner: "demo-compute-0", Epoch: 1})
 	}
 	m.Ranges[3].Owner = "demo-compute-2"
-	v.asked[0].said.Ranges = []*rpcv1.OwnedRange{{End: rpcv1.KeyDigest([]byte("h")), State: "Serving"}, {Start: rpcv1.KeyDigest([]byte("p")), State: "Taking"}}
+	v.asked[0].said.Ranges = []*rpcv1.OwnedRange{{End: salted([]byte("h")), State: "Serving"}, {Start: salted([]byte("p")), State: "Taking"}}
 	v.asked[2].said.Ranges = nil
 	var b strings.Builder
 	v.drawRanges(&b)

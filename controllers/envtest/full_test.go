@@ -55,7 +55,7 @@ func TestPoolFull(t *testing.T) {
 	waits := &rpcv1.OwnedRange{Start: []byte("m"), Epoch: 3, State: "Taking", Reason: "3 of 9 changes find no memory", PoolFull: true}
 	c.fleet.SetRanges(c.namespace, "demo-compute-1", waits)
 	c.start(0)
-	c.create(index, "demo")
+	c.create(showingKeys(index), "demo")
 	for _, kind := range []string{dmv1.ConditionDegraded, dmv1.ConditionProgressing} {
 		c.condition("demo", kind, metav1.ConditionTrue, dmv1.ReasonPoolFull, `keys ["m", end) are not served, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys`)
 	}

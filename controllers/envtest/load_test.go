@@ -109,7 +109,7 @@ func TestSkew(t *testing.T) {
 				return time.Now()
 			}
 			c.start(0)
-			c.create(strings.Replace(index, "spec:", "spec:\n  partitioning: {rebalance: {policy: "+string(policy)+", minIntervalSeconds: 30}}", 1), "demo")
+			c.create(strings.Replace(showingKeys(index), "spec:", "spec:\n  partitioning: {rebalance: {policy: "+string(policy)+", minIntervalSeconds: 30}}", 1), "demo")
 			c.available("demo")
 			if r := c.index("demo").Spec.Partitioning.Rebalance; r.MaxLoadPercent != 150 {
 				t.Errorf("%+v", r)

@@ -80,6 +80,9 @@ type Span struct {
 // String formats the span as ["a", "m").
 func (s Span) String() string { return Interval(s.Start, s.End) }
 
+// Hider is keyrange.Hider.
+type Hider = keyrange.Hider
+
 // Interval is keyrange.Format.
 func Interval(start, end []byte) string { return keyrange.Format(start, end) }
 

@@ -13,7 +13,7 @@ import (
 // how many servers there are: more, then fewer. No request fails.
 func TestLoad(t *testing.T) {
 	s := newSpace(t)
-	s.newIndex(strings.Replace(indexManifest, "spec:\n", "spec:\n  partitioning: {rebalance: {minIntervalSeconds: 10}}\n", 1), "2/2", "2/2")
+	s.newIndex(strings.Replace(indexManifest, "spec:\n", "spec:\n  security: {showKeys: true}\n  partitioning: {rebalance: {minIntervalSeconds: 10}}\n", 1), "2/2", "2/2")
 	e := s.startExercise(1000, "--spread", "32")
 	e.phase("skewed")
 	s.eventually(long, "ranges move because of load", func() (bool, string) {

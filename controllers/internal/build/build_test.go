@@ -45,7 +45,7 @@ func testTLS(index *dmv1.DMIndex, memory *dmv1.DMMemoryPool) (*corev1.Secret, er
 	}
 	index.UID = "uid"
 	return TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []identity.Authority{
-		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))})
+		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))}, []byte("salt"))
 }
 
 // TestGolden compares what is built with testdata. DMINDEX_REWRITE=1 writes it anew.

@@ -30,8 +30,9 @@ func AuthoritySecret(of, namespace string, labels map[string]string, p pki.Pair)
 }
 
 // TLSSecret is the TLS directory of the servers of a pool. Its CA bundle is for servers of earlier
-// versions, which know no other; the others go by what each authority speaks for.
-func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity.Authority) (*corev1.Secret, error) {
+// versions, which know no other; the others go by what each authority speaks for. salt is that of
+// digests of keys; nil for servers that have none.
+func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity.Authority, salt []byte) (*corev1.Secret, error) {
 	authorities, err := identity.AppendAuthorities(nil, trusted...)
 	if err != nil {
 		return nil, err
@@ -45,8 +46,14 @@ func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity
 		identity.CertFile: p.Cert, identity.KeyFile: p.Key,
 		identity.CAFile: pki.Bundle(certs...), identity.AuthoritiesFile: authorities,
 	}
+	if salt != nil {
+		s.Data[config.KeySaltFile] = salt
+	}
 	return s, nil
 }
+
+// KeySalt is the salt of digests of an index's keys.
+func KeySalt(index *pki.Authority) ([]byte, error) { return index.Salt("salt of keys") }
 
 // OperatorSpeaks is an authority by which the operator calls memory servers: their pool's own.
 func OperatorSpeaks(ca []byte) identity.Authority {

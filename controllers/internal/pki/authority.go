@@ -4,7 +4,9 @@ package pki
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -58,6 +60,16 @@ func ParseAuthority(p Pair) (*Authority, error) {
 		return nil, errors.New("read a certificate authority: it is not one of the operator's; delete its Secret to get a new one")
 	}
 	return &Authority{PEM: p.Cert, cert: pair.Leaf, key: key}, nil
+}
+
+// Salt is a secret for a purpose that changes when the authority does. It says nothing of the
+// authority's key.
+func (a *Authority) Salt(purpose string) ([]byte, error) {
+	key, err := a.key.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("make a secret for %s: %w", purpose, err)
+	}
+	return hkdf.Key(sha256.New, key, nil, "dmindex "+purpose, sha256.Size)
 }
 
 // sign makes a certificate; without an authority it signs itself.
