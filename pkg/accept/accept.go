@@ -1,4 +1,5 @@
-// Package accept keeps a server accepting while its listener fails.
+// Package accept keeps a server accepting: while its listener fails, and while connections are
+// opened that nobody has authenticated.
 package accept
 
 import (

@@ -45,3 +45,31 @@ func TestAtMost(t *testing.T) {
 	goesOn("the second of three again", client3, server3, false)
 	goesOn("the last", client5, server5, true)
 }
+
+// TestAtMostKeepsOtherHosts: a host that opens connections without end closes its own, and not the
+// probe that another one has under way.
+func TestAtMostKeepsOtherHosts(t *testing.T) {
+	l := AtMost(listen(t), 4)
+	open := func(from string) (client, server net.Conn) {
+		t.Helper()
+		client, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		if server, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		return client, server
+	}
+	client, server := open("127.0.0.2")
+	for range 20 {
+		open("127.0.0.1")
+	}
+	if _, err := server.Write([]byte{1}); err != nil {
+		t.Fatalf("the probe was closed: %v", err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the probe was closed: %v", err)
+	}
+}
