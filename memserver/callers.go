@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -46,20 +47,19 @@ type callers struct {
 	everybody *identity.Identity // without TLS
 	log       *slog.Logger
 	lines     lines
+	lobby     *accept.Lobby       // of connections that have shown no certificate; gRPC bounds their time
 	limit     time.Duration       // replyLimit
 	room      *semaphore.Weighted // maxOwedAll
 	building  *semaphore.Weighted // one large reply is built at a time, but for the operator's
 
 	mu struct {
 		sync.Mutex
-		handshakes map[net.Conn]uint64 // by the order in which they came; at most maxHandshakes
-		came       uint64              // number of the last of them
-		of         map[identity.Identity]*party
-		open       int    // connections of all identities but the operator
-		admitted   uint64 // number of the last connection that was admitted
-		began      uint64 // number of the last stream that began
-		requests   int    // bytes of requests under way, but for the operator's
-		streams    int    // that are open, but for the operator's
+		of       map[identity.Identity]*party
+		open     int    // connections of all identities but the operator
+		admitted uint64 // number of the last connection that was admitted
+		began    uint64 // number of the last stream that began
+		requests int    // bytes of requests under way, but for the operator's
+		streams  int    // that are open, but for the operator's
 	}
 }
 
@@ -80,12 +80,12 @@ type party struct {
 
 // newCallers asks callers for certificates; files = nil serves everybody without TLS.
 func newCallers(files *identity.Files, limit time.Duration, log *slog.Logger) *callers {
-	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit,
+	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit, lobby: accept.NewLobby(maxHandshakes, 0),
 		room: semaphore.NewWeighted(maxOwedAll), building: semaphore.NewWeighted(1)}
 	if files != nil {
 		c.TransportCredentials, c.everybody = files.ServerCredentials(), nil
 	}
-	c.mu.handshakes, c.mu.of = map[net.Conn]uint64{}, map[identity.Identity]*party{}
+	c.mu.of = map[identity.Identity]*party{}
 	return c
 }
 
@@ -100,10 +100,10 @@ func (i callerInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
 func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.begin(raw)
+	place := c.lobby.Enter(raw.RemoteAddr(), func() { raw.Close() }) // its handshake ends by that
 	below := &rationed{raw, maxHandshake}
 	conn, info, err := c.TransportCredentials.ServerHandshake(below)
-	if !c.end(raw) && err == nil { // the handshake ended, and lost its place then
+	if !place.Leave() && err == nil { // the handshake ended, and lost its place then
 		conn.Close()
 		err = errPlace
 	}
@@ -119,37 +119,7 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 }
 
 // errPlace is returned when a connection gave up its place to a newer one.
-var errPlace = fmt.Errorf("%d newer connections are in their handshakes", maxHandshakes)
-
-// begin counts a connection before its handshake. Anybody who reaches the port can open one. Where
-// all places are taken, the connection that has waited longest gives its place up: an honest caller
-// answers at once, so that one is the most likely to be silent.
-func (c *callers) begin(raw net.Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.mu.handshakes) >= maxHandshakes {
-		var longest net.Conn
-		for conn, came := range c.mu.handshakes { //env:real the least of all is the same in any order
-			if longest == nil || came < c.mu.handshakes[longest] {
-				longest = conn
-			}
-		}
-		longest.Close() // its handshake ends by that
-		delete(c.mu.handshakes, longest)
-	}
-	c.mu.came++
-	c.mu.handshakes[raw] = c.mu.came
-}
-
-// end reports whether the connection still had its place. From then on nobody but its owner closes
-// it.
-func (c *callers) end(raw net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, had := c.mu.handshakes[raw]
-	delete(c.mu.handshakes, raw)
-	return had
-}
+var errPlace = fmt.Errorf("%d other connections are in their handshakes", maxHandshakes)
 
 // admit counts a connection of an identity until it is closed.
 func (c *callers) admit(conn net.Conn, raw *rationed, info credentials.AuthInfo) (*connection, error) {

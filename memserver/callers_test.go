@@ -195,9 +195,7 @@ func TestPlacesOfHandshakes(t *testing.T) {
 	if n, err := first.Read(make([]byte, 1)); err == nil {
 		t.Errorf("the longest wait was answered with %d bytes", n)
 	}
-	s.callers.mu.Lock()
-	defer s.callers.mu.Unlock()
-	if n := len(s.callers.mu.handshakes); n > maxHandshakes {
+	if n := s.callers.lobby.Open(); n > maxHandshakes {
 		t.Errorf("%d connections wait", n)
 	}
 }

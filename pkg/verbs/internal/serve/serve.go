@@ -63,8 +63,9 @@ func (s *Session) WasCut() <-chan struct{} { return s.wasCut }
 
 // Server is a verbs.Server. Safe for concurrent use.
 type Server struct {
-	o verbs.ServerOptions
-	p Provider
+	o     verbs.ServerOptions
+	p     Provider
+	lobby *accept.Lobby // with MaxConns places
 
 	// held from Admit until the session is in the table, so that Disconnect misses none
 	admitting sync.Mutex
@@ -72,11 +73,9 @@ type Server struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners map[net.Listener]struct{}
-	// connections without a session, by the order in which they came; at most MaxConns
-	waiting  map[net.Conn]uint64
-	came     uint64              // number of the last of them
-	sessions map[uint64]*Session // at most MaxConns, besides those that are left
-	left     int                 // sessions whose place a later one took, and that have not ended
+	waiting   map[net.Conn]*accept.Place // connections without a session
+	sessions  map[uint64]*Session        // at most MaxConns, besides those that are left
+	left      int                        // sessions whose place a later one took, and that have not ended
 	// with Quiet: who had a session and was not seen quiet since, with its process
 	lasting map[verbs.Peer]string
 	running sync.WaitGroup // a member for each connection
@@ -87,10 +86,12 @@ func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 	if o.Admission == nil {
 		return nil, errors.New("server options: Admission is required")
 	}
+	o = o.WithDefaults()
 	return &Server{
-		o: o.WithDefaults(), p: p,
+		o: o, p: p,
+		lobby:     accept.NewLobby(o.MaxConns, 0), // start bounds their time
 		listeners: map[net.Listener]struct{}{},
-		waiting:   map[net.Conn]uint64{},
+		waiting:   map[net.Conn]*accept.Place{},
 		sessions:  map[uint64]*Session{},
 		lasting:   map[verbs.Peer]string{},
 	}, nil
@@ -129,8 +130,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // start gives c a goroutine. A connection without a session takes no place of one with a session:
 // anybody who reaches the port can open it. There are as many places for connections that wait for
-// their admission, and where all are taken the one that has waited longest gives its place up: an
-// honest client presents its token at once, so it is the most likely to be silent.
+// their admission.
 func (s *Server) start(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,18 +138,14 @@ func (s *Server) start(c net.Conn) {
 		c.Close()
 		return
 	}
-	if len(s.waiting) >= s.o.MaxConns {
-		s.closeLongestWaitingLocked()
-	}
-	s.came++
-	s.waiting[c] = s.came
+	s.waiting[c] = s.lobby.Enter(c.RemoteAddr(), func() { c.Close() }) // its goroutine ends by that
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
 		defer func() {
 			c.Close()
 			s.mu.Lock()
-			delete(s.waiting, c)
+			s.leaveLocked(c)
 			s.mu.Unlock()
 		}()
 		c.SetDeadline(time.Now().Add(s.o.HandshakeLimit))
@@ -157,15 +153,12 @@ func (s *Server) start(c net.Conn) {
 	}()
 }
 
-func (s *Server) closeLongestWaitingLocked() {
-	var longest net.Conn
-	for c, came := range s.waiting {
-		if longest == nil || came < s.waiting[longest] {
-			longest = c
-		}
+// leaveLocked gives up the place of a connection that waited for its admission.
+func (s *Server) leaveLocked(c net.Conn) {
+	if place := s.waiting[c]; place != nil {
+		place.Leave()
+		delete(s.waiting, c)
 	}
-	longest.Close() // its goroutine ends by that
-	delete(s.waiting, longest)
 }
 
 // decline answers a client that is not let in. Whoever refuses cannot care whether it is heard.
@@ -256,7 +249,7 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 		session.id = newID()
 	}
 	s.sessions[session.id] = session
-	delete(s.waiting, c)
+	s.leaveLocked(c)
 	if s.p.Quiet != nil {
 		s.lasting[peer] = s.process(c)
 	}
