@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http2"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/accept/h2"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -101,7 +101,7 @@ func (i callerInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
 func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	place := c.lobby.Enter(raw.RemoteAddr(), func() { raw.Close() }) // its handshake ends by that
-	below := &rationed{raw, maxHandshake}
+	below := &accept.Rationed{Conn: raw, Left: accept.MaxHandshake}
 	conn, info, err := c.TransportCredentials.ServerHandshake(below)
 	if !place.Leave() && err == nil { // the handshake ended, and lost its place then
 		conn.Close()
@@ -122,7 +122,7 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 var errPlace = fmt.Errorf("%d other connections are in their handshakes", maxHandshakes)
 
 // admit counts a connection of an identity until it is closed.
-func (c *callers) admit(conn net.Conn, raw *rationed, info credentials.AuthInfo) (*connection, error) {
+func (c *callers) admit(conn net.Conn, raw *accept.Rationed, info credentials.AuthInfo) (*connection, error) {
 	var who identity.Identity
 	var err error
 	if c.everybody != nil {
@@ -149,7 +149,7 @@ func (c *callers) admit(conn net.Conn, raw *rationed, info credentials.AuthInfo)
 	c.mu.admitted++
 	admitted := &connection{
 		Conn: conn, raw: raw, callers: c, who: who, party: p, number: c.mu.admitted, owed: map[*reply]struct{}{}, streams: map[uint32]stream{},
-		in: frames{skip: len(http2.ClientPreface)},
+		in: h2.FromClient(),
 	}
 	c.mu.of[who] = p
 	p.connections[admitted] = struct{}{}
@@ -238,10 +238,10 @@ type connection struct {
 	callers *callers
 	who     identity.Identity
 	party   *party
-	raw     *rationed // below TLS
-	number  uint64    // in the order in which they were admitted
+	raw     *accept.Rationed // below TLS
+	number  uint64           // in the order in which they were admitted
 
-	in, out frames // of Read and of Write, which gRPC calls from one goroutine each
+	in, out h2.Frames // of Read and of Write, which gRPC calls from one goroutine each
 
 	// Guarded by callers.mu.
 	streams map[uint32]stream // that are open; nil once they count no more

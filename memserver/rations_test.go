@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 )
@@ -42,7 +43,7 @@ func TestLongHandshakes(t *testing.T) {
 	server := &counted{Conn: ours}
 	_, _, err := c.ServerHandshake(server)
 	ours.Close()
-	if server.read > maxHandshake || !errors.Is(err, errRation) {
+	if server.read > accept.MaxHandshake || !errors.Is(err, accept.ErrRation) {
 		t.Errorf("a long handshake: %d bytes are read: %v", server.read, err)
 	}
 }
@@ -80,11 +81,11 @@ func TestReadsAhead(t *testing.T) {
 	}
 	defer conn.Close()
 	for range 3 {
-		if n, err := conn.Read(make([]byte, maxAhead)); n != maxAhead || err != nil {
+		if n, err := conn.Read(make([]byte, accept.MaxAhead)); n != accept.MaxAhead || err != nil {
 			t.Fatalf("a long Read: %d bytes, %v", n, err)
 		}
 	}
-	if n, err := conn.Read(make([]byte, 2*maxAhead)); n > maxAhead || !errors.Is(err, errRation) {
+	if n, err := conn.Read(make([]byte, 2*accept.MaxAhead)); n > accept.MaxAhead || !errors.Is(err, accept.ErrRation) {
 		t.Errorf("a Read that does not end: %d bytes, %v", n, err)
 	}
 }

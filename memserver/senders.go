@@ -2,11 +2,7 @@
 
 package memserver
 
-import (
-	"encoding/binary"
-
-	"golang.org/x/net/http2"
-)
+import "golang.org/x/net/http2"
 
 // A caller can begin a request and not end it: gRPC keeps what has come of it, up to its window,
 // and its goroutine. Neither windows nor the number of streams bound the sum: a window is at least
@@ -45,31 +41,6 @@ func costOf(length uint32) int {
 		return frameCost + 4<<10
 	}
 	return frameCost + 16<<10
-}
-
-// frames finds the headers of HTTP/2's frames in one direction of a connection.
-type frames struct {
-	skip   int // bytes until the next header
-	header [9]byte
-	have   int // bytes of header
-}
-
-// next consumes b up to the end of the next header, and reports whether there is one.
-func (f *frames) next(b []byte) (h http2.FrameHeader, rest []byte, ok bool) {
-	n := min(f.skip, len(b))
-	f.skip -= n
-	b = b[n:]
-	n = copy(f.header[f.have:], b)
-	f.have += n
-	if b = b[n:]; f.have < len(f.header) {
-		return h, b, false
-	}
-	f.have = 0
-	h.Length = binary.BigEndian.Uint32(f.header[:]) >> 8
-	h.Type, h.Flags = http2.FrameType(f.header[3]), http2.Flags(f.header[4])
-	h.StreamID = binary.BigEndian.Uint32(f.header[5:]) & (1<<31 - 1)
-	f.skip = int(h.Length)
-	return h, b, true
 }
 
 // ends reports whether a frame is the last one that its sender sends on the stream.

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,37 +162,6 @@ func TestSlowSendersOfManyIndexes(t *testing.T) {
 		of, all := requestsOf(s)
 		return all == 0 && of[everybody] == 0
 	})
-}
-
-// TestFramesAreFound: whatever the pieces in which a connection's bytes come, the headers of all
-// frames are found.
-func TestFramesAreFound(t *testing.T) {
-	var stream bytes.Buffer
-	w := http2.NewFramer(&stream, nil)
-	w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
-	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 20), EndHeaders: true})
-	w.WriteData(1, false, nil)
-	w.WriteData(1, true, make([]byte, 300))
-	w.WriteRSTStream(3, http2.ErrCodeCancel)
-	want := []http2.FrameHeader{
-		{Type: http2.FrameSettings, Length: 6},
-		{Type: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, Length: 20, StreamID: 1},
-		{Type: http2.FrameData, StreamID: 1},
-		{Type: http2.FrameData, Flags: http2.FlagDataEndStream, Length: 300, StreamID: 1},
-		{Type: http2.FrameRSTStream, Length: 4, StreamID: 3},
-	}
-	for piece := 1; piece <= stream.Len(); piece++ {
-		var got []http2.FrameHeader
-		var f frames
-		for _, b := range slices.Collect(slices.Chunk(stream.Bytes(), piece)) {
-			for h, rest, ok := f.next(b); ok; h, rest, ok = f.next(rest) {
-				got = append(got, h)
-			}
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("in pieces of %d: %v, want %v", piece, got, want)
-		}
-	}
 }
 
 // TestLargeRequests: only maps are large.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // A call keeps memory for as long as its stream is open, whether it waits, or is over and its
@@ -38,7 +40,7 @@ type stream struct {
 
 // Read implements net.Conn.
 func (c *connection) Read(b []byte) (int, error) {
-	c.raw.left = maxAhead
+	c.raw.Left = accept.MaxAhead
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		if refused := c.received(b[:n]); refused != nil {
@@ -69,7 +71,7 @@ func (c *connection) beginWrite(b []byte) {
 	c.callers.mu.Lock()
 	defer c.callers.mu.Unlock()
 	c.writing = true
-	for h, rest, ok := c.out.next(b); ok; h, rest, ok = c.out.next(rest) {
+	for h, rest, ok := c.out.Next(b); ok; h, rest, ok = c.out.Next(rest) {
 		if ends(h) {
 			c.endStreamLocked(h.StreamID)
 		}
@@ -97,7 +99,7 @@ var errFrame = fmt.Errorf("a frame of more than %d bytes that is not of data", m
 func (c *connection) received(b []byte) error {
 	c.callers.mu.Lock()
 	defer c.callers.mu.Unlock()
-	for h, rest, ok := c.in.next(b); ok; h, rest, ok = c.in.next(rest) {
+	for h, rest, ok := c.in.Next(b); ok; h, rest, ok = c.in.Next(rest) {
 		if h.Type != http2.FrameData && h.Length > maxFrame {
 			return errFrame
 		}
