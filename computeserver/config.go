@@ -47,8 +47,11 @@ type Config struct {
 	// AllowNoPassword lets everybody in if Users names no file; otherwise New refuses that.
 	AllowNoPassword bool
 
-	// MaxConnections bounds RESP connections. Default 10,000.
+	// MaxConnections bounds the connections of programs that have authenticated: over RESP, and as
+	// many over rpc.Compute. Default 10,000.
 	MaxConnections int
+	// AuthLimit is how long a connection may take to authenticate. Default 10 s.
+	AuthLimit time.Duration
 	// MaxSessions bounds the requests that use the index at once, and with them queue pairs.
 	// Default 64.
 	MaxSessions int
@@ -90,6 +93,7 @@ type MemoryPath struct {
 // withDefaults fills in what is not set.
 func (c Config) withDefaults() Config {
 	c.MaxConnections = cmp.Or(c.MaxConnections, 10_000)
+	c.AuthLimit = cmp.Or(c.AuthLimit, 10*time.Second)
 	c.MaxSessions = cmp.Or(c.MaxSessions, 64)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4096)
 	c.MaxReply = cmp.Or(c.MaxReply, 16<<20)
@@ -115,7 +119,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("compute server: index: %w", err)
 	}
 	if min(c.MaxConnections, c.MaxSessions, c.MaxWaiting, c.MaxReply) < 0 || c.MaxBuffers < 0 ||
-		min(c.Limit, c.Idle, c.WriteLimit, c.DrainLimit) < 0 {
+		min(c.Limit, c.Idle, c.WriteLimit, c.DrainLimit, c.AuthLimit) < 0 {
 		return errors.New("compute server: a bound is negative")
 	}
 	return nil

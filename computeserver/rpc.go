@@ -5,11 +5,15 @@ package computeserver
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that rpcCodec extends
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -28,8 +32,24 @@ const (
 	rpcWorkers       = 16      // batches of one stream that run at once
 	rpcUnanswered    = 256     // batches of one stream; what comes beyond is not read
 	rpcScanMessage   = 64 << 10
-	rpcMaxStreams    = 1024 // of one connection
+	rpcMaxStreams    = 1024     // of one connection
+	rpcMaxRequest    = 64 << 10 // bytes of a request that is no batch
+	// bytes of the headers of a call, and 32 for each: the password is one of them
+	rpcMaxHeaders = 8 << 10
 )
+
+// rpcCodec is gRPC's codec, but for requests that are larger than such requests are.
+type rpcCodec struct{ encoding.CodecV2 }
+
+func newRPCCodec() rpcCodec { return rpcCodec{encoding.GetCodecV2("proto")} }
+
+// Unmarshal implements encoding.CodecV2.
+func (c rpcCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if _, batch := v.(*rpcv1.DoRequest); !batch && data.Len() > rpcMaxRequest {
+		return fmt.Errorf("a request of %d bytes; at most %d are possible but for batches", data.Len(), rpcMaxRequest)
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
 
 // rpcServer is the gRPC front end.
 type rpcServer struct {

@@ -8,11 +8,8 @@ import (
 	"encoding/base64"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/dmindex/dmindex/computeserver/users"
@@ -43,30 +40,32 @@ func (c *caller) renew() bool { return c.user() == nil || c.login.Renew() }
 
 type callerKey struct{}
 
-// callerOf is who calls, as identify found.
+// callerOf is who calls, as the gate found.
 func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 
-// identify finds who calls and returns a context with it.
-func (a *callers) identify(ctx context.Context) (context.Context, error) {
-	c, err := a.find(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return context.WithValue(identity.NewContext(ctx, c.id), callerKey{}, c), nil
+// newContext is a context that says who calls.
+func (c *caller) newContext(ctx context.Context) context.Context {
+	return context.WithValue(identity.NewContext(ctx, c.id), callerKey{}, c)
 }
 
-func (a *callers) find(ctx context.Context) (*caller, error) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
-			id, err := identity.FromCertificate(info.State.PeerCertificates[0])
-			if err == nil && id.MayUse(a.index) {
-				return &caller{id: id}, nil
-			}
-		}
+// certified is the caller of a connection's certificate, or nil if that may not use the index.
+func (a *callers) certified(info credentials.AuthInfo) *caller {
+	t, ok := info.(credentials.TLSInfo)
+	if !ok || len(t.State.VerifiedChains) == 0 {
+		return nil
 	}
+	id, err := identity.FromCertificate(t.State.PeerCertificates[0])
+	if err != nil || !id.MayUse(a.index) {
+		return nil
+	}
+	return &caller{id: id}
+}
+
+// program is the caller of a call without such a certificate, by its header authorization.
+func (a *callers) program(authorization []string) (*caller, error) {
 	login, ok := a.users.Anyone()
 	if !ok {
-		name, password, ok := credentialsOf(ctx)
+		name, password, ok := credentialsOf(authorization)
 		if !ok {
 			return nil, status.Error(codes.Unauthenticated, "show the index's password or that of a user, or a certificate of this index")
 		}
@@ -83,9 +82,7 @@ func (a *callers) find(ctx context.Context) (*caller, error) {
 
 // credentialsOf are the name and the password that a call shows: "Basic" with both (RFC 7617), or
 // "Bearer" with the password of the user default.
-func credentialsOf(ctx context.Context) (name string, password []byte, ok bool) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	values := md.Get("authorization")
+func credentialsOf(values []string) (name string, password []byte, ok bool) {
 	if len(values) != 1 {
 		return "", nil, false
 	}
@@ -103,30 +100,6 @@ func credentialsOf(ctx context.Context) (name string, password []byte, ok bool) 
 	before, password, ok := bytes.Cut(both, []byte(":"))
 	return string(before), password, ok
 }
-
-func (a *callers) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, err := a.identify(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return next(ctx, req)
-}
-
-func (a *callers) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	ctx, err := a.identify(stream.Context())
-	if err != nil {
-		return err
-	}
-	return next(srv, &calledStream{stream, ctx})
-}
-
-// calledStream is a stream whose context says who calls.
-type calledStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s *calledStream) Context() context.Context { return s.ctx }
 
 // rpcCredentials are the server's TLS configuration of pkg/identity. Programs need no certificate
 // of their own.

@@ -7,22 +7,26 @@ import (
 	"net"
 	"sync"
 
-	"github.com/dmindex/dmindex/computeserver/engine"
 	"google.golang.org/grpc/peer"
+
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
-// termListener gives connections their terms, and knows those that are open. gRPC clients send
-// nothing before the server has greeted them, so what waits to be accepted holds no requests.
+// termListener gives connections their terms and their places in the lobby, and knows those that
+// are open. gRPC clients send nothing before the server has greeted them, so what waits to be
+// accepted holds no requests.
 type termListener struct {
 	net.Listener
-	eng *engine.Sessions
+	eng  *engine.Sessions
+	gate *gate
 
 	mu   sync.Mutex
 	open map[*termConn]struct{}
 }
 
-func newTermListener(l net.Listener, eng *engine.Sessions) *termListener {
-	return &termListener{Listener: l, eng: eng, open: map[*termConn]struct{}{}}
+func newTermListener(l net.Listener, eng *engine.Sessions, gate *gate) *termListener {
+	return &termListener{Listener: l, eng: eng, gate: gate, open: map[*termConn]struct{}{}}
 }
 
 // Accept implements net.Listener.
@@ -32,22 +36,31 @@ func (l *termListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	term, _ := l.eng.NewConnection()
-	c := &termConn{Conn: nc, from: l, term: term}
+	c := &termConn{Conn: nc, from: l, term: term, ration: accept.Rationed{Conn: nc}, admission: admission{gone: make(chan struct{})}}
+	l.mu.Lock()
+	l.open[c] = struct{}{}
+	l.mu.Unlock()
+	if l.gate.isOpen() {
+		c.admit(nil)
+	} else {
+		c.enter(l.gate.lobby, nc.RemoteAddr(), func() { _ = c.Close() })
+	}
+	return c, nil
+}
+
+// all are the connections of this moment.
+func (l *termListener) all() (all []*termConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open[c] = struct{}{}
-	return c, nil
+	for c := range l.open {
+		all = append(all, c)
+	}
+	return all
 }
 
 // cut closes all connections.
 func (l *termListener) cut() {
-	l.mu.Lock()
-	var all []*termConn
-	for c := range l.open {
-		all = append(all, c)
-	}
-	l.mu.Unlock()
-	for _, c := range all {
+	for _, c := range l.all() {
 		_ = c.Close() // whatever it says, the connection is over
 	}
 }
@@ -55,13 +68,18 @@ func (l *termListener) cut() {
 // termConn is a connection whose remote address carries its term, which is how calls learn of it.
 type termConn struct {
 	net.Conn
-	from *termListener
-	term uint64
+	from   *termListener
+	term   uint64
+	ration accept.Rationed // of Read
+	admission
 }
 
-func (c *termConn) RemoteAddr() net.Addr { return termAddr{c.Conn.RemoteAddr(), c.term} }
+func (c *termConn) RemoteAddr() net.Addr { return termAddr{c.Conn.RemoteAddr(), c} }
+
+func (c *termConn) Read(b []byte) (int, error) { return c.ration.Read(b) }
 
 func (c *termConn) Close() error {
+	c.end()
 	c.from.mu.Lock()
 	delete(c.from.open, c)
 	c.from.mu.Unlock()
@@ -70,14 +88,14 @@ func (c *termConn) Close() error {
 
 type termAddr struct {
 	net.Addr
-	term uint64
+	conn *termConn
 }
 
 // termOf is the term of a call's connection; 0 if it did not come through a termListener.
 func termOf(ctx context.Context) uint64 {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(termAddr); ok {
-			return a.term
+			return a.conn.term
 		}
 	}
 	return 0

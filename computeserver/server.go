@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // Connections between servers and from programs: a dead one is noticed soon, a failed attempt is
@@ -30,7 +31,7 @@ var (
 		MinConnectTimeout: 2 * time.Second,
 	}
 	clientKeepalive = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
-	serverKeepalive = keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}
+	serverKeepalive = keepalive.ServerParameters{MaxConnectionIdle: 15 * time.Minute, Time: 20 * time.Second, Timeout: 10 * time.Second}
 	keepalivePolicy = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
 )
 
@@ -48,6 +49,7 @@ type Server struct {
 
 	respListener, rpcListener, httpListener net.Listener
 
+	gate    *gate         // of rpcListener
 	callers *termListener // on rpcListener
 
 	stopOnce sync.Once
@@ -77,6 +79,7 @@ func New(cfg Config) (*Server, error) {
 	})
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
+	logins := accept.NewLogins(c.Env.Now, accept.Penalty)
 	m := newMetrics(c)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
@@ -84,7 +87,8 @@ func New(cfg Config) (*Server, error) {
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, cut: make(chan struct{})}
-	s.rpc = newRPC(cfg, s.calls, directory)
+	s.gate = newGate(&cfg, directory, logins)
+	s.rpc = newRPC(s.gate, cfg.TLS, s.calls)
 	s.http = newHTTP(c, m, s.describe, newHider(cfg.KeySalt), cfg.Pprof)
 	for _, l := range []struct {
 		address string
@@ -106,7 +110,7 @@ func New(cfg Config) (*Server, error) {
 		s.httpListener = accept.AtMost(s.httpListener, maxMetrics)
 	}
 	if s.rpcListener != nil {
-		s.callers = newTermListener(s.rpcListener, c.Sessions)
+		s.callers = newTermListener(s.rpcListener, c.Sessions, s.gate)
 	}
 	c.Sessions.OnStandstill = s.cutAll
 	return s, nil
@@ -125,20 +129,17 @@ func (s *Server) cutAll() {
 // lastWords is how long the answers of calls that have ended may take to be sent.
 const lastWords = 5 * time.Second
 
-func newRPC(cfg Config, r *rpcServer, directory *users.Directory) *grpc.Server {
-	who := &callers{index: cfg.Index.Identity, users: directory, tls: cfg.TLS != nil}
-	options := []grpc.ServerOption{
-		grpc.UnaryInterceptor(who.unary), grpc.StreamInterceptor(who.stream),
+func newRPC(g *gate, files *identity.Files, r *rpcServer) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.Creds(g.credentials(files)), grpc.InTapHandle(g.tap), grpc.StatsHandler(g),
+		grpc.ForceServerCodecV2(newRPCCodec()),
 		grpc.MaxRecvMsgSize(rpcMaxMessage), grpc.MaxSendMsgSize(rpcMaxMessage), grpc.MaxConcurrentStreams(rpcMaxStreams),
+		grpc.MaxHeaderListSize(rpcMaxHeaders),
 		grpc.KeepaliveParams(serverKeepalive), grpc.KeepaliveEnforcementPolicy(keepalivePolicy),
-		grpc.ConnectionTimeout(10 * time.Second),
-	}
-	if cfg.TLS != nil {
-		options = append(options, grpc.Creds(rpcCredentials(cfg.TLS)))
-	}
-	g := grpc.NewServer(options...)
-	rpcv1.RegisterComputeServer(g, r)
-	return g
+		grpc.ConnectionTimeout(g.limit), // of the handshake
+	)
+	rpcv1.RegisterComputeServer(server, r)
+	return server
 }
 
 // Addresses are where the server listens.

@@ -47,10 +47,11 @@ type callers struct {
 	everybody *identity.Identity // without TLS
 	log       *slog.Logger
 	lines     lines
-	lobby     *accept.Lobby       // of connections that have shown no certificate; gRPC bounds their time
-	limit     time.Duration       // replyLimit
-	room      *semaphore.Weighted // maxOwedAll
-	building  *semaphore.Weighted // one large reply is built at a time, but for the operator's
+	// of connections that have shown no certificate; gRPC bounds their time
+	lobby    *accept.Lobby
+	limit    time.Duration       // replyLimit
+	room     *semaphore.Weighted // maxOwedAll
+	building *semaphore.Weighted // one large reply is built at a time, but for the operator's
 
 	mu struct {
 		sync.Mutex

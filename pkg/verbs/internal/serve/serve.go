@@ -89,7 +89,8 @@ func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 	o = o.WithDefaults()
 	return &Server{
 		o: o, p: p,
-		lobby:     accept.NewLobby(o.MaxConns, 0), // start bounds their time
+		// start bounds the time of its connections
+		lobby:     accept.NewLobby(o.MaxConns, 0),
 		listeners: map[net.Listener]struct{}{},
 		waiting:   map[net.Conn]*accept.Place{},
 		sessions:  map[uint64]*Session{},
