@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/computeserver/resp"
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -18,6 +19,10 @@ type metrics struct {
 	core *engine.Engine
 	resp count.Front
 	rpc  count.Front
+
+	logins *accept.Logins
+	// Of a front end: connections that have not authenticated, and how many of those were ended.
+	ofRESP, ofRPC func() (open int, ended uint64)
 }
 
 // rpcSlots are what rpc.Compute counts, in the place of commands.
@@ -36,6 +41,12 @@ var (
 		"RESP connections at this moment.", nil, nil)
 	descRefused = prometheus.NewDesc("dmindex_compute_resp_connections_refused_total",
 		"RESP connections that were refused because there were too many.", nil, nil)
+	descFailedLogins = prometheus.NewDesc("dmindex_compute_failed_logins_total",
+		"Logins over RESP and calls of programs with a wrong password, or calls without one.", nil, nil)
+	descStrangers = prometheus.NewDesc("dmindex_compute_unauthenticated_connections",
+		"Connections at this moment that have not authenticated, by front end.", []string{"front_end"}, nil)
+	descStrangersEnded = prometheus.NewDesc("dmindex_compute_unauthenticated_connections_ended_total",
+		"Connections that were closed because they did not authenticate in time, or gave their place to another one.", []string{"front_end"}, nil)
 	descGeneration = prometheus.NewDesc("dmindex_compute_map_generation",
 		"Generation of the partition map that the server acts on; 0 = it has none.", nil, nil)
 	descReady = prometheus.NewDesc("dmindex_compute_ready",
@@ -70,8 +81,8 @@ var (
 		"Inner nodes that had to be read.", nil, nil)
 )
 
-func newMetrics(c *engine.Engine) *metrics {
-	m := &metrics{core: c}
+func newMetrics(c *engine.Engine, logins *accept.Logins) *metrics {
+	m := &metrics{core: c, logins: logins}
 	m.resp.Sum, m.rpc.Sum = c.Count, c.Count
 	return m
 }
@@ -102,6 +113,15 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descForwarded, m.core.Count.Forwarded.Load())
 	gauge(descConnections, float64(m.core.Count.Connections.Load()))
 	counter(descRefused, m.core.Count.Refused.Load())
+	counter(descFailedLogins, m.logins.Total())
+	for _, f := range []struct {
+		name      string
+		strangers func() (int, uint64)
+	}{{"resp", m.ofRESP}, {"rpc", m.ofRPC}} {
+		open, ended := f.strangers()
+		out <- prometheus.MustNewConstMetric(descStrangers, prometheus.GaugeValue, float64(open), f.name) //env:real prometheus collects through channels
+		counter(descStrangersEnded, ended, f.name)
+	}
 	gauge(descGeneration, float64(m.core.View.Generation()))
 	ready := 0.0
 	if m.core.Ready() == nil {

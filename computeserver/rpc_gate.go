@@ -68,6 +68,10 @@ func newGate(cfg *Config, directory *users.Directory, logins *accept.Logins) *ga
 	}
 }
 
+// strangers are the connections that have not authenticated: how many there are, and how many were
+// ended, ever, for that.
+func (g *gate) strangers() (open int, ended uint64) { return g.lobby.Open(), g.lobby.Ended() }
+
 // isOpen reports whether there is nothing by which a caller could authenticate.
 func (g *gate) isOpen() bool { return !g.who.tls && !g.who.users.Required() }
 

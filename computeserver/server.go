@@ -80,15 +80,17 @@ func New(cfg Config) (*Server, error) {
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
 	logins := accept.NewLogins(c.Env.Now, accept.Penalty)
-	m := newMetrics(c)
+	m := newMetrics(c, logins)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
-		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, MaxConnections: cfg.MaxConnections, Idle: cfg.Idle,
+		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, Logins: logins,
+		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, cut: make(chan struct{})}
 	s.gate = newGate(&cfg, directory, logins)
 	s.rpc = newRPC(s.gate, cfg.TLS, s.calls)
+	m.ofRESP, m.ofRPC = s.resp.Anonymous, s.gate.strangers
 	s.http = newHTTP(c, m, s.describe, newHider(cfg.KeySalt), cfg.Pprof)
 	for _, l := range []struct {
 		address string

@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -58,6 +59,13 @@ type conn struct {
 	provisional []provisional   // replies from what it gave
 	pinned      *partition.Map
 	forwards    forwardQueue
+
+	// Of the way in. place is changed under s.mu.
+	from      net.Addr
+	tried     bool          // it has shown a password
+	anonymous int           // bytes that were read before it authenticated
+	place     *accept.Place // in the lobby; nil once it has authenticated
+	gone      chan struct{} // closed when the connection lost its place
 
 	multi   transaction
 	login   users.Login // nobody's before AUTH
@@ -155,7 +163,7 @@ func (c *conn) trim() {
 	if tight { // so those that are quiet keep half of the budget at most
 		keep = respBuffer
 	}
-	if cap(c.in) > keep && rest <= respBuffer/2 {
+	if cap(c.in) > keep && rest <= respBuffer/2 || c.authed() && cap(c.in) < respBuffer {
 		c.in = append(make([]byte, 0, respBuffer), c.in[c.begin:]...)
 	} else if c.begin > 0 {
 		copy(c.in, c.in[c.begin:])
@@ -199,6 +207,11 @@ func (c *conn) run() error {
 			return nil
 		}
 		c.begin += n
+		if !c.authed() {
+			if c.anonymous += n; c.anonymous > maxAnonymousBytes {
+				return errAnonymous
+			}
+		}
 		args, ok := split(b[:n], c.args[:0])
 		if !ok {
 			return protocolError("unbalanced quotes in request")
@@ -217,7 +230,7 @@ func (c *conn) run() error {
 		}
 		// Replies that are small are appended without a look at the budget. Where it has no room
 		// for a larger buffer, the replies so far are sent, and with them the buffer goes.
-		if len(c.out) > respFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
+		if len(c.out) > respFlushAt || !c.authed() && len(c.out) > anonymousFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
 			c.settle()
 			if err := c.flush(); err != nil {
 				return err

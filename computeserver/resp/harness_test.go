@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -36,14 +37,18 @@ type limits struct {
 	MaxReply   int
 	MaxBuffers int64
 	WriteLimit time.Duration
-	Logger     *slog.Logger
+	AuthLimit  time.Duration
+	Users      *users.Directory
+	// of clients that have authenticated
+	MaxConnections int
+	Logger         *slog.Logger
 }
 
 // newCluster starts servers and waits until their indexes are open; no map has them before split.
 func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint32) *cluster {
 	t.Helper()
 	c := &cluster{t: t, store: memindex.New(env.Real(), 512, 2048), servers: map[uint32]*running{}}
-	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, Logger: computeservertest.Logger(t)}
+	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, AuthLimit: time.Minute, Users: directory(t, users.Config{}), MaxConnections: 10_000, Logger: computeservertest.Logger(t)}
 	if adjust != nil {
 		adjust(&l)
 	}
@@ -55,12 +60,9 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		})
 		e.Sessions.Standstill = computeservertest.Standstill
 		e.Peers = others{c}
-		everybody, err := users.Open(users.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		s := New(Config{
-			Engine: e, Users: everybody, Front: &count.Front{Sum: e.Count}, Version: "test", MaxConnections: 10_000, Idle: time.Hour,
+			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Version: "test", Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
+			MaxConnections: l.MaxConnections, AuthLimit: l.AuthLimit, Idle: time.Hour,
 			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
 		})
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,3 +122,12 @@ func (o others) Scan(to partition.Server, r engine.ScanRange, _ time.Duration, v
 }
 
 func (others) Keep([]partition.Server) {}
+
+func directory(t testing.TB, c users.Config) *users.Directory {
+	t.Helper()
+	d, err := users.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

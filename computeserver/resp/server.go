@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // Server is the RESP front end: it accepts connections within a bound and drains them.
@@ -25,17 +26,21 @@ type Server struct {
 	version string
 	started time.Time
 
-	maxConns   int
+	lobby      *accept.Lobby // of connections that have not authenticated
+	logins     *accept.Logins
+	maxConns   int           // that have authenticated
 	idle       time.Duration // that a client may be silent
 	writeLimit time.Duration // that a client may take to take its replies
 	maxReply   int           // bytes of one reply
 	budget     budget
+	failedSeen atomic.Int64  // when a wrong password was logged last
 	httpSeen   atomic.Int64  // when a connection that spoke HTTP was logged last
 	drainGrace time.Duration // how long a silent connection stays open while draining
 
 	mu     sync.Mutex
 	nextID uint64
 	conns  map[uint64]*conn
+	authed int       // of conns
 	until  time.Time // draining connections are served until then
 	gone   chan struct{}
 	waits  bool // somebody waits for gone
@@ -48,7 +53,10 @@ type Config struct {
 	Front   *count.Front // where its requests are counted
 	Version string       // of the program, for people
 
-	MaxConnections int
+	Logins *accept.Logins // of the server's front ends
+
+	MaxConnections int           // that have authenticated
+	AuthLimit      time.Duration // that a client may take to authenticate
 	Idle           time.Duration // that a client may be silent
 	WriteLimit     time.Duration // that a client may take to take its replies
 	MaxReply       int           // bytes of one reply
@@ -66,6 +74,7 @@ func New(c Config) *Server {
 	return &Server{
 		core: c.Engine, users: c.Users, front: c.Front, version: c.Version,
 		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
+		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
 	}
@@ -90,8 +99,8 @@ func (s *Server) admit(nc net.Conn) {
 	switch {
 	case !settled:
 		refusal = "-UNAVAILABLE this server stood still and opens the index anew; connect again\r\n"
-	case len(s.conns) >= s.maxConns:
-		refusal = "-ERR max number of clients reached\r\n"
+	case !s.users.Required() && s.authed >= s.maxConns:
+		refusal = "-" + tooManyClients + "\r\n"
 	case s.core.Draining():
 		refusal = "-UNAVAILABLE this server is shutting down; connect again\r\n"
 	}
@@ -105,8 +114,8 @@ func (s *Server) admit(nc net.Conn) {
 		return
 	}
 	s.nextID++
-	c := &conn{s: s, nc: nc, id: s.nextID, in: make([]byte, 0, respBuffer), term: term, account: account{of: &s.budget}}
-	c.login, _ = s.users.Anyone()
+	c := &conn{s: s, nc: nc, from: nc.RemoteAddr(), id: s.nextID, term: term, account: account{of: &s.budget}, gone: make(chan struct{})}
+	c.enter()
 	c.who.start(nc)
 	s.conns[c.id] = c
 	s.mu.Unlock()
@@ -118,7 +127,7 @@ func (s *Server) forget(c *conn) {
 	s.core.Count.Connections.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c.id)
+	s.forgetLocked(c)
 	if s.waits && len(s.conns) == 0 {
 		s.waits = false
 		close(s.gone)

@@ -9,7 +9,6 @@ import (
 	"github.com/tidwall/redcon"
 
 	"github.com/dmindex/dmindex/computeserver/internal/count"
-	"github.com/dmindex/dmindex/computeserver/users"
 )
 
 func (c *conn) cmdPing(args [][]byte) {
@@ -33,8 +32,8 @@ func (c *conn) cmdQuit(_ [][]byte) {
 
 func (c *conn) cmdReset(_ [][]byte) {
 	c.settle()
+	c.s.demote(c)
 	c.resp3, c.multi = false, transaction{}
-	c.login, _ = c.s.users.Anyone()
 	c.who.name.Store(nil)
 	c.out = append(c.out, "+RESET\r\n"...)
 	c.tally.Count(count.OK)
@@ -69,22 +68,6 @@ func (c *conn) cmdAuth(args [][]byte) {
 	if c.logIn(args[1:]) {
 		c.replyOK()
 	}
-}
-
-// logIn checks [username] password; a refusal is replied, and changes nothing. Without a configured
-// password the user default has any.
-func (c *conn) logIn(args [][]byte) bool {
-	user, password := users.DefaultName, args[len(args)-1]
-	if len(args) == 2 {
-		user = string(args[0])
-	}
-	login, ok := c.s.users.Login(user, password)
-	if !ok {
-		c.replyError("WRONGPASS invalid username-password pair or user is disabled.")
-		return false
-	}
-	c.login = login
-	return true
 }
 
 // cmdHello is HELLO [protover [AUTH username password] [SETNAME name]].

@@ -65,7 +65,7 @@ func (s *Session) WasCut() <-chan struct{} { return s.wasCut }
 type Server struct {
 	o     verbs.ServerOptions
 	p     Provider
-	lobby *accept.Lobby // with MaxConns places
+	lobby *accept.Lobby // with MaxConns places; start bounds the time of those who wait
 
 	// held from Admit until the session is in the table, so that Disconnect misses none
 	admitting sync.Mutex
@@ -74,8 +74,9 @@ type Server struct {
 	closed    bool
 	listeners map[net.Listener]struct{}
 	waiting   map[net.Conn]*accept.Place // connections without a session
-	sessions  map[uint64]*Session        // at most MaxConns, besides those that are left
-	left      int                        // sessions whose place a later one took, and that have not ended
+	// at most MaxConns, besides those that are left
+	sessions map[uint64]*Session
+	left     int // sessions whose place a later one took, and that have not ended
 	// with Quiet: who had a session and was not seen quiet since, with its process
 	lasting map[verbs.Peer]string
 	running sync.WaitGroup // a member for each connection
