@@ -24,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/logs"
 )
 
 // How long until something is looked at again that nobody tells of.
@@ -37,9 +38,11 @@ type base struct {
 	kube.Writer
 	dialer    servers.Dialer
 	events    events
-	image     string // --server-image
-	imageRDMA string // --server-image-rdma; empty = none
-	pprof     bool   // --pprof
+	image     string      // --server-image
+	imageRDMA string      // --server-image-rdma; empty = none
+	pprof     bool        // --pprof
+	policies  string      // --network-policies
+	logs      logs.Config // --server-log-level, --server-log-format
 	now       func() time.Time
 	spare     *spareIDs
 	turns     *turns // to have indexes admitted

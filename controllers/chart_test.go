@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -130,12 +132,15 @@ func TestChartPodMonitors(t *testing.T) {
 	if m := decode[podMonitor](t, r.Find("PodMonitor", "dmindex")); !m.Spec.PodMetricsEndpoints[0].HonorLabels {
 		t.Error("the namespace of an index would be that of the operator")
 	}
-	if m := decode[podMonitor](t, r.Find("PodMonitor", "dmindex-indexes")); !m.Spec.NamespaceSelector.Any {
-		t.Errorf("pods of indexes are scraped in %+v", m.Spec.NamespaceSelector)
-	}
-	r = chart(t, "{podMonitor: {enabled: true}, watchNamespaces: [a, b]}", monitoring)
-	if m := decode[podMonitor](t, r.Find("PodMonitor", "dmindex-indexes")); !slices.Equal(m.Spec.NamespaceSelector.MatchNames, []string{"a", "b"}) {
-		t.Errorf("pods of indexes are scraped in %+v", m.Spec.NamespaceSelector)
+	for values, want := range map[string][]string{
+		"podMonitor: {enabled: true}":                             {"dmindex-system"},
+		"{podMonitor: {enabled: true}, watchNamespaces: [a, b]}":  {"a", "b"},
+		"{podMonitor: {enabled: true}, watchAllNamespaces: true}": nil,
+	} {
+		m := decode[podMonitor](t, chart(t, values, monitoring).Find("PodMonitor", "dmindex-indexes"))
+		if in := m.Spec.NamespaceSelector; !slices.Equal(in.MatchNames, want) || in.Any != (want == nil) {
+			t.Errorf("%s: pods of indexes are scraped in %+v", values, in)
+		}
 	}
 }
 
@@ -156,5 +161,54 @@ func TestChartRules(t *testing.T) {
 	}
 	if n < 10 {
 		t.Errorf("%d alerts", n)
+	}
+}
+
+// TestChartRights: the operator reads and writes Secrets and pods in the namespaces that it watches,
+// and it watches those only; those of the whole cluster only if values say so.
+func TestChartRights(t *testing.T) {
+	f := func(values string, want []string) {
+		t.Helper()
+		r := chart(t, values, charttest.Options{})
+		var bound, watched []string
+		everywhere := false
+		for _, o := range r.Objects {
+			role, _, _ := unstructured.NestedString(o.Object, "roleRef", "name")
+			switch {
+			case o.GetKind() == "RoleBinding" && role == "dmindex":
+				bound = append(bound, o.GetNamespace())
+			case o.GetKind() == "ClusterRoleBinding" && role == "dmindex":
+				everywhere = true
+			}
+		}
+		containers, _, err := unstructured.NestedSlice(r.Find("Deployment", "dmindex").Object, "spec", "template", "spec", "containers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, arg := range containers[0].(map[string]any)["args"].([]any) {
+			if ns, ok := strings.CutPrefix(arg.(string), "--namespace="); ok {
+				watched = append(watched, ns)
+			}
+		}
+		if !slices.Equal(bound, want) || !slices.Equal(watched, want) || everywhere != (want == nil) {
+			t.Errorf("%s: rights in %v (everywhere: %v), watches %v; want %v", values, bound, everywhere, watched, want)
+		}
+	}
+	f("", []string{"dmindex-system"})
+	f("watchNamespaces: [a, b]", []string{"a", "b"})
+	f("watchAllNamespaces: true", nil)
+}
+
+// TestAllNamespacesAgree: the component of kustomize binds the operator as the chart does.
+func TestAllNamespacesAgree(t *testing.T) {
+	want := renderChart(t, "watchAllNamespaces: true")["ClusterRoleBinding/dmindex"]
+	got := map[string]map[string]any{}
+	data, err := os.ReadFile(filepath.Join("..", "config", "all-namespaces", "role_binding.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, got, "role_binding.yaml", string(data))
+	if !reflect.DeepEqual(got["ClusterRoleBinding/dmindex"], want) {
+		t.Errorf("kustomize:\n%s\nchart:\n%s", text(got), text(want))
 	}
 }

@@ -108,6 +108,9 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	if !s.pool.Spec.Paused {
 		objects = append(objects, build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas))
 	}
+	if r.policies != "" {
+		objects = append(objects, build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, r.policies))
+	}
 	for _, object := range objects {
 		problems.add(r.Apply(ctx, s.pool, object))
 	}

@@ -15,6 +15,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
 
@@ -59,7 +60,7 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 			return err
 		}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
-		b.letProfile(pod)
+		b.equip(pod)
 		pods = append(pods, pod)
 	}
 	if fresh > 0 {
@@ -156,10 +157,18 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 	slices.Sort(s.pools[pool])
 }
 
-// letProfile lets the server of a new pod serve profiles, if the operator does. Pods that there are
-// stay as they are: nobody is moved for a look at it.
-func (b *base) letProfile(pod *corev1.Pod) {
-	if c := container(pod); b.pprof {
-		c.Env = append(c.Env, corev1.EnvVar{Name: profile.Env, Value: "true"})
+// equip tells the server of a new pod whether to serve profiles, and how to log, by variables, which
+// older images ignore. Pods that there are stay as they are: nobody is moved for a look at it.
+func (b *base) equip(pod *corev1.Pod) {
+	c := container(pod)
+	set := func(name, value string) {
+		if value != "" {
+			c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
+		}
 	}
+	if b.pprof {
+		set(profile.Env, "true")
+	}
+	set(logs.EnvLevel, b.logs.Level)
+	set(logs.EnvFormat, b.logs.Format)
 }

@@ -133,6 +133,9 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 		tls = r.keptTLS(ctx, s.pool)
 	}
 	problems.add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
+	if r.policies != "" {
+		problems.add(r.Apply(ctx, s.pool, build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.policies)))
+	}
 	if tls == "" {
 		return problems.err() // no server could start without its certificate
 	}

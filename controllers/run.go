@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
 
@@ -33,6 +33,10 @@ type RunOptions struct {
 	// profiles beside the metrics, also of the servers that are made from now on
 	Pprof      bool
 	Namespaces []string // watched; none = all
+	// the operator's own namespace, if it is to make NetworkPolicies
+	NetworkPolicies string
+	Log             logs.Config // of the operator
+	ServerLog       logs.Config // of the servers that are made from now on
 }
 
 // AddFlags defines the flags.
@@ -41,8 +45,13 @@ func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "image of servers for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); empty = such pools must name one")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz")
+	o.Log = logs.FromEnv(logs.JSON)
+	o.Log.Add(flags)
+	flags.StringVar(&o.ServerLog.Level, "server-"+logs.FlagLevel, "", "least level of the log of new server pods: debug, info, warn or error; empty = as their images have it")
+	flags.StringVar(&o.ServerLog.Format, "server-"+logs.FlagFormat, "", "format of the log of new server pods: text or json; empty = as their images have it")
 	flags.BoolVar(&o.Pprof, profile.Flag, profile.FromEnv(), profile.Usage+"; new server pods do the same")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that only one of several operators acts")
+	flags.StringVar(&o.NetworkPolicies, "network-policies", "", "make NetworkPolicies for the pods of servers; they admit the operator's pods of this namespace. Empty = make none")
 	flags.Func("namespace", "namespace to watch, may be repeated or separated by commas; none = all", func(v string) error {
 		for _, n := range strings.Split(v, ",") {
 			if n = strings.TrimSpace(n); n != "" {
@@ -64,7 +73,15 @@ func Run(ctx context.Context, o RunOptions) error {
 	if o.ServerImage == "" {
 		return errors.New("start the operator: no --server-image: name the image that servers run, usually the operator's own")
 	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil)))
+	handler, err := o.Log.Handler(os.Stderr)
+	if err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	// they would not start with what they do not understand
+	if _, err := o.ServerLog.Handler(os.Stderr); err != nil {
+		return fmt.Errorf("start the operator: of new servers: %w", err)
+	}
+	ctrl.SetLogger(logr.FromSlogHandler(handler))
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
@@ -92,7 +109,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, Metrics: ctrlmetrics.Registry}); err != nil {
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, NetworkPolicies: o.NetworkPolicies, ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

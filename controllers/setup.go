@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/logs"
 )
 
 // Alphabetically, as everywhere:
@@ -41,6 +43,7 @@ import (
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmmemorypools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmmemorypools/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;get;list;patch;watch
 
 // What failed is tried again after firstRetry, then after twice as long each time, up to
@@ -62,6 +65,13 @@ type Options struct {
 
 	// Pprof lets the servers of pods that are made serve profiles.
 	Pprof bool
+
+	// NetworkPolicies is the namespace of the operator, if it is to make NetworkPolicies for the
+	// pods of servers. Empty = it makes none, and needs no rights for them.
+	NetworkPolicies string
+
+	// ServerLogs is how the servers of pods that are made log. Empty = as their images do.
+	ServerLogs logs.Config
 
 	// Dialer reaches servers. Default: gRPC over mutual TLS.
 	Dialer servers.Dialer
@@ -91,6 +101,7 @@ func CacheOptions(namespaces []string) cache.Options {
 		&corev1.Pod{}:                   ours,
 		&corev1.Secret{}:                ours,
 		&corev1.Service{}:               ours,
+		&networkingv1.NetworkPolicy{}:   ours,
 		&policyv1.PodDisruptionBudget{}: ours,
 	}}
 	if len(namespaces) > 0 {
@@ -115,7 +126,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
 	if o.Metrics != nil {

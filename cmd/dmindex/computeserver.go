@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -37,6 +38,7 @@ func computeserverCommand() *cobra.Command {
 	var fabric attach.Fabric
 	var insecure bool
 	var cache sizeFlag
+	logConfig := logs.FromEnv(logs.Text)
 	cmd := &cobra.Command{
 		Use:     "computeserver",
 		GroupID: "serve",
@@ -67,7 +69,11 @@ func computeserverCommand() *cobra.Command {
 			if fabric.RDMADevice == "" {
 				fabric.RDMADevice = givenDevice()
 			}
-			log := logger().With("server", c.ID)
+			log, err := logger(logConfig)
+			if err != nil {
+				return err
+			}
+			log = log.With("server", c.ID)
 			var proof pool.Guard
 			if guardDir != "" {
 				if name == "" {
@@ -118,6 +124,7 @@ func computeserverCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	logConfig.Add(f)
 	f.Uint32Var(&c.ID, "id", 0, "number of this server in partition maps")
 	f.StringVar(&name, "name", "", "name of this server, at most 64 bytes. No other running process may have it")
 	f.StringVar(&guardDir, "guard-dir", os.Getenv(config.EnvGuardDir), "directory on local storage that successive processes of this server share. The running process locks it. "+

@@ -9,21 +9,25 @@ import (
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/deviceplugin"
+	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 func devicePluginCommand() *cobra.Command {
 	config := deviceplugin.Config{Version: version.String()}
 	var labels bool
+	log := logs.FromEnv(logs.Text)
 	cmd := &cobra.Command{
 		Use:     "device-plugin",
 		GroupID: "serve",
 		Short:   "Advertise the node's RDMA HCAs to the kubelet",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config.Log = logger()
+			var err error
+			if config.Log, err = logger(log); err != nil {
+				return err
+			}
 			if labels {
-				var err error
 				if config.Labeler, err = deviceplugin.NewNodeLabeler(os.Getenv("NODE_NAME"), version.String()); err != nil {
 					return err
 				}
@@ -32,6 +36,7 @@ func devicePluginCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	log.Add(f)
 	f.StringVar(&config.Settings, "settings", "", "file that says what to advertise; empty = dmindex.io/rdma with all HCAs")
 	f.StringVar(&config.Sysfs, "sysfs", "/sys", "where the node's /sys is")
 	f.StringVar(&config.Dev, "dev", "/dev", "where the node's /dev is for the kubelet")

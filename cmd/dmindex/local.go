@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/logs"
 )
 
 func localCommand() *cobra.Command {
@@ -35,7 +36,10 @@ func localCommand() *cobra.Command {
 			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(memory), key.kind, key.bytes
 			c.Logger = slog.New(slog.DiscardHandler)
 			if verbose {
-				c.Logger = logger()
+				var err error
+				if c.Logger, err = logger(logs.Config{}); err != nil {
+					return err
+				}
 			}
 			l, err := local.Start(c)
 			if err != nil {

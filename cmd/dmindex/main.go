@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+	"github.com/dmindex/dmindex/pkg/logs"
 )
 
 func main() {
@@ -46,7 +47,11 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// logger writes lines for people to stderr, as every server of this program does.
-func logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+// logger writes to stderr, as every server of this program does.
+func logger(c logs.Config) (*slog.Logger, error) {
+	handler, err := c.Handler(os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	return slog.New(handler), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -21,6 +22,7 @@ import (
 func memserverCommand() *cobra.Command {
 	config := memserver.Config{Version: version.String(), Executor: index.Executor()}
 	var memory, chunk, locks sizeFlag
+	log := logs.FromEnv(logs.Text)
 	cmd := &cobra.Command{
 		Use:     "memserver",
 		GroupID: "serve",
@@ -28,7 +30,10 @@ func memserverCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config.MemoryBytes, config.ChunkBytes, config.LockTableBytes = uint64(memory), uint64(chunk), uint64(locks)
-			config.Logger = logger()
+			var err error
+			if config.Logger, err = logger(log); err != nil {
+				return err
+			}
 			if config.RDMA != "" && !cmd.Flags().Changed("fabric") {
 				config.Fabric = "" // RDMA is offered alone
 			}
@@ -43,6 +48,7 @@ func memserverCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	log.Add(f)
 	f.Uint16Var(&config.ID, "id", 0, "number of this server in global addresses, 1 to 32767")
 	f.StringVar(&config.DataDir, "data-dir", "", "directory of the region, on a tmpfs or hugetlbfs; empty = memory that is lost with the process")
 	f.StringVar(&config.StateDir, "state-dir", "", "directory of the ledger; empty = the data directory")

@@ -39,6 +39,7 @@ type cluster struct {
 	startable atomic.Bool // new pods become ready
 	operator  *operator
 	now       func() time.Time // of operators that are started; nil = the real time
+	policies  string           // their namespace, if they make NetworkPolicies
 }
 
 // operator is one run of the operator.
@@ -115,7 +116,7 @@ func (c *cluster) start(limit int64) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics})
+	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics, NetworkPolicies: c.policies})
 	if err != nil {
 		c.t.Fatal(err)
 	}

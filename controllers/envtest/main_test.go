@@ -49,7 +49,8 @@ func run(m *testing.M) (code int, err error) {
 	}
 	logTo = logFile()
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(logTo, nil)))
-	environment, err := startServers(apiserver, etcd)
+	var environment *envtest.Environment
+	environment, config, err = startServers(apiserver, etcd, filepath.Join("..", "..", "config", "crd"))
 	if err != nil {
 		return 0, fmt.Errorf("start the API server: %w", err)
 	}
@@ -60,14 +61,14 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// startServers starts etcd and the API server and sets config. On a busy machine they may take
-// long, somebody else may take their ports, and envtest gives namespaces but 5 s to come: so they
-// are started again if need be.
-func startServers(apiserver, etcd string) (environment *envtest.Environment, err error) {
+// startServers starts etcd and an API server with the CRDs in these folders. On a busy machine they
+// may take long, somebody else may take their ports, and envtest gives namespaces but 5 s to come:
+// so they are started again if need be.
+func startServers(apiserver, etcd string, crds ...string) (environment *envtest.Environment, config *rest.Config, err error) {
 	const tries = 4
 	for range tries {
 		environment = &envtest.Environment{
-			CRDDirectoryPaths:        []string{filepath.Join("..", "..", "config", "crd")},
+			CRDDirectoryPaths:        crds,
 			ErrorIfCRDPathMissing:    true,
 			ControlPlaneStartTimeout: 2 * time.Minute,
 			ControlPlaneStopTimeout:  time.Minute,
@@ -79,12 +80,12 @@ func startServers(apiserver, etcd string) (environment *envtest.Environment, err
 		}
 		environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
 		if config, err = environment.Start(); err == nil {
-			return environment, nil
+			return environment, config, nil
 		}
 		fmt.Fprintln(os.Stderr, "controllers/envtest: start the API server:", err)
 		err = errors.Join(err, environment.Stop())
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // logFile is where controllers log to: stderr if DMINDEX_TEST_LOG is set.

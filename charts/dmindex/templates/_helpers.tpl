@@ -30,9 +30,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{- /* The namespaces with indexes, as a list; empty = all. */}}
+{{- /* The namespaces with indexes, as a list; empty = all. An upgrade does not take rights from an operator that watched all: its indexes would be left alone. */}}
 {{- define "dmindex.namespaces" -}}
-{{ .Values.watchNamespaces | toYaml }}
+{{- if .Values.watchAllNamespaces }}
+{{- if .Values.watchNamespaces }}{{ fail "watchAllNamespaces and watchNamespaces are both set: take one of them away" }}{{ end }}
+{{- list | toYaml }}
+{{- else if .Values.watchNamespaces }}
+{{- .Values.watchNamespaces | toYaml }}
+{{- else }}
+{{- if lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" (include "dmindex.fullname" .) }}
+{{- fail "this release watches all namespaces, and would watch its own only: set watchAllNamespaces=true to leave that as it is, or name the namespaces with indexes in watchNamespaces" }}
+{{- end }}
+{{- list .Release.Namespace | toYaml }}
+{{- end }}
 {{- end }}
 
 {{- /* Of bindings of policies: the namespaces with indexes. */}}

@@ -75,6 +75,8 @@ func TestGolden(t *testing.T) {
 		"budget":                Budget("demo-compute", "ns", dmv1.ComponentCompute, 2),
 		"memory_budget":         MemoryBudget(memory, false),
 		"memory_budget_of_data": MemoryBudget(memory, true),
+		"memory_policy":         NetworkPolicy("demo-memory", "ns", dmv1.ComponentMemory, "dmindex-system"),
+		"compute_policy":        NetworkPolicy("demo-compute", "ns", dmv1.ComponentCompute, "dmindex-system"),
 		"config_map":            configMap,
 		"connection":            ConnectionSecret(index, []byte("secret"), []byte("ca")),
 		"tls":                   secret,
