@@ -19,9 +19,12 @@ help: ## list the targets
 build: ## build bin/dmindex and bin/kubectl-dmindex
 	@CGO_ENABLED=0 go build -trimpath -ldflags='$(LDFLAGS)' -o bin/ ./cmd/...
 
+ARCHS ?= amd64 arm64
+
 .PHONY: image
-image: build ## write the container image to bin/dmindex.tar (OCI archive), without a Docker daemon
-	@hack/build-image $(IMAGE) bin/dmindex.tar
+image: ## write the container image for ARCHS (default amd64 arm64) to bin/dmindex.tar (OCI archive), with its SBOM, without a Docker daemon
+	@for arch in $(ARCHS); do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags='$(LDFLAGS)' -o bin/linux-$$arch/ ./cmd/dmindex; done
+	@hack/build-image $(IMAGE) bin/dmindex.tar $(ARCHS)
 
 IMAGE_RDMA ?= localhost/dmindex-rdma:dev
 

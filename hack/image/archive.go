@@ -75,10 +75,16 @@ func describe(mediaType string, blob []byte) descriptor {
 	return descriptor{MediaType: mediaType, Digest: digestOf(blob), Size: len(blob)}
 }
 
+// part is the image for one architecture.
+type part struct {
+	config imageConfig
+	layer  []byte
+}
+
 // writeArchive writes the archive to a file beside it first, so that a reader never meets half an
 // image.
-func writeArchive(file, name, tag string, config imageConfig, layer []byte) error {
-	archive, err := archiveOf(name, tag, config, layer)
+func writeArchive(file, name, tag string, parts []part) error {
+	archive, err := archiveOf(name, tag, parts)
 	if err != nil {
 		return fmt.Errorf("write image %s: %w", name, err)
 	}
@@ -94,24 +100,40 @@ func writeArchive(file, name, tag string, config imageConfig, layer []byte) erro
 // archiveOf returns an OCI image layout as a tar:
 //
 //	oci-layout             which version of the layout this is
-//	index.json          -> the manifest, with the image's name
+//	index.json          -> the manifest, with the image's name; or, of several architectures,
+//	                       an index, which leads to the manifest of each
 //	blobs/sha256/...       manifest -> config and layer
-func archiveOf(name, tag string, config imageConfig, layer []byte) ([]byte, error) {
-	configBlob, err := json.Marshal(config)
-	if err != nil {
-		return nil, err
+func archiveOf(name, tag string, parts []part) ([]byte, error) {
+	var blobs [][]byte
+	var manifests []descriptor
+	for _, p := range parts {
+		configBlob, err := json.Marshal(p.config)
+		if err != nil {
+			return nil, err
+		}
+		manifestBlob, err := json.Marshal(manifest{
+			SchemaVersion: 2,
+			MediaType:     typeManifest,
+			Config:        describe(typeConfig, configBlob),
+			Layers:        []descriptor{describe(typeLayer, p.layer)},
+		})
+		if err != nil {
+			return nil, err
+		}
+		entry := describe(typeManifest, manifestBlob)
+		entry.Platform = &platform{Architecture: p.config.Architecture, OS: p.config.OS}
+		manifests = append(manifests, entry)
+		blobs = append(blobs, manifestBlob, configBlob, p.layer)
 	}
-	manifestBlob, err := json.Marshal(manifest{
-		SchemaVersion: 2,
-		MediaType:     typeManifest,
-		Config:        describe(typeConfig, configBlob),
-		Layers:        []descriptor{describe(typeLayer, layer)},
-	})
-	if err != nil {
-		return nil, err
+	entry := manifests[0]
+	if len(manifests) > 1 {
+		indexBlob, err := json.Marshal(index{SchemaVersion: 2, MediaType: typeIndex, Manifests: manifests})
+		if err != nil {
+			return nil, err
+		}
+		entry = describe(typeIndex, indexBlob)
+		blobs = append([][]byte{indexBlob}, blobs...)
 	}
-	entry := describe(typeManifest, manifestBlob)
-	entry.Platform = &platform{Architecture: config.Architecture, OS: config.OS}
 	entry.Annotations = map[string]string{
 		"io.containerd.image.name":          name, // containerd takes the name from here,
 		"org.opencontainers.image.ref.name": tag,  // everybody else the tag from here
@@ -134,7 +156,12 @@ func archiveOf(name, tag string, config imageConfig, layer []byte) ([]byte, erro
 	}
 	add("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
 	add("index.json", indexBlob)
-	for _, blob := range [][]byte{manifestBlob, configBlob, layer} {
+	added := map[string]bool{} // two architectures may share a blob
+	for _, blob := range blobs {
+		if added[digestOf(blob)] {
+			continue
+		}
+		added[digestOf(blob)] = true
 		add("blobs/sha256/"+strings.TrimPrefix(digestOf(blob), "sha256:"), blob)
 	}
 	if err != nil {

@@ -1,3 +1,5 @@
 module github.com/dmindex/dmindex/hack/image
 
 go 1.26.0
+
+require github.com/CycloneDX/cyclonedx-go v0.12.0

@@ -65,7 +65,7 @@ func TestArchiveLeadsFromIndexToLayer(t *testing.T) {
 
 func TestLayer(t *testing.T) {
 	program, data := hostFile(t, "program", 0o755), hostFile(t, "data", 0o640)
-	layer, err := buildLayer([]string{program + "=/opt/a/program", data + "=/opt/data", "link:/opt/a/program=/program"})
+	layer, err := buildLayer("amd64", []string{program + "=/opt/a/program", data + "=/opt/data", "link:/opt/a/program=/program"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +125,9 @@ func TestMistakesAreNamed(t *testing.T) {
 	f("not SOURCE=/PATH", "-o", out, "-name", "a:b", "-entrypoint", "/p", program+"=relative")
 	f("not a regular file", "-o", out, "-name", "a:b", "-entrypoint", "/p", filepath.Dir(program)+"=/p")
 	f("no such file", "-o", out, "-name", "a:b", "-entrypoint", "/p", program+"gone=/p")
+	f("name each architecture once", "-o", out, "-name", "a:b", "-entrypoint", "/p", "-arch", "amd64,amd64", program+"=/p")
+	f("not SOURCE=/PATH", "-o", out, "-name", "a:b", "-entrypoint", "/p", "-sbom", program, program+"=/p")
+	f("was built of", "-o", out, "-name", "a:b", "-entrypoint", "/p", "-sbom", program+"=/sbom", program+"=/p")
 	f("not KEY=VALUE", "-o", out, "-name", "a:b", "-entrypoint", "/p", "-label", "x", program+"=/p")
 }
 
@@ -134,7 +137,7 @@ func build(t *testing.T, args ...string) []byte {
 	out := filepath.Join(t.TempDir(), "out.tar")
 	flags, files := []string{"-o", out, "-name", "localhost/test:one", "-entrypoint", "/program,serve"}, []string{}
 	for i := 0; i < len(args); i++ {
-		if args[i] == "-label" {
+		if strings.HasPrefix(args[i], "-") {
 			flags = append(flags, args[i], args[i+1])
 			i++
 			continue

@@ -34,17 +34,49 @@ func base() map[string]entry {
 	}
 }
 
-// buildLayer returns the uncompressed tar of the image's only layer. Every element of files is
-// SOURCE=/PATH.
-func buildLayer(files []string) ([]byte, error) {
+// buildLayer returns the uncompressed tar of the only layer of an image for an architecture. Every
+// element of files is SOURCE=/PATH, and so is sbom unless it is empty.
+func buildLayer(arch string, files []string, sbom string) ([]byte, error) {
 	entries := base()
 	for _, f := range files {
-		if err := addFile(entries, f); err != nil {
+		if err := addFile(entries, ofArch(f, arch)); err != nil {
+			return nil, err
+		}
+	}
+	if sbom != "" {
+		if err := addSBOM(entries, ofArch(sbom, arch)); err != nil {
 			return nil, err
 		}
 	}
 	addParents(entries)
 	return tarOf(entries)
+}
+
+// ofArch is SOURCE=/PATH for an architecture.
+func ofArch(spec, arch string) string {
+	source, dest, found := strings.Cut(spec, "=")
+	if !found {
+		return spec
+	}
+	return strings.ReplaceAll(source, "{arch}", arch) + "=" + dest
+}
+
+// addSBOM adds the bill of materials of the program SOURCE as /PATH.
+func addSBOM(entries map[string]entry, spec string) error {
+	source, dest, found := strings.Cut(spec, "=")
+	if !found || source == "" || !path.IsAbs(dest) || path.Clean(dest) == "/" {
+		return fmt.Errorf("-sbom %q is not SOURCE=/PATH", spec)
+	}
+	program, err := os.ReadFile(source)
+	if err != nil {
+		return fmt.Errorf("read %s for its bill of materials: %w", source, err)
+	}
+	content, err := sbomOf(program, path.Base(source))
+	if err != nil {
+		return err
+	}
+	entries[strings.TrimPrefix(path.Clean(dest), "/")] = entry{mode: 0o644, content: content}
+	return nil
 }
 
 func addFile(entries map[string]entry, spec string) error {

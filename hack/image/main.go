@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -25,7 +26,8 @@ func main() {
 
 const usage = `usage: image -o FILE -name NAME:TAG -entrypoint PROGRAM[,ARG...] [flags] SOURCE=/PATH...
 
-SOURCE is a file of the host, or link:TARGET for a symbolic link. A file keeps whether it may be executed.
+SOURCE is a file of the host, or link:TARGET for a symbolic link. A file keeps whether it may be executed. {arch} in SOURCE stands for
+the architecture, of which -arch may name several: the image then has one part for each.
 
 `
 
@@ -40,7 +42,8 @@ func run(args []string) error {
 	name := flags.String("name", "", "full image name with tag, such as localhost/dmindex:dev")
 	entrypoint := flags.String("entrypoint", "", "program to run, and its first arguments, separated by commas")
 	user := flags.String("user", "65532:65532", "user and group to run as, by number so that runAsNonRoot can be checked")
-	arch := flags.String("arch", runtime.GOARCH, "architecture that the programs were built for")
+	arch := flags.String("arch", runtime.GOARCH, "architectures that the programs were built for, separated by commas")
+	sbom := flags.String("sbom", "", "SOURCE=/PATH: add the bill of materials (CycloneDX) of the Go program SOURCE")
 	labels := pairs{}
 	flags.Var(labels, "label", "KEY=VALUE of a label; may be repeated")
 	if err := flags.Parse(args); err != nil {
@@ -58,24 +61,30 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	layer, err := buildLayer(flags.Args())
-	if err != nil {
-		return err
+	var parts []part
+	for _, arch := range strings.Split(*arch, ",") {
+		if slices.ContainsFunc(parts, func(p part) bool { return p.config.Architecture == arch }) || arch == "" {
+			return fmt.Errorf("-arch %q: name each architecture once", arch)
+		}
+		layer, err := buildLayer(arch, flags.Args(), *sbom)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, part{layer: layer, config: imageConfig{
+			Created:      epoch,
+			Architecture: arch,
+			OS:           "linux",
+			Config: runConfig{
+				User:       *user,
+				Env:        []string{"PATH=/:/bin:/usr/bin"},
+				Entrypoint: strings.Split(*entrypoint, ","),
+				WorkingDir: "/",
+				Labels:     labels,
+			},
+			RootFS: rootFS{Type: "layers", DiffIDs: []string{digestOf(layer)}},
+		}})
 	}
-	config := imageConfig{
-		Created:      epoch,
-		Architecture: *arch,
-		OS:           "linux",
-		Config: runConfig{
-			User:       *user,
-			Env:        []string{"PATH=/:/bin:/usr/bin"},
-			Entrypoint: strings.Split(*entrypoint, ","),
-			WorkingDir: "/",
-			Labels:     labels,
-		},
-		RootFS: rootFS{Type: "layers", DiffIDs: []string{digestOf(layer)}},
-	}
-	return writeArchive(*out, *name, tag, config, layer)
+	return writeArchive(*out, *name, tag, parts)
 }
 
 // tagOf returns what follows the last colon of an image name; a port's colon is followed by a
