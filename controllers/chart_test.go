@@ -164,8 +164,8 @@ func TestChartRules(t *testing.T) {
 	}
 }
 
-// TestChartRights: the operator reads and writes Secrets and pods in the namespaces that it watches,
-// and it watches those only; those of the whole cluster only if values say so.
+// TestChartRights: the operator reads and writes Secrets and pods in the namespaces that it
+// watches, and it watches those only; those of the whole cluster only if values say so.
 func TestChartRights(t *testing.T) {
 	f := func(values string, want []string) {
 		t.Helper()

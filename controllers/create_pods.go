@@ -157,8 +157,9 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 	slices.Sort(s.pools[pool])
 }
 
-// equip tells the server of a new pod whether to serve profiles, and how to log, by variables, which
-// older images ignore. Pods that there are stay as they are: nobody is moved for a look at it.
+// equip tells the server of a new pod whether to serve profiles, and how to log, by variables,
+// which older images ignore. Pods that there are stay as they are: nobody is moved for a look at
+// it.
 func (b *base) equip(pod *corev1.Pod) {
 	c := container(pod)
 	set := func(name, value string) {

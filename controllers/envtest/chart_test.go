@@ -170,8 +170,8 @@ func TestChartRefuses(t *testing.T) {
 }
 
 // TestChartUpgrade installs the chart of 9a40328, makes indexes with it, and installs this one over
-// it: nothing that cannot be changed is changed, no object is left behind, and the indexes are still
-// good. It says nothing of data: regions and indexes have had other formats since.
+// it: nothing that cannot be changed is changed, no object is left behind, and the indexes are
+// still good. It says nothing of data: regions and indexes have had other formats since.
 func TestChartUpgrade(t *testing.T) {
 	t.Parallel()
 	config, c := ownServer(t)
@@ -189,7 +189,8 @@ func TestChartUpgrade(t *testing.T) {
 		o.SetNamespace("shop")
 		created(t, c, o)
 	}
-	// The operator of that chart watched everything: an upgrade does not silently leave indexes alone.
+	// The operator of that chart watched everything: an upgrade does not silently leave indexes
+	// alone.
 	const plugin = "devicePlugin: {enabled: true}"
 	if _, err := charttest.Render(newChart, plugin, charttest.Options{Cluster: config}); err == nil || !strings.Contains(err.Error(), "set watchAllNamespaces=true to leave that as it is") {
 		t.Fatalf("the operator would watch its own namespace only: %v", err)
@@ -217,8 +218,8 @@ func TestChartUpgrade(t *testing.T) {
 	install(t, c, rendered(t, newChart, "watchNamespaces: [shop]", config).Objects)
 }
 
-// TestNetworkPolicies: an operator that is told to makes a policy for the pods of each pool, and puts
-// it right; one that is not makes none.
+// TestNetworkPolicies: an operator that is told to makes a policy for the pods of each pool, and
+// puts it right; one that is not makes none.
 func TestNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
