@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -210,5 +211,35 @@ func TestAllNamespacesAgree(t *testing.T) {
 	add(t, got, "role_binding.yaml", string(data))
 	if !reflect.DeepEqual(got["ClusterRoleBinding/dmindex"], want) {
 		t.Errorf("kustomize:\n%s\nchart:\n%s", text(got), text(want))
+	}
+}
+
+// TestAggregatedRoles: who may edit or view in a namespace may do so with all kinds that there are.
+func TestAggregatedRoles(t *testing.T) {
+	r := chart(t, "", charttest.Options{})
+	kinds := 0
+	for _, o := range r.Objects {
+		if o.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		kinds++
+		plural, _, err := unstructured.NestedString(o.Object, "spec", "names", "plural")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, verbs := range map[string][]string{
+			"dmindex-edit": {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}, "dmindex-view": {"get", "list", "watch"},
+		} {
+			role := decode[rbacv1.ClusterRole](t, r.Find("ClusterRole", name))
+			may := slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+				return slices.Equal(rule.APIGroups, []string{"dmindex.io"}) && slices.Contains(rule.Resources, plural) && slices.Equal(rule.Verbs, verbs)
+			})
+			if !may {
+				t.Errorf("%s does not allow %v of %s", name, verbs, plural)
+			}
+		}
+	}
+	if kinds < 4 {
+		t.Errorf("%d kinds", kinds)
 	}
 }
