@@ -101,7 +101,8 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		return nil // the garbage collector is deleting all of it
 	}
 	var problems collected
-	if keeps := len(s.use.keptFor) > 0; keeps || !s.pool.Spec.Paused {
+	keeps := len(s.use.keptFor) > 0
+	if keeps || !s.pool.Spec.Paused {
 		problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps)))
 	}
 	for _, p := range s.pods {
@@ -109,7 +110,8 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			continue
 		}
 		kept := p.DeepCopy()
-		build.KeepMemoryPod(kept, s.pool, strings.Join(s.use.keeps(p), ", "), s.use.released[p.Name])
+		empty := keeps && len(s.use.keptFor[podID(p)]) == 0 // its node is drained without a question
+		build.KeepMemoryPod(kept, s.pool, strings.Join(s.use.keeps(p), ", "), empty || s.use.released[p.Name])
 		if equality.Semantic.DeepEqual(kept, p) {
 			continue
 		}

@@ -66,8 +66,8 @@ const (
 	// evicted and deleted although data is lost with them.
 	AnnotationRelease = "dmindex.io/release"
 
-	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it. The pool's
-	// disruption budget does not count such pods.
+	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it, or that it has
+	// no data although others of its pool have. The pool's disruption budget does not count it.
 	LabelReleased = "dmindex.io/released"
 
 	// AnnotationKeptFor of a memory pod names the indexes whose data would be lost with it. The

@@ -130,6 +130,39 @@ func TestMemoryPodsAreKept(t *testing.T) {
 	}
 }
 
+// TestPodsWithoutDataAreEvicted: a server that was added to a pool, on which no index has memory, is
+// evicted without a question, until an index is made there.
+func TestPodsWithoutDataAreEvicted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(memoryPool, "pool")
+	c.create(strings.Replace(shared, "320Mi", "160Mi", 1), "one")
+	c.available("one")
+	pool := &dmv1.DMMemoryPool{}
+	c.patch("pool", pool, func() { pool.Spec.Servers = 3 })
+	c.memoryPoolReady("pool", dmv1.ReasonAsDesired, "all 3 memory servers answer")
+	c.equal("label of the new one", "true", func() any { return c.pod("pool-2").Labels[dmv1.LabelReleased] })
+	c.equal("the budget", "3 IfHealthyBudget", func() any { return c.budget("pool") })
+	if err := c.evict("pool-0"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("evict a pod with data: %v", err)
+	}
+	c.create(strings.Replace(shared, "320Mi", "160Mi", 1), "two")
+	c.available("two")
+	c.protected("pool", metav1.ConditionTrue, dmv1.ReasonInUse, "pool-0 (one, two), pool-1 (one, two), pool-2 (two)")
+	c.equal("label of the new one", "", func() any { return c.pod("pool-2").Labels[dmv1.LabelReleased] })
+	c.settled("two")
+
+	if err := api.Delete(t.Context(), c.index("two")); err != nil {
+		t.Fatal(err)
+	}
+	c.gone("two", &dmv1.DMIndex{})
+	c.equal("label of the new one", "true", func() any { return c.pod("pool-2").Labels[dmv1.LabelReleased] })
+	if err := c.evict("pool-2"); err != nil {
+		t.Errorf("evict a pod without data: %v", err)
+	}
+}
+
 // TestCachesAreEvicted: the pods of an index that is made anew when data is lost may be evicted one
 // after the other; so may those of one whose owner decided so.
 func TestCachesAreEvicted(t *testing.T) {
