@@ -48,12 +48,13 @@ type computePoolActions struct {
 // below its size. When it shrinks, the highest numbers leave.
 //
 // An old one that serves nothing is nothing that the pool could fall below: one that never ran is
-// removed at once, and one that has not been ready for partition.Grace leaves as soon as there is a
-// server in its place. So a template that cannot run, which is then put right, leaves nobody behind
-// that would count as the one more.
+// removed at once, and one that has not been ready for partition.Grace leaves when there are more
+// than enough. So a template that cannot run, which is then put right, leaves nobody behind that
+// would count as the one more. But it leaves only if enough others are ready, or one of the new
+// template: else all may be waiting for memory that is away, and the new template may never run.
 func decideComputePool(v computePoolView) (a computePoolActions) {
 	var staying, outdated, idle []int
-	ready, leaving := 0, 0
+	ready, leaving, works := 0, 0, false // works: a server of the template is ready
 	var attempts []podAttempt
 	for _, p := range v.pods {
 		attempts = append(attempts, p.attempt)
@@ -69,6 +70,7 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		}
 		if p.ready {
 			ready++
+			works = works || p.template == v.template
 		}
 		old := p.template != v.template && !v.paused
 		if old && p.neverRan {
@@ -105,7 +107,7 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 	if len(outdated) > 0 && surplus == 0 && count > v.replicas && ready > v.replicas && leaving == 0 {
 		surplus, a.leaveWhy = 1, "it runs an old template, and a new server is ready"
 	}
-	if len(idle) > 0 && surplus == 0 && count > v.replicas {
+	if len(idle) > 0 && surplus == 0 && count > v.replicas && (ready >= v.replicas || works) {
 		slices.Sort(idle)
 		a.leave, a.leaveWhy = idle[len(idle)-1:], "it runs an old template, and is not ready"
 		return a

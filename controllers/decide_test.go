@@ -112,7 +112,10 @@ func TestDecideComputePool(t *testing.T) {
 	f("the one more runs and is not ready, another one", 2, "create 0 leave [2] remove []", old(0), old(1), with(old(2), unready))
 	f("the one more is not ready yet", 2, "create 0 leave [] remove []", pod(0), pod(1), with(old(2), func(p *computePodView) { p.ready, p.readySince = false, noon }))
 	f("none is ready", 2, "create 1 leave [] remove []", with(old(0), unready), with(old(1), unready))
-	f("none is ready, one more is there", 2, "create 0 leave [1] remove []", with(old(0), unready), with(old(1), unready), with(pod(2), unready))
+	f("none is ready, one more neither", 2, "create 0 leave [] remove []", with(old(0), unready), with(old(1), unready), with(pod(2), unready))
+	f("none is ready, and the one more cannot run", 2, "create 0 leave [] remove []", with(old(0), unready), with(old(1), unready),
+		with(pod(2), func(p *computePodView) { p.ready, p.neverRan = false, true }))
+	f("none is ready but the one more", 2, "create 0 leave [1] remove []", with(old(0), unready), with(old(1), unready), pod(2))
 	f("new template and down", 1, "create 0 leave [2] remove []", old(0), old(1), old(2))
 }
 

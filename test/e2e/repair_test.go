@@ -42,7 +42,8 @@ func TestMistypedImage(t *testing.T) {
 		s.eventually(long, "a memory server and one more compute server wait for the image", func() (bool, string) {
 			waiting := s.jsonpath("pods", `{range .items[*]}{.metadata.labels.app\.kubernetes\.io/component}={.status.containerStatuses[0].state.waiting.reason} {end}`)
 			is := func(component string) bool {
-				return strings.Contains(waiting, component+"=ErrImagePull") || strings.Contains(waiting, component+"=ImagePullBackOff")
+				// of a container that ran before its kubelet says that it backs off
+				return strings.Contains(waiting, component+"=ErrImagePull") || strings.Contains(waiting, component+"=ImagePullBackOff") || strings.Contains(waiting, component+"=CrashLoopBackOff")
 			}
 			return is("memory") && is("compute"), waiting
 		})
