@@ -110,7 +110,8 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			continue
 		}
 		kept := p.DeepCopy()
-		empty := keeps && len(s.use.keptFor[podID(p)]) == 0 // its node is drained without a question
+		// A pod without data does not keep its node from being drained.
+		empty := keeps && len(s.use.keptFor[podID(p)]) == 0
 		build.KeepMemoryPod(kept, s.pool, strings.Join(s.use.keeps(p), ", "), empty || s.use.released[p.Name])
 		if equality.Semantic.DeepEqual(kept, p) {
 			continue

@@ -130,8 +130,8 @@ func TestMemoryPodsAreKept(t *testing.T) {
 	}
 }
 
-// TestPodsWithoutDataAreEvicted: a server that was added to a pool, on which no index has memory, is
-// evicted without a question, until an index is made there.
+// TestPodsWithoutDataAreEvicted: a server that was added to a pool, on which no index has memory,
+// is evicted without a question, until an index is made there.
 func TestPodsWithoutDataAreEvicted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
