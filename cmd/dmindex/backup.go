@@ -22,7 +22,7 @@ func backupCommand() *cobra.Command {
 		GroupID: "serve",
 		Short:   "Work on the artifact of a DMBackup",
 	}
-	cmd.AddCommand(backupCreateCommand(), backupDeleteCommand())
+	cmd.AddCommand(backupCreateCommand(), backupRestoreCommand(), backupDeleteCommand())
 	return cmd
 }
 
@@ -110,6 +110,36 @@ earlier attempt: it is read back, and nothing is dumped.`,
 	}
 	j.flags(cmd)
 	a.flags(cmd)
+	return cmd
+}
+
+func backupRestoreCommand() *cobra.Command {
+	var j backupJob
+	var a access
+	var digest string
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Load an index from an artifact, and compare both",
+		Long: `Restore compares the artifact with its digest and with the index, puts its pairs, and compares once more. An index with keys that are not
+the artifact's is refused before anything is put. What an earlier attempt put is none of these, so a restore can be repeated.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p := newProgress(cmd.ErrOrStderr(), "restored")
+		return j.run(cmd.Context(), func(ctx context.Context, s backup.Store) (report config.BackupReport, err error) {
+			err = a.with(ctx, func(c *client.Client) error {
+				report, err = backup.Restore(ctx, c, s, j.artifact, digest, p.at)
+				return err
+			})
+			if err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "the index has the %d pairs of %s: digest %s\n", report.Keys, j.artifact, report.Digest)
+			}
+			return report, err
+		})
+	}
+	j.flags(cmd)
+	a.flags(cmd)
+	cmd.Flags().StringVar(&digest, "digest", "", "SHA-256 that the artifact must have, in hex; empty = any")
 	return cmd
 }
 

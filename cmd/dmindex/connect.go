@@ -29,7 +29,7 @@ type access struct {
 
 func (a *access) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.secret, "secret", "", "directory where the Secret NAME-conn of the index is mounted; it replaces the other connection flags")
+	f.StringVar(&a.secret, "secret", "", "directory where the Secret NAME-conn of the index is mounted; it replaces the other connection flags but --endpoint")
 	f.StringVar(&a.endpoint, "endpoint", defaultEndpoint, "host:port of the index's SDK port")
 	f.StringVar(&a.user, "user", "", "who logs in; empty = the user default")
 	f.StringVar(&a.passwordFile, "password", "", "file with the password")
@@ -53,7 +53,11 @@ func (a *access) connect(ctx context.Context) (*client.Client, error) {
 
 func (a *access) options() (client.Options, error) {
 	if a.secret != "" {
-		return client.FromSecret(a.secret)
+		o, err := client.FromSecret(a.secret)
+		if a.endpoint != defaultEndpoint {
+			o.Endpoints = strings.Split(a.endpoint, ",")
+		}
+		return o, err
 	}
 	o := client.Options{Endpoints: strings.Split(a.endpoint, ","), User: a.user, PasswordFile: a.passwordFile}
 	if a.caFile == "" {

@@ -1,0 +1,89 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/client"
+)
+
+// ErrOtherKeys is returned when an index has pairs that are not in the artifact.
+var ErrOtherKeys = errors.New("the index has keys that are not the backup's: nothing was restored over them")
+
+// errIncomplete is returned when an index lacks pairs after all were put.
+var errIncomplete = errors.New("the index lacks pairs of the backup")
+
+// Restore loads an artifact into an index.
+//
+//  1. The artifact is read as a whole and compared with its digest, and with the index. An index
+//     with a pair that is not in the artifact, or has another value there, is refused before
+//     anything is put. What an earlier attempt put is no such pair.
+//  2. The pairs are put. Those that are there already are put again, with the same value.
+//  3. Artifact and index are compared once more: now they must be equal.
+//
+// So a restore can be repeated wherever it was interrupted, and never mixes with other content.
+func Restore(ctx context.Context, index Index, s Store, name, digest string, progress func(keys uint64)) (config.BackupReport, error) {
+	r, missing, err := compare(ctx, index, s, name, digest)
+	if err != nil || missing == 0 {
+		return r, err
+	}
+	var readErr error
+	stored, err := index.Load(ctx, func(yield func(client.Pair) bool) {
+		_, readErr = read(ctx, s, name, digest, func(key, value []byte) error {
+			if !yield(client.Pair{Key: bytes.Clone(key), Value: bytes.Clone(value)}) {
+				return errStopped
+			}
+			return nil
+		})
+	}, client.LoadOptions{Progress: progress})
+	if err != nil || readErr != nil {
+		return r, fmt.Errorf("%d pairs were put, then: %w", stored, errors.Join(err, readErr))
+	}
+	if r, missing, err = compare(ctx, index, s, name, digest); err == nil && missing > 0 {
+		err = fmt.Errorf("%w: %d", errIncomplete, missing)
+	}
+	return r, err
+}
+
+// errStopped ends the reading of an artifact whose pairs cannot be put.
+var errStopped = errors.New("stopped")
+
+// compare goes through an artifact and an index in the order of their keys and counts the pairs
+// that the index lacks.
+func compare(ctx context.Context, index Index, s Store, name, digest string) (r config.BackupReport, missing uint64, err error) {
+	next, stop := iter.Pull2(index.Scan(ctx, nil, nil, client.ScanOptions{}))
+	defer stop()
+	has, more := client.Pair{}, true
+	advance := func() (err error) {
+		has, err, more = next()
+		return err
+	}
+	if err := advance(); err != nil {
+		return r, 0, err
+	}
+	var last []byte
+	r, err = read(ctx, s, name, digest, func(key, value []byte) error {
+		if last != nil && bytes.Compare(last, key) >= 0 {
+			return fmt.Errorf("key %q of the artifact does not follow %q", key, last)
+		}
+		last = append(last[:0], key...)
+		switch order := bytes.Compare(has.Key, key); {
+		case !more || order > 0:
+			missing++
+			return nil
+		case order < 0:
+			return fmt.Errorf("%w: key %q", ErrOtherKeys, has.Key)
+		case !bytes.Equal(has.Value, value):
+			return fmt.Errorf("%w: key %q has another value", ErrOtherKeys, key)
+		}
+		return advance()
+	})
+	if err == nil && more {
+		err = fmt.Errorf("%w: key %q", ErrOtherKeys, has.Key)
+	}
+	return r, missing, err
+}

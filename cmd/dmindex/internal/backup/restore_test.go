@@ -1,0 +1,117 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/dumpfile"
+)
+
+// dying is an index whose process of loading dies after some pairs, and one that loses what it is
+// told to store.
+type dying struct {
+	*fakeIndex
+	after int
+	loses bool
+}
+
+var errDied = errors.New("died")
+
+func (d *dying) Load(ctx context.Context, pairs iter.Seq[client.Pair], o client.LoadOptions) (stored uint64, err error) {
+	for p := range pairs {
+		if d.after == 0 {
+			return stored, errDied
+		}
+		d.after--
+		if !d.loses || stored%7 != 3 {
+			d.pairs[string(p.Key)] = string(p.Value)
+		}
+		stored++
+	}
+	return stored, nil
+}
+
+func TestRestore(t *testing.T) {
+	d, dir := newDirectory(t)
+	from := newFake(5000)
+	want, err := Create(t.Context(), from, d, artifact, description, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &dying{fakeIndex: newFake(0), after: 3000}
+	if _, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); !errors.Is(err, errDied) || len(to.pairs) != 3000 {
+		t.Errorf("a restore that dies: %v, %d pairs", err, len(to.pairs))
+	}
+	to.after = 1 << 20
+	for range 2 { // it goes on, and does nothing more
+		if r, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); err != nil || r != want || !maps.Equal(to.pairs, from.pairs) {
+			t.Errorf("%+v, %v, %d pairs", r, err, len(to.pairs))
+		}
+	}
+
+	loses := &dying{fakeIndex: newFake(0), after: 1 << 20, loses: true}
+	if _, err := Restore(t.Context(), loses, d, artifact, want.Digest, quiet); !errors.Is(err, errIncomplete) {
+		t.Errorf("an index that loses pairs: %v", err)
+	}
+	empty := newFake(0)
+	if _, err := Restore(t.Context(), empty, d, artifact, strings.Repeat("0", 64), quiet); !errors.Is(err, ErrOtherDigest) || len(empty.pairs) != 0 {
+		t.Errorf("another artifact than that of the backup: %v, %d pairs", err, len(empty.pairs))
+	}
+	damage(t, filepath.Join(dir, artifact))
+	if _, err := Restore(t.Context(), empty, d, artifact, want.Digest, quiet); !errors.Is(err, dumpfile.ErrDamaged) || len(empty.pairs) != 0 {
+		t.Errorf("a damaged artifact: %v, %d pairs", err, len(empty.pairs))
+	}
+	if _, err := Restore(t.Context(), empty, d, "missing", want.Digest, quiet); !errors.Is(err, ErrNoArtifact) {
+		t.Errorf("no artifact: %v", err)
+	}
+}
+
+// TestRestoreOverKeys: an index with pairs of its own is refused, and stays as it is.
+func TestRestoreOverKeys(t *testing.T) {
+	d, _ := newDirectory(t)
+	if _, err := Create(t.Context(), newFake(100), d, artifact, description, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string][2]string{
+		"before all":    {"a", "1"},
+		"between":       {"key/000050a", "1"},
+		"behind all":    {"z", "1"},
+		"another value": {"key/000050", "1"},
+	} {
+		for _, begun := range []int{0, 40} {
+			to := newFake(begun)
+			to.pairs[pair[0]] = pair[1]
+			before := maps.Clone(to.pairs)
+			if _, err := Restore(t.Context(), to, d, artifact, "", quiet); !errors.Is(err, ErrOtherKeys) || !maps.Equal(to.pairs, before) {
+				t.Errorf("%s: %v, %d pairs", name, err, len(to.pairs))
+			}
+		}
+	}
+	err := d.Create(t.Context(), "disorder", func(out io.Writer) error {
+		w, err := dumpfile.NewWriter(out, description)
+		if err != nil {
+			return err
+		}
+		for _, key := range []string{"b", "a"} {
+			if err := w.Add([]byte(key), nil); err != nil {
+				return err
+			}
+		}
+		_, _, err = w.Close()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := newFake(0)
+	if _, err := Restore(t.Context(), to, d, "disorder", "", quiet); err == nil || len(to.pairs) != 0 {
+		t.Errorf("an artifact in disorder: %v, %d pairs", err, len(to.pairs))
+	}
+}
