@@ -14,15 +14,24 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// setupBackups adds the reconciler of backups.
+// setupBackups adds the reconcilers of backups and their schedules.
 func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options) error {
+	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackupSchedule{}).WithOptions(options()).
+		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(scheduleOfBackup)).
+		Complete(&DMBackupScheduleReconciler{*b})
+	if err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackup{}).WithOptions(options()).
 		Owns(&batchv1.Job{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(backupOfPod)).
-		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(b.backupsOfIndex)).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(b.backupsOfIndex), changed(answers)).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.backupsBehind)).
 		Complete(&DMBackupReconciler{*b})
 }
+
+// answers is what backups read of the status of their index.
+func answers(index *dmv1.DMIndex) any { return find(index.Status.Conditions, dmv1.ConditionAvailable) }
 
 // backupOfPod is the backup whose Job a pod belongs to.
 func backupOfPod(_ context.Context, object client.Object) []reconcile.Request {
@@ -56,6 +65,21 @@ func (b *base) openBackups(ctx context.Context, namespace, index string) (reques
 	for i := range list.Items {
 		if o := &list.Items[i]; o.Spec.IndexName == index && !backupOver(o) {
 			requests = append(requests, request(o.Namespace, o.Name))
+		}
+	}
+	return requests
+}
+
+// indexesFromBackup are the indexes that may wait for a backup.
+func (b *base) indexesFromBackup(ctx context.Context, object client.Object) (requests []reconcile.Request) {
+	list := &dmv1.DMIndexList{}
+	if b.List(ctx, list, client.InNamespace(object.GetNamespace())) != nil {
+		return nil
+	}
+	for i := range list.Items {
+		from := list.Items[i].Spec.Recovery.FromBackup
+		if from != nil && loading(&list.Items[i]) && (from.Name == object.GetName() || from.Schedule != "" && from.Schedule == object.GetLabels()[dmv1.LabelSchedule]) {
+			requests = append(requests, request(object.GetNamespace(), list.Items[i].Name))
 		}
 	}
 	return requests

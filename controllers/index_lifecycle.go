@@ -56,12 +56,14 @@ var lifecycle = []step{
 	{"compare the pools' transports", false, (*DMIndexReconciler).checkTransports},
 	{"keep the passwords", false, (*DMIndexReconciler).keepPasswords},
 	checkDataLoss,
+	{"choose the backup that the index is loaded from", true, (*DMIndexReconciler).chooseBackup},
 	{"choose memory servers", true, (*DMIndexReconciler).chooseMemory},
 	{"have the index admitted", false, (*DMIndexReconciler).admit},
 	{"tell compute servers of the index", false, (*DMIndexReconciler).configure},
 	fenceGone,
 	divideKeys,
 	{"scale the compute pools", false, (*DMIndexReconciler).scaleCompute},
+	{"load the backup", false, (*DMIndexReconciler).loadBackup},
 }
 
 // whilePaused is what is done for an index with spec.paused: that is handed on to the pools of its

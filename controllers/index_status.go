@@ -142,6 +142,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, orElse(message, "data was lost at "+names(lost)))
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away)+"; requests that need it wait or fail")
+	case loading(s.index) && created:
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonRestoring, "the index is not loaded from its backup yet: "+orElse(message, "it is being made"))
 	case err != nil && (!created || computeReady == 0):
 		set(dmv1.ConditionAvailable, false, reason, message)
 	case computeReady == 0 && s.unfitCompute() != "":

@@ -148,7 +148,11 @@ func (r *DMIndexReconciler) makeComputePool(ctx context.Context, index *dmv1.DMI
 }
 
 func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) error {
-	return r.Apply(ctx, s.index, build.ClientService(s.index))
+	service := build.ClientService(s.index)
+	if loading(s.index) {
+		service.Spec.Selector[dmv1.LabelLoaded] = "true" // which no pod has: it leads nowhere
+	}
+	return r.Apply(ctx, s.index, service)
 }
 
 // checkDataLoss stops an index that lost data, or makes it anew if that is asked for.
@@ -166,9 +170,10 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 		again = r.blockCompute(ctx, s, "data was lost at "+names(lost))
 	}
 	if s.index.Spec.Paused && s.index.Spec.Recovery.OnDataLoss == dmv1.OnDataLossRecreate {
-		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests; it is created again, empty, once spec.paused is false", again}
+		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests; it is created again, " + contentOf(s.index) + ", once spec.paused is false", again}
 	}
-	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate {
+	// What was lost while the index was loaded is in the backup: nobody need decide.
+	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
 			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
 				if err := r.deletePod(ctx, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
@@ -179,18 +184,20 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
 	}
 	if created {
-		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, empty", names(lost))
+		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, %s", names(lost), contentOf(s.index))
 	}
-	// From here on nobody knows the old identity any more, whatever happens in between.
-	err := r.Annotate(ctx, s.index, map[string]string{
-		dmv1.AnnotationIndexIncarnation: nextIncarnation(s.index),
-		dmv1.AnnotationMemory:           "",
-		dmv1.AnnotationCreated:          "",
-	})
-	if err != nil {
+	if err := r.startAgain(ctx, s.index); err != nil {
 		return err
 	}
-	return &waitFor{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is created again, empty", requeueSoon}
+	return &waitFor{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is created again, " + contentOf(s.index), requeueSoon}
+}
+
+// contentOf is what an index that is made anew has at first.
+func contentOf(index *dmv1.DMIndex) string {
+	if from := index.Spec.Recovery.FromBackup; from != nil {
+		return "loaded from backup " + orElse(from.Name, "of schedule "+from.Schedule)
+	}
+	return "empty"
 }
 
 // blockCompute has the compute servers answer nothing any more: those that still reach the memory

@@ -165,7 +165,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, changed(nothing[*dmv1.DMIndex])).WithOptions(options()).
 		Owns(&dmv1.DMMemoryPool{}, changed(stateOfMemoryPool)).Owns(&dmv1.DMComputePool{}, changed(stateOfComputePool)).
-		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).
+		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).Owns(&batchv1.Job{}).
+		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.indexesFromBackup)).
 		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfMemoryPool)).
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfComputePool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).

@@ -42,11 +42,37 @@ const (
 	ReasonNotFailed = "NotFailed"
 )
 
+// Reasons of conditions of a DMIndex that is loaded from a backup.
+const (
+	// ReasonWaitingForBackup: the backup that the index is to be loaded from does not exist or is
+	// not complete. To do: see `kubectl get dmb`, or correct spec.recovery.fromBackup.
+	ReasonWaitingForBackup = "WaitingForBackup"
+
+	// ReasonRestoring: the index is loaded from a backup, and answers no requests before that is
+	// done.
+	ReasonRestoring = "Restoring"
+
+	// ReasonRestoreFailed: the index could not be loaded from its backup; the message has the last
+	// error, and it is tried again. To do: correct what the message names, or name another backup
+	// in spec.recovery.fromBackup, with which the index starts again.
+	ReasonRestoreFailed = "RestoreFailed"
+
+	// ReasonRestored: reason of an event: the index was loaded from a backup.
+	ReasonRestored = "Restored"
+)
+
 // Labels and annotations of backups.
 const (
+	// AnnotationRestore of an index is what it is loaded from, and whether that is done.
+	AnnotationRestore = "dmindex.io/restore"
+
 	// ComponentBackup is the LabelComponent of Jobs that dump, restore and delete artifacts, and of
 	// their pods.
 	ComponentBackup = "backup"
+
+	// LabelLoaded is in the selector of the Service of an index that is not loaded from its backup
+	// yet. No pod has it.
+	LabelLoaded = "dmindex.io/loaded"
 
 	// LabelBackup names the DMBackup that a Job belongs to.
 	LabelBackup = "dmindex.io/backup"

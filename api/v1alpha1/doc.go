@@ -22,7 +22,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&DMIndex{}, &DMIndexList{},
 		&DMMemoryPool{}, &DMMemoryPoolList{},
 		&DMComputePool{}, &DMComputePoolList{},
-		&DMBackup{}, &DMBackupList{})
+		&DMBackup{}, &DMBackupList{},
+		&DMBackupSchedule{}, &DMBackupScheduleList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })

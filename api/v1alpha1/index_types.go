@@ -198,12 +198,35 @@ type PartitioningSpec struct {
 	Rebalance RebalanceSpec `json:"rebalance,omitzero"`
 }
 
+// RestoreSource names a backup of this namespace.
+// +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.schedule)",message="write exactly one of name (of a DMBackup) and schedule (a DMBackupSchedule, whose newest complete backup is taken)"
+type RestoreSource struct {
+	// Name of a DMBackup.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name,omitempty"`
+
+	// Schedule names a DMBackupSchedule: its newest complete backup is taken when the index is
+	// made.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Schedule string `json:"schedule,omitempty"`
+}
+
 // RecoverySpec says what happens when something is lost.
 type RecoverySpec struct {
 	// OnDataLoss is what happens when a memory server lost its content.
 	// +optional
 	// +default="Block"
 	OnDataLoss OnDataLoss `json:"onDataLoss,omitempty"`
+
+	// FromBackup is what the index is loaded from whenever it is made: when it is new, and when it
+	// is made anew after a loss of data with onDataLoss: Recreate. It is Available once all is
+	// loaded and compared. An index that is there already is left alone.
+	// +optional
+	FromBackup *RestoreSource `json:"fromBackup,omitempty"`
 }
 
 // SecuritySpec says how access to the index is protected, and what is shown of it.

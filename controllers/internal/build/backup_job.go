@@ -2,6 +2,7 @@ package build
 
 import (
 	"path"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -45,6 +46,24 @@ func DeleteJob(b *dmv1.DMBackup, artifact, image string, limit time.Duration) *b
 	j := artifactJob(DeleteJobName(b.Name), b.Namespace, b.Spec.BackupTemplate, image, limit)
 	j.Labels[dmv1.LabelBackup], j.Spec.Template.Labels[dmv1.LabelBackup] = b.Name, b.Name
 	work(j, "delete", artifact)
+	return j
+}
+
+// RestoreJobName is the name of the Job that loads an index from a backup.
+func RestoreJobName(index string) string { return index + "-restore" }
+
+// restoreWithin is how long a Job may take that loads an index.
+const restoreWithin = 24 * time.Hour
+
+// RestoreJob loads an index from an artifact with that digest. It goes to compute servers by
+// themselves: the Service of the index leads nowhere until it is loaded.
+func RestoreJob(index *dmv1.DMIndex, identity string, t dmv1.BackupTemplate, artifact, digest, image string, endpoints []string) *batchv1.Job {
+	j := artifactJob(RestoreJobName(index.Name), index.Namespace, t, image, restoreWithin)
+	j.Annotations = map[string]string{dmv1.AnnotationIdentity: identity}
+	work(j, "restore", artifact)
+	connect(j, index.Name)
+	c := &j.Spec.Template.Spec.Containers[0]
+	c.Args = append(c.Args, "--digest="+digest, "--endpoint="+strings.Join(endpoints, ","))
 	return j
 }
 

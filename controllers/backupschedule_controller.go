@@ -1,0 +1,154 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmbackups,verbs=create;delete
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmbackupschedules,verbs=get;list;watch
+// +kubebuilder:rbac:groups=dmindex.io,resources=dmbackupschedules/status,verbs=patch
+
+// DMBackupScheduleReconciler reconciles DMBackupSchedule: it makes a DMBackup for each time, and
+// deletes those that retention does not keep. A backup is named after its schedule and its time, so
+// that none is made twice, whoever died in between. Backups do not go with their schedule.
+type DMBackupScheduleReconciler struct{ base }
+
+// Reconcile makes one schedule true.
+func (r *DMBackupScheduleReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	schedule := &dmv1.DMBackupSchedule{}
+	if err := r.Get(ctx, request.NamespacedName, schedule); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !schedule.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	before := schedule.Status.DeepCopy()
+	next, err := r.reconcile(ctx, schedule)
+	if passing(err) {
+		return result(err)
+	}
+	if err != nil {
+		reason, message := explain(err)
+		condition(&schedule.Status.Conditions, schedule.Generation, dmv1.ConditionScheduled, false, reason, message)
+	} else {
+		schedule.Status.ObservedGeneration = schedule.Generation
+	}
+	if err := kube.ApplyStatus(ctx, &r.Writer, schedule, before, &schedule.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err != nil {
+		return result(err)
+	}
+	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+// longestLook is how long a schedule is not looked at, at most: backups also get old.
+const longestLook = 10 * time.Minute
+
+func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dmv1.DMBackupSchedule) (time.Duration, error) {
+	times, err := parseSchedule(&schedule.Spec)
+	if err != nil {
+		return 0, &waitFor{dmv1.ReasonBadSchedule, err.Error(), longestLook}
+	}
+	list := &dmv1.DMBackupList{}
+	if err := r.List(ctx, list, client.InNamespace(schedule.Namespace), client.MatchingLabels{dmv1.LabelSchedule: schedule.Name}); err != nil {
+		return 0, err
+	}
+	status := &schedule.Status
+	v := scheduleView{spec: &schedule.Spec, times: times, since: schedule.CreationTimestamp.Time, now: r.now()}
+	if t := status.LastScheduleTime; t != nil && t.After(v.since) {
+		v.since = t.Time
+	}
+	for i := range list.Items {
+		b := scheduled(&list.Items[i])
+		v.backups = append(v.backups, b)
+		if b.at.After(v.since) { // also if the status was lost
+			v.since = b.at
+		}
+	}
+	a := decideSchedule(v)
+	if !a.run.IsZero() {
+		// Made before anything is deleted, so that Replace and retention leave no time without one.
+		backup := build.ScheduledBackup(schedule, a.run)
+		err := r.Create(ctx, backup, kube.Owner)
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return 0, fmt.Errorf("make DMBackup %s: %w", backup.Name, err)
+		}
+		status.LastScheduleTime = ptr.To(metav1.NewTime(a.run))
+	} else if !a.missed.IsZero() {
+		status.LastScheduleTime = ptr.To(metav1.NewTime(a.missed))
+		if a.reason == dmv1.ReasonMissed {
+			r.events.Eventf(schedule, nil, corev1.EventTypeWarning, a.reason, "Schedule", "%s", a.message)
+		}
+	}
+	for i := range list.Items {
+		if b := &list.Items[i]; slices.Contains(a.remove, b.Name) {
+			if err := r.DeletePrecisely(ctx, b); err != nil {
+				return 0, err
+			}
+		}
+	}
+	r.summarize(schedule, list.Items, v, a)
+	next := longestLook
+	if !a.next.IsZero() {
+		next = min(next, max(a.next.Sub(v.now), 0)+time.Second)
+	}
+	return next, nil
+}
+
+// scheduled is what counts of a backup of a schedule.
+func scheduled(b *dmv1.DMBackup) scheduledBackup {
+	s := scheduledBackup{name: b.Name, at: b.CreationTimestamp.Time, failed: backupFailed(b), going: !b.DeletionTimestamp.IsZero()}
+	if t, err := time.Parse(time.RFC3339, b.Annotations[dmv1.AnnotationScheduled]); err == nil {
+		s.at = t
+	}
+	result, err := backupResult(b)
+	s.complete = err == nil && result != nil
+	return s
+}
+
+func (r *DMBackupScheduleReconciler) summarize(schedule *dmv1.DMBackupSchedule, backups []dmv1.DMBackup, v scheduleView, a scheduleActions) {
+	status := &schedule.Status
+	status.NextScheduleTime, status.LastComplete, status.LastCompleteTime, status.Complete, status.Active = nil, "", nil, 0, nil
+	if !schedule.Spec.Suspend {
+		status.NextScheduleTime = ptr.To(metav1.NewTime(v.times.Next(v.now)))
+	}
+	var newest time.Time
+	for i, b := range v.backups {
+		switch {
+		case b.active() && len(status.Active) < 16:
+			status.Active = append(status.Active, b.name)
+		case b.complete && !b.going:
+			status.Complete++
+			if result, err := backupResult(&backups[i]); err == nil && result.Started.After(newest) {
+				newest, status.LastComplete, status.LastCompleteTime = result.Started.Time, b.name, &result.Finished
+			}
+		}
+	}
+	slices.Sort(status.Active)
+	condition(&status.Conditions, schedule.Generation, dmv1.ConditionScheduled, a.reason == dmv1.ReasonScheduled, a.reason, a.message)
+}
+
+// scheduleOfBackup is the schedule that made a backup.
+func scheduleOfBackup(_ context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[dmv1.LabelSchedule]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{request(object.GetNamespace(), name)}
+}

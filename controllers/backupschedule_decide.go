@@ -1,0 +1,156 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	// the image has no database of time zones
+	_ "time/tzdata"
+
+	"github.com/robfig/cron/v3"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// parseSchedule reads a schedule.
+func parseSchedule(spec *dmv1.DMBackupScheduleSpec) (cron.Schedule, error) {
+	zone := orElse(spec.TimeZone, "Etc/UTC")
+	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
+		return nil, fmt.Errorf("timeZone %q: write a name of the IANA database, such as Europe/Berlin", zone)
+	}
+	if strings.Contains(spec.Schedule, "TZ") || strings.HasPrefix(spec.Schedule, "@every") {
+		return nil, fmt.Errorf("schedule %q: write the time zone in timeZone, and times instead of @every", spec.Schedule)
+	}
+	s, err := cron.ParseStandard("CRON_TZ=" + zone + " " + spec.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %q: %w: write five fields, such as 30 2 * * *", spec.Schedule, err)
+	}
+	return s, nil
+}
+
+// latest is the newest time of a schedule after one time and not after another; zero = there is
+// none. It looks at ever longer times before now, so that it never counts through more than the
+// times of one such span: a schedule of every minute that was away for a year costs an hour's
+// times.
+func latest(s cron.Schedule, after, now time.Time) (found time.Time) {
+	const day = 24 * time.Hour
+	for _, span := range []time.Duration{time.Hour, day, 32 * day, 367 * day, 5 * 366 * day} {
+		from := now.Add(-span)
+		if from.Before(after) {
+			from = after
+		}
+		for t := s.Next(from); !t.IsZero() && !t.After(now); t = s.Next(t) {
+			found = t
+		}
+		if !found.IsZero() || from.Equal(after) {
+			break
+		}
+	}
+	return found
+}
+
+// scheduleView is what was gathered about a schedule.
+type scheduleView struct {
+	spec  *dmv1.DMBackupScheduleSpec
+	times cron.Schedule
+	since time.Time // the time of the newest backup that was made or missed, or its creation
+	now   time.Time
+
+	backups []scheduledBackup
+}
+
+// scheduledBackup is a backup of a schedule.
+type scheduledBackup struct {
+	name     string
+	at       time.Time // for which it was made
+	complete bool
+	failed   bool
+	going    bool // it is being deleted
+}
+
+func (b *scheduledBackup) active() bool { return !b.complete && !b.failed && !b.going }
+
+// scheduleActions is what is to be done.
+type scheduleActions struct {
+	run    time.Time // make the backup of this time; zero = none
+	missed time.Time // this one was not made in time, and will not be
+	remove []string  // delete these backups
+	next   time.Time // look again then
+
+	reason, message string // of the condition Scheduled
+}
+
+// decideSchedule says which backup is to be made now, and which are to be deleted.
+//
+// Of several times that passed, the newest counts. A backup that is later than
+// startingDeadlineSeconds is missed. One that is due while an earlier one is not over waits with
+// Forbid, and is missed when its deadline is over or the next one is due.
+func decideSchedule(v scheduleView) (a scheduleActions) {
+	a.reason, a.remove = dmv1.ReasonScheduled, expired(v)
+	if v.spec.Suspend {
+		a.reason, a.message = dmv1.ReasonSuspended, "spec.suspend is set"
+		a.missed = latest(v.times, v.since, v.now)
+		return a
+	}
+	a.next = v.times.Next(v.now)
+	due := latest(v.times, v.since, v.now)
+	if due.IsZero() {
+		return a
+	}
+	deadline := time.Duration(v.spec.StartingDeadlineSeconds) * time.Second
+	if late := v.now.Sub(due); deadline > 0 && late > deadline {
+		a.missed, a.reason = due, dmv1.ReasonMissed
+		a.message = fmt.Sprintf("the backup of %s was not made within %v", due.UTC().Format(time.RFC3339), deadline)
+		return a
+	}
+	var active []string
+	for _, b := range v.backups {
+		if b.active() {
+			active = append(active, b.name)
+		}
+	}
+	switch {
+	case len(active) == 0, v.spec.ConcurrencyPolicy == dmv1.ConcurrencyAllow:
+		a.run = due
+	case v.spec.ConcurrencyPolicy == dmv1.ConcurrencyReplace:
+		a.run, a.remove = due, append(a.remove, active...)
+	default:
+		a.reason = dmv1.ReasonStillRunning
+		a.message = fmt.Sprintf("the backup of %s waits for %s", due.UTC().Format(time.RFC3339), strings.Join(active, ", "))
+		if end := due.Add(deadline); deadline > 0 && end.Before(a.next) {
+			a.next = end.Add(time.Second)
+		}
+	}
+	return a
+}
+
+// expired are the backups that retention deletes: complete ones beyond keepLast or maxAgeHours, but
+// never the newest complete one, and failed ones beyond keepFailed. Ones that are not over stay.
+func expired(v scheduleView) (names []string) {
+	newest := slices.Clone(v.backups)
+	slices.SortFunc(newest, func(a, b scheduledBackup) int {
+		if c := b.at.Compare(a.at); c != 0 {
+			return c
+		}
+		return strings.Compare(b.name, a.name)
+	})
+	complete, failed := 0, 0
+	age := time.Duration(v.spec.Retention.MaxAgeHours) * time.Hour
+	for _, b := range newest {
+		switch {
+		case b.going, b.active():
+		case b.complete:
+			complete++
+			if complete > 1 && (complete > int(v.spec.Retention.KeepLast) || age > 0 && v.now.Sub(b.at) > age) {
+				names = append(names, b.name)
+			}
+		default:
+			if failed++; failed > int(v.spec.Retention.KeepFailed) {
+				names = append(names, b.name)
+			}
+		}
+	}
+	return names
+}

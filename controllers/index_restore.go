@@ -1,0 +1,210 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+)
+
+// restoreRecord is what AnnotationRestore of an index says: which artifact this incarnation of the
+// index is loaded from. It is written before the index is made, and never changed but for Done, so
+// that one incarnation is never loaded from two artifacts. It has all that the Job needs: nothing
+// more is asked of the DMBackup.
+type restoreRecord struct {
+	Identity string             `json:"identity"` // of the index
+	Source   dmv1.RestoreSource `json:"source"`   // what spec.recovery.fromBackup said
+	Backup   string             `json:"backup"`
+	Artifact string             `json:"artifact"`
+	Digest   string             `json:"digest"`
+
+	// Template is that of the backup: where the artifact is, and what its pods need.
+	Template dmv1.BackupTemplate `json:"template"`
+
+	Done bool `json:"done,omitempty"`
+}
+
+// recordedRestore is the record of this incarnation of an index; nil if there is none.
+func recordedRestore(index *dmv1.DMIndex) *restoreRecord {
+	r := &restoreRecord{}
+	if json.Unmarshal([]byte(index.Annotations[dmv1.AnnotationRestore]), r) != nil || r.Identity != identityOf(index) {
+		return nil
+	}
+	return r
+}
+
+// loading reports whether an index is to be loaded from a backup before it is used: until then it
+// is not Available, its Service leads nowhere, and what it has is the backup's.
+func loading(index *dmv1.DMIndex) bool {
+	if r := recordedRestore(index); r != nil {
+		return !r.Done
+	}
+	return index.Annotations[dmv1.AnnotationCreated] == "" && index.Spec.Recovery.FromBackup != nil
+}
+
+// chooseBackup writes down from which backup an index is loaded, before it is made. If the backup
+// is changed while the index is loaded, the index is made anew: what was loaded must not mix with
+// what follows. An index that has been loaded, or was made without a backup, is left alone.
+func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) error {
+	from, record := s.index.Spec.Recovery.FromBackup, recordedRestore(s.index)
+	same := record != nil && from != nil && record.Source == *from
+	switch {
+	case record != nil && record.Done, same:
+		return nil
+	case s.index.Annotations[dmv1.AnnotationCreated] != "" && record == nil:
+		return nil
+	case s.index.Annotations[dmv1.AnnotationCreated] != "":
+		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRecreating, "Restore", "spec.recovery.fromBackup changed while the index was loaded from %s; the index starts again", record.Backup)
+		if err := r.startAgain(ctx, s.index); err != nil {
+			return err
+		}
+		return &waitFor{dmv1.ReasonRecreating, "spec.recovery.fromBackup changed while the index was loaded; the index is created again", requeueSoon}
+	case from == nil:
+		return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: ""})
+	}
+	backup, err := r.findBackup(ctx, s.index.Namespace, from)
+	if err != nil {
+		return err
+	}
+	result, err := backupResult(backup)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(restoreRecord{
+		Identity: identityOf(s.index), Source: *from, Backup: backup.Name, Artifact: result.Artifact, Digest: result.Digest, Template: backup.Spec.BackupTemplate,
+	})
+	if err != nil {
+		return err
+	}
+	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: string(text)})
+}
+
+// findBackup is the complete backup that is meant.
+func (r *DMIndexReconciler) findBackup(ctx context.Context, namespace string, from *dmv1.RestoreSource) (*dmv1.DMBackup, error) {
+	if from.Schedule != "" {
+		list := &dmv1.DMBackupList{}
+		if err := r.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{dmv1.LabelSchedule: from.Schedule}); err != nil {
+			return nil, err
+		}
+		if b := newestComplete(list.Items); b != nil {
+			return b, nil
+		}
+		return nil, &waitFor{dmv1.ReasonWaitingForBackup, "no backup of schedule " + from.Schedule + " is complete: make one, or name a backup in spec.recovery.fromBackup", 0}
+	}
+	b := &dmv1.DMBackup{}
+	switch err := r.Get(ctx, types.NamespacedName{Namespace: namespace, Name: from.Name}, b); {
+	case apierrors.IsNotFound(err):
+		return nil, &waitFor{dmv1.ReasonWaitingForBackup, "there is no DMBackup " + from.Name + ": make it, or correct spec.recovery.fromBackup", 0}
+	case err != nil:
+		return nil, err
+	case newestComplete([]dmv1.DMBackup{*b}) == nil:
+		return nil, &waitFor{dmv1.ReasonWaitingForBackup, fmt.Sprintf("backup %s is not complete, it is %s: wait for it, or name another one in spec.recovery.fromBackup", b.Name, b.Status.Phase), 0}
+	}
+	return b, nil
+}
+
+// newestComplete is the complete backup that was begun last; nil = none is complete.
+func newestComplete(backups []dmv1.DMBackup) (newest *dmv1.DMBackup) {
+	var begun time.Time
+	for i := range backups {
+		b := &backups[i]
+		if result, err := backupResult(b); err == nil && result != nil && b.DeletionTimestamp.IsZero() && (newest == nil || result.Started.After(begun)) {
+			newest, begun = b, result.Started.Time
+		}
+	}
+	return newest
+}
+
+// loadBackup has a Job load the index from the backup that was chosen. Until that is done the index
+// is not Available (see loading). The Job is repeated until it succeeds: what it does can be
+// repeated.
+func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error {
+	record := recordedRestore(s.index)
+	if record == nil || record.Done || s.view.Map == nil {
+		return nil
+	}
+	name := build.RestoreJobName(s.index.Name)
+	job, err := r.look(ctx, s.index, name)
+	if err != nil {
+		return err
+	}
+	wait := func(text string) error {
+		return &waitFor{dmv1.ReasonRestoring, "the index is loaded from backup " + record.Backup + ": " + text, requeueSoon}
+	}
+	switch {
+	case job.job == nil:
+		var endpoints []string
+		for i := range s.compute {
+			c := &s.compute[i]
+			if is, _ := ready(c.pod); is && !going(c.pod) && !leaving(c.pod) && len(endpoints) < 8 {
+				endpoints = append(endpoints, build.RPC(c.pod.Name, c.pool, s.index.Namespace))
+			}
+		}
+		if len(endpoints) == 0 {
+			return wait("no compute server is ready")
+		}
+		image := orElse(record.Template.Image, r.image)
+		if err := r.makeJob(ctx, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints)); err != nil {
+			return err
+		}
+		return wait("Job " + name + " was made")
+	case job.job.Annotations[dmv1.AnnotationIdentity] != record.Identity, job.done && (job.report == nil || job.report.Digest != record.Digest):
+		// of an earlier incarnation, or its report is lost
+		if err := r.endJob(ctx, job.job); err != nil {
+			return err
+		}
+		return wait("an earlier Job is being deleted")
+	case job.failed != "":
+		for _, c := range job.job.Status.Conditions {
+			if r.now().Sub(c.LastTransitionTime.Time) > restoreAgain {
+				if err := r.endJob(ctx, job.job); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		return &waitFor{dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again every %v: %s", record.Backup, restoreAgain, job.failed), requeueSoon}
+	case !job.done:
+		text := "Job " + name + " is at work"
+		if job.problem != "" {
+			text += ": " + job.problem
+		}
+		return wait(text)
+	}
+	// The Service first: who sees that the index is Available can reach it.
+	if err := r.Apply(ctx, s.index, build.ClientService(s.index)); err != nil {
+		return err
+	}
+	record.Done = true
+	text, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: string(text)}); err != nil {
+		return err
+	}
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRestored, "Restore", "the index was loaded from backup %s: %d keys, digest %.16s...", record.Backup, job.report.Keys, record.Digest)
+	return nil
+}
+
+// restoreAgain is after how long a Job that failed to load an index is replaced.
+const restoreAgain = time.Minute
+
+// startAgain has an index made anew, with another identity: from here on nobody knows the old one
+// any more, whatever happens in between.
+func (r *DMIndexReconciler) startAgain(ctx context.Context, index *dmv1.DMIndex) error {
+	return r.Annotate(ctx, index, map[string]string{
+		dmv1.AnnotationIndexIncarnation: nextIncarnation(index),
+		dmv1.AnnotationMemory:           "",
+		dmv1.AnnotationCreated:          "",
+	})
+}
