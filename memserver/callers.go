@@ -248,6 +248,7 @@ type connection struct {
 	streams map[uint32]stream // that are open; nil once they count no more
 	writing bool              // a Write is under way
 	reset   []uint32          // streams that count until it returns
+	unread  int               // bytes of frames that came meanwhile and are to be answered
 
 	mu     sync.Mutex
 	closed bool

@@ -81,7 +81,7 @@ func (c *connection) beginWrite(b []byte) {
 func (c *connection) endWrite() {
 	c.callers.mu.Lock()
 	defer c.callers.mu.Unlock()
-	c.writing = false
+	c.writing, c.unread = false, 0
 	for _, id := range c.reset {
 		c.endStreamLocked(id)
 	}
@@ -95,13 +95,42 @@ const maxFrame = 2 * maxHeaders
 // errFrame is returned when a caller sends a frame that is of no use.
 var errFrame = fmt.Errorf("a frame of more than %d bytes that is not of data", maxFrame)
 
-// received counts and charges what came. Errors: errFrame.
+// gRPC answers some frames, or keeps them until it has written what came before: up to 10,000 of
+// them, of a connection whose caller does not read. So what comes while a Write stands still is
+// bounded.
+const (
+	maxUnread  = 64 << 10 // bytes of such frames during one Write
+	unreadCost = 64       // of a frame besides its settings, which take twice their bytes
+)
+
+// errUnread is returned when a caller sends frames that are to be answered and reads no answers.
+var errUnread = fmt.Errorf("frames that take more than %d bytes until they are answered, and their sender does not read", maxUnread)
+
+// controlLocked charges a frame that is kept until a Write has returned. Errors: errUnread.
+func (c *connection) controlLocked(h http2.FrameHeader) error {
+	switch h.Type {
+	case http2.FrameData, http2.FrameHeaders:
+		return nil // they are charged as requests and streams
+	}
+	if !c.writing {
+		return nil
+	}
+	if c.unread += unreadCost + 2*int(h.Length); c.unread > maxUnread {
+		return errUnread
+	}
+	return nil
+}
+
+// received counts and charges what came. Errors: errFrame, errUnread.
 func (c *connection) received(b []byte) error {
 	c.callers.mu.Lock()
 	defer c.callers.mu.Unlock()
 	for h, rest, ok := c.in.Next(b); ok; h, rest, ok = c.in.Next(rest) {
 		if h.Type != http2.FrameData && h.Length > maxFrame {
 			return errFrame
+		}
+		if err := c.controlLocked(h); err != nil {
+			return err
 		}
 		switch h.Type {
 		case http2.FrameHeaders:

@@ -158,6 +158,48 @@ func TestStreamsOfAllIdentities(t *testing.T) {
 	}
 }
 
+// TestFramesThatAreNotRead: a caller that reads nothing may send few frames that are answered, and
+// one that reads as many as it likes.
+func TestFramesThatAreNotRead(t *testing.T) {
+	c := newCallers(nil, time.Hour, testLog(t))
+	settings := make([]http2.Setting, maxFrame/6)
+	for i := range settings {
+		settings[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}
+	}
+	for name, send := range map[string]struct {
+		frame func(f *framed)
+		most  int
+	}{
+		"settings": {func(f *framed) { f.WriteSettings(settings...) }, maxUnread / (2 * maxFrame)},
+		"pings":    {func(f *framed) { f.WritePing(false, [8]byte{}) }, maxUnread / unreadCost},
+		"windows":  {func(f *framed) { f.WriteWindowUpdate(0, 1) }, maxUnread / unreadCost},
+		"resets":   {func(f *framed) { f.WriteRSTStream(1, http2.ErrCodeCancel) }, maxUnread / unreadCost},
+	} {
+		f := streamsOf(t, c, identity.Identity{Role: identity.RoleClient, Index: "mine"})
+		for range 20 * send.most {
+			f.conn.beginWrite(nil)
+			send.frame(f)
+			err := f.in(nil)
+			f.conn.endWrite()
+			if err != nil {
+				t.Fatalf("%s that are answered: %v", name, err)
+			}
+		}
+		f.conn.beginWrite(nil)
+		sent := 0
+		for err := error(nil); err == nil; sent++ {
+			if send.frame(f); sent > send.most {
+				t.Fatalf("%d %s are not answered, and the connection goes on", sent, name)
+			}
+			err = f.in(nil)
+		}
+		f.conn.endWrite()
+		if sent < send.most/4 {
+			t.Errorf("the connection ended after %d %s", sent, name)
+		}
+	}
+}
+
 // TestLargeFrames: only frames of data are large.
 func TestLargeFrames(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
