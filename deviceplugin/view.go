@@ -47,6 +47,10 @@ func (v view) ready() error {
 	return nil
 }
 
+// maxMetrics is how many connections the port of metrics and probes has: anybody who reaches it may
+// open them. The oldest ends for a new one.
+const maxMetrics = 64
+
 // serveHTTP serves metrics and probes, if they are wanted; the result ends that.
 func (p *plugin) serveHTTP() (stop func(), err error) {
 	if p.c.Metrics == "" {
@@ -61,7 +65,7 @@ func (p *plugin) serveHTTP() (stop func(), err error) {
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 	}
-	go server.Serve(accept.Patiently(l, nil)) // ends with Close
+	go server.Serve(accept.AtMost(accept.Patiently(l, nil), maxMetrics)) // ends with Close
 	if p.c.Ready != nil {
 		p.c.Ready(l.Addr())
 	}

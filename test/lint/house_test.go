@@ -113,7 +113,7 @@ var rooms = []struct {
 	}},
 	{"computeserver/users", []string{"pkg/keyrange"}},
 	{"computeserver/resp", []string{
-		"computeserver/users", "computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
+		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/dmindex/dmindex/pkg/accept"
@@ -96,6 +97,9 @@ func (r *reasons) get() string {
 	return r.why
 }
 
+// maxConnections is how many connections each port has: anybody who reaches it may open them.
+const maxConnections = 64
+
 // serve opens the ports, both before it answers at one.
 func serve(p Ports, why string) (*reasons, error) {
 	l, err := net.Listen("tcp", p.GRPC)
@@ -110,22 +114,27 @@ func serve(p Ports, why string) (*reasons, error) {
 		}
 	}
 	r := &reasons{why: why}
-	var options []grpc.ServerOption
+	options := []grpc.ServerOption{
+		grpc.ConnectionTimeout(10 * time.Second), // of the handshake
+		grpc.MaxHeaderListSize(8 << 10), grpc.MaxConcurrentStreams(16), grpc.ReadBufferSize(4 << 10),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}),
+	}
 	if p.TLS != nil {
 		options = append(options, grpc.Creds(p.TLS.ServerCredentials()))
 	}
 	r.grpc = grpc.NewServer(append(options, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
 		return status.Error(codes.FailedPrecondition, r.get())
 	}))...)
-	r.running.Go(func() { r.grpc.Serve(accept.Patiently(l, nil)) })
+	r.running.Go(func() { r.grpc.Serve(accept.AtMost(accept.Patiently(l, nil), maxConnections)) })
 	if m == nil {
 		return r, nil
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, r.get(), http.StatusServiceUnavailable) })
-	r.http = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
-	r.running.Go(func() { r.http.Serve(accept.Patiently(m, nil)) })
+	r.http = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	r.running.Go(func() { r.http.Serve(accept.AtMost(accept.Patiently(m, nil), maxConnections)) })
 	return r, nil
 }
 

@@ -98,6 +98,13 @@ func TestStart(t *testing.T) {
 		}
 	}
 	says("bring its link up")
+	for range 2 * maxConnections { // they say nothing, and keep no probe out
+		c, err := net.Dial("tcp", ports.Metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
 	state.Store(1)
 	says("give it IPC_LOCK")
 	state.Store(2)
