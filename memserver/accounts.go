@@ -132,6 +132,17 @@ func (a *accounts) grantTo(chunks *verbs.Chunks) {
 	grantChunks(chunks, a.ledger)
 }
 
+// grantChunks makes the owners those of the ledger. It is called under the lock of the accounts,
+// once what the ledger says is stored.
+func grantChunks(c *verbs.Chunks, l *ledger.Ledger) {
+	for n := range l.Shape().Chunks {
+		c.Grant(int(n), uint32(l.Owner(n+1)))
+	}
+}
+
+// unfinished returns how many fences are not finished. It is called under the lock.
+func (a *accounts) unfinished() int { return a.fences.len() }
+
 // epochsOf is the table of an index. It is called under the lock.
 func (a *accounts) epochsOf(index string) *pool.EpochTables {
 	t := a.epochs[index]

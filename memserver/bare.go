@@ -43,7 +43,7 @@ func NewBare(e env.Env, o BareOptions) (*Bare, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bare{newCore(e, a, newTokens(e, o.Random), o.Locks, o.Lease, o.Log), o.Zero}, nil
+	return &Bare{newCore(e, a, o.Random, o.Locks, o.Lease, o.Log), o.Zero}, nil
 }
 
 type saver func(b []byte) error
@@ -51,7 +51,7 @@ type saver func(b []byte) error
 func (s saver) save(b []byte) error { return s(b) }
 
 // Admission decides which clients get a connection of a provider.
-func (b *Bare) Admission(provider string) verbs.Admission { return admission{b.core.tokens, provider} }
+func (b *Bare) Admission(provider string) verbs.Admission { return b.core.admission(provider) }
 
 // Offer adds a provider.
 func (b *Bare) Offer(name, address string, s verbs.Server) { b.core.offer(provider{name, address, s}) }

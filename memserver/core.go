@@ -52,9 +52,9 @@ type provider struct {
 	server  verbs.Server
 }
 
-func newCore(e env.Env, a *accounts, t *tokens, locks []byte, lease time.Duration, log *slog.Logger) *core {
+func newCore(e env.Env, a *accounts, random func() verbs.Token, locks []byte, lease time.Duration, log *slog.Logger) *core {
 	return &core{
-		env: e, accounts: a, tokens: t, locks: lockTable{bytes: locks}, lease: lease, log: log,
+		env: e, accounts: a, tokens: newTokens(e, random), locks: lockTable{bytes: locks}, lease: lease, log: log,
 		sweeping: e.NewMutex(), wake: e.NewEvent(), holdingsChanged: func(string) {},
 	}
 }
@@ -75,6 +75,9 @@ func (c *core) provider(name string) *provider {
 	}
 	return nil
 }
+
+// admission decides which clients get a connection of a provider.
+func (c *core) admission(provider string) verbs.Admission { return admission{c.tokens, provider} }
 
 // start is called before any client is served. All known clients that are not fenced get a whole
 // lease, the longest that an earlier process may have promised. Fences that an earlier process did
@@ -222,4 +225,29 @@ func (c *core) connections() map[string]int {
 		})
 	}
 	return count
+}
+
+// settleLimit is how long a list may take from its check to its end. It waits for nothing but a
+// processor.
+const settleLimit = time.Second
+
+// settleRequests returns nil once no request takes effect any more that was checked before.
+func (c *core) settleRequests() error {
+	var errs []error
+	for _, p := range c.providers {
+		if s, ok := p.server.(verbs.Checked); ok {
+			errs = append(errs, s.Settle(settleLimit))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// panicked is told of a panic in the code that serves a connection to the memory. The stack of the
+// first one is logged: a client that provokes one may provoke many.
+func (c *core) panicked(peer verbs.Peer, value any, stack []byte) {
+	what := []any{"index", peer.Index, "client", peer.Client, "panic", fmt.Sprint(value)}
+	if c.panics.Add(1) == 1 {
+		what = append(what, "stack", string(stack))
+	}
+	c.log.Error("a connection to the memory ended by a panic: this is a fault of the program, please report it", what...)
 }

@@ -102,7 +102,7 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	locks := make([]byte, 128)
-	c := newCore(env.Real(), a, newTokens(env.Real(), newToken), locks, time.Hour, slog.New(slog.DiscardHandler))
+	c := newCore(env.Real(), a, newToken, locks, time.Hour, slog.New(slog.DiscardHandler))
 	p := &meddling{}
 	c.offer(provider{"fake", "", p})
 	admit := func() {

@@ -123,7 +123,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 		binary.NativeEndian.PutUint64(t[:], p.Uint64())
 		return t
 	}
-	c := newCore(p, a, newTokens(p, random), w.memory[1].Bytes, simLease, slog.New(judge{w}))
+	c := newCore(p, a, random, w.memory[1].Bytes, simLease, slog.New(judge{w}))
 	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: slowDoor{admission{c.tokens, "sim"}, w, p}})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -39,7 +40,7 @@ func TestWhatIsFound(t *testing.T) {
 		t.Helper()
 		dir := t.TempDir()
 		first := must(New(dirConfig(dir)))
-		must(first.control.accounts.ledger.Admit("a", 1, 0))
+		first.control.accounts.note(func(l *ledger.Ledger) { must(l.Admit("a", 1, 0)) })
 		incarnation := first.Incarnation()
 		if err := first.Close(); err != nil {
 			t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // limits of the gRPC server. Connections are renewed now and then, so that a certificate that ended
@@ -94,16 +93,6 @@ type endingStream struct {
 }
 
 func (s endingStream) Context() context.Context { return s.ctx }
-
-// panicked is told of a panic in the code that serves a connection to the memory. The stack of the
-// first one is logged: a client that provokes one may provoke many.
-func (c *core) panicked(peer verbs.Peer, value any, stack []byte) {
-	what := []any{"index", peer.Index, "client", peer.Client, "panic", fmt.Sprint(value)}
-	if c.panics.Add(1) == 1 {
-		what = append(what, "stack", string(stack))
-	}
-	c.log.Error("a connection to the memory ended by a panic: this is a fault of the program, please report it", what...)
-}
 
 func (c *service) recover(method string, err *error) {
 	if p := recover(); p != nil {

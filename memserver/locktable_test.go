@@ -150,3 +150,24 @@ func TestToRepairReadsInBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestZeroLocks: the locks of a slice are freed where they lie, and no others.
+func TestZeroLocks(t *testing.T) {
+	for name, table := range tables(2048) {
+		for i := range 2048 {
+			*table.word(i) = uint64(i%5) + 1 // low numbers, too: client 1 has the lowest lock
+		}
+		if err := table.zero(4*3, 4*1500); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i := range 2048 {
+			if got, want := *table.word(i), uint64(i%5)+1; i >= 3 && i < 1503 && got != 0 || (i < 3 || i >= 1503) && got != want {
+				t.Fatalf("%s: word %d is %d", name, i, got)
+			}
+		}
+	}
+	broken := &lockTable{bytes: make([]byte, 64), atomics: &slowAtomics{words: make([]uint64, 8), err: errors.New("no")}}
+	if err := broken.zero(0, 4); err == nil {
+		t.Error("locks that cannot be reached were freed")
+	}
+}

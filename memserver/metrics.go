@@ -99,7 +99,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	var unfinished int
 	var adoptable uint64
 	c.control.accounts.read(func(l *ledger.Ledger) {
-		totals, indexes, unfinished = l.Totals(), l.Indexes(), c.control.accounts.fences.len()
+		totals, indexes, unfinished = l.Totals(), l.Indexes(), c.control.accounts.unfinished()
 		adoptable = l.Adoptable()
 	})
 	gauge(descUnfinished, float64(unfinished))

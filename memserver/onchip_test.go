@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -26,7 +27,7 @@ func TestLockParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCore(env.Real(), a, nil, make([]byte, 2*locks), DefaultLease, nil)
+	c := newCore(env.Real(), a, nil, make([]byte, 2*locks), time.Second, nil)
 	f := func(index string, asked uint64, host bool, want string) {
 		t.Helper()
 		err := a.change(func(l *ledger.Ledger) error {

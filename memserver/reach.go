@@ -1,9 +1,6 @@
 package memserver
 
 import (
-	"errors"
-	"time"
-
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -31,23 +28,15 @@ func newChunks(h *header) *verbs.Chunks {
 	return verbs.NewChunks(chunksStart(h.chunkBytes, h.lockBytes), h.chunkBytes, int(h.chunks()))
 }
 
-// grantChunks makes the owners those of the ledger. It is called under the lock of the accounts,
-// once what the ledger says is stored.
-func grantChunks(c *verbs.Chunks, l *ledger.Ledger) {
-	for n := range l.Shape().Chunks {
-		c.Grant(int(n), uint32(l.Owner(n+1)))
-	}
-}
-
 // reach is what a peer may reach: nothing, if its index is not admitted.
-func (c *core) reach(h *header, chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
+func (c *service) reach(chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
 	var index ledger.Index
 	var err error
 	c.accounts.read(func(l *ledger.Ledger) { index, err = l.Index(peer.Index) })
 	if err != nil {
 		return verbs.NewReach(chunks, 0)
 	}
-	return verbs.NewReach(chunks, uint32(index.Slot)+1, spansOf(h, &index)...)
+	return verbs.NewReach(chunks, uint32(index.Slot)+1, spansOf(&c.region.header, &index)...)
 }
 
 // spansOf are what an index has besides chunks.
@@ -61,19 +50,4 @@ func spansOf(h *header, i *ledger.Index) []verbs.Span {
 		span(verbs.RegionData, repairOffset(i.FirstLock), i.Locks*repairBytes),
 		span(verbs.RegionData, intentOffset(h.lockBytes, i.Slot), intentSlots(h.lockBytes)*pool.IntentBytes),
 	}
-}
-
-// settleLimit is how long a list may take from its check to its end. It waits for nothing but a
-// processor.
-const settleLimit = time.Second
-
-// settleRequests returns nil once no request takes effect any more that was checked before.
-func (c *core) settleRequests() error {
-	var errs []error
-	for _, p := range c.providers {
-		if s, ok := p.server.(verbs.Checked); ok {
-			errs = append(errs, s.Settle(settleLimit))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -260,6 +260,16 @@ func (r *region) memory() []verbs.Memory {
 // huge one.
 func (r *region) lockTable() []byte { return r.locks.bytes[:r.lockBytes] }
 
+// wordsOf are those of a region.
+func wordsOf(r *region) words {
+	return words{
+		bytes: r.data.bytes,
+		first: func(slot int) uint64 { return intentOffset(r.lockBytes, slot) },
+		slots: int(intentSlots(r.lockBytes)),
+		chunk: func(at uint64) uint32 { return r.chunkAt(at &^ (r.chunkBytes - 1)) },
+	}
+}
+
 func (r *region) zeroChunk(number uint32) {
 	at := r.chunkOffset(number)
 	clear(r.data.bytes[at : at+r.chunkBytes])

@@ -100,17 +100,17 @@ func (s *Server) open(c *Config) error {
 	stopping, cancel := context.WithCancel(context.Background())
 	s.stopping = cancel
 	waits := newWaits()
-	core := newCore(c.env, accounts, newTokens(c.env, newToken), s.region.lockTable(), c.Lease, s.log)
-	core.words = wordsOf(s.region)
+	shared := newCore(c.env, accounts, newToken, s.region.lockTable(), c.Lease, s.log)
+	shared.words = wordsOf(s.region)
 	s.control = &service{
-		core:    core,
-		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &core.locks, s.log), stopping: stopping,
+		core:    shared,
+		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &shared.locks, s.log), stopping: stopping,
 	}
 	chunks := newChunks(&s.region.header)
 	accounts.grantTo(chunks)
-	s.reach = func(p verbs.Peer) *verbs.Reach { return core.reach(&s.region.header, chunks, p) }
-	s.control.scrubber.settle = core.settleRequests
-	core.holdingsChanged = waits.holdingsChanged
+	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reach(chunks, p) }
+	s.control.scrubber.settle = shared.settleRequests
+	shared.holdingsChanged = waits.holdingsChanged
 	accounts.undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 		return "", err
 	}
 	server, err := build(verbs.ServerOptions{
-		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: admission{s.control.tokens, name}, Reach: s.reach,
+		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: s.control.admission(name), Reach: s.reach,
 		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.panicked,
 	})
 	if err != nil {

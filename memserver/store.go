@@ -50,7 +50,8 @@ func openAccounts(e env.Env, dir string, r *region) (*accounts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ledger %s: %w; %s", path, err, advice)
 	}
-	if have := a.ledger.Shape(); have != shape {
+	var have ledger.Shape
+	if a.read(func(l *ledger.Ledger) { have = l.Shape() }); have != shape {
 		return nil, fmt.Errorf("ledger %s is of another region: it has %+v, the region %+v; %s", path, have, shape, advice)
 	}
 	return a, nil

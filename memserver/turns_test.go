@@ -1,8 +1,12 @@
 package memserver
 
 import (
+	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -12,6 +16,8 @@ import (
 // queues is a real env that knows who waits for its locks.
 type queues struct {
 	env.Env
+	mu      sync.Mutex
+	all     []*queue
 	waiting atomic.Int32 // for all of them
 }
 
@@ -23,7 +29,20 @@ type queue struct {
 }
 
 // NewMutex implements env.Env.
-func (q *queues) NewMutex() env.Mutex { return &queue{of: q} }
+func (q *queues) NewMutex() env.Mutex {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	made := &queue{of: q}
+	q.all = append(q.all, made)
+	return made
+}
+
+// made returns the locks that were made so far.
+func (q *queues) made() []*queue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.all[:len(q.all):len(q.all)]
+}
 
 // Lock implements env.Mutex.
 func (q *queue) Lock() {
@@ -37,31 +56,31 @@ func (q *queue) Lock() {
 	q.of.waiting.Add(-1)
 }
 
-// TestTurns: however many changes of an index are under way, others find one before them. Nothing
-// stays of a turn that is over.
+// TestTurns: however many changes of an index are under way, others find one before them. The
+// ledger's next file is a pipe, so storing a change waits until the test reads it.
 func TestTurns(t *testing.T) {
 	e := &queues{Env: env.Real()}
-	c := localConfig(t)
+	c := dirConfig(t.TempDir())
 	c.env = e
 	s, _ := start(t, c)
-	a := s.control.accounts
 	must(s.control.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "many", QuotaChunks: 4}))
 	must(s.control.SwapMap(t.Context(), &rpcv1.SwapMapRequest{Index: "many", Generation: 1}))
 	id := must(s.control.Register(t.Context(), &rpcv1.RegisterRequest{Index: "many"})).Client
 	chunk := must(s.control.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "many", Client: id, NodeBytes: 1024})).Offset
 	other := must(s.control.Register(t.Context(), &rpcv1.RegisterRequest{Index: "many"})).Client
 
-	begun, goOn, first := make(chan struct{}), make(chan struct{}), true
-	a.mu.Lock()
-	a.store = saver(func([]byte) error {
-		if first {
-			first = false
-			close(begun)
-			<-goOn
+	// The turn of an index lives as long as its changes, so all of these are the server's.
+	servers := e.made()
+	waiting := func() (n int32) {
+		for _, q := range servers {
+			n += q.waiting.Load()
 		}
-		return nil
-	})
-	a.mu.Unlock()
+		return n
+	}
+	pipe := filepath.Join(c.DataDir, ledgerFile+".new")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var calls sync.WaitGroup
 	call := func(f func() error) {
 		calls.Go(func() {
@@ -70,15 +89,12 @@ func TestTurns(t *testing.T) {
 			}
 		})
 	}
-	register := func() error {
-		_, err := s.control.Register(t.Context(), &rpcv1.RegisterRequest{Index: "many"})
-		return err
-	}
-	call(register)
-	<-begun
 	const each = 10
-	for range each {
-		call(register)
+	for range 1 + each {
+		call(func() error {
+			_, err := s.control.Register(t.Context(), &rpcv1.RegisterRequest{Index: "many"})
+			return err
+		})
 	}
 	call(func() error {
 		_, err := s.control.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "many", Client: id, NodeBytes: 1024})
@@ -97,14 +113,13 @@ func TestTurns(t *testing.T) {
 		return err
 	})
 	until(func() bool { return e.waiting.Load() >= each+4 })
-	until(func() bool { return a.mu.(*queue).waiting.Load() > 0 }) // AcquireRange
+	until(func() bool { return waiting() > 0 }) // AcquireRange
 	// the lease loop looks at the ledger too
-	if n := a.mu.(*queue).waiting.Load(); n > 2 {
+	if n := waiting(); n > 2 {
 		t.Errorf("%d wait for the ledger, behind which the calls of other indexes wait", n)
 	}
-	close(goOn)
+	f := must(os.Open(pipe))
+	defer f.Close()
+	must(io.Copy(io.Discard, f))
 	calls.Wait()
-	if n := len(a.turns.of); n != 0 {
-		t.Errorf("%d turns stay", n)
-	}
 }

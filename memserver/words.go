@@ -19,16 +19,6 @@ type words struct {
 	chunk   func(at uint64) uint32 // the chunk that a byte lies in; 0 = none
 }
 
-// wordsOf are those of a region.
-func wordsOf(r *region) words {
-	return words{
-		bytes: r.data.bytes,
-		first: func(slot int) uint64 { return intentOffset(r.lockBytes, slot) },
-		slots: int(intentSlots(r.lockBytes)),
-		chunk: func(at uint64) uint32 { return r.chunkAt(at &^ (r.chunkBytes - 1)) },
-	}
-}
-
 // wordsToRepair turns the lock words of an index that clients hold to Repair and says how many.
 func (c *core) wordsToRepair(view *ledger.Index, ids []uint16) (turned int, err error) {
 	if c.words.bytes == nil {
