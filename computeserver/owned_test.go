@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
 	"github.com/dmindex/dmindex/computeserver/ownership"
-	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/keyrange"
@@ -27,7 +27,7 @@ import (
 type ownedStore struct {
 	t     testing.TB
 	store *memindex.Store
-	home  *memserver.Bare
+	home  *memservertest.Bare
 	full  *atomic.Bool // there is no memory to divide a range
 }
 
@@ -45,7 +45,7 @@ func ownersFull(t testing.TB, full *atomic.Bool) func(*Config) {
 }
 
 func ownersIn(t testing.TB, store *memindex.Store, full *atomic.Bool) func(*Config) {
-	home, err := memserver.NewBare(env.Real(), memserver.BareOptions{
+	home, err := memservertest.NewBare(env.Real(), memservertest.BareOptions{
 		Locks: make([]byte, 64), Shape: ledger.Shape{ChunkBytes: 1 << 20, Chunks: 1, Slots: 1, Locks: 32},
 		Save: func([]byte) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})

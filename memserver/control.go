@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -22,7 +23,7 @@ const maxMapWait = 30 * time.Second
 type service struct {
 	rpcv1.UnimplementedMemoryServer
 
-	*core
+	*core.Core
 	version  string
 	region   *region
 	waits    *waits
@@ -39,29 +40,29 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 		ChunkBytes:  c.region.chunkBytes,
 		ChunksTotal: uint64(c.region.chunks()),
 		LocksTotal:  c.region.lockBytes / 2,
-		OnChipBytes: 2 * c.onChip(),
+		OnChipBytes: 2 * c.OnChip(),
 	}
-	for _, p := range c.providers {
-		t := &rpcv1.Transport{Provider: p.name, Address: p.address}
-		if s, ok := p.server.(verbs.OfDevice); ok {
+	for _, p := range c.Providers {
+		t := &rpcv1.Transport{Provider: p.Name, Address: p.Address}
+		if s, ok := p.Server.(verbs.OfDevice); ok {
 			t.Device = s.DeviceName()
 		}
 		reply.Transports = append(reply.Transports, t)
 	}
 	var indexes []ledger.Index
-	c.accounts.read(func(l *ledger.Ledger) {
+	c.Accounts.Read(func(l *ledger.Ledger) {
 		t := l.Totals()
 		reply.ChunksGranted, reply.ChunksUsed, reply.LocksGranted, reply.Draining = t.Granted, t.Used, t.LocksGranted, t.Draining
 		indexes = l.Indexes()
 	})
-	connections, caller := c.connections(), identity.FromContext(ctx)
+	connections, caller := c.Connections(), identity.FromContext(ctx)
 	for _, i := range indexes {
 		if !caller.MayUse(i.Identity) {
 			continue
 		}
 		reply.Indexes = append(reply.Indexes, &rpcv1.IndexUse{
 			Index: i.Identity, QuotaChunks: i.Quota, UsedChunks: i.Used, Locks: i.Locks,
-			Clients: uint32(connections[i.Identity]), MapGeneration: i.Generation, OnChipLocks: c.onChipOf(&i),
+			Clients: uint32(connections[i.Identity]), MapGeneration: i.Generation, OnChipLocks: c.OnChipOf(&i),
 		})
 	}
 	return reply, nil
@@ -71,8 +72,8 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.AdmitReply, error) {
 	var existed bool
 	var index ledger.Index
-	err := c.waits.changeCleaned(ctx, c.accounts, r.Index, func(l *ledger.Ledger) (err error) {
-		if existed, err = l.AdmitIn(r.Index, r.QuotaChunks, r.Locks, c.lockParts(r.HostLocks)...); err == nil {
+	err := c.waits.changeCleaned(ctx, c.Accounts, r.Index, func(l *ledger.Ledger) (err error) {
+		if existed, err = l.AdmitIn(r.Index, r.QuotaChunks, r.Locks, c.LockParts(r.HostLocks)...); err == nil {
 			index, err = l.Index(r.Index)
 		}
 		return err
@@ -80,35 +81,35 @@ func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.Admi
 	if err != nil {
 		return nil, err
 	}
-	reply := &rpcv1.AdmitReply{Incarnation: c.region.incarnation, Existed: existed, Locks: index.Locks, OnChipLocks: c.onChipOf(&index)}
-	c.log.Info("admitted index", "index", r.Index, "quota_chunks", r.QuotaChunks, "locks", reply.Locks, "on_chip_locks", reply.OnChipLocks, "existed", existed)
+	reply := &rpcv1.AdmitReply{Incarnation: c.region.incarnation, Existed: existed, Locks: index.Locks, OnChipLocks: c.OnChipOf(&index)}
+	c.Log.Info("admitted index", "index", r.Index, "quota_chunks", r.QuotaChunks, "locks", reply.Locks, "on_chip_locks", reply.OnChipLocks, "existed", existed)
 	return reply, nil
 }
 
 // Evict implements rpcv1.MemoryServer.
 func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictReply, error) {
-	freed, cut, err := c.evict(r.Index)
+	freed, cut, err := c.Core.Evict(r.Index)
 	if err != nil {
 		return nil, err
 	}
 	c.waits.mapChanged(r.Index)
 	c.waits.holdingsChanged(r.Index)
 	c.scrubber.nudge()
-	c.log.Info("evicted index", "index", r.Index, "freed_chunks", freed, "connections_cut", cut)
+	c.Log.Info("evicted index", "index", r.Index, "freed_chunks", freed, "connections_cut", cut)
 	return &rpcv1.EvictReply{FreedChunks: freed}, nil
 }
 
 // Register implements rpcv1.MemoryServer.
 func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.RegisterReply, error) {
 	var id uint16
-	err := c.accounts.changeOf(r.Index, func(l *ledger.Ledger) (err error) {
+	err := c.Accounts.ChangeOf(r.Index, func(l *ledger.Ledger) (err error) {
 		id, err = l.Register(r.Index, r.Name)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.log.Info("registered client", "index", r.Index, "client", id, "name", r.Name)
+	c.Log.Info("registered client", "index", r.Index, "client", id, "name", r.Name)
 	return &rpcv1.RegisterReply{Client: uint32(id)}, nil
 }
 
@@ -118,17 +119,17 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 	if err != nil {
 		return nil, err
 	}
-	p := c.provider(r.Provider)
+	p := c.Provider(r.Provider)
 	if p == nil {
 		return nil, fmt.Errorf("%w: this server does not offer %q; Describe says what it offers", ledger.ErrInvalid, r.Provider)
 	}
-	index, token, now, err := c.connect(r.Index, client, p)
+	index, token, now, err := c.Core.Connect(r.Index, client, p)
 	if err != nil {
 		return nil, err
 	}
 	return &rpcv1.ConnectReply{
 		Token:             token[:],
-		Address:           p.address,
+		Address:           p.Address,
 		Incarnation:       c.region.incarnation,
 		SuperblockOffset:  superblockOffset(index.Slot),
 		LockOffset:        2 * index.FirstLock,
@@ -137,9 +138,9 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 		RepairOffset:      repairOffset(index.FirstLock),
 		IntentOffset:      intentOffset(c.region.lockBytes, index.Slot),
 		IntentSlots:       uint32(intentSlots(c.region.lockBytes)),
-		LeaseMilliseconds: uint32(c.lease / time.Millisecond),
-		Epoch:             now.epoch,
-		UncachedEpoch:     now.uncached,
+		LeaseMilliseconds: uint32(c.Lease / time.Millisecond),
+		Epoch:             now.Epoch,
+		UncachedEpoch:     now.Uncached,
 	}, nil
 }
 
@@ -149,7 +150,7 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 	if err != nil {
 		return nil, err
 	}
-	renewal, err := c.renew(r.Index, client, pool.Epochs{
+	renewal, err := c.Core.Renew(r.Index, client, pool.Epochs{
 		Passed: r.Passed, Wanted: r.Wanted, UncachedPassed: r.UncachedPassed, UncachedWanted: r.UncachedWanted,
 	})
 	if err != nil {
@@ -170,8 +171,8 @@ const (
 
 // Fence implements rpcv1.MemoryServer.
 func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.FenceReply, error) {
-	ids := make([]uint16, 0, min(len(r.Clients), maxFenced))
-	for _, v := range r.Clients[:min(len(r.Clients), maxFenced+1)] {
+	ids := make([]uint16, 0, min(len(r.Clients), core.MaxFenced))
+	for _, v := range r.Clients[:min(len(r.Clients), core.MaxFenced+1)] {
 		client, err := clientID(v)
 		if err != nil {
 			return nil, err
@@ -183,7 +184,7 @@ func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.Fenc
 		left := time.Until(end)
 		limit = min(limit, left-max(fenceAnswer, left/10))
 	}
-	locks, err := c.fence(r.Index, ids, r.Dead, limit)
+	locks, err := c.Core.Fence(r.Index, ids, r.Dead, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.Fenc
 func (c *service) ListClients(_ context.Context, r *rpcv1.ListClientsRequest) (*rpcv1.ListClientsReply, error) {
 	var clients []ledger.Client
 	var err error
-	c.accounts.read(func(l *ledger.Ledger) { clients, err = l.Clients(r.Index, r.Name) })
+	c.Accounts.Read(func(l *ledger.Ledger) { clients, err = l.Clients(r.Index, r.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -224,16 +225,16 @@ func (c *service) AllocateChunk(ctx context.Context, r *rpcv1.AllocateChunkReque
 		return nil, err
 	}
 	if r.Adopt {
-		c.log.Info("a client adopted a chunk of a fenced one", "index", r.Index, "client", client, "chunk", number, "node_bytes", r.NodeBytes)
+		c.Log.Info("a client adopted a chunk of a fenced one", "index", r.Index, "client", client, "chunk", number, "node_bytes", r.NodeBytes)
 	}
 	return &rpcv1.AllocateChunkReply{Offset: c.region.chunkOffset(number)}, nil
 }
 
 func (c *service) allocate(ctx context.Context, index string, client uint16, node uint32, adopt bool) (number uint32, err error) {
 	if adopt {
-		return c.adopt(index, client, node)
+		return c.Adopt(index, client, node)
 	}
-	err = c.waits.changeCleaned(ctx, c.accounts, index, func(l *ledger.Ledger) (err error) {
+	err = c.waits.changeCleaned(ctx, c.Accounts, index, func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(index, client, node)
 		return err
 	})
@@ -250,7 +251,7 @@ func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv
 	if number == 0 {
 		return nil, fmt.Errorf("%w: no chunk starts at offset %#x; chunks start at multiples of %#x", ledger.ErrNotOwned, r.Offset, c.region.chunkBytes)
 	}
-	err = c.accounts.changeOf(r.Index, func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
+	err = c.Accounts.ChangeOf(r.Index, func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +265,7 @@ func (c *service) GetMap(ctx context.Context, r *rpcv1.GetMapRequest) (*rpcv1.Ma
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(c.stopping, cancel)()
-	generation, bytes, err := c.waits.partitionMap(waiting, c.accounts, r.Index, r.NewerThan)
+	generation, bytes, err := c.waits.partitionMap(waiting, c.Accounts, r.Index, r.NewerThan)
 	if err != nil {
 		return nil, err
 	}
@@ -280,8 +281,8 @@ func (c *service) AwaitHoldings(ctx context.Context, r *rpcv1.AwaitHoldingsReque
 	var err error
 	c.waits.until(waiting, holdingsOf(r.Index), func() (done bool) {
 		var all []pool.Held
-		all, err = c.holdings(r.Index)
-		version = versionOf(all)
+		all, err = c.Holdings(r.Index)
+		version = core.VersionOf(all)
 		return err != nil || version != r.Seen
 	})
 	if err != nil {
@@ -292,26 +293,26 @@ func (c *service) AwaitHoldings(ctx context.Context, r *rpcv1.AwaitHoldingsReque
 
 // SwapMap implements rpcv1.MemoryServer.
 func (c *service) SwapMap(_ context.Context, r *rpcv1.SwapMapRequest) (*rpcv1.MapReply, error) {
-	err := c.accounts.change(func(l *ledger.Ledger) error {
+	err := c.Accounts.Change(func(l *ledger.Ledger) error {
 		return l.SwapMap(r.Index, r.ExpectedGeneration, r.Generation, r.Map)
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.waits.mapChanged(r.Index)
-	c.log.Info("partition map changed", "index", r.Index, "generation", r.Generation)
+	c.Log.Info("partition map changed", "index", r.Index, "generation", r.Generation)
 	return &rpcv1.MapReply{Generation: r.Generation, Map: r.Map}, nil
 }
 
 // Drain implements rpcv1.MemoryServer.
 func (c *service) Drain(_ context.Context, r *rpcv1.DrainRequest) (*rpcv1.DrainReply, error) {
-	err := c.accounts.change(func(l *ledger.Ledger) error {
+	err := c.Accounts.Change(func(l *ledger.Ledger) error {
 		l.Drain(r.On)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.log.Info("draining", "on", r.On)
+	c.Log.Info("draining", "on", r.On)
 	return &rpcv1.DrainReply{}, nil
 }

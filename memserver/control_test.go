@@ -317,9 +317,9 @@ func TestMaps(t *testing.T) {
 // had.
 func TestPanic(t *testing.T) {
 	s, _ := start(t, localConfig(t))
-	a := s.control.accounts
+	a := s.control.Accounts
 	_, err := s.control.recovered(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/x/Call"}, func(context.Context, any) (any, error) {
-		return nil, a.change(func(l *ledger.Ledger) error {
+		return nil, a.Change(func(l *ledger.Ledger) error {
 			must(l.Admit("half", 1, 0))
 			panic("fault")
 		})

@@ -7,10 +7,10 @@
 //
 //	region.go, layout.go    the memory: two mapped files that a restarted process finds again
 //	ledger/                 the accounts, a pure state machine
-//	accounts.go             serializes changes of the ledger; stores each before it is answered
+//	internal/core/          serializes changes of the ledger; tokens, leases, fences and holdings
 //	scrubber.go             zeroes freed memory before it is granted again
-//	tokens.go               admission to the providers
 //	control.go, rights.go   the control service, and who may call what
 //	server.go, config.go    listeners, metrics, start and shutdown
+//	memservertest/          the same without listeners and files, for tests of other rooms
 //	control/                the client's side, as package pool wants it
 package memserver

@@ -284,6 +284,6 @@ func TestLeaseAfterRestart(t *testing.T) {
 		t.Errorf("fenced %v after the restart", took)
 	}
 	for lease := uint64(0); lease != uint64(config.Lease/time.Millisecond); must(c.Renew(7, 2, pool.Epochs{}, limit)) {
-		s.control.accounts.read(func(l *ledger.Ledger) { lease = l.Lease() })
+		s.control.Accounts.Read(func(l *ledger.Ledger) { lease = l.Lease() })
 	}
 }

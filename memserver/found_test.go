@@ -40,7 +40,7 @@ func TestWhatIsFound(t *testing.T) {
 		t.Helper()
 		dir := t.TempDir()
 		first := must(New(dirConfig(dir)))
-		first.control.accounts.note(func(l *ledger.Ledger) { must(l.Admit("a", 1, 0)) })
+		first.control.Accounts.Note(func(l *ledger.Ledger) { must(l.Admit("a", 1, 0)) })
 		incarnation := first.Incarnation()
 		if err := first.Close(); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -24,13 +25,13 @@ func (c *service) AcquireRange(_ context.Context, r *rpcv1.AcquireRangeRequest) 
 		}
 		claim.Fenced = append(claim.Fenced, id)
 	}
-	own, blocked, err := c.acquire(r.Index, claim)
+	own, blocked, err := c.Acquire(r.Index, claim)
 	if err != nil {
 		return nil, err
 	}
 	reply := &rpcv1.AcquireRangeReply{}
 	for _, h := range own {
-		reply.Own = append(reply.Own, holdingReply(held(h), h.Client, h.Log))
+		reply.Own = append(reply.Own, holdingReply(core.Held(h), h.Client, h.Log))
 	}
 	for _, b := range blocked {
 		reply.Blocked = append(reply.Blocked, &rpcv1.BlockedRange{
@@ -54,7 +55,7 @@ func (c *service) SettleRange(_ context.Context, r *rpcv1.SettleRangeRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &rpcv1.SettleRangeReply{}, c.settle(r.Index, client, r.Start, r.End, r.Epoch)
+	return &rpcv1.SettleRangeReply{}, c.Settle(r.Index, client, r.Start, r.End, r.Epoch)
 }
 
 // ReleaseRange implements rpcv1.MemoryServer.
@@ -63,16 +64,16 @@ func (c *service) ReleaseRange(_ context.Context, r *rpcv1.ReleaseRangeRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &rpcv1.ReleaseRangeReply{}, c.release(r.Index, client, r.Start, r.End, r.Epoch)
+	return &rpcv1.ReleaseRangeReply{}, c.Release(r.Index, client, r.Start, r.End, r.Epoch)
 }
 
 // ListHoldings implements rpcv1.MemoryServer.
 func (c *service) ListHoldings(_ context.Context, r *rpcv1.ListHoldingsRequest) (*rpcv1.ListHoldingsReply, error) {
-	all, err := c.holdings(r.Index)
+	all, err := c.Holdings(r.Index)
 	if err != nil {
 		return nil, err
 	}
-	reply := &rpcv1.ListHoldingsReply{Version: versionOf(all)}
+	reply := &rpcv1.ListHoldingsReply{Version: core.VersionOf(all)}
 	for _, h := range all {
 		out := holdingReply(h.Holding, h.Client, h.Log)
 		out.Name, out.Fenced = h.Name, h.Fenced

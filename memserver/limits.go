@@ -96,7 +96,7 @@ func (s endingStream) Context() context.Context { return s.ctx }
 
 func (c *service) recover(method string, err *error) {
 	if p := recover(); p != nil {
-		c.log.Error("a control call panicked: this is a fault of the program, please report it", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.Log.Error("a control call panicked: this is a fault of the program, please report it", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		*err = status.Errorf(codes.Internal, "%s failed by a fault of the memory server; its log says more", method)
 	}
 }

@@ -98,14 +98,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	var indexes []ledger.Index
 	var unfinished int
 	var adoptable uint64
-	c.control.accounts.read(func(l *ledger.Ledger) {
-		totals, indexes, unfinished = l.Totals(), l.Indexes(), c.control.accounts.unfinished()
+	c.control.Accounts.Read(func(l *ledger.Ledger) {
+		totals, indexes, unfinished = l.Totals(), l.Indexes(), c.control.Accounts.Unfinished()
 		adoptable = l.Adoptable()
 	})
 	gauge(descUnfinished, float64(unfinished))
-	count(descExpired, c.control.expired.Load())
-	count(descTurned, c.control.turned.Load())
-	count(descPanics, c.control.panics.Load())
+	count(descExpired, c.control.Expired.Load())
+	count(descTurned, c.control.Turned.Load())
+	count(descPanics, c.control.Panics.Load())
 	r := c.control.region
 	gauge(descRegion, float64(r.dataBytes), "data")
 	gauge(descRegion, float64(r.lockBytes), "locks")
@@ -117,9 +117,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(descChunks, float64(adoptable), "adoptable")
 	gauge(descLocks, float64(r.lockBytes/2), "total")
 	gauge(descLocks, float64(totals.LocksGranted), "granted")
-	gauge(descLocks, float64(c.control.onChip()), "on_chip")
+	gauge(descLocks, float64(c.control.OnChip()), "on_chip")
 	gauge(descDraining, number(totals.Draining))
-	connections := c.control.connections()
+	connections := c.control.Connections()
 	for _, i := range indexes {
 		gauge(descIndexQuota, float64(i.Quota), i.Identity)
 		gauge(descIndexUsed, float64(i.Used), i.Identity)

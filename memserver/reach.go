@@ -20,7 +20,7 @@ import (
 // The owner of a chunk is that index's superblock slot + 1. It becomes so when the grant is stored
 // and before the client hears of it; it becomes nobody when it is stored that the chunk was given
 // back, and the chunk is zeroed after verbs.Checked.Settle. What an index has besides chunks, and
-// its slot, is taken away after its connections were cut (core.evict), so a connection's slot never
+// its slot, is taken away after its connections were cut (core.Evict), so a connection's slot never
 // changes.
 
 // newChunks are the owners of a region's chunks.
@@ -32,7 +32,7 @@ func newChunks(h *header) *verbs.Chunks {
 func (c *service) reach(chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
 	var index ledger.Index
 	var err error
-	c.accounts.read(func(l *ledger.Ledger) { index, err = l.Index(peer.Index) })
+	c.Accounts.Read(func(l *ledger.Ledger) { index, err = l.Index(peer.Index) })
 	if err != nil {
 		return verbs.NewReach(chunks, 0)
 	}

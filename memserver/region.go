@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -261,12 +262,12 @@ func (r *region) memory() []verbs.Memory {
 func (r *region) lockTable() []byte { return r.locks.bytes[:r.lockBytes] }
 
 // wordsOf are those of a region.
-func wordsOf(r *region) words {
-	return words{
-		bytes: r.data.bytes,
-		first: func(slot int) uint64 { return intentOffset(r.lockBytes, slot) },
-		slots: int(intentSlots(r.lockBytes)),
-		chunk: func(at uint64) uint32 { return r.chunkAt(at &^ (r.chunkBytes - 1)) },
+func wordsOf(r *region) core.Words {
+	return core.Words{
+		Bytes: r.data.bytes,
+		First: func(slot int) uint64 { return intentOffset(r.lockBytes, slot) },
+		Slots: int(intentSlots(r.lockBytes)),
+		Chunk: func(at uint64) uint32 { return r.chunkAt(at &^ (r.chunkBytes - 1)) },
 	}
 }
 

@@ -33,7 +33,7 @@ func TestMessagesAreShort(t *testing.T) {
 // nothing else.
 func TestSlowReadersOfLists(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
-	err := s.control.accounts.change(func(l *ledger.Ledger) error {
+	err := s.control.Accounts.Change(func(l *ledger.Ledger) error {
 		for id := range ledger.MaxClients {
 			if _, err := l.Fence("mine", uint16(id+1)); err != nil {
 				return err

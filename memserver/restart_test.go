@@ -151,7 +151,7 @@ func TestKilled(t *testing.T) {
 	if d.Incarnation() != incarnation {
 		t.Error("another incarnation")
 	}
-	d.control.accounts.read(func(l *ledger.Ledger) {
+	d.control.Accounts.Read(func(l *ledger.Ledger) {
 		if got := l.Totals().Used; got != 4 {
 			t.Errorf("%d chunks are used", got)
 		}

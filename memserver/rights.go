@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -106,9 +107,9 @@ var statuses = []struct {
 }{
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{context.Canceled, codes.Canceled},
-	{errStore, codes.Unavailable},
-	{errNotQuiet, codes.DeadlineExceeded},
-	{errEvicting, codes.NotFound},
+	{core.ErrStore, codes.Unavailable},
+	{core.ErrNotQuiet, codes.DeadlineExceeded},
+	{core.ErrEvicting, codes.NotFound},
 	{ledger.ErrCleaning, codes.Unavailable},
 	{ledger.ErrExhausted, codes.ResourceExhausted},
 	{ledger.ErrInUse, codes.FailedPrecondition},

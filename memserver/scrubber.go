@@ -6,17 +6,18 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
 // scrubber zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a
 // second, which bounds how long an Admit or AllocateChunk waits on an otherwise full server.
 type scrubber struct {
-	accounts *accounts
+	accounts *core.Accounts
 	waits    *waits
 	region   *region
-	locks    *lockTable   // of the core, which gets its provider later
-	settle   func() error // of the core, which gets its providers later
+	locks    *core.LockTable // of the core, which gets its provider later
+	settle   func() error    // of the core, which gets its providers later
 	log      *slog.Logger
 	wake     chan struct{} // of one element
 }
@@ -24,7 +25,7 @@ type scrubber struct {
 // progressEvery is how often the log says how far zeroing is.
 const progressEvery = 10 * time.Second
 
-func newScrubber(a *accounts, w *waits, r *region, locks *lockTable, log *slog.Logger) *scrubber {
+func newScrubber(a *core.Accounts, w *waits, r *region, locks *core.LockTable, log *slog.Logger) *scrubber {
 	b := &scrubber{accounts: a, waits: w, region: r, locks: locks, settle: func() error { return nil }, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
@@ -72,7 +73,7 @@ func (b *scrubber) sweep(stop <-chan struct{}) bool {
 		return true
 	}
 	b.log.Info("zeroed freed memory", "pieces", done, "took", time.Since(start))
-	if err := b.accounts.change(func(*ledger.Ledger) error { return nil }); err != nil {
+	if err := b.accounts.Change(func(*ledger.Ledger) error { return nil }); err != nil {
 		b.log.Warn("what was zeroed could not be noted; after a restart it is zeroed again", "err", err)
 	}
 	return true
@@ -85,7 +86,7 @@ func (b *scrubber) step() bool {
 	var number uint32
 	var first, locks uint64
 	var isPlace, isChunk bool
-	b.accounts.read(func(l *ledger.Ledger) {
+	b.accounts.Read(func(l *ledger.Ledger) {
 		if slot, first, locks, isPlace = l.DirtyPlace(); !isPlace {
 			number, isChunk = l.DirtyChunk()
 		}
@@ -93,7 +94,7 @@ func (b *scrubber) step() bool {
 	switch {
 	case isPlace:
 		b.region.zeroPlace(slot, first, locks)
-		if err := b.locks.zero(first, locks); err != nil { // in the NIC, too
+		if err := b.locks.Zero(first, locks); err != nil { // in the NIC, too
 			b.log.Warn("locks that were given back cannot be freed yet", "err", err)
 			time.AfterFunc(time.Second, b.nudge)
 			return false
@@ -109,7 +110,7 @@ func (b *scrubber) step() bool {
 	default:
 		return false
 	}
-	b.accounts.note(func(l *ledger.Ledger) {
+	b.accounts.Note(func(l *ledger.Ledger) {
 		if isPlace {
 			l.CleanedPlace(slot)
 		} else {
@@ -121,6 +122,6 @@ func (b *scrubber) step() bool {
 }
 
 func (b *scrubber) left() (n uint64) {
-	b.accounts.read(func(l *ledger.Ledger) { n = l.Totals().Dirty })
+	b.accounts.Read(func(l *ledger.Ledger) { n = l.Totals().Dirty })
 	return n
 }

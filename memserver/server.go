@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -100,18 +101,18 @@ func (s *Server) open(c *Config) error {
 	stopping, cancel := context.WithCancel(context.Background())
 	s.stopping = cancel
 	waits := newWaits()
-	shared := newCore(c.env, accounts, newToken, s.region.lockTable(), c.Lease, s.log)
-	shared.words = wordsOf(s.region)
+	shared := core.New(c.env, accounts, newToken, s.region.lockTable(), c.Lease, s.log)
+	shared.Words = wordsOf(s.region)
 	s.control = &service{
-		core:    shared,
-		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &shared.locks, s.log), stopping: stopping,
+		Core:    shared,
+		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &shared.Locks, s.log), stopping: stopping,
 	}
 	chunks := newChunks(&s.region.header)
-	accounts.grantTo(chunks)
+	accounts.GrantTo(chunks)
 	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reach(chunks, p) }
-	s.control.scrubber.settle = shared.settleRequests
-	shared.holdingsChanged = waits.holdingsChanged
-	accounts.undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
+	s.control.scrubber.settle = shared.SettleRequests
+	shared.HoldingsChanged = waits.holdingsChanged
+	accounts.Undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
 	if s.addresses.Control, err = s.listen("tcp", c.Control); err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func (s *Server) open(c *Config) error {
 
 // openMemory takes the directories, then the region, then its ledger. A new region counts once its
 // ledger is stored.
-func (s *Server) openMemory(c *Config) (*accounts, error) {
+func (s *Server) openMemory(c *Config) (*core.Accounts, error) {
 	var data *directory
 	var err error
 	state, pageSize := "", uint64(pageBytes)
@@ -255,24 +256,24 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 		return "", err
 	}
 	server, err := build(verbs.ServerOptions{
-		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: s.control.admission(name), Reach: s.reach,
-		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.panicked,
+		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: s.control.Admission(name), Reach: s.reach,
+		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.Panicked,
 	})
 	if err != nil {
 		return "", err
 	}
-	s.control.offer(provider{name, actual, server})
+	s.control.Offer(core.Provider{Name: name, Address: actual, Server: server})
 	return actual, nil
 }
 
 // recoverLocks repairs what a process left that died with the locks in its NIC.
-func (s *Server) recoverLocks(c *Config, a *accounts) (err error) {
+func (s *Server) recoverLocks(c *Config, a *core.Accounts) (err error) {
 	s.mark = markIn(c.DataDir)
 	if c.StateDir != "" {
 		s.mark = markIn(c.StateDir)
 	}
 	var turned uint64
-	a.read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.lockTable(), l) })
+	a.Read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.lockTable(), l) })
 	if turned > 0 {
 		s.log.Warn("an earlier process died with the locks in its NIC; whoever takes one repairs first what it guards", "locks", turned)
 	}
@@ -287,8 +288,8 @@ func (s *Server) offerOnChip(name, network, address string, onChip bool, build f
 		}
 	}
 	actual, err = s.offer(name, network, address, build)
-	if s.onChip = s.control.onChip() > 0; s.onChip {
-		s.log.Info("the lock table lies in the NIC", "locks", s.control.onChip())
+	if s.onChip = s.control.OnChip() > 0; s.onChip {
+		s.log.Info("the lock table lies in the NIC", "locks", s.control.OnChip())
 		return actual, err
 	}
 	return actual, errors.Join(err, s.mark.clear())
@@ -303,14 +304,14 @@ func (s *Server) Incarnation() uint64 { return s.region.incarnation }
 // Run serves until ctx ends, then stops cleanly and returns nil; or returns why it cannot go on. It
 // gives back memory and listeners in either case, so it runs once.
 func (s *Server) Run(ctx context.Context) error {
-	if err := s.control.start(); err != nil {
+	if err := s.control.Start(); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	stop := make(chan struct{})
 	failed := make(chan error, len(s.listeners))
 	var running sync.WaitGroup
 	running.Go(func() { s.control.scrubber.run(stop) })
-	running.Go(s.control.run)
+	running.Go(s.control.Run)
 	serve := func(what string, f func(net.Listener) error, l net.Listener) {
 		running.Go(func() {
 			if err := f(l); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
@@ -319,8 +320,8 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	serve("control", s.grpc.Serve, s.listeners[0])
-	for i, p := range s.control.providers {
-		serve(p.name, p.server.Serve, s.listeners[1+i])
+	for i, p := range s.control.Providers {
+		serve(p.Name, p.Server.Serve, s.listeners[1+i])
 	}
 	if s.http != nil {
 		serve("metrics", s.http.Serve, s.listeners[len(s.listeners)-1])
@@ -335,7 +336,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("stopping", "err", err)
 	s.stopServing()
 	close(stop)
-	s.control.stop()
+	s.control.Stop()
 	running.Wait()
 	return errors.Join(err, s.Close())
 }
@@ -349,9 +350,9 @@ func (s *Server) stopServing() {
 	giveUp := time.AfterFunc(stopLimit, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	giveUp.Stop()
-	for _, p := range s.control.providers {
-		if err := p.server.Close(); err != nil {
-			s.log.Warn("close provider", "provider", p.name, "err", err)
+	for _, p := range s.control.Providers {
+		if err := p.Server.Close(); err != nil {
+			s.log.Warn("close provider", "provider", p.Name, "err", err)
 		}
 	}
 	if s.http != nil {
@@ -369,8 +370,8 @@ func (s *Server) Close() error {
 		}
 		if s.control != nil {
 			var closed error
-			for _, p := range s.control.providers {
-				closed = errors.Join(closed, p.server.Close())
+			for _, p := range s.control.Providers {
+				closed = errors.Join(closed, p.Server.Close())
 			}
 			if s.onChip && closed == nil { // the locks are in their file again
 				closed = s.mark.clear()

@@ -78,7 +78,7 @@ func TestStress(t *testing.T) {
 		})
 	}
 	group.Wait()
-	s.control.accounts.read(func(l *ledger.Ledger) {
+	s.control.Accounts.Read(func(l *ledger.Ledger) {
 		if err := l.Check(); err != nil {
 			t.Error(err)
 		}

@@ -134,7 +134,7 @@ func TestFenceOfASurvivor(t *testing.T) {
 	}
 	// that is noted after its locks are turned
 	for left := []uint16{1}; len(left) != 0; must(c.Renew(7, 2, pool.Epochs{}, limit)) {
-		s.control.accounts.read(func(l *ledger.Ledger) { left = l.Unfinished("a") })
+		s.control.Accounts.Read(func(l *ledger.Ledger) { left = l.Unfinished("a") })
 	}
 	if err := fence(); err != nil {
 		t.Errorf("fence of the dead: %v", err)

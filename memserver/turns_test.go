@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -16,15 +17,13 @@ import (
 // queues is a real env that knows who waits for its locks.
 type queues struct {
 	env.Env
-	mu      sync.Mutex
-	all     []*queue
-	waiting atomic.Int32 // for all of them
+	mu  sync.Mutex
+	all []*queue
 }
 
 // queue is a lock that knows who waits for it.
 type queue struct {
 	sync.Mutex
-	of      *queues
 	waiting atomic.Int32
 }
 
@@ -32,7 +31,7 @@ type queue struct {
 func (q *queues) NewMutex() env.Mutex {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	made := &queue{of: q}
+	made := &queue{}
 	q.all = append(q.all, made)
 	return made
 }
@@ -50,10 +49,8 @@ func (q *queue) Lock() {
 		return
 	}
 	q.waiting.Add(1)
-	q.of.waiting.Add(1)
 	q.Mutex.Lock()
 	q.waiting.Add(-1)
-	q.of.waiting.Add(-1)
 }
 
 // TestTurns: however many changes of an index are under way, others find one before them. The
@@ -62,20 +59,29 @@ func TestTurns(t *testing.T) {
 	e := &queues{Env: env.Real()}
 	c := dirConfig(t.TempDir())
 	c.env = e
-	s, _ := start(t, c)
+	s := must(New(c)) // without the lease loop and the scrubber, which look at the ledger too
+	defer s.Close()
+	if err := s.control.Start(); err != nil {
+		t.Fatal(err)
+	}
 	must(s.control.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "many", QuotaChunks: 4}))
 	must(s.control.SwapMap(t.Context(), &rpcv1.SwapMapRequest{Index: "many", Generation: 1}))
 	id := must(s.control.Register(t.Context(), &rpcv1.RegisterRequest{Index: "many"})).Client
 	chunk := must(s.control.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "many", Client: id, NodeBytes: 1024})).Offset
 	other := must(s.control.Register(t.Context(), &rpcv1.RegisterRequest{Index: "many"})).Client
 
-	// The turn of an index lives as long as its changes, so all of these are the server's.
-	servers := e.made()
-	waiting := func() (n int32) {
-		for _, q := range servers {
-			n += q.waiting.Load()
+	// The turn of an index lives as long as its changes, so all locks that are made now are the
+	// server's, and those that are made later are turns.
+	servers := len(e.made())
+	waiting := func() (ledger, turn int32) {
+		for i, q := range e.made() {
+			if i < servers {
+				ledger += q.waiting.Load()
+			} else {
+				turn += q.waiting.Load()
+			}
 		}
-		return n
+		return ledger, turn
 	}
 	pipe := filepath.Join(c.DataDir, ledgerFile+".new")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -112,11 +118,15 @@ func TestTurns(t *testing.T) {
 		_, err := s.control.AcquireRange(t.Context(), &rpcv1.AcquireRangeRequest{Index: "many", Client: id, Generation: 1})
 		return err
 	})
-	until(func() bool { return e.waiting.Load() >= each+4 })
-	until(func() bool { return waiting() > 0 }) // AcquireRange
-	// the lease loop looks at the ledger too
-	if n := waiting(); n > 2 {
-		t.Errorf("%d wait for the ledger, behind which the calls of other indexes wait", n)
+	// AcquireRange waits for the ledger; of all others one stores, the rest wait for its turn.
+	var ledger, turn int32
+	deadline := time.Now().Add(limit)
+	until(func() bool {
+		ledger, turn = waiting()
+		return ledger == 1 && turn == each+3 || time.Now().After(deadline)
+	})
+	if ledger != 1 || turn != each+3 {
+		t.Errorf("%d wait for the ledger, behind which the calls of other indexes wait, and %d for their turn", ledger, turn)
 	}
 	f := must(os.Open(pipe))
 	defer f.Close()

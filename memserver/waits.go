@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
@@ -125,10 +126,10 @@ func (w *waits) endWaitLocked(topic string, over chan struct{}) {
 }
 
 // changeCleaned is accounts.changeOf, but waits while all free memory is being zeroed.
-func (w *waits) changeCleaned(ctx context.Context, a *accounts, index string, f func(*ledger.Ledger) error) error {
+func (w *waits) changeCleaned(ctx context.Context, a *core.Accounts, index string, f func(*ledger.Ledger) error) error {
 	for {
 		cleaned := w.untilCleaned()
-		err := a.changeOf(index, f)
+		err := a.ChangeOf(index, f)
 		if !errors.Is(err, ledger.ErrCleaning) {
 			return err
 		}
@@ -142,9 +143,9 @@ func (w *waits) changeCleaned(ctx context.Context, a *accounts, index string, f 
 
 // partitionMap returns the map of an index. If its generation is not above newerThan, it waits for
 // a newer one until ctx ends, or too many calls wait, and then returns the present one.
-func (w *waits) partitionMap(ctx context.Context, a *accounts, index string, newerThan uint64) (generation uint64, bytes []byte, err error) {
+func (w *waits) partitionMap(ctx context.Context, a *core.Accounts, index string, newerThan uint64) (generation uint64, bytes []byte, err error) {
 	w.until(ctx, index, func() (done bool) {
-		a.read(func(l *ledger.Ledger) { generation, bytes, err = l.Map(index) })
+		a.Read(func(l *ledger.Ledger) { generation, bytes, err = l.Map(index) })
 		return err != nil || generation > newerThan
 	})
 	return generation, bytes, err

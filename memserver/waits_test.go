@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 )
@@ -11,12 +12,12 @@ import (
 // TestWaitsForMaps: calls wait within a bound. Where more do, one ends of the index that has most:
 // calls of an index that has few go on.
 func TestWaitsForMaps(t *testing.T) {
-	a, err := newAccounts(env.Real(), nil, ledger.Shape{Chunks: 64, ChunkBytes: 1 << 20, Locks: 1 << 16, Slots: 3})
+	a, err := core.NewAccounts(env.Real(), nil, ledger.Shape{Chunks: 64, ChunkBytes: 1 << 20, Locks: 1 << 16, Slots: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, index := range []string{"a", "b", "few"} {
-		err := a.change(func(l *ledger.Ledger) error {
+		err := a.Change(func(l *ledger.Ledger) error {
 			_, err := l.Admit(index, 1, 0)
 			return err
 		})

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -119,7 +119,7 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 		if v.Map != nil {
 			expected = v.Map.Generation
 		}
-		if k.call(1, ownLimit, func(b *memserver.Bare) error { return b.SwapMap(ownIndex, expected, a.Swap.Generation, encoded) }) != nil {
+		if k.call(1, ownLimit, func(b *memservertest.Bare) error { return b.SwapMap(ownIndex, expected, a.Swap.Generation, encoded) }) != nil {
 			return a, false
 		}
 		w.counts.swaps++
@@ -152,7 +152,7 @@ func lapses(v partition.View, next *partition.Map) (n int) {
 // fenceGone fences the clients of pods that are gone, at the home last.
 func (w *ownWorld) fenceGone(p *simenv.Process, k *path) {
 	var ids []uint16
-	if k.call(1, ownLimit, func(b *memserver.Bare) error {
+	if k.call(1, ownLimit, func(b *memservertest.Bare) error {
 		ids = nil
 		all, err := b.Clients(ownIndex, "")
 		for _, c := range all {

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -52,7 +52,7 @@ type path struct {
 
 var errStarting = errors.New("the memory server is starting")
 
-func (k *path) call(id uint16, limit time.Duration, f func(b *memserver.Bare) error) error {
+func (k *path) call(id uint16, limit time.Duration, f func(b *memservertest.Bare) error) error {
 	m := k.w.memory[id-1]
 	if k.w.isCut(k.p.Name(), id) {
 		k.p.Sleep(limit)
@@ -98,7 +98,7 @@ func (k *path) Servers() []uint16 {
 
 func (k *path) Register(limit time.Duration) (client uint16, err error) {
 	var id uint16
-	err = k.call(1, limit, func(b *memserver.Bare) (err error) { id, err = b.Register(ownIndex, k.name); return err })
+	err = k.call(1, limit, func(b *memservertest.Bare) (err error) { id, err = b.Register(ownIndex, k.name); return err })
 	if err == nil && int(id) >= k.w.clients() {
 		k.w.Report("client %d is one too many", id)
 	}
@@ -107,7 +107,7 @@ func (k *path) Register(limit time.Duration) (client uint16, err error) {
 }
 
 func (k *path) Predecessors(client uint16, limit time.Duration) (ids []uint16, err error) {
-	err = k.call(1, limit, func(b *memserver.Bare) error {
+	err = k.call(1, limit, func(b *memservertest.Bare) error {
 		ids = nil
 		all, err := b.Clients(ownIndex, k.name)
 		for _, c := range all {
@@ -129,7 +129,7 @@ func (k *path) believed(lease time.Duration) time.Duration {
 }
 
 func (k *path) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
-	err = k.call(id, limit, func(b *memserver.Bare) error {
+	err = k.call(id, limit, func(b *memservertest.Bare) error {
 		token, lease, epoch, uncached, err := b.Connect(ownIndex, client, "sim")
 		g = pool.Grant{
 			Provider: "sim", Target: verbs.Target{Address: k.w.memory[id-1].address(), Token: token, Incarnation: 1},
@@ -141,7 +141,7 @@ func (k *path) Connect(id, client uint16, limit time.Duration) (g pool.Grant, er
 }
 
 func (k *path) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
-	err = k.call(id, limit, func(b *memserver.Bare) (err error) { r, err = b.Renew(ownIndex, client, e); return err })
+	err = k.call(id, limit, func(b *memservertest.Bare) (err error) { r, err = b.Renew(ownIndex, client, e); return err })
 	r.Lease = k.believed(r.Lease)
 	return r, err
 }
@@ -150,7 +150,7 @@ func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
 	if k.w.wrong == fencedHere && id != 1 {
 		return nil
 	}
-	return k.call(id, limit, func(b *memserver.Bare) error { return b.Fence(ownIndex, clients, limit*4/5) })
+	return k.call(id, limit, func(b *memservertest.Bare) error { return b.Fence(ownIndex, clients, limit*4/5) })
 }
 
 // FenceDead is part of pool.Ranges.
@@ -158,12 +158,12 @@ func (k *path) FenceDead(clients []uint16, limit time.Duration) error {
 	if !slices.Contains(clients, k.client) {
 		k.w.counts.confirmed += len(clients)
 	}
-	return k.call(1, limit, func(b *memserver.Bare) error { return b.FenceDead(ownIndex, clients, limit*4/5) })
+	return k.call(1, limit, func(b *memservertest.Bare) error { return b.FenceDead(ownIndex, clients, limit*4/5) })
 }
 
 func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
 	var number uint32
-	err = k.call(id, limit, func(b *memserver.Bare) (err error) {
+	err = k.call(id, limit, func(b *memservertest.Bare) (err error) {
 		number, err = b.Allocate(ownIndex, client, nodeBytes, adopt)
 		offset = k.w.chunkAt(number)
 		if err == nil && k.w.dex != nil {
@@ -182,11 +182,11 @@ func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit
 }
 
 func (k *path) FreeChunk(id, client uint16, offset uint64, limit time.Duration) error {
-	return k.call(id, limit, func(b *memserver.Bare) error { return b.Free(ownIndex, client, k.w.chunkNumber(offset)) })
+	return k.call(id, limit, func(b *memservertest.Bare) error { return b.Free(ownIndex, client, k.w.chunkNumber(offset)) })
 }
 
 func (k *path) Acquire(c pool.Claim, limit time.Duration) (got pool.Acquired, err error) {
-	err = k.call(1, limit, func(b *memserver.Bare) error {
+	err = k.call(1, limit, func(b *memservertest.Bare) error {
 		claim := c
 		if k.w.wrong == anyGeneration {
 			claim.Generation, _, _ = b.Map(ownIndex)
@@ -203,11 +203,11 @@ func (k *path) Acquire(c pool.Claim, limit time.Duration) (got pool.Acquired, er
 }
 
 func (k *path) Settle(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
-	return k.call(1, limit, func(b *memserver.Bare) error { return b.Settle(ownIndex, client, start, end, epoch) })
+	return k.call(1, limit, func(b *memservertest.Bare) error { return b.Settle(ownIndex, client, start, end, epoch) })
 }
 
 func (k *path) Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
-	return k.call(1, limit, func(b *memserver.Bare) error {
+	return k.call(1, limit, func(b *memservertest.Bare) error {
 		if k.w.wrong == releaseAnyEpoch {
 			all, _ := b.Holdings(ownIndex)
 			for _, h := range all {
@@ -222,7 +222,7 @@ func (k *path) Release(client uint16, start, end []byte, epoch uint64, limit tim
 }
 
 func (k *path) Holdings(limit time.Duration) (all []pool.Held, err error) {
-	err = k.call(1, limit, func(b *memserver.Bare) (err error) { all, err = b.Holdings(ownIndex); return err })
+	err = k.call(1, limit, func(b *memservertest.Bare) (err error) { all, err = b.Holdings(ownIndex); return err })
 	return all, err
 }
 
@@ -230,7 +230,7 @@ func (k *path) Holdings(limit time.Duration) (all []pool.Held, err error) {
 func (k *path) Map(newerThan uint64, wait time.Duration) (encoded []byte, err error) {
 	for end := k.p.Now() + min(wait, 5*time.Second); ; k.p.Sleep(k.w.UpTo(100 * time.Millisecond)) {
 		var generation uint64
-		err = k.call(1, ownLimit, func(b *memserver.Bare) (err error) { generation, encoded, err = b.Map(ownIndex); return err })
+		err = k.call(1, ownLimit, func(b *memservertest.Bare) (err error) { generation, encoded, err = b.Map(ownIndex); return err })
 		if err != nil || generation > newerThan || k.p.Now() >= end || k.w.over {
 			return encoded, err
 		}

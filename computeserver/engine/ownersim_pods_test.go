@@ -10,7 +10,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/ownership"
-	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/keyrange"
@@ -319,7 +319,7 @@ func (w *ownWorld) program(n int) {
 // isGranted is told of every answer to a claim by a map's generation: only who owns keys by the map
 // is granted them, and no epoch is granted twice. before is the map that was there before the
 // claim: there may have been newer ones until it was answered.
-func (w *ownWorld) isGranted(b *memserver.Bare, to uint32, generation uint64, before []byte, got pool.Acquired) {
+func (w *ownWorld) isGranted(b *memservertest.Bare, to uint32, generation uint64, before []byte, got pool.Acquired) {
 	m, err := partition.Unmarshal(before)
 	if err == nil && m.Generation < generation {
 		_, after, _ := b.Map(ownIndex)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/memserver"
+	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -264,7 +264,7 @@ func (w *ownWorld) mover() {
 			if encoded, err = next.Marshal(nil); err != nil {
 				w.Report("the mover's map: %v", err)
 			}
-			if len(next.Ranges) > 40 || k.call(1, ownLimit, func(b *memserver.Bare) error { return b.SwapMap(ownIndex, m.Generation, next.Generation, encoded) }) != nil {
+			if len(next.Ranges) > 40 || k.call(1, ownLimit, func(b *memservertest.Bare) error { return b.SwapMap(ownIndex, m.Generation, next.Generation, encoded) }) != nil {
 				continue
 			}
 			w.wide.moves++

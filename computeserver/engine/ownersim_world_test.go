@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -94,8 +94,8 @@ type cut2 struct {
 type memoryServer struct {
 	id      uint16
 	process *simenv.Process
-	bare    *memserver.Bare // nil while none serves
-	disk    simtest.Disk    // with the ledger
+	bare    *memservertest.Bare // nil while none serves
+	disk    simtest.Disk        // with the ledger
 	memory  []verbs.Memory
 	half    *sim.Server
 	mute    time.Duration // until then its provider cannot report whether anybody is quiet
@@ -133,9 +133,9 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 		}
 		return err
 	}
-	var bare *memserver.Bare
+	var bare *memservertest.Bare
 	err := again(func() (err error) {
-		bare, err = memserver.NewBare(p, memserver.BareOptions{
+		bare, err = memservertest.NewBare(p, memservertest.BareOptions{
 			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2},
 			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
 			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),

@@ -31,7 +31,7 @@ var simulated = []string{
 	"pkg/index/dex", "pkg/index/sherman",
 	"pkg/index/internal/blocks", "pkg/index/internal/btree", "pkg/index/internal/loader", "pkg/index/internal/nodecache",
 	"pkg/index/internal/op", "pkg/index/internal/slottedtree",
-	"pkg/pool", "pkg/pool/internal/lock", "pkg/pool/redo", "computeserver/engine", "computeserver/ownership", "memserver",
+	"pkg/pool", "pkg/pool/internal/lock", "pkg/pool/redo", "computeserver/engine", "computeserver/ownership", "memserver/internal/core",
 }
 
 func main() {

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -144,14 +144,14 @@ func (w *fenceWorld) settle() {
 		}
 		left = left[:0]
 		var leases, unfinished int
-		c.accounts.read(func(l *ledger.Ledger) {
+		c.Accounts.Read(func(l *ledger.Ledger) {
 			all, _ := l.Clients(simIndex, "")
 			for _, client := range all {
 				if !client.Fenced {
 					left = append(left, client.ID)
 				}
 			}
-			leases, unfinished = len(c.accounts.leases.list), len(l.Unfinished(simIndex))
+			leases, unfinished = len(c.Accounts.leases.list), len(l.Unfinished(simIndex))
 		})
 		if leases > 0 || unfinished > 0 {
 			continue
@@ -167,7 +167,7 @@ func (w *fenceWorld) settle() {
 		}
 		w.look()
 		for at := 0; at < 2*simLocks; at += 8 {
-			for shift, word := 0, *w.core.locks.word(uint64(at)); shift < 64; shift += 16 {
+			for shift, word := 0, *w.core.Locks.word(uint64(at)); shift < 64; shift += 16 {
 				if holder := uint16(word >> shift); holder != 0 && holder != ledger.NoClient {
 					w.Report("all clients are fenced, and a lock names client %d", holder)
 				}
@@ -175,7 +175,7 @@ func (w *fenceWorld) settle() {
 		}
 		return
 	}
-	w.Report("the server does not finish: %v are left, and %d fences", left, w.core.accounts.fences.len())
+	w.Report("the server does not finish: %v are left, and %d fences", left, w.core.Accounts.fences.len())
 }
 
 // TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or

@@ -1,9 +1,10 @@
-package memserver
+package memservertest
 
 import (
 	"log/slog"
 	"time"
 
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -11,10 +12,10 @@ import (
 )
 
 // Bare is a memory server without listeners, files and gRPC: the ledger, tokens, leases, fences and
-// holdings of a [Server], as they are. It is for simulations of what stands above it. It belongs to
-// one process of its env; its methods are what the control service calls.
+// holdings of a memserver.Server, as they are. It is for simulations of what stands above it. It
+// belongs to one process of its env; its methods are what the control service calls.
 type Bare struct {
-	core *core
+	core *core.Core
 	zero func(chunk uint32)
 }
 
@@ -33,73 +34,75 @@ type BareOptions struct {
 
 // NewBare returns a Bare. Offer a provider, then call Start, then Run.
 func NewBare(e env.Env, o BareOptions) (*Bare, error) {
-	var a *accounts
+	var a *core.Accounts
 	var err error
 	if o.Stored == nil {
-		a, err = newAccounts(e, saver(o.Save), o.Shape)
+		a, err = core.NewAccounts(e, saver(o.Save), o.Shape)
 	} else {
-		a, err = foundAccounts(e, saver(o.Save), o.Stored)
+		a, err = core.FoundAccounts(e, saver(o.Save), o.Stored)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Bare{newCore(e, a, o.Random, o.Locks, o.Lease, o.Log), o.Zero}, nil
+	return &Bare{core.New(e, a, o.Random, o.Locks, o.Lease, o.Log), o.Zero}, nil
 }
 
 type saver func(b []byte) error
 
-func (s saver) save(b []byte) error { return s(b) }
+func (s saver) Save(b []byte) error { return s(b) }
 
 // Admission decides which clients get a connection of a provider.
-func (b *Bare) Admission(provider string) verbs.Admission { return b.core.admission(provider) }
+func (b *Bare) Admission(provider string) verbs.Admission { return b.core.Admission(provider) }
 
 // Offer adds a provider.
-func (b *Bare) Offer(name, address string, s verbs.Server) { b.core.offer(provider{name, address, s}) }
+func (b *Bare) Offer(name, address string, s verbs.Server) {
+	b.core.Offer(core.Provider{Name: name, Address: address, Server: s})
+}
 
 // Start must be called before any client is served. It can be called again if the ledger could not
 // be saved.
-func (b *Bare) Start() error { return b.core.start() }
+func (b *Bare) Start() error { return b.core.Start() }
 
 // Run is the lease loop.
-func (b *Bare) Run() { b.core.run() }
+func (b *Bare) Run() { b.core.Run() }
 
 // Admit admits an index; an admitted one stays.
 func (b *Bare) Admit(index string, quota, locks uint64) error {
-	return b.core.accounts.change(func(l *ledger.Ledger) error { _, err := l.Admit(index, quota, locks); return err })
+	return b.core.Accounts.Change(func(l *ledger.Ledger) error { _, err := l.Admit(index, quota, locks); return err })
 }
 
 // Register registers a client.
 func (b *Bare) Register(index, name string) (client uint16, err error) {
-	err = b.core.accounts.change(func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
+	err = b.core.Accounts.Change(func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
 	return client, err
 }
 
 // Connect gives a client a token for a provider, its lease, and the epochs of reclamation.
 func (b *Bare) Connect(index string, client uint16, provider string) (token verbs.Token, lease time.Duration, epoch, uncached uint64, err error) {
-	_, token, now, err := b.core.connect(index, client, b.core.provider(provider))
-	return token, b.core.lease, now.epoch, now.uncached, err
+	_, token, now, err := b.core.Connect(index, client, b.core.Provider(provider))
+	return token, b.core.Lease, now.Epoch, now.Uncached, err
 }
 
 // Renew renews a lease.
 func (b *Bare) Renew(index string, client uint16, e pool.Epochs) (pool.Renewal, error) {
-	return b.core.renew(index, client, e)
+	return b.core.Renew(index, client, e)
 }
 
 // Fence fences clients.
 func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error {
-	_, err := b.core.fence(index, clients, false, limit)
+	_, err := b.core.Fence(index, clients, false, limit)
 	return err
 }
 
 // FenceDead fences clients that are confirmed dead.
 func (b *Bare) FenceDead(index string, clients []uint16, limit time.Duration) error {
-	_, err := b.core.fence(index, clients, true, limit)
+	_, err := b.core.Fence(index, clients, true, limit)
 	return err
 }
 
 // Clients returns the known clients; with a name, only the living ones of that name.
 func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
-	b.core.accounts.read(func(l *ledger.Ledger) { all, err = l.Clients(index, name) })
+	b.core.Accounts.Read(func(l *ledger.Ledger) { all, err = l.Clients(index, name) })
 	return all, err
 }
 
@@ -107,10 +110,10 @@ func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
 // that a fenced client left; its number, from 1 on. Chunks that were given back are zeroed before.
 func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) (number uint32, err error) {
 	if adopt {
-		return b.core.adopt(index, client, uint32(nodeBytes))
+		return b.core.Adopt(index, client, uint32(nodeBytes))
 	}
 	b.clean()
-	err = b.core.accounts.change(func(l *ledger.Ledger) (err error) {
+	err = b.core.Accounts.Change(func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(index, client, uint32(nodeBytes))
 		return err
 	})
@@ -119,12 +122,12 @@ func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) 
 
 // Free frees a client's chunk.
 func (b *Bare) Free(index string, client uint16, number uint32) error {
-	return b.core.accounts.change(func(l *ledger.Ledger) error { return l.Free(index, client, number) })
+	return b.core.Accounts.Change(func(l *ledger.Ledger) error { return l.Free(index, client, number) })
 }
 
 // clean zeroes what was given back.
 func (b *Bare) clean() {
-	b.core.accounts.note(func(l *ledger.Ledger) {
+	b.core.Accounts.Note(func(l *ledger.Ledger) {
 		for number, ok := l.DirtyChunk(); ok; number, ok = l.DirtyChunk() {
 			b.zero(number)
 			l.CleanedChunk(number)
@@ -134,11 +137,11 @@ func (b *Bare) clean() {
 
 // Acquire grants a client the parts of its claim that may be granted.
 func (b *Bare) Acquire(index string, c pool.Claim) (got pool.Acquired, err error) {
-	own, blocked, err := b.core.acquire(index, ledger.Claim{
+	own, blocked, err := b.core.Acquire(index, ledger.Claim{
 		Client: c.Client, Generation: c.Generation, Start: c.Start, End: c.End, Log: c.Log, Fenced: c.Fenced,
 	})
 	for _, h := range own {
-		got.Own = append(got.Own, held(h))
+		got.Own = append(got.Own, core.Held(h))
 	}
 	for _, x := range blocked {
 		got.Blocked = append(got.Blocked, pool.Blocked{Start: x.Start, End: x.End, Client: x.Client, Why: pool.Obstacle(x.Why)})
@@ -148,24 +151,24 @@ func (b *Bare) Acquire(index string, c pool.Claim) (got pool.Acquired, err error
 
 // Settle records that a client replayed the logs that it inherited.
 func (b *Bare) Settle(index string, client uint16, start, end []byte, epoch uint64) error {
-	return b.core.settle(index, client, start, end, epoch)
+	return b.core.Settle(index, client, start, end, epoch)
 }
 
 // Release ends a client's holding of keys.
 func (b *Bare) Release(index string, client uint16, start, end []byte, epoch uint64) error {
-	return b.core.release(index, client, start, end, epoch)
+	return b.core.Release(index, client, start, end, epoch)
 }
 
 // Holdings returns those of an index.
-func (b *Bare) Holdings(index string) ([]pool.Held, error) { return b.core.holdings(index) }
+func (b *Bare) Holdings(index string) ([]pool.Held, error) { return b.core.Holdings(index) }
 
 // Map returns the partition map; generation 0 = there is none.
 func (b *Bare) Map(index string) (generation uint64, encoded []byte, err error) {
-	b.core.accounts.read(func(l *ledger.Ledger) { generation, encoded, err = l.Map(index) })
+	b.core.Accounts.Read(func(l *ledger.Ledger) { generation, encoded, err = l.Map(index) })
 	return generation, encoded, err
 }
 
 // SwapMap replaces the map if its generation is the expected one.
 func (b *Bare) SwapMap(index string, expected, generation uint64, encoded []byte) error {
-	return b.core.accounts.change(func(l *ledger.Ledger) error { return l.SwapMap(index, expected, generation, encoded) })
+	return b.core.Accounts.Change(func(l *ledger.Ledger) error { return l.SwapMap(index, expected, generation, encoded) })
 }

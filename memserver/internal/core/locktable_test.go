@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -42,20 +42,20 @@ func (r reader) ReadLocal(region verbs.RegionID, remote uint64, dst []uint64) er
 // tables are lock tables of n words, by the processor and by a provider, with how to look at a
 // word.
 func tables(n int) map[string]struct {
-	*lockTable
+	*LockTable
 	word func(i int) *uint64
 } {
 	type table = struct {
-		*lockTable
+		*LockTable
 		word func(i int) *uint64
 	}
-	cpu := &lockTable{bytes: make([]byte, 8*n)}
+	cpu := &LockTable{bytes: make([]byte, 8*n)}
 	nic := &slowAtomics{words: make([]uint64, n)}
 	blocks := &slowAtomics{words: make([]uint64, n)}
 	return map[string]table{
-		"provider that reads": {&lockTable{bytes: make([]byte, 8*n), atomics: reader{blocks}}, func(i int) *uint64 { return &blocks.words[i] }},
+		"provider that reads": {&LockTable{bytes: make([]byte, 8*n), atomics: reader{blocks}}, func(i int) *uint64 { return &blocks.words[i] }},
 		"processor":           {cpu, func(i int) *uint64 { return cpu.word(uint64(8 * i)) }},
-		"provider":            {&lockTable{bytes: make([]byte, 8*n), atomics: nic}, func(i int) *uint64 { return &nic.words[i] }},
+		"provider":            {&LockTable{bytes: make([]byte, 8*n), atomics: nic}, func(i int) *uint64 { return &nic.words[i] }},
 	}
 }
 
@@ -80,7 +80,7 @@ func TestToRepair(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := (&lockTable{atomics: &slowAtomics{err: broken}}).toRepair(0, 4, []uint16{1}); !errors.Is(err, broken) {
+	if _, err := (&LockTable{atomics: &slowAtomics{err: broken}}).toRepair(0, 4, []uint16{1}); !errors.Is(err, broken) {
 		t.Errorf("atomics that fail: %v", err)
 	}
 }
@@ -89,7 +89,7 @@ func TestToRepair(t *testing.T) {
 // the same words.
 func TestToRepairAmongOthers(t *testing.T) {
 	const rounds = 300
-	table := lockTable{bytes: make([]byte, 64)}
+	table := LockTable{bytes: make([]byte, 64)}
 	var stop atomic.Bool
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -134,7 +134,7 @@ func TestToRepairAmongOthers(t *testing.T) {
 func TestToRepairReadsInBlocks(t *testing.T) {
 	const n = 2000
 	nic := &slowAtomics{words: make([]uint64, n)}
-	table := lockTable{bytes: make([]byte, 8*n), atomics: reader{nic}}
+	table := LockTable{bytes: make([]byte, 8*n), atomics: reader{nic}}
 	for _, i := range []int{0, 511, 512, n - 1} {
 		nic.words[i] = locks(0, 9, 0, 0)
 	}
@@ -157,7 +157,7 @@ func TestZeroLocks(t *testing.T) {
 		for i := range 2048 {
 			*table.word(i) = uint64(i%5) + 1 // low numbers, too: client 1 has the lowest lock
 		}
-		if err := table.zero(4*3, 4*1500); err != nil {
+		if err := table.Zero(4*3, 4*1500); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for i := range 2048 {
@@ -166,8 +166,8 @@ func TestZeroLocks(t *testing.T) {
 			}
 		}
 	}
-	broken := &lockTable{bytes: make([]byte, 64), atomics: &slowAtomics{words: make([]uint64, 8), err: errors.New("no")}}
-	if err := broken.zero(0, 4); err == nil {
+	broken := &LockTable{bytes: make([]byte, 64), atomics: &slowAtomics{words: make([]uint64, 8), err: errors.New("no")}}
+	if err := broken.Zero(0, 4); err == nil {
 		t.Error("locks that cannot be reached were freed")
 	}
 }

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"fmt"
@@ -9,20 +9,20 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// lockTable is the lock region as the server changes it: by the same atomics as its clients (G2).
-type lockTable struct {
+// LockTable is the lock region as the server changes it: by the same atomics as its clients (G2).
+type LockTable struct {
 	bytes   []byte
 	atomics verbs.LocalAtomics // nil = the processor's are the same as the clients'
 }
 
 // toRepair turns locks of a slice that hold one of ids to Repair and says how many.
-func (t *lockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err error) {
+func (t *LockTable) toRepair(first, locks uint64, ids []uint16) (turned int, err error) {
 	return pool.SweepLocks(t, first, locks, ids)
 }
 
-// zero frees all locks of a slice that is nobody's. Only where the processor's stores do not reach
+// Zero frees all locks of a slice that is nobody's. Only where the processor's stores do not reach
 // the locks it is done by atomics.
-func (t *lockTable) zero(first, locks uint64) error {
+func (t *LockTable) Zero(first, locks uint64) error {
 	var block [512]uint64
 	for at, end := 2*first, 2*(first+locks); at < end; {
 		words := block[:min(uint64(len(block)), (end-at+7)/8)]
@@ -46,11 +46,11 @@ func (t *lockTable) zero(first, locks uint64) error {
 	return nil
 }
 
-func (t *lockTable) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&t.bytes[at])) }
+func (t *LockTable) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&t.bytes[at])) }
 
 // LoadLocks implements pool.LockWords. Where the locks lie in the NIC, the mapping does not show
 // them.
-func (t *lockTable) LoadLocks(at uint64, dst []uint64) (err error) {
+func (t *LockTable) LoadLocks(at uint64, dst []uint64) (err error) {
 	if r, ok := t.atomics.(verbs.LocalReads); ok {
 		return r.ReadLocal(verbs.RegionLocks, at, dst)
 	}
@@ -66,7 +66,7 @@ func (t *lockTable) LoadLocks(at uint64, dst []uint64) (err error) {
 }
 
 // SwapLocks implements pool.LockWords.
-func (t *lockTable) SwapLocks(at, compare, swap uint64) (old uint64, err error) {
+func (t *LockTable) SwapLocks(at, compare, swap uint64) (old uint64, err error) {
 	if t.atomics != nil {
 		return t.atomics.CompareSwap(verbs.RegionLocks, at, compare, swap)
 	}

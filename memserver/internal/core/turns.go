@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import "github.com/dmindex/dmindex/pkg/env"
 

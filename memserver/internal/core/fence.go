@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -12,13 +12,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// maxFenced bounds the clients that one call fences.
-const maxFenced = 256
+// MaxFenced bounds the clients that one call fences.
+const MaxFenced = 256
 
-// errNotQuiet is returned when a fenced client may still change memory.
-var errNotQuiet = errors.New("fenced, but not quiet yet")
+// ErrNotQuiet is returned when a fenced client may still change memory.
+var ErrNotQuiet = errors.New("fenced, but not quiet yet")
 
-// fence ends clients of an index for good. When it returns nil, none of their requests takes effect
+// Fence ends clients of an index for good. When it returns nil, none of their requests takes effect
 // any more, and the locks that they held say REPAIR; it returns how many these were. Its steps,
 // each of which needs those before it:
 //
@@ -33,11 +33,11 @@ var errNotQuiet = errors.New("fenced, but not quiet yet")
 // dead says that the clients answer nothing any more, whatever their leases say. That is recorded
 // after 1, when none of them can get keys any more.
 //
-// errNotQuiet is returned when 3 was not confirmed within limit. The clients stay refused; a later
+// ErrNotQuiet is returned when 3 was not confirmed within limit. The clients stay refused; a later
 // call, or the lease loop, completes the fence. Safe for concurrent use: all steps may be repeated.
-func (c *core) fence(index string, ids []uint16, dead bool, limit time.Duration) (locks int, err error) {
-	if len(ids) == 0 || len(ids) > maxFenced {
-		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), maxFenced)
+func (c *Core) Fence(index string, ids []uint16, dead bool, limit time.Duration) (locks int, err error) {
+	if len(ids) == 0 || len(ids) > MaxFenced {
+		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), MaxFenced)
 	}
 	deadline := env.Deadline(c.env, limit)
 	if err := c.refuse(index, ids); err != nil {
@@ -55,9 +55,9 @@ func (c *core) fence(index string, ids []uint16, dead bool, limit time.Duration)
 // complete reports whether the fences of all of the clients are complete, so that nothing is left
 // to do. So a caller that fences the same clients again and again does not hold the lock table, for
 // which the fences of other indexes wait.
-func (c *core) complete(index string, ids []uint16) bool {
+func (c *Core) complete(index string, ids []uint16) bool {
 	all := true
-	c.accounts.read(func(l *ledger.Ledger) {
+	c.Accounts.Read(func(l *ledger.Ledger) {
 		for _, id := range ids {
 			all = all && l.Complete(index, id)
 		}
@@ -66,9 +66,9 @@ func (c *core) complete(index string, ids []uint16) bool {
 }
 
 // refuse is steps 1 and 2.
-func (c *core) refuse(index string, ids []uint16) error {
+func (c *Core) refuse(index string, ids []uint16) error {
 	var fresh []uint16
-	err := c.accounts.changeThenOf(index, func(l *ledger.Ledger) error {
+	err := c.Accounts.changeThenOf(index, func(l *ledger.Ledger) error {
 		for _, id := range ids {
 			if id == 0 || id == ledger.NoClient {
 				return fmt.Errorf("%w: client %d cannot be fenced; ids are 1 to %d", ledger.ErrInvalid, id, ledger.MaxClients)
@@ -90,8 +90,8 @@ func (c *core) refuse(index string, ids []uint16) error {
 	}, func() {
 		for _, id := range fresh {
 			peer := verbs.Peer{Index: index, Client: id}
-			c.accounts.leases.end(peer, c.env.Now())
-			c.accounts.fences.begin(peer, c.env.Now()+firstRetry)
+			c.Accounts.leases.end(peer, c.env.Now())
+			c.Accounts.fences.begin(peer, c.env.Now()+firstRetry)
 		}
 	})
 	if err != nil && !errors.Is(err, errNoNews) {
@@ -99,8 +99,8 @@ func (c *core) refuse(index string, ids []uint16) error {
 	}
 	c.tokens.void(index, ids)
 	if len(fresh) > 0 {
-		c.holdingsChanged(index)
-		c.log.Info("fencing clients", "index", index, "clients", fresh)
+		c.HoldingsChanged(index)
+		c.Log.Info("fencing clients", "index", index, "clients", fresh)
 	}
 	return nil
 }
@@ -115,8 +115,8 @@ var errAdmittedAnew = fmt.Errorf("%w: the index was evicted while its clients we
 
 // areFenced returns the number of evictions at a moment when all of the clients were fenced. They
 // stay fenced until the next eviction.
-func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err error) {
-	c.accounts.read(func(l *ledger.Ledger) {
+func (c *Core) areFenced(index string, ids []uint16) (evictions uint64, err error) {
+	c.Accounts.Read(func(l *ledger.Ledger) {
 		evictions = c.evictions.Load()
 		for _, id := range ids {
 			if !l.Fenced(index, id) {
@@ -130,7 +130,7 @@ func (c *core) areFenced(index string, ids []uint16) (evictions uint64, err erro
 // finish is steps 3 and 4. The number of evictions tells it whether the index is still the one
 // whose clients were refused: 3 takes time, and the lock table's slice is looked up, used and
 // released under the same lock.
-func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
+func (c *Core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
 	since, err := c.areFenced(index, ids)
 	if err != nil {
 		return 0, err
@@ -142,37 +142,37 @@ func (c *core) finish(index string, ids []uint16, limit time.Duration) (locks in
 	if err != nil {
 		return locks, err
 	}
-	c.accounts.note(func(l *ledger.Ledger) {
+	c.Accounts.Note(func(l *ledger.Ledger) {
 		if c.evictions.Load() != since {
 			return
 		}
 		for _, id := range ids {
 			if l.Finished(index, id) {
-				c.accounts.epochsOf(index).Leave(id)
+				c.Accounts.epochsOf(index).Leave(id)
 			}
-			c.accounts.fences.end(verbs.Peer{Index: index, Client: id})
+			c.Accounts.fences.end(verbs.Peer{Index: index, Client: id})
 		}
 	})
-	c.turned.Add(uint64(locks))
-	c.log.Info("fenced clients", "index", index, "clients", ids, "locks_to_repair", locks)
+	c.Turned.Add(uint64(locks))
+	c.Log.Info("fenced clients", "index", index, "clients", ids, "locks_to_repair", locks)
 	return locks, nil
 }
 
 // quiet is step 3.
-func (c *core) quiet(index string, ids []uint16, limit time.Duration) error {
+func (c *Core) quiet(index string, ids []uint16, limit time.Duration) error {
 	deadline := env.Deadline(c.env, limit)
 	match := func(p verbs.Peer) bool { return p.Index == index && slices.Contains(ids, p.Client) }
 	var loud []string
-	for _, p := range c.providers {
-		err := p.server.Fence(match, env.Remaining(c.env, deadline))
+	for _, p := range c.Providers {
+		err := p.Server.Fence(match, env.Remaining(c.env, deadline))
 		if err != nil {
-			loud = append(loud, p.name+": "+err.Error())
+			loud = append(loud, p.Name+": "+err.Error())
 			continue
 		}
-		if lasting, ok := p.server.(verbs.Lasting); ok {
+		if lasting, ok := p.Server.(verbs.Lasting); ok {
 			for _, id := range ids {
 				if err := lasting.Quiet(verbs.Peer{Index: index, Client: id}); err != nil {
-					loud = append(loud, p.name+": "+err.Error())
+					loud = append(loud, p.Name+": "+err.Error())
 				}
 			}
 		}
@@ -181,22 +181,22 @@ func (c *core) quiet(index string, ids []uint16, limit time.Duration) error {
 		return nil
 	}
 	return fmt.Errorf("%w: clients %v of index %s are refused from now on, but of some it cannot be proven that nothing of theirs takes effect "+
-		"any more (%s); end their processes and ask again", errNotQuiet, ids, index, strings.Join(loud, "; "))
+		"any more (%s); end their processes and ask again", ErrNotQuiet, ids, index, strings.Join(loud, "; "))
 }
 
 // sweep is step 4. Meanwhile the index keeps its slice of the lock table.
-func (c *core) sweep(index string, ids []uint16, since uint64) (locks int, err error) {
+func (c *Core) sweep(index string, ids []uint16, since uint64) (locks int, err error) {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
 	var view ledger.Index
-	c.accounts.read(func(l *ledger.Ledger) { view, err = l.Index(index) })
+	c.Accounts.Read(func(l *ledger.Ledger) { view, err = l.Index(index) })
 	if err == nil && c.evictions.Load() != since {
 		err = errAdmittedAnew
 	}
 	if err != nil {
 		return 0, err
 	}
-	if locks, err = c.locks.toRepair(view.FirstLock, view.Locks, ids); err != nil {
+	if locks, err = c.Locks.toRepair(view.FirstLock, view.Locks, ids); err != nil {
 		return locks, err
 	}
 	n, err := c.wordsToRepair(&view, ids)

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -184,12 +184,12 @@ func (h *simHolder) reuse(n int) {
 // allocate takes a chunk, mostly one of the dead.
 func (h *simHolder) allocate() {
 	node, adopt := uint32(64<<h.random.IntN(2)), h.random.IntN(4) > 0
-	_ = h.w.call(h.Process, simLease/4, func(c *core) (err error) {
+	_ = h.w.call(h.Process, simLease/4, func(c *Core) (err error) {
 		var number uint32
 		if adopt {
-			number, err = c.adopt(simIndex, h.id, node)
+			number, err = c.Adopt(simIndex, h.id, node)
 		} else {
-			err = c.accounts.change(func(l *ledger.Ledger) error { number, err = l.Allocate(simIndex, h.id, node); return err })
+			err = c.Accounts.Change(func(l *ledger.Ledger) error { number, err = l.Allocate(simIndex, h.id, node); return err })
 		}
 		if err == nil {
 			h.w.given(number, h.id, node, adopt)
@@ -218,9 +218,9 @@ var errStranger = errors.New("the server does not know what this client passed")
 func (h *simHolder) renew() error {
 	e := h.epochs()
 	var r pool.Renewal
-	err := h.w.call(h.Process, simLease/4, func(c *core) (err error) {
+	err := h.w.call(h.Process, simLease/4, func(c *Core) (err error) {
 		h.w.said[h.id] = max(h.w.said[h.id], e.Passed)
-		if r, err = c.renew(simIndex, h.id, e); err == nil {
+		if r, err = c.Renew(simIndex, h.id, e); err == nil {
 			h.w.renewed(h.id, e, r)
 		}
 		return err

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"encoding/binary"
@@ -59,8 +59,8 @@ func (h *simHolder) live(name string) {
 			return
 		}
 		var id uint16 // a call that was given up may still come through, and register one more
-		if h.patiently(func(c *core) error {
-			return c.accounts.change(func(l *ledger.Ledger) (err error) { id, err = l.Register(simIndex, name); return err })
+		if h.patiently(func(c *Core) error {
+			return c.Accounts.Change(func(l *ledger.Ledger) (err error) { id, err = l.Register(simIndex, name); return err })
 		}) == nil {
 			h.id = id
 		}
@@ -69,9 +69,9 @@ func (h *simHolder) live(name string) {
 		return
 	}
 	var before []uint16
-	h.patiently(func(c *core) (err error) {
+	h.patiently(func(c *Core) (err error) {
 		before = before[:0]
-		c.accounts.read(func(l *ledger.Ledger) {
+		c.Accounts.Read(func(l *ledger.Ledger) {
 			var all []ledger.Client
 			all, err = l.Clients(simIndex, name)
 			for _, other := range all {
@@ -111,7 +111,7 @@ func (h *simHolder) live(name string) {
 }
 
 // patiently makes a control call until it is answered, or for three leases.
-func (h *simHolder) patiently(f func(c *core) error) (err error) {
+func (h *simHolder) patiently(f func(c *Core) error) (err error) {
 	for end := h.Now() + 3*simLease; h.Now() < end && !h.Dead(); h.Sleep(simLease / 10) {
 		h.asked = h.Now()
 		if err = h.w.call(h.Process, simLease/2, f); err == nil || errors.Is(err, ledger.ErrFenced) {
@@ -126,10 +126,10 @@ func (h *simHolder) connect() bool {
 	for tries := 0; tries < 20 && !h.Dead() && !h.w.over; tries++ {
 		var token verbs.Token
 		var epoch uint64
-		err := h.patiently(func(c *core) (err error) {
-			var now joined
-			_, token, now, err = c.connect(simIndex, h.id, c.provider("sim"))
-			if epoch = now.epoch; err == nil {
+		err := h.patiently(func(c *Core) (err error) {
+			var now Joined
+			_, token, now, err = c.Connect(simIndex, h.id, c.Provider("sim"))
+			if epoch = now.Epoch; err == nil {
 				h.w.join(h.id, epoch)
 			}
 			return err
@@ -253,8 +253,8 @@ func (w *fenceWorld) fence(p *simenv.Process, ids []uint16) (done bool) {
 	}
 	for tries := 0; tries < 30 && !p.Dead(); tries++ {
 		limit := time.Millisecond + w.UpTo(simLease)
-		err := w.call(p, 2*limit, func(c *core) error {
-			_, err := c.fence(simIndex, ids, false, limit)
+		err := w.call(p, 2*limit, func(c *Core) error {
+			_, err := c.Fence(simIndex, ids, false, limit)
 			if err == nil {
 				w.quiet(ids)
 			}

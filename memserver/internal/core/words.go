@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"sync/atomic"
@@ -9,35 +9,35 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// words are the intent slots and the lock words in the data region, as the server changes them: by
+// Words are the intent slots and the lock words in the data region, as the server changes them: by
 // the same atomics as its clients (G2).
-type words struct {
-	bytes   []byte                // the data region; nil = there are no intent slots
+type Words struct {
+	Bytes   []byte                // the data region; nil = there are no intent slots
 	atomics verbs.LocalAtomics    // nil = the processor's are the same as the clients'
-	first   func(slot int) uint64 // where the intent slots of a superblock slot begin
-	slots   int
-	chunk   func(at uint64) uint32 // the chunk that a byte lies in; 0 = none
+	First   func(slot int) uint64 // where the intent slots of a superblock slot begin
+	Slots   int
+	Chunk   func(at uint64) uint32 // the chunk that a byte lies in; 0 = none
 }
 
 // wordsToRepair turns the lock words of an index that clients hold to Repair and says how many.
-func (c *core) wordsToRepair(view *ledger.Index, ids []uint16) (turned int, err error) {
-	if c.words.bytes == nil {
+func (c *Core) wordsToRepair(view *ledger.Index, ids []uint16) (turned int, err error) {
+	if c.Words.Bytes == nil {
 		return 0, nil
 	}
-	m := indexWords{&c.words, func(number uint32) (has bool) {
-		c.accounts.read(func(l *ledger.Ledger) { has = l.Has(view.Identity, number) })
+	m := indexWords{&c.Words, func(number uint32) (has bool) {
+		c.Accounts.Read(func(l *ledger.Ledger) { has = l.Has(view.Identity, number) })
 		return has
 	}}
-	return pool.SweepWords(m, c.words.first(view.Slot), c.words.slots, ids)
+	return pool.SweepWords(m, c.Words.First(view.Slot), c.Words.Slots, ids)
 }
 
 // indexWords are the words of one index.
 type indexWords struct {
-	*words
+	*Words
 	has func(chunk uint32) bool
 }
 
-func (w indexWords) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&w.bytes[at])) }
+func (w indexWords) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&w.Bytes[at])) }
 
 // LoadWords implements pool.WordMemory. The data region is in host memory.
 func (w indexWords) LoadWords(at uint64, dst []uint64) error {
@@ -57,7 +57,7 @@ func (w indexWords) SwapWord(at, compare, swap uint64) (uint64, error) {
 
 // Owns implements pool.WordMemory.
 func (w indexWords) Owns(at uint64) bool {
-	number := w.chunk(at)
+	number := w.Chunk(at)
 	return number != 0 && w.has(number)
 }
 

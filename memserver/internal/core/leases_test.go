@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"log/slog"
@@ -13,16 +13,16 @@ import (
 // TestConfirmedDead: of the clients that are confirmed dead only those are remembered that hold
 // keys.
 func TestConfirmedDead(t *testing.T) {
-	a, err := newAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 4, Locks: 64})
+	a, err := NewAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 4, Locks: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCore(env.Real(), a, newToken, make([]byte, 128), time.Hour, slog.New(slog.DiscardHandler))
-	c.offer(provider{"fake", "", &meddling{}})
-	if err := c.start(); err != nil {
+	c := New(env.Real(), a, newToken, make([]byte, 128), time.Hour, slog.New(slog.DiscardHandler))
+	c.Offer(Provider{"fake", "", &meddling{}})
+	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	err = a.change(func(l *ledger.Ledger) error {
+	err = a.Change(func(l *ledger.Ledger) error {
 		must(l.Admit("x", 1, 16))
 		return l.SwapMap("x", 0, 1, []byte("map"))
 	})
@@ -30,14 +30,14 @@ func TestConfirmedDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := func() (id uint16) {
-		if err := a.change(func(l *ledger.Ledger) (err error) { id, err = l.Register("x", ""); return err }); err != nil {
+		if err := a.Change(func(l *ledger.Ledger) (err error) { id, err = l.Register("x", ""); return err }); err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
 	dead := func(want int, ids ...uint16) {
 		t.Helper()
-		if _, err := c.fence("x", ids, true, time.Second); err != nil {
+		if _, err := c.Fence("x", ids, true, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(a.leases.dead); n != want {
@@ -46,7 +46,7 @@ func TestConfirmedDead(t *testing.T) {
 	}
 	take := func(by uint16, from ...uint16) {
 		t.Helper()
-		own, blocked, err := c.acquire("x", ledger.Claim{Client: by, Generation: 1, Fenced: from})
+		own, blocked, err := c.Acquire("x", ledger.Claim{Client: by, Generation: 1, Fenced: from})
 		if err != nil || len(own) != 1 || len(blocked) != 0 {
 			t.Fatalf("acquired %+v, blocked by %+v: %v", own, blocked, err)
 		}

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -72,8 +72,8 @@ func TestLeasesOfEachIndex(t *testing.T) {
 		s.extend(verbs.Peer{Index: "many", Client: 1 + id}, 0)
 	}
 	s.extend(verbs.Peer{Index: "one", Client: 1}, 0)
-	over := s.over(time.Second, maxFenced)
-	if n := len(over); n != maxFenced+1 || over[n-1].Index != "one" {
+	over := s.over(time.Second, MaxFenced)
+	if n := len(over); n != MaxFenced+1 || over[n-1].Index != "one" {
 		t.Errorf("%d leases are over, the last of %q", n, over[n-1].Index)
 	}
 }
@@ -97,16 +97,16 @@ func (m *meddling) Fence(func(verbs.Peer) bool, time.Duration) error {
 // fenced. A client of the new admission has the same id: its locks stay its own, and its fence is
 // not finished by the earlier one.
 func TestFenceAcrossAdmissions(t *testing.T) {
-	a, err := newAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 4, Locks: 64})
+	a, err := NewAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 4, Locks: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	locks := make([]byte, 128)
-	c := newCore(env.Real(), a, newToken, locks, time.Hour, slog.New(slog.DiscardHandler))
+	c := New(env.Real(), a, newToken, locks, time.Hour, slog.New(slog.DiscardHandler))
 	p := &meddling{}
-	c.offer(provider{"fake", "", p})
+	c.Offer(Provider{"fake", "", p})
 	admit := func() {
-		err := a.change(func(l *ledger.Ledger) error {
+		err := a.Change(func(l *ledger.Ledger) error {
 			if _, err := l.Admit("x", 1, 16); err != nil {
 				return err
 			}
@@ -117,14 +117,14 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 		}
 	}
 	clean := func() {
-		a.note(func(l *ledger.Ledger) {
+		a.Note(func(l *ledger.Ledger) {
 			for slot, _, _, dirty := l.DirtyPlace(); dirty; slot, _, _, dirty = l.DirtyPlace() {
 				l.CleanedPlace(slot)
 			}
 		})
 	}
 	anew := func() {
-		if _, _, err := c.evict("x"); err != nil {
+		if _, _, err := c.Evict("x"); err != nil {
 			t.Fatal(err)
 		}
 		clean()
@@ -133,7 +133,7 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 	}
 	admit()
 	p.meanwhile = anew
-	if _, err := c.fence("x", []uint16{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
+	if _, err := c.Fence("x", []uint16{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
 		t.Errorf("a fence of an earlier admission: %v", err)
 	}
 	if locks[0] != 5 || locks[1] != 0 {
@@ -145,18 +145,18 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.fence("x", []uint16{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
+	if _, err := c.Fence("x", []uint16{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
 		t.Errorf("a fence of an earlier admission: %v", err)
 	}
 	var left []uint16
-	if a.read(func(l *ledger.Ledger) { left = l.Unfinished("x") }); len(left) != 1 || locks[0] != 5 {
+	if a.Read(func(l *ledger.Ledger) { left = l.Unfinished("x") }); len(left) != 1 || locks[0] != 5 {
 		t.Errorf("unfinished: %v, locks %#x", left, locks[:2])
 	}
-	if n, err := c.fence("x", []uint16{5}, false, time.Minute); n != 1 || err != nil {
+	if n, err := c.Fence("x", []uint16{5}, false, time.Minute); n != 1 || err != nil {
 		t.Errorf("its own fence: %d locks, %v", n, err)
 	}
 	p.meanwhile = func() { t.Error("a fence that is complete is gone through again") }
-	if n, err := c.fence("x", []uint16{5}, false, time.Minute); n != 0 || err != nil {
+	if n, err := c.Fence("x", []uint16{5}, false, time.Minute); n != 0 || err != nil {
 		t.Errorf("a fence that is complete: %d locks, %v", n, err)
 	}
 }

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -57,7 +57,7 @@ func TestTokens(t *testing.T) {
 	tokens.block("a")
 	refused("evicted", tcp, token)
 	tokens.unblock("a")
-	if _, err := tokens.issue(a, "tcp"); !errors.Is(err, errEvicting) {
+	if _, err := tokens.issue(a, "tcp"); !errors.Is(err, ErrEvicting) {
 		t.Errorf("during an eviction: %v", err)
 	}
 	tokens.unblock("a")

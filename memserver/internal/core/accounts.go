@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -11,16 +11,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// errStore is returned when a change could not be stored, and therefore was not made.
-var errStore = errors.New("the ledger cannot be stored")
+// ErrStore is returned when a change could not be stored, and therefore was not made.
+var ErrStore = errors.New("the ledger cannot be stored")
 
-// accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So
+// Accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So
 // whenever the lock is free, what is in memory is what is stored, but for what was noted since.
 //
 // Leases, unfinished fences and epochs live under the same lock, so that a lease is extended before
 // its client is fenced or not at all.
-type accounts struct {
-	store store // nil = it is not stored
+type Accounts struct {
+	store Store // nil = it is not stored
 	turns turns // of the indexes
 
 	mu     env.Mutex
@@ -32,58 +32,58 @@ type accounts struct {
 	fences fences
 	epochs map[string]*pool.EpochTables // by index
 
-	undone func() // nil, or called when what was noted is forgotten; it does not block
+	Undone func() // nil, or called when what was noted is forgotten; it does not block
 }
 
-// store keeps the ledger beyond the process.
-type store interface {
-	// save replaces what is stored by b, all of it or nothing, and keeps nothing of b.
-	save(b []byte) error
+// Store keeps the ledger beyond the process.
+type Store interface {
+	// Save replaces what is stored by b, all of it or nothing, and keeps nothing of b.
+	Save(b []byte) error
 }
 
-// newAccounts starts from a new ledger, which it stores.
-func newAccounts(e env.Env, s store, shape ledger.Shape) (*accounts, error) {
+// NewAccounts starts from a new ledger, which it stores.
+func NewAccounts(e env.Env, s Store, shape ledger.Shape) (*Accounts, error) {
 	l, err := ledger.New(shape)
 	if err != nil {
 		return nil, err
 	}
-	a := &accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l}
-	return a, a.change(func(*ledger.Ledger) error { return nil })
+	a := &Accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l}
+	return a, a.Change(func(*ledger.Ledger) error { return nil })
 }
 
-// foundAccounts starts from a ledger that was stored.
-func foundAccounts(e env.Env, s store, stored []byte) (*accounts, error) {
+// FoundAccounts starts from a ledger that was stored.
+func FoundAccounts(e env.Env, s Store, stored []byte) (*Accounts, error) {
 	l, err := ledger.Decode(stored)
-	return &accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l, stored: stored}, err
+	return &Accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l, stored: stored}, err
 }
 
-// read shows the ledger to f, which must not change it nor keep anything of it.
-func (a *accounts) read(f func(*ledger.Ledger)) {
+// Read shows the ledger to f, which must not change it nor keep anything of it.
+func (a *Accounts) Read(f func(*ledger.Ledger)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f(a.ledger)
 }
 
-// note lets f change what need not be stored at once: what is forgotten by that is done again.
-func (a *accounts) note(f func(*ledger.Ledger)) { a.read(f) }
+// Note lets f change what need not be stored at once: what is forgotten by that is done again.
+func (a *Accounts) Note(f func(*ledger.Ledger)) { a.Read(f) }
 
-// change makes one change and stores it. f leaves the ledger as it was if it returns an error;
+// Change makes one change and stores it. f leaves the ledger as it was if it returns an error;
 // change returns that error.
-func (a *accounts) change(f func(*ledger.Ledger) error) error { return a.changeThen(f, nil) }
+func (a *Accounts) Change(f func(*ledger.Ledger) error) error { return a.changeThen(f, nil) }
 
-// changeOf is change in its turn: for calls of clients of an index.
-func (a *accounts) changeOf(index string, f func(*ledger.Ledger) error) error {
+// ChangeOf is change in its turn: for calls of clients of an index.
+func (a *Accounts) ChangeOf(index string, f func(*ledger.Ledger) error) error {
 	return a.changeThenOf(index, f, nil)
 }
 
 // changeThenOf is changeThen in its turn.
-func (a *accounts) changeThenOf(index string, f func(*ledger.Ledger) error, then func()) error {
+func (a *Accounts) changeThenOf(index string, f func(*ledger.Ledger) error, then func()) error {
 	defer a.turns.begin(index)()
 	return a.changeThen(f, then)
 }
 
-// changeThen is change; once the change is stored, and before anybody sees it, it calls then.
-func (a *accounts) changeThen(f func(*ledger.Ledger) error, then func()) error {
+// changeThen is Change; once the change is stored, and before anybody sees it, it calls then.
+func (a *Accounts) changeThen(f func(*ledger.Ledger) error, then func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	err := a.changeLocked(f)
@@ -93,7 +93,7 @@ func (a *accounts) changeThen(f func(*ledger.Ledger) error, then func()) error {
 	return err
 }
 
-func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
+func (a *Accounts) changeLocked(f func(*ledger.Ledger) error) error {
 	returned := false
 	defer func() {
 		if !returned && a.stored != nil {
@@ -111,7 +111,7 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 	}
 	next := a.ledger.Append(a.spare[:0])
 	if a.store != nil {
-		err = a.store.save(next)
+		err = a.store.Save(next)
 	}
 	returned = true
 	if err != nil {
@@ -124,8 +124,8 @@ func (a *accounts) changeLocked(f func(*ledger.Ledger) error) error {
 	return nil
 }
 
-// grantTo makes the owners of chunks what the ledger says, from now on.
-func (a *accounts) grantTo(chunks *verbs.Chunks) {
+// GrantTo makes the owners of chunks what the ledger says, from now on.
+func (a *Accounts) GrantTo(chunks *verbs.Chunks) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.chunks = chunks
@@ -140,11 +140,11 @@ func grantChunks(c *verbs.Chunks, l *ledger.Ledger) {
 	}
 }
 
-// unfinished returns how many fences are not finished. It is called under the lock.
-func (a *accounts) unfinished() int { return a.fences.len() }
+// Unfinished returns how many fences are not finished. It is called under the lock.
+func (a *Accounts) Unfinished() int { return a.fences.len() }
 
 // epochsOf is the table of an index. It is called under the lock.
-func (a *accounts) epochsOf(index string) *pool.EpochTables {
+func (a *Accounts) epochsOf(index string) *pool.EpochTables {
 	t := a.epochs[index]
 	if t == nil {
 		if a.epochs == nil {
@@ -157,8 +157,8 @@ func (a *accounts) epochsOf(index string) *pool.EpochTables {
 }
 
 // undo goes back to the stored ledger, and says why.
-func (a *accounts) undo(cause error) error {
-	cause = fmt.Errorf("%w: %w; nothing was changed: make room in the state directory and ask again", errStore, cause)
+func (a *Accounts) undo(cause error) error {
+	cause = fmt.Errorf("%w: %w; nothing was changed: make room in the state directory and ask again", ErrStore, cause)
 	if a.stored == nil {
 		return cause // there never was one: the server does not start
 	}
@@ -172,8 +172,8 @@ func (a *accounts) undo(cause error) error {
 			a.fences.begin(verbs.Peer{Index: index.Identity, Client: id}, 0)
 		}
 	}
-	if a.undone != nil {
-		a.undone()
+	if a.Undone != nil {
+		a.Undone()
 	}
 	return cause
 }

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ const (
 	maxTokensPerIndex = 1024 // that are not used yet
 )
 
-// errEvicting is returned when a token is requested for an index that is being evicted.
-var errEvicting = errors.New("index is being evicted")
+// ErrEvicting is returned when a token is requested for an index that is being evicted.
+var ErrEvicting = errors.New("index is being evicted")
 
 // tokens are the admission tickets that were issued and not used yet.
 type tokens struct {
@@ -50,7 +50,7 @@ func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 	defer t.mu.Unlock()
 	t.expire()
 	if t.evicting[peer.Index] > 0 {
-		return verbs.Token{}, fmt.Errorf("%w: %s", errEvicting, peer.Index)
+		return verbs.Token{}, fmt.Errorf("%w: %s", ErrEvicting, peer.Index)
 	}
 	if t.count[peer.Index] >= maxTokensPerIndex {
 		return verbs.Token{}, fmt.Errorf("%w: %d tokens of index %s were not used yet; use them, or wait %v", ledger.ErrExhausted, maxTokensPerIndex, peer.Index, tokenLife)

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"encoding/binary"
@@ -13,19 +13,19 @@ import (
 // The home server of an index alone decides, in its ledger, which client holds which keys.
 // docs/design/ownership.md says why no key has two holders at once.
 
-// acquire grants a client the parts of its claim that may be granted. It checks leases under the
+// Acquire grants a client the parts of its claim that may be granted. It checks leases under the
 // lock under which the grant is stored, and the lease of a fenced client is not extended, so an
 // expired one stays expired. It does not wait for a turn of its index: one such call of an identity
 // is under way at a time (see large), and behind other calls of its index it would delay those of
 // other indexes.
-func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
-	err = c.accounts.change(func(l *ledger.Ledger) (err error) {
+func (c *Core) Acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
+	err = c.Accounts.Change(func(l *ledger.Ledger) (err error) {
 		var news bool
 		own, blocked, news, err = l.Acquire(index, claim, func(client uint16) bool { return c.outlasted(verbs.Peer{Index: index, Client: client}) })
 		return unlessNew(news, err)
 	})
 	if err == nil {
-		c.holdingsChanged(index)
+		c.HoldingsChanged(index)
 	}
 	if errors.Is(err, errNoNews) {
 		err = nil
@@ -35,29 +35,29 @@ func (c *core) acquire(index string, claim ledger.Claim) (own []ledger.Holding, 
 
 // outlasted reports whether a fenced client cannot believe any more in a lease that this server
 // granted, in whichever process. Called under the lock of the accounts.
-func (c *core) outlasted(peer verbs.Peer) bool {
+func (c *Core) outlasted(peer verbs.Peer) bool {
 	now := c.env.Now()
-	return c.accounts.leases.isDead(peer) || now >= c.earlier && !c.accounts.leases.believed(peer, now)
+	return c.Accounts.leases.isDead(peer) || now >= c.earlier && !c.Accounts.leases.believed(peer, now)
 }
 
 // confirmDead records that fenced clients answer nothing any more. It is not stored: after a
 // restart the server waits for a whole lease.
-func (c *core) confirmDead(index string, ids []uint16) {
-	c.accounts.note(func(l *ledger.Ledger) {
+func (c *Core) confirmDead(index string, ids []uint16) {
+	c.Accounts.Note(func(l *ledger.Ledger) {
 		holdings, _ := l.Holdings(index) // none if there is no such index
 		holders := map[uint16]bool{}
 		for _, h := range holdings {
 			holders[h.Client] = true
 		}
-		c.accounts.leases.confirmDead(index, ids, holders)
+		c.Accounts.leases.confirmDead(index, ids, holders)
 	})
 }
 
-// settle records that a client replayed the logs that it inherited.
-func (c *core) settle(index string, client uint16, start, end []byte, epoch uint64) error {
-	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
+// Settle records that a client replayed the logs that it inherited.
+func (c *Core) Settle(index string, client uint16, start, end []byte, epoch uint64) error {
+	err := c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
 	if err == nil {
-		c.holdingsChanged(index)
+		c.HoldingsChanged(index)
 	}
 	if errors.Is(err, errNoNews) {
 		return nil
@@ -65,11 +65,11 @@ func (c *core) settle(index string, client uint16, start, end []byte, epoch uint
 	return err
 }
 
-// release ends a client's holding of keys.
-func (c *core) release(index string, client uint16, start, end []byte, epoch uint64) error {
-	err := c.accounts.changeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
+// Release ends a client's holding of keys.
+func (c *Core) Release(index string, client uint16, start, end []byte, epoch uint64) error {
+	err := c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
 	if err == nil {
-		c.holdingsChanged(index)
+		c.HoldingsChanged(index)
 	}
 	if errors.Is(err, errNoNews) {
 		return nil
@@ -85,9 +85,9 @@ func unlessNew(news bool, err error) error {
 	return err
 }
 
-// holdings returns those of an index, with the state of their clients.
-func (c *core) holdings(index string) (all []pool.Held, err error) {
-	c.accounts.read(func(l *ledger.Ledger) {
+// Holdings returns those of an index, with the state of their clients.
+func (c *Core) Holdings(index string) (all []pool.Held, err error) {
+	c.Accounts.Read(func(l *ledger.Ledger) {
 		var holdings []ledger.Holding
 		if holdings, err = l.Holdings(index); err != nil || len(holdings) == 0 {
 			return
@@ -102,14 +102,14 @@ func (c *core) holdings(index string) (all []pool.Held, err error) {
 		}
 		for _, h := range holdings {
 			client := known[h.Client]
-			all = append(all, pool.Held{Holding: held(h), Client: h.Client, Name: client.Name, Fenced: client.Fenced, Log: h.Log})
+			all = append(all, pool.Held{Holding: Held(h), Client: h.Client, Name: client.Name, Fenced: client.Fenced, Log: h.Log})
 		}
 	})
 	return all, err
 }
 
-// held returns a holding as its holder sees it.
-func held(h ledger.Holding) pool.Holding {
+// Held returns a holding as its holder sees it.
+func Held(h ledger.Holding) pool.Holding {
 	out := pool.Holding{Start: h.Start, End: h.End, Epoch: h.Epoch}
 	for _, in := range h.Inherits {
 		out.Inherits = append(out.Inherits, pool.Inherited{Start: in.Start, End: in.End, Client: in.Client, Epoch: in.Epoch, Log: in.Log})
@@ -117,8 +117,8 @@ func held(h ledger.Holding) pool.Holding {
 	return out
 }
 
-// versionOf returns a digest of what ListHoldings returns for the holdings; it is never 0.
-func versionOf(all []pool.Held) uint64 {
+// VersionOf returns a digest of what ListHoldings returns for the holdings; it is never 0.
+func VersionOf(all []pool.Held) uint64 {
 	d := fnv.New64a()
 	var number [8]byte
 	bytes := func(b []byte) {

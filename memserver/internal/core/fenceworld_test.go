@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type fenceWorld struct {
 	main   *simenv.Process
 	memory []verbs.Memory
 	disk   simtest.Disk // with the ledger
-	core   *core        // of the server that serves; nil = none does
+	core   *Core        // of the server that serves; nil = none does
 	server *simenv.Process
 	over   bool // nobody begins anything any more
 
@@ -91,30 +91,30 @@ func (w *fenceWorld) serve() {
 			w.Report("the server does not start: %v", err)
 			return
 		}
-		w.core.run()
+		w.core.Run()
 	})
 }
 
 func (w *fenceWorld) open(p *simenv.Process) error {
 	shape := ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: simChunks, Slots: 2, Locks: uint64(len(w.memory[1].Bytes)) / 2}
-	var a *accounts
+	var a *Accounts
 	var err error
 	if w.disk.Stored == nil {
-		a, err = newAccounts(p, simDisk{w, p}, shape)
-		for errors.Is(err, errStore) {
-			a, err = newAccounts(p, simDisk{w, p}, shape)
+		a, err = NewAccounts(p, simDisk{w, p}, shape)
+		for errors.Is(err, ErrStore) {
+			a, err = NewAccounts(p, simDisk{w, p}, shape)
 		}
 		for err == nil {
-			err = a.change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, simLocks); return err })
+			err = a.Change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, simLocks); return err })
 			if err == nil {
 				break
 			}
-			if errors.Is(err, errStore) {
+			if errors.Is(err, ErrStore) {
 				err = nil
 			}
 		}
 	} else {
-		a, err = foundAccounts(p, simDisk{w, p}, append([]byte(nil), w.disk.Stored...))
+		a, err = FoundAccounts(p, simDisk{w, p}, append([]byte(nil), w.disk.Stored...))
 	}
 	if err != nil {
 		return err
@@ -123,13 +123,13 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 		binary.NativeEndian.PutUint64(t[:], p.Uint64())
 		return t
 	}
-	c := newCore(p, a, random, w.memory[1].Bytes, simLease, slog.New(judge{w}))
+	c := New(p, a, random, w.memory[1].Bytes, simLease, slog.New(judge{w}))
 	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: slowDoor{admission{c.tokens, "sim"}, w, p}})
 	if err != nil {
 		return err
 	}
-	c.offer(provider{"sim", "memory", &moody{server, w, p}})
-	for err = c.start(); errors.Is(err, errStore); err = c.start() {
+	c.Offer(Provider{"sim", "memory", &moody{server, w, p}})
+	for err = c.Start(); errors.Is(err, ErrStore); err = c.Start() {
 	}
 	if err == nil {
 		w.served(a.ledger)
@@ -144,7 +144,7 @@ type simDisk struct {
 	p *simenv.Process
 }
 
-func (d simDisk) save(b []byte) error {
+func (d simDisk) Save(b []byte) error {
 	w := d.w
 	full := func() bool { return w.OneIn(40) }
 	forgets := func() bool { return w.wrong == forgetful && w.disk.Stored != nil && w.Now() >= simLease }
@@ -207,7 +207,7 @@ func (m *moody) Fence(match func(verbs.Peer) bool, limit time.Duration) error {
 }
 
 // call makes a control call from a process.
-func (w *fenceWorld) call(p *simenv.Process, limit time.Duration, f func(c *core) error) error {
+func (w *fenceWorld) call(p *simenv.Process, limit time.Duration, f func(c *Core) error) error {
 	err := errors.New("the server is starting")
 	if e := w.fabric.Call(p, "memory", limit, func() {
 		if c := w.core; c != nil {
@@ -281,7 +281,7 @@ func (w *fenceWorld) answered(id uint16) {
 		w.Report("client %d answers, although it was fenced and its lease waited out", id)
 	case w.expired[id]:
 		w.Report("client %d answers after its lease expired", id)
-	case !w.explicit[id] && w.core != nil && errors.Is(w.core.accounts.ledger.Live(simIndex, id), ledger.ErrFenced):
+	case !w.explicit[id] && w.core != nil && errors.Is(w.core.Accounts.ledger.Live(simIndex, id), ledger.ErrFenced):
 		w.Report("client %d answers, although the server is just ending its lease", id)
 	}
 }

@@ -1,4 +1,4 @@
-package memserver
+package core
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// run is the lease loop: it fences clients whose lease has expired, and finishes fences. It ends
+// Run is the lease loop: it fences clients whose lease has expired, and finishes fences. It ends
 // after stop.
-func (c *core) run() {
-	tick := min(max(c.lease/20, 5*time.Millisecond), 250*time.Millisecond)
+func (c *Core) Run() {
+	tick := min(max(c.Lease/20, 5*time.Millisecond), 250*time.Millisecond)
 	for !c.stopped.Load() {
 		c.expire()
 		// As many attempts as there is time for until the next check of the leases. An attempt
@@ -23,22 +23,22 @@ func (c *core) run() {
 	}
 }
 
-// stop ends run.
-func (c *core) stop() {
+// Stop ends run.
+func (c *Core) Stop() {
 	c.stopped.Store(true)
 	c.wake.Set()
 }
 
 // expire fences clients whose lease has expired. It checks the expiry under the lock under which it
 // stores that they are fenced, so a client is either renewed in time or refused.
-func (c *core) expire() {
+func (c *Core) expire() {
 	var over []verbs.Peer
-	look := func(*ledger.Ledger) { over = c.accounts.leases.over(c.env.Now(), maxFenced) }
-	if c.accounts.read(look); len(over) == 0 {
+	look := func(*ledger.Ledger) { over = c.Accounts.leases.over(c.env.Now(), MaxFenced) }
+	if c.Accounts.Read(look); len(over) == 0 {
 		return
 	}
 	var fenced []verbs.Peer
-	err := c.accounts.changeThen(func(l *ledger.Ledger) error {
+	err := c.Accounts.changeThen(func(l *ledger.Ledger) error {
 		look(l)
 		for _, peer := range over {
 			if news, err := l.Fence(peer.Index, peer.Client); err == nil && news {
@@ -51,49 +51,49 @@ func (c *core) expire() {
 		return nil
 	}, func() {
 		for _, peer := range fenced {
-			c.accounts.fences.begin(peer, c.env.Now())
+			c.Accounts.fences.begin(peer, c.env.Now())
 		}
 		for _, peer := range over {
-			c.accounts.leases.end(peer, c.env.Now())
+			c.Accounts.leases.end(peer, c.env.Now())
 		}
 	})
 	switch {
 	case errors.Is(err, errNoNews): // all were renewed in between, or fenced
 		return
 	case err != nil:
-		c.log.Error("clients whose lease is over cannot be fenced yet", "err", err)
+		c.Log.Error("clients whose lease is over cannot be fenced yet", "err", err)
 		return
 	}
-	c.expired.Add(uint64(len(fenced)))
+	c.Expired.Add(uint64(len(fenced)))
 	for _, peer := range fenced {
 		c.tokens.void(peer.Index, []uint16{peer.Client})
-		c.holdingsChanged(peer.Index)
-		c.log.Warn("fencing a client that did not renew its lease", "index", peer.Index, "client", peer.Client, "lease", c.lease)
+		c.HoldingsChanged(peer.Index)
+		c.Log.Warn("fencing a client that did not renew its lease", "index", peer.Index, "client", peer.Client, "lease", c.Lease)
 	}
 }
 
 // retry tries once to finish fences of the index whose turn it is. It returns false if there are
 // none.
-func (c *core) retry() bool {
+func (c *Core) retry() bool {
 	var index string
 	var ids []uint16
-	c.accounts.note(func(*ledger.Ledger) { index, ids = c.accounts.fences.due(c.env.Now()) })
+	c.Accounts.Note(func(*ledger.Ledger) { index, ids = c.Accounts.fences.due(c.env.Now()) })
 	if len(ids) == 0 {
 		return false
 	}
 	if _, err := c.finish(index, ids, retryLimit); err != nil {
-		c.log.Warn("fenced clients are not quiet yet", "index", index, "clients", ids, "err", err)
+		c.Log.Warn("fenced clients are not quiet yet", "index", index, "clients", ids, "err", err)
 	}
 	return true
 }
 
 // forgetLonger stores that no lease of an earlier process remains that was longer than those of
 // this one.
-func (c *core) forgetLonger() {
+func (c *Core) forgetLonger() {
 	if c.longer == 0 || c.env.Now() < c.longer {
 		return
 	}
-	err := c.accounts.change(func(l *ledger.Ledger) error { return l.SetLease(uint64(c.lease / time.Millisecond)) })
+	err := c.Accounts.Change(func(l *ledger.Ledger) error { return l.SetLease(uint64(c.Lease / time.Millisecond)) })
 	if err == nil {
 		c.longer = 0
 	}
