@@ -51,6 +51,11 @@ func (s *Session) giveIdleSlots(server int) error {
 		if !slot.state.CompareAndSwap(slotNamed, slotForgetting) && !slot.state.CompareAndSwap(slotBlank, slotForgetting) {
 			continue // a session uses it
 		}
+		// Before the requests: a session may claim the slot as soon as the CAS took effect, which
+		// is before this goroutine hears of it.
+		slots.mu.Lock()
+		slots.seq = max(slots.seq, slot.seq.Load())
+		slots.mu.Unlock()
 		s.write(s.slotAddr(server, slot, lock.NameAt), s.zero)
 		if _, err := s.SwapWord(NewAddr(srv.id, slot.at), uint64(s.pool.client), 0); err != nil {
 			return err
@@ -59,7 +64,6 @@ func (s *Session) giveIdleSlots(server int) error {
 		is := func(o *wordSlot) bool { return o == slot }
 		slots.all = slices.DeleteFunc(slices.Clone(slots.all), is) // others go through the old list
 		slots.free = slices.DeleteFunc(slots.free, is)
-		slots.seq = max(slots.seq, slot.seq.Load())
 		slots.mu.Unlock()
 		slot.state.Store(slotGone)
 	}

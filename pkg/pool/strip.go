@@ -69,10 +69,25 @@ func (p *Pool) freeWords(i int, strips []strip) (err error) {
 			}
 		}
 	}
-	if len(s.slots) > i && s.slots[i] != nil {
-		return s.forgetName(i, s.slots[i])
+	if len(s.slots) <= i || s.slots[i] == nil {
+		return nil
 	}
-	return nil
+	// Or clearSlots clears it just now: the name is gone only when that is confirmed.
+	slot := s.slots[i]
+	s.Begin()
+	defer s.End()
+	for n := 0; ; n++ {
+		if err := s.forgetName(i, slot); err != nil {
+			return err
+		}
+		if slot.state.Load() != slotForgetting {
+			return nil
+		}
+		if late := s.Overdue(); late != nil {
+			return fmt.Errorf("wait until an intent slot is cleared: %w", late)
+		}
+		s.backOff(n)
+	}
 }
 
 // freeSome does that for the words of t from one on, which have room in b.

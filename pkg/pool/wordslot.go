@@ -292,15 +292,18 @@ func (k *leaseKeeper) clearSlots() {
 	}
 }
 
-// forgetName clears the name in a slot of a server, unless a session uses it.
+// forgetName clears the name in a slot of a server, unless a session uses it. After an error the
+// slot stays slotForgetting, and this client is given up: the WRITE may yet take effect, so no
+// session may use the slot, and no epoch is passed while it names a word.
 func (s *Session) forgetName(server int, slot *wordSlot) error {
 	if !slot.state.CompareAndSwap(slotNamed, slotForgetting) {
 		return nil
 	}
 	s.write(s.slotAddr(server, slot, lock.NameAt), s.zero)
-	err := s.Post()
-	if err == nil {
-		slot.state.Store(slotBlank)
+	if err := s.Post(); err != nil {
+		s.pool.Condemn(fmt.Errorf("clear an intent slot: %w", err))
+		return err
 	}
-	return err
+	slot.state.Store(slotBlank)
+	return nil
 }
