@@ -31,7 +31,9 @@ type jobState struct {
 }
 
 // look reads a Job of owner and what its pods say. The Job is looked for at the API server if the
-// cache does not have it: a second one is never made because a cache is behind.
+// cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and of
+// pods are filled one by one, and neither a second Job is made nor a report taken for lost because
+// one of them is behind.
 func (b *base) look(ctx context.Context, owner client.Object, name string) (s jobState, err error) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: owner.GetNamespace()}}
 	switch err := b.Find(ctx, job, job); {
@@ -42,12 +44,17 @@ func (b *base) look(ctx context.Context, owner client.Object, name string) (s jo
 	case !metav1.IsControlledBy(job, owner):
 		return s, fmt.Errorf("%w: Job %s exists and is not of %s: rename one of them or delete it", kube.ErrNameTaken, name, owner.GetName())
 	}
-	pods := &corev1.PodList{}
-	err = b.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: name, dmv1.LabelManagedBy: dmv1.ManagedBy})
-	if err != nil {
-		return s, err
+	for _, from := range []client.Reader{b.Client, b.Live} {
+		pods := &corev1.PodList{}
+		err = from.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: name, dmv1.LabelManagedBy: dmv1.ManagedBy})
+		if err != nil {
+			return s, err
+		}
+		if s = judgeJob(job, pods.Items); !s.done || s.report != nil {
+			break
+		}
 	}
-	return judgeJob(job, pods.Items), nil
+	return s, nil
 }
 
 // judgeJob says how far a Job is.

@@ -197,10 +197,16 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.collect("first-dump")
-	b.Status = dmv1.DMBackupStatus{}
-	if err := api.Status().Update(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	c.eventually("the status is lost", func() string {
+		if err := c.get("first", b); err != nil {
+			return err.Error()
+		}
+		b.Status = dmv1.DMBackupStatus{}
+		if err := api.Status().Update(t.Context(), b); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	c.phase("first", dmv1.BackupComplete, dmv1.ReasonVerified, "7 keys")
 	if err := c.get("first-dump", &batchv1.Job{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Job of a complete backup: %v", err)

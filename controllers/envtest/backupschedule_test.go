@@ -110,13 +110,16 @@ func TestBackupSchedule(t *testing.T) {
 
 	// The status is lost: nothing is made twice.
 	s := &dmv1.DMBackupSchedule{}
-	if err := c.get("hourly", s); err != nil {
-		t.Fatal(err)
-	}
-	s.Status = dmv1.DMBackupScheduleStatus{}
-	if err := api.Status().Update(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	c.eventually("the status is lost", func() string {
+		if err := c.get("hourly", s); err != nil {
+			return err.Error()
+		}
+		s.Status = dmv1.DMBackupScheduleStatus{}
+		if err := api.Status().Update(t.Context(), s); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	c.eventually("the status comes back", func() string {
 		if err := c.get("hourly", s); err != nil || s.Status.LastComplete != first || !slices.Equal(s.Status.Active, []string{third}) || s.Status.Complete != 1 {
 			return fmt.Sprintf("%v %+v", err, s.Status)

@@ -1,0 +1,54 @@
+package controllers
+
+import (
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// TestLookBehind: a Job is known to have succeeded before the end of its pod is. Its report is not
+// lost.
+func TestLookBehind(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	owner := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "nightly", Namespace: "shop", UID: "1"}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "nightly-dump", Namespace: "shop", UID: "2"}}
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "nightly-dump-1", Namespace: "shop", Labels: map[string]string{batchv1.JobNameLabel: job.Name, dmv1.LabelManagedBy: dmv1.ManagedBy}}}
+	if err := controllerutil.SetControllerReference(owner, job, scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := controllerutil.SetControllerReference(job, pod, scheme); err != nil {
+		t.Fatal(err)
+	}
+	running := pod.DeepCopy()
+	running.Status.Phase = corev1.PodRunning
+	text, err := (&config.BackupReport{Keys: 7, Digest: "a"}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: dmv1.ComponentBackup, State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Message: string(text)}}}}
+
+	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, running).Build()
+	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, pod).Build()
+	b := base{Writer: kube.Writer{Client: cache, Live: live}}
+	s, err := b.look(t.Context(), owner, job.Name)
+	if err != nil || !s.done || s.report == nil || s.report.Keys != 7 {
+		t.Errorf("the Job is %+v, %v", s, err)
+	}
+}
