@@ -52,6 +52,9 @@ type Config struct {
 	MaxConnections int
 	// AuthLimit is how long a connection may take to authenticate. Default 10 s.
 	AuthLimit time.Duration
+	// ConnectionAge is after how long, give or take a tenth, a connection of rpc.Compute is
+	// replaced by a new one, and nobody notices. Default 10 min.
+	ConnectionAge time.Duration
 	// MaxSessions bounds the requests that use the index at once, and with them queue pairs.
 	// Default 64.
 	MaxSessions int
@@ -94,6 +97,7 @@ type MemoryPath struct {
 func (c Config) withDefaults() Config {
 	c.MaxConnections = cmp.Or(c.MaxConnections, 10_000)
 	c.AuthLimit = cmp.Or(c.AuthLimit, 10*time.Second)
+	c.ConnectionAge = cmp.Or(c.ConnectionAge, 10*time.Minute)
 	c.MaxSessions = cmp.Or(c.MaxSessions, 64)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4096)
 	c.MaxReply = cmp.Or(c.MaxReply, 16<<20)
@@ -119,7 +123,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("compute server: index: %w", err)
 	}
 	if min(c.MaxConnections, c.MaxSessions, c.MaxWaiting, c.MaxReply) < 0 || c.MaxBuffers < 0 ||
-		min(c.Limit, c.Idle, c.WriteLimit, c.DrainLimit, c.AuthLimit) < 0 {
+		min(c.Limit, c.Idle, c.WriteLimit, c.DrainLimit, c.AuthLimit, c.ConnectionAge) < 0 {
 		return errors.New("compute server: a bound is negative")
 	}
 	return nil

@@ -42,6 +42,7 @@ type peerLink struct {
 	conn    *grpc.ClientConn
 	client  rpcv1.ComputeClient
 	stream  *dostream.Stream
+	since   time.Time
 }
 
 func (l *peerLink) close() {
@@ -80,9 +81,21 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 		return nil, err
 	}
 	client := rpcv1.NewComputeClient(conn)
-	l := &peerLink{to.RPC, conn, client, dostream.New(client, dostream.Options{Forwarded: true, Limit: p.limit})}
+	l := &peerLink{to.RPC, conn, client, dostream.New(client, dostream.Options{Forwarded: true, Limit: p.limit}), time.Now()}
 	p.byID[to.ID] = l
 	return l, nil
+}
+
+// refused says that a server refused who calls: the certificate that the connection was made with
+// counts no more. The next request connects anew, with the present one.
+func (p *grpcPeers) refused(to partition.Server, l *peerLink, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.files == nil || status.Code(err) != codes.Unauthenticated || p.byID[to.ID] != l || time.Since(l.since) < certificateEvery {
+		return
+	}
+	delete(p.byID, to.ID)
+	time.AfterFunc(2*p.limit, l.close) // what is under way may still be answered
 }
 
 func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
@@ -96,6 +109,7 @@ func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.D
 	if err == nil {
 		return reply.Outcomes, nil
 	}
+	p.refused(to, l, errors.Unwrap(err))
 	var broken *dostream.Error
 	switch {
 	case errors.As(err, &broken) && broken.Sent:
@@ -143,6 +157,7 @@ func (p *grpcPeers) Scan(to partition.Server, r engine.ScanRange, limit time.Dur
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	p.refused(to, l, err)
 	return unreachable(to, err)
 }
 

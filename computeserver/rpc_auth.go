@@ -21,8 +21,8 @@ import (
 type callers struct {
 	index string
 	users *users.Directory
-	// without TLS there are no certificates, and who knows the password is the operator too
-	tls bool
+	// nil without TLS: there are no certificates, and who knows the password is the operator too
+	files *identity.Files
 }
 
 // caller is who calls: the holder of a certificate, or a user.
@@ -30,13 +30,21 @@ type caller struct {
 	id identity.Identity
 	// login is nobody's for the holder of a certificate. It belongs to the goroutine of the call.
 	login users.Login
+	// of the connection; nil if the caller has shown none
+	certificate *certificate
 }
 
 // user is whose rights count, or nil for the holder of a certificate, which may read and write all.
 func (c *caller) user() *users.User { return c.login.User() }
 
-// renew reports whether the caller may go on: a user whose password is not right any more may not.
-func (c *caller) renew() bool { return c.user() == nil || c.login.Renew() }
+// renew reports whether the caller may go on: a user whose password is not right any more may not,
+// nor the holder of a certificate that has ended or is not trusted any more.
+func (c *caller) renew() bool {
+	if c.user() == nil {
+		return c.certificate.refused() == nil
+	}
+	return c.login.Renew()
+}
 
 type callerKey struct{}
 
@@ -74,7 +82,7 @@ func (a *callers) program(authorization []string) (*caller, error) {
 		}
 	}
 	c := &caller{id: identity.Identity{Role: identity.RoleClient, Index: a.index}, login: login}
-	if !a.tls && login.User().Name() == users.DefaultName {
+	if a.files == nil && login.User().Name() == users.DefaultName {
 		c.id = identity.Identity{Role: identity.RoleOperator}
 	}
 	return c, nil

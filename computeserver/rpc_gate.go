@@ -63,7 +63,7 @@ type gate struct {
 
 func newGate(cfg *Config, directory *users.Directory, logins *accept.Logins) *gate {
 	return &gate{
-		who:   &callers{index: cfg.Index.Identity, users: directory, tls: cfg.TLS != nil},
+		who:   &callers{index: cfg.Index.Identity, users: directory, files: cfg.TLS},
 		lobby: accept.NewLobby(maxStrangers, cfg.AuthLimit), limit: cfg.AuthLimit, logins: logins, most: int64(cfg.MaxConnections),
 	}
 }
@@ -73,7 +73,7 @@ func newGate(cfg *Config, directory *users.Directory, logins *accept.Logins) *ga
 func (g *gate) strangers() (open int, ended uint64) { return g.lobby.Open(), g.lobby.Ended() }
 
 // isOpen reports whether there is nothing by which a caller could authenticate.
-func (g *gate) isOpen() bool { return !g.who.tls && !g.who.users.Required() }
+func (g *gate) isOpen() bool { return g.who.files == nil && !g.who.users.Required() }
 
 // rpcConn is a connection after its handshake. Its Read belongs to one goroutine.
 type rpcConn struct {
@@ -81,7 +81,8 @@ type rpcConn struct {
 	raw *termConn
 
 	in     h2.Frames
-	frames int // bytes of frames that are not of data
+	out    h2.Frames // of Write
+	frames int       // bytes of frames that are not of data
 	data   int
 }
 
@@ -112,6 +113,9 @@ func (c gateCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 	if c.gate.who.certified(info) != nil && !below.admit(nil) {
 		_ = conn.Close() // it lost its place already
 		return nil, nil, errPlace
+	}
+	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.PeerCertificates) > 0 {
+		below.certificate = newCertificate(c.gate.who.files, t.State)
 	}
 	return &rpcConn{Conn: conn, raw: below, in: h2.FromClient()}, info, nil
 }
@@ -170,6 +174,12 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 // identify says who calls, and admits the connection.
 func (g *gate) identify(p *peer.Peer, conn *termConn, authorization []string) (*caller, error) {
 	if c := g.who.certified(p.AuthInfo); c != nil {
+		if conn != nil {
+			c.certificate = conn.certificate
+		}
+		if err := c.certificate.refused(); err != nil {
+			return nil, status.Errorf(codes.Unauthenticated, "the certificate of this connection counts no more (%v); connect again with the present one", err)
+		}
 		return c, nil
 	}
 	stranger := conn != nil && !conn.admitted.Load()

@@ -56,6 +56,8 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	var err error
 	select {
 	case err = <-received:
+	case <-connOf(stream.Context()).ending():
+		err = errOld
 	case <-r.cut:
 		err = errDrained
 	}
@@ -66,15 +68,22 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	w.mu.Unlock()
 	close(w.batches)
 	w.workers.Wait()
+	if err == errOld || err == errCredentialGone {
+		stream.SetTrailer(again())
+	}
 	if w.mute.Load() { // ABORTED would say that nothing was done of what is not answered
 		return errMute
 	}
 	return err
 }
 
-// errPasswordGone is how a stream ends whose caller showed a password that is not right any more.
-// The batches that it took are answered. A new stream with the present password goes on.
-var errPasswordGone = status.Error(codes.Aborted, "the password of this stream is not right any more; this server took no more of it")
+// errCredentialGone is how a stream ends whose caller showed a password that is not right any more,
+// or a certificate that counts no more. The batches that it took are answered. A new stream with
+// the present one goes on.
+var errCredentialGone = status.Error(codes.Aborted, "the password or certificate of this stream is not right any more; this server took no more of it")
+
+// errOld is how the streams of a connection end that is to be replaced.
+var errOld = status.Error(codes.Aborted, "the connection of this stream is old; this server took no more of it")
 
 // errMute is how a stream ends that took a batch and could not answer it.
 var errMute = status.Error(codes.Internal, "a batch was taken, and its answer could not be sent")
@@ -94,7 +103,7 @@ func (w *doStream) receive() error {
 			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
 		}
 		if !w.caller.renew() {
-			return errPasswordGone
+			return errCredentialGone
 		}
 		w.mu.Lock()
 		if w.ended {

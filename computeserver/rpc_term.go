@@ -36,7 +36,7 @@ func (l *termListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	term, _ := l.eng.NewConnection()
-	c := &termConn{Conn: nc, from: l, term: term, ration: accept.Rationed{Conn: nc}, admission: admission{gone: make(chan struct{})}}
+	c := &termConn{Conn: nc, from: l, term: term, ration: accept.Rationed{Conn: nc}, admission: admission{gone: make(chan struct{})}, age: age{over: make(chan struct{})}}
 	l.mu.Lock()
 	l.open[c] = struct{}{}
 	l.mu.Unlock()
@@ -72,6 +72,9 @@ type termConn struct {
 	term   uint64
 	ration accept.Rationed // of Read
 	admission
+
+	certificate *certificate // by which its calls are let in; nil = they show passwords
+	age
 }
 
 func (c *termConn) RemoteAddr() net.Addr { return termAddr{c.Conn.RemoteAddr(), c} }
@@ -93,10 +96,18 @@ type termAddr struct {
 
 // termOf is the term of a call's connection; 0 if it did not come through a termListener.
 func termOf(ctx context.Context) uint64 {
-	if p, ok := peer.FromContext(ctx); ok {
-		if a, ok := p.Addr.(termAddr); ok {
-			return a.conn.term
-		}
+	if c := connOf(ctx); c != nil {
+		return c.term
 	}
 	return 0
+}
+
+// connOf is the connection of a call; nil if it did not come through a termListener.
+func connOf(ctx context.Context) *termConn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(termAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
-	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // Connections between servers and from programs: a dead one is noticed soon, a failed attempt is
@@ -31,9 +30,15 @@ var (
 		MinConnectTimeout: 2 * time.Second,
 	}
 	clientKeepalive = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
-	serverKeepalive = keepalive.ServerParameters{MaxConnectionIdle: 15 * time.Minute, Time: 20 * time.Second, Timeout: 10 * time.Second}
 	keepalivePolicy = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
 )
+
+func serverKeepalive(age time.Duration) keepalive.ServerParameters {
+	return keepalive.ServerParameters{
+		MaxConnectionIdle: 15 * time.Minute, MaxConnectionAge: age, MaxConnectionAgeGrace: ageGrace,
+		Time: 20 * time.Second, Timeout: 10 * time.Second,
+	}
+}
 
 // Server is a compute server. Make it with New.
 type Server struct {
@@ -89,7 +94,7 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, cut: make(chan struct{})}
 	s.gate = newGate(&cfg, directory, logins)
-	s.rpc = newRPC(s.gate, cfg.TLS, s.calls)
+	s.rpc = newRPC(s.gate, &cfg, s.calls)
 	m.ofRESP, m.ofRPC = s.resp.Anonymous, s.gate.strangers
 	s.http = newHTTP(c, m, s.describe, newHider(cfg.KeySalt), cfg.Pprof)
 	for _, l := range []struct {
@@ -131,13 +136,13 @@ func (s *Server) cutAll() {
 // lastWords is how long the answers of calls that have ended may take to be sent.
 const lastWords = 5 * time.Second
 
-func newRPC(g *gate, files *identity.Files, r *rpcServer) *grpc.Server {
+func newRPC(g *gate, cfg *Config, r *rpcServer) *grpc.Server {
 	server := grpc.NewServer(
-		grpc.Creds(g.credentials(files)), grpc.InTapHandle(g.tap), grpc.StatsHandler(g),
+		grpc.Creds(g.credentials(cfg.TLS)), grpc.InTapHandle(g.tap), grpc.StatsHandler(g),
 		grpc.ForceServerCodecV2(newRPCCodec()),
 		grpc.MaxRecvMsgSize(rpcMaxMessage), grpc.MaxSendMsgSize(rpcMaxMessage), grpc.MaxConcurrentStreams(rpcMaxStreams),
 		grpc.MaxHeaderListSize(rpcMaxHeaders),
-		grpc.KeepaliveParams(serverKeepalive), grpc.KeepaliveEnforcementPolicy(keepalivePolicy),
+		grpc.KeepaliveParams(serverKeepalive(cfg.ConnectionAge)), grpc.KeepaliveEnforcementPolicy(keepalivePolicy),
 		grpc.ConnectionTimeout(g.limit), // of the handshake
 	)
 	rpcv1.RegisterComputeServer(server, r)

@@ -157,6 +157,26 @@ func (f *Files) serverConfig(auth tls.ClientAuthType, protocols []string) *tls.C
 	}
 }
 
+// Readmit is why a client that ServerConfig let in would not be let in now; nil if it would be.
+func (f *Files) Readmit(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return ErrNone
+	}
+	m := f.load()
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	var err error
+	s.VerifiedChains, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: m.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return err
+	}
+	return m.checkClient(s)
+}
+
 // ClientConfig shows the own certificate and accepts a memory server whose certificate names
 // serverName, by an authority that speaks for it, under TLS 1.3. It has the content of this moment:
 // make one for each connection, or use ClientCredentials.

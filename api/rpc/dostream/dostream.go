@@ -24,6 +24,11 @@ const (
 	MaxQueued = 16384 // operations that wait to be sent
 )
 
+// TrailerAgain is set by a server that ends a stream with ABORTED and would go on with the caller
+// on another one: the connection is old, or what the caller showed counts no more. Nothing was done
+// of what is not answered, and the same server takes it. A server that drains does not set it.
+const TrailerAgain = "dmindex-again"
+
 // ErrQueueFull is returned when MaxQueued operations wait to be sent already. Nothing was done.
 var ErrQueueFull = errors.New("too many operations wait for the server")
 
@@ -75,7 +80,11 @@ type Stream struct {
 type call struct {
 	ops   []*rpcv1.Operation
 	until time.Time // when its caller stops waiting; zero: never
-	sent  bool      // under Stream.mu
+
+	// Under Stream.mu.
+	sent  bool
+	gone  bool // its caller does not wait any more
+	moved bool // from a stream that ended to the next one
 	done  chan struct{}
 	reply Reply
 	err   error
@@ -105,6 +114,7 @@ func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) 
 		return c.reply, c.err
 	default:
 	}
+	c.gone = true
 	if !c.sent {
 		s.unqueue(c)
 	}
@@ -118,7 +128,7 @@ func (s *Stream) Close() {
 	l := s.live
 	s.mu.Unlock()
 	if l != nil {
-		s.fail(l, ErrClosed)
+		s.fail(l, ErrClosed, false)
 	}
 }
 

@@ -5,6 +5,8 @@ package dostream
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -87,7 +89,7 @@ func (s *Stream) open() *live {
 	go func() {
 		stream, err := s.client.Do(ctx)
 		if err != nil {
-			s.fail(l, err)
+			s.fail(l, err, false)
 			return
 		}
 		go s.receive(l, stream)
@@ -147,7 +149,7 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 	for {
 		reply, err := stream.Recv()
 		if err != nil {
-			s.fail(l, err)
+			s.fail(l, err, status.Code(err) == codes.Aborted && len(stream.Trailer().Get(TrailerAgain)) > 0)
 			return
 		}
 		s.mu.Lock()
@@ -158,7 +160,7 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 		}
 		s.mu.Unlock()
 		if !fits {
-			s.fail(l, fmt.Errorf("the server answered batch %d with %d outcomes, which fits nothing that was asked", reply.Id, len(reply.Outcomes)))
+			s.fail(l, fmt.Errorf("the server answered batch %d with %d outcomes, which fits nothing that was asked", reply.Id, len(reply.Outcomes)), false)
 			return
 		}
 		l.poke()
@@ -171,30 +173,40 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 	}
 }
 
-// fail ends a stream and all calls that wait for it or for being sent.
-func (s *Stream) fail(l *live, err error) {
+// fail ends a stream and all calls that wait for it or for being sent. With again they move to
+// another stream, in their order, since the server did nothing of them. A call moves once. One
+// whose caller waits no more does not: the caller was told that it may have been done, and may have
+// tried again elsewhere.
+func (s *Stream) fail(l *live, err error, again bool) {
 	l.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live != l {
 		return
 	}
-	s.live = nil
 	taken := true
 	switch status.Code(err) { // see rpc.Compute.Do
 	case codes.Aborted, codes.Unauthenticated, codes.PermissionDenied:
 		taken = false
 	}
-	for _, b := range l.unanswered {
-		for _, c := range b.calls {
-			c.err = &Error{Sent: taken, Err: err}
-			close(c.done)
-		}
+	var waiting []*call
+	for _, id := range slices.Sorted(maps.Keys(l.unanswered)) {
+		waiting = append(waiting, l.unanswered[id].calls...)
 	}
+	waiting = append(waiting, s.queue...)
 	l.unanswered = nil // an answer that is under way still finds nobody
-	for _, c := range s.queue {
-		c.err = &Error{Err: err}
+	s.live, s.queue, s.queued = nil, nil, 0
+	for _, c := range waiting {
+		if again && !s.closed && !c.moved && !c.gone {
+			c.moved, c.sent = true, false
+			s.queue, s.queued = append(s.queue, c), s.queued+len(c.ops)
+			continue
+		}
+		c.err = &Error{Sent: c.sent && taken, Err: err}
 		close(c.done)
 	}
-	s.queue, s.queued = nil, 0
+	if len(s.queue) > 0 {
+		s.live = s.open()
+		s.live.poke()
+	}
 }

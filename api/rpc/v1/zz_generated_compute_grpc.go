@@ -37,7 +37,8 @@ const (
 type ComputeClient interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
 	// effect in their order. A stream has at most 256 unanswered batches.
-	// ABORTED: the server drains. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
+	// ABORTED: the server drains; with the trailer dmindex-again, it takes the rest on another stream of the same caller: the connection is
+	// old, or what the caller showed counts no more. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
 	// stream ends so; of the others nothing was done.
 	// UNAUTHENTICATED, PERMISSION_DENIED: the stream was refused before any of it was read; nothing was done.
 	Do(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DoRequest, DoReply], error)
@@ -140,7 +141,8 @@ func (c *computeClient) Block(ctx context.Context, in *BlockComputeRequest, opts
 type ComputeServer interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
 	// effect in their order. A stream has at most 256 unanswered batches.
-	// ABORTED: the server drains. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
+	// ABORTED: the server drains; with the trailer dmindex-again, it takes the rest on another stream of the same caller: the connection is
+	// old, or what the caller showed counts no more. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
 	// stream ends so; of the others nothing was done.
 	// UNAUTHENTICATED, PERMISSION_DENIED: the stream was refused before any of it was read; nothing was done.
 	Do(grpc.BidiStreamingServer[DoRequest, DoReply]) error
