@@ -30,6 +30,9 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 	if err := r.Find(ctx, conn, conn); err != nil {
 		return client.IgnoreNotFound(err) // issueSecrets says why
 	}
+	if trimmed(string(conn.Data[build.KeyPassword])) == "" {
+		return nil // issueSecrets makes another one
+	}
 	stored, err := r.storedPasswords(ctx, s.index)
 	if err != nil {
 		return err

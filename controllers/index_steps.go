@@ -69,7 +69,7 @@ func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) er
 }
 
 // issueSecrets makes the index's certificate authority and the Secret with which programs connect.
-// The password is made once.
+// The password is made once, and again if somebody empties it.
 func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	if s.index.Spec.Paused && !s.made() {
 		s.authority, err = r.readAuthority(ctx, s.index)
@@ -92,7 +92,7 @@ func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (er
 	case err != nil:
 		return err
 	}
-	if secret.Data[build.KeyPassword] = live.Data[build.KeyPassword]; len(secret.Data[build.KeyPassword]) == 0 {
+	if secret.Data[build.KeyPassword] = live.Data[build.KeyPassword]; trimmed(string(live.Data[build.KeyPassword])) == "" {
 		secret.Data[build.KeyPassword] = []byte(rand.Text())
 	}
 	return r.Apply(ctx, s.index, secret)

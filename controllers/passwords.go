@@ -107,7 +107,9 @@ func (p passwords) decide(v passwordsView) passwordsStep {
 
 // replace makes another digest the current one.
 func (p *passwords) replace(digest string, v passwordsView) {
-	p.Former = append(p.Former, formerPassword{p.Current, v.now.Add(v.grace)})
+	if p.Current != digestOf("") { // as an older operator may have stored it
+		p.Former = append(p.Former, formerPassword{p.Current, v.now.Add(v.grace)})
+	}
 	if n := len(p.Former) - formerMost; n > 0 { // by hand, many times within the grace
 		p.Former = p.Former[n:]
 	}
@@ -132,6 +134,10 @@ func (p passwords) acl() string {
 // digestOf is the SHA-256 of a password, as servers compute it: white space at the end does not
 // count.
 func digestOf(password string) string {
-	d := sha256.Sum256([]byte(strings.TrimRight(password, " \t\r\n")))
+	d := sha256.Sum256([]byte(trimmed(password)))
 	return hex.EncodeToString(d[:])
 }
+
+// trimmed is a password as servers read it. An empty one is none: were its digest given to servers,
+// everybody could log in. `echo "$UNSET" | base64` makes one of a line's end.
+func trimmed(password string) string { return strings.TrimRight(password, " \t\r\n") }

@@ -152,6 +152,14 @@ func TestPasswordByHand(t *testing.T) {
 	r.lets(r.step().acl, "made-1", "a")
 }
 
+// TestEmptyPasswordEnds: one that an older operator took ends at once, without grace.
+func TestEmptyPasswordEnds(t *testing.T) {
+	r := newRotation(t)
+	r.step()
+	r.stored.Current = digestOf(" \n")
+	r.lets(r.step().acl, "first")
+}
+
 func TestPasswordRequestIsTakenBack(t *testing.T) {
 	r := newRotation(t)
 	r.step()

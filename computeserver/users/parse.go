@@ -112,9 +112,6 @@ func (u *User) apply(rule string) error {
 func (u *User) applyPrefixed(rule string) error {
 	switch rest := rule[1:]; rule[0] {
 	case '>':
-		if rest == "" {
-			return errors.New("the password is empty; say nopass if every password is right")
-		}
 		return u.addPassword(sha256.Sum256([]byte(rest)))
 	case '<':
 		u.takePassword(sha256.Sum256([]byte(rest)))
@@ -160,7 +157,13 @@ func parseDigest(text string) (d digest, err error) {
 	return d, nil
 }
 
+// noPassword is the digest of an empty password.
+var noPassword = digest(sha256.Sum256(nil))
+
 func (u *User) addPassword(d digest) error {
+	if d == noPassword {
+		return errors.New("the password is empty; say nopass if every password is right")
+	}
 	u.anyone = false
 	if slices.Contains(u.passwords, d) {
 		return nil

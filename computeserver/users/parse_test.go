@@ -99,6 +99,7 @@ func TestParseRefuses(t *testing.T) {
 	f("user a #12", "64 hexadecimal digits")
 	f("user a #"+strings.Repeat("x", 64), "hexadecimal digits only")
 	f("user a >", "the password is empty")
+	f("user a #e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "the password is empty")
 	f("user a"+strings.Repeat(" ~a*", 65), "at most 64 prefixes")
 	var passwords, many strings.Builder
 	for i := range 17 {

@@ -1,6 +1,8 @@
 package envtest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 )
 
@@ -85,4 +88,34 @@ func TestPasswordRotates(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestPasswordIsNeverEmpty: somebody writes a password of white space, or takes it away. Another one
+// is made, and no server ever takes an empty one.
+func TestPasswordIsNeverEmpty(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(index, "demo")
+	c.available("demo")
+	for _, empty := range [][]byte{[]byte("\n"), []byte(" \t"), nil} {
+		conn, auth := &corev1.Secret{}, &corev1.Secret{}
+		c.patch("demo-conn", conn, func() { conn.Data[build.KeyPassword] = empty })
+		c.eventually("another password is made", func() string {
+			if err := c.get("demo-conn", conn); err != nil {
+				return err.Error()
+			}
+			if err := c.get("demo-auth", auth); err != nil {
+				return err.Error()
+			}
+			password, acl := strings.TrimSpace(string(conn.Data[build.KeyPassword])), string(auth.Data[build.KeyDefaultACL])
+			if _, err := users.Parse([]byte(acl)); err != nil {
+				t.Fatalf("servers are given %q: %v", acl, err)
+			}
+			if d := sha256.Sum256([]byte(password)); password == "" || !strings.Contains(acl, hex.EncodeToString(d[:])) {
+				return fmt.Sprintf("the password is %q, and servers know %q", password, acl)
+			}
+			return ""
+		})
+	}
 }
