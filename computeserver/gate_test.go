@@ -10,12 +10,14 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -28,6 +30,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // withPassword is a server whose password is "secret".
@@ -313,6 +316,35 @@ func TestFailedCalls(t *testing.T) {
 		t.Errorf("the next login took %v", took)
 	}
 	c.served(before)
+}
+
+// TestWrongPasswordsEndTheConnection: a connection may guess a few times, whether or not it has
+// shown the password. The next guesses need another connection, which waits first.
+func TestWrongPasswordsEndTheConnection(t *testing.T) {
+	c := withPassword(t, nil)
+	for _, first := range []bool{true, false} {
+		var opened atomic.Int32
+		conn := c.program(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			opened.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}), grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}}))
+		if first {
+			c.served(conn)
+		}
+		before := c.servers[1].gate.logins.Total()
+		for range 3 * accept.MostWrong {
+			_, err := rpcv1.NewComputeClient(conn).GetMap(context.Background(), &rpcv1.GetComputeMapRequest{},
+				grpc.PerRPCCredentials(shows("wrong")), grpc.WaitForReady(true))
+			if err == nil {
+				t.Fatal("a wrong password is right")
+			}
+		}
+		most := uint64(opened.Load()) * accept.MostWrong
+		if guesses := c.servers[1].gate.logins.Total() - before; guesses > most || opened.Load() < 2 {
+			t.Errorf("logged in first: %v: %d guesses on %d connections", first, guesses, opened.Load())
+		}
+		c.served(conn)
+	}
 }
 
 // TestUnaryCallsAreSmall: a call that is no batch has a small request.

@@ -171,6 +171,9 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	return c.newContext(ctx), nil
 }
 
+// errWrong is what a call is told that comes after too many wrong passwords, if it is told anything.
+var errWrong = status.Errorf(codes.Unavailable, "the connection showed %d wrong passwords and is closed; open another one, with the right one", accept.MostWrong)
+
 // identify says who calls, and admits the connection.
 func (g *gate) identify(p *peer.Peer, conn *termConn, authorization []string) (*caller, error) {
 	if c := g.who.certified(p.AuthInfo); c != nil {
@@ -182,6 +185,10 @@ func (g *gate) identify(p *peer.Peer, conn *termConn, authorization []string) (*
 		}
 		return c, nil
 	}
+	if conn != nil && conn.wrong >= accept.MostWrong {
+		_ = conn.Close() // not with the last one, so that this was answered
+		return nil, errWrong
+	}
 	stranger := conn != nil && !conn.admitted.Load()
 	if stranger && !conn.tried.Swap(true) {
 		// Nobody else has calls on this connection. Its next calls do not wait: they are few, and
@@ -191,6 +198,9 @@ func (g *gate) identify(p *peer.Peer, conn *termConn, authorization []string) (*
 	c, err := g.who.program(authorization)
 	if err != nil {
 		g.logins.Failed(p.Addr)
+		if conn != nil {
+			conn.wrong++
+		}
 		return nil, err
 	}
 	if stranger {
@@ -236,6 +246,7 @@ func (g *gate) HandleConn(ctx context.Context, s stats.ConnStats) {
 type admission struct {
 	admitted atomic.Bool
 	tried    atomic.Bool   // it has shown a password, or none
+	wrong    int           // passwords that it showed; of the goroutine that reads the connection
 	gone     chan struct{} // closed with the connection
 
 	mu     sync.Mutex

@@ -62,7 +62,7 @@ type conn struct {
 
 	// Of the way in. place is changed under s.mu.
 	from      net.Addr
-	tried     bool          // it has shown a password
+	wrong     int           // passwords that it showed, ever
 	anonymous int           // bytes that were read before it authenticated
 	place     *accept.Place // in the lobby; nil once it has authenticated
 	gone      chan struct{} // closed when the connection lost its place

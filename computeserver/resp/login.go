@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/pkg/accept"
 )
 
 // A connection that has not authenticated has a place in the lobby, for Config.AuthLimit from when
@@ -75,7 +76,7 @@ func (s *Server) demote(c *conn) {
 	if c.place != nil || open {
 		return
 	}
-	c.tried, c.anonymous = false, 0
+	c.anonymous = 0
 	s.authed--
 	c.place = s.lobby.Enter(c.from, c.leave)
 }
@@ -97,13 +98,14 @@ func (c *conn) logIn(args [][]byte) bool {
 	if len(args) == 2 {
 		user = string(args[0])
 	}
-	if !c.authed() && !c.tried {
-		c.tried = true
+	if !c.authed() {
 		c.pause(c.s.logins.Wait(c.from))
 	}
 	login, ok := c.s.users.Login(user, password)
 	if !ok {
 		c.s.logins.Failed(c.from)
+		c.wrong++
+		c.closing = c.closing || c.wrong >= accept.MostWrong
 		c.logFailed()
 		c.replyError("WRONGPASS invalid username-password pair or user is disabled.")
 		return false

@@ -181,3 +181,25 @@ func TestFailedLogins(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongPasswordsEndTheConnection: a connection may guess a few times, whether or not it has
+// logged in, and however much it sends at once.
+func TestWrongPasswordsEndTheConnection(t *testing.T) {
+	c, s := withPassword(t, func(l *limits) { l.AuthLimit = 2 * time.Second })
+	for n, first := range []string{authRight, ""} {
+		r := c.raw(1)
+		r.Send(first)
+		if first != "" {
+			r.Expect("+OK\r\n")
+		}
+		go func() { _, _ = io.WriteString(r.NC, strings.Repeat("AUTH wrong\r\n", 5000)) }()
+		// The server resets a connection that has sent more.
+		got, _ := io.ReadAll(r.NC)
+		if answers := strings.Count(string(got), "WRONGPASS"); answers > accept.MostWrong {
+			t.Errorf("logged in first: %v: %d passwords were looked at", first != "", answers)
+		}
+		if total := s.resp.logins.Total(); total > uint64(n+1)*accept.MostWrong {
+			t.Errorf("logged in first: %v: %d failed logins are counted", first != "", total)
+		}
+	}
+}

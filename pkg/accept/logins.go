@@ -11,6 +11,10 @@ import (
 // Penalty is how long a host that fails to log in waits for its next attempts.
 const Penalty = time.Second
 
+// MostWrong is how many wrong passwords a connection may show before it ends, whether or not it has
+// shown a right one. Else one connection, with one wait, could try as many as it can send.
+const MostWrong = 16
+
 // Bounds of Logins.
 const (
 	freeFailures = 10              // of a host, for programs whose password has just changed
