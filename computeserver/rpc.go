@@ -22,7 +22,6 @@ import (
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
-	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // Bounds of rpc.Compute.
@@ -116,9 +115,9 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	if r.isCut() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
 	}
-	if u := callerOf(stream.Context()).user(); u != nil && !u.MayReadRange(req.Start, req.End) {
-		return status.Errorf(codes.PermissionDenied, "the user %s may not read every key %s; ask for a range within the user's prefixes",
-			u.Name(), keyrange.Format(req.Start, req.End))
+	allowed := func() error { return callerOf(stream.Context()).mayScan(req) }
+	if err := allowed(); err != nil {
+		return err
 	}
 	defer r.begin()()
 	c := r.core
@@ -138,7 +137,12 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 		}
 		return true
 	}
+	var refused error // in the middle
 	send := func() error {
+		// A slow reader makes a scan last for as long as it likes.
+		if refused = allowed(); refused != nil {
+			return refused
+		}
 		for _, message := range full {
 			if err := stream.Send(message); err != nil {
 				return err
@@ -150,6 +154,9 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	err := c.Scan(engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly}, req.Forwarded, visit, send)
 	if cause := stream.Context().Err(); cause != nil {
 		return status.FromContextError(cause).Err()
+	}
+	if refused != nil {
+		return refused
 	}
 	t := count.Tally{Slot: rpcScanSlot}
 	t.Count(count.OK)

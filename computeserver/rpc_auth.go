@@ -12,8 +12,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // callers decides who may call: holders of a certificate of the operator or of this index, and
@@ -44,6 +46,22 @@ func (c *caller) renew() bool {
 		return c.certificate.refused() == nil
 	}
 	return c.login.Renew()
+}
+
+// mayScan is nil if the caller may read all of a range now. Errors: errCredentialGone,
+// codes.PermissionDenied.
+func (c *caller) mayScan(req *rpcv1.ScanRequest) error {
+	if c.user() == nil {
+		return nil // its certificate was looked at when it asked
+	}
+	if !c.renew() {
+		return errCredentialGone
+	}
+	if u := c.user(); !u.MayReadRange(req.Start, req.End) {
+		return status.Errorf(codes.PermissionDenied, "the user %s may not read every key %s; ask for a range within the user's prefixes",
+			u.Name(), keyrange.Format(req.Start, req.End))
+	}
+	return nil
 }
 
 type callerKey struct{}

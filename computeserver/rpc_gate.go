@@ -171,7 +171,8 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	return c.newContext(ctx), nil
 }
 
-// errWrong is what a call is told that comes after too many wrong passwords, if it is told anything.
+// errWrong is what a call is told that comes after too many wrong passwords, if it is told
+// anything.
 var errWrong = status.Errorf(codes.Unavailable, "the connection showed %d wrong passwords and is closed; open another one, with the right one", accept.MostWrong)
 
 // identify says who calls, and admits the connection.

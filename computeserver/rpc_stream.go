@@ -78,8 +78,8 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 }
 
 // errCredentialGone is how a stream ends whose caller showed a password that is not right any more,
-// or a certificate that counts no more. The batches that it took are answered. A new stream with
-// the present one goes on.
+// or a certificate that counts no more; and a scan, for a password. The batches that it took are
+// answered. A new stream with the present one goes on.
 var errCredentialGone = status.Error(codes.Aborted, "the password or certificate of this stream is not right any more; this server took no more of it")
 
 // errOld is how the streams of a connection end that is to be replaced.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -291,5 +292,50 @@ func TestUserLosesRights(t *testing.T) {
 	r.ExpectEnd()
 	if err := sdk.Put(ctx, []byte("a"), nil); !errors.Is(err, client.ErrUnauthorized) && !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a user that is gone may write: %v", err)
+	}
+}
+
+// TestUserLosesRightsWithinAScan: a scan that is read slowly ends soon after its user may not read
+// any more. A program with a new password goes on where it was.
+func TestUserLosesRightsWithinAScan(t *testing.T) {
+	c, _, more := withUsers(t, "user u on >p ~* +@all\n")
+	ctx := context.Background()
+	sdk, err := c.secureSDK("u", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = 3000 // far more than what a connection holds on its way
+	value := make([]byte, 2<<10)
+	var pairs []client.Pair
+	for i := range keys {
+		pairs = append(pairs, client.Pair{Key: fmt.Appendf(nil, "a%04d", i), Value: value})
+	}
+	if err := sdk.PutMany(ctx, pairs); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{"user u on >p ~* +@write\n", "user u on >q ~* +@all\n", "# nobody\n"} {
+		replaceFile(t, more, "user u on >p ~* +@all\n")
+		computeservertest.Await(t, "the user may read", func() bool {
+			_, err := sdk.Get(ctx, []byte("a0000"))
+			return err == nil
+		})
+		read := 0
+		var end error
+		for _, err := range sdk.Scan(ctx, nil, nil, client.ScanOptions{}) {
+			if end = err; err != nil {
+				break
+			}
+			if read++; read > 1 {
+				continue
+			}
+			replaceFile(t, more, change)
+			computeservertest.Await(t, "the user may not read", func() bool {
+				_, err := sdk.Get(ctx, []byte("a0000"))
+				return err != nil
+			})
+		}
+		if !errors.Is(end, client.ErrUnauthorized) || read == keys {
+			t.Errorf("%q: %d of %d keys were read, then %v", change, read, keys, end)
+		}
 	}
 }

@@ -90,8 +90,8 @@ func TestPasswordRotates(t *testing.T) {
 	})
 }
 
-// TestPasswordIsNeverEmpty: somebody writes a password of white space, or takes it away. Another one
-// is made, and no server ever takes an empty one.
+// TestPasswordIsNeverEmpty: somebody writes a password of white space, or takes it away. Another
+// one is made, and no server ever takes an empty one.
 func TestPasswordIsNeverEmpty(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
