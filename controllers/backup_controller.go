@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -91,7 +92,11 @@ func backupResult(b *dmv1.DMBackup) (*dmv1.BackupResult, error) {
 		return nil, nil
 	}
 	r := &dmv1.BackupResult{}
-	if err := json.Unmarshal([]byte(text), r); err != nil || r.Artifact == "" || len(r.Digest) != 64 {
+	err := json.Unmarshal([]byte(text), r)
+	if err == nil && (r.Artifact == "" || len(r.Digest) != 64) {
+		err = errors.New("it lacks artifact or digest")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("annotation %s of DMBackup %s cannot be read (%w): put it back as it was, or delete the DMBackup", dmv1.AnnotationBackup, b.Name, err)
 	}
 	return r, nil
@@ -108,6 +113,10 @@ func backupOver(b *dmv1.DMBackup) bool {
 	return b.Annotations[dmv1.AnnotationBackup] != "" || backupFailed(b) || !b.DeletionTimestamp.IsZero()
 }
 
+// endsWithin is how much later than its deadline a Job must have ended. Its controller ends it by
+// itself, but not before its pods have ended, and never while it is suspended.
+const endsWithin = 5 * time.Minute
+
 // dump brings a backup a step further.
 func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err error) {
 	b := s.backup
@@ -118,10 +127,25 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 			return client.IgnoreNotFound(err)
 		}
 	}
+	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.now().Sub(b.CreationTimestamp.Time)
 	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil {
+		if errors.Is(err, kube.ErrNameTaken) && left <= 0 {
+			s.failed, s.reason = err.Error(), dmv1.ReasonTimedOut
+			return nil
+		}
 		return err
 	}
-	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.now().Sub(b.CreationTimestamp.Time)
+	switch {
+	case s.job.over(), left > -endsWithin:
+	case s.job.job != nil:
+		// Its pod is at a node that does not answer, or somebody suspended it: it does not end by
+		// itself, and others wait for it.
+		if err := r.endJob(ctx, s.job.job); err != nil {
+			return err
+		}
+		s.failed, s.reason = "Job "+s.job.job.Name+" did not end in time: "+orElse(s.job.problem, "see its pod "+orElse(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
+		return nil
+	}
 	switch {
 	case s.job.job == nil:
 		why := r.waitsFor(ctx, b)
@@ -151,6 +175,9 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 			return err
 		}
 		return &waitFor{dmv1.ReasonDumping, "the report of Job " + s.job.job.Name + " is lost: another one reads the artifact back", requeueSoon}
+	case s.job.done && len(s.job.report.Digest) != 64:
+		s.failed, s.reason = "Job "+s.job.job.Name+" reported no digest: is its image one of dmindex?", dmv1.ReasonDumpFailed
+		return nil
 	case s.job.done:
 		return r.record(ctx, s)
 	case s.job.failed != "":

@@ -21,6 +21,9 @@ const (
 // finalize ends what dumps, deletes the artifact if that is wanted, then releases the backup. In a
 // namespace that is being deleted nothing can be made: the artifact stays, and the backup goes.
 // Whoever sets deletionPolicy to Retain meanwhile ends a deletion that cannot succeed.
+//
+// Only the artifact of this very object is deleted: a copy of a DMBackup, from another cluster or a
+// tool that restores objects, has the finalizer and the result of the original, and another UID.
 func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err error) {
 	b := s.backup
 	if !controllerutil.ContainsFinalizer(b, dmv1.FinalizerArtifact) {
@@ -33,10 +36,13 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 		if err := r.endJob(ctx, j); err != nil {
 			return err
 		}
-		return &waitFor{dmv1.ReasonDeleting, "Job " + j.Name + " is being ended", requeueSoon}
+		if b.Spec.DeletionPolicy == dmv1.BackupDelete {
+			return &waitFor{dmv1.ReasonDeleting, "Job " + j.Name + " is being ended; set spec.deletionPolicy to Retain not to wait for it, and to leave what it wrote", requeueSoon}
+		}
 	}
 	begun := s.result != nil || s.job.job != nil || b.Status.Started != nil
-	if begun && b.Spec.DeletionPolicy == dmv1.BackupDelete {
+	owned := s.result == nil || s.result.Artifact == build.ArtifactOf(b)
+	if begun && owned && b.Spec.DeletionPolicy == dmv1.BackupDelete {
 		if err := r.deleteArtifact(ctx, s); err != nil && !terminating(err) {
 			return err
 		}
@@ -56,11 +62,12 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 	const leave = "; set spec.deletionPolicy to Retain to leave the artifact where it is"
 	switch {
 	case job.job == nil:
-		artifact := build.ArtifactOf(b)
-		if s.result != nil {
-			artifact = s.result.Artifact
+		if index, err := r.loadedFrom(ctx, b); err != nil {
+			return err
+		} else if index != "" {
+			return &waitFor{dmv1.ReasonBackupInUse, "index " + index + " is loaded from the artifact, which is deleted afterwards", 0}
 		}
-		if err := r.makeJob(ctx, b, build.DeleteJob(b, artifact, orElse(b.Spec.Image, r.image), deleteWithin)); err != nil {
+		if err := r.makeJob(ctx, b, build.DeleteJob(b, build.ArtifactOf(b), orElse(b.Spec.Image, r.image), deleteWithin)); err != nil {
 			return err
 		}
 		return &waitFor{dmv1.ReasonDeleting, "the artifact is being deleted", 0}
@@ -82,4 +89,28 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		}
 	}
 	return &waitFor{dmv1.ReasonDeleting, "the artifact could not be deleted, which is tried again: " + job.failed + leave, recheck}
+}
+
+// loadedFrom names an index that is loaded from the artifact of a backup; empty = none is. Together
+// with confirmBackup it keeps an artifact from being deleted under an index that is loaded:
+//
+//	the index                                  the backup
+//	1. writes down the backup (AnnotationRestore)   1. gets its deletionTimestamp
+//	2. reads the backup at the API server           2. the indexes are read at the API server
+//
+// One of them sees the other: an index that sees a backup being deleted chooses anew, before it is
+// made; a backup that sees an index waits until that is loaded, is loaded from another one, or is
+// gone.
+func (b *base) loadedFrom(ctx context.Context, backup *dmv1.DMBackup) (string, error) {
+	list := &dmv1.DMIndexList{}
+	if err := b.Live.List(ctx, list, client.InNamespace(backup.Namespace)); err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		record := recordedRestore(&list.Items[i])
+		if record != nil && !record.Done && record.Artifact == build.ArtifactOf(backup) {
+			return list.Items[i].Name, nil
+		}
+	}
+	return "", nil
 }

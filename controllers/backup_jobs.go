@@ -30,6 +30,9 @@ type jobState struct {
 	problem string
 }
 
+// over reports whether the Job and its pods have ended.
+func (s *jobState) over() bool { return s.done || s.failed != "" }
+
 // look reads a Job of owner and what its pods say. The Job is looked for at the API server if the
 // cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and of
 // pods are filled one by one, and neither a second Job is made nor a report taken for lost because

@@ -30,8 +30,10 @@ func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options)
 		Complete(&DMBackupReconciler{*b})
 }
 
-// answers is what backups read of the status of their index.
-func answers(index *dmv1.DMIndex) any { return find(index.Status.Conditions, dmv1.ConditionAvailable) }
+// answers is what backups read of their index: whether it answers, and what it is loaded from.
+func answers(index *dmv1.DMIndex) any {
+	return []any{find(index.Status.Conditions, dmv1.ConditionAvailable), index.Annotations[dmv1.AnnotationRestore]}
+}
 
 // backupOfPod is the backup whose Job a pod belongs to.
 func backupOfPod(_ context.Context, object client.Object) []reconcile.Request {
@@ -42,9 +44,16 @@ func backupOfPod(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{request(object.GetNamespace(), name)}
 }
 
-// backupsOfIndex are the backups that may wait for an index.
+// backupsOfIndex are the backups that may wait for an index: those of it, and the one that it is
+// loaded from.
 func (b *base) backupsOfIndex(ctx context.Context, object client.Object) []reconcile.Request {
-	return b.openBackups(ctx, object.GetNamespace(), object.GetName())
+	requests := b.openBackups(ctx, object.GetNamespace(), object.GetName())
+	if index, ok := object.(*dmv1.DMIndex); ok {
+		if record := recordedRestore(index); record != nil {
+			requests = append(requests, request(index.Namespace, record.Backup))
+		}
+	}
+	return requests
 }
 
 // backupsBehind are the backups that may wait for another one, which is over.

@@ -62,6 +62,9 @@ const longestLook = 10 * time.Minute
 
 func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dmv1.DMBackupSchedule) (time.Duration, error) {
 	times, err := parseSchedule(&schedule.Spec)
+	if err == nil && times.Next(r.now()).IsZero() {
+		err = fmt.Errorf("schedule %q: there is no such time within five years", schedule.Spec.Schedule)
+	}
 	if err != nil {
 		return 0, &waitFor{dmv1.ReasonBadSchedule, err.Error(), longestLook}
 	}
@@ -70,24 +73,24 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 		return 0, err
 	}
 	status := &schedule.Status
-	v := scheduleView{spec: &schedule.Spec, times: times, since: schedule.CreationTimestamp.Time, now: r.now()}
-	if t := status.LastScheduleTime; t != nil && t.After(v.since) {
-		v.since = t.Time
+	v := scheduleView{spec: &schedule.Spec, times: times, now: r.now()}
+	known := []time.Time{schedule.CreationTimestamp.Time}
+	if t := status.LastScheduleTime; t != nil {
+		known = append(known, t.Time)
 	}
 	for i := range list.Items {
 		b := scheduled(&list.Items[i])
 		v.backups = append(v.backups, b)
-		if b.at.After(v.since) { // also if the status was lost
-			v.since = b.at
-		}
+		known = append(known, b.at) // also if the status was lost
+	}
+	if v.since = newestTime(v.now, known...); v.since.IsZero() {
+		v.since = v.now // the schedule was made later than now
 	}
 	a := decideSchedule(v)
 	if !a.run.IsZero() {
 		// Made before anything is deleted, so that Replace and retention leave no time without one.
-		backup := build.ScheduledBackup(schedule, a.run)
-		err := r.Create(ctx, backup, kube.Owner)
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return 0, fmt.Errorf("make DMBackup %s: %w", backup.Name, err)
+		if err := r.makeBackup(ctx, build.ScheduledBackup(schedule, a.run)); err != nil {
+			return 0, err
 		}
 		status.LastScheduleTime = ptr.To(metav1.NewTime(a.run))
 	} else if !a.missed.IsZero() {
@@ -98,7 +101,9 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 	}
 	for i := range list.Items {
 		if b := &list.Items[i]; slices.Contains(a.remove, b.Name) {
-			if err := r.DeletePrecisely(ctx, b); err != nil {
+			// As it was seen: one that Replace deletes may be complete by now, and the only one.
+			err := r.Delete(ctx, b, client.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion})
+			if client.IgnoreNotFound(err) != nil {
 				return 0, err
 			}
 		}
@@ -111,14 +116,36 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 	return next, nil
 }
 
+// makeBackup makes a backup of a schedule, unless it was made before.
+func (r *DMBackupScheduleReconciler) makeBackup(ctx context.Context, backup *dmv1.DMBackup) error {
+	err := r.Create(ctx, backup, kube.Owner)
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			err = fmt.Errorf("make DMBackup %s: %w", backup.Name, err)
+		}
+		return err
+	}
+	live := &dmv1.DMBackup{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(backup), live); err != nil {
+		return err
+	}
+	if of := live.Labels[dmv1.LabelSchedule]; of != backup.Labels[dmv1.LabelSchedule] {
+		return fmt.Errorf("%w: DMBackup %s exists and is not of this schedule: delete it", kube.ErrNameTaken, backup.Name)
+	}
+	return nil
+}
+
 // scheduled is what counts of a backup of a schedule.
 func scheduled(b *dmv1.DMBackup) scheduledBackup {
-	s := scheduledBackup{name: b.Name, at: b.CreationTimestamp.Time, failed: backupFailed(b), going: !b.DeletionTimestamp.IsZero()}
+	s := scheduledBackup{name: b.Name, at: b.CreationTimestamp.Time, begun: b.CreationTimestamp.Time, failed: backupFailed(b), going: !b.DeletionTimestamp.IsZero()}
 	if t, err := time.Parse(time.RFC3339, b.Annotations[dmv1.AnnotationScheduled]); err == nil {
 		s.at = t
 	}
 	result, err := backupResult(b)
-	s.complete = err == nil && result != nil
+	s.complete, s.broken = err == nil && result != nil, err != nil
+	if s.complete {
+		s.begun = result.Started.Time
+	}
 	return s
 }
 

@@ -30,6 +30,17 @@ func parseSchedule(spec *dmv1.DMBackupScheduleSpec) (cron.Schedule, error) {
 	return s, nil
 }
 
+// newestTime is the newest of some times that is not after now; zero = there is none. A time in the
+// future is of a clock that was wrong, and the schedule does not wait until then.
+func newestTime(now time.Time, times ...time.Time) (newest time.Time) {
+	for _, t := range times {
+		if t.After(newest) && !t.After(now) {
+			newest = t
+		}
+	}
+	return newest
+}
+
 // latest is the newest time of a schedule after one time and not after another; zero = there is
 // none. It looks at ever longer times before now, so that it never counts through more than the
 // times of one such span: a schedule of every minute that was away for a year costs an hour's
@@ -64,13 +75,15 @@ type scheduleView struct {
 // scheduledBackup is a backup of a schedule.
 type scheduledBackup struct {
 	name     string
-	at       time.Time // for which it was made
+	at       time.Time // for which it was made, by the operator's clock
+	begun    time.Time // by the API server's clock
 	complete bool
 	failed   bool
 	going    bool // it is being deleted
+	broken   bool // its result cannot be read: it is left alone
 }
 
-func (b *scheduledBackup) active() bool { return !b.complete && !b.failed && !b.going }
+func (b *scheduledBackup) active() bool { return !b.complete && !b.failed && !b.going && !b.broken }
 
 // scheduleActions is what is to be done.
 type scheduleActions struct {
@@ -128,22 +141,33 @@ func decideSchedule(v scheduleView) (a scheduleActions) {
 
 // expired are the backups that retention deletes: complete ones beyond keepLast or maxAgeHours, but
 // never the newest complete one, and failed ones beyond keepFailed. Ones that are not over stay.
+//
+// Which one is newer is said by the API server's clock, not by the times for which they were made:
+// the operator's clock may have been wrong. Nor do backups get old by that clock alone: their age
+// is counted until the time that follows the newest complete one, at most. So neither a clock that
+// jumps nor a schedule that makes nothing any more deletes what is left.
 func expired(v scheduleView) (names []string) {
 	newest := slices.Clone(v.backups)
 	slices.SortFunc(newest, func(a, b scheduledBackup) int {
-		if c := b.at.Compare(a.at); c != 0 {
+		if c := b.begun.Compare(a.begun); c != 0 {
 			return c
 		}
 		return strings.Compare(b.name, a.name)
 	})
 	complete, failed := 0, 0
 	age := time.Duration(v.spec.Retention.MaxAgeHours) * time.Hour
+	until := v.now
 	for _, b := range newest {
 		switch {
-		case b.going, b.active():
+		case b.going, b.broken, b.active():
 		case b.complete:
-			complete++
-			if complete > 1 && (complete > int(v.spec.Retention.KeepLast) || age > 0 && v.now.Sub(b.at) > age) {
+			if complete++; complete == 1 {
+				if next := v.times.Next(b.begun); !next.IsZero() && next.Before(until) {
+					until = next
+				}
+				continue
+			}
+			if complete > int(v.spec.Retention.KeepLast) || age > 0 && until.Sub(b.begun) > age {
 				names = append(names, b.name)
 			}
 		default:

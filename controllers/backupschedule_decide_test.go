@@ -102,20 +102,26 @@ func TestDecideSchedule(t *testing.T) {
 	f("one is at work, in place of it", func(v *scheduleView) {
 		v.backups, v.spec.ConcurrencyPolicy = []scheduledBackup{running}, dmv1.ConcurrencyReplace
 	}, "01T11:00:00Z", "", dmv1.ReasonScheduled, "01T12:00:00Z")
-	for _, over := range []scheduledBackup{{complete: true}, {failed: true}, {going: true}} {
+	for _, over := range []scheduledBackup{{complete: true}, {failed: true}, {going: true}, {broken: true}} {
 		f("one is over", func(v *scheduleView) { v.backups = []scheduledBackup{over} }, "01T11:00:00Z", "", dmv1.ReasonScheduled, "01T12:00:00Z")
 	}
 }
 
 // TestExpired: what retention deletes. c is a complete backup, f a failed one, r one at work, g one
-// that is being deleted; each an hour older than the one before it.
+// that is being deleted, b one whose result cannot be read; each an hour older than the one before
+// it.
 func TestExpired(t *testing.T) {
+	late := time.Duration(0) // how much later than the newest backup it is
 	f := func(backups string, keepLast, hours, keepFailed int32, want string) {
 		t.Helper()
 		now := at(t, "20T00:00:00Z")
-		v := scheduleView{spec: &dmv1.DMBackupScheduleSpec{Retention: dmv1.BackupRetention{KeepLast: keepLast, MaxAgeHours: hours, KeepFailed: keepFailed}}, now: now}
+		v := scheduleView{spec: &dmv1.DMBackupScheduleSpec{Schedule: "0 * * * *", Retention: dmv1.BackupRetention{KeepLast: keepLast, MaxAgeHours: hours, KeepFailed: keepFailed}}, now: now.Add(late)}
+		var err error
+		if v.times, err = parseSchedule(v.spec); err != nil {
+			t.Fatal(err)
+		}
 		for i, kind := range backups {
-			b := scheduledBackup{name: fmt.Sprint(i), at: now.Add(-time.Duration(i)*time.Hour - time.Minute), complete: kind == 'c', failed: kind == 'f', going: kind == 'g'}
+			b := scheduledBackup{name: fmt.Sprint(i), begun: now.Add(-time.Duration(i)*time.Hour - time.Minute), complete: kind == 'c', failed: kind == 'f', going: kind == 'g', broken: kind == 'b'}
 			v.backups = append([]scheduledBackup{b}, v.backups...)
 		}
 		if got := strings.Join(expired(v), ""); got != want {
@@ -132,4 +138,29 @@ func TestExpired(t *testing.T) {
 	f("gccc", 2, 0, 1, "3") // one that goes does not count
 	f("ffff", 1, 0, 1, "123")
 	f("", 1, 1, 1, "")
+	f("bcbcb", 1, 1, 1, "3")
+	// The clock jumps, or no more are made.
+	for _, late = range []time.Duration{24 * time.Hour, 365 * 24 * time.Hour, -24 * time.Hour} {
+		f("ccc", 7, 3, 1, "")
+		f("fccc", 7, 48, 1, "")
+	}
+}
+
+// TestClockThatWasWrong: a backup that was made for a time in the future does not end the schedule
+// until then.
+func TestClockThatWasWrong(t *testing.T) {
+	f := func(want string, times ...string) {
+		t.Helper()
+		var all []time.Time
+		for _, text := range times {
+			all = append(all, at(t, text))
+		}
+		if got := newestTime(at(t, "10T12:00:00Z"), all...); want == "" && !got.IsZero() || want != "" && !got.Equal(at(t, want)) {
+			t.Errorf("%v: %v, want %q", times, got, want)
+		}
+	}
+	f("10T11:00:00Z", "01T00:00:00Z", "10T11:00:00Z", "09T11:00:00Z")
+	f("10T11:00:00Z", "30T00:00:00Z", "10T11:00:00Z", "10T12:00:01Z")
+	f("10T12:00:00Z", "10T12:00:00Z", "10T11:00:00Z")
+	f("", "30T00:00:00Z")
 }

@@ -3,9 +3,11 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,8 +60,10 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 	from, record := s.index.Spec.Recovery.FromBackup, recordedRestore(s.index)
 	same := record != nil && from != nil && record.Source == *from
 	switch {
-	case record != nil && record.Done, same:
+	case record != nil && record.Done, same && s.index.Annotations[dmv1.AnnotationCreated] != "":
 		return nil
+	case same:
+		return r.confirmBackup(ctx, s.index, record)
 	case s.index.Annotations[dmv1.AnnotationCreated] != "" && record == nil:
 		return nil
 	case s.index.Annotations[dmv1.AnnotationCreated] != "":
@@ -79,13 +83,49 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(restoreRecord{
+	record = &restoreRecord{
 		Identity: identityOf(s.index), Source: *from, Backup: backup.Name, Artifact: result.Artifact, Digest: result.Digest, Template: backup.Spec.BackupTemplate,
-	})
+	}
+	text, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: string(text)})
+	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: string(text)}); err != nil {
+		return err
+	}
+	return r.confirmBackup(ctx, s.index, record)
+}
+
+// confirmBackup looks, before the index is made, whether the backup that was written down is being
+// deleted; then another one is chosen. A backup that is deleted later waits for the index (see
+// loadedFrom).
+func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMIndex, record *restoreRecord) error {
+	b := &dmv1.DMBackup{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: record.Backup}, b)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err == nil && b.DeletionTimestamp.IsZero() {
+		if result, err := backupResult(b); err != nil || result != nil && result.Artifact == record.Artifact {
+			return err
+		}
+	}
+	if err := r.Annotate(ctx, index, map[string]string{dmv1.AnnotationRestore: ""}); err != nil {
+		return err
+	}
+	return &waitFor{dmv1.ReasonWaitingForBackup, "backup " + record.Backup + " is being deleted: make another one, or correct spec.recovery.fromBackup", requeueSoon}
+}
+
+// stillLoading returns a conflict if an index that the cache calls unloaded is loaded: the cache is
+// behind, and whoever decided decides again. An index that programs use is neither closed to them
+// nor loaded once more.
+func (b *base) stillLoading(ctx context.Context, index *dmv1.DMIndex) error {
+	live := &dmv1.DMIndex{}
+	err := b.Live.Get(ctx, client.ObjectKeyFromObject(index), live)
+	if err == nil && (live.UID != index.UID || !loading(live)) {
+		err = apierrors.NewConflict(dmv1.GroupVersion.WithResource("dmindexes").GroupResource(), index.Name, errors.New("it was loaded from its backup meanwhile"))
+	}
+	return err
 }
 
 // findBackup is the complete backup that is meant.
@@ -152,6 +192,9 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		if len(endpoints) == 0 {
 			return wait("no compute server is ready")
 		}
+		if err := r.stillLoading(ctx, s.index); err != nil {
+			return err
+		}
 		image := orElse(record.Template.Image, r.image)
 		if err := r.makeJob(ctx, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints)); err != nil {
 			return err
@@ -164,15 +207,13 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		}
 		return wait("an earlier Job is being deleted")
 	case job.failed != "":
-		for _, c := range job.job.Status.Conditions {
-			if r.now().Sub(c.LastTransitionTime.Time) > restoreAgain {
-				if err := r.endJob(ctx, job.job); err != nil {
-					return err
-				}
-				break
+		ended, pause := restorePause(job.job)
+		if r.now().Sub(ended) > pause {
+			if err := r.endJob(ctx, job.job); err != nil {
+				return err
 			}
 		}
-		return &waitFor{dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again every %v: %s", record.Backup, restoreAgain, job.failed), requeueSoon}
+		return &waitFor{dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), requeueSoon}
 	case !job.done:
 		text := "Job " + name + " is at work"
 		if job.problem != "" {
@@ -196,8 +237,22 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 	return nil
 }
 
-// restoreAgain is after how long a Job that failed to load an index is replaced.
-const restoreAgain = time.Minute
+// A Job that failed to load an index is replaced after as long as it took, within these bounds: one
+// that reads half of a large artifact each time does not do so all the time.
+const (
+	restoreAgain     = time.Minute
+	restoreAgainLast = time.Hour
+)
+
+// restorePause is when a Job that failed ended, and how long after that another one follows.
+func restorePause(job *batchv1.Job) (ended time.Time, pause time.Duration) {
+	for _, c := range job.Status.Conditions {
+		if c.LastTransitionTime.After(ended) {
+			ended = c.LastTransitionTime.Time
+		}
+	}
+	return ended, min(max(ended.Sub(job.CreationTimestamp.Time), restoreAgain), restoreAgainLast).Truncate(time.Second)
+}
 
 // startAgain has an index made anew, with another identity: from here on nobody knows the old one
 // any more, whatever happens in between.

@@ -151,6 +151,12 @@ func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) er
 	service := build.ClientService(s.index)
 	if loading(s.index) {
 		service.Spec.Selector[dmv1.LabelLoaded] = "true" // which no pod has: it leads nowhere
+		open := &corev1.Service{}
+		if r.Get(ctx, client.ObjectKeyFromObject(service), open) == nil && open.Spec.Selector[dmv1.LabelLoaded] == "" {
+			if err := r.stillLoading(ctx, s.index); err != nil {
+				return err
+			}
+		}
 	}
 	return r.Apply(ctx, s.index, service)
 }

@@ -38,6 +38,11 @@ const (
 	// raise spec.timeoutSeconds of a new DMBackup.
 	ReasonTimedOut = "TimedOut"
 
+	// ReasonBackupInUse: a backup is being deleted, and an index, which the message names, is
+	// loaded from its artifact. It goes once that is done. To do: wait, or name another backup in
+	// spec.recovery.fromBackup of the index.
+	ReasonBackupInUse = "BackupInUse"
+
 	// ReasonNotFailed: a backup has not failed.
 	ReasonNotFailed = "NotFailed"
 )

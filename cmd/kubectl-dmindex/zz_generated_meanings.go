@@ -12,6 +12,7 @@ var meanings = map[string]meaning{
 	"SecretMissing":     {when: "the Secret with the credentials of a backup's storage does not exist, or lacks a key.", do: "make it, with the keys that the message names."},
 	"DumpFailed":        {when: "the Job of a backup failed; the message has its last error.", do: "correct what it names, and make a new DMBackup."},
 	"TimedOut":          {when: "a backup was not complete in time.", do: "correct what the message names, or raise spec.timeoutSeconds of a new DMBackup."},
+	"BackupInUse":       {when: "a backup is being deleted, and an index, which the message names, is loaded from its artifact. It goes once that is done.", do: "wait, or name another backup in spec.recovery.fromBackup of the index."},
 	"NotFailed":         {when: "a backup has not failed.", do: ""},
 	"WaitingForBackup":  {when: "the backup that the index is to be loaded from does not exist or is not complete.", do: "see `kubectl get dmb`, or correct spec.recovery.fromBackup."},
 	"Restoring":         {when: "the index is loaded from a backup, and answers no requests before that is done.", do: ""},

@@ -153,17 +153,22 @@ func TestBackupSchedule(t *testing.T) {
 func TestBackupScheduleThatCannotBeRead(t *testing.T) {
 	c := newCluster(t)
 	c.start(0)
-	c.create(strings.Replace(schedule, "0 * * * *", "nightly", 1), "bad")
-	c.eventually("the condition", func() string {
-		s := &dmv1.DMBackupSchedule{}
-		if err := c.get("bad", s); err != nil {
-			return err.Error()
-		}
-		if found := apimeta.FindStatusCondition(s.Status.Conditions, dmv1.ConditionScheduled); found == nil || found.Reason != dmv1.ReasonBadSchedule || !strings.Contains(found.Message, "write five fields") {
-			return fmt.Sprintf("%+v", s.Status)
-		}
-		return ""
-	})
+	for name, bad := range map[string][2]string{
+		"bad":   {"nightly", "write five fields"},
+		"never": {"0 0 30 2 *", "no such time"},
+	} {
+		c.create(strings.Replace(schedule, "0 * * * *", bad[0], 1), name)
+		c.eventually("the condition", func() string {
+			s := &dmv1.DMBackupSchedule{}
+			if err := c.get(name, s); err != nil {
+				return err.Error()
+			}
+			if found := apimeta.FindStatusCondition(s.Status.Conditions, dmv1.ConditionScheduled); found == nil || found.Reason != dmv1.ReasonBadSchedule || !strings.Contains(found.Message, bad[1]) {
+				return fmt.Sprintf("%+v", s.Status)
+			}
+			return ""
+		})
+	}
 	n := 0
 	f := func(old, new, want string) {
 		t.Helper()

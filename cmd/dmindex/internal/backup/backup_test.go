@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/dumpfile"
@@ -274,5 +275,32 @@ func TestDirectoryIsNotLeft(t *testing.T) {
 	}
 	if got := files(t, outside); len(got) != 0 {
 		t.Errorf("outside are %v", got)
+	}
+}
+
+// TestAbandoned: what the last attempt at an artifact left is deleted by those at others, but
+// neither what somebody may still write nor anything else.
+func TestAbandoned(t *testing.T) {
+	d, dir := newDirectory(t)
+	old := time.Now().Add(-abandoned - time.Minute)
+	for name, when := range map[string]time.Time{
+		"ns/demo/killed.uid.dump" + unfinished + "A":  old,
+		"ns/demo/busy.uid.dump" + unfinished + "A":    time.Now(),
+		"ns/demo/kept.uid.dump":                       old,
+		"ns/demo/of-others" + unfinished + "A":        old,
+		"ns/other/killed.uid.dump" + unfinished + "A": old,
+	} {
+		file := filepath.Join(dir, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o770), os.WriteFile(file, nil, 0o640), os.Chtimes(file, when, when))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Create(t.Context(), newFake(3), d, artifact, description, quiet); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"ns/demo/busy.uid.dump" + unfinished + "A", "ns/demo/kept.uid.dump", artifact, "ns/demo/of-others" + unfinished + "A", "ns/other/killed.uid.dump" + unfinished + "A"}
+	if got := files(t, dir); !slices.Equal(got, want) {
+		t.Errorf("in the folder are %v, want %v", got, want)
 	}
 }

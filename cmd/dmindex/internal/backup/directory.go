@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Directory is a Store of files in a folder, such as a mounted volume. It touches nothing outside
@@ -19,7 +20,8 @@ import (
 // An artifact is written beside its place, made durable, and then linked to its place, so that of
 // two attempts at the same name the second one fails, and cannot replace what the first one
 // reported. File systems without links have it renamed instead. A process that dies leaves the file
-// beside it, which the next attempt deletes.
+// beside it, which the next attempt deletes; what the last attempt at a name left is deleted by
+// attempts at other names in the same folder, once nobody has written to it for a day.
 type Directory struct{ root *os.Root }
 
 // OpenDirectory opens a folder that exists.
@@ -36,6 +38,10 @@ func (d *Directory) Close() error { return d.root.Close() }
 
 // unfinished is between the name of an artifact and the rest of that of a file beside it.
 const unfinished = ".unfinished-"
+
+// abandoned is after how long without a write an unfinished file is nobody's any more. An attempt
+// writes all the time, and an index that does not answer for so long has made it fail.
+const abandoned = 24 * time.Hour
 
 // Create is Store's.
 func (d *Directory) Create(_ context.Context, name string, write func(io.Writer) error) (err error) {
@@ -114,19 +120,30 @@ func (d *Directory) Delete(_ context.Context, name string) error {
 	return d.sync(path.Dir(name))
 }
 
-// clean deletes what unfinished attempts left beside an artifact.
+// clean deletes what unfinished attempts left beside an artifact, and what others abandoned.
 func (d *Directory) clean(name string) error {
 	entries, err := fs.ReadDir(d.root.FS(), path.Dir(name))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), path.Base(name)+unfinished) {
+		ours := strings.HasPrefix(e.Name(), path.Base(name)+unfinished)
+		if !ours && !isAbandoned(e) {
 			continue
 		}
-		if err := d.root.Remove(path.Join(path.Dir(name), e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := d.root.Remove(path.Join(path.Dir(name), e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && ours {
 			return err
 		}
 	}
 	return nil
+}
+
+// isAbandoned reports whether a file was left by an attempt at any artifact that is long over.
+func isAbandoned(e fs.DirEntry) bool {
+	if !strings.Contains(e.Name(), ".dump"+unfinished) || !e.Type().IsRegular() {
+		return false
+	}
+	info, err := e.Info()
+	return err == nil && time.Since(info.ModTime()) > abandoned
 }

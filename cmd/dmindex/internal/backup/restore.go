@@ -53,7 +53,8 @@ func Restore(ctx context.Context, index Index, s Store, name, digest string, pro
 var errStopped = errors.New("stopped")
 
 // compare goes through an artifact and an index in the order of their keys and counts the pairs
-// that the index lacks.
+// that the index lacks. Errors name no key but the place of a pair: they end up in the status of
+// the index, which shows no keys.
 func compare(ctx context.Context, index Index, s Store, name, digest string) (r config.BackupReport, missing uint64, err error) {
 	next, stop := iter.Pull2(index.Scan(ctx, nil, nil, client.ScanOptions{}))
 	defer stop()
@@ -66,9 +67,10 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 		return r, 0, err
 	}
 	var last []byte
+	at := 0
 	r, err = read(ctx, s, name, digest, func(key, value []byte) error {
-		if last != nil && bytes.Compare(last, key) >= 0 {
-			return fmt.Errorf("key %q of the artifact does not follow %q", key, last)
+		if at++; last != nil && bytes.Compare(last, key) >= 0 {
+			return fmt.Errorf("the key of pair %d of the artifact does not follow the one before it", at)
 		}
 		last = append(last[:0], key...)
 		switch order := bytes.Compare(has.Key, key); {
@@ -76,14 +78,14 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 			missing++
 			return nil
 		case order < 0:
-			return fmt.Errorf("%w: key %q", ErrOtherKeys, has.Key)
+			return fmt.Errorf("%w: one before pair %d of the artifact", ErrOtherKeys, at)
 		case !bytes.Equal(has.Value, value):
-			return fmt.Errorf("%w: key %q has another value", ErrOtherKeys, key)
+			return fmt.Errorf("%w: pair %d of the artifact has another value", ErrOtherKeys, at)
 		}
 		return advance()
 	})
 	if err == nil && more {
-		err = fmt.Errorf("%w: key %q", ErrOtherKeys, has.Key)
+		err = fmt.Errorf("%w: one behind all %d pairs of the artifact", ErrOtherKeys, at)
 	}
 	return r, missing, err
 }

@@ -89,8 +89,11 @@ func TestRestoreOverKeys(t *testing.T) {
 			to := newFake(begun)
 			to.pairs[pair[0]] = pair[1]
 			before := maps.Clone(to.pairs)
-			if _, err := Restore(t.Context(), to, d, artifact, "", quiet); !errors.Is(err, ErrOtherKeys) || !maps.Equal(to.pairs, before) {
+			_, err := Restore(t.Context(), to, d, artifact, "", quiet)
+			if !errors.Is(err, ErrOtherKeys) || !maps.Equal(to.pairs, before) {
 				t.Errorf("%s: %v, %d pairs", name, err, len(to.pairs))
+			} else if text := err.Error(); strings.Contains(text, pair[0]+`"`) || strings.Contains(text, "key/0") {
+				t.Errorf("%s: the error, which everybody sees, names a key: %s", name, text)
 			}
 		}
 	}

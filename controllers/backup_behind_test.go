@@ -1,0 +1,124 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+func testScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), dmv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
+// TestLoadedMeanwhile: the cache does not know yet that an index was loaded from its backup, and
+// its Job is gone. The index is neither loaded once more, over what programs wrote, nor closed to
+// them.
+func TestLoadedMeanwhile(t *testing.T) {
+	scheme := testScheme(t)
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", UID: "1"}}
+	index.Spec.Recovery.FromBackup = &dmv1.RestoreSource{Name: "nightly"}
+	record := func(done bool) *dmv1.DMIndex {
+		text, err := json.Marshal(restoreRecord{Identity: identityOf(index), Source: *index.Spec.Recovery.FromBackup, Backup: "nightly", Artifact: "a.dump", Done: done})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := index.DeepCopy()
+		i.Annotations = map[string]string{dmv1.AnnotationRestore: string(text), dmv1.AnnotationCreated: "true"}
+		return i
+	}
+	service := build.ClientService(index)
+	for name, test := range map[string]struct {
+		live *dmv1.DMIndex
+		want bool
+	}{"loaded": {record(true), false}, "not loaded": {record(false), true}} {
+		stale := record(false)
+		stale.ResourceVersion, test.live.ResourceVersion = "", ""
+		cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stale, service.DeepCopy()).Build()
+		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.live).Build()
+		r := &DMIndexReconciler{base: base{Writer: kube.Writer{Client: cache, Live: live}, image: "server:1", now: time.Now}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "demo-compute-0", Namespace: "shop"}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		s := &indexScope{index: stale, compute: []computeServer{{pod: pod, pool: "demo-compute"}}}
+		s.view.Map = &partition.Map{}
+		err := r.loadBackup(t.Context(), s)
+		made := cache.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: build.RestoreJobName("demo")}, &batchv1.Job{}) == nil
+		if made != test.want || apierrors.IsConflict(err) == test.want {
+			t.Errorf("%s: a Job was made: %v (%v)", name, made, err)
+		}
+		if err := r.ensureService(t.Context(), s); apierrors.IsConflict(err) == test.want {
+			t.Errorf("%s: the Service: %v", name, err)
+		}
+	}
+}
+
+// TestReplaceBehind: a backup that Replace is to delete was completed before the cache knew. It
+// stays.
+func TestReplaceBehind(t *testing.T) {
+	scheme := testScheme(t)
+	now := time.Date(2026, 3, 1, 11, 0, 30, 0, time.UTC)
+	schedule := &dmv1.DMBackupSchedule{ObjectMeta: metav1.ObjectMeta{Name: "hourly", Namespace: "shop", CreationTimestamp: metav1.NewTime(now.Add(-30 * time.Minute))}}
+	schedule.Spec = dmv1.DMBackupScheduleSpec{Schedule: "0 * * * *", ConcurrencyPolicy: dmv1.ConcurrencyReplace, Retention: dmv1.BackupRetention{KeepLast: 1, KeepFailed: 1}}
+	backup := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: "hourly-1", Namespace: "shop", UID: "1", Labels: map[string]string{dmv1.LabelSchedule: "hourly"}}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(schedule, backup).WithStatusSubresource(schedule, backup).Build()
+	seen := &dmv1.DMBackupList{}
+	if err := api.List(t.Context(), seen); err != nil {
+		t.Fatal(err)
+	}
+	done := seen.Items[0].DeepCopy()
+	done.Annotations = map[string]string{dmv1.AnnotationBackup: "{}"}
+	if err := api.Update(t.Context(), done); err != nil {
+		t.Fatal(err)
+	}
+	cache := interceptor.NewClient(api, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+		seen.DeepCopyInto(list.(*dmv1.DMBackupList))
+		return nil
+	}})
+	r := &DMBackupScheduleReconciler{base{Writer: kube.Writer{Client: cache, Live: api}, now: func() time.Time { return now }, events: &recorder{}}}
+	if _, err := r.reconcile(t.Context(), schedule); !apierrors.IsConflict(err) {
+		t.Errorf("the schedule: %v", err)
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup), backup); err != nil {
+		t.Errorf("the complete backup: %v", err)
+	}
+}
+
+// TestScheduledNameIsTaken: a DMBackup that somebody else made under the name of a scheduled one is
+// not taken for it.
+func TestScheduledNameIsTaken(t *testing.T) {
+	schedule := &dmv1.DMBackupSchedule{ObjectMeta: metav1.ObjectMeta{Name: "hourly", Namespace: "shop"}}
+	backup := build.ScheduledBackup(schedule, time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC))
+	foreign := backup.DeepCopy()
+	foreign.Labels = nil
+	for _, test := range []struct {
+		there *dmv1.DMBackup
+		want  error
+	}{{foreign, kube.ErrNameTaken}, {backup, nil}} {
+		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(test.there.DeepCopy()).Build()
+		r := &DMBackupScheduleReconciler{base{Writer: kube.Writer{Client: api, Live: api}}}
+		if err := r.makeBackup(t.Context(), backup.DeepCopy()); !errors.Is(err, test.want) {
+			t.Errorf("%v: %v", test.there.Labels, err)
+		}
+	}
+}
