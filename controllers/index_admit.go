@@ -50,6 +50,8 @@ func (r *DMIndexReconciler) admit(ctx context.Context, s *indexScope) error {
 // servers anew before each decision.
 func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v grant.Verdict, err error) {
 	const rounds = 4 // evict, admit, see that it is so; one more
+	var told grantNotes
+	defer func() { r.tellGrants(s, told) }()
 	for range rounds {
 		for i := range s.memoryPools {
 			p := &s.memoryPools[i]
@@ -76,22 +78,44 @@ func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v gran
 			case err != nil:
 				return v, err
 			}
-			r.tellGrant(s, at, step)
+			told.add(at, step)
 		}
 	}
 	return v, nil
 }
 
-// tellGrant makes an event of something that was granted or taken back.
-func (r *DMIndexReconciler) tellGrant(s *indexScope, at *grantServer, step grant.Step) {
-	reason, note := "MemoryGranted", fmt.Sprintf("pod %s grants %d chunks of %d bytes, before %d", step.Server, step.Chunks, at.described.ChunkBytes, step.Had)
+// grantNotes are what was granted and taken back. Events that differ in their notes only are one to
+// the API server, which keeps the first note: so there is one event for each kind and pool.
+type grantNotes []grantNote
+
+type grantNote struct {
+	pool   *memoryPoolOfIndex
+	reason string
+	texts  []string
+}
+
+func (g *grantNotes) add(at *grantServer, step grant.Step) {
+	reason, text := "MemoryGranted", fmt.Sprintf("pod %s grants %d chunks of %d bytes, before %d", step.Server, step.Chunks, at.described.ChunkBytes, step.Had)
 	switch {
 	case step.Evict:
-		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d chunks of %s, an earlier index of this name", step.Server, step.Had, step.Identity)
+		reason, text = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d chunks of %s, an earlier index of this name", step.Server, step.Had, step.Identity)
 	case step.Chunks < step.Had:
-		reason, note = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d of %d chunks", step.Server, step.Had-step.Chunks, step.Had)
+		reason, text = "MemoryTakenBack", fmt.Sprintf("pod %s takes back %d of %d chunks", step.Server, step.Had-step.Chunks, step.Had)
 	}
-	r.events.Eventf(s.index, at.pool.pool, corev1.EventTypeNormal, reason, "Admit", "%s", note)
+	for i := range *g {
+		if n := &(*g)[i]; n.pool == at.pool && n.reason == reason {
+			n.texts = append(n.texts, text)
+			return
+		}
+	}
+	*g = append(*g, grantNote{at.pool, reason, []string{text}})
+}
+
+// tellGrants makes the events.
+func (r *DMIndexReconciler) tellGrants(s *indexScope, told grantNotes) {
+	for _, n := range told {
+		r.events.Eventf(s.index, n.pool.pool, corev1.EventTypeNormal, n.reason, "Admit", "%s", strings.Join(n.texts, "; "))
+	}
 }
 
 // explainGrants says what the index asks for and did not get; nil = nothing.

@@ -12,6 +12,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/grant"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -153,5 +154,25 @@ func TestNamesOfTheDead(t *testing.T) {
 	}
 	if got := all.names(index, "uid/1", []*rpcv1.ClientUse{{Client: 2, Name: "c-2"}}); fmt.Sprint(got) != "map[2:c-2]" {
 		t.Error(got)
+	}
+}
+
+// TestGrantEvents: what the servers of a pool grant at once is one event, which names each of them.
+func TestGrantEvents(t *testing.T) {
+	said := &recorder{}
+	r := &DMIndexReconciler{base: base{events: said}}
+	pool := &memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{}}
+	at := &grantServer{pool: pool, described: &rpcv1.DescribeMemoryReply{ChunkBytes: 8}}
+	var told grantNotes
+	told.add(at, grant.Step{Server: "m-0", Chunks: 4})
+	told.add(at, grant.Step{Server: "m-1", Chunks: 5})
+	told.add(at, grant.Step{Server: "m-2", Chunks: 1, Had: 3})
+	r.tellGrants(&indexScope{}, told)
+	want := []string{
+		"MemoryGranted: pod m-0 grants 4 chunks of 8 bytes, before 0; pod m-1 grants 5 chunks of 8 bytes, before 0",
+		"MemoryTakenBack: pod m-2 takes back 2 of 3 chunks",
+	}
+	if !slices.Equal(said.notes, want) {
+		t.Errorf("events %q, want %q", said.notes, want)
 	}
 }

@@ -67,6 +67,7 @@ func (c *cluster) as(user string, groups ...string) client.Client {
 // would be lost with, and are told which index's, and what to do. Those who delete what belongs to
 // something that is gone may.
 func TestAdmissionPolicies(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.admission()
 	c.start(0)

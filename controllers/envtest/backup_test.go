@@ -294,6 +294,7 @@ func TestBackupDeletedWhileItRuns(t *testing.T) {
 
 // TestBackupToS3: the Job waits for the Secret, and gets it.
 func TestBackupToS3(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")

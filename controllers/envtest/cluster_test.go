@@ -50,8 +50,9 @@ type operator struct {
 	events atomic.Int64 // that were written; they are not among writes
 	limit  atomic.Int64 // writes that it may make before it is cut off; 0 = any number
 
-	mu  sync.Mutex
-	log []string // of the writes
+	mu   sync.Mutex
+	log  []string // of the writes
+	told []string // the events
 
 	lines   lines // of its log
 	metrics *prometheus.Registry
@@ -86,6 +87,7 @@ type transport struct {
 func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/events") {
 		tr.o.events.Add(1)
+		tr.o.noted(r)
 	} else if r.Method != http.MethodGet {
 		n := tr.o.writes.Add(1)
 		tr.o.mu.Lock()
@@ -96,6 +98,27 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return tr.next.RoundTrip(r)
+}
+
+// noted keeps what an event says.
+func (o *operator) noted(r *http.Request) {
+	text := r.Method + " " + r.URL.Path
+	if r.GetBody != nil {
+		if body, err := r.GetBody(); err == nil {
+			b, _ := io.ReadAll(body)
+			text += " " + string(b)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = append(o.told, text)
+}
+
+// said is the events behind the first n.
+func (o *operator) said(n int64) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.told[n:], "\n")
 }
 
 // start runs an operator that may make limit writes; 0 = any number.

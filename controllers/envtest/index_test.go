@@ -89,14 +89,15 @@ func (c *cluster) lookAgain(name string) {
 	}
 }
 
-// quiet waits until the operator wrote nothing for a while. That is counted in looks, not by the
-// clock: while the machine stands still, so does the operator.
+// quiet waits until the operator wrote nothing for a while, events included, which are written by
+// themselves and later. The while is counted in looks, not by the clock: while the machine stands
+// still, so does the operator.
 func (c *cluster) quiet(while time.Duration) {
 	c.t.Helper()
-	before, looks := c.operator.writes.Load(), 0
+	before, events, looks := c.operator.writes.Load(), c.operator.events.Load(), 0
 	c.eventually("no more writes", func() string {
-		if now := c.operator.writes.Load(); now != before {
-			before, looks = now, 0
+		if now, said := c.operator.writes.Load(), c.operator.events.Load(); now != before || said != events {
+			before, events, looks = now, said, 0
 		}
 		if looks++; looks > int(while/look) {
 			return ""

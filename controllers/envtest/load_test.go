@@ -58,6 +58,7 @@ func (c *cluster) event(reason, note string) {
 // TestAutoscaling: the operator writes replicas if it is asked to, within the bounds; not while a
 // server says nothing; and a settled index is not written to.
 func TestAutoscaling(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(strings.Replace(index, "replicas: 2", `replicas: 2, minReplicas: 1, maxReplicas: 3,
@@ -97,6 +98,7 @@ func TestAutoscaling(t *testing.T) {
 
 // TestSkew: when one server has too much, keys move, once; unless that is turned off.
 func TestSkew(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []dmv1.RebalancePolicy{dmv1.RebalanceNever, dmv1.RebalanceOnSkew} {
 		t.Run(string(policy), func(t *testing.T) {
 			c := newCluster(t)

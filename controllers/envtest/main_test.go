@@ -4,10 +4,13 @@ package envtest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -31,6 +34,14 @@ var (
 var logTo *os.File
 
 func TestMain(m *testing.M) {
+	// Most of the time a test waits for the operator, which waits for its clock: more of them run
+	// side by side than there are processors.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := f.Value.Set("5"); err != nil {
+			panic(err)
+		}
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "controllers/envtest:", err)

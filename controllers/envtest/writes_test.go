@@ -33,7 +33,7 @@ func TestSettledStaysQuiet(t *testing.T) {
 		t.Errorf("%d writes:\n%s", n, c.operator.wrote(writes))
 	}
 	if n := c.operator.events.Load() - events; n > 0 {
-		t.Errorf("%d events", n)
+		t.Errorf("%d events:\n%s", n, c.operator.said(events))
 	}
 	if n := c.fleet.Looks() - looks; n < 4 {
 		t.Errorf("the operator asked memory servers %d times in a minute: it did not look", n)
@@ -70,7 +70,7 @@ func TestBusyIndexIsSeldomWritten(t *testing.T) {
 		t.Errorf("%d writes in %v:\n%s", n, while, c.operator.wrote(writes))
 	}
 	if n := c.operator.events.Load() - events; n > 0 {
-		t.Errorf("%d events", n)
+		t.Errorf("%d events:\n%s", n, c.operator.said(events))
 	}
 	c.equal("chunks in use, as the index says", used, func() any { return c.index("demo").Status.MemoryServers[0].UsedChunks })
 	c.equal("chunks in use, as the pool says", used, func() any {
