@@ -47,7 +47,7 @@ type indexMetrics struct {
 
 // Describe implements prometheus.Collector.
 func (m *indexMetrics) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed} {
+	for _, d := range []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed, descBackups, descBackupFailed, descScheduleComplete, descScheduleDue} {
 		descs <- d
 	}
 }
@@ -67,7 +67,8 @@ func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectLimit)
 	defer cancel()
 	indexes, pools := &dmv1.DMIndexList{}, &dmv1.DMMemoryPoolList{}
-	for _, list := range []client.ObjectList{indexes, pools} {
+	backups, schedules := &dmv1.DMBackupList{}, &dmv1.DMBackupScheduleList{}
+	for _, list := range []client.ObjectList{indexes, pools, backups, schedules} {
 		if err := m.reader.List(ctx, list); err != nil {
 			metrics <- prometheus.NewInvalidMetric(descCondition, err)
 			return
@@ -80,6 +81,7 @@ func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
 	for i := range indexes.Items {
 		m.show(&indexes.Items[i], chunk, gauge)
 	}
+	showBackups(backups.Items, schedules.Items, gauge)
 }
 
 // show shows one index. chunk is the chunk size of each memory pool.

@@ -53,24 +53,26 @@ func TestPages(t *testing.T) {
 // TestMetrics: every way in which a server describes a metric is understood, and none is met twice.
 func TestMetrics(t *testing.T) {
 	for _, s := range servers {
-		all, err := metricsOf("../../" + s.file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		met := map[string]bool{}
-		for _, m := range all {
-			if met[m.name] || !strings.HasPrefix(m.name, "dmindex_") || !strings.HasSuffix(m.help, ".") {
-				t.Errorf("%s: %+v", s.file, m)
+		for _, file := range s.files {
+			all, err := metricsOf("../../" + file)
+			if err != nil {
+				t.Fatal(err)
 			}
-			met[m.name] = true
-		}
-		source, err := os.ReadFile("../../" + s.file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Each help is a sentence between quotes.
-		if helps := strings.Count(string(source), `."`); helps != len(all) {
-			t.Errorf("%s has %d sentences and %d metrics", s.file, helps, len(all))
+			for _, m := range all {
+				if met[m.name] || !strings.HasPrefix(m.name, "dmindex_") || !strings.HasSuffix(m.help, ".") {
+					t.Errorf("%s: %+v", file, m)
+				}
+				met[m.name] = true
+			}
+			source, err := os.ReadFile("../../" + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Each help is a sentence between quotes.
+			if helps := strings.Count(string(source), `."`); helps != len(all) {
+				t.Errorf("%s has %d sentences and %d metrics", file, helps, len(all))
+			}
 		}
 	}
 }

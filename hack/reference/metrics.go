@@ -10,17 +10,18 @@ import (
 	"strings"
 )
 
-// server is a program that shows metrics, and the file in which they are described.
+// server is a program that shows metrics, and the files in which they are described.
 type server struct {
-	title, file string
+	title string
+	files []string
 }
 
 // servers are those of this project.
 var servers = []server{
-	{"The operator", "controllers/metrics.go"},
-	{"Compute servers", "computeserver/metrics.go"},
-	{"Memory servers", "memserver/metrics.go"},
-	{"The device plugin", "deviceplugin/metrics.go"},
+	{"The operator", []string{"controllers/metrics.go", "controllers/metrics_backups.go"}},
+	{"Compute servers", []string{"computeserver/metrics.go"}},
+	{"Memory servers", []string{"memserver/metrics.go"}},
+	{"The device plugin", []string{"deviceplugin/metrics.go"}},
 }
 
 // metric is what a description says.
@@ -37,9 +38,13 @@ func metrics(out *bytes.Buffer, root string) error {
 		"runtime and of the process. A name that ends in `_total` is a counter, others are gauges, and `_seconds` of requests and " +
 		"rounds are histograms. The operator shows its own on port 8080, beside those of controller-runtime.\n")
 	for _, s := range servers {
-		all, err := metricsOf(root + "/" + s.file)
-		if err != nil {
-			return err
+		var all []metric
+		for _, file := range s.files {
+			described, err := metricsOf(root + "/" + file)
+			if err != nil {
+				return err
+			}
+			all = append(all, described...)
 		}
 		fmt.Fprintf(out, "\n## %s\n\n| metric | labels | says |\n|---|---|---|\n", s.title)
 		for _, m := range all {
