@@ -32,9 +32,10 @@ type allocator struct {
 	chunks  [][]*chunk // by dense server number, sorted by address
 	emptied [][]*slab  // the same: slabs that became empty since they were last looked at
 
-	images [][]*images // by dense server number
-	swept  *chunk      // that is being swept
-	handed []Addr      // nodes of it that were handed out since that began
+	images    [][]*images // by dense server number
+	swept     *chunk      // that is being swept
+	lingering []leaving   // see strip.go
+	handed    []Addr      // nodes of it that were handed out since that began
 }
 
 // class is what there is of one node size, with lock words beside its nodes or without. Lists and

@@ -203,7 +203,11 @@ func (a *allocator) reap(i int) {
 	for _, l := range a.reapLocked(i) {
 		// It is this client's no more even if the call fails, since it may have taken effect; if
 		// not, it is adopted one day.
-		if a.pool.freeWords(i, l.strips) == nil {
+		switch acquired, err := a.pool.freeWords(i, l.strips); {
+		case err != nil:
+		case acquired:
+			a.linger(srv, l)
+		default:
 			_ = a.pool.control.FreeChunk(srv.id, a.pool.client, l.first.Offset(), a.pool.limit)
 		}
 	}
@@ -227,7 +231,7 @@ func (a *allocator) reapLocked(i int) (gone []leaving) {
 		}
 		c.limbo = kept
 	}
-	return a.giveBack(i)
+	return append(a.lingered(srv), a.giveBack(i)...)
 }
 
 // Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this
@@ -237,7 +241,7 @@ func (p *Pool) Reclaiming(since uint64) bool {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return p.Reclaimed() != since || slices.ContainsFunc(a.open, func(c *class) bool { return len(c.limbo) > 0 })
+	return p.Reclaimed() != since || len(a.lingering) > 0 || slices.ContainsFunc(a.open, func(c *class) bool { return len(c.limbo) > 0 })
 }
 
 // Reclaimed is how many dead nodes this client has made free.

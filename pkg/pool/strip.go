@@ -3,6 +3,7 @@ package pool
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
@@ -13,18 +14,45 @@ import (
 // later, the image of the change would be written over what lies there by then. So the owner of the
 // chunk acquires each word that is not free, before the call that gives the chunk back:
 //
-//  1. READ of the strip: which words are not free. None becomes so later, since nobody holds the
-//     address of one.
+//  1. READ of the strip: which words are not free. None becomes so later: nobody holds the address
+//     of one but repairers, which have it from the slot of a dead client, and leave a word alone
+//     that is free (repairSlot).
 //  2. Each of these is acquired and released: what is owed under it is made, and its slot given
 //     back. Nobody has the memory yet.
 //  3. The own slot forgets the last of their names.
+//  4. If there was any, the chunk waits as what is retired now, for operations that are under way:
+//     a repairer may have looked at the slot and the word before 2, and be about to acquire the
+//     word. Who looks after 2 finds no slot that names it.
 //
 // If any of that fails, the chunk stays this client's at the memory server, for who adopts it.
 
 // leaving is a chunk that goes back to its memory server.
 type leaving struct {
 	first  Addr
-	strips []strip
+	strips []strip // of words that may not be free
+	// of the server, from step 4 on
+	reach reach
+	epoch uint64
+}
+
+// linger is step 4.
+func (a *allocator) linger(s *server, l leaving) {
+	l.strips, l.reach, l.epoch = nil, s.known(uncached), s.want(uncached)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lingering = append(a.lingering, l)
+}
+
+// lingered pops the chunks of a server that linger no more. a.mu is held.
+func (a *allocator) lingered(s *server) (gone []leaving) {
+	a.lingering = slices.DeleteFunc(a.lingering, func(l leaving) bool {
+		over := l.first.Server() == s.id && l.epoch+safeAfter <= s.epochs[l.reach].safe.Load()
+		if over {
+			gone = append(gone, l)
+		}
+		return over
+	})
+	return gone
 }
 
 // strip is the lock words of nodes side by side.
@@ -46,31 +74,31 @@ func (b *slab) stripOf(g *geometry) (s strip, ok bool) {
 // wordsRead is how many words of a strip are read at once.
 const wordsRead = 512
 
-// freeWords acquires all words of strips on server i that are not free. The words are in no
-// memory that is used.
-func (p *Pool) freeWords(i int, strips []strip) (err error) {
+// freeWords acquires all words of strips on server i that are not free, and reports whether there
+// were any. The words are in no memory that is used.
+func (p *Pool) freeWords(i int, strips []strip) (some bool, err error) {
 	if len(strips) == 0 {
-		return nil
+		return false, nil
 	}
 	s, err := p.NewSession(8 * wordsRead)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer s.Close()
 	s.SetLimit(p.limit)
 	b, err := s.Buffer(8 * wordsRead)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, t := range strips {
 		for from := 0; from < t.nodes; from += wordsRead {
 			if err := s.freeSome(&t, from, b[:8*min(wordsRead, t.nodes-from)]); err != nil {
-				return fmt.Errorf("free the lock words of nodes that are given back: %w", err)
+				return false, fmt.Errorf("free the lock words of nodes that are given back: %w", err)
 			}
 		}
 	}
 	if len(s.slots) <= i || s.slots[i] == nil {
-		return nil
+		return false, nil // it acquired none
 	}
 	// Or clearSlots clears it just now: the name is gone only when that is confirmed.
 	slot := s.slots[i]
@@ -78,13 +106,13 @@ func (p *Pool) freeWords(i int, strips []strip) (err error) {
 	defer s.End()
 	for n := 0; ; n++ {
 		if err := s.forgetName(i, slot); err != nil {
-			return err
+			return true, err
 		}
 		if slot.state.Load() != slotForgetting {
-			return nil
+			return true, nil
 		}
 		if late := s.Overdue(); late != nil {
-			return fmt.Errorf("wait until an intent slot is cleared: %w", late)
+			return true, fmt.Errorf("wait until an intent slot is cleared: %w", late)
 		}
 		s.backOff(n)
 	}

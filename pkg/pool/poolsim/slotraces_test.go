@@ -167,22 +167,32 @@ func leaveStrips(t *testing.T, h *slotWorld, p *simenv.Process) (words [2]pool.W
 		words[i] = pool.Word{At: at, Node: node}
 	}
 	victim, over := p.World().NewProcess("victim"), p.NewEvent()
-	var id uint16
-	victim.Go("main", func() {
-		cl, err := h.c.Open(victim)
-		must(t, err)
-		id = cl.Client()
-		s, err := cl.NewSession(4096)
-		must(t, err)
-		s.Begin()
-		_, err = s.Acquire(words[0])
-		must(t, err)
+	device := &hookedDevice{Device: h.c.Fabric.Device(victim)}
+	// Of the rewrite, only the image and the change take effect.
+	device.posts = func(list []verbs.Request) error {
+		if len(list) < 5 || !list[len(list)-1].Op.Atomic() {
+			return nil
+		}
+		for _, r := range list[:2] {
+			copy(h.c.Memory(1, r.Region)[r.Remote:], r.Local)
+		}
 		over.Set()
 		victim.Sleep(time.Hour)
+		return nil
+	}
+	var id uint16
+	victim.Go("main", func() {
+		cl, err := pool.Open(pool.Config{Env: victim, Control: h.c.Control(victim), Devices: []verbs.Device{device}, Identity: poolsim.Identity})
+		must(t, err)
+		id = cl.Client()
+		rewriteUnder(t, cl, words[0])
 	})
 	over.Wait(env.Forever)
 	victim.Kill()
 	must(t, h.c.Control(p).Fence(1, []uint16{id}, time.Second))
+	if h.c.UsedIntents(1) != 1 {
+		t.Fatal("the client that died owes nothing")
+	}
 	return words
 }
 
@@ -285,5 +295,65 @@ func TestSlotThatWasNotCleared(t *testing.T) {
 			t.Errorf("the client was given up: %v", err)
 		}
 		_ = h.cl.Close()
+	})
+}
+
+// TestChunkWaitsForRepairers: when the owner of a chunk is about to do what is owed under its
+// words, another client finds the same, and stands still. The chunk goes back only when that client
+// is done with the word.
+func TestChunkWaitsForRepairers(t *testing.T) {
+	repairing, freed := false, 0 // repairing: a client has the address of the word
+	wrap := func(_ *slotWorld, control pool.Control) pool.Control {
+		return freesChunks{control, func(offset uint64) {
+			if freed++; repairing {
+				t.Errorf("the chunk at %#x goes back while another client is about to acquire a word of it", offset)
+			}
+		}}
+	}
+	inSlotWorld(t, wrap, func(h *slotWorld, p *simenv.Process) {
+		words := leaveStrips(t, h, p)
+		frees, found, goesOn, over := p.NewEvent(), p.NewEvent(), p.NewEvent(), p.NewEvent()
+		h.device.posts = func(list []verbs.Request) error {
+			if touches(list, false, words[0].At) {
+				h.device.posts = nil
+				frees.Set()
+				found.Wait(env.Forever)
+			}
+			return nil
+		}
+		for _, w := range words {
+			h.cl.Retire(w.Node, halfChunk)
+		}
+		other := p.World().NewProcess("other")
+		device := &hookedDevice{Device: h.c.Fabric.Device(other)}
+		other.Go("main", func() {
+			defer over.Set()
+			cl, err := pool.Open(pool.Config{Env: other, Control: h.c.Control(other), Devices: []verbs.Device{device}, Identity: poolsim.Identity})
+			must(t, err)
+			s, err := cl.NewSession(4096)
+			must(t, err)
+			if !frees.Wait(20 * lease) {
+				t.Error("the words of the chunk are never freed")
+			}
+			device.done = func(list []verbs.Request) {
+				if touches(list, false, words[0].At) {
+					device.done, repairing = nil, true
+					found.Set()
+					goesOn.Wait(5 * lease)
+				}
+			}
+			must(t, s.RepairWords())
+			repairing = false
+			must(t, s.Close())
+			for i := 0; freed == 0 && i < 100; i++ {
+				other.Sleep(lease / 10)
+			}
+			must(t, cl.Close())
+		})
+		over.Wait(env.Forever)
+		if freed != 1 {
+			t.Errorf("the chunk went back %d times", freed)
+		}
+		must(t, h.cl.Close())
 	})
 }
