@@ -32,12 +32,17 @@ func bufferServer(t *testing.T, frame, turn time.Duration) (b *buffers, s verbs.
 // patientConn is rawConn for tests that load the machine.
 func patientConn(t *testing.T, address string, tokens *verbstest.Tokens) net.Conn {
 	t.Helper()
+	return patientConnOf(t, address, tokens, "")
+}
+
+func patientConnOf(t *testing.T, address string, tokens *verbstest.Tokens, index string) net.Conn {
+	t.Helper()
 	c, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := greet(c, &hello.Hello{Token: tokens.Issue(verbs.Peer{Client: 1})}, time.Now().Add(patience)); err != nil {
+	if _, err := greet(c, &hello.Hello{Token: tokens.Issue(verbs.Peer{Index: index, Client: 1})}, time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(patience))
@@ -130,7 +135,7 @@ func TestManyLargeFrames(t *testing.T) {
 	frame := encodeList([]verbs.Request{{Op: verbs.Write, Local: make([]byte, size)}}, 0, 0)
 	var list [verbs.DefaultMaxConns]net.Conn
 	for i := range list {
-		list[i] = patientConn(t, address, tokens)
+		list[i] = patientConnOf(t, address, tokens, []string{"a", "b"}[i%2]) // each has its share
 		if _, err := list[i].Write(frame[:first]); err != nil {
 			t.Fatal(err)
 		}

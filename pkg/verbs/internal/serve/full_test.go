@@ -46,3 +46,38 @@ func TestFullOfItsOwn(t *testing.T) {
 	}
 	<-p.started
 }
+
+// TestShareOfAnIndex: an index has half of the places. One that takes all that it gets keeps no
+// other index out, and its own clients take the places of their broken connections.
+func TestShareOfAnIndex(t *testing.T) {
+	const most = 40
+	_, p, address := start(t, verbs.ServerOptions{MaxConns: most})
+	admitted := func(client, index byte, earlier ...uint64) (session uint64, code hello.Code) {
+		t.Helper()
+		_, a, err := connect(t, address, hello.Hello{Token: verbs.Token{client, index}, Earlier: earlier})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Code == hello.OK {
+			<-p.started
+		}
+		return a.Session, a.Code
+	}
+	first, _ := admitted(1, 0)
+	for n := range most - 1 {
+		want := hello.OK
+		if n+1 >= most/2 {
+			want = hello.Full
+		}
+		if _, code := admitted(byte(2+n), 0); code != want {
+			t.Fatalf("connection %d of an index is answered with code %d, want %d", n+2, code, want)
+		}
+	}
+	if _, code := admitted(1, 1); code != hello.OK {
+		t.Errorf("another index is answered with code %d", code)
+	}
+	p.release <- struct{}{}
+	if _, code := admitted(1, 0, first); code != hello.OK {
+		t.Errorf("a client whose connection broke is answered with code %d", code)
+	}
+}

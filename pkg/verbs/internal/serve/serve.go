@@ -243,6 +243,11 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	session := &Session{Conn: c, Peer: peer, done: make(chan struct{}), wasCut: make(chan struct{})}
 	s.mu.Lock()
 	earlier, broken := s.namedLocked(h)
+	if broken == nil && s.ofIndexLocked(peer.Index) >= s.share() {
+		s.mu.Unlock()
+		s.admitting.Unlock()
+		return nil, verbs.ErrTooMany
+	}
 	if broken != nil {
 		broken.left = true
 		s.left++
@@ -264,6 +269,23 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 	}
 	s.cut(earlier)
 	return session, nil
+}
+
+// share is how many connections one index may have: half of all, so that none keeps others out,
+// where that is many.
+func (s *Server) share() int { return max(s.o.MaxConns/2, leastShare) }
+
+const leastShare = 16
+
+// ofIndexLocked is how many of the connections are an index's, but for those whose place is another
+// one's.
+func (s *Server) ofIndexLocked(index string) (n int) {
+	for _, e := range s.sessions {
+		if e.Peer.Index == index && !e.left {
+			n++
+		}
+	}
+	return n
 }
 
 // namedLocked are the sessions that a hello names, and one of them whose place its client can have:

@@ -19,7 +19,11 @@ func (admission) Admit(t verbs.Token) (verbs.Peer, error) {
 	if t == (verbs.Token{}) {
 		return verbs.Peer{}, verbs.ErrRefused
 	}
-	return verbs.Peer{Index: "x", Client: uint16(t[0])}, nil
+	index := "x"
+	if t[1] > 0 {
+		index = "y"
+	}
+	return verbs.Peer{Index: index, Client: uint16(t[0])}, nil
 }
 
 // slow is a provider whose sessions need time to end after they were cut: each waits for the test.
