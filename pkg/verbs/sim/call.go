@@ -27,7 +27,7 @@ func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() boo
 			return
 		}
 		answer := make([]byte, len(r.AnswerRoom()))
-		status, n := verbs.Execute(s.o.Executor, from.peer, &near{server: s, over: over}, data, answer)
+		status, n := verbs.Execute(s.o.Executor, from.peer, &near{server: s, reach: from.reach, over: over}, data, answer)
 		if !over() {
 			answered(status, answer[:n])
 		}
@@ -60,6 +60,7 @@ func setAnswer(r *verbs.Request, status verbs.CallStatus, answer []byte) {
 // own.
 type near struct {
 	server *Server
+	reach  *verbs.Reach // of who asks
 	over   func() bool
 	at     []uint8
 }
@@ -70,6 +71,11 @@ func (n *near) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 	r := verbs.Request{Op: verbs.Read, Region: id, Remote: remote, Local: dst}
 	if id > verbs.RegionLocks || !r.InRange(uint64(len(s.regions[id]))) {
 		return fmt.Errorf("sim: call reads %d bytes at %d:%#x: %w", len(dst), id, remote, verbs.ErrOutOfRange)
+	}
+	// No panic as for requests (checkReach): a walk may follow an address that was good when its
+	// client asked.
+	if !n.reach.Allows(id, remote, len(dst)) {
+		return fmt.Errorf("sim: call reads %d bytes at %d:%#x, which is not granted to its client: %w", len(dst), id, remote, verbs.ErrOutOfRange)
 	}
 	e := s.fabric.enemy
 	if e == nil || len(dst) == 0 {
