@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -89,7 +90,11 @@ type view struct {
 	memory []*dmv1.DMMemoryPool // its pools, as far as they are there
 	asked  []asked              // its compute servers, as in its status
 	events []corev1.Event       // the last ones about it, oldest first
-	notes  []string             // what could not be seen
+
+	backups   []dmv1.DMBackup // of the index, the newest first
+	schedules []dmv1.DMBackupSchedule
+
+	notes []string // what could not be seen
 
 	digests bool // keys are not shown
 }
@@ -119,6 +124,11 @@ func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
 		return nil, err
 	}
 	c.ask(ctx, v)
+	backups, schedules, err := c.listBackups(ctx)
+	if err != nil {
+		v.notes = append(v.notes, err.Error())
+	}
+	v.take(backups, schedules)
 	if err := c.listEvents(ctx, v); err != nil {
 		v.notes = append(v.notes, err.Error())
 	}
@@ -153,6 +163,25 @@ func (c *cluster) look(ctx context.Context, name string) (*view, error) {
 func (c *cluster) list(ctx context.Context) (*dmv1.DMIndexList, error) {
 	list := &dmv1.DMIndexList{}
 	return list, c.objects.List(ctx, list, client.InNamespace(c.namespace))
+}
+
+// listAll reads the indexes of the namespace, or of all, with their backups. Whoever may not see
+// those sees the indexes.
+func (c *cluster) listAll(ctx context.Context) (views []*view, err error) {
+	list, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	backups, schedules, failed := c.listBackups(ctx)
+	if failed != nil && !apierrors.IsForbidden(failed) && !apimeta.IsNoMatchError(failed) {
+		return nil, failed
+	}
+	for i := range list.Items {
+		v := &view{index: &list.Items[i]}
+		v.take(backups, schedules)
+		views = append(views, v)
+	}
+	return views, nil
 }
 
 // gatherAll looks at the indexes of these names, or at all of the namespace.

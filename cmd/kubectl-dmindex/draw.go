@@ -41,6 +41,7 @@ func (v *view) status(now time.Time) string {
 	b.WriteByte('\n')
 	v.drawRanges(&b)
 	v.drawGoingOn(&b)
+	v.drawBackups(&b, now, said)
 	v.drawEvents(&b, now)
 	return b.String()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
@@ -35,7 +36,7 @@ func top(views []*view, all bool) string {
 }
 
 // overview is a line for each index, and below what is wrong with any of them, with what it means.
-func overview(indexes []dmv1.DMIndex, all bool) string {
+func overview(views []*view, all bool, now time.Time) string {
 	var b strings.Builder
 	var reasons []string
 	table(&b, func(line func(...any)) {
@@ -45,9 +46,9 @@ func overview(indexes []dmv1.DMIndex, all bool) string {
 			}
 			line(columns...)
 		}
-		row("NAMESPACE", "INDEX", "DESIGN", "AVAILABLE", "HEALTH", "PROGRESSING", "MEMORY", "COMPUTE", "RANGES")
-		for i := range indexes {
-			index := &indexes[i]
+		row("NAMESPACE", "INDEX", "DESIGN", "AVAILABLE", "HEALTH", "PROGRESSING", "MEMORY", "COMPUTE", "RANGES", "LAST BACKUP")
+		for _, v := range views {
+			index := v.index
 			available, health, progressing := "-", "-", "-"
 			for _, c := range index.Status.Conditions {
 				wrong := c.Status == "True"
@@ -70,7 +71,11 @@ func overview(indexes []dmv1.DMIndex, all bool) string {
 			if m := index.Status.Map; m != nil {
 				ranges = fmt.Sprint(m.RangeCount)
 			}
-			row(index.Namespace, index.Name, index.Spec.Design, available, health, progressing, orDash(index.Status.MemoryReady), orDash(index.Status.ComputeReady), ranges)
+			last, failed := v.lastBackup(now)
+			if failed != "" {
+				reasons = append(reasons, failed)
+			}
+			row(index.Namespace, index.Name, index.Spec.Design, available, health, progressing, orDash(index.Status.MemoryReady), orDash(index.Status.ComputeReady), ranges, last)
 		}
 	})
 	told := map[string]bool{}

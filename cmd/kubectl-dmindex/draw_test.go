@@ -199,9 +199,9 @@ func TestAllNamespaces(t *testing.T) {
 	well.Status.Conditions = []metav1.Condition{{Type: dmv1.ConditionAvailable, Status: "True", Reason: dmv1.ReasonServing}, {Type: dmv1.ConditionDegraded, Status: "False", Reason: dmv1.ReasonAsDesired}}
 	for got, parts := range map[string][]string{
 		top([]*view{v}, true): {"NAMESPACE  INDEX  COMPUTE SERVER", "shop       demo   demo-compute-0"},
-		overview([]dmv1.DMIndex{*v.index, well, {}}, true): {"NAMESPACE  INDEX  DESIGN", "shop       demo   DEX     True       FencePending", "bank       well           True       AsDesired",
+		overview([]*view{v, {index: &well}, {index: &dmv1.DMIndex{}}}, true, now): {"NAMESPACE  INDEX  DESIGN", "shop       demo   DEX     True       FencePending", "bank       well           True       AsDesired",
 			"\nFencePending\n  means: a key range is not served,", "\n  to do: bring the memory server back"},
-		overview([]dmv1.DMIndex{well}, false): {"INDEX  DESIGN", "well           True       AsDesired  -            -       -        -\n"},
+		overview([]*view{{index: &well}}, false, now): {"INDEX  DESIGN", "well           True       AsDesired  -            -       -        -       -\n"},
 	} {
 		for _, part := range parts {
 			if !strings.Contains(got, part) {

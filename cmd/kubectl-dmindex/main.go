@@ -4,8 +4,8 @@
 //
 // It reads the objects of the index, and asks compute servers for /describe on their port of the
 // metrics, through the API server's pod proxy. So it needs no password and no connection of its
-// own: get of dmindexes and dmmemorypools, list of events, and get of pods/proxy are enough
-// for status and top.
+// own: get of dmindexes and dmmemorypools, list of dmbackups, dmbackupschedules and events, and get
+// of pods/proxy are enough for status and top.
 package main
 
 import (
@@ -50,7 +50,7 @@ func root() *cobra.Command {
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "Draw an index: memory servers, compute servers, key ranges, conditions and recent events; without a name: list all",
+		Short: "Draw an index: memory servers, compute servers, key ranges, conditions, backups and recent events; without a name: list all",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.connect()
@@ -58,11 +58,11 @@ func statusCommand(o *options) *cobra.Command {
 				return err
 			}
 			if len(args) == 0 {
-				list, err := c.list(cmd.Context())
+				views, err := c.listAll(cmd.Context())
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprint(cmd.OutOrStdout(), overview(list.Items, o.all))
+				_, err = fmt.Fprint(cmd.OutOrStdout(), overview(views, o.all, time.Now()))
 				return err
 			}
 			v, err := c.gather(cmd.Context(), args[0])

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -88,6 +89,16 @@ func redactObject(object map[string]any) {
 				if !strings.HasPrefix(name, "dmindex.io/") {
 					annotations[name] = redacted
 				}
+				// What an index is loaded from has the template of pods in it.
+				var inside map[string]any
+				if text, ok := annotations[name].(string); ok && json.Unmarshal([]byte(text), &inside) == nil && inside != nil {
+					redactValue("", inside)
+					clean, err := json.Marshal(inside)
+					if err != nil {
+						clean = []byte(redacted)
+					}
+					annotations[name] = string(clean)
+				}
 			}
 		}
 	}
@@ -138,6 +149,14 @@ func redactView(v *view) *view {
 	conditions := hidden.index.Status.Conditions
 	for i := range conditions {
 		conditions[i].Message = redactText(conditions[i].Message)
+	}
+	hidden.backups = nil
+	for i := range v.backups {
+		b := v.backups[i].DeepCopy()
+		for j := range b.Status.Conditions {
+			b.Status.Conditions[j].Message = redactText(b.Status.Conditions[j].Message)
+		}
+		hidden.backups = append(hidden.backups, *b)
 	}
 	hidden.events = slices.Clone(v.events)
 	for i := range hidden.events {

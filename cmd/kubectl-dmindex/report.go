@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +30,7 @@ const (
 	mostOfFile    = 1 << 20 // bytes of each file
 	mostOfReport  = 64 << 20
 	mostPods      = 200
+	mostBackups   = 20   // and as many pods of Jobs that work on artifacts
 	reportedLines = 5000 // of each container's log
 	reportLimit   = 5 * time.Minute
 )
@@ -40,6 +43,7 @@ type source interface {
 	get(ctx context.Context, pod *corev1.Pod, path string) ([]byte, error)
 	operators(ctx context.Context, namespace string) ([]corev1.Pod, error)
 	computePools(ctx context.Context, v *view) ([]dmv1.DMComputePool, error)
+	backupPods(ctx context.Context, v *view) ([]corev1.Pod, error)
 	allEvents(ctx context.Context) ([]corev1.Event, error)
 }
 
@@ -170,6 +174,19 @@ func report(ctx context.Context, c source, out io.Writer, folder, name, system s
 	for i := range computePools {
 		add(b.object("computepools/"+computePools[i].Name+".yaml", ours, "DMComputePool", &computePools[i]))
 	}
+	for i := range v.backups[:min(len(v.backups), mostBackups)] {
+		add(b.object("backups/"+v.backups[i].Name+".yaml", ours, "DMBackup", &v.backups[i]))
+	}
+	for i := range v.schedules {
+		add(b.object("schedules/"+v.schedules[i].Name+".yaml", ours, "DMBackupSchedule", &v.schedules[i]))
+	}
+	jobs, failed := c.backupPods(ctx, v)
+	if failed != nil {
+		b.problem("pods of backups: %v", failed)
+	}
+	for i := range jobs[:min(len(jobs), mostBackups)] {
+		add(b.server(ctx, c, &jobs[i], "backups/pods/"))
+	}
 	events, failed := c.allEvents(ctx)
 	if failed != nil {
 		b.problem("events: %v", failed)
@@ -269,6 +286,23 @@ func (c *cluster) podsOf(ctx context.Context, v *view) (pods []corev1.Pod, err e
 		}
 		pods = append(pods, list.Items...)
 	}
+	return pods, nil
+}
+
+// backupPods are the pods that dump the index, load it or delete its artifacts, the newest first.
+func (c *cluster) backupPods(ctx context.Context, v *view) (pods []corev1.Pod, err error) {
+	list, err := c.pods.CoreV1().Pods(v.index.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: dmv1.LabelManagedBy + "=" + dmv1.ManagedBy + "," + dmv1.LabelComponent + "=" + dmv1.ComponentBackup, Limit: mostPods})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list.Items {
+		of := func(b dmv1.DMBackup) bool { return b.Name == p.Labels[dmv1.LabelBackup] }
+		if p.Labels[batchv1.JobNameLabel] == v.index.Name+"-restore" || slices.ContainsFunc(v.backups, of) {
+			pods = append(pods, p)
+		}
+	}
+	slices.SortStableFunc(pods, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	return pods, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -44,6 +45,21 @@ func (p planted) gather(context.Context, string) (*view, error) {
 	v.index.Status.Conditions[1].Message = `keys ["` + plantedKey + `", end) wait`
 	v.events[0].Message = `keys ["", "` + plantedKey + `") go`
 	v.memory[0].Name = "demo-memory"
+	pod := dmv1.PodTemplate{Annotations: map[string]string{"vault.example.com/inject": plantedSecret}}
+	text, err := json.Marshal(map[string]any{"backup": "nightly", "artifact": "a.dump", "template": dmv1.BackupTemplate{IndexName: "demo", Pod: pod}})
+	if err != nil {
+		return nil, err
+	}
+	v.index.Annotations[dmv1.AnnotationRestore] = string(text)
+	backups, schedules := drawnBackups()
+	for i := range backups {
+		backups[i].Namespace, backups[i].Spec.Pod = "shop", pod
+		backups[i].Status.Conditions = []metav1.Condition{{Type: dmv1.ConditionComplete, Status: "False", Reason: dmv1.ReasonDumpFailed, Message: `key "` + plantedKey + `" is too long`}}
+	}
+	for i := range schedules {
+		schedules[i].Namespace, schedules[i].Spec.Template.Pod = "shop", pod
+	}
+	v.take(backups, schedules)
 	v.memory[0].Spec.Pod.Annotations = map[string]string{"dmindex.io/mine": plantedSecret}
 	return v, nil
 }
@@ -68,6 +84,10 @@ func (p planted) operators(context.Context, string) ([]corev1.Pod, error) { retu
 
 func (p planted) computePools(context.Context, *view) ([]dmv1.DMComputePool, error) {
 	return []dmv1.DMComputePool{{ObjectMeta: metav1.ObjectMeta{Name: "demo-compute"}}}, nil
+}
+
+func (p planted) backupPods(context.Context, *view) ([]corev1.Pod, error) {
+	return []corev1.Pod{p.pod("nightly-2-dump-x", dmv1.ComponentBackup)}, nil
 }
 
 func (p planted) allEvents(context.Context) ([]corev1.Event, error) {
@@ -105,17 +125,20 @@ func reported(t *testing.T, p planted) map[string]string {
 func TestReport(t *testing.T) {
 	files := reported(t, planted{})
 	for file, want := range map[string]string{
-		"status.txt":                       "partition map 5: 3 ranges",
-		"dmindex.yaml":                     "kind: DMIndex",
-		"memorypools/demo-memory.yaml":     "chunksGranted: 16",
-		"computepools/demo-compute.yaml":   "name: demo-compute",
-		"events.txt":                       "Handover: keys [#",
-		"pods/demo-compute-0.yaml":         `value: "123456"`,
-		"pods/demo-compute-0.log":          "last line",
-		"pods/demo-compute-0.previous.log": "last line",
-		"pods/demo-compute-0.describe":     "describe of demo-compute-0",
-		"pods/demo-memory-0.metrics":       "metrics of demo-memory-0",
-		"problems.txt":                     "pods/demo-memory-0.previous.log: no such container\nthere is no operator in dmindex-system",
+		"status.txt":                        "partition map 5: 3 ranges",
+		"dmindex.yaml":                      "kind: DMIndex",
+		"memorypools/demo-memory.yaml":      "chunksGranted: 16",
+		"computepools/demo-compute.yaml":    "name: demo-compute",
+		"backups/nightly-3.yaml":            "kind: DMBackup",
+		"schedules/nightly.yaml":            "kind: DMBackupSchedule",
+		"backups/pods/nightly-2-dump-x.log": "last line",
+		"events.txt":                        "Handover: keys [#",
+		"pods/demo-compute-0.yaml":          `value: "123456"`,
+		"pods/demo-compute-0.log":           "last line",
+		"pods/demo-compute-0.previous.log":  "last line",
+		"pods/demo-compute-0.describe":      "describe of demo-compute-0",
+		"pods/demo-memory-0.metrics":        "metrics of demo-memory-0",
+		"problems.txt":                      "pods/demo-memory-0.previous.log: no such container\nthere is no operator in dmindex-system",
 	} {
 		if !strings.Contains(files[file], want) {
 			t.Errorf("%s lacks %q:\n%s", file, want, files[file])
