@@ -69,6 +69,9 @@ func TestBackup(t *testing.T) {
 	s.is(s.jsonpath("dmb/b", "{.status.keys}"), "5000")
 	s.contains(s.jsonpath("dmb/b", "{.status.digest}"), "sha256:")
 	artifact := s.jsonpath("dmb/b", "{.status.artifact}")
+	s.viewer()
+	s.contains(s.plugin("status", "x"), "\nbackups:\nBACKUP  PHASE     BEGUN")
+	s.contains(s.plugin("status"), "LAST BACKUP\n")
 
 	s.kubectl("delete", "pod/tools", "dmi/x", "--timeout=100s")
 	s.kubectl("wait", "pods", "--for=delete", "-l", "dmindex.io/pool", "--timeout=100s")
@@ -77,6 +80,8 @@ func TestBackup(t *testing.T) {
 		t.Errorf("the index has %d bytes of keys and values, had %d", len(now), len(all))
 	}
 	s.is(s.redis("get", "key/00004711"), "value of key/00004711")
+
+	s.contains(s.plugin("status", "x"), "the index was loaded from backup b ("+artifact+")")
 
 	file := "/var/lib/" + s.namespace + "/" + artifact
 	s.node("exec", "1", "test", "-f", file)

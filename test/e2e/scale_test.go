@@ -50,6 +50,7 @@ metadata: {name: viewer}
 rules:
 - {apiGroups: [dmindex.io], resources: [dmindexes], verbs: [get, list]}
 - {apiGroups: [dmindex.io], resources: [dmmemorypools], verbs: [get]}
+- {apiGroups: [dmindex.io], resources: [dmbackups, dmbackupschedules], verbs: [list]}
 - {apiGroups: [""], resources: [events], verbs: [list]}
 - {apiGroups: [""], resources: [pods/proxy], verbs: [get]}
 ---
