@@ -114,8 +114,13 @@ func reportOf(p *corev1.Pod) *config.BackupReport {
 	return nil
 }
 
-// unstarted says what keeps a pod from running, or how it ended without a report.
+// unstarted says what keeps a pod from running or from ending, or how it ended without a report.
 func unstarted(p *corev1.Pod) string {
+	if p.DeletionTimestamp != nil && p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed {
+		// No other pod follows before this one has ended: both would work on the same artifact or
+		// index.
+		return fmt.Sprintf("pod %s is being deleted, and node %s does not say that it has ended: if the node is off for good, delete it", p.Name, p.Spec.NodeName)
+	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)

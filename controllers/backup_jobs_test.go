@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -50,5 +51,23 @@ func TestLookBehind(t *testing.T) {
 	s, err := b.look(t.Context(), owner, job.Name)
 	if err != nil || !s.done || s.report == nil || s.report.Keys != 7 {
 		t.Errorf("the Job is %+v, %v", s, err)
+	}
+}
+
+// TestPodOfADeadNode: a Job that waits for a pod at a node that is cut off says so.
+func TestPodOfADeadNode(t *testing.T) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "demo-restore", UID: "2"}}
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "demo-restore-1", OwnerReferences: []metav1.OwnerReference{{UID: "2"}}}}
+	pod.Spec.NodeName, pod.Status.Phase = "node3", corev1.PodRunning
+	if s := judgeJob(job, []corev1.Pod{pod}); s.problem != "" {
+		t.Errorf("a pod that runs: %q", s.problem)
+	}
+	pod.DeletionTimestamp = &metav1.Time{}
+	if s := judgeJob(job, []corev1.Pod{pod}); !strings.Contains(s.problem, "node node3 does not say") {
+		t.Errorf("a pod that does not end: %q", s.problem)
+	}
+	pod.Status.Phase = corev1.PodFailed
+	if s := judgeJob(job, []corev1.Pod{pod}); strings.Contains(s.problem, "node3") {
+		t.Errorf("a pod that ended: %q", s.problem)
 	}
 }
