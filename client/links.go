@@ -63,15 +63,10 @@ func newLinks(o Options) (*links, error) {
 		ls.creds = func(string) credentials.TransportCredentials { return insecure.NewCredentials() }
 		return ls, nil
 	}
-	base, err := o.tlsConfig()
-	if err != nil {
+	if _, err := o.tlsConfig(); err != nil {
 		return nil, err
 	}
-	ls.creds = func(serverName string) credentials.TransportCredentials {
-		c := base.Clone()
-		c.ServerName = serverName
-		return credentials.NewTLS(c)
-	}
+	ls.creds = func(serverName string) credentials.TransportCredentials { return newDialCredentials(o, serverName) }
 	return ls, nil
 }
 

@@ -1,15 +1,19 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // Options of a connection to an index. Zero values mean the default, where one is named.
@@ -25,9 +29,12 @@ type Options struct {
 	// so a program goes on when the password is changed and the file with it.
 	PasswordFile string
 
-	// CA is the PEM bundle that the servers' certificates are of. Either it or Insecure must be
+	// CA is the PEM bundle that the servers' certificates are of. It, CAFile or Insecure must be
 	// set.
 	CA []byte
+	// CAFile has such a bundle. It is read for each new connection, so a program goes on when the
+	// index's authority is replaced and the file with it. While it cannot be read, CA counts.
+	CAFile string
 	// ServerName is what the certificates of Endpoints must name. Default: the host of each
 	// endpoint. The certificates of servers found in the map must name the host that the map has
 	// for them.
@@ -47,10 +54,11 @@ func (o Options) withDefaults() (Options, error) {
 	if len(o.Endpoints) == 0 {
 		return o, errors.New("connect to an index: Endpoints is empty; name the index's service, for example my-index:7480")
 	}
+	trusts := len(o.CA) > 0 || o.CAFile != ""
 	switch {
-	case o.Insecure && len(o.CA) > 0:
-		return o, errors.New("connect to an index: set either CA, or Insecure to go without TLS")
-	case !o.Insecure && len(o.CA) == 0:
+	case o.Insecure && trusts:
+		return o, errors.New("connect to an index: set either CA or CAFile, or Insecure to go without TLS")
+	case !o.Insecure && !trusts:
 		return o, errors.New("connect to an index: CA is empty: set it to what ca.crt of the index's Secret has, " +
 			"or set Insecure to show the password and all data to the network")
 	}
@@ -70,10 +78,52 @@ func (o Options) withDefaults() (Options, error) {
 // tlsConfig verifies servers by the CA bundle only.
 func (o *Options) tlsConfig() (*tls.Config, error) {
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(o.CA) {
-		return nil, errors.New("connect to an index: CA holds no certificate in PEM form")
+	var unread error
+	if o.CAFile != "" {
+		text, err := os.ReadFile(o.CAFile)
+		switch {
+		case err != nil:
+			unread = fmt.Errorf("connect to an index: read CAFile: %w", err)
+		case roots.AppendCertsFromPEM(text):
+			return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}, nil
+		default:
+			unread = fmt.Errorf("connect to an index: CAFile %s holds no certificate in PEM form", o.CAFile)
+		}
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}, nil
+	switch {
+	case roots.AppendCertsFromPEM(o.CA):
+		return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}, nil
+	case unread != nil:
+		return nil, unread
+	}
+	return nil, errors.New("connect to an index: CA holds no certificate in PEM form")
+}
+
+// dialCredentials make a TLS configuration for each handshake: CAFile may have changed.
+type dialCredentials struct {
+	credentials.TransportCredentials
+	o          Options
+	serverName string // empty = the host that is dialled
+}
+
+// newDialCredentials verify that a server is called serverName.
+func newDialCredentials(o Options, serverName string) dialCredentials {
+	return dialCredentials{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, ServerName: serverName}), o, serverName}
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c dialCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := c.o.tlsConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	config.ServerName = c.serverName
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c dialCredentials) Clone() credentials.TransportCredentials {
+	return newDialCredentials(c.o, c.serverName)
 }
 
 // The keys of a Secret <index>-conn, as its mount shows them as files.
@@ -84,8 +134,9 @@ const (
 )
 
 // FromSecret reads Options from the directory where the Secret <index>-conn is mounted. The
-// password is read anew whenever it is needed, so a program goes on after a rotation. Without a
-// ca.crt CA stays empty, and Connect refuses that unless the program sets Insecure.
+// password and ca.crt are read anew whenever they are needed, so a program goes on after a
+// rotation. Without a ca.crt CA stays empty, and Connect refuses that unless the program sets
+// Insecure.
 func FromSecret(dir string) (Options, error) {
 	read := func(name string) (string, error) {
 		data, err := os.ReadFile(filepath.Join(dir, name))
@@ -111,8 +162,8 @@ func FromSecret(dir string) (Options, error) {
 	case errors.Is(err, os.ErrNotExist):
 	case err != nil:
 		return Options{}, err
-	default:
-		o.CA = []byte(ca)
+	case ca != "":
+		o.CA, o.CAFile = []byte(ca), filepath.Join(dir, SecretCA)
 	}
 	return o, nil
 }

@@ -2,11 +2,14 @@ package client
 
 import (
 	"context"
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 )
 
 func TestFromSecret(t *testing.T) {
@@ -57,5 +60,38 @@ func TestOptionsSayWhatIsMissing(t *testing.T) {
 	f(Options{Endpoints: []string{"a:1"}}, "Insecure")
 	f(Options{Endpoints: []string{"a:1"}, CA: []byte("x"), Insecure: true}, "either")
 	f(Options{Endpoints: []string{"a:1"}, CA: []byte("x")}, "PEM")
+	f(Options{Endpoints: []string{"a:1"}, CAFile: "x", Insecure: true}, "either")
+	f(Options{Endpoints: []string{"a:1"}, CAFile: "/not/there"}, "/not/there")
 	f(Options{Endpoints: []string{"a:1"}, Insecure: true, Limit: -1}, "negative")
+}
+
+// TestCAFile: the file counts, as it is at each connection, and CA where it cannot be read.
+func TestCAFile(t *testing.T) {
+	first, second := identitytest.NewCA(t, "first"), identitytest.NewCA(t, "second")
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	o := Options{CA: first.PEM, CAFile: file}
+	f := func(content []byte, want *identitytest.CA) {
+		t.Helper()
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := o.tlsConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(want.PEM)
+		if !config.RootCAs.Equal(trusted) {
+			t.Errorf("with %q, others are trusted", content)
+		}
+	}
+	f(first.PEM, first)
+	f(second.PEM, second)
+	f([]byte("half of"), first)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if config, err := o.tlsConfig(); err != nil || config.RootCAs == nil {
+		t.Errorf("without the file: %v", err)
+	}
 }

@@ -59,6 +59,7 @@ type rpcServer struct {
 	drain    func(limit time.Duration) (unfinished uint64)
 	describe func() *rpcv1.DescribeComputeReply
 	users    *users.Directory
+	files    *identity.Files // nil = without TLS
 
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans
@@ -191,6 +192,9 @@ func (r *rpcServer) Describe(ctx context.Context, _ *rpcv1.DescribeComputeReques
 	if identity.FromContext(ctx).Role == identity.RoleOperator {
 		if digest := r.users.Digest(); digest != [len(digest)]byte{} {
 			reply.AclDigest = digest[:]
+		}
+		if r.files != nil {
+			reply.TrustedAuthorities, reply.CertificateSigner = r.files.Trust()
 		}
 	}
 	return reply, nil

@@ -178,7 +178,7 @@ func (b *base) authority(ctx context.Context, owner client.Object, labels map[st
 	if err != nil || a != nil {
 		return a, err
 	}
-	pair, err := pki.NewAuthority("dmindex "+owner.GetNamespace()+"/"+owner.GetName(), b.now())
+	pair, err := newAuthority(owner, b.now())
 	if err != nil {
 		return nil, err
 	}
@@ -195,15 +195,11 @@ func (b *base) authority(ctx context.Context, owner client.Object, labels map[st
 
 // readAuthority is nil if there is none.
 func (b *base) readAuthority(ctx context.Context, owner client.Object) (*pki.Authority, error) {
-	secret := &corev1.Secret{}
-	secret.Name, secret.Namespace = build.AuthorityName(owner.GetName()), owner.GetNamespace()
-	if err := b.Find(ctx, secret, secret); err != nil {
-		return nil, client.IgnoreNotFound(err)
+	secret, err := b.authoritySecret(ctx, owner)
+	if err != nil || secret == nil {
+		return nil, err
 	}
-	if !metav1.IsControlledBy(secret, owner) {
-		return nil, &waitFor{dmv1.ReasonNameTaken, "Secret " + secret.Name + " is not of " + owner.GetName() + ": rename one of them or delete it", 0}
-	}
-	return pki.ParseAuthority(pair(secret))
+	return parseAuthority(secret)
 }
 
 func pair(s *corev1.Secret) pki.Pair {

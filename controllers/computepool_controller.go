@@ -15,7 +15,6 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
-	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
@@ -155,7 +154,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 	if a == nil {
 		return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " does not exist yet", 0}
 	}
-	trusted := []identity.Authority{build.OwnSpeaks(s.index, a.PEM)}
+	trusted := build.OwnSpeaks(s.index, a)
 	for _, p := range s.index.Spec.MemoryPools {
 		pool := &dmv1.DMMemoryPool{}
 		if err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.MemoryPoolOf(s.index, p)}, pool); err != nil {
@@ -168,7 +167,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		if memory == nil {
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " does not exist yet", requeueSoon}
 		}
-		trusted = append(trusted, build.MemorySpeaks(pool, memory.PEM))
+		trusted = append(trusted, build.MemorySpeaks(pool, memory)...)
 	}
 	salt, err := build.KeySalt(a)
 	if err != nil {

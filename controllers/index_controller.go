@@ -97,6 +97,9 @@ func (s *indexScope) nextLook(now time.Time) time.Duration {
 	if !s.passwordEnds.IsZero() {
 		next = min(next, max(s.passwordEnds.Sub(now), time.Second))
 	}
+	if !s.authorityEnds.IsZero() {
+		next = min(next, max(s.authorityEnds.Sub(now), time.Second))
+	}
 	if s.view.Owned {
 		next = min(next, ownersWatched)
 	}

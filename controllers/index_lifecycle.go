@@ -55,6 +55,7 @@ var lifecycle = []step{
 	gatherCompute,
 	{"compare the pools' transports", false, (*DMIndexReconciler).checkTransports},
 	{"keep the passwords", false, (*DMIndexReconciler).keepPasswords},
+	{"keep the certificate authority", false, (*DMIndexReconciler).keepIndexAuthority},
 	checkDataLoss,
 	{"choose the backup that the index is loaded from", true, (*DMIndexReconciler).chooseBackup},
 	{"choose memory servers", true, (*DMIndexReconciler).chooseMemory},

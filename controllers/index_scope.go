@@ -40,6 +40,8 @@ type indexScope struct {
 	passwordWaits bool      // a new password waits for compute servers to read it
 	passwordEnds  time.Time // when a former password ends; zero = none does
 
+	authorityEnds time.Time // when to look at the replacement of the authority again; zero = never
+
 	doubted []memoryServer // that seem to be lost, and may not be
 
 	problems collected // of the step that is done, which could do the rest of its work

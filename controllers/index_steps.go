@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
 // pinImage remembers the image of the operator that first saw the index: later operators do not
@@ -78,7 +79,7 @@ func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (er
 	if s.authority, err = r.authority(ctx, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
 	}
-	secret := build.ConnectionSecret(s.index, nil, s.authority.PEM)
+	secret := build.ConnectionSecret(s.index, nil, pki.Bundle(s.authority.Trusted()...))
 	live := &corev1.Secret{}
 	live.Name, live.Namespace = secret.Name, secret.Namespace
 	switch err := r.Find(ctx, live, live); {

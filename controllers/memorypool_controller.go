@@ -18,7 +18,6 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
-	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // annotationRestarted of a memory pod is when its image was last changed in place.
@@ -38,6 +37,9 @@ type memoryPoolScope struct {
 	recorded  idSet
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
 	problems  map[int]string                     // of servers that cannot start
+
+	// when to look at the replacement of the authority again; 0 = never
+	authorityAgain time.Duration
 
 	indexNames map[string]string // by UID, of those of the namespace
 	use        memoryPoolUse
@@ -69,6 +71,9 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	after, err := result(err)
 	if err == nil && len(s.problems) > 0 {
 		after.RequeueAfter = requeueSoon // nobody tells when a node was mended
+	}
+	if err == nil && s.authorityAgain > 0 {
+		after.RequeueAfter = min(after.RequeueAfter, max(s.authorityAgain, time.Second))
 	}
 	return after, err
 }
@@ -140,6 +145,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 		return problems.err() // no server could start without its certificate
 	}
 	problems.add(r.renewTLS(ctx, s.pods, tls))
+	problems.add(r.keepPoolAuthority(ctx, s))
 	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
@@ -171,7 +177,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
 		return "", err
 	}
-	trusted := []identity.Authority{build.OperatorSpeaks(s.authority.PEM)}
+	trusted := build.OperatorSpeaks(s.authority)
 	for i := range indexes.Items {
 		index := &indexes.Items[i]
 		if !usesMemoryPool(index, s.pool.Name) {
@@ -183,7 +189,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		}
 		switch {
 		case a != nil:
-			trusted = append(trusted, build.IndexSpeaks(index, a.PEM))
+			trusted = append(trusted, build.IndexSpeaks(index, a)...)
 		case metav1.IsControlledBy(s.pool, index):
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}

@@ -28,6 +28,7 @@ type service struct {
 	region   *region
 	waits    *waits
 	scrubber *scrubber
+	files    *identity.Files // nil = without TLS
 	stopping context.Context // ends when the server shuts down, which ends waits for maps
 }
 
@@ -41,6 +42,9 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 		ChunksTotal: uint64(c.region.chunks()),
 		LocksTotal:  c.region.lockBytes / 2,
 		OnChipBytes: 2 * c.OnChip(),
+	}
+	if c.files != nil && identity.FromContext(ctx).Role == identity.RoleOperator {
+		reply.TrustedAuthorities, reply.CertificateSigner = c.files.Trust()
 	}
 	for _, p := range c.Providers {
 		t := &rpcv1.Transport{Provider: p.Name, Address: p.Address}

@@ -105,7 +105,7 @@ func (s *Server) open(c *Config) error {
 	shared.Words = wordsOf(s.region)
 	s.control = &service{
 		Core:    shared,
-		version: c.Version, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &shared.Locks, s.log), stopping: stopping,
+		version: c.Version, files: files, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &shared.Locks, s.log), stopping: stopping,
 	}
 	chunks := newChunks(&s.region.header)
 	accounts.GrantTo(chunks)

@@ -39,6 +39,14 @@ const (
 	// until the time that the event names. Do: let programs that do not read the Secret again when
 	// they connect have the new password by then.
 	ReasonRotatedPassword = "RotatedPassword"
+	// ReasonRotatingAuthority: a new certificate authority was made, and is made known to servers
+	// and programs. It signs certificates when all servers that are ready trust it, and programs of
+	// an index had spec.security.authorityGraceSeconds to read it; the event names the servers that
+	// are late. Do: let programs that do not read the Secret <index>-conn again have its ca.crt.
+	ReasonRotatingAuthority = "RotatingAuthority"
+	// ReasonRotatedAuthority: certificates are signed by the new authority; a second event says
+	// that the former one is not trusted any more. Do: nothing.
+	ReasonRotatedAuthority = "RotatedAuthority"
 )
 
 // Reasons of conditions.

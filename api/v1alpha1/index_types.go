@@ -239,6 +239,15 @@ type SecuritySpec struct {
 	// +kubebuilder:validation:Maximum=2592000
 	PasswordGraceSeconds int32 `json:"passwordGraceSeconds,omitempty"`
 
+	// AuthorityGraceSeconds is for how long programs may take to read ca.crt again when the
+	// certificate authority is replaced: after it has the new authority beside the former one, and
+	// again after the new one signs certificates, until the former one is not trusted any more.
+	// +optional
+	// +default=3600
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2592000
+	AuthorityGraceSeconds int32 `json:"authorityGraceSeconds,omitempty"`
+
 	// ShowKeys shows keys to everybody who may read the index and its events: the bounds of ranges,
 	// in status, conditions and events. Otherwise digests stand in their place, which tell bounds
 	// apart.

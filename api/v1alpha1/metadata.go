@@ -62,6 +62,10 @@ const (
 	// before asks for one.
 	AnnotationRotatePassword = "dmindex.io/rotate-password"
 
+	// AnnotationRotateAuthority of an index or a memory pool asks for a new certificate authority.
+	// Each value that was not there before asks for one.
+	AnnotationRotateAuthority = "dmindex.io/rotate-authority"
+
 	// AnnotationRelease of a memory pool names pods of the pool, separated by commas: they may be
 	// evicted and deleted although data is lost with them.
 	AnnotationRelease = "dmindex.io/release"

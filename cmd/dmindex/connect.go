@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -69,9 +68,8 @@ func (a *access) options() (client.Options, error) {
 		o.Insecure = true
 		return o, nil
 	}
-	var err error
-	o.CA, err = os.ReadFile(a.caFile)
-	return o, err
+	o.CAFile = a.caFile
+	return o, nil
 }
 
 // with runs f with a connection.

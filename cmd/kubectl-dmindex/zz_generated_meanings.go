@@ -33,6 +33,8 @@ var meanings = map[string]meaning{
 	"Autoscaled":        {when: "spec.autoscaling changed the number of replicas of a compute pool.", do: ""},
 	"RotatingPassword":  {when: "a new password was made and is given to the compute servers. The Secret <index>-conn has it when all of them that are ready know it; the event names those that do not. Do: nothing, unless it names a server of an older image: replace that pod.", do: ""},
 	"RotatedPassword":   {when: "the Secret <index>-conn has the new password. The former one is right until the time that the event names. Do: let programs that do not read the Secret again when they connect have the new password by then.", do: ""},
+	"RotatingAuthority": {when: "a new certificate authority was made, and is made known to servers and programs. It signs certificates when all servers that are ready trust it, and programs of an index had spec.security.authorityGraceSeconds to read it; the event names the servers that are late. Do: let programs that do not read the Secret <index>-conn again have its ca.crt.", do: ""},
+	"RotatedAuthority":  {when: "certificates are signed by the new authority; a second event says that the former one is not trusted any more. Do: nothing.", do: ""},
 	"Serving":           {when: "the index answers requests.", do: ""},
 	"AsDesired":         {when: "the index is as its spec asks.", do: ""},
 	"Intact":            {when: "no data was lost.", do: ""},

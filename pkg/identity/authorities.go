@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -163,6 +164,16 @@ func (v *voice) memoryServer(host string) bool {
 
 // computeServer reports whether an authority speaks for compute servers.
 func (v *voice) computeServer(string) bool { return len(v.indexes) > 0 }
+
+// fingerprints are the SHA-256 digests of all certificates, sorted.
+func (a *authorities) fingerprints() (all [][]byte) {
+	for der := range a.voice {
+		digest := sha256.Sum256([]byte(der))
+		all = append(all, digest[:])
+	}
+	slices.SortFunc(all, bytes.Compare)
+	return all
+}
 
 // spoken reports whether one of the verified chains of a connection ends at an authority that fits.
 func (a *authorities) spoken(s tls.ConnectionState, fits func(*voice) bool) bool {

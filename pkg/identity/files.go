@@ -196,5 +196,16 @@ func (f *Files) clientConfig(serverName string, kind func(v *voice, host string)
 	}
 }
 
+// Trust is what is in force: the SHA-256 digests of the authorities of AuthoritiesFile, sorted, and
+// the key identifier of the authority that signed the own certificate. Without that file there are
+// no digests.
+func (f *Files) Trust() (authorities [][]byte, signer []byte) {
+	m := f.load()
+	if m.authorities != nil {
+		authorities = m.authorities.fingerprints()
+	}
+	return authorities, m.cert.Leaf.AuthorityKeyId
+}
+
 // NotAfter is when the certificate in force ends.
 func (f *Files) NotAfter() time.Time { return f.load().cert.Leaf.NotAfter }

@@ -749,8 +749,11 @@ type DescribeComputeReply struct {
 	TakeOvers     []*TakeOver            `protobuf:"bytes,16,rep,name=take_overs,json=takeOvers,proto3" json:"take_overs,omitempty"` // the last ones, at most 16, oldest first; of owned designs
 	Paths         []*MemoryPath          `protobuf:"bytes,17,rep,name=paths,proto3" json:"paths,omitempty"`                          // to the memory servers, the home first
 	AclDigest     []byte                 `protobuf:"bytes,18,opt,name=acl_digest,json=aclDigest,proto3" json:"acl_digest,omitempty"` // SHA-256 of the ACL file with the user default whose passwords count; for the operator only
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// For the operator only, and not of servers without TLS:
+	TrustedAuthorities [][]byte `protobuf:"bytes,19,rep,name=trusted_authorities,json=trustedAuthorities,proto3" json:"trusted_authorities,omitempty"` // SHA-256 of the certificates of all authorities that it trusts
+	CertificateSigner  []byte   `protobuf:"bytes,20,opt,name=certificate_signer,json=certificateSigner,proto3" json:"certificate_signer,omitempty"`    // key identifier of the authority that signed its own certificate
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *DescribeComputeReply) Reset() {
@@ -905,6 +908,20 @@ func (x *DescribeComputeReply) GetPaths() []*MemoryPath {
 func (x *DescribeComputeReply) GetAclDigest() []byte {
 	if x != nil {
 		return x.AclDigest
+	}
+	return nil
+}
+
+func (x *DescribeComputeReply) GetTrustedAuthorities() [][]byte {
+	if x != nil {
+		return x.TrustedAuthorities
+	}
+	return nil
+}
+
+func (x *DescribeComputeReply) GetCertificateSigner() []byte {
+	if x != nil {
+		return x.CertificateSigner
 	}
 	return nil
 }
@@ -1529,7 +1546,7 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
 	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
-	"\x16DescribeComputeRequest\"\xec\x04\n" +
+	"\x16DescribeComputeRequest\"\xcc\x05\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -1554,7 +1571,9 @@ const file_compute_proto_rawDesc = "" +
 	"take_overs\x18\x10 \x03(\v2\x18.dmindex.rpc.v1.TakeOverR\ttakeOvers\x120\n" +
 	"\x05paths\x18\x11 \x03(\v2\x1a.dmindex.rpc.v1.MemoryPathR\x05paths\x12\x1d\n" +
 	"\n" +
-	"acl_digest\x18\x12 \x01(\fR\taclDigest\"X\n" +
+	"acl_digest\x18\x12 \x01(\fR\taclDigest\x12/\n" +
+	"\x13trusted_authorities\x18\x13 \x03(\fR\x12trustedAuthorities\x12-\n" +
+	"\x12certificate_signer\x18\x14 \x01(\fR\x11certificateSigner\"X\n" +
 	"\n" +
 	"MemoryPath\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\rR\x06server\x12\x1a\n" +

@@ -128,8 +128,11 @@ type DescribeMemoryReply struct {
 	Draining      bool                   `protobuf:"varint,11,opt,name=draining,proto3" json:"draining,omitempty"`
 	Transports    []*Transport           `protobuf:"bytes,12,rep,name=transports,proto3" json:"transports,omitempty"`
 	Indexes       []*IndexUse            `protobuf:"bytes,13,rep,name=indexes,proto3" json:"indexes,omitempty"` // sorted by index
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// For the operator only, and not of servers without TLS:
+	TrustedAuthorities [][]byte `protobuf:"bytes,14,rep,name=trusted_authorities,json=trustedAuthorities,proto3" json:"trusted_authorities,omitempty"` // SHA-256 of the certificates of all authorities that it trusts
+	CertificateSigner  []byte   `protobuf:"bytes,15,opt,name=certificate_signer,json=certificateSigner,proto3" json:"certificate_signer,omitempty"`    // key identifier of the authority that signed its own certificate
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *DescribeMemoryReply) Reset() {
@@ -249,6 +252,20 @@ func (x *DescribeMemoryReply) GetTransports() []*Transport {
 func (x *DescribeMemoryReply) GetIndexes() []*IndexUse {
 	if x != nil {
 		return x.Indexes
+	}
+	return nil
+}
+
+func (x *DescribeMemoryReply) GetTrustedAuthorities() [][]byte {
+	if x != nil {
+		return x.TrustedAuthorities
+	}
+	return nil
+}
+
+func (x *DescribeMemoryReply) GetCertificateSigner() []byte {
+	if x != nil {
+		return x.CertificateSigner
 	}
 	return nil
 }
@@ -2633,7 +2650,7 @@ var File_memory_proto protoreflect.FileDescriptor
 const file_memory_proto_rawDesc = "" +
 	"\n" +
 	"\fmemory.proto\x12\x0edmindex.rpc.v1\"\x17\n" +
-	"\x15DescribeMemoryRequest\"\xf5\x03\n" +
+	"\x15DescribeMemoryRequest\"\xd5\x04\n" +
 	"\x13DescribeMemoryReply\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12!\n" +
@@ -2653,7 +2670,9 @@ const file_memory_proto_rawDesc = "" +
 	"\n" +
 	"transports\x18\f \x03(\v2\x19.dmindex.rpc.v1.TransportR\n" +
 	"transports\x122\n" +
-	"\aindexes\x18\r \x03(\v2\x18.dmindex.rpc.v1.IndexUseR\aindexes\"Y\n" +
+	"\aindexes\x18\r \x03(\v2\x18.dmindex.rpc.v1.IndexUseR\aindexes\x12/\n" +
+	"\x13trusted_authorities\x18\x0e \x03(\fR\x12trustedAuthorities\x12-\n" +
+	"\x12certificate_signer\x18\x0f \x01(\fR\x11certificateSigner\"Y\n" +
 	"\tTransport\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +

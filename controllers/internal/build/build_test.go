@@ -18,7 +18,6 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
-	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 func testIndex() *dmv1.DMIndex {
@@ -40,12 +39,12 @@ func testIndex() *dmv1.DMIndex {
 
 // testTLS is a TLS Secret with each kind of authority.
 func testTLS(index *dmv1.DMIndex, memory *dmv1.DMMemoryPool) (*corev1.Secret, error) {
-	ca := func(content string) []byte {
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(content)})
+	ca := func(content string) *pki.Authority {
+		return &pki.Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(content)})}
 	}
 	index.UID = "uid"
-	return TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, []identity.Authority{
-		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))}, []byte("salt"))
+	return TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, slices.Concat(
+		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))), []byte("salt"))
 }
 
 // TestGolden compares what is built with testdata. DMINDEX_REWRITE=1 writes it anew.

@@ -22,6 +22,14 @@ const (
 	KeyRPC      = "endpoints" // host:port for the SDK, as client.SecretEndpoints has it
 )
 
+// Keys of the Secret of an authority, besides those of the one that signs.
+const (
+	KeyNextAuthority    = "next.crt" // which is to replace it
+	KeyNextAuthorityKey = "next.key"
+	KeyFormerAuthority  = "former.crt"    // which it replaced
+	KeyRotation         = "rotation.json" // what the operator knows of the replacement
+)
+
 // AuthoritySecret keeps a certificate authority of an index or a pool.
 func AuthoritySecret(of, namespace string, labels map[string]string, p pki.Pair) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: meta(AuthorityName(of), namespace, labels), Type: corev1.SecretTypeTLS}
@@ -55,28 +63,34 @@ func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity
 // KeySalt is the salt of digests of an index's keys.
 func KeySalt(index *pki.Authority) ([]byte, error) { return index.Salt("salt of keys") }
 
-// OperatorSpeaks is an authority by which the operator calls memory servers: their pool's own.
-func OperatorSpeaks(ca []byte) identity.Authority {
-	return identity.Authority{PEM: ca, For: []*url.URL{identity.Operator()}}
-}
+// OperatorSpeaks is the authority by which the operator calls memory servers: their pool's own.
+func OperatorSpeaks(a *pki.Authority) []identity.Authority { return speak(a, identity.Operator()) }
 
 // IndexSpeaks is the authority of an index, to memory servers.
-func IndexSpeaks(index *dmv1.DMIndex, ca []byte) identity.Authority {
-	return identity.Authority{PEM: ca, For: []*url.URL{identity.Index(string(index.UID))}}
+func IndexSpeaks(index *dmv1.DMIndex, a *pki.Authority) []identity.Authority {
+	return speak(a, identity.Index(string(index.UID)))
 }
 
 // OwnSpeaks is the authority of an index, to its compute servers: the operator calls them by it.
-func OwnSpeaks(index *dmv1.DMIndex, ca []byte) identity.Authority {
-	return identity.Authority{PEM: ca, For: []*url.URL{identity.Operator(), identity.Index(string(index.UID))}}
+func OwnSpeaks(index *dmv1.DMIndex, a *pki.Authority) []identity.Authority {
+	return speak(a, identity.Operator(), identity.Index(string(index.UID)))
 }
 
 // MemorySpeaks is the authority of a memory pool, to compute servers.
-func MemorySpeaks(pool *dmv1.DMMemoryPool, ca []byte) identity.Authority {
-	a := identity.Authority{PEM: ca}
+func MemorySpeaks(pool *dmv1.DMMemoryPool, a *pki.Authority) []identity.Authority {
+	var names []*url.URL
 	for _, domain := range podDomains(pool.Name, pool.Namespace) {
-		a.For = append(a.For, identity.Pool(domain))
+		names = append(names, identity.Pool(domain))
 	}
-	return a
+	return speak(a, names...)
+}
+
+// speak lets an authority speak for what names say, and those that are trusted beside it.
+func speak(a *pki.Authority, names ...*url.URL) (all []identity.Authority) {
+	for _, cert := range a.Trusted() {
+		all = append(all, identity.Authority{PEM: cert, For: names})
+	}
+	return all
 }
 
 // MemoryLeaf is the certificate of the memory servers of a pool.

@@ -17,20 +17,34 @@ import (
 	"time"
 )
 
-// How long certificates are good. They are renewed when less than RenewBefore is left.
+// How long certificates are good. They are renewed when less than RenewBefore is left, and an
+// authority is replaced when less than ReplaceBefore is.
 const (
 	AuthorityLife = 10 * 365 * 24 * time.Hour
+	ReplaceBefore = 365 * 24 * time.Hour
 	LeafLife      = 90 * 24 * time.Hour
 	RenewBefore   = 30 * 24 * time.Hour
-	backdate      = 5 * time.Minute // clocks of nodes differ
+	backdate      = time.Hour // clocks of nodes differ
 )
 
 // Authority signs certificates.
 type Authority struct {
-	PEM  []byte // its own certificate
+	PEM []byte // its own certificate
+	// Others are trusted beside it while one replaces the other: certificates in PEM form.
+	Others [][]byte
+
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
+
+// Trusted are the certificates of all that are trusted: its own, then the others.
+func (a *Authority) Trusted() [][]byte { return append([][]byte{a.PEM}, a.Others...) }
+
+// NotAfter is when the authority ends, and all that it signed.
+func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
+
+// ID is how servers name the authority that signed their certificate.
+func (a *Authority) ID() []byte { return a.cert.SubjectKeyId }
 
 // Pair is a certificate and its key, in PEM form.
 type Pair struct{ Cert, Key []byte }

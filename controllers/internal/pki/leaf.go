@@ -37,7 +37,7 @@ func (a *Authority) Issue(l Leaf, now time.Time) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: l.Name},
 		NotBefore:   now.Add(-backdate),
-		NotAfter:    now.Add(LeafLife),
+		NotAfter:    a.leafEnd(now),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: l.usages(),
 		DNSNames:    l.DNS,
@@ -47,6 +47,15 @@ func (a *Authority) Issue(l Leaf, now time.Time) (Pair, error) {
 		template.URIs = []*url.URL{l.URI}
 	}
 	return sign(template, a)
+}
+
+// leafEnd is until when a certificate is good that is signed now: its authority's end is also its
+// own.
+func (a *Authority) leafEnd(now time.Time) time.Time {
+	if end := now.Add(LeafLife); end.Before(a.cert.NotAfter) {
+		return end
+	}
+	return a.cert.NotAfter
 }
 
 // Review says why a certificate must be replaced by a new one; empty if it is good.
@@ -76,7 +85,7 @@ func (a *Authority) Review(p Pair, l Leaf, now time.Time) (reason string) {
 		return "it carries another identity"
 	case !slices.Equal(cert.ExtKeyUsage, l.usages()):
 		return "it is for another use"
-	case cert.NotAfter.Sub(now) < RenewBefore:
+	case cert.NotAfter.Sub(now) < RenewBefore && cert.NotAfter.Before(a.leafEnd(now).Truncate(time.Second)):
 		return fmt.Sprintf("it ends on %s", cert.NotAfter.UTC().Format(time.DateOnly))
 	}
 	return ""
@@ -99,7 +108,7 @@ func Bundle(certs ...[]byte) []byte {
 }
 
 // ClientConfig is a TLS configuration of a client with a certificate of a, for a server with one of
-// a.
+// a or of another authority that is trusted.
 func (a *Authority) ClientConfig(p Pair, serverName string) (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -107,6 +116,13 @@ func (a *Authority) ClientConfig(p Pair, serverName string) (*tls.Config, error)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
+	for _, other := range a.Others {
+		cert, err := Parse(other)
+		if err != nil {
+			return nil, err
+		}
+		roots.AddCert(cert)
+	}
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		ServerName:   serverName,

@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (g *GRPC) dial(t Target) (*sharedConn, error) {
 	}
 	// By address, not by name: the name of a new pod takes its time to spread. The certificate is
 	// still checked for the name.
-	key := connKey{t.UID, t.Address, t.Name, string(t.Authority.PEM), string(pair.Cert)}
+	key := connKey{t.UID, t.Address, t.Name, string(bytes.Join(t.Authority.Trusted(), nil)), string(pair.Cert)}
 	conn, err := g.borrow(key, func(o ...grpc.DialOption) (*grpc.ClientConn, error) {
 		return grpc.NewClient("passthrough:///"+t.Address, append(o, grpc.WithTransportCredentials(credentials.NewTLS(config)))...)
 	})

@@ -5,12 +5,14 @@ package serverstest
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -27,6 +29,7 @@ type Fleet struct {
 	loads map[string]*rpcv1.ComputeLoad  // by namespace/pod
 	paths map[string][]*rpcv1.MemoryPath // by namespace/pod
 	acls  map[string][]byte              // digests, by namespace/pod
+	trust map[string]trust               // by namespace/pod
 
 	ranges map[string][]*rpcv1.OwnedRange // by namespace/pod
 
@@ -53,7 +56,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -109,6 +112,31 @@ func (f *Fleet) SetACL(namespace, pod, acl string) {
 	defer f.mu.Unlock()
 	digest := sha256.Sum256([]byte(acl))
 	f.acls[namespace+"/"+pod] = digest[:]
+}
+
+// trust is what a server says of authorities.
+type trust struct {
+	authorities [][]byte
+	signer      []byte
+}
+
+// SetTrust says which files a server has read: an identity.AuthoritiesFile, and its certificate.
+// One that has read none does as those of older versions do.
+func (f *Fleet) SetTrust(namespace, pod string, authorities, certificate []byte) error {
+	var t trust
+	for block, rest := pem.Decode(authorities); block != nil; block, rest = pem.Decode(rest) {
+		digest := sha256.Sum256(block.Bytes)
+		t.authorities = append(t.authorities, digest[:])
+	}
+	cert, err := pki.Parse(certificate)
+	if err != nil {
+		return err
+	}
+	t.signer = cert.AuthorityKeyId
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trust[namespace+"/"+pod] = t
+	return nil
 }
 
 // SetPaths lets the compute server of a pod reach memory servers by these.
@@ -270,6 +298,8 @@ func (c *computeClient) with(do func(*compute) error) error {
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
 		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod], Ranges: c.f.ranges[c.t.Namespace+"/"+c.t.Pod], AclDigest: c.f.acls[c.t.Namespace+"/"+c.t.Pod]}
+		t := c.f.trust[c.t.Namespace+"/"+c.t.Pod]
+		reply.TrustedAuthorities, reply.CertificateSigner = t.authorities, t.signer
 		return nil
 	})
 	return reply, err

@@ -1,0 +1,116 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+)
+
+const (
+	// defaultAuthorityGrace is the grace of authorities where the index says nothing.
+	defaultAuthorityGrace = time.Hour
+	// poolAuthorityGrace is that of memory pools, which no program knows.
+	poolAuthorityGrace = 10 * time.Minute
+)
+
+// keepIndexAuthority replaces the authority of an index when that is asked for, or before it ends
+// (authorities). It signs the certificates of the compute servers, and memory servers trust it,
+// too.
+func (r *DMIndexReconciler) keepIndexAuthority(ctx context.Context, s *indexScope) error {
+	conn := &corev1.Secret{}
+	conn.Name, conn.Namespace = build.ConnectionName(s.index.Name), s.index.Namespace
+	if err := r.Find(ctx, conn, conn); err != nil {
+		return client.IgnoreNotFound(err) // issueSecrets says why
+	}
+	var compute []trust
+	for i := range s.compute {
+		c := &s.compute[i]
+		compute = append(compute, trustOf(c.pod, c.described != nil, c.described))
+	}
+	memory := func() (all []trust, _ error) {
+		for _, p := range s.memoryPools {
+			all = append(all, trustOfMemory(p.pods, p.described)...)
+		}
+		return all, nil
+	}
+	again, err := r.keepAuthority(ctx, s.index, authorityView{programs: true, grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
+	if again > 0 {
+		s.authorityEnds = r.now().Add(again)
+	}
+	return err
+}
+
+func authorityGrace(index *dmv1.DMIndex) time.Duration {
+	if seconds := index.Spec.Security.AuthorityGraceSeconds; seconds > 0 {
+		return time.Duration(seconds) * time.Second
+	}
+	return defaultAuthorityGrace
+}
+
+// keepPoolAuthority does the same for a memory pool. Its authority signs the certificates of its
+// memory servers, and the compute servers of all indexes on the pool trust it, too.
+func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memoryPoolScope) (err error) {
+	if s.pool.Spec.Paused {
+		return nil
+	}
+	compute := func() ([]trust, error) { return r.computeTrust(ctx, s.pool) }
+	s.authorityAgain, err = r.keepAuthority(ctx, s.pool, authorityView{grace: poolAuthorityGrace}, trustOfMemory(s.pods, s.described), compute, nil)
+	return err
+}
+
+func trustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []trust) {
+	for _, p := range pods {
+		d := described[podID(p)]
+		all = append(all, trustOf(p, d != nil, d))
+	}
+	return all
+}
+
+// computeTrust asks the compute servers of all indexes on a memory pool.
+func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DMMemoryPool) (all []trust, err error) {
+	indexes := &dmv1.DMIndexList{}
+	if err := r.List(ctx, indexes, client.InNamespace(pool.Namespace)); err != nil {
+		return nil, err
+	}
+	for i := range indexes.Items {
+		index := &indexes.Items[i]
+		if !usesMemoryPool(index, pool.Name) {
+			continue
+		}
+		a, err := r.readAuthority(ctx, index)
+		if err != nil {
+			return nil, err
+		}
+		pods := &corev1.PodList{}
+		err = r.List(ctx, pods, client.InNamespace(pool.Namespace), client.MatchingLabels{
+			dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelIndex: index.Name, dmv1.LabelComponent: dmv1.ComponentCompute,
+		})
+		if err != nil {
+			return nil, err
+		}
+		said := make([]trust, len(pods.Items))
+		each(len(said), func(i int) {
+			p := &pods.Items[i]
+			said[i] = trust{pod: p}
+			if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
+				return
+			}
+			server, err := r.dialer.Compute(target(p, config.PortRPC, a))
+			if err != nil {
+				return
+			}
+			defer server.Close()
+			d, err := server.Describe(ctx)
+			said[i] = trustOf(p, err == nil, d)
+		})
+		all = append(all, said...)
+	}
+	return all, nil
+}
