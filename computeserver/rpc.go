@@ -29,10 +29,12 @@ const (
 	rpcMaxOperations = 1024    // of one batch
 	rpcMaxMessage    = 8 << 20 // bytes of one message in either direction
 	rpcWorkers       = 16      // batches of one stream that run at once
-	rpcUnanswered    = 256     // batches of one stream; what comes beyond is not read
-	rpcScanMessage   = 64 << 10
-	rpcMaxStreams    = 1024     // of one connection
-	rpcMaxRequest    = 64 << 10 // bytes of a request that is no batch
+	// batches of one stream, and their bytes if it is more than one; what comes beyond is not read
+	rpcUnanswered      = 256
+	rpcUnansweredBytes = 32 << 20
+	rpcScanMessage     = 64 << 10
+	rpcMaxStreams      = 1024     // of one connection
+	rpcMaxRequest      = 64 << 10 // bytes of a request that is no batch
 	// bytes of the headers of a call, and 32 for each: the password is one of them
 	rpcMaxHeaders = 8 << 10
 )

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
@@ -32,10 +33,12 @@ type doStream struct {
 	term    uint64
 	batches chan received
 	workers sync.WaitGroup
-	running int          // workers; the receiver's
-	pending atomic.Int32 // batches that are queued or run
-	mute    atomic.Bool  // an answer could not be sent
-	sending sync.Mutex   // of stream.Send
+	running int           // workers; the receiver's
+	pending atomic.Int32  // batches that are queued or run
+	bytes   atomic.Int64  // of these
+	room    chan struct{} // one of them was answered
+	mute    atomic.Bool   // an answer could not be sent
+	sending sync.Mutex    // of stream.Send
 
 	mu    sync.Mutex // held while a batch is queued
 	ended bool       // nothing more is queued
@@ -45,12 +48,13 @@ type doStream struct {
 type received struct {
 	req  *rpcv1.DoRequest
 	at   time.Duration
+	size int64
 	user *users.User // whose rights count; nil: all may be read and written
 }
 
 // Do runs batches until the stream or the server ends.
 func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
-	w := &doStream{r: r, stream: stream, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers)}
+	w := &doStream{r: r, stream: stream, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers), room: make(chan struct{}, 1)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()
 	var err error
@@ -105,18 +109,29 @@ func (w *doStream) receive() error {
 		if !w.caller.renew() {
 			return errCredentialGone
 		}
+		size := int64(proto.Size(req))
+		w.await(size)
 		w.mu.Lock()
 		if w.ended {
 			w.mu.Unlock()
 			return nil
 		}
+		w.bytes.Add(size)
 		if n := int(w.pending.Add(1)); w.running < rpcWorkers && n > w.running {
 			w.running++
 			w.workers.Go(w.work)
 		}
 		w.r.pending.Add(1)
-		w.batches <- received{req, at, w.caller.user()} // the workers make room
+		w.batches <- received{req, at, size, w.caller.user()} // the workers make room
 		w.mu.Unlock()
+	}
+}
+
+// await waits until there is room for a batch. All that are taken are answered, or dropped, soon:
+// also when the stream ends.
+func (w *doStream) await(size int64) {
+	for have := w.bytes.Load(); have > 0 && have+size > rpcUnansweredBytes; have = w.bytes.Load() {
+		<-w.room
 	}
 }
 
@@ -125,6 +140,11 @@ func (w *doStream) work() {
 		w.batch(b)
 		w.pending.Add(-1)
 		w.r.pending.Add(-1)
+		w.bytes.Add(-b.size)
+		select {
+		case w.room <- struct{}{}:
+		default: // it is told already
+		}
 	}
 }
 

@@ -115,3 +115,40 @@ func TestTallyAfterForwarding(t *testing.T) {
 		t.Errorf("2 GET, 1 MGET and 1 DBSIZE are counted as %v", counted)
 	}
 }
+
+// TestUnreadAnswers: a stream whose answers nobody reads takes a bounded amount of memory, whatever
+// is sent over it; and when they are read, all of it is answered.
+func TestUnreadAnswers(t *testing.T) {
+	const all, size, bound = 100, 4 << 20, 160 << 20 // both sides of the stream
+	c := newCluster(t, config.RoutingAny, nil, 1)
+	b := c.batches(1)
+	value := make([]byte, size/64)
+	ops := make([]*rpcv1.Operation, 1024) // whose answers are more than what is sent ahead
+	for i := range ops {
+		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: []byte("key")}
+		if i < 64 {
+			ops[i].Value = value // too long for the index
+		}
+	}
+	sent := make(chan struct{})
+	grew := peak(func() {
+		go func() {
+			defer close(sent)
+			for range all {
+				b.send(time.Minute, ops...)
+			}
+		}()
+		select { // it is not read any more, or all is taken
+		case <-sent:
+		case <-time.After(2 * time.Second):
+		}
+	})
+	t.Logf("the heap grew by %d MiB", grew>>20)
+	if grew > bound {
+		t.Errorf("the heap grew by %d MiB, want at most %d", grew>>20, bound>>20)
+	}
+	for range all {
+		b.receive()
+	}
+	<-sent
+}
