@@ -72,7 +72,7 @@ func ownersIn(t testing.TB, store *memindex.Store, full *atomic.Bool) func(*Conf
 type ownedIndex struct {
 	*memindex.Index
 	o      *ownedStore
-	client uint16
+	client uint32
 
 	mu    sync.Mutex
 	taken []pool.Holding
@@ -80,9 +80,9 @@ type ownedIndex struct {
 }
 
 func (x *ownedIndex) Log() []byte                        { return nil }
-func (x *ownedIndex) Client() uint16                     { return x.client }
+func (x *ownedIndex) Client() uint32                     { return x.client }
 func (x *ownedIndex) Servers() []uint16                  { return []uint16{1} }
-func (x *ownedIndex) FenceOthers(uint16, []uint16) error { return nil }
+func (x *ownedIndex) FenceOthers(uint16, []uint32) error { return nil }
 func (x *ownedIndex) Holdings() ([]pool.Held, error) {
 	return x.o.home.Holdings(computeservertest.Index)
 }

@@ -45,7 +45,7 @@ func TestAwaitHoldings(t *testing.T) {
 			epoch = must(a.Acquire(pool.Claim{Client: first, Generation: 1, End: []byte("m")}, limit)).Own[0].Epoch
 		}},
 		{"release", func() { must(0, a.Release(first, []byte("a"), []byte("b"), epoch, limit)) }},
-		{"fence", func() { must(0, a.Fence(7, []uint16{first}, limit)) }},
+		{"fence", func() { must(0, a.Fence(7, []uint32{first}, limit)) }},
 	} {
 		out := make(chan uint64, 1)
 		go func() {

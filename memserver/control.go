@@ -105,7 +105,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 
 // Register implements rpcv1.MemoryServer.
 func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.RegisterReply, error) {
-	var id uint16
+	var id uint32
 	err := c.Accounts.ChangeOf(r.Index, func(l *ledger.Ledger) (err error) {
 		id, err = l.Register(r.Index, r.Name)
 		return err
@@ -114,12 +114,12 @@ func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.
 		return nil, err
 	}
 	c.Log.Info("registered client", "index", r.Index, "client", id, "name", r.Name)
-	return &rpcv1.RegisterReply{Client: uint32(id)}, nil
+	return &rpcv1.RegisterReply{Client: id}, nil
 }
 
 // Connect implements rpcv1.MemoryServer.
 func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.ConnectReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 
 // Renew implements rpcv1.MemoryServer.
 func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -175,9 +175,9 @@ const (
 
 // Fence implements rpcv1.MemoryServer.
 func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.FenceReply, error) {
-	ids := make([]uint16, 0, min(len(r.Clients), core.MaxFenced))
+	ids := make([]uint32, 0, min(len(r.Clients), core.MaxFenced))
 	for _, v := range r.Clients[:min(len(r.Clients), core.MaxFenced+1)] {
-		client, err := clientID(v)
+		client, err := clientNumber(v)
 		if err != nil {
 			return nil, err
 		}
@@ -195,6 +195,15 @@ func (c *service) Fence(ctx context.Context, r *rpcv1.FenceRequest) (*rpcv1.Fenc
 	return &rpcv1.FenceReply{Locks: uint32(locks)}, nil
 }
 
+// Forget implements rpcv1.MemoryServer.
+func (c *service) Forget(_ context.Context, r *rpcv1.ForgetRequest) (*rpcv1.ForgetReply, error) {
+	gone, next, err := c.Core.Forget(r.Index, r.Clients)
+	if err != nil {
+		return nil, err
+	}
+	return &rpcv1.ForgetReply{Forgotten: gone, Next: next}, nil
+}
+
 // ListClients implements rpcv1.MemoryServer.
 func (c *service) ListClients(_ context.Context, r *rpcv1.ListClientsRequest) (*rpcv1.ListClientsReply, error) {
 	var clients []ledger.Client
@@ -205,22 +214,22 @@ func (c *service) ListClients(_ context.Context, r *rpcv1.ListClientsRequest) (*
 	}
 	reply := &rpcv1.ListClientsReply{}
 	for _, client := range clients {
-		reply.Clients = append(reply.Clients, &rpcv1.ClientUse{Client: uint32(client.ID), Name: client.Name, Fenced: client.Fenced})
+		reply.Clients = append(reply.Clients, &rpcv1.ClientUse{Client: client.Number, Name: client.Name, Fenced: client.Fenced})
 	}
 	return reply, nil
 }
 
-// clientID converts a client's id.
-func clientID(v uint32) (uint16, error) {
-	if v == 0 || v > ledger.MaxClients {
-		return 0, fmt.Errorf("%w: client %d; Register at the index's home server gives an id of 1 to %d", ledger.ErrInvalid, v, ledger.MaxClients)
+// clientNumber checks the number of a client.
+func clientNumber(v uint32) (uint32, error) {
+	if id := uint16(v); id == 0 || id > ledger.MaxClients {
+		return 0, fmt.Errorf("%w: client %d; Register at the index's home server gives a number whose lower 16 bits are 1 to %d", ledger.ErrInvalid, v, ledger.MaxClients)
 	}
-	return uint16(v), nil
+	return v, nil
 }
 
 // AllocateChunk implements rpcv1.MemoryServer.
 func (c *service) AllocateChunk(ctx context.Context, r *rpcv1.AllocateChunkRequest) (*rpcv1.AllocateChunkReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +243,7 @@ func (c *service) AllocateChunk(ctx context.Context, r *rpcv1.AllocateChunkReque
 	return &rpcv1.AllocateChunkReply{Offset: c.region.chunkOffset(number)}, nil
 }
 
-func (c *service) allocate(ctx context.Context, index string, client uint16, node uint32, adopt bool) (number uint32, err error) {
+func (c *service) allocate(ctx context.Context, index string, client, node uint32, adopt bool) (number uint32, err error) {
 	if adopt {
 		return c.Adopt(index, client, node)
 	}
@@ -247,7 +256,7 @@ func (c *service) allocate(ctx context.Context, index string, client uint16, nod
 
 // FreeChunk implements rpcv1.MemoryServer.
 func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv1.FreeChunkReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}

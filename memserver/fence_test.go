@@ -27,13 +27,13 @@ func TestRepairIsNobodysID(t *testing.T) {
 // holder is a client with a connection that writes its id into locks.
 type holder struct {
 	t    *testing.T
-	id   uint16
+	id   uint32
 	qp   verbs.QP
 	old  []byte
 	from uint64 // of the index's slice
 }
 
-func newHolder(t *testing.T, c *control.Client, id uint16) *holder {
+func newHolder(t *testing.T, c *control.Client, id uint32) *holder {
 	t.Helper()
 	grant := must(c.Connect(7, id, limit))
 	_, qp, arena := open(t, grant)
@@ -47,7 +47,7 @@ func (h *holder) add(n, v uint64) (uint64, error) {
 }
 
 // locks is four locks of 16 bits as one word.
-func locks(a, b, c, d uint16) uint64 {
+func locks(a, b, c, d uint32) uint64 {
 	return uint64(a) | uint64(b)<<16 | uint64(c)<<32 | uint64(d)<<48
 }
 
@@ -105,7 +105,7 @@ func TestFence(t *testing.T) {
 			if _, err := device.Connect(token, limit); !errors.Is(err, verbs.ErrRefused) {
 				t.Errorf("a token of a fenced client: %v", err)
 			}
-			refused := func(c *control.Client, id uint16) {
+			refused := func(c *control.Client, id uint32) {
 				t.Helper()
 				_, connect := c.Connect(7, id, limit)
 				_, renew := c.Renew(7, id, pool.Epochs{}, limit)
@@ -173,7 +173,8 @@ func TestBadFences(t *testing.T) {
 	wantCode(t, "as many as are possible", fence("a", slices.Repeat([]uint32{1}, 256)...), codes.OK)
 	wantCode(t, "client 0", fence("a", 2, 0), codes.InvalidArgument)
 	wantCode(t, "REPAIR", fence("a", 2, 65535), codes.InvalidArgument, "65534")
-	wantCode(t, "beyond 16 bits", fence("a", 1<<16+3), codes.InvalidArgument)
+	wantCode(t, "id 0 of a later generation", fence("a", 1<<16), codes.InvalidArgument)
+	wantCode(t, "REPAIR of a later generation", fence("a", 1<<16+65535), codes.InvalidArgument)
 	wantCode(t, "unknown index", fence("b", 1), codes.NotFound)
 	if got := clients(t, m, "a"); got != "1 fenced" {
 		t.Errorf("clients: %s", got)
@@ -195,10 +196,10 @@ func TestPredecessors(t *testing.T) {
 	must(c.Admit(1, 0, limit))
 	must(admin(t, s.Addresses().Control, nil).Register(t.Context(), &rpcv1.RegisterRequest{Index: "a", Name: "somebody else"}))
 	first, second, third := must(c.Register(limit)), must(c.Register(limit)), must(c.Register(limit))
-	if err := c.Fence(7, []uint16{second}, limit); err != nil {
+	if err := c.Fence(7, []uint32{second}, limit); err != nil {
 		t.Fatal(err)
 	}
-	if got := must(c.Predecessors(third, limit)); !slices.Equal(got, []uint16{first}) {
+	if got := must(c.Predecessors(third, limit)); !slices.Equal(got, []uint32{first}) {
 		t.Errorf("predecessors %v", got)
 	}
 }

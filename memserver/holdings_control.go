@@ -13,13 +13,13 @@ import (
 
 // AcquireRange implements rpcv1.MemoryServer.
 func (c *service) AcquireRange(_ context.Context, r *rpcv1.AcquireRangeRequest) (*rpcv1.AcquireRangeReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}
 	claim := ledger.Claim{Client: client, Generation: r.Generation, Start: r.Start, End: r.End, Log: r.Log}
 	for _, v := range r.Fenced {
-		id, err := clientID(v)
+		id, err := clientNumber(v)
 		if err != nil {
 			return nil, err
 		}
@@ -35,23 +35,23 @@ func (c *service) AcquireRange(_ context.Context, r *rpcv1.AcquireRangeRequest) 
 	}
 	for _, b := range blocked {
 		reply.Blocked = append(reply.Blocked, &rpcv1.BlockedRange{
-			Start: b.Start, End: b.End, Client: uint32(b.Client), Why: rpcv1.BlockedRange_Why(b.Why),
+			Start: b.Start, End: b.End, Client: b.Client, Why: rpcv1.BlockedRange_Why(b.Why),
 		})
 	}
 	return reply, nil
 }
 
-func holdingReply(h pool.Holding, client uint16, log []byte) *rpcv1.Holding {
-	out := &rpcv1.Holding{Start: h.Start, End: h.End, Client: uint32(client), Epoch: h.Epoch, Log: log}
+func holdingReply(h pool.Holding, client uint32, log []byte) *rpcv1.Holding {
+	out := &rpcv1.Holding{Start: h.Start, End: h.End, Client: client, Epoch: h.Epoch, Log: log}
 	for _, in := range h.Inherits {
-		out.Inherits = append(out.Inherits, &rpcv1.InheritedLog{Start: in.Start, End: in.End, Client: uint32(in.Client), Epoch: in.Epoch, Log: in.Log})
+		out.Inherits = append(out.Inherits, &rpcv1.InheritedLog{Start: in.Start, End: in.End, Client: in.Client, Epoch: in.Epoch, Log: in.Log})
 	}
 	return out
 }
 
 // SettleRange implements rpcv1.MemoryServer.
 func (c *service) SettleRange(_ context.Context, r *rpcv1.SettleRangeRequest) (*rpcv1.SettleRangeReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (c *service) SettleRange(_ context.Context, r *rpcv1.SettleRangeRequest) (*
 
 // ReleaseRange implements rpcv1.MemoryServer.
 func (c *service) ReleaseRange(_ context.Context, r *rpcv1.ReleaseRangeRequest) (*rpcv1.ReleaseRangeReply, error) {
-	client, err := clientID(r.Client)
+	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
 	}

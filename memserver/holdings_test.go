@@ -46,10 +46,10 @@ func TestHoldings(t *testing.T) {
 	if _, err := c.Renew(7, first, pool.Epochs{}, limit); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Fence(7, []uint16{first}, limit); err != nil {
+	if err := c.Fence(7, []uint32{first}, limit); err != nil {
 		t.Fatal(err)
 	}
-	other.Fenced = []uint16{first}
+	other.Fenced = []uint32{first}
 	if got = must(c.Acquire(other, limit)); len(got.Blocked) != 2 || got.Blocked[0].Why != pool.StillLeased {
 		t.Fatalf("the first is fenced, and the second acquires %+v", got)
 	}
@@ -87,13 +87,13 @@ func TestHoldings(t *testing.T) {
 	// Nobody knows what the earlier process promised whom: a whole lease is waited out.
 	third := must(c.Register(limit))
 	must(c.Connect(7, third, limit))
-	if err := c.Fence(7, []uint16{second}, limit); err != nil {
+	if err := c.Fence(7, []uint32{second}, limit); err != nil {
 		t.Fatal(err)
 	}
 	for got = (pool.Acquired{Blocked: make([]pool.Blocked, 1)}); len(got.Blocked) > 0; {
 		clock.pass(config.Lease / 8)
 		must(c.Renew(7, third, pool.Epochs{}, limit))
-		got = must(c.Acquire(pool.Claim{Client: third, Generation: 3, Fenced: []uint16{second}}, limit))
+		got = must(c.Acquire(pool.Claim{Client: third, Generation: 3, Fenced: []uint32{second}}, limit))
 		if b := got.Blocked; len(b) > 0 && b[0].Why != pool.StillLeased {
 			t.Fatalf("blocked by %+v", b)
 		}
@@ -116,31 +116,31 @@ func TestSilent(t *testing.T) {
 	if err := c.SwapMap(0, 1, []byte("map"), limit); err != nil {
 		t.Fatal(err)
 	}
-	next := func() uint16 {
+	next := func() uint32 {
 		id := must(c.Register(limit))
 		must(c.Connect(7, id, limit))
 		return id
 	}
-	take := func(by uint16, from ...uint16) pool.Acquired {
+	take := func(by uint32, from ...uint32) pool.Acquired {
 		return must(c.Acquire(pool.Claim{Client: by, Generation: 1, Fenced: from}, limit))
 	}
 	first, second, third := next(), next(), next()
 	if got := take(first); len(got.Own) != 1 {
 		t.Fatalf("acquired %+v", got)
 	}
-	if err := c.FenceDead([]uint16{third, 77}, limit); err != nil { // they hold nothing
+	if err := c.FenceDead([]uint32{third, 77}, limit); err != nil { // they hold nothing
 		t.Fatal(err)
 	}
 	if got := take(second, first); len(got.Own) != 0 || got.Blocked[0].Why != pool.HeldByOther {
 		t.Fatalf("the first lives, and the second acquires %+v", got)
 	}
-	if err := c.Fence(7, []uint16{first}, limit); err != nil {
+	if err := c.Fence(7, []uint32{first}, limit); err != nil {
 		t.Fatal(err)
 	}
 	if got := take(second, first); len(got.Own) != 0 || got.Blocked[0].Why != pool.StillLeased {
 		t.Fatalf("the first is fenced, and the second acquires %+v", got)
 	}
-	if err := errors.Join(c.FenceDead([]uint16{first}, limit), c.FenceDead([]uint16{first}, limit)); err != nil {
+	if err := errors.Join(c.FenceDead([]uint32{first}, limit), c.FenceDead([]uint32{first}, limit)); err != nil {
 		t.Fatal(err)
 	}
 	if got := take(second); len(got.Own) != 0 || got.Blocked[0].Why != pool.ToBeFenced {
@@ -149,7 +149,7 @@ func TestSilent(t *testing.T) {
 	if got := take(second, first); len(got.Own) != 1 {
 		t.Fatalf("the first is silent, and the second acquires %+v", got)
 	}
-	if err := c.FenceDead([]uint16{second}, limit); err != nil {
+	if err := c.FenceDead([]uint32{second}, limit); err != nil {
 		t.Fatal(err)
 	}
 
@@ -160,7 +160,7 @@ func TestSilent(t *testing.T) {
 	if got := take(fourth, second); len(got.Own) != 0 || got.Blocked[0].Why != pool.StillLeased {
 		t.Fatalf("after a restart it acquires %+v", got)
 	}
-	if err := c.FenceDead([]uint16{second}, limit); err != nil {
+	if err := c.FenceDead([]uint32{second}, limit); err != nil {
 		t.Fatal(err)
 	}
 	if got := take(fourth, second); len(got.Own) != 1 {

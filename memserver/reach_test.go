@@ -29,7 +29,7 @@ type tenant struct {
 	t     *testing.T
 	index string
 	*control.Client
-	id    uint16
+	id    uint32
 	grant pool.Grant
 }
 

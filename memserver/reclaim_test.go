@@ -18,13 +18,13 @@ func TestEpochs(t *testing.T) {
 	s, stop := start(t, dirConfig(dir))
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(1, 8, limit))
-	connect := func(id uint16, epoch uint64) {
+	connect := func(id uint32, epoch uint64) {
 		t.Helper()
 		if got := must(c.Connect(7, id, limit)).Epoch; got != epoch {
 			t.Errorf("client %d connects in epoch %d, want %d", id, got, epoch)
 		}
 	}
-	renew := func(id uint16, passed, wanted, epoch, safe uint64) {
+	renew := func(id uint32, passed, wanted, epoch, safe uint64) {
 		t.Helper()
 		r := must(c.Renew(7, id, pool.Epochs{Passed: passed, Wanted: wanted}, limit))
 		if r.Epoch != epoch || r.Safe != safe || r.Lease == 0 {
@@ -44,7 +44,7 @@ func TestEpochs(t *testing.T) {
 	renew(2, 1, 0, 3, 2) // what was passed stays so
 	renew(1, 3, 3, 3, 2)
 	renew(3, 3, 0, 3, 2)
-	if err := c.Fence(7, []uint16{2}, limit); err != nil {
+	if err := c.Fence(7, []uint32{2}, limit); err != nil {
 		t.Fatal(err)
 	}
 	renew(1, 3, 3, 3, 3) // 2 counts no more; and nobody wants more
@@ -63,11 +63,11 @@ func TestEpochs(t *testing.T) {
 	connect(4, 1)
 	connect(5, 1)
 	renew(4, 1, 3, 1, 0) // 1, 3 and the one that registered may hold addresses
-	if err := c.Fence(7, []uint16{1, 3}, limit); err != nil {
+	if err := c.Fence(7, []uint32{1, 3}, limit); err != nil {
 		t.Fatal(err)
 	}
 	renew(5, 1, 0, 2, 1)
-	if err := c.Fence(7, []uint16{4}, limit); err != nil {
+	if err := c.Fence(7, []uint32{4}, limit); err != nil {
 		t.Fatal(err)
 	}
 	renew(5, 2, 0, 2, 2) // who wanted more is gone
@@ -87,7 +87,7 @@ func TestAdopt(t *testing.T) {
 	must(c.Admit(3, 8, limit))
 	other := client(t, s.Addresses().Control, "b", "tcp", nil)
 	must(other.Admit(1, 8, limit))
-	none := func(c pool.Control, id uint16, nodeBytes int) {
+	none := func(c pool.Control, id uint32, nodeBytes int) {
 		t.Helper()
 		if chunk, err := c.AllocateChunk(7, id, nodeBytes, true, limit); !errors.Is(err, pool.ErrPoolFull) {
 			t.Errorf("client %d adopts chunk %#x for nodes of %d bytes: %v", id, chunk, nodeBytes, err)
@@ -106,7 +106,7 @@ func TestAdopt(t *testing.T) {
 	}
 	large := must(c.AllocateChunk(7, 1, 1024, false, limit))
 	none(c, 2, 512) // its owner lives
-	if err := c.Fence(7, []uint16{1}, limit); err != nil {
+	if err := c.Fence(7, []uint32{1}, limit); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.AllocateChunk(7, 1, 512, true, limit); !errors.Is(err, pool.ErrFenced) {
@@ -142,7 +142,7 @@ func TestAdopt(t *testing.T) {
 	if err := c.FreeChunk(7, 3, first, limit); !errors.Is(err, verbs.ErrRefused) {
 		t.Errorf("a chunk is freed by who has it not: %v", err)
 	}
-	for chunk, owner := range map[uint64]uint16{first: 2, second: 3, large: 2} {
+	for chunk, owner := range map[uint64]uint32{first: 2, second: 3, large: 2} {
 		if err := c.FreeChunk(7, owner, chunk, limit); err != nil {
 			t.Error(err)
 		}

@@ -35,7 +35,7 @@ func TestSlowReadersOfLists(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
 	err := s.control.Accounts.Change(func(l *ledger.Ledger) error {
 		for id := range ledger.MaxClients {
-			if _, err := l.Fence("mine", uint16(id+1)); err != nil {
+			if _, err := l.Fence("mine", uint32(id+1)); err != nil {
 				return err
 			}
 		}

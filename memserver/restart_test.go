@@ -184,14 +184,14 @@ func TestRegisterNeedsAllServers(t *testing.T) {
 	other.ID = 8
 	s, stop := start(t, other)
 	address := s.Addresses().Control
-	register := func(incarnation uint64) (uint16, error) {
+	register := func(incarnation uint64) (uint32, error) {
 		c := must(control.New(control.Config{Index: "a", Name: "x-compute-0", Provider: "tcp", Servers: []control.Server{
 			{ID: 7, Control: home.Addresses().Control}, {ID: 8, Control: address, Incarnation: incarnation}}}))
 		defer c.Close()
 		return c.Register(limit)
 	}
 	operator := admin(t, home.Addresses().Control, nil)
-	refused := func(id uint16, err error, want error) {
+	refused := func(id uint32, err error, want error) {
 		t.Helper()
 		if !errors.Is(err, want) {
 			t.Errorf("client %d, error %v, want %v", id, err, want)

@@ -37,6 +37,7 @@ var rights = map[string]right{
 	rpcv1.Memory_Connect_FullMethodName:       itsIndex,
 	rpcv1.Memory_Renew_FullMethodName:         itsIndex,
 	rpcv1.Memory_Fence_FullMethodName:         itsIndex,
+	rpcv1.Memory_Forget_FullMethodName:        itsIndex,
 	rpcv1.Memory_ListClients_FullMethodName:   itsIndex,
 	rpcv1.Memory_AllocateChunk_FullMethodName: itsIndex,
 	rpcv1.Memory_FreeChunk_FullMethodName:     itsIndex,

@@ -164,7 +164,7 @@ func TestPath(t *testing.T) {
 	for i, provider := range []string{"tcp", "shm"} {
 		c := client(t, address, index, provider, compute)
 		id := must(c.Register(limit))
-		if id != uint16(i+1) {
+		if id != uint32(i+1) {
 			t.Errorf("client id %d", id)
 		}
 		grant := must(c.Connect(7, id, limit))

@@ -95,7 +95,7 @@ func TestFenceOfASurvivor(t *testing.T) {
 	m := admin(t, s.Addresses().Control, nil)
 	c = client(t, s.Addresses().Control, "a", "shm", nil)
 	fence := func() error {
-		return c.Fence(7, []uint16{1, 3}, limit)
+		return c.Fence(7, []uint32{1, 3}, limit)
 	}
 	loud := func(err error) {
 		t.Helper()
@@ -133,7 +133,7 @@ func TestFenceOfASurvivor(t *testing.T) {
 		must(c.Renew(7, 2, pool.Epochs{}, limit))
 	}
 	// that is noted after its locks are turned
-	for left := []uint16{1}; len(left) != 0; must(c.Renew(7, 2, pool.Epochs{}, limit)) {
+	for left := []uint32{1}; len(left) != 0; must(c.Renew(7, 2, pool.Epochs{}, limit)) {
 		s.control.Accounts.Read(func(l *ledger.Ledger) { left = l.Unfinished("a") })
 	}
 	if err := fence(); err != nil {
@@ -156,7 +156,7 @@ func TestFenceOverTCPOfAFrozenClient(t *testing.T) {
 	watch := newHolder(t, c, 2)
 	frozen := counter(t, must(c.Connect(7, 1, limit)), watch)
 	must(watch.add(4, locks(1, 2, 0, 0)))
-	if err := c.Fence(7, []uint16{1}, limit); err != nil {
+	if err := c.Fence(7, []uint32{1}, limit); err != nil {
 		t.Fatal(err)
 	}
 	if got := must(watch.add(4, 0)); got != locks(pool.Repair, 2, 0, 0) {

@@ -59,14 +59,14 @@ func (l *lines) times(message string) int {
 func (s *scripted) note(call string, err error) error { s.calls = append(s.calls, call); return err }
 
 func (s *scripted) Log() []byte                                 { return nil }
-func (s *scripted) Client() uint16                              { return 9 }
+func (s *scripted) Client() uint32                              { return 9 }
 func (s *scripted) Servers() []uint16                           { return []uint16{1, 2, 3} }
 func (s *scripted) Take(pool.Holding) error                     { return s.note("take", s.take()) }
 func (s *scripted) Give([]byte, []byte) (int, error)            { return 1, s.note("give", s.give()) }
 func (s *scripted) Settle([]byte, []byte, uint64) error         { return s.note("settle", nil) }
 func (s *scripted) Release([]byte, []byte, uint64) error        { return s.note("release", nil) }
 func (s *scripted) Holdings() ([]pool.Held, error)              { return s.held, nil }
-func (s *scripted) FenceOthers(server uint16, _ []uint16) error { return s.fence(server) }
+func (s *scripted) FenceOthers(server uint16, _ []uint32) error { return s.fence(server) }
 
 func (s *scripted) Acquire(c pool.Claim) (pool.Acquired, error) { return s.acquire(c) }
 

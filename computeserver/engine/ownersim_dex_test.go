@@ -28,7 +28,7 @@ type dexShape struct {
 	inline     int         // longest value that lies beside its key; 0 = all do
 	open       []*dexOwner // not closed
 	serving    []*dexOwner // whatever took keys and did not give them back
-	owner      map[chunkName]uint16
+	owner      map[chunkName]uint32
 	returned   int // logs of dead clients whose memory came back, as of the end
 }
 
@@ -48,7 +48,7 @@ const (
 const dexChunksAt = 64 << 10
 
 func newDexShape(seed uint64, r *rand.Rand) *dexShape {
-	d := &dexShape{keys: dexKeys, chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint16{}}
+	d := &dexShape{keys: dexKeys, chunkBytes: 8 << 10 << r.IntN(3), node: 256 << r.IntN(2), cache: 12 << 10 << (4 * r.IntN(2)), owner: map[chunkName]uint32{}}
 	if seed%4 == 0 { // long values lie in blocks
 		d.inline = 1 + int(seed/4%ownShort)
 	}

@@ -121,7 +121,7 @@ func (o *dexOwner) Take(r pool.Holding) error {
 }
 
 // mustBeFenced complains unless a client that had the keys of r is fenced at all memory servers.
-func (w *ownWorld) mustBeFenced(client, by uint16, r pool.Holding) {
+func (w *ownWorld) mustBeFenced(client, by uint32, r pool.Holding) {
 	for _, m := range w.memory {
 		stored, err := ledger.Decode(m.disk.Stored)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // logAt is the log in use at an address of the simulated memory.
-func (w *ownWorld) logAt(a pool.Addr) (r redo.Ref, client uint16, ok bool) {
+func (w *ownWorld) logAt(a pool.Addr) (r redo.Ref, client uint32, ok bool) {
 	data := w.memory[a.Server()-1].memory[0].Bytes
 	return redo.RefOf(a, data[a.Offset():][:pool.HeadBytes])
 }

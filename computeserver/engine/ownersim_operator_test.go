@@ -151,14 +151,14 @@ func lapses(v partition.View, next *partition.Map) (n int) {
 
 // fenceGone fences the clients of pods that are gone, at the home last.
 func (w *ownWorld) fenceGone(p *simenv.Process, k *path) {
-	var ids []uint16
+	var ids []uint32
 	if k.call(1, ownLimit, func(b *memservertest.Bare) error {
 		ids = nil
 		all, err := b.Clients(ownIndex, "")
 		for _, c := range all {
 			for _, d := range w.pods {
 				if d.name == c.Name && d.gone && !c.Fenced {
-					ids = append(ids, c.ID)
+					ids = append(ids, c.Number)
 				}
 			}
 		}

@@ -47,7 +47,7 @@ type path struct {
 
 	guard pool.Guard // nil: it locked none
 
-	client uint16 // that it registered last
+	client uint32 // that it registered last
 }
 
 var errStarting = errors.New("the memory server is starting")
@@ -96,23 +96,23 @@ func (k *path) Servers() []uint16 {
 	return ids
 }
 
-func (k *path) Register(limit time.Duration) (client uint16, err error) {
-	var id uint16
+func (k *path) Register(limit time.Duration) (client uint32, err error) {
+	var id uint32
 	err = k.call(1, limit, func(b *memservertest.Bare) (err error) { id, err = b.Register(ownIndex, k.name); return err })
-	if err == nil && int(id) >= k.w.clients() {
+	if err == nil && int(uint16(id)) >= k.w.clients() {
 		k.w.Report("client %d is one too many", id)
 	}
 	k.client = id
 	return id, err
 }
 
-func (k *path) Predecessors(client uint16, limit time.Duration) (ids []uint16, err error) {
+func (k *path) Predecessors(client uint32, limit time.Duration) (ids []uint32, err error) {
 	err = k.call(1, limit, func(b *memservertest.Bare) error {
 		ids = nil
 		all, err := b.Clients(ownIndex, k.name)
 		for _, c := range all {
-			if !c.Fenced && c.ID != client {
-				ids = append(ids, c.ID)
+			if !c.Fenced && c.Number != client {
+				ids = append(ids, c.Number)
 			}
 		}
 		return err
@@ -128,7 +128,7 @@ func (k *path) believed(lease time.Duration) time.Duration {
 	return lease
 }
 
-func (k *path) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
+func (k *path) Connect(id uint16, client uint32, limit time.Duration) (g pool.Grant, err error) {
 	err = k.call(id, limit, func(b *memservertest.Bare) error {
 		token, lease, epoch, uncached, err := b.Connect(ownIndex, client, "sim")
 		g = pool.Grant{
@@ -140,13 +140,13 @@ func (k *path) Connect(id, client uint16, limit time.Duration) (g pool.Grant, er
 	return g, err
 }
 
-func (k *path) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
+func (k *path) Renew(id uint16, client uint32, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
 	err = k.call(id, limit, func(b *memservertest.Bare) (err error) { r, err = b.Renew(ownIndex, client, e); return err })
 	r.Lease = k.believed(r.Lease)
 	return r, err
 }
 
-func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
+func (k *path) Fence(id uint16, clients []uint32, limit time.Duration) error {
 	if k.w.wrong == fencedHere && id != 1 {
 		return nil
 	}
@@ -154,14 +154,23 @@ func (k *path) Fence(id uint16, clients []uint16, limit time.Duration) error {
 }
 
 // FenceDead is part of pool.Ranges.
-func (k *path) FenceDead(clients []uint16, limit time.Duration) error {
+func (k *path) FenceDead(clients []uint32, limit time.Duration) error {
 	if !slices.Contains(clients, k.client) {
 		k.w.counts.confirmed += len(clients)
 	}
 	return k.call(1, limit, func(b *memservertest.Bare) error { return b.FenceDead(ownIndex, clients, limit*4/5) })
 }
 
-func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
+// Forget implements pool.Forgetter.
+func (k *path) Forget(id uint16, clients []uint32, limit time.Duration) (gone, next []uint32, err error) {
+	err = k.call(id, limit, func(b *memservertest.Bare) (err error) { gone, next, err = b.Forget(ownIndex, clients); return err })
+	if err == nil && id == 1 {
+		k.w.counts.forgotten += len(gone)
+	}
+	return gone, next, err
+}
+
+func (k *path) AllocateChunk(id uint16, client uint32, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
 	var number uint32
 	err = k.call(id, limit, func(b *memservertest.Bare) (err error) {
 		number, err = b.Allocate(ownIndex, client, nodeBytes, adopt)
@@ -181,7 +190,7 @@ func (k *path) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit
 	return offset, err
 }
 
-func (k *path) FreeChunk(id, client uint16, offset uint64, limit time.Duration) error {
+func (k *path) FreeChunk(id uint16, client uint32, offset uint64, limit time.Duration) error {
 	return k.call(id, limit, func(b *memservertest.Bare) error { return b.Free(ownIndex, client, k.w.chunkNumber(offset)) })
 }
 
@@ -202,11 +211,11 @@ func (k *path) Acquire(c pool.Claim, limit time.Duration) (got pool.Acquired, er
 	return got, err
 }
 
-func (k *path) Settle(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
+func (k *path) Settle(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
 	return k.call(1, limit, func(b *memservertest.Bare) error { return b.Settle(ownIndex, client, start, end, epoch) })
 }
 
-func (k *path) Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
+func (k *path) Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
 	return k.call(1, limit, func(b *memservertest.Bare) error {
 		if k.w.wrong == releaseAnyEpoch {
 			all, _ := b.Holdings(ownIndex)

@@ -29,7 +29,7 @@ type pod struct {
 	gone    bool            // it is deleted
 	guarded bool            // its processes lock its guard before they do anything, most of them
 	holds   bool            // this one did
-	noted   map[uint16]bool // clients that stand in the guard
+	noted   map[uint32]bool // clients that stand in the guard
 	twin    bool            // it is an earlier process of one that goes on
 	stood   bool            // since then it stood still once, in the middle of a write
 	ready   bool
@@ -40,7 +40,7 @@ type pod struct {
 // newPod starts one more.
 func (w *ownWorld) newPod() {
 	w.lastPod++
-	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.OneIn(4), noted: map[uint16]bool{}}
+	d := &pod{id: w.lastPod, name: fmt.Sprint("pod-", w.lastPod), since: w.Now(), guarded: !w.OneIn(4), noted: map[uint32]bool{}}
 	d.holds = d.guarded
 	w.pods = append(w.pods, d)
 	w.runPod(d)
@@ -189,7 +189,7 @@ type simGuard struct {
 }
 
 // Note implements pool.Guard.
-func (g *simGuard) Note(_ string, client uint16) error {
+func (g *simGuard) Note(_ string, client uint32) error {
 	if g.w.OneIn(20) {
 		return errors.New("no space left on the simulated device")
 	}
@@ -198,7 +198,7 @@ func (g *simGuard) Note(_ string, client uint16) error {
 }
 
 // Confirms implements pool.Guard.
-func (g *simGuard) Confirms(_ string, client uint16) bool {
+func (g *simGuard) Confirms(_ string, client uint32) bool {
 	return g.d.noted[client] || g.w.wrong == takenForDead
 }
 

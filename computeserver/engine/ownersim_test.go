@@ -32,7 +32,7 @@ type ownReport struct {
 	err                                                                                    error
 	hash                                                                                   uint64
 	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses int
-	leveled, scaled, joined, blocks, doomed, logs, deferred                                int
+	leveled, scaled, joined, blocks, doomed, logs, deferred, forgotten                     int
 	wide                                                                                   wideWorld
 }
 
@@ -50,6 +50,9 @@ func (r ownRun) do() ownReport {
 	}
 	if r.dex {
 		w.dex = newDexShape(r.seed, random)
+		if r.seed/2%4 == 1 {
+			w.ids = fewIDs
+		}
 	}
 	w.scarce = scarcityOf(r)
 	w.calm = w.calm || w.scarce.calm(r)
@@ -124,7 +127,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, w.wide}
+	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, w.wide}
 	if w.Problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}

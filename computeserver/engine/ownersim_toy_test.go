@@ -86,13 +86,13 @@ func (t *toy) page(n int) pool.Addr {
 	return pool.NewAddr(servers[n%len(servers)].id, uint64(ownPagesAt+8*n))
 }
 
-func (t *toy) log(client uint16, place int) pool.Addr {
+func (t *toy) log(client uint32, place int) pool.Addr {
 	servers := t.w.memory
 	return pool.NewAddr(servers[int(client)%len(servers)].id, uint64(ownLogsAt+8*(int(client)*ownLogWords+place)))
 }
 
 // Log implements index.Partitioned.
-func (t *toy) Log() []byte { return binary.BigEndian.AppendUint16(nil, t.Client()) }
+func (t *toy) Log() []byte { return binary.BigEndian.AppendUint16(nil, uint16(t.Client())) }
 
 // holding is the grant that has a key.
 func (t *toy) holding(key []byte) (epoch uint64, ok bool) {
@@ -133,7 +133,7 @@ func (t *toy) Take(r pool.Holding) error {
 }
 
 func (t *toy) replay(in pool.Inherited) error {
-	client := binary.BigEndian.Uint16(in.Log)
+	client := uint32(binary.BigEndian.Uint16(in.Log))
 	t.keep.Begin()
 	defer t.keep.End()
 	t.keep.Read(t.log(client, 0), t.buf)

@@ -48,7 +48,8 @@ type ownWorld struct {
 	granted map[uint64]bool         // epochs
 	asked   int                     // requests so far
 	serving map[*simenv.Process]int // requests under way
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses, blocks, deferred int }
+	ids     uint16                  // there are so few for clients; 0 = many
+	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses, blocks, deferred, forgotten int }
 }
 
 // mistake is a fault put in on purpose.
@@ -75,6 +76,7 @@ const (
 	ownDrift   = 60_000
 	ownClients = 128 // ids are below, unless very many die
 	ownLocks   = 64
+	fewIDs     = 30 // with which ids are given again and again
 
 	// Of the data region: a superblock, repair records, a page of 8 bytes for each key, and a log
 	// for each client.
@@ -136,7 +138,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 	var bare *memservertest.Bare
 	err := again(func() (err error) {
 		bare, err = memservertest.NewBare(p, memservertest.BareOptions{
-			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2},
+			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2, Clients: w.ids},
 			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
 			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
 			Random: func() (t verbs.Token) {

@@ -75,7 +75,7 @@ func withPeers(t *testing.T, f func(e env.Env, c *Engine, s *scripted, p *script
 
 // holdingOf is what the home says of keys that a server's client holds.
 func holdingOf(server uint32, start, end string) pool.Held {
-	return pool.Held{Holding: pool.Holding{Start: []byte(start), End: []byte(end), Epoch: uint64(server)}, Client: uint16(100 + server), Name: fmt.Sprint("pod-", server)}
+	return pool.Held{Holding: pool.Holding{Start: []byte(start), End: []byte(end), Epoch: uint64(server)}, Client: uint32(100 + server), Name: fmt.Sprint("pod-", server)}
 }
 
 // mapOfAll is a map with 12 servers, by which one of them owns everything.

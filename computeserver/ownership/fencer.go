@@ -33,7 +33,7 @@ type fencer struct {
 
 // fencing is one client that is to be fenced.
 type fencing struct {
-	client uint16
+	client uint32
 	left   []unfenced
 }
 
@@ -64,7 +64,7 @@ func (f *fencer) run() {
 	pause := fenceAgain
 	for {
 		f.mu.Lock()
-		stopped, server, clients := f.stopped, uint16(0), []uint16(nil)
+		stopped, server, clients := f.stopped, uint16(0), []uint32(nil)
 		for _, s := range f.servers {
 			if clients = f.todo(s); len(clients) > 0 {
 				server = s
@@ -100,7 +100,7 @@ const maxFencing = 256
 
 // todo returns the clients to be fenced at a server that were not tried there in this round. Called
 // under mu.
-func (f *fencer) todo(server uint16) (clients []uint16) {
+func (f *fencer) todo(server uint16) (clients []uint32) {
 	for i := range f.work {
 		w := &f.work[i]
 		if at := w.at(server); at >= 0 && !w.left[at].tried && len(clients) < maxFencing {
@@ -111,7 +111,7 @@ func (f *fencer) todo(server uint16) (clients []uint16) {
 }
 
 // note records the outcome of a call.
-func (f *fencer) note(server uint16, clients []uint16, err error) {
+func (f *fencer) note(server uint16, clients []uint32, err error) {
 	f.mu.Lock()
 	done := false
 	for i := range f.work {
@@ -163,7 +163,7 @@ func (f *fencer) want(blocked []pool.Blocked) {
 }
 
 // done returns the wanted clients that are fenced at all of these servers.
-func (f *fencer) done() (clients []uint16) {
+func (f *fencer) done() (clients []uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.progress = false
@@ -184,7 +184,7 @@ func (f *fencer) news() bool {
 
 // pending returns a server at which a client is not fenced yet, and the last error; server 0 if
 // there is none, or none was tried.
-func (f *fencer) pending(client uint16) (server uint16, err error) {
+func (f *fencer) pending(client uint32) (server uint16, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var texts []string

@@ -31,12 +31,12 @@ type Owner interface {
 
 	// Servers returns the memory servers of the index, the home first.
 	Servers() []uint16
-	Client() uint16
+	Client() uint32
 	Acquire(c pool.Claim) (pool.Acquired, error)
 	Settle(start, end []byte, epoch uint64) error
 	Release(start, end []byte, epoch uint64) error
 	Holdings() ([]pool.Held, error)
-	FenceOthers(server uint16, clients []uint16) error
+	FenceOthers(server uint16, clients []uint32) error
 }
 
 // RangeState is the state of a range on its way to or from this server.

@@ -136,9 +136,9 @@ func (c *Client) call(what string, server uint16, limit time.Duration, f func(co
 }
 
 // Register implements pool.Control. It asks every server first whether it is there with what the
-// index knows: an index has 65,534 clients in its life, and who tries to open it again and again
-// while one of its servers is away shall not use them up.
-func (c *Client) Register(limit time.Duration) (client uint16, err error) {
+// index knows: an id is given again only after all servers have forgotten its client, and a process
+// that tries to open the index again and again while one of its servers is away would use them up.
+func (c *Client) Register(limit time.Duration) (client uint32, err error) {
 	for _, id := range c.ids {
 		if err := c.ready(id, limit); err != nil {
 			return 0, err
@@ -146,10 +146,10 @@ func (c *Client) Register(limit time.Duration) (client uint16, err error) {
 	}
 	err = c.call("register", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.Register(ctx, &rpcv1.RegisterRequest{Index: c.config.Index, Name: c.config.Name})
-		if err == nil && (reply.Client == 0 || reply.Client >= pool.Repair) {
+		if err == nil && (uint16(reply.Client) == 0 || uint16(reply.Client) == pool.Repair) {
 			err = fmt.Errorf("the server answers client id %d", reply.Client)
 		}
-		client = uint16(reply.GetClient())
+		client = reply.GetClient()
 		return err
 	})
 	return client, err
@@ -181,15 +181,15 @@ func (s *serverConn) same(incarnation uint64) error {
 }
 
 // Predecessors implements pool.Control.
-func (c *Client) Predecessors(client uint16, limit time.Duration) (ids []uint16, err error) {
+func (c *Client) Predecessors(client uint32, limit time.Duration) (ids []uint32, err error) {
 	if c.config.Name == "" {
 		return nil, nil
 	}
 	err = c.call("list the clients", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.ListClients(ctx, &rpcv1.ListClientsRequest{Index: c.config.Index, Name: c.config.Name})
 		for _, use := range reply.GetClients() {
-			if !use.Fenced && use.Client != uint32(client) {
-				ids = append(ids, uint16(use.Client))
+			if !use.Fenced && use.Client != client {
+				ids = append(ids, use.Client)
 			}
 		}
 		return err
@@ -198,9 +198,9 @@ func (c *Client) Predecessors(client uint16, limit time.Duration) (ids []uint16,
 }
 
 // Renew implements pool.Control.
-func (c *Client) Renew(server, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
+func (c *Client) Renew(server uint16, client uint32, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
 	err = c.call("renew the lease", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: uint32(client), Passed: e.Passed, Wanted: e.Wanted,
+		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: client, Passed: e.Passed, Wanted: e.Wanted,
 			UncachedPassed: e.UncachedPassed, UncachedWanted: e.UncachedWanted})
 		r = pool.Renewal{
 			Lease: time.Duration(reply.GetLeaseMilliseconds()) * time.Millisecond, Epoch: reply.GetEpoch(), Safe: reply.GetSafe(),
@@ -212,27 +212,34 @@ func (c *Client) Renew(server, client uint16, e pool.Epochs, limit time.Duration
 }
 
 // Fence implements pool.Control.
-func (c *Client) Fence(server uint16, clients []uint16, limit time.Duration) error {
+func (c *Client) Fence(server uint16, clients []uint32, limit time.Duration) error {
 	return c.fence(server, clients, false, limit)
 }
 
-func (c *Client) fence(server uint16, clients []uint16, dead bool, limit time.Duration) error {
-	r := &rpcv1.FenceRequest{Index: c.config.Index, Dead: dead}
-	for _, id := range clients {
-		r.Clients = append(r.Clients, uint32(id))
-	}
+func (c *Client) fence(server uint16, clients []uint32, dead bool, limit time.Duration) error {
+	r := &rpcv1.FenceRequest{Index: c.config.Index, Clients: clients, Dead: dead}
 	return c.call("fence", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		_, err := m.Fence(ctx, r)
 		return err
 	})
 }
 
+// Forget implements pool.Forgetter.
+func (c *Client) Forget(server uint16, clients []uint32, limit time.Duration) (gone, next []uint32, err error) {
+	err = c.call("forget clients that ended", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.Forget(ctx, &rpcv1.ForgetRequest{Index: c.config.Index, Clients: clients})
+		gone, next = reply.GetForgotten(), reply.GetNext()
+		return err
+	})
+	return gone, next, err
+}
+
 // Connect implements pool.Control. A server with another incarnation than the configured one is
 // verbs.ErrLostMemory.
-func (c *Client) Connect(server, client uint16, limit time.Duration) (grant pool.Grant, err error) {
+func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (grant pool.Grant, err error) {
 	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		s := c.conns[server]
-		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: uint32(client), Provider: s.Provider})
+		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: client, Provider: s.Provider})
 		if err != nil {
 			return fenced(err)
 		}
@@ -278,10 +285,10 @@ func reachable(provider, address, control string) string {
 }
 
 // AllocateChunk implements pool.Control.
-func (c *Client) AllocateChunk(server, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
+func (c *Client) AllocateChunk(server uint16, client uint32, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
 	err = c.call("allocate a chunk", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.AllocateChunk(ctx, &rpcv1.AllocateChunkRequest{
-			Index: c.config.Index, Client: uint32(client), NodeBytes: uint32(nodeBytes), Adopt: adopt,
+			Index: c.config.Index, Client: client, NodeBytes: uint32(nodeBytes), Adopt: adopt,
 		})
 		offset = reply.GetOffset()
 		return fenced(full(err))
@@ -290,9 +297,9 @@ func (c *Client) AllocateChunk(server, client uint16, nodeBytes int, adopt bool,
 }
 
 // FreeChunk implements pool.Control.
-func (c *Client) FreeChunk(server, client uint16, offset uint64, limit time.Duration) error {
+func (c *Client) FreeChunk(server uint16, client uint32, offset uint64, limit time.Duration) error {
 	return c.call("free a chunk", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		_, err := m.FreeChunk(ctx, &rpcv1.FreeChunkRequest{Index: c.config.Index, Client: uint32(client), Offset: offset})
+		_, err := m.FreeChunk(ctx, &rpcv1.FreeChunkRequest{Index: c.config.Index, Client: client, Offset: offset})
 		return err
 	})
 }

@@ -28,7 +28,7 @@ func (c *Client) Acquire(claim pool.Claim, limit time.Duration) (got pool.Acquir
 			got.Own = append(got.Own, holding(h))
 		}
 		for _, b := range reply.GetBlocked() {
-			got.Blocked = append(got.Blocked, pool.Blocked{Start: b.Start, End: b.End, Client: uint16(b.Client), Why: pool.Obstacle(b.Why)})
+			got.Blocked = append(got.Blocked, pool.Blocked{Start: b.Start, End: b.End, Client: b.Client, Why: pool.Obstacle(b.Why)})
 		}
 		return fenced(kind(err, codes.FailedPrecondition, pool.ErrOtherMap))
 	})
@@ -38,7 +38,7 @@ func (c *Client) Acquire(claim pool.Claim, limit time.Duration) (got pool.Acquir
 func holding(h *rpcv1.Holding) pool.Holding {
 	out := pool.Holding{Start: h.Start, End: h.End, Epoch: h.Epoch}
 	for _, in := range h.Inherits {
-		out.Inherits = append(out.Inherits, pool.Inherited{Start: in.Start, End: in.End, Client: uint16(in.Client), Epoch: in.Epoch, Log: in.Log})
+		out.Inherits = append(out.Inherits, pool.Inherited{Start: in.Start, End: in.End, Client: in.Client, Epoch: in.Epoch, Log: in.Log})
 	}
 	return out
 }
@@ -52,7 +52,7 @@ func kind(err error, code codes.Code, kind error) error {
 }
 
 // Settle implements pool.Ranges.
-func (c *Client) Settle(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
+func (c *Client) Settle(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
 	return c.call("settle keys", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		_, err := m.SettleRange(ctx, &rpcv1.SettleRangeRequest{Index: c.config.Index, Client: uint32(client), Start: start, End: end, Epoch: epoch})
 		return fenced(kind(err, codes.NotFound, pool.ErrNotHeld))
@@ -60,7 +60,7 @@ func (c *Client) Settle(client uint16, start, end []byte, epoch uint64, limit ti
 }
 
 // Release implements pool.Ranges.
-func (c *Client) Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error {
+func (c *Client) Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
 	return c.call("release keys", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		_, err := m.ReleaseRange(ctx, &rpcv1.ReleaseRangeRequest{Index: c.config.Index, Client: uint32(client), Start: start, End: end, Epoch: epoch})
 		return fenced(kind(err, codes.FailedPrecondition, pool.ErrNotHeld))
@@ -68,7 +68,7 @@ func (c *Client) Release(client uint16, start, end []byte, epoch uint64, limit t
 }
 
 // FenceDead implements pool.Ranges.
-func (c *Client) FenceDead(clients []uint16, limit time.Duration) error {
+func (c *Client) FenceDead(clients []uint32, limit time.Duration) error {
 	return c.fence(c.ids[0], clients, true, limit)
 }
 
@@ -77,7 +77,7 @@ func (c *Client) Holdings(limit time.Duration) (all []pool.Held, err error) {
 	err = c.call("list the holdings", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.ListHoldings(ctx, &rpcv1.ListHoldingsRequest{Index: c.config.Index})
 		for _, h := range reply.GetHoldings() {
-			all = append(all, pool.Held{Holding: holding(h), Client: uint16(h.Client), Name: h.Name, Fenced: h.Fenced, Log: h.Log})
+			all = append(all, pool.Held{Holding: holding(h), Client: h.Client, Name: h.Name, Fenced: h.Fenced, Log: h.Log})
 		}
 		return err
 	})

@@ -17,41 +17,60 @@ import (
 //
 // The body is a sequence of unsigned varints; strings and maps are a length, then bytes:
 //
-//	incarnation, chunk bytes, chunks, slots, locks, draining, lease in milliseconds
+//	incarnation, chunk bytes, chunks, slots, locks, client ids (0 = all), draining,
+//	    lease in milliseconds
 //	each slot: state; unless free: first lock, locks;
-//	    if held: identity, quota, last client, n, n runs of clients, generation, map, last epoch,
-//	    n, n holdings
+//	    if held: identity, quota, last client's id, n, n runs of clients, generation, map,
+//	    last epoch, n, n holdings
 //	a run of clients, whose ids follow each other and which are alike:
-//	    ids skipped before it, length, state; if live: name
+//	    ids skipped before it, length, state, generation; if live: name
 //	a holding: start, end, client, epoch, log, n, n inherited logs: start, end, client, epoch, log
 //	runs of chunks that are alike, until all are told:
 //	    length, owner; if owned: client, bytes of a node
 //
-// So that a server can be replaced in place, older versions are read: version 3 has no holdings,
-// nor version 2, which has no bytes of a node either (read as not said, 0).
+// So that a server can be replaced in place, older versions are read. Version 4 has no generations
+// and no number of client ids (read as 0), version 3 no holdings besides, and version 2 no bytes of
+// a node either (read as not said, 0). Version 4 is written as long as nothing is lost by that, so
+// that an older program can take the server over until the first client is forgotten.
 const (
 	magic      = "dmLedger"
-	version    = 4
+	version    = 5
+	plain      = 4 // without generations
 	oldest     = 2 // that is read
 	headerSize = 20
 )
 
-// Version is the format version that Append writes. Decode reads it and the two before.
+// Version is the latest format version that Append writes. Decode reads it and the three before.
 const Version = version
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Append appends the stored form of l to dst.
 func (l *Ledger) Append(dst []byte) []byte {
-	start := len(dst)
+	start, v := len(dst), l.storedVersion()
 	dst = append(dst, make([]byte, headerSize)...)
-	dst = l.appendBody(dst)
-	seal(dst[start:])
+	dst = l.appendBody(dst, v)
+	seal(dst[start:], v)
 	return dst
 }
 
+// storedVersion is the oldest version that can say all of l.
+func (l *Ledger) storedVersion() uint32 {
+	if l.shape.Clients != 0 {
+		return version
+	}
+	for i := range l.places {
+		for _, c := range l.places[i].clients {
+			if c.generation > 0 || c.state == clientForgotten {
+				return version
+			}
+		}
+	}
+	return plain
+}
+
 // seal fills in the header.
-func seal(b []byte) {
+func seal(b []byte, version uint32) {
 	copy(b, magic)
 	binary.LittleEndian.PutUint32(b[8:], version)
 	binary.LittleEndian.PutUint32(b[12:], uint32(len(b)-headerSize))
@@ -62,10 +81,13 @@ func checksum(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:16], castagnoli), castagnoli, b[headerSize:])
 }
 
-func (l *Ledger) appendBody(dst []byte) []byte {
+func (l *Ledger) appendBody(dst []byte, version uint32) []byte {
 	u := binary.AppendUvarint
 	s := l.shape
 	dst = u(u(u(u(u(dst, s.Incarnation), s.ChunkBytes), uint64(s.Chunks)), uint64(s.Slots)), s.Locks)
+	if version > plain {
+		dst = u(dst, uint64(s.Clients))
+	}
 	if l.draining {
 		dst = u(dst, 1)
 	} else {
@@ -73,7 +95,7 @@ func (l *Ledger) appendBody(dst []byte) []byte {
 	}
 	dst = u(dst, l.lease)
 	for i := range l.places {
-		dst = l.places[i].append(dst)
+		dst = l.places[i].append(dst, version)
 	}
 	for at := uint32(1); at <= s.Chunks; {
 		c, end := l.chunks[at], at+1
@@ -89,7 +111,7 @@ func (l *Ledger) appendBody(dst []byte) []byte {
 	return dst
 }
 
-func (p *place) append(dst []byte) []byte {
+func (p *place) append(dst []byte, version uint32) []byte {
 	u := binary.AppendUvarint
 	dst = u(dst, uint64(p.state))
 	if p.state == placeFree {
@@ -101,7 +123,7 @@ func (p *place) append(dst []byte) []byte {
 	}
 	dst = append(u(dst, uint64(len(p.identity))), p.identity...)
 	dst = u(u(dst, p.quota), uint64(p.lastClient))
-	dst = p.appendClients(dst)
+	dst = p.appendClients(dst, version)
 	dst = u(dst, p.generation)
 	dst = append(u(dst, uint64(len(p.partition))), p.partition...)
 	return appendHoldings(u(dst, p.epoch), p.holdings)
@@ -194,6 +216,9 @@ func (r *reader) ledger() *Ledger {
 		Slots:       int(r.upTo(MaxSlots, "number of slots")),
 		Locks:       r.upTo(anyUint64, "number of locks"),
 	}
+	if r.version > plain {
+		shape.Clients = uint16(r.upTo(MaxClients, "number of client ids"))
+	}
 	l, err := New(shape)
 	if err != nil {
 		r.fail(err.Error())
@@ -269,9 +294,9 @@ func (r *reader) holdings(p *place) {
 }
 
 // part reads what holdings and inherited logs have in common.
-func (r *reader) part(what string) (start, end []byte, client uint16, epoch uint64, log []byte) {
+func (r *reader) part(what string) (start, end []byte, client uint32, epoch uint64, log []byte) {
 	start, end = r.bytes(MaxHoldingKey, what), r.bytes(MaxHoldingKey, what)
-	client = uint16(r.upTo(1<<16-1, what))
+	client = uint32(r.upTo(1<<32-1, what))
 	epoch = r.upTo(anyUint64, what)
 	return start, end, client, epoch, r.bytes(MaxLog, what)
 }

@@ -13,10 +13,10 @@ import (
 func sample(t testing.TB) *Ledger {
 	t.Helper()
 	l := sampleOf(t, 1024)
-	acquire := func(client uint16, start, end string, want int) {
+	acquire := func(client uint32, start, end string, want int) {
 		t.Helper()
-		c := Claim{Client: client, Generation: 3, Start: []byte(start), End: []byte(end), Log: []byte{byte(client)}, Fenced: []uint16{2, 3}}
-		own, _, _, err := l.Acquire("here/2", c, func(uint16) bool { return true })
+		c := Claim{Client: client, Generation: 3, Start: []byte(start), End: []byte(end), Log: []byte{byte(client)}, Fenced: []uint32{2, 3}}
+		own, _, _, err := l.Acquire("here/2", c, func(uint32) bool { return true })
 		if err != nil || len(own) != want {
 			t.Fatalf("client %d holds %v, %v", client, own, err)
 		}
@@ -113,7 +113,7 @@ func TestCrashPoints(t *testing.T) {
 func TestOtherVersion(t *testing.T) {
 	b := sample(t).Append(nil)
 	binary.LittleEndian.PutUint32(b[8:], 9)
-	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 4") {
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 5") {
 		t.Errorf("error %v does not name both versions", err)
 	}
 }
@@ -227,7 +227,7 @@ func FuzzDecode(f *testing.F) {
 			return // correct, but slow
 		}
 		b := append(make([]byte, headerSize), body...)
-		seal(b)
+		seal(b, version)
 		l, err := Decode(b)
 		if err != nil {
 			if !errors.Is(err, ErrDamaged) {
@@ -258,9 +258,9 @@ func BenchmarkAdopt(b *testing.B) {
 	l, _ := New(Shape{ChunkBytes: 8 << 20, Chunks: 1 << 17, Slots: MaxSlots, Locks: 131072})
 	l.Admit("a", 1<<17, 0)
 	for n := range 1 << 17 {
-		l.Allocate("a", uint16(n%100+1), 1024)
+		l.Allocate("a", uint32(n%100+1), 1024)
 	}
-	for id := uint16(101); id < NoClient; id++ {
+	for id := uint32(101); id < NoClient; id++ {
 		l.Fence("a", id)
 		l.Finished("a", id)
 	}
@@ -279,7 +279,7 @@ func BenchmarkAppend(b *testing.B) {
 		l.Admit(fmt.Sprint("index-", i), 1<<13, 0)
 	}
 	for n := range 1 << 17 {
-		l.Allocate(fmt.Sprint("index-", n%16), uint16(n%100+1), 1024)
+		l.Allocate(fmt.Sprint("index-", n%16), uint32(n%100+1), 1024)
 	}
 	buf := l.Append(nil)
 	b.SetBytes(int64(len(buf)))

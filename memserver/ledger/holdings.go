@@ -21,7 +21,7 @@ const (
 // change what belongs to it.
 type Holding struct {
 	Start, End []byte // inclusive, exclusive; an empty End is the upper end of the key space
-	Client     uint16
+	Client     uint32
 	// of the grant that it is, or that it is what is left of; above all epochs that its keys had
 	// before
 	Epoch    uint64
@@ -34,7 +34,7 @@ type Holding struct {
 // a key, the oldest is enough (owed).
 type Inherited struct {
 	Start, End []byte
-	Client     uint16
+	Client     uint32
 	Epoch      uint64
 	Log        []byte
 }
@@ -54,19 +54,19 @@ const (
 // Blocked is a part of a range that is not granted yet, and who holds it.
 type Blocked struct {
 	Start, End []byte
-	Client     uint16
+	Client     uint32
 	Why        Obstacle
 }
 
 // Claim is the wish of a client to hold the keys from Start up to End.
 type Claim struct {
-	Client     uint16
+	Client     uint32
 	Generation uint64 // of the partition map that gives it these keys
 	Start, End []byte
 	Log        []byte // of the client
 	// clients whose fence is complete at every other memory server of the index, as the caller
 	// knows
-	Fenced []uint16
+	Fenced []uint32
 }
 
 // Acquire gives a client what it claims as far as nobody stands in the way: keys that nobody holds,
@@ -81,7 +81,7 @@ type Claim struct {
 //
 // Errors, which change nothing: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrOtherMap,
 // ErrInvalid, ErrExhausted (too many holdings, or logs to replay).
-func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint16) bool) (own []Holding, blocked []Blocked, news bool, err error) {
+func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32) bool) (own []Holding, blocked []Blocked, news bool, err error) {
 	p, err := l.holder(identity, c.Client, c.Start, c.End)
 	switch {
 	case err != nil:
@@ -187,16 +187,15 @@ func isCovered(in *Inherited, logs []Inherited) bool {
 
 // obstacle says why keys of a client cannot be granted to a claimant yet, if they cannot; client 0
 // is nobody.
-func (p *place) obstacle(client uint16, c *Claim, outlasted func(client uint16) bool) (why Obstacle, is bool) {
+func (p *place) obstacle(client uint32, c *Claim, outlasted func(client uint32) bool) (why Obstacle, is bool) {
 	if client == 0 {
 		return 0, false
 	}
-	at, known := p.search(client)
-	switch {
-	case !known || p.clients[at].state == clientLive:
-		return Held, true
-	case p.clients[at].state == clientFencing:
+	switch s, _ := p.standing(client); {
+	case s == fencing:
 		return Fencing, true
+	case s != complete:
+		return Held, true
 	case !outlasted(client):
 		return Leased, true
 	case !slices.Contains(c.Fenced, client):
@@ -209,7 +208,7 @@ func (p *place) obstacle(client uint16, c *Claim, outlasted func(client uint16) 
 // inherited. It is done for the parts that are of that epoch. Errors: ErrUnknownIndex,
 // ErrUnknownClient, ErrFenced, ErrInvalid; ErrNotOwned: not all of these keys are the client's,
 // under this epoch.
-func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch uint64) (news bool, err error) {
+func (l *Ledger) Settle(identity string, client uint32, start, end []byte, epoch uint64) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
 		return false, err
@@ -234,7 +233,7 @@ func (l *Ledger) Settle(identity string, client uint16, start, end []byte, epoch
 // grant of that epoch: all that it changed of them is written back. A call that is late takes
 // nothing that was granted after it was made. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced,
 // ErrInvalid; ErrInUse: it has logs of theirs to replay.
-func (l *Ledger) Release(identity string, client uint16, start, end []byte, epoch uint64) (news bool, err error) {
+func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoch uint64) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
 		return false, err
@@ -268,13 +267,13 @@ func (l *Ledger) Holdings(identity string) ([]Holding, error) {
 }
 
 // Holds reports whether a client holds anything.
-func (l *Ledger) Holds(identity string, client uint16) bool {
+func (l *Ledger) Holds(identity string, client uint32) bool {
 	p, _ := l.find(identity)
 	return p != nil && slices.ContainsFunc(p.holdings, func(h Holding) bool { return h.Client == client })
 }
 
 // holder is the place of an index, if a client may hold keys from start up to end.
-func (l *Ledger) holder(identity string, client uint16, start, end []byte) (*place, error) {
+func (l *Ledger) holder(identity string, client uint32, start, end []byte) (*place, error) {
 	if err := l.Live(identity, client); err != nil {
 		return nil, err
 	}
@@ -314,8 +313,8 @@ func (p *place) checkHoldings() error {
 				return fmt.Errorf("holding %s begins before the end of the one before it, %s", keys, keyrange.Quote(before))
 			}
 		}
-		if at, known := p.search(h.Client); !known {
-			return fmt.Errorf("holding %s is of client %d, which is not known (%d)", keys, h.Client, at)
+		if s, _ := p.standing(h.Client); s != live && s != fencing && s != complete {
+			return fmt.Errorf("holding %s is of client %d, which is not known", keys, h.Client)
 		}
 		if !isRange(h.Start, h.End) || len(h.Log) > MaxLog || h.Epoch == 0 || h.Epoch > p.epoch || len(h.Inherits) > MaxInherits {
 			return fmt.Errorf("holding %s of epoch %d (of %d) with a log of %d bytes and %d inherited ones", keys, h.Epoch, p.epoch, len(h.Log), len(h.Inherits))
@@ -328,7 +327,7 @@ func (p *place) checkHoldings() error {
 			if start, end, ok := keyrange.Intersect(in.Start, in.End, h.Start, h.End); !ok || !bytes.Equal(start, in.Start) || !bytes.Equal(end, in.End) || !isRange(in.Start, in.End) {
 				return fmt.Errorf("holding %s inherits keys %s", keys, keyrange.Format(in.Start, in.End))
 			}
-			if in.Client == 0 || in.Client == NoClient || in.Client == h.Client || in.Epoch == 0 || in.Epoch >= h.Epoch || len(in.Log) > MaxLog {
+			if !isNumber(in.Client) || in.Client == h.Client || in.Epoch == 0 || in.Epoch >= h.Epoch || len(in.Log) > MaxLog {
 				return fmt.Errorf("holding %s of client %d, epoch %d, inherits from client %d, epoch %d", keys, h.Client, h.Epoch, in.Client, in.Epoch)
 			}
 		}

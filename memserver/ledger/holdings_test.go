@@ -16,14 +16,14 @@ import (
 var cellBounds = []string{"", "b", "c", "ca", "m", "x"}
 
 type cell struct {
-	client uint16
+	client uint32
 	epoch  uint64
 	logs   []owing // of all that held it since the last one that settled, oldest first
 	top    uint64  // the highest epoch that it ever had
 }
 
 type owing struct {
-	client uint16
+	client uint32
 	epoch  uint64
 }
 
@@ -45,15 +45,15 @@ func aRange(t *rapid.T) (from, to int, start, end []byte) {
 }
 
 // aHolder is a client that may live.
-func aHolder(t *rapid.T) uint16 {
-	return rapid.SampledFrom([]uint16{1, 1, 2, 2, 3, 4, 5, 300}).Draw(t, "client")
+func aHolder(t *rapid.T) uint32 {
+	return rapid.SampledFrom([]uint32{1, 1, 2, 2, 3, 4, 5, 300, Number(1, 1), Number(1, 2)}).Draw(t, "client")
 }
 
-func (x *machine) refusesHolder(t *rapid.T, identity string, client uint16, from, to int, err error) bool {
+func (x *machine) refusesHolder(t *rapid.T, identity string, client uint32, from, to int, err error) bool {
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown index", err, ErrUnknownIndex)
-	case i.clients[client].fenced:
+	case i.clients[client].fenced || i.isPast(client):
 		expect(t, "fenced", err, ErrFenced)
 	case !knows(i, client):
 		expect(t, "unknown client", err, ErrUnknownClient)
@@ -65,13 +65,13 @@ func (x *machine) refusesHolder(t *rapid.T, identity string, client uint16, from
 	return true
 }
 
-func knows(i *modelIndex, client uint16) bool { _, known := i.clients[client]; return known }
+func knows(i *modelIndex, client uint32) bool { _, known := i.clients[client]; return known }
 
 func (x *machine) Acquire(t *rapid.T) {
 	identity, client := anIndex(t), aHolder(t)
 	from, to, start, end := aRange(t)
 	over := rapid.Map(rapid.IntRange(0, 3), func(n int) bool { return n > 0 }).Draw(t, "leases are over")
-	gone := rapid.SliceOfN(rapid.SampledFrom([]uint16{1, 2, 3, 4, 5, 300}), 0, 8).Draw(t, "fenced elsewhere")
+	gone := rapid.SliceOfN(rapid.SampledFrom([]uint32{1, 2, 3, 4, 5, 300, Number(1, 1)}), 0, 8).Draw(t, "fenced elsewhere")
 	i := x.m.indexes[identity]
 	generation := uint64(0)
 	if i != nil {
@@ -80,7 +80,7 @@ func (x *machine) Acquire(t *rapid.T) {
 	claimed := generation + uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1}).Draw(t, "ahead"))
 	own, blocked, news, err := x.l.Acquire(identity, Claim{
 		Client: client, Generation: claimed, Start: start, End: end, Log: fmt.Append(nil, client), Fenced: gone,
-	}, func(uint16) bool { return over })
+	}, func(uint32) bool { return over })
 	if x.refusesHolder(t, identity, client, from, to, err) {
 		return
 	}
@@ -313,7 +313,7 @@ func TestManyLogs(t *testing.T) {
 // dying is an index whose clients acquire and die, all of them fenced everywhere.
 type dying struct {
 	l    *Ledger
-	last uint16 // lives
+	last uint32 // lives
 }
 
 func newDying(t *testing.T) *dying {
@@ -335,11 +335,11 @@ func (d *dying) die() {
 }
 
 func (d *dying) acquire(start, end string) error {
-	all := make([]uint16, d.last)
+	all := make([]uint32, d.last)
 	for n := range all {
-		all[n] = uint16(n + 1)
+		all[n] = uint32(n + 1)
 	}
-	_, _, _, err := d.l.Acquire("a", Claim{Client: d.last, Generation: 1, Start: []byte(start), End: []byte(end), Fenced: all}, func(uint16) bool { return true })
+	_, _, _, err := d.l.Acquire("a", Claim{Client: d.last, Generation: 1, Start: []byte(start), End: []byte(end), Fenced: all}, func(uint32) bool { return true })
 	return err
 }
 

@@ -16,9 +16,10 @@
 //   - What one index gave back is dirty until the server has zeroed it, and nobody gets it before.
 //     Dirty chunks count as free in the quotas, so an Admit or Allocate may find that it must wait
 //     for zeroing (ErrCleaning), never that there is none.
-//   - A client id is never 0, never NoClient, and never handed out while the index still knows it:
-//     fenced ones are known for ever.
-//   - Who is fenced stays fenced: no call of the ledger makes a client live again.
+//   - A client id is never 0, never NoClient, and never handed out while the index still knows a
+//     client that has it: fenced ones are known until they are forgotten (forget.go).
+//   - A client that is fenced stays fenced, also when it is forgotten: no call of the ledger makes
+//     a client live again. A later client with its id has another number.
 //   - A chunk goes from one client to another only by Adopt, once the fence of the first is
 //     complete, and keeps its size of nodes.
 //   - A key has one holder at most. It goes from one to another only by Release, or once the fence
@@ -37,7 +38,7 @@ const (
 	MaxMap        = 1 << 20   // bytes of an encoded partition map
 	MaxIdentity   = 128       // bytes of an index's identity
 	MaxClientName = 64        // bytes of a client's name; longer ones are refused
-	MaxClients    = 1<<16 - 2 // clients of one index, fenced ones included
+	MaxClients    = 1<<16 - 2 // client ids of one index: those of fenced clients included
 	MaxLive       = 1 << 12   // clients of one index that are not fenced
 	MaxLease      = 1 << 32   // milliseconds
 	LockAlign     = 4         // slices of the lock table are whole 8-byte words of 16-bit locks
@@ -53,6 +54,15 @@ type Shape struct {
 	Chunks      uint32 // chunks are numbered 1 to Chunks
 	Slots       int    // superblock slots, numbered from 0
 	Locks       uint64 // 16-bit locks in the lock table
+	Clients     uint16 // ids for clients of each index, 1 to Clients; 0 = MaxClients
+}
+
+// ids is the highest id of a client.
+func (s Shape) ids() uint16 {
+	if s.Clients == 0 {
+		return MaxClients
+	}
+	return s.Clients
 }
 
 func (s Shape) check() error {
@@ -63,6 +73,8 @@ func (s Shape) check() error {
 		return fmt.Errorf("%w: %d superblock slots; 1 to %d are possible", ErrInvalid, s.Slots, MaxSlots)
 	case s.Locks == 0 || s.Locks%LockAlign != 0 || s.Locks > 1<<40:
 		return fmt.Errorf("%w: %d locks; a positive multiple of %d is needed", ErrInvalid, s.Locks, LockAlign)
+	case s.Clients > MaxClients:
+		return fmt.Errorf("%w: %d client ids; at most %d are possible", ErrInvalid, s.Clients, MaxClients)
 	}
 	return nil
 }
@@ -104,6 +116,8 @@ type place struct {
 	used       uint64
 	clients    []client  // sorted by id; see clients.go
 	alive      int       // how many of them are not fenced
+	forgotten  int       // and how many are forgotten
+	offered    uint16    // the id up to which Forgettable went last; not stored
 	lastClient uint16    // the id that was handed out last
 	generation uint64    // of the map; 0 = there is none
 	partition  []byte    // the map
@@ -210,7 +224,7 @@ func (l *Ledger) Evict(identity string) (freed uint64) {
 // and returns the chunk's number. The client need not be registered here: ids are handed out by the
 // index's home server. Errors: ErrUnknownIndex, ErrInvalid, ErrFenced, ErrDraining, ErrExhausted,
 // ErrCleaning.
-func (l *Ledger) Allocate(identity string, client uint16, node uint32) (number uint32, err error) {
+func (l *Ledger) Allocate(identity string, client, node uint32) (number uint32, err error) {
 	p, owner, err := l.mayAllocate(identity, client, node)
 	if err != nil {
 		return 0, err
@@ -223,7 +237,7 @@ func (l *Ledger) Allocate(identity string, client uint16, node uint32) (number u
 			l.cursor = 1
 		}
 		if c := &l.chunks[l.cursor]; c.owner == chunkFree {
-			*c = chunk{owner: owner, client: client, node: node}
+			*c = chunk{owner: owner, client: uint16(client), node: node}
 			p.used++
 			l.used++
 			return l.cursor, nil
@@ -232,16 +246,16 @@ func (l *Ledger) Allocate(identity string, client uint16, node uint32) (number u
 	return 0, fmt.Errorf("%w: %d chunks", ErrCleaning, l.dirty)
 }
 
-func (l *Ledger) mayAllocate(identity string, client uint16, node uint32) (p *place, owner uint8, err error) {
+func (l *Ledger) mayAllocate(identity string, client, node uint32) (p *place, owner uint8, err error) {
 	p, owner = l.find(identity)
 	switch {
 	case p == nil:
 		return nil, 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
-	case client == 0:
-		return nil, 0, fmt.Errorf("%w: client 0 is nobody", ErrInvalid)
+	case uint16(client) == 0:
+		return nil, 0, fmt.Errorf("%w: client %d is nobody", ErrInvalid, client)
 	case uint64(node) > l.shape.ChunkBytes:
 		return nil, 0, fmt.Errorf("%w: nodes of %d bytes; a chunk has %d", ErrInvalid, node, l.shape.ChunkBytes)
-	case p.isFenced(client):
+	case p.isRefused(client):
 		return nil, 0, fenced(identity, client)
 	case l.draining:
 		return nil, 0, fmt.Errorf("%w: it hands out no chunks; allocate on another server of index %s", ErrDraining, identity)
@@ -252,7 +266,7 @@ func (l *Ledger) mayAllocate(identity string, client uint16, node uint32) (p *pl
 // Adopt gives a client a chunk that another client of its index had for nodes of so many bytes, if
 // the fence of that one is complete: nothing of it takes effect there any more. The quota does not
 // change, nor does the content. Errors: as of Allocate; ErrExhausted: there is no such chunk.
-func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint32, err error) {
+func (l *Ledger) Adopt(identity string, client, node uint32) (number uint32, err error) {
 	p, owner, err := l.mayAllocate(identity, client, node)
 	if err != nil {
 		return 0, err
@@ -264,7 +278,7 @@ func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint
 	p.dead(&dead)
 	for n := range l.chunks {
 		if c := &l.chunks[n]; c.owner == owner && c.node == node && dead.has(c.client) {
-			c.client = client
+			c.client = uint16(client)
 			return uint32(n), nil
 		}
 	}
@@ -273,15 +287,15 @@ func (l *Ledger) Adopt(identity string, client uint16, node uint32) (number uint
 
 // Free takes a chunk back from the client that has it. Client 0 is the server itself, which may
 // free any. Errors: ErrUnknownIndex, ErrFenced (its chunks are adopted), ErrNotOwned.
-func (l *Ledger) Free(identity string, client uint16, number uint32) error {
+func (l *Ledger) Free(identity string, client, number uint32) error {
 	p, owner := l.find(identity)
 	if p == nil {
 		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
 	}
-	if p.isFenced(client) {
+	if p.isRefused(client) {
 		return fenced(identity, client)
 	}
-	if number == 0 || number > l.shape.Chunks || l.chunks[number].owner != owner || client != 0 && l.chunks[number].client != client {
+	if number == 0 || number > l.shape.Chunks || l.chunks[number].owner != owner || client != 0 && l.chunks[number].client != uint16(client) {
 		return fmt.Errorf("%w: chunk %d, index %s, client %d", ErrNotOwned, number, identity, client)
 	}
 	l.chunks[number] = chunk{owner: chunkDirty}

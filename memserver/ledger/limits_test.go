@@ -39,7 +39,7 @@ func TestRing(t *testing.T) {
 		if id, err := l.Register("a", ""); err != nil || int(id) != want {
 			t.Fatalf("id %d, %v; want %d", id, err, want)
 		}
-		l.Fence("a", uint16(want))
+		l.Fence("a", uint32(want))
 	}
 	if _, err := l.Register("a", ""); !errors.Is(err, ErrExhausted) {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestRegisterIsBounded(t *testing.T) {
 func TestMeetIsBounded(t *testing.T) {
 	l, _ := New(Shape{Chunks: 1, Slots: 2, Locks: 8})
 	l.Admit("a", 0, 4)
-	for id := range uint16(MaxLive) {
+	for id := range uint32(MaxLive) {
 		if err := l.Meet("a", 2*id+1); err != nil {
 			t.Fatal(err)
 		}
@@ -118,19 +118,19 @@ func TestManyClientsAreFewBytes(t *testing.T) {
 }
 
 func TestClientSet(t *testing.T) {
-	ended := map[uint16]bool{1: true, 63: true, 64: true, 300: true, 65534: true}
+	ended := map[uint32]bool{1: true, 63: true, 64: true, 300: true, 65534: true}
 	p := &place{}
-	for id := range uint16(NoClient) {
-		p.clients = append(p.clients, client{id: id, state: clientFencing})
+	for id := range uint32(NoClient) {
+		p.clients = append(p.clients, client{id: uint16(id), state: clientFencing})
 		if ended[id] {
 			p.clients[id].state = clientFenced
 		}
 	}
 	var s clientSet
 	p.dead(&s)
-	for id := range uint16(NoClient) {
-		if s.has(id) != ended[id] {
-			t.Errorf("client %d is in the set: %v", id, s.has(id))
+	for id := range uint32(NoClient) {
+		if s.has(uint16(id)) != ended[id] {
+			t.Errorf("client %d is in the set: %v", id, s.has(uint16(id)))
 		}
 	}
 }

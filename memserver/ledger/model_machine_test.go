@@ -74,7 +74,7 @@ func (x *machine) Admit(t *rapid.T) {
 		if locks != 0 && view.Locks != locks || locks == 0 && view.Locks != max(LockAlign, longest/8/LockAlign*LockAlign) {
 			t.Fatalf("%d locks granted, %d asked, %d were free in a row", view.Locks, locks, longest)
 		}
-		m.indexes[identity] = &modelIndex{slot: view.Slot, first: view.FirstLock, locks: view.Locks, quota: quota, clients: map[uint16]modelClient{}}
+		m.indexes[identity] = &modelIndex{slot: view.Slot, first: view.FirstLock, locks: view.Locks, quota: quota, clients: map[uint32]modelClient{}}
 	}
 }
 
@@ -103,11 +103,11 @@ func (x *machine) Allocate(t *rapid.T) {
 	switch {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case client == 0:
+	case uint16(client) == 0:
 		expect(t, "nobody", err, ErrInvalid)
 	case uint64(node) > m.shape.ChunkBytes:
 		expect(t, "too large", err, ErrInvalid)
-	case i.clients[client].fenced:
+	case i.isRefused(client):
 		expect(t, "fenced", err, ErrFenced)
 	case m.draining:
 		expect(t, "draining", err, ErrDraining)
@@ -125,8 +125,8 @@ func (x *machine) Allocate(t *rapid.T) {
 }
 
 // anOwner is mostly a client that may have chunks.
-func anOwner(t *rapid.T) uint16 {
-	return rapid.SampledFrom([]uint16{1, 2, 300, 65533, 3, 0}).Draw(t, "client")
+func anOwner(t *rapid.T) uint32 {
+	return rapid.SampledFrom([]uint32{1, 2, 300, 65533, 3, 0, Number(1, 1), Number(1, 2), Number(2, 1)}).Draw(t, "client")
 }
 
 // aNode is a size of nodes; mostly one that a chunk can have, and not always said.
@@ -141,9 +141,9 @@ func (x *machine) Adopt(t *rapid.T) {
 	switch {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case client == 0 || uint64(node) > m.shape.ChunkBytes:
+	case uint16(client) == 0 || uint64(node) > m.shape.ChunkBytes:
 		expect(t, "nobody, or too large", err, ErrInvalid)
-	case i.clients[client].fenced:
+	case i.isRefused(client):
 		expect(t, "fenced", err, ErrFenced)
 	case m.draining:
 		expect(t, "draining", err, ErrDraining)
@@ -166,7 +166,7 @@ func (x *machine) Adopt(t *rapid.T) {
 
 func (x *machine) Free(t *rapid.T) {
 	identity, n := anIndex(t), rapid.Uint32Range(0, x.m.shape.Chunks+1).Draw(t, "chunk")
-	client := uint16(rapid.IntRange(0, 5).Draw(t, "client"))
+	client := uint32(rapid.IntRange(0, 5).Draw(t, "client"))
 	if rapid.IntRange(0, 3).Draw(t, "its own") > 0 {
 		client = x.m.chunks[n].client
 	}
@@ -174,9 +174,9 @@ func (x *machine) Free(t *rapid.T) {
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case i.clients[client].fenced:
+	case i.isRefused(client):
 		expect(t, "fenced", err, ErrFenced)
-	case x.m.chunks[n].owner != identity || client != 0 && client != x.m.chunks[n].client:
+	case x.m.chunks[n].owner != identity || client != 0 && uint16(client) != uint16(x.m.chunks[n].client):
 		expect(t, "not its own", err, ErrNotOwned)
 	default:
 		expect(t, "free", err)
@@ -197,20 +197,26 @@ func (x *machine) Register(t *rapid.T) {
 		expect(t, "register with a long name", err, ErrInvalid)
 		return
 	}
-	expect(t, "register", err)
-	want := i.last
-	known := func(id uint16) bool { _, ok := i.clients[id]; return ok }
-	for want++; want == 0 || want == NoClient || known(want); want++ {
+	want, ids := i.last, uint32(x.m.shape.ids())
+	for range ids {
+		if want++; want > ids {
+			want = 1
+		}
+		if _, is, forgotten := i.current(want); !is {
+			i.clients[Number(uint16(forgotten+1), uint16(want))], i.last = modelClient{name: name}, want
+			expect(t, "register", err)
+			if id != Number(uint16(forgotten+1), uint16(want)) {
+				t.Fatalf("client %d, want id %d after generation %d", id, want, forgotten)
+			}
+			return
+		}
 	}
-	if id != want {
-		t.Fatalf("id %d, want %d", id, want)
-	}
-	i.clients[id], i.last = modelClient{name: name}, id
+	expect(t, "register though no id is free", err, ErrExhausted)
 }
 
 // aClient is mostly one that somebody may have, at times one that nobody has.
-func aClient(t *rapid.T) uint16 {
-	return rapid.SampledFrom([]uint16{0, 1, 1, 2, 2, 3, 4, 5, 9, 300, 65533, 65534, 65535}).Draw(t, "client")
+func aClient(t *rapid.T) uint32 {
+	return rapid.SampledFrom([]uint32{0, 1, 1, 2, 2, 3, 4, 5, 9, 300, 65533, 65534, 65535, Number(1, 1), Number(1, 2), Number(2, 1), Number(1, 0)}).Draw(t, "client")
 }
 
 func (x *machine) Meet(t *rapid.T) {
@@ -219,9 +225,11 @@ func (x *machine) Meet(t *rapid.T) {
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case id == 0 || id == NoClient:
+	case uint16(id) == 0 || uint16(id) == NoClient:
 		expect(t, "nobody", err, ErrInvalid)
-	case i.clients[id].fenced:
+	case i.isEarly(id):
+		expect(t, "early", err, ErrUnknownClient)
+	case i.isRefused(id):
 		expect(t, "fenced", err, ErrFenced)
 	default:
 		expect(t, "meet", err)
@@ -233,18 +241,24 @@ func (x *machine) Meet(t *rapid.T) {
 
 func (x *machine) Fence(t *rapid.T) {
 	identity, id := anIndex(t), aClient(t)
+	if i := x.m.indexes[identity]; i != nil && i.isEarly(id) && x.leaves(identity, id) {
+		return // TestFenceOfALaterClient
+	}
 	news, err := x.l.Fence(identity, id)
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case id == 0 || id == NoClient:
+	case uint16(id) == 0 || uint16(id) == NoClient:
 		expect(t, "nobody", err, ErrInvalid)
 	default:
 		expect(t, "fence", err)
-		if news == i.clients[id].fenced {
+		if news == (i.clients[id].fenced || i.isPast(id)) {
 			t.Fatalf("client %d is %+v, and fencing it is news: %v", id, i.clients[id], news)
 		}
 		if news {
+			if now, is, _ := i.current(id); is {
+				delete(i.clients, now) // an earlier one is fenced with it
+			}
 			i.clients[id] = modelClient{fenced: true, open: true}
 		}
 	}
@@ -254,14 +268,14 @@ func (x *machine) Finished(t *rapid.T) {
 	identity, id := anIndex(t), aClient(t)
 	i := x.m.indexes[identity]
 	before := x.l.Complete(identity, id)
-	if want := i != nil && i.clients[id].fenced && !i.clients[id].open; before != want {
+	if want := i != nil && (i.clients[id].fenced && !i.clients[id].open || i.isPast(id)); before != want {
 		t.Fatalf("the fence of %d is complete before: %v, want %v", id, before, want)
 	}
 	complete := x.l.Finished(identity, id)
-	if x.l.Complete(identity, id) != complete {
+	if complete && !x.l.Complete(identity, id) {
 		t.Fatalf("the fence of %d is complete: %v, and then not", id, complete)
 	}
-	if want := i != nil && i.clients[id].fenced; complete != want {
+	if want := i != nil && i.clients[id].fenced && !i.isPast(id); complete != want {
 		t.Fatalf("the fence of %d is complete: %v, want %v", id, complete, want)
 	}
 	if complete {

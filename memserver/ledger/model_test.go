@@ -25,8 +25,8 @@ type modelIndex struct {
 	slot         int
 	first, locks uint64
 	quota        uint64
-	clients      map[uint16]modelClient
-	last         uint16
+	clients      map[uint32]modelClient // by number; those that were forgotten, too
+	last         uint32                 // id
 	generation   uint64
 	bytes        string
 	holdings     modelHoldings
@@ -34,7 +34,7 @@ type modelIndex struct {
 
 type modelChunk struct {
 	owner  string // identity, or dirtyMark
-	client uint16
+	client uint32
 	node   uint32
 }
 
@@ -42,15 +42,59 @@ type modelClient struct {
 	name   string
 	fenced bool
 	open   bool // not finished
+	gone   bool // forgotten
 }
 
-func (i *modelIndex) fenced() (n int) {
+// count is how many clients there are, but for those that were forgotten, and how many are fenced.
+func (i *modelIndex) count() (all, fenced int) {
 	for _, c := range i.clients {
-		if c.fenced {
-			n++
+		if !c.gone {
+			all++
+		}
+		if c.fenced && !c.gone {
+			fenced++
 		}
 	}
-	return n
+	return all, fenced
+}
+
+// current is the number of the client that has the id of a number and is not forgotten, if there is
+// one, and the generation up to which clients of that id were forgotten; -1 if none was.
+func (i *modelIndex) current(number uint32) (now uint32, is bool, forgotten int) {
+	forgotten = -1
+	for n, c := range i.clients {
+		switch {
+		case uint16(n) != uint16(number):
+		case c.gone:
+			forgotten = max(forgotten, int(n>>16))
+		default:
+			now, is = n, true
+		}
+	}
+	return now, is, forgotten
+}
+
+// isPast reports whether a client was forgotten, or is an earlier one than the one with its id.
+func (i *modelIndex) isPast(number uint32) bool {
+	now, is, forgotten := i.current(number)
+	return int(number>>16) <= forgotten || is && number < now
+}
+
+// isEarly reports whether an earlier client with the id of a number is not forgotten.
+func (i *modelIndex) isEarly(number uint32) bool {
+	now, is, _ := i.current(number)
+	return is && now < number
+}
+
+// isRefused reports whether a client gets nothing.
+func (i *modelIndex) isRefused(number uint32) bool {
+	return i.clients[number].fenced || i.isPast(number) || i.isEarly(number)
+}
+
+// owner is the number of the client that owns a chunk.
+func (i *modelIndex) owner(c modelChunk) uint32 {
+	now, _, _ := i.current(c.client)
+	return now
 }
 
 const dirtyMark = "\x00dirty"
@@ -100,7 +144,8 @@ func (m *model) longestFree() (longest uint64) {
 // orphan reports whether a chunk is of a client of the index whose fence is complete.
 func (m *model) orphan(c modelChunk, identity string) bool {
 	i := m.indexes[identity]
-	return c.owner == identity && i.clients[c.client].fenced && !i.clients[c.client].open
+	who := i.clients[i.owner(c)]
+	return c.owner == identity && who.fenced && !who.open
 }
 
 // Check is run after every step.
@@ -115,8 +160,9 @@ func (x *machine) Check(t *rapid.T) {
 		if i == nil {
 			t.Fatalf("index %q is not in the model", view.Identity)
 		}
+		all, fenced := i.count()
 		want := Index{view.Identity, i.slot, i.first, i.locks, i.quota, m.count(view.Identity),
-			len(i.clients) - i.fenced(), i.fenced(), i.generation}
+			all - fenced, fenced, i.generation}
 		if view != want {
 			t.Fatalf("have %+v, want %+v", view, want)
 		}
@@ -151,9 +197,17 @@ func (x *machine) Check(t *rapid.T) {
 func (x *machine) checkClients(t *rapid.T, identity string, i *modelIndex) {
 	for _, name := range []string{"", "p-1"} {
 		var want []Client
-		var open []uint16
-		for _, id := range slices.Sorted(maps.Keys(i.clients)) {
+		var open []uint32
+		numbers := slices.SortedFunc(maps.Keys(i.clients), func(a, b uint32) int { return int(uint16(a)) - int(uint16(b)) })
+		for _, id := range numbers {
 			c := i.clients[id]
+			if c.gone {
+				expect(t, "live", x.l.Live(identity, id), ErrFenced)
+				if !x.l.Complete(identity, id) || x.l.Fenced(identity, id) {
+					t.Fatalf("client %d is forgotten, and known", id)
+				}
+				continue
+			}
 			if name == "" || c.name == name {
 				want = append(want, Client{id, c.name, c.fenced})
 			}

@@ -15,7 +15,7 @@ type Index struct {
 	Quota      uint64 // chunks
 	Used       uint64 // chunks
 	Clients    int    // known, and not fenced
-	Fenced     int    // clients that are fenced
+	Fenced     int    // clients that are fenced, and not forgotten
 	Generation uint64 // of the partition map; 0 = there is none
 }
 
@@ -41,7 +41,7 @@ func view(slot int, p *place) Index {
 	live := p.live()
 	return Index{
 		Identity: p.identity, Slot: slot, FirstLock: p.firstLock, Locks: p.locks, Quota: p.quota, Used: p.used,
-		Clients: live, Fenced: len(p.clients) - live, Generation: p.generation,
+		Clients: live, Fenced: len(p.clients) - live - p.forgotten, Generation: p.generation,
 	}
 }
 

@@ -72,32 +72,37 @@ func (b *Bare) Admit(index string, quota, locks uint64) error {
 }
 
 // Register registers a client.
-func (b *Bare) Register(index, name string) (client uint16, err error) {
+func (b *Bare) Register(index, name string) (client uint32, err error) {
 	err = b.core.Accounts.Change(func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
 	return client, err
 }
 
 // Connect gives a client a token for a provider, its lease, and the epochs of reclamation.
-func (b *Bare) Connect(index string, client uint16, provider string) (token verbs.Token, lease time.Duration, epoch, uncached uint64, err error) {
+func (b *Bare) Connect(index string, client uint32, provider string) (token verbs.Token, lease time.Duration, epoch, uncached uint64, err error) {
 	_, token, now, err := b.core.Connect(index, client, b.core.Provider(provider))
 	return token, b.core.Lease, now.Epoch, now.Uncached, err
 }
 
 // Renew renews a lease.
-func (b *Bare) Renew(index string, client uint16, e pool.Epochs) (pool.Renewal, error) {
+func (b *Bare) Renew(index string, client uint32, e pool.Epochs) (pool.Renewal, error) {
 	return b.core.Renew(index, client, e)
 }
 
 // Fence fences clients.
-func (b *Bare) Fence(index string, clients []uint16, limit time.Duration) error {
+func (b *Bare) Fence(index string, clients []uint32, limit time.Duration) error {
 	_, err := b.core.Fence(index, clients, false, limit)
 	return err
 }
 
 // FenceDead fences clients that are confirmed dead.
-func (b *Bare) FenceDead(index string, clients []uint16, limit time.Duration) error {
+func (b *Bare) FenceDead(index string, clients []uint32, limit time.Duration) error {
 	_, err := b.core.Fence(index, clients, true, limit)
 	return err
+}
+
+// Forget forgets clients of which nothing is left, and says which others could be forgotten.
+func (b *Bare) Forget(index string, clients []uint32) (gone, next []uint32, err error) {
+	return b.core.Forget(index, clients)
 }
 
 // Clients returns the known clients; with a name, only the living ones of that name.
@@ -108,7 +113,7 @@ func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
 
 // Allocate gives a client a chunk for nodes of so many bytes, from the quota or, with adopt, one
 // that a fenced client left; its number, from 1 on. Chunks that were given back are zeroed before.
-func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) (number uint32, err error) {
+func (b *Bare) Allocate(index string, client uint32, nodeBytes int, adopt bool) (number uint32, err error) {
 	if adopt {
 		return b.core.Adopt(index, client, uint32(nodeBytes))
 	}
@@ -121,7 +126,7 @@ func (b *Bare) Allocate(index string, client uint16, nodeBytes int, adopt bool) 
 }
 
 // Free frees a client's chunk.
-func (b *Bare) Free(index string, client uint16, number uint32) error {
+func (b *Bare) Free(index string, client, number uint32) error {
 	return b.core.Accounts.Change(func(l *ledger.Ledger) error { return l.Free(index, client, number) })
 }
 
@@ -150,12 +155,12 @@ func (b *Bare) Acquire(index string, c pool.Claim) (got pool.Acquired, err error
 }
 
 // Settle records that a client replayed the logs that it inherited.
-func (b *Bare) Settle(index string, client uint16, start, end []byte, epoch uint64) error {
+func (b *Bare) Settle(index string, client uint32, start, end []byte, epoch uint64) error {
 	return b.core.Settle(index, client, start, end, epoch)
 }
 
 // Release ends a client's holding of keys.
-func (b *Bare) Release(index string, client uint16, start, end []byte, epoch uint64) error {
+func (b *Bare) Release(index string, client uint32, start, end []byte, epoch uint64) error {
 	return b.core.Release(index, client, start, end, epoch)
 }
 

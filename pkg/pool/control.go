@@ -20,36 +20,37 @@ type Control interface {
 	// pool is open.
 	Servers() []uint16
 
-	// Register gives this client its incarnation within the index: what it writes into locks. Never
-	// 0, never Repair.
-	Register(limit time.Duration) (client uint16, err error)
+	// Register gives this client its number within the index, which no other client of the index
+	// ever has. Its lower 16 bits are the client's id, which it writes into locks: never 0, never
+	// Repair. A later client may have the id, once nothing is left of this one.
+	Register(limit time.Duration) (client uint32, err error)
 
 	// Predecessors are the clients of this process's name that are not fenced yet, client apart:
 	// they ended without a word.
-	Predecessors(client uint16, limit time.Duration) ([]uint16, error)
+	Predecessors(client uint32, limit time.Duration) ([]uint32, error)
 
 	// Connect asks a server to admit a connection, and begins the client's lease there.
-	Connect(server, client uint16, limit time.Duration) (Grant, error)
+	Connect(server uint16, client uint32, limit time.Duration) (Grant, error)
 
 	// Renew lets the client's lease on a server begin anew, and tells and asks which epochs were
 	// passed; see EpochTables. verbs.ErrRefused: the server never told this client of an epoch that
 	// it passed; the client is to be given up.
-	Renew(server, client uint16, e Epochs, limit time.Duration) (Renewal, error)
+	Renew(server uint16, client uint32, e Epochs, limit time.Duration) (Renewal, error)
 
 	// Fence ends clients on a server for good. When it returns nil, none of their requests takes
 	// effect there any more, and the locks that they held say Repair. A client fences itself when
 	// it ends. Idempotent.
-	Fence(server uint16, clients []uint16, limit time.Duration) error
+	Fence(server uint16, clients []uint32, limit time.Duration) error
 
 	// AllocateChunk takes a chunk of the server, with slabs of slabBytes, and returns its offset, a
 	// multiple of the size of its chunks. With adopt it is one with such slabs that a fenced client
 	// (fenced on that server, its fence complete) had and that now belongs to this client, content
 	// as left; ErrPoolFull: there is none. Without adopt it is one from the quota, zero;
 	// ErrPoolFull: the quota is used up.
-	AllocateChunk(server, client uint16, slabBytes int, adopt bool, limit time.Duration) (offset uint64, err error)
+	AllocateChunk(server uint16, client uint32, slabBytes int, adopt bool, limit time.Duration) (offset uint64, err error)
 
 	// FreeChunk gives a chunk back that this client allocated or adopted.
-	FreeChunk(server, client uint16, offset uint64, limit time.Duration) error
+	FreeChunk(server uint16, client uint32, offset uint64, limit time.Duration) error
 }
 
 // Epochs is what a client tells a memory server about reclamation when it renews its lease.

@@ -90,7 +90,7 @@ func (a *allocator) fetchChunk(i int, unit uint64, adopt bool) (off uint64, err 
 	}
 	err = a.calling(func() (err error) {
 		s := p.servers[i]
-		off, err = p.control.AllocateChunk(s.id, p.client, int(unit), adopt, p.limit)
+		off, err = p.control.AllocateChunk(s.id, p.number, int(unit), adopt, p.limit)
 		return err
 	})
 	return off, err

@@ -97,7 +97,7 @@ func (a *allocator) giveVacant(i int, unit uint64) bool {
 	a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
 	// as in reap, whatever comes of it
 	_ = a.calling(func() error {
-		return a.pool.control.FreeChunk(srv.id, a.pool.client, first.Offset(), a.pool.limit)
+		return a.pool.control.FreeChunk(srv.id, a.pool.number, first.Offset(), a.pool.limit)
 	})
 	return true
 }

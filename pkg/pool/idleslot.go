@@ -57,7 +57,7 @@ func (s *Session) giveIdleSlots(server int) error {
 		slots.seq = max(slots.seq, slot.seq.Load())
 		slots.mu.Unlock()
 		s.write(s.slotAddr(server, slot, lock.NameAt), s.zero)
-		if _, err := s.SwapWord(NewAddr(srv.id, slot.at), uint64(s.pool.client), 0); err != nil {
+		if _, err := s.SwapWord(NewAddr(srv.id, slot.at), lock.Owner(s.pool.number), 0); err != nil {
 			return err
 		}
 		slots.mu.Lock()

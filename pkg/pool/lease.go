@@ -76,6 +76,11 @@ func newLeaseKeeper(p *Pool) *leaseKeeper {
 		k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, wake) })
 	}
 	k.group.Go("reclamation", k.tidy)
+	if _, ok := p.control.(Forgetter); ok {
+		k.group.Go("forget clients that ended", func() {
+			p.forgetEnded(func() bool { return k.stopped.Load() || p.condemned.Load() != nil })
+		})
+	}
 	return k
 }
 
@@ -98,7 +103,7 @@ func (k *leaseKeeper) keep(s *server, wake env.Event) {
 			p.Condemn(fmt.Errorf("the lease on memory server %d ran out", s.id))
 			return
 		}
-		r, err := p.control.Renew(s.id, p.client, ps.say(p, s), min(p.limit, left))
+		r, err := p.control.Renew(s.id, p.number, ps.say(p, s), min(p.limit, left))
 		switch {
 		case err == nil:
 			if r.Lease > 0 {
@@ -184,11 +189,11 @@ func (p *Pool) cut() error {
 // with its lease, so errors are not the caller's. Those that guard confirms dead are fenced as
 // dead.
 func (p *Pool) fencePredecessors(guard Guard) {
-	ids, err := p.control.Predecessors(p.client, p.limit)
+	ids, err := p.control.Predecessors(p.number, p.limit)
 	if err != nil {
 		return
 	}
-	var dead, others []uint16
+	var dead, others []uint32
 	for _, id := range ids {
 		if guard != nil && guard.Confirms(p.identity, id) {
 			dead = append(dead, id)
@@ -200,7 +205,7 @@ func (p *Pool) fencePredecessors(guard Guard) {
 	p.fenceAll(others, false)
 }
 
-func (p *Pool) fenceAll(ids []uint16, dead bool) {
+func (p *Pool) fenceAll(ids []uint32, dead bool) {
 	servers := p.control.Servers()
 	for some := range slices.Chunk(ids, maxFence) {
 		for i := len(servers) - 1; i >= 0; i-- {
@@ -213,7 +218,7 @@ func (p *Pool) fenceAll(ids []uint16, dead bool) {
 
 // fence ends clients on a server. The home is told if they answer nothing any more: it decides who
 // gets their keys.
-func (p *Pool) fence(server uint16, clients []uint16, dead bool) error {
+func (p *Pool) fence(server uint16, clients []uint32, dead bool) error {
 	if r, ok := p.control.(Ranges); ok && dead && server == p.control.Servers()[0] {
 		return r.FenceDead(clients, partingLimit)
 	}
@@ -231,7 +236,7 @@ func (p *Pool) part() error {
 	g := env.NewWaitGroup(p.env)
 	for _, s := range p.servers {
 		g.Go(fmt.Sprintf("part from memory server %d", s.id), func() {
-			if err := p.fence(s.id, []uint16{p.client}, true); err != nil {
+			if err := p.fence(s.id, []uint32{p.number}, true); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("part from memory server %d: %w", s.id, err))

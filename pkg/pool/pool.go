@@ -41,11 +41,11 @@ type Config struct {
 type Guard interface {
 	// Note remembers a client of this process. It is called before the client connects to any
 	// memory server. A client that could not be noted is never confirmed dead.
-	Note(identity string, client uint16) error
+	Note(identity string, client uint32) error
 
 	// Confirms reports whether nothing of a noted client can be answered any more: its process has
 	// ended, or it is an earlier client of this process, which gave it up.
-	Confirms(identity string, client uint16) bool
+	Confirms(identity string, client uint32) bool
 }
 
 // DefaultLimit bounds control calls and sessions unless told otherwise.
@@ -56,7 +56,8 @@ type Pool struct {
 	env      env.Env
 	control  Control
 	identity string
-	client   uint16
+	client   uint16 // the id: what locks hold
+	number   uint32 // the id and its generation
 	limit    time.Duration
 	every    time.Duration // Config.RenewEvery
 	device   verbs.Device  // arenas come from it; the queue pairs of all servers take them
@@ -118,13 +119,18 @@ func Open(cfg Config) (*Pool, error) {
 		p.dense[i] = -1
 	}
 	var err error
-	if p.client, err = p.control.Register(p.limit); err != nil {
+	p.number, err = p.control.Register(p.limit)
+	if err != nil && p.forgetEnded(func() bool { return false }) > 0 {
+		p.number, err = p.control.Register(p.limit)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("register at the home server: %w", err)
 	}
+	p.client = uint16(p.number)
 	p.fencePredecessors(cfg.Guard)
 	if cfg.Guard != nil {
 		// without it the next process waits for this client's lease
-		_ = cfg.Guard.Note(p.identity, p.client)
+		_ = cfg.Guard.Note(p.identity, p.number)
 	}
 	for i, id := range p.control.Servers() {
 		s, err := p.connect(id, cfg.Devices)
@@ -144,7 +150,7 @@ func Open(cfg Config) (*Pool, error) {
 
 func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
 	asked := p.env.Now()
-	grant, err := p.control.Connect(id, p.client, p.limit)
+	grant, err := p.control.Connect(id, p.number, p.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -202,8 +208,9 @@ func deviceFor(provider string, devices []verbs.Device) verbs.Device {
 // Env is the world the pool runs in.
 func (p *Pool) Env() env.Env { return p.env }
 
-// Client is the incarnation of this client: what its locks hold.
-func (p *Pool) Client() uint16 { return p.client }
+// Client is the number of this client, which no other client of the index ever has. Its lower 16
+// bits are its id: what its locks hold.
+func (p *Pool) Client() uint32 { return p.number }
 
 // Identity of the index.
 func (p *Pool) Identity() string { return p.identity }

@@ -18,11 +18,11 @@ type Ranges interface {
 
 	// Settle says that the client has replayed what it inherited with the keys from start up to
 	// end, of a grant of that epoch. ErrNotHeld: these are not its own under that epoch.
-	Settle(client uint16, start, end []byte, epoch uint64, limit time.Duration) error
+	Settle(client uint32, start, end []byte, epoch uint64, limit time.Duration) error
 
 	// Release gives keys back, as far as the client holds them by the grant of that epoch: all that
 	// it changed of them is written back. ErrNotHeld: it has not settled them.
-	Release(client uint16, start, end []byte, epoch uint64, limit time.Duration) error
+	Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error
 
 	// Holdings are all of the index, in the order of keys.
 	Holdings(limit time.Duration) ([]Held, error)
@@ -31,7 +31,7 @@ type Ranges interface {
 	// answer nothing any more, whatever their leases say: their processes are dead, or have given
 	// them up. Then nobody waits for the ends of these leases. It must be so: see
 	// docs/design/ownership.md.
-	FenceDead(clients []uint16, limit time.Duration) error
+	FenceDead(clients []uint32, limit time.Duration) error
 }
 
 // Holding is a range of keys that this client has for itself: as long as it does, nobody else
@@ -47,7 +47,7 @@ type Holding struct {
 // that client takes effect any more, on any memory server of the index.
 type Inherited struct {
 	Start, End []byte
-	Client     uint16
+	Client     uint32
 	// of the client's grant; of two logs for one key, that with the higher epoch is the later one
 	Epoch uint64
 	Log   []byte // as the client named it when it acquired
@@ -56,7 +56,7 @@ type Inherited struct {
 // Held is a holding of any client, as the home server has it.
 type Held struct {
 	Holding
-	Client uint16
+	Client uint32
 	Name   string // of the process of a client that lives
 	Fenced bool   // it is an orphan: whoever is to own the keys next may acquire them
 	Log    []byte
@@ -64,12 +64,12 @@ type Held struct {
 
 // Claim is the wish of a client to hold the keys from Start up to End.
 type Claim struct {
-	Client     uint16
+	Client     uint32
 	Generation uint64 // of the partition map by which they are its own
 	Start, End []byte
 	Log        []byte // names the client's log for who inherits it; at most 64 bytes
 	// clients that it fenced at every memory server but the home, which knows by itself
-	Fenced []uint16
+	Fenced []uint32
 }
 
 // Acquired is what became of a claim.
@@ -81,7 +81,7 @@ type Acquired struct {
 // Blocked is a part of a claim that is not granted yet.
 type Blocked struct {
 	Start, End []byte
-	Client     uint16 // who holds it
+	Client     uint32 // who holds it
 	Why        Obstacle
 }
 
@@ -131,7 +131,7 @@ func (p *Pool) KnowsOwners() bool {
 
 // Acquire claims keys for this client; see [Ranges]. Claim.Client is filled in.
 func (p *Pool) Acquire(c Claim) (Acquired, error) {
-	c.Client = p.client
+	c.Client = p.number
 	r, err := p.ranges()
 	if err != nil {
 		return Acquired{}, err
@@ -145,7 +145,7 @@ func (p *Pool) Settle(start, end []byte, epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	return r.Settle(p.client, start, end, epoch, p.limit)
+	return r.Settle(p.number, start, end, epoch, p.limit)
 }
 
 // Release gives keys of this client back; see [Ranges].
@@ -154,7 +154,7 @@ func (p *Pool) Release(start, end []byte, epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	return r.Release(p.client, start, end, epoch, p.limit)
+	return r.Release(p.number, start, end, epoch, p.limit)
 }
 
 // Holdings are all of the index; see [Ranges].
@@ -167,7 +167,7 @@ func (p *Pool) Holdings() ([]Held, error) {
 }
 
 // FenceOthers ends other clients at one memory server; see Control.Fence.
-func (p *Pool) FenceOthers(server uint16, clients []uint16) error {
+func (p *Pool) FenceOthers(server uint16, clients []uint32) error {
 	return p.control.Fence(server, clients, min(p.limit, partingLimit))
 }
 

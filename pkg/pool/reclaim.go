@@ -208,7 +208,7 @@ func (a *allocator) reap(i int) {
 		case acquired:
 			a.linger(srv, l)
 		default:
-			_ = a.pool.control.FreeChunk(srv.id, a.pool.client, l.first.Offset(), a.pool.limit)
+			_ = a.pool.control.FreeChunk(srv.id, a.pool.number, l.first.Offset(), a.pool.limit)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func newWreck(t *testing.T) *wreck {
 	// Which lock, and so which record, is the node's shows when it is locked.
 	w.lock(256)
 	for i := range 4 {
-		if binary.LittleEndian.Uint16(w.locks[2*i:]) == w.p.Client() {
+		if binary.LittleEndian.Uint16(w.locks[2*i:]) == uint16(w.p.Client()) {
 			grant, err := w.c.Control().Connect(1, 99, pool.DefaultLimit)
 			must(t, err)
 			w.record = w.data[grant.Repair+uint64(32*i):][:32]

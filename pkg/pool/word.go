@@ -340,7 +340,7 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 	}
 	slot := s.slots[l.server]
 	c := lock.Change{Image: s.image.Offset(), Target: a.Offset(), Length: len(image), Sum: lock.Sum(image)}
-	c.Encode(s.change, s.name, s.pool.client)
+	c.Encode(s.change, s.name, s.pool.number)
 	change := s.slotAddr(l.server, slot, lock.ChangeAt)
 	s.write(s.image, image)
 	s.write(change, s.change)

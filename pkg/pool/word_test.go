@@ -147,7 +147,7 @@ func TestWordOfADeadClient(t *testing.T) {
 			out[i] = 9
 		}
 		theirs.Rewrite(node, out)
-		if held := c.Memory(1, verbs.RegionData)[w.At.Offset()]; uint16(held) != dead.Client() {
+		if held := c.Memory(1, verbs.RegionData)[w.At.Offset()]; uint32(held) != dead.Client() {
 			t.Fatalf("client %d holds the word", held)
 		}
 		// What it had queued is posted and the release is lost: a client that dies there.

@@ -25,6 +25,12 @@ func SweepWords(m WordMemory, first uint64, slots int, ids []uint16) (turned int
 	return lock.Sweep(m, first, slots, ids)
 }
 
+// SlotOwners are the ids of the clients that have intent slots, as those of SweepWords. A client
+// whose change is owed has its slot until somebody has repaired it.
+func SlotOwners(m WordMemory, first uint64, slots int) (ids []uint16, err error) {
+	return lock.Owners(m, first, slots)
+}
+
 // repairAcquiredWord is lines 3 to 7 of the protocol, for a word that was acquired from Repair. If
 // what is owed is damaged, the word says Repair again. After another error the word is this
 // client's.

@@ -150,7 +150,7 @@ func (s *Session) claimSlot(server int) (at uint64, err error) {
 		if binary.NativeEndian.Uint64(b) != 0 {
 			return true, nil
 		}
-		found, err := s.SwapWord(NewAddr(srv.id, offset), 0, uint64(s.pool.client))
+		found, err := s.SwapWord(NewAddr(srv.id, offset), 0, lock.Owner(s.pool.number))
 		if err == nil && found == 0 {
 			at = offset
 		}
@@ -194,7 +194,7 @@ func (s *Session) slotAddr(server int, slot *wordSlot, part uint64) Addr {
 
 // nameIn is what a slot says of a word.
 func (s *Session) nameIn(slot *wordSlot, l *wordLock) []byte {
-	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: slot.seq.Load(), Client: s.pool.client}
+	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: slot.seq.Load(), Client: s.pool.number}
 	n.Encode(s.name)
 	return s.name
 }

@@ -74,7 +74,7 @@ func (x BlockedRange_Why) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockedRange_Why.Descriptor instead.
 func (BlockedRange_Why) EnumDescriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{30, 0}
+	return file_memory_proto_rawDescGZIP(), []int{32, 0}
 }
 
 type DescribeMemoryRequest struct {
@@ -700,7 +700,7 @@ func (x *RegisterRequest) GetName() string {
 
 type RegisterReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Client        uint32                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"` // 1 to 65534
+	Client        uint32                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"` // its number: the lower 16 bits, its id, are 1 to 65534
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1209,6 +1209,110 @@ func (x *FenceReply) GetLocks() uint32 {
 	return 0
 }
 
+type ForgetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Clients       []uint32               `protobuf:"varint,2,rep,packed,name=clients,proto3" json:"clients,omitempty"` // at most 256
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetRequest) Reset() {
+	*x = ForgetRequest{}
+	mi := &file_memory_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetRequest) ProtoMessage() {}
+
+func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
+func (*ForgetRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ForgetRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *ForgetRequest) GetClients() []uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+type ForgetReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Forgotten     []uint32               `protobuf:"varint,1,rep,packed,name=forgotten,proto3" json:"forgotten,omitempty"` // those of the request that this server has forgotten, now or before
+	Next          []uint32               `protobuf:"varint,2,rep,packed,name=next,proto3" json:"next,omitempty"`           // others that could be forgotten, if ids run short; at most 256
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetReply) Reset() {
+	*x = ForgetReply{}
+	mi := &file_memory_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetReply) ProtoMessage() {}
+
+func (x *ForgetReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetReply.ProtoReflect.Descriptor instead.
+func (*ForgetReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ForgetReply) GetForgotten() []uint32 {
+	if x != nil {
+		return x.Forgotten
+	}
+	return nil
+}
+
+func (x *ForgetReply) GetNext() []uint32 {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 type ListClientsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
@@ -1219,7 +1323,7 @@ type ListClientsRequest struct {
 
 func (x *ListClientsRequest) Reset() {
 	*x = ListClientsRequest{}
-	mi := &file_memory_proto_msgTypes[16]
+	mi := &file_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1335,7 @@ func (x *ListClientsRequest) String() string {
 func (*ListClientsRequest) ProtoMessage() {}
 
 func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[16]
+	mi := &file_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1348,7 @@ func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
 func (*ListClientsRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{16}
+	return file_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListClientsRequest) GetIndex() string {
@@ -1270,7 +1374,7 @@ type ListClientsReply struct {
 
 func (x *ListClientsReply) Reset() {
 	*x = ListClientsReply{}
-	mi := &file_memory_proto_msgTypes[17]
+	mi := &file_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1386,7 @@ func (x *ListClientsReply) String() string {
 func (*ListClientsReply) ProtoMessage() {}
 
 func (x *ListClientsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[17]
+	mi := &file_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1399,7 @@ func (x *ListClientsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsReply.ProtoReflect.Descriptor instead.
 func (*ListClientsReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{17}
+	return file_memory_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListClientsReply) GetClients() []*ClientUse {
@@ -1316,7 +1420,7 @@ type ClientUse struct {
 
 func (x *ClientUse) Reset() {
 	*x = ClientUse{}
-	mi := &file_memory_proto_msgTypes[18]
+	mi := &file_memory_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1432,7 @@ func (x *ClientUse) String() string {
 func (*ClientUse) ProtoMessage() {}
 
 func (x *ClientUse) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[18]
+	mi := &file_memory_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1445,7 @@ func (x *ClientUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientUse.ProtoReflect.Descriptor instead.
 func (*ClientUse) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{18}
+	return file_memory_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClientUse) GetClient() uint32 {
@@ -1377,7 +1481,7 @@ type AllocateChunkRequest struct {
 
 func (x *AllocateChunkRequest) Reset() {
 	*x = AllocateChunkRequest{}
-	mi := &file_memory_proto_msgTypes[19]
+	mi := &file_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1493,7 @@ func (x *AllocateChunkRequest) String() string {
 func (*AllocateChunkRequest) ProtoMessage() {}
 
 func (x *AllocateChunkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[19]
+	mi := &file_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1506,7 @@ func (x *AllocateChunkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateChunkRequest.ProtoReflect.Descriptor instead.
 func (*AllocateChunkRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{19}
+	return file_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AllocateChunkRequest) GetIndex() string {
@@ -1442,7 +1546,7 @@ type AllocateChunkReply struct {
 
 func (x *AllocateChunkReply) Reset() {
 	*x = AllocateChunkReply{}
-	mi := &file_memory_proto_msgTypes[20]
+	mi := &file_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1558,7 @@ func (x *AllocateChunkReply) String() string {
 func (*AllocateChunkReply) ProtoMessage() {}
 
 func (x *AllocateChunkReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[20]
+	mi := &file_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1571,7 @@ func (x *AllocateChunkReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateChunkReply.ProtoReflect.Descriptor instead.
 func (*AllocateChunkReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{20}
+	return file_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AllocateChunkReply) GetOffset() uint64 {
@@ -1488,7 +1592,7 @@ type FreeChunkRequest struct {
 
 func (x *FreeChunkRequest) Reset() {
 	*x = FreeChunkRequest{}
-	mi := &file_memory_proto_msgTypes[21]
+	mi := &file_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1604,7 @@ func (x *FreeChunkRequest) String() string {
 func (*FreeChunkRequest) ProtoMessage() {}
 
 func (x *FreeChunkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[21]
+	mi := &file_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1617,7 @@ func (x *FreeChunkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreeChunkRequest.ProtoReflect.Descriptor instead.
 func (*FreeChunkRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{21}
+	return file_memory_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FreeChunkRequest) GetIndex() string {
@@ -1545,7 +1649,7 @@ type FreeChunkReply struct {
 
 func (x *FreeChunkReply) Reset() {
 	*x = FreeChunkReply{}
-	mi := &file_memory_proto_msgTypes[22]
+	mi := &file_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1661,7 @@ func (x *FreeChunkReply) String() string {
 func (*FreeChunkReply) ProtoMessage() {}
 
 func (x *FreeChunkReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[22]
+	mi := &file_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1674,7 @@ func (x *FreeChunkReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreeChunkReply.ProtoReflect.Descriptor instead.
 func (*FreeChunkReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{22}
+	return file_memory_proto_rawDescGZIP(), []int{24}
 }
 
 type GetMapRequest struct {
@@ -1584,7 +1688,7 @@ type GetMapRequest struct {
 
 func (x *GetMapRequest) Reset() {
 	*x = GetMapRequest{}
-	mi := &file_memory_proto_msgTypes[23]
+	mi := &file_memory_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1700,7 @@ func (x *GetMapRequest) String() string {
 func (*GetMapRequest) ProtoMessage() {}
 
 func (x *GetMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[23]
+	mi := &file_memory_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1713,7 @@ func (x *GetMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMapRequest.ProtoReflect.Descriptor instead.
 func (*GetMapRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{23}
+	return file_memory_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetMapRequest) GetIndex() string {
@@ -1645,7 +1749,7 @@ type SwapMapRequest struct {
 
 func (x *SwapMapRequest) Reset() {
 	*x = SwapMapRequest{}
-	mi := &file_memory_proto_msgTypes[24]
+	mi := &file_memory_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1761,7 @@ func (x *SwapMapRequest) String() string {
 func (*SwapMapRequest) ProtoMessage() {}
 
 func (x *SwapMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[24]
+	mi := &file_memory_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1774,7 @@ func (x *SwapMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwapMapRequest.ProtoReflect.Descriptor instead.
 func (*SwapMapRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{24}
+	return file_memory_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SwapMapRequest) GetIndex() string {
@@ -1711,7 +1815,7 @@ type MapReply struct {
 
 func (x *MapReply) Reset() {
 	*x = MapReply{}
-	mi := &file_memory_proto_msgTypes[25]
+	mi := &file_memory_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1827,7 @@ func (x *MapReply) String() string {
 func (*MapReply) ProtoMessage() {}
 
 func (x *MapReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[25]
+	mi := &file_memory_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1840,7 @@ func (x *MapReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapReply.ProtoReflect.Descriptor instead.
 func (*MapReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{25}
+	return file_memory_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MapReply) GetGeneration() uint64 {
@@ -1768,7 +1872,7 @@ type AcquireRangeRequest struct {
 
 func (x *AcquireRangeRequest) Reset() {
 	*x = AcquireRangeRequest{}
-	mi := &file_memory_proto_msgTypes[26]
+	mi := &file_memory_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1884,7 @@ func (x *AcquireRangeRequest) String() string {
 func (*AcquireRangeRequest) ProtoMessage() {}
 
 func (x *AcquireRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[26]
+	mi := &file_memory_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1897,7 @@ func (x *AcquireRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireRangeRequest.ProtoReflect.Descriptor instead.
 func (*AcquireRangeRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{26}
+	return file_memory_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AcquireRangeRequest) GetIndex() string {
@@ -1855,7 +1959,7 @@ type AcquireRangeReply struct {
 
 func (x *AcquireRangeReply) Reset() {
 	*x = AcquireRangeReply{}
-	mi := &file_memory_proto_msgTypes[27]
+	mi := &file_memory_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1971,7 @@ func (x *AcquireRangeReply) String() string {
 func (*AcquireRangeReply) ProtoMessage() {}
 
 func (x *AcquireRangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[27]
+	mi := &file_memory_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1984,7 @@ func (x *AcquireRangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireRangeReply.ProtoReflect.Descriptor instead.
 func (*AcquireRangeReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{27}
+	return file_memory_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AcquireRangeReply) GetOwn() []*Holding {
@@ -1913,7 +2017,7 @@ type Holding struct {
 
 func (x *Holding) Reset() {
 	*x = Holding{}
-	mi := &file_memory_proto_msgTypes[28]
+	mi := &file_memory_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2029,7 @@ func (x *Holding) String() string {
 func (*Holding) ProtoMessage() {}
 
 func (x *Holding) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[28]
+	mi := &file_memory_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2042,7 @@ func (x *Holding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holding.ProtoReflect.Descriptor instead.
 func (*Holding) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{28}
+	return file_memory_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Holding) GetStart() []byte {
@@ -2010,7 +2114,7 @@ type InheritedLog struct {
 
 func (x *InheritedLog) Reset() {
 	*x = InheritedLog{}
-	mi := &file_memory_proto_msgTypes[29]
+	mi := &file_memory_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2126,7 @@ func (x *InheritedLog) String() string {
 func (*InheritedLog) ProtoMessage() {}
 
 func (x *InheritedLog) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[29]
+	mi := &file_memory_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2139,7 @@ func (x *InheritedLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritedLog.ProtoReflect.Descriptor instead.
 func (*InheritedLog) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{29}
+	return file_memory_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *InheritedLog) GetStart() []byte {
@@ -2085,7 +2189,7 @@ type BlockedRange struct {
 
 func (x *BlockedRange) Reset() {
 	*x = BlockedRange{}
-	mi := &file_memory_proto_msgTypes[30]
+	mi := &file_memory_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2201,7 @@ func (x *BlockedRange) String() string {
 func (*BlockedRange) ProtoMessage() {}
 
 func (x *BlockedRange) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[30]
+	mi := &file_memory_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2214,7 @@ func (x *BlockedRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockedRange.ProtoReflect.Descriptor instead.
 func (*BlockedRange) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{30}
+	return file_memory_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BlockedRange) GetStart() []byte {
@@ -2154,7 +2258,7 @@ type SettleRangeRequest struct {
 
 func (x *SettleRangeRequest) Reset() {
 	*x = SettleRangeRequest{}
-	mi := &file_memory_proto_msgTypes[31]
+	mi := &file_memory_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2270,7 @@ func (x *SettleRangeRequest) String() string {
 func (*SettleRangeRequest) ProtoMessage() {}
 
 func (x *SettleRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[31]
+	mi := &file_memory_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2283,7 @@ func (x *SettleRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRangeRequest.ProtoReflect.Descriptor instead.
 func (*SettleRangeRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{31}
+	return file_memory_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SettleRangeRequest) GetIndex() string {
@@ -2225,7 +2329,7 @@ type SettleRangeReply struct {
 
 func (x *SettleRangeReply) Reset() {
 	*x = SettleRangeReply{}
-	mi := &file_memory_proto_msgTypes[32]
+	mi := &file_memory_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2341,7 @@ func (x *SettleRangeReply) String() string {
 func (*SettleRangeReply) ProtoMessage() {}
 
 func (x *SettleRangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[32]
+	mi := &file_memory_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2354,7 @@ func (x *SettleRangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRangeReply.ProtoReflect.Descriptor instead.
 func (*SettleRangeReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{32}
+	return file_memory_proto_rawDescGZIP(), []int{34}
 }
 
 type ReleaseRangeRequest struct {
@@ -2266,7 +2370,7 @@ type ReleaseRangeRequest struct {
 
 func (x *ReleaseRangeRequest) Reset() {
 	*x = ReleaseRangeRequest{}
-	mi := &file_memory_proto_msgTypes[33]
+	mi := &file_memory_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2382,7 @@ func (x *ReleaseRangeRequest) String() string {
 func (*ReleaseRangeRequest) ProtoMessage() {}
 
 func (x *ReleaseRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[33]
+	mi := &file_memory_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2395,7 @@ func (x *ReleaseRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRangeRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{33}
+	return file_memory_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleaseRangeRequest) GetIndex() string {
@@ -2337,7 +2441,7 @@ type ReleaseRangeReply struct {
 
 func (x *ReleaseRangeReply) Reset() {
 	*x = ReleaseRangeReply{}
-	mi := &file_memory_proto_msgTypes[34]
+	mi := &file_memory_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2453,7 @@ func (x *ReleaseRangeReply) String() string {
 func (*ReleaseRangeReply) ProtoMessage() {}
 
 func (x *ReleaseRangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[34]
+	mi := &file_memory_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2466,7 @@ func (x *ReleaseRangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRangeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseRangeReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{34}
+	return file_memory_proto_rawDescGZIP(), []int{36}
 }
 
 type ListHoldingsRequest struct {
@@ -2374,7 +2478,7 @@ type ListHoldingsRequest struct {
 
 func (x *ListHoldingsRequest) Reset() {
 	*x = ListHoldingsRequest{}
-	mi := &file_memory_proto_msgTypes[35]
+	mi := &file_memory_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2490,7 @@ func (x *ListHoldingsRequest) String() string {
 func (*ListHoldingsRequest) ProtoMessage() {}
 
 func (x *ListHoldingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[35]
+	mi := &file_memory_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2503,7 @@ func (x *ListHoldingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHoldingsRequest.ProtoReflect.Descriptor instead.
 func (*ListHoldingsRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{35}
+	return file_memory_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListHoldingsRequest) GetIndex() string {
@@ -2419,7 +2523,7 @@ type ListHoldingsReply struct {
 
 func (x *ListHoldingsReply) Reset() {
 	*x = ListHoldingsReply{}
-	mi := &file_memory_proto_msgTypes[36]
+	mi := &file_memory_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2535,7 @@ func (x *ListHoldingsReply) String() string {
 func (*ListHoldingsReply) ProtoMessage() {}
 
 func (x *ListHoldingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[36]
+	mi := &file_memory_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2548,7 @@ func (x *ListHoldingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHoldingsReply.ProtoReflect.Descriptor instead.
 func (*ListHoldingsReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{36}
+	return file_memory_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListHoldingsReply) GetHoldings() []*Holding {
@@ -2472,7 +2576,7 @@ type AwaitHoldingsRequest struct {
 
 func (x *AwaitHoldingsRequest) Reset() {
 	*x = AwaitHoldingsRequest{}
-	mi := &file_memory_proto_msgTypes[37]
+	mi := &file_memory_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2588,7 @@ func (x *AwaitHoldingsRequest) String() string {
 func (*AwaitHoldingsRequest) ProtoMessage() {}
 
 func (x *AwaitHoldingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[37]
+	mi := &file_memory_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2601,7 @@ func (x *AwaitHoldingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitHoldingsRequest.ProtoReflect.Descriptor instead.
 func (*AwaitHoldingsRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{37}
+	return file_memory_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AwaitHoldingsRequest) GetIndex() string {
@@ -2530,7 +2634,7 @@ type AwaitHoldingsReply struct {
 
 func (x *AwaitHoldingsReply) Reset() {
 	*x = AwaitHoldingsReply{}
-	mi := &file_memory_proto_msgTypes[38]
+	mi := &file_memory_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2646,7 @@ func (x *AwaitHoldingsReply) String() string {
 func (*AwaitHoldingsReply) ProtoMessage() {}
 
 func (x *AwaitHoldingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[38]
+	mi := &file_memory_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2659,7 @@ func (x *AwaitHoldingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitHoldingsReply.ProtoReflect.Descriptor instead.
 func (*AwaitHoldingsReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{38}
+	return file_memory_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AwaitHoldingsReply) GetVersion() uint64 {
@@ -2574,7 +2678,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_memory_proto_msgTypes[39]
+	mi := &file_memory_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2690,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[39]
+	mi := &file_memory_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2703,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{39}
+	return file_memory_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainRequest) GetOn() bool {
@@ -2617,7 +2721,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_memory_proto_msgTypes[40]
+	mi := &file_memory_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2733,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[40]
+	mi := &file_memory_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2746,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{40}
+	return file_memory_proto_rawDescGZIP(), []int{42}
 }
 
 var File_memory_proto protoreflect.FileDescriptor
@@ -2749,7 +2853,13 @@ const file_memory_proto_rawDesc = "" +
 	"\x04dead\x18\x03 \x01(\bR\x04dead\"\"\n" +
 	"\n" +
 	"FenceReply\x12\x14\n" +
-	"\x05locks\x18\x01 \x01(\rR\x05locks\">\n" +
+	"\x05locks\x18\x01 \x01(\rR\x05locks\"?\n" +
+	"\rForgetRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x18\n" +
+	"\aclients\x18\x02 \x03(\rR\aclients\"?\n" +
+	"\vForgetReply\x12\x1c\n" +
+	"\tforgotten\x18\x01 \x03(\rR\tforgotten\x12\x12\n" +
+	"\x04next\x18\x02 \x03(\rR\x04next\">\n" +
 	"\x12ListClientsRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"G\n" +
@@ -2856,7 +2966,7 @@ const file_memory_proto_rawDesc = "" +
 	"\fDrainRequest\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"\f\n" +
 	"\n" +
-	"DrainReply2\x83\v\n" +
+	"DrainReply2\xc9\v\n" +
 	"\x06Memory\x12V\n" +
 	"\bDescribe\x12%.dmindex.rpc.v1.DescribeMemoryRequest\x1a#.dmindex.rpc.v1.DescribeMemoryReply\x12A\n" +
 	"\x05Admit\x12\x1c.dmindex.rpc.v1.AdmitRequest\x1a\x1a.dmindex.rpc.v1.AdmitReply\x12A\n" +
@@ -2864,7 +2974,8 @@ const file_memory_proto_rawDesc = "" +
 	"\bRegister\x12\x1f.dmindex.rpc.v1.RegisterRequest\x1a\x1d.dmindex.rpc.v1.RegisterReply\x12G\n" +
 	"\aConnect\x12\x1e.dmindex.rpc.v1.ConnectRequest\x1a\x1c.dmindex.rpc.v1.ConnectReply\x12A\n" +
 	"\x05Renew\x12\x1c.dmindex.rpc.v1.RenewRequest\x1a\x1a.dmindex.rpc.v1.RenewReply\x12A\n" +
-	"\x05Fence\x12\x1c.dmindex.rpc.v1.FenceRequest\x1a\x1a.dmindex.rpc.v1.FenceReply\x12S\n" +
+	"\x05Fence\x12\x1c.dmindex.rpc.v1.FenceRequest\x1a\x1a.dmindex.rpc.v1.FenceReply\x12D\n" +
+	"\x06Forget\x12\x1d.dmindex.rpc.v1.ForgetRequest\x1a\x1b.dmindex.rpc.v1.ForgetReply\x12S\n" +
 	"\vListClients\x12\".dmindex.rpc.v1.ListClientsRequest\x1a .dmindex.rpc.v1.ListClientsReply\x12Y\n" +
 	"\rAllocateChunk\x12$.dmindex.rpc.v1.AllocateChunkRequest\x1a\".dmindex.rpc.v1.AllocateChunkReply\x12M\n" +
 	"\tFreeChunk\x12 .dmindex.rpc.v1.FreeChunkRequest\x1a\x1e.dmindex.rpc.v1.FreeChunkReply\x12A\n" +
@@ -2890,7 +3001,7 @@ func file_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_memory_proto_goTypes = []any{
 	(BlockedRange_Why)(0),         // 0: dmindex.rpc.v1.BlockedRange.Why
 	(*DescribeMemoryRequest)(nil), // 1: dmindex.rpc.v1.DescribeMemoryRequest
@@ -2909,41 +3020,43 @@ var file_memory_proto_goTypes = []any{
 	(*RenewReply)(nil),            // 14: dmindex.rpc.v1.RenewReply
 	(*FenceRequest)(nil),          // 15: dmindex.rpc.v1.FenceRequest
 	(*FenceReply)(nil),            // 16: dmindex.rpc.v1.FenceReply
-	(*ListClientsRequest)(nil),    // 17: dmindex.rpc.v1.ListClientsRequest
-	(*ListClientsReply)(nil),      // 18: dmindex.rpc.v1.ListClientsReply
-	(*ClientUse)(nil),             // 19: dmindex.rpc.v1.ClientUse
-	(*AllocateChunkRequest)(nil),  // 20: dmindex.rpc.v1.AllocateChunkRequest
-	(*AllocateChunkReply)(nil),    // 21: dmindex.rpc.v1.AllocateChunkReply
-	(*FreeChunkRequest)(nil),      // 22: dmindex.rpc.v1.FreeChunkRequest
-	(*FreeChunkReply)(nil),        // 23: dmindex.rpc.v1.FreeChunkReply
-	(*GetMapRequest)(nil),         // 24: dmindex.rpc.v1.GetMapRequest
-	(*SwapMapRequest)(nil),        // 25: dmindex.rpc.v1.SwapMapRequest
-	(*MapReply)(nil),              // 26: dmindex.rpc.v1.MapReply
-	(*AcquireRangeRequest)(nil),   // 27: dmindex.rpc.v1.AcquireRangeRequest
-	(*AcquireRangeReply)(nil),     // 28: dmindex.rpc.v1.AcquireRangeReply
-	(*Holding)(nil),               // 29: dmindex.rpc.v1.Holding
-	(*InheritedLog)(nil),          // 30: dmindex.rpc.v1.InheritedLog
-	(*BlockedRange)(nil),          // 31: dmindex.rpc.v1.BlockedRange
-	(*SettleRangeRequest)(nil),    // 32: dmindex.rpc.v1.SettleRangeRequest
-	(*SettleRangeReply)(nil),      // 33: dmindex.rpc.v1.SettleRangeReply
-	(*ReleaseRangeRequest)(nil),   // 34: dmindex.rpc.v1.ReleaseRangeRequest
-	(*ReleaseRangeReply)(nil),     // 35: dmindex.rpc.v1.ReleaseRangeReply
-	(*ListHoldingsRequest)(nil),   // 36: dmindex.rpc.v1.ListHoldingsRequest
-	(*ListHoldingsReply)(nil),     // 37: dmindex.rpc.v1.ListHoldingsReply
-	(*AwaitHoldingsRequest)(nil),  // 38: dmindex.rpc.v1.AwaitHoldingsRequest
-	(*AwaitHoldingsReply)(nil),    // 39: dmindex.rpc.v1.AwaitHoldingsReply
-	(*DrainRequest)(nil),          // 40: dmindex.rpc.v1.DrainRequest
-	(*DrainReply)(nil),            // 41: dmindex.rpc.v1.DrainReply
+	(*ForgetRequest)(nil),         // 17: dmindex.rpc.v1.ForgetRequest
+	(*ForgetReply)(nil),           // 18: dmindex.rpc.v1.ForgetReply
+	(*ListClientsRequest)(nil),    // 19: dmindex.rpc.v1.ListClientsRequest
+	(*ListClientsReply)(nil),      // 20: dmindex.rpc.v1.ListClientsReply
+	(*ClientUse)(nil),             // 21: dmindex.rpc.v1.ClientUse
+	(*AllocateChunkRequest)(nil),  // 22: dmindex.rpc.v1.AllocateChunkRequest
+	(*AllocateChunkReply)(nil),    // 23: dmindex.rpc.v1.AllocateChunkReply
+	(*FreeChunkRequest)(nil),      // 24: dmindex.rpc.v1.FreeChunkRequest
+	(*FreeChunkReply)(nil),        // 25: dmindex.rpc.v1.FreeChunkReply
+	(*GetMapRequest)(nil),         // 26: dmindex.rpc.v1.GetMapRequest
+	(*SwapMapRequest)(nil),        // 27: dmindex.rpc.v1.SwapMapRequest
+	(*MapReply)(nil),              // 28: dmindex.rpc.v1.MapReply
+	(*AcquireRangeRequest)(nil),   // 29: dmindex.rpc.v1.AcquireRangeRequest
+	(*AcquireRangeReply)(nil),     // 30: dmindex.rpc.v1.AcquireRangeReply
+	(*Holding)(nil),               // 31: dmindex.rpc.v1.Holding
+	(*InheritedLog)(nil),          // 32: dmindex.rpc.v1.InheritedLog
+	(*BlockedRange)(nil),          // 33: dmindex.rpc.v1.BlockedRange
+	(*SettleRangeRequest)(nil),    // 34: dmindex.rpc.v1.SettleRangeRequest
+	(*SettleRangeReply)(nil),      // 35: dmindex.rpc.v1.SettleRangeReply
+	(*ReleaseRangeRequest)(nil),   // 36: dmindex.rpc.v1.ReleaseRangeRequest
+	(*ReleaseRangeReply)(nil),     // 37: dmindex.rpc.v1.ReleaseRangeReply
+	(*ListHoldingsRequest)(nil),   // 38: dmindex.rpc.v1.ListHoldingsRequest
+	(*ListHoldingsReply)(nil),     // 39: dmindex.rpc.v1.ListHoldingsReply
+	(*AwaitHoldingsRequest)(nil),  // 40: dmindex.rpc.v1.AwaitHoldingsRequest
+	(*AwaitHoldingsReply)(nil),    // 41: dmindex.rpc.v1.AwaitHoldingsReply
+	(*DrainRequest)(nil),          // 42: dmindex.rpc.v1.DrainRequest
+	(*DrainReply)(nil),            // 43: dmindex.rpc.v1.DrainReply
 }
 var file_memory_proto_depIdxs = []int32{
 	3,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
 	4,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
-	19, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
-	29, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
-	31, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
-	30, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
+	21, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
+	31, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
+	33, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
+	32, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
 	0,  // 6: dmindex.rpc.v1.BlockedRange.why:type_name -> dmindex.rpc.v1.BlockedRange.Why
-	29, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
+	31, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
 	1,  // 8: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
 	5,  // 9: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
 	7,  // 10: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
@@ -2951,37 +3064,39 @@ var file_memory_proto_depIdxs = []int32{
 	11, // 12: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
 	13, // 13: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
 	15, // 14: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
-	17, // 15: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
-	20, // 16: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
-	22, // 17: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
-	24, // 18: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
-	25, // 19: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
-	27, // 20: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
-	32, // 21: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
-	34, // 22: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
-	36, // 23: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
-	38, // 24: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
-	40, // 25: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	2,  // 26: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	6,  // 27: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	8,  // 28: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	10, // 29: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	12, // 30: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	14, // 31: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
-	16, // 32: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
-	18, // 33: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
-	21, // 34: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	23, // 35: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	26, // 36: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	26, // 37: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	28, // 38: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
-	33, // 39: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
-	35, // 40: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
-	37, // 41: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
-	39, // 42: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
-	41, // 43: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	26, // [26:44] is the sub-list for method output_type
-	8,  // [8:26] is the sub-list for method input_type
+	17, // 15: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
+	19, // 16: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
+	22, // 17: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
+	24, // 18: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
+	26, // 19: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
+	27, // 20: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
+	29, // 21: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
+	34, // 22: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
+	36, // 23: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
+	38, // 24: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
+	40, // 25: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
+	42, // 26: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	2,  // 27: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	6,  // 28: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	8,  // 29: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	10, // 30: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	12, // 31: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	14, // 32: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	16, // 33: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	18, // 34: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
+	20, // 35: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	23, // 36: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	25, // 37: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	28, // 38: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	28, // 39: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	30, // 40: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
+	35, // 41: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
+	37, // 42: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
+	39, // 43: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
+	41, // 44: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
+	43, // 45: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	27, // [27:46] is the sub-list for method output_type
+	8,  // [8:27] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name
@@ -2998,7 +3113,7 @@ func file_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memory_proto_rawDesc), len(file_memory_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	Memory_Connect_FullMethodName       = "/dmindex.rpc.v1.Memory/Connect"
 	Memory_Renew_FullMethodName         = "/dmindex.rpc.v1.Memory/Renew"
 	Memory_Fence_FullMethodName         = "/dmindex.rpc.v1.Memory/Fence"
+	Memory_Forget_FullMethodName        = "/dmindex.rpc.v1.Memory/Forget"
 	Memory_ListClients_FullMethodName   = "/dmindex.rpc.v1.Memory/ListClients"
 	Memory_AllocateChunk_FullMethodName = "/dmindex.rpc.v1.Memory/AllocateChunk"
 	Memory_FreeChunk_FullMethodName     = "/dmindex.rpc.v1.Memory/FreeChunk"
@@ -56,7 +57,9 @@ type MemoryClient interface {
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitReply, error)
 	// Evict frees everything of an index and cuts its clients. Idempotent. Operator only.
 	Evict(ctx context.Context, in *EvictRequest, opts ...grpc.CallOption) (*EvictReply, error)
-	// Register gives a client its incarnation within an index, on the index's home server.
+	// Register gives a client its number within an index, on the index's home server. No other client of the index ever has the number.
+	// Its lower 16 bits are the client's id, which locks hold; a later client may have the id once nothing is left of this one.
+	// RESOURCE_EXHAUSTED: all ids are in use, or too many clients live.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterReply, error)
 	// Connect gives a client a token for one connection of a transport, and its lease on this server if it has none yet.
 	// ABORTED: the client is fenced.
@@ -71,6 +74,10 @@ type MemoryClient interface {
 	// that is not known here is fenced too. DEADLINE_EXCEEDED: they are refused from now on, but one of them could not be proven quiet
 	// yet; the message names it; ask again.
 	Fence(ctx context.Context, in *FenceRequest, opts ...grpc.CallOption) (*FenceReply, error)
+	// Forget forgets clients of which nothing is left on this server, so that their ids can be given to other clients. A client of the index
+	// asks all other servers first, and then the home server for those that all others have forgotten. Idempotent. With no clients it only
+	// answers which clients the home server would like to be forgotten.
+	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetReply, error)
 	// ListClients lists the clients of an index that this server knows. The home server has their names.
 	ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsReply, error)
 	// AllocateChunk takes a chunk for nodes of one size. It is one from the quota of the index, zero; or, with adopt, one that a fenced
@@ -176,6 +183,16 @@ func (c *memoryClient) Fence(ctx context.Context, in *FenceRequest, opts ...grpc
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FenceReply)
 	err := c.cc.Invoke(ctx, Memory_Fence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetReply)
+	err := c.cc.Invoke(ctx, Memory_Forget_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +322,9 @@ type MemoryServer interface {
 	Admit(context.Context, *AdmitRequest) (*AdmitReply, error)
 	// Evict frees everything of an index and cuts its clients. Idempotent. Operator only.
 	Evict(context.Context, *EvictRequest) (*EvictReply, error)
-	// Register gives a client its incarnation within an index, on the index's home server.
+	// Register gives a client its number within an index, on the index's home server. No other client of the index ever has the number.
+	// Its lower 16 bits are the client's id, which locks hold; a later client may have the id once nothing is left of this one.
+	// RESOURCE_EXHAUSTED: all ids are in use, or too many clients live.
 	Register(context.Context, *RegisterRequest) (*RegisterReply, error)
 	// Connect gives a client a token for one connection of a transport, and its lease on this server if it has none yet.
 	// ABORTED: the client is fenced.
@@ -320,6 +339,10 @@ type MemoryServer interface {
 	// that is not known here is fenced too. DEADLINE_EXCEEDED: they are refused from now on, but one of them could not be proven quiet
 	// yet; the message names it; ask again.
 	Fence(context.Context, *FenceRequest) (*FenceReply, error)
+	// Forget forgets clients of which nothing is left on this server, so that their ids can be given to other clients. A client of the index
+	// asks all other servers first, and then the home server for those that all others have forgotten. Idempotent. With no clients it only
+	// answers which clients the home server would like to be forgotten.
+	Forget(context.Context, *ForgetRequest) (*ForgetReply, error)
 	// ListClients lists the clients of an index that this server knows. The home server has their names.
 	ListClients(context.Context, *ListClientsRequest) (*ListClientsReply, error)
 	// AllocateChunk takes a chunk for nodes of one size. It is one from the quota of the index, zero; or, with adopt, one that a fenced
@@ -381,6 +404,9 @@ func (UnimplementedMemoryServer) Renew(context.Context, *RenewRequest) (*RenewRe
 }
 func (UnimplementedMemoryServer) Fence(context.Context, *FenceRequest) (*FenceReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Fence not implemented")
+}
+func (UnimplementedMemoryServer) Forget(context.Context, *ForgetRequest) (*ForgetReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forget not implemented")
 }
 func (UnimplementedMemoryServer) ListClients(context.Context, *ListClientsRequest) (*ListClientsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListClients not implemented")
@@ -558,6 +584,24 @@ func _Memory_Fence_Handler(srv interface{}, ctx context.Context, dec func(interf
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MemoryServer).Fence(ctx, req.(*FenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_Forget_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).Forget(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_Forget_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).Forget(ctx, req.(*ForgetRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -794,6 +838,10 @@ var Memory_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Fence",
 			Handler:    _Memory_Fence_Handler,
+		},
+		{
+			MethodName: "Forget",
+			Handler:    _Memory_Forget_Handler,
 		},
 		{
 			MethodName: "ListClients",

@@ -169,7 +169,7 @@ func (a *Accounts) undo(cause error) error {
 	a.ledger = l
 	for _, index := range l.Indexes() { // what was noted since is forgotten, so it is done again
 		for _, id := range l.Unfinished(index.Identity) {
-			a.fences.begin(verbs.Peer{Index: index.Identity, Client: id}, 0)
+			a.fences.begin(index.Identity, id, 0)
 		}
 	}
 	if a.Undone != nil {

@@ -91,7 +91,7 @@ func (c *Core) Start() error {
 	first := c.Lease
 	type fencing struct {
 		index string
-		ids   []uint16
+		ids   []uint32
 	}
 	var left []fencing
 	err := c.Accounts.Change(func(l *ledger.Ledger) error {
@@ -106,15 +106,14 @@ func (c *Core) Start() error {
 			clients, _ := l.Clients(index.Identity, "")
 			for _, client := range clients {
 				if !client.Fenced {
-					c.Accounts.leases.extend(verbs.Peer{Index: index.Identity, Client: client.ID}, c.env.Now()+first)
-					c.Accounts.epochsOf(index.Identity).Found(client.ID)
+					c.Accounts.leases.extend(peerOf(index.Identity, client.Number), c.env.Now()+first)
+					c.Accounts.epochsOf(index.Identity).Found(uint16(client.Number))
 				}
 			}
 			left = append(left, fencing{index.Identity, l.Unfinished(index.Identity)})
 			for _, id := range left[len(left)-1].ids {
-				peer := verbs.Peer{Index: index.Identity, Client: id}
-				c.Accounts.fences.begin(peer, c.env.Now())
-				c.Accounts.epochsOf(index.Identity).Found(id)
+				c.Accounts.fences.begin(index.Identity, id, c.env.Now())
+				c.Accounts.epochsOf(index.Identity).Found(uint16(id))
 			}
 		}
 		return nil
@@ -132,14 +131,20 @@ func (c *Core) Start() error {
 	return nil
 }
 
+// peerOf is a client as connections, leases and epochs name it: by its id. Of an id no more than
+// one client has any of these at a time: see memserver/ledger/forget.go.
+func peerOf(index string, client uint32) verbs.Peer {
+	return verbs.Peer{Index: index, Client: uint16(client)}
+}
+
 // Joined are the current epochs when a client connects.
 type Joined struct{ Epoch, Uncached uint64 }
 
 // Connect gives a client a token for one connection of p, its lease, and the current epochs. The
 // token is made under the ledger's lock: either before the client is fenced or its index evicted,
 // and then voided with the others, or not at all.
-func (c *Core) Connect(index string, client uint16, p *Provider) (view ledger.Index, token verbs.Token, now Joined, err error) {
-	peer := verbs.Peer{Index: index, Client: client}
+func (c *Core) Connect(index string, client uint32, p *Provider) (view ledger.Index, token verbs.Token, now Joined, err error) {
+	peer := peerOf(index, client)
 	const tries = 3 // the index may be evicted and admitted again meanwhile
 	for range tries {
 		c.Accounts.Read(func(l *ledger.Ledger) {
@@ -151,7 +156,7 @@ func (c *Core) Connect(index string, client uint16, p *Provider) (view ledger.In
 			}
 			if token, err = c.tokens.issue(peer, p.Name); err == nil {
 				c.Accounts.leases.extend(peer, c.env.Now()+c.Lease)
-				now.Epoch, now.Uncached = c.Accounts.epochsOf(index).Join(client)
+				now.Epoch, now.Uncached = c.Accounts.epochsOf(index).Join(peer.Client)
 			}
 		})
 		if !errors.Is(err, ledger.ErrUnknownClient) {
@@ -167,15 +172,15 @@ func (c *Core) Connect(index string, client uint16, p *Provider) (view ledger.In
 // Renew restarts a client's lease, returns its length, and processes the epochs. An expired lease
 // can be renewed until the client is fenced. pool.ErrEpoch is returned to a client of an earlier
 // process, whose lease is not renewed.
-func (c *Core) Renew(index string, client uint16, e pool.Epochs) (r pool.Renewal, err error) {
-	peer := verbs.Peer{Index: index, Client: client}
+func (c *Core) Renew(index string, client uint32, e pool.Epochs) (r pool.Renewal, err error) {
+	peer := peerOf(index, client)
 	c.Accounts.Read(func(l *ledger.Ledger) {
 		switch err = l.Live(index, client); {
 		case err != nil:
 		case !c.Accounts.leases.has(peer):
 			err = fmt.Errorf("%w: %d of index %s never connected; connect first", ledger.ErrUnknownClient, client, index)
 		default:
-			if r, err = c.Accounts.epochsOf(index).Renew(client, e); err == nil {
+			if r, err = c.Accounts.epochsOf(index).Renew(peer.Client, e); err == nil {
 				r.Lease = c.Lease
 				c.Accounts.leases.extend(peer, c.env.Now()+c.Lease)
 			}
@@ -186,7 +191,7 @@ func (c *Core) Renew(index string, client uint16, e pool.Epochs) (r pool.Renewal
 
 // Adopt gives a client a chunk of a fenced client, with slabs for nodes of so many bytes. It is
 // stored before it is answered, so no two clients get the same chunk.
-func (c *Core) Adopt(index string, client uint16, node uint32) (number uint32, err error) {
+func (c *Core) Adopt(index string, client, node uint32) (number uint32, err error) {
 	err = c.Accounts.ChangeOf(index, func(l *ledger.Ledger) (err error) {
 		number, err = l.Adopt(index, client, node)
 		return err

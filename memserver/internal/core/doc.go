@@ -6,6 +6,7 @@
 //	accounts.go, turns.go    serialize changes of the ledger; each is stored before it is answered
 //	tokens.go, leases.go     who may connect, and for how long it is believed
 //	fence.go, fences.go      the end of a client
+//	forget.go                its id can be given to another one
 //	holdings.go              who holds which keys
 //	locktable.go, words.go   locks of fenced clients say REPAIR
 //	onchip.go                locks in the NIC's own memory

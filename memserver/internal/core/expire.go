@@ -38,11 +38,16 @@ func (c *Core) expire() {
 		return
 	}
 	var fenced []verbs.Peer
+	var clients []uint32 // their numbers
 	err := c.Accounts.changeThen(func(l *ledger.Ledger) error {
 		look(l)
 		for _, peer := range over {
-			if news, err := l.Fence(peer.Index, peer.Client); err == nil && news {
-				fenced = append(fenced, peer)
+			client, err := l.NumberOf(peer.Index, peer.Client)
+			if err != nil {
+				continue
+			}
+			if news, err := l.Fence(peer.Index, client); err == nil && news {
+				fenced, clients = append(fenced, peer), append(clients, client)
 			}
 		}
 		if len(fenced) == 0 {
@@ -50,8 +55,9 @@ func (c *Core) expire() {
 		}
 		return nil
 	}, func() {
-		for _, peer := range fenced {
-			c.Accounts.fences.begin(peer, c.env.Now())
+		for i, peer := range fenced {
+			c.Accounts.fences.begin(peer.Index, clients[i], c.env.Now())
+			c.tokens.void(peer.Index, []uint16{peer.Client})
 		}
 		for _, peer := range over {
 			c.Accounts.leases.end(peer, c.env.Now())
@@ -65,10 +71,9 @@ func (c *Core) expire() {
 		return
 	}
 	c.Expired.Add(uint64(len(fenced)))
-	for _, peer := range fenced {
-		c.tokens.void(peer.Index, []uint16{peer.Client})
+	for i, peer := range fenced {
 		c.HoldingsChanged(peer.Index)
-		c.Log.Warn("fencing a client that did not renew its lease", "index", peer.Index, "client", peer.Client, "lease", c.Lease)
+		c.Log.Warn("fencing a client that did not renew its lease", "index", peer.Index, "client", clients[i], "lease", c.Lease)
 	}
 }
 
@@ -76,7 +81,7 @@ func (c *Core) expire() {
 // none.
 func (c *Core) retry() bool {
 	var index string
-	var ids []uint16
+	var ids []uint32
 	c.Accounts.Note(func(*ledger.Ledger) { index, ids = c.Accounts.fences.due(c.env.Now()) })
 	if len(ids) == 0 {
 		return false

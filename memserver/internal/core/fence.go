@@ -35,52 +35,36 @@ var ErrNotQuiet = errors.New("fenced, but not quiet yet")
 //
 // ErrNotQuiet is returned when 3 was not confirmed within limit. The clients stay refused; a later
 // call, or the lease loop, completes the fence. Safe for concurrent use: all steps may be repeated.
-func (c *Core) Fence(index string, ids []uint16, dead bool, limit time.Duration) (locks int, err error) {
-	if len(ids) == 0 || len(ids) > MaxFenced {
-		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(ids), MaxFenced)
+func (c *Core) Fence(index string, clients []uint32, dead bool, limit time.Duration) (locks int, err error) {
+	if len(clients) == 0 || len(clients) > MaxFenced {
+		return 0, fmt.Errorf("%w: %d clients to fence; 1 to %d are possible at once", ledger.ErrInvalid, len(clients), MaxFenced)
 	}
 	deadline := env.Deadline(c.env, limit)
-	if err := c.refuse(index, ids); err != nil {
+	if err := c.refuse(index, clients); err != nil {
 		return 0, err
 	}
 	if dead {
-		c.confirmDead(index, ids)
+		c.confirmDead(index, clients)
 	}
-	if c.complete(index, ids) {
-		return 0, nil
-	}
-	return c.finish(index, ids, env.Remaining(c.env, deadline))
-}
-
-// complete reports whether the fences of all of the clients are complete, so that nothing is left
-// to do. So a caller that fences the same clients again and again does not hold the lock table, for
-// which the fences of other indexes wait.
-func (c *Core) complete(index string, ids []uint16) bool {
-	all := true
-	c.Accounts.Read(func(l *ledger.Ledger) {
-		for _, id := range ids {
-			all = all && l.Complete(index, id)
-		}
-	})
-	return all
+	return c.finish(index, clients, env.Remaining(c.env, deadline))
 }
 
 // refuse is steps 1 and 2.
-func (c *Core) refuse(index string, ids []uint16) error {
-	var fresh []uint16
+func (c *Core) refuse(index string, clients []uint32) error {
+	var fresh []uint32
 	err := c.Accounts.changeThenOf(index, func(l *ledger.Ledger) error {
-		for _, id := range ids {
-			if id == 0 || id == ledger.NoClient {
-				return fmt.Errorf("%w: client %d cannot be fenced; ids are 1 to %d", ledger.ErrInvalid, id, ledger.MaxClients)
+		for _, client := range clients {
+			if id := uint16(client); id == 0 || id == ledger.NoClient {
+				return fmt.Errorf("%w: client %d cannot be fenced; ids are 1 to %d", ledger.ErrInvalid, client, ledger.MaxClients)
 			}
 		}
-		for _, id := range ids {
-			news, err := l.Fence(index, id)
+		for _, client := range clients {
+			news, err := l.Fence(index, client)
 			if err != nil {
 				return err // of the index, so it is the first
 			}
 			if news {
-				fresh = append(fresh, id)
+				fresh = append(fresh, client)
 			}
 		}
 		if len(fresh) == 0 {
@@ -88,16 +72,15 @@ func (c *Core) refuse(index string, ids []uint16) error {
 		}
 		return nil
 	}, func() {
-		for _, id := range fresh {
-			peer := verbs.Peer{Index: index, Client: id}
-			c.Accounts.leases.end(peer, c.env.Now())
-			c.Accounts.fences.begin(peer, c.env.Now()+firstRetry)
+		for _, client := range fresh {
+			c.Accounts.leases.end(peerOf(index, client), c.env.Now())
+			c.Accounts.fences.begin(index, client, c.env.Now()+firstRetry)
 		}
+		c.tokens.void(index, idsOf(fresh))
 	})
 	if err != nil && !errors.Is(err, errNoNews) {
 		return err
 	}
-	c.tokens.void(index, ids)
 	if len(fresh) > 0 {
 		c.HoldingsChanged(index)
 		c.Log.Info("fencing clients", "index", index, "clients", fresh)
@@ -113,28 +96,45 @@ var errNoNews = errors.New("nothing is new")
 // which a fence of the earlier ones must not touch.
 var errAdmittedAnew = fmt.Errorf("%w: the index was evicted while its clients were being fenced", ledger.ErrUnknownClient)
 
-// areFenced returns the number of evictions at a moment when all of the clients were fenced. They
-// stay fenced until the next eviction.
-func (c *Core) areFenced(index string, ids []uint16) (evictions uint64, err error) {
+// beginFinish returns the ids of the clients whose fence is not complete, and the number of
+// evictions at a moment when all of the clients were fenced. They stay fenced until the next
+// eviction, and are not forgotten before endFinish: a later client with one of these ids could have
+// connections and locks then.
+func (c *Core) beginFinish(index string, clients []uint32) (left []uint32, evictions uint64, err error) {
 	c.Accounts.Read(func(l *ledger.Ledger) {
 		evictions = c.evictions.Load()
-		for _, id := range ids {
-			if !l.Fenced(index, id) {
+		for _, client := range clients {
+			switch {
+			case l.Complete(index, client):
+			case l.Fenced(index, client):
+				left = append(left, client)
+			default:
 				err = errAdmittedAnew
 			}
 		}
+		if err == nil {
+			c.Accounts.fences.hold(index, left, 1)
+		}
 	})
-	return evictions, err
+	return left, evictions, err
 }
 
-// finish is steps 3 and 4. The number of evictions tells it whether the index is still the one
-// whose clients were refused: 3 takes time, and the lock table's slice is looked up, used and
-// released under the same lock.
-func (c *Core) finish(index string, ids []uint16, limit time.Duration) (locks int, err error) {
-	since, err := c.areFenced(index, ids)
-	if err != nil {
+func (c *Core) endFinish(index string, clients []uint32) {
+	c.Accounts.Note(func(*ledger.Ledger) { c.Accounts.fences.hold(index, clients, -1) })
+}
+
+// finish is steps 3 and 4 for the clients whose fence is not complete. A caller that fences the
+// same clients again and again does not hold the lock table, for which the fences of other indexes
+// wait. The number of evictions tells it whether the index is still the one whose clients were
+// refused: 3 takes time, and the lock table's slice is looked up, used and released under the same
+// lock.
+func (c *Core) finish(index string, clients []uint32, limit time.Duration) (locks int, err error) {
+	clients, since, err := c.beginFinish(index, clients)
+	if err != nil || len(clients) == 0 {
 		return 0, err
 	}
+	defer c.endFinish(index, clients)
+	ids := idsOf(clients)
 	if err := c.quiet(index, ids, limit); err != nil {
 		return 0, err
 	}
@@ -146,16 +146,23 @@ func (c *Core) finish(index string, ids []uint16, limit time.Duration) (locks in
 		if c.evictions.Load() != since {
 			return
 		}
-		for _, id := range ids {
-			if l.Finished(index, id) {
-				c.Accounts.epochsOf(index).Leave(id)
+		for _, client := range clients {
+			if l.Finished(index, client) {
+				c.Accounts.epochsOf(index).Leave(uint16(client))
 			}
-			c.Accounts.fences.end(verbs.Peer{Index: index, Client: id})
+			c.Accounts.fences.end(index, client)
 		}
 	})
 	c.Turned.Add(uint64(locks))
-	c.Log.Info("fenced clients", "index", index, "clients", ids, "locks_to_repair", locks)
+	c.Log.Info("fenced clients", "index", index, "clients", clients, "locks_to_repair", locks)
 	return locks, nil
+}
+
+func idsOf(clients []uint32) (ids []uint16) {
+	for _, client := range clients {
+		ids = append(ids, uint16(client))
+	}
+	return ids
 }
 
 // quiet is step 3.

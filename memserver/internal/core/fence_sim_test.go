@@ -90,9 +90,9 @@ func (w *fenceWorld) trouble() {
 	fencer.Go("fence", func() {
 		for !w.over {
 			fencer.Sleep(w.UpTo(3 * simLease / 2))
-			var ids []uint16
+			var ids []uint32
 			for range 1 + w.Random.IntN(3) {
-				ids = append(ids, uint16(1+w.Random.IntN(min(simClients-1, w.lives+3))))
+				ids = append(ids, uint32(1+w.Random.IntN(min(simClients-1, w.lives+3))))
 			}
 			if w.over || !w.fence(fencer, ids) {
 				continue
@@ -135,7 +135,7 @@ func (w *fenceWorld) settle() {
 			p.Kill()
 		}
 	}
-	var left []uint16
+	var left []uint32
 	for range 1000 {
 		w.main.Sleep(simLease)
 		c := w.core
@@ -148,7 +148,7 @@ func (w *fenceWorld) settle() {
 			all, _ := l.Clients(simIndex, "")
 			for _, client := range all {
 				if !client.Fenced {
-					left = append(left, client.ID)
+					left = append(left, client.Number)
 				}
 			}
 			leases, unfinished = len(c.Accounts.leases.list), len(l.Unfinished(simIndex))
@@ -157,7 +157,7 @@ func (w *fenceWorld) settle() {
 			continue
 		}
 		for _, id := range left { // it never connected
-			if !w.fence(w.main, []uint16{id}) {
+			if !w.fence(w.main, []uint32{id}) {
 				w.Report("client %d cannot be fenced", id)
 			}
 		}

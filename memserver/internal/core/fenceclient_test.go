@@ -17,7 +17,7 @@ type simHolder struct {
 	*simenv.Process
 	w      *fenceWorld
 	random *rand.Rand
-	id     uint16
+	id     uint32
 	device verbs.Device
 	arena  *verbs.Arena
 	conn   verbs.Conn
@@ -58,7 +58,7 @@ func (h *simHolder) live(name string) {
 		if h.w.over {
 			return
 		}
-		var id uint16 // a call that was given up may still come through, and register one more
+		var id uint32 // a call that was given up may still come through, and register one more
 		if h.patiently(func(c *Core) error {
 			return c.Accounts.Change(func(l *ledger.Ledger) (err error) { id, err = l.Register(simIndex, name); return err })
 		}) == nil {
@@ -68,15 +68,15 @@ func (h *simHolder) live(name string) {
 	if h.id >= simClients {
 		return
 	}
-	var before []uint16
+	var before []uint32
 	h.patiently(func(c *Core) (err error) {
 		before = before[:0]
 		c.Accounts.Read(func(l *ledger.Ledger) {
 			var all []ledger.Client
 			all, err = l.Clients(simIndex, name)
 			for _, other := range all {
-				if !other.Fenced && other.ID != h.id {
-					before = append(before, other.ID)
+				if !other.Fenced && other.Number != h.id {
+					before = append(before, other.Number)
 				}
 			}
 		})
@@ -106,7 +106,7 @@ func (h *simHolder) live(name string) {
 		h.conn.Close()
 	}
 	if h.random.IntN(3) > 0 {
-		h.w.fence(h.Process, []uint16{h.id})
+		h.w.fence(h.Process, []uint32{h.id})
 	}
 }
 
@@ -203,7 +203,7 @@ func (h *simHolder) answer() {
 // lease: that is what fencing is for.
 func (h *simHolder) work() error {
 	lock := h.random.IntN(simLocks)
-	if got, err := h.swap(lock, func(holder uint16) bool { return holder == 0 || holder == ledger.NoClient }, h.id); !got {
+	if got, err := h.swap(lock, func(holder uint16) bool { return holder == 0 || holder == ledger.NoClient }, uint16(h.id)); !got {
 		return err
 	}
 	if h.random.IntN(8) == 0 {
@@ -219,7 +219,7 @@ func (h *simHolder) work() error {
 	}); err != nil {
 		return err
 	}
-	_, err := h.swap(lock, func(holder uint16) bool { return holder == h.id }, 0)
+	_, err := h.swap(lock, func(holder uint16) bool { return holder == uint16(h.id) }, 0)
 	return err
 }
 
@@ -245,7 +245,7 @@ func (h *simHolder) swap(lock int, may func(holder uint16) bool, id uint16) (boo
 }
 
 // fence ends clients, whatever that takes, within some leases.
-func (w *fenceWorld) fence(p *simenv.Process, ids []uint16) (done bool) {
+func (w *fenceWorld) fence(p *simenv.Process, ids []uint32) (done bool) {
 	for _, id := range ids {
 		if int(id) < simClients {
 			w.explicit[id] = true

@@ -22,6 +22,7 @@ const (
 type fences struct {
 	turns []*fenceQueue // of the indexes with unfinished fences, the next one first
 	at    map[verbs.Peer]*unfinished
+	held  map[verbs.Peer]int // how many calls are finishing the fence of a client
 }
 
 // fenceQueue is a heap of the unfinished fences of one index, by the time when they are due.
@@ -31,10 +32,11 @@ type fenceQueue struct {
 }
 
 type unfinished struct {
-	peer  verbs.Peer
-	next  time.Duration // when it is tried again
-	wait  time.Duration // the pause after that, if it fails
-	place int           // in the queue
+	peer   verbs.Peer
+	client uint32
+	next   time.Duration // when it is tried again
+	wait   time.Duration // the pause after that, if it fails
+	place  int           // in the queue
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
@@ -71,9 +73,11 @@ func (s *fences) queue(index string) (at int) {
 	return -1
 }
 
-// begin adds a client, to be retried from now on.
-func (s *fences) begin(peer verbs.Peer, now time.Duration) {
-	if s.at[peer] != nil {
+// begin adds a client, to be retried from now on. It takes the place of an earlier one with its id.
+func (s *fences) begin(index string, client uint32, now time.Duration) {
+	peer := peerOf(index, client)
+	if u := s.at[peer]; u != nil {
+		u.client = client
 		return
 	}
 	if s.at == nil {
@@ -84,7 +88,7 @@ func (s *fences) begin(peer verbs.Peer, now time.Duration) {
 		i = len(s.turns)
 		s.turns = append(s.turns, &fenceQueue{index: peer.Index})
 	}
-	u := &unfinished{peer: peer, next: now, wait: firstRetry}
+	u := &unfinished{peer: peer, client: client, next: now, wait: firstRetry}
 	s.at[peer] = u
 	heap.Push(s.turns[i], u)
 }
@@ -92,18 +96,18 @@ func (s *fences) begin(peer verbs.Peer, now time.Duration) {
 // due returns the due clients of the index whose turn it is, if any. It sets the next attempt of
 // each later, and moves the index behind all others. A client whose attempt failed before is tried
 // alone, so that one which is not quiet delays no other.
-func (s *fences) due(now time.Duration) (index string, ids []uint16) {
+func (s *fences) due(now time.Duration) (index string, clients []uint32) {
 	for i, q := range s.turns {
 		if now < q.list[0].next {
 			continue
 		}
-		for len(ids) < maxTogether && now >= q.list[0].next {
+		for len(clients) < maxTogether && now >= q.list[0].next {
 			u := q.list[0]
 			again := u.wait > firstRetry
-			if again && len(ids) > 0 {
+			if again && len(clients) > 0 {
 				break
 			}
-			ids = append(ids, u.peer.Client)
+			clients = append(clients, u.client)
 			u.next = now + u.wait
 			u.wait = min(2*u.wait, longestRetry)
 			heap.Fix(q, 0)
@@ -112,15 +116,16 @@ func (s *fences) due(now time.Duration) (index string, ids []uint16) {
 			}
 		}
 		s.turns = append(append(s.turns[:i], s.turns[i+1:]...), q)
-		return q.index, ids
+		return q.index, clients
 	}
 	return "", nil
 }
 
-// end removes a client.
-func (s *fences) end(peer verbs.Peer) {
+// end removes a client, unless a later one with its id has its place.
+func (s *fences) end(index string, client uint32) {
+	peer := peerOf(index, client)
 	u := s.at[peer]
-	if u == nil {
+	if u == nil || u.client != client {
 		return
 	}
 	delete(s.at, peer)
@@ -129,6 +134,22 @@ func (s *fences) end(peer verbs.Peer) {
 		s.turns = append(s.turns[:i], s.turns[i+1:]...)
 	}
 }
+
+// hold counts n calls more that are finishing the fences of clients.
+func (s *fences) hold(index string, clients []uint32, n int) {
+	if s.held == nil {
+		s.held = map[verbs.Peer]int{}
+	}
+	for _, client := range clients {
+		peer := peerOf(index, client)
+		if s.held[peer] += n; s.held[peer] == 0 {
+			delete(s.held, peer)
+		}
+	}
+}
+
+// isHeld reports whether a call is finishing the fence of a client.
+func (s *fences) isHeld(peer verbs.Peer) bool { return s.held[peer] > 0 }
 
 // endIndex removes the clients of an index.
 func (s *fences) endIndex(index string) {

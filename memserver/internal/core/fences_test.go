@@ -17,10 +17,10 @@ import (
 // unfinished fences that has.
 func TestIndexesTakeTurns(t *testing.T) {
 	var s fences
-	for id := range uint16(24000) {
-		s.begin(verbs.Peer{Index: "many", Client: 1 + id}, 0)
+	for id := range uint32(24000) {
+		s.begin("many", 1+id, 0)
 	}
-	s.begin(verbs.Peer{Index: "one", Client: 1}, 0)
+	s.begin("one", 1, 0)
 	if index, ids := s.due(0); index != "many" || len(ids) != maxTogether {
 		t.Fatalf("first turn: %d clients of %q", len(ids), index)
 	}
@@ -46,14 +46,14 @@ func TestIndexesTakeTurns(t *testing.T) {
 	if _, ids := s.due(now); len(ids) != 1 {
 		t.Errorf("%d clients are tried together again", len(ids))
 	}
-	s.begin(verbs.Peer{Index: "one", Client: 1}, 0)
+	s.begin("one", 1, 0)
 	if s.len() != 24001 {
 		t.Errorf("%d fences", s.len())
 	}
-	s.end(verbs.Peer{Index: "one", Client: 1})
-	s.end(verbs.Peer{Index: "one", Client: 1})
-	for id := range uint16(12000) {
-		s.end(verbs.Peer{Index: "many", Client: 24000 - id})
+	s.end("one", 1)
+	s.end("one", 1)
+	for id := range uint32(12000) {
+		s.end("many", 24000-id)
 	}
 	s.endIndex("none")
 	if index, _ := s.due(time.Hour); index != "many" || s.len() != 12000 {
@@ -133,7 +133,7 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 	}
 	admit()
 	p.meanwhile = anew
-	if _, err := c.Fence("x", []uint16{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
+	if _, err := c.Fence("x", []uint32{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
 		t.Errorf("a fence of an earlier admission: %v", err)
 	}
 	if locks[0] != 5 || locks[1] != 0 {
@@ -141,22 +141,60 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 	}
 	p.meanwhile = func() {
 		anew()
-		if err := c.refuse("x", []uint16{5}); err != nil {
+		if err := c.refuse("x", []uint32{5}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Fence("x", []uint16{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
+	if _, err := c.Fence("x", []uint32{5}, false, time.Minute); !errors.Is(err, ledger.ErrUnknownClient) {
 		t.Errorf("a fence of an earlier admission: %v", err)
 	}
-	var left []uint16
+	var left []uint32
 	if a.Read(func(l *ledger.Ledger) { left = l.Unfinished("x") }); len(left) != 1 || locks[0] != 5 {
 		t.Errorf("unfinished: %v, locks %#x", left, locks[:2])
 	}
-	if n, err := c.Fence("x", []uint16{5}, false, time.Minute); n != 1 || err != nil {
+	if n, err := c.Fence("x", []uint32{5}, false, time.Minute); n != 1 || err != nil {
 		t.Errorf("its own fence: %d locks, %v", n, err)
 	}
 	p.meanwhile = func() { t.Error("a fence that is complete is gone through again") }
-	if n, err := c.Fence("x", []uint16{5}, false, time.Minute); n != 0 || err != nil {
+	if n, err := c.Fence("x", []uint32{5}, false, time.Minute); n != 0 || err != nil {
 		t.Errorf("a fence that is complete: %d locks, %v", n, err)
+	}
+}
+
+// TestForgetWaitsForFences: a client is not forgotten while a call is finishing its fence a second
+// time: that would cut the connections of a later client with its id, and take its locks.
+func TestForgetWaitsForFences(t *testing.T) {
+	a, err := NewAccounts(env.Real(), nil, ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 4, Slots: 4, Locks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(env.Real(), a, newToken, make([]byte, 128), time.Hour, slog.New(slog.DiscardHandler))
+	p := &meddling{}
+	c.Offer(Provider{"fake", "", p})
+	if err := a.Change(func(l *ledger.Ledger) error { _, err := l.Admit("x", 1, 16); return err }); err != nil {
+		t.Fatal(err)
+	}
+	forget := func() int {
+		gone, _, err := c.Forget("x", []uint32{5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(gone)
+	}
+	p.meanwhile = func() {
+		p.meanwhile = nil
+		// by another caller, to its end
+		if _, err := c.Fence("x", []uint32{5}, false, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if n := forget(); n != 0 {
+			t.Error("it is forgotten during a fence")
+		}
+	}
+	if _, err := c.Fence("x", []uint32{5}, false, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if n := forget(); n != 1 {
+		t.Error("it is not forgotten after its fence")
 	}
 }

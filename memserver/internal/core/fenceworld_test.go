@@ -228,7 +228,7 @@ func (j judge) WithGroup(string) slog.Handler          { return j }
 
 func (j judge) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		switch ids, _ := a.Value.Any().([]uint16); {
+		switch ids, _ := a.Value.Any().([]uint32); {
 		case r.Message == "fenced clients" && a.Key == "clients":
 			j.w.quiet(ids)
 		case r.Message == "fencing a client that did not renew its lease" && a.Key == "client":
@@ -240,7 +240,7 @@ func (j judge) Handle(_ context.Context, r slog.Record) error {
 }
 
 // quiet is told that nothing of these clients takes effect any more.
-func (w *fenceWorld) quiet(ids []uint16) {
+func (w *fenceWorld) quiet(ids []uint32) {
 	for _, id := range ids {
 		if int(id) < simClients && w.ended[id] == nil {
 			w.ended[id] = w.remains(id)
@@ -249,7 +249,7 @@ func (w *fenceWorld) quiet(ids []uint16) {
 	w.look()
 }
 
-func (w *fenceWorld) remains(id uint16) *remains {
+func (w *fenceWorld) remains(id uint32) *remains {
 	r := &remains{count: binary.NativeEndian.Uint64(w.memory[1].Bytes[countersFrom+8*int(id):])}
 	copy(r.own[:], w.memory[0].Bytes[ownBytes*int(id):])
 	return r
@@ -262,7 +262,7 @@ func (w *fenceWorld) look() {
 		if before == nil {
 			continue
 		}
-		if now := w.remains(uint16(id)); *now != *before {
+		if now := w.remains(uint32(id)); *now != *before {
 			w.Report("client %d changed memory after it was fenced: %x", id, now)
 		}
 	}
@@ -274,7 +274,7 @@ func (w *fenceWorld) look() {
 }
 
 // answered is told that a client gives an answer.
-func (w *fenceWorld) answered(id uint16) {
+func (w *fenceWorld) answered(id uint32) {
 	w.answers++
 	switch {
 	case w.taken[id]:

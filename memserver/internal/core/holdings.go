@@ -21,7 +21,7 @@ import (
 func (c *Core) Acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
 	err = c.Accounts.Change(func(l *ledger.Ledger) (err error) {
 		var news bool
-		own, blocked, news, err = l.Acquire(index, claim, func(client uint16) bool { return c.outlasted(verbs.Peer{Index: index, Client: client}) })
+		own, blocked, news, err = l.Acquire(index, claim, func(client uint32) bool { return c.outlasted(peerOf(index, client)) })
 		return unlessNew(news, err)
 	})
 	if err == nil {
@@ -41,20 +41,27 @@ func (c *Core) outlasted(peer verbs.Peer) bool {
 }
 
 // confirmDead records that fenced clients answer nothing any more. It is not stored: after a
-// restart the server waits for a whole lease.
-func (c *Core) confirmDead(index string, ids []uint16) {
+// restart the server waits for a whole lease. A client that is forgotten says nothing about a later
+// one with its id.
+func (c *Core) confirmDead(index string, clients []uint32) {
 	c.Accounts.Note(func(l *ledger.Ledger) {
+		var ids []uint16
+		for _, client := range clients {
+			if l.Fenced(index, client) {
+				ids = append(ids, uint16(client))
+			}
+		}
 		holdings, _ := l.Holdings(index) // none if there is no such index
 		holders := map[uint16]bool{}
 		for _, h := range holdings {
-			holders[h.Client] = true
+			holders[uint16(h.Client)] = true
 		}
 		c.Accounts.leases.confirmDead(index, ids, holders)
 	})
 }
 
 // Settle records that a client replayed the logs that it inherited.
-func (c *Core) Settle(index string, client uint16, start, end []byte, epoch uint64) error {
+func (c *Core) Settle(index string, client uint32, start, end []byte, epoch uint64) error {
 	err := c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
 	if err == nil {
 		c.HoldingsChanged(index)
@@ -66,7 +73,7 @@ func (c *Core) Settle(index string, client uint16, start, end []byte, epoch uint
 }
 
 // Release ends a client's holding of keys.
-func (c *Core) Release(index string, client uint16, start, end []byte, epoch uint64) error {
+func (c *Core) Release(index string, client uint32, start, end []byte, epoch uint64) error {
 	err := c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
 	if err == nil {
 		c.HoldingsChanged(index)
@@ -96,9 +103,9 @@ func (c *Core) Holdings(index string) (all []pool.Held, err error) {
 		if clients, err = l.Clients(index, ""); err != nil {
 			return
 		}
-		known := make(map[uint16]ledger.Client, len(clients))
+		known := make(map[uint32]ledger.Client, len(clients))
 		for _, client := range clients {
-			known[client.ID] = client
+			known[client.Number] = client
 		}
 		for _, h := range holdings {
 			client := known[h.Client]

@@ -112,6 +112,12 @@ func (s *leases) isDead(peer verbs.Peer) bool {
 	return ok
 }
 
+// forget forgets a fenced client that holds nothing.
+func (s *leases) forget(peer verbs.Peer) {
+	delete(s.ended, peer)
+	delete(s.dead, peer)
+}
+
 func (s *leases) drop(peer verbs.Peer) {
 	i, ok := s.at[peer]
 	if !ok {

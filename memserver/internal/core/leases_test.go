@@ -29,13 +29,13 @@ func TestConfirmedDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := func() (id uint16) {
+	next := func() (id uint32) {
 		if err := a.Change(func(l *ledger.Ledger) (err error) { id, err = l.Register("x", ""); return err }); err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
-	dead := func(want int, ids ...uint16) {
+	dead := func(want int, ids ...uint32) {
 		t.Helper()
 		if _, err := c.Fence("x", ids, true, time.Second); err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestConfirmedDead(t *testing.T) {
 			t.Errorf("%d clients are remembered, want %d", n, want)
 		}
 	}
-	take := func(by uint16, from ...uint16) {
+	take := func(by uint32, from ...uint32) {
 		t.Helper()
 		own, blocked, err := c.Acquire("x", ledger.Claim{Client: by, Generation: 1, Fenced: from})
 		if err != nil || len(own) != 1 || len(blocked) != 0 {
@@ -56,12 +56,12 @@ func TestConfirmedDead(t *testing.T) {
 	dead(0, third, 77)
 	dead(1, first)
 	dead(1, first)
-	if !a.leases.isDead(verbs.Peer{Index: "x", Client: first}) {
+	if !a.leases.isDead(verbs.Peer{Index: "x", Client: uint16(first)}) {
 		t.Error("one that holds keys is forgotten")
 	}
 	take(second, first)
 	dead(1, second)
-	if a.leases.isDead(verbs.Peer{Index: "x", Client: first}) {
+	if a.leases.isDead(verbs.Peer{Index: "x", Client: uint16(first)}) {
 		t.Error("one that holds keys no more is remembered")
 	}
 }

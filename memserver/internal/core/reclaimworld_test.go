@@ -25,14 +25,14 @@ type estate struct {
 	left    map[int]bool
 	readers [simClients]*simReader  // by client
 	cut     [simClients]bool        // the provider said that nothing of it takes effect any more
-	said    map[uint16]uint64       // what clients told this process of the server that they passed
+	said    map[uint32]uint64       // what clients told this process of the server that they passed
 	chunks  [simChunks + 1]simChunk // by number
 	reused  int
 	adopted int
 }
 
 type simChunk struct {
-	owner uint16
+	owner uint32
 	node  uint32
 }
 
@@ -57,11 +57,11 @@ func newEstate() estate {
 // served is called when a process of the server begins to serve: of those whom it found it knows
 // nothing.
 func (e *estate) served(l *ledger.Ledger) {
-	e.said = map[uint16]uint64{}
+	e.said = map[uint32]uint64{}
 	all, _ := l.Clients(simIndex, "")
 	for _, c := range all {
 		if !c.Fenced {
-			e.said[c.ID] = 0
+			e.said[c.Number] = 0
 		}
 	}
 	for _, id := range l.Unfinished(simIndex) {
@@ -88,7 +88,7 @@ func (e *estate) cutOff(match func(verbs.Peer) bool) {
 }
 
 // join is a connect that is about to be answered.
-func (e *estate) join(id uint16, epoch uint64) {
+func (e *estate) join(id uint32, epoch uint64) {
 	if _, known := e.said[id]; !known {
 		e.said[id] = epoch
 	}
@@ -123,8 +123,8 @@ func (h *simHolder) epochs() (e pool.Epochs) {
 }
 
 // renewed looks at an answer of the server before it goes out.
-func (w *fenceWorld) renewed(id uint16, e pool.Epochs, r pool.Renewal) {
-	for other := range uint16(simClients) {
+func (w *fenceWorld) renewed(id uint32, e pool.Epochs, r pool.Renewal) {
+	for other := range uint32(simClients) {
 		if passed, known := w.said[other]; known && !w.cut[other] && r.Safe > passed {
 			w.Report("client %d hears that epoch %d is safe, client %d has passed %d", id, r.Safe, other, passed)
 		}
@@ -199,7 +199,7 @@ func (h *simHolder) allocate() {
 }
 
 // given is told that a chunk is about to be answered.
-func (w *fenceWorld) given(number uint32, id uint16, node uint32, adopt bool) {
+func (w *fenceWorld) given(number uint32, id uint32, node uint32, adopt bool) {
 	was := w.chunks[number]
 	switch {
 	case adopt && was.owner == 0: // whoever had it before never heard of it

@@ -134,8 +134,8 @@ func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 }
 
 // readLogs finds the logs of other clients that are in use among nodes.
-func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []uint16, err error) {
-	var of []uint16 // the client of each log
+func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []uint32, err error) {
+	var of []uint32 // the client of each log
 	head, err := s.Buffer(pool.HeadBytes)
 	if err != nil {
 		return nil, nil, err

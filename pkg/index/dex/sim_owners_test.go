@@ -84,7 +84,7 @@ func (o *owners) died(c *owner) {
 	}
 	if c.client != 0 {
 		for id := range o.c.Options.Servers {
-			for o.c.Control(o.main).Fence(uint16(id+1), []uint16{c.client}, time.Second) != nil {
+			for o.c.Control(o.main).Fence(uint16(id+1), []uint32{c.client}, time.Second) != nil {
 				o.main.Yield()
 			}
 		}

@@ -78,7 +78,7 @@ type owners struct {
 // owner is a client.
 type owner struct {
 	p      *simenv.Process
-	client uint16
+	client uint32
 	pool   *pool.Pool
 	x      index.Partitioned
 	log    []byte

@@ -179,12 +179,12 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 
 // fenceHalf fences clients, but for the first one, on a memory server, which the others learn only
 // when their leases there are over, or the client gives up.
-func fenceHalf(c *poolsim.Cluster, p *simenv.Process, sh *shape, first uint16) {
+func fenceHalf(c *poolsim.Cluster, p *simenv.Process, sh *shape, first uint32) {
 	for r := sh.half; sh.half != nil; {
 		p.Sleep(time.Duration(1+r.IntN(400)) * sh.lease / 100)
-		server, client := uint16(1+r.IntN(c.Options.Servers)), c.Newest()-uint16(r.IntN(4))
+		server, client := uint16(1+r.IntN(c.Options.Servers)), c.Newest()-uint32(r.IntN(4))
 		if sh.half != nil && client > first && client <= c.Newest() {
-			_ = c.Control(p).Fence(server, []uint16{client}, sh.lease)
+			_ = c.Control(p).Fence(server, []uint32{client}, sh.lease)
 		}
 	}
 }

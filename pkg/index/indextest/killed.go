@@ -71,7 +71,7 @@ func (r *runner) killed(t *testing.T) {
 type writer struct {
 	cmd    *exec.Cmd
 	out    *bufio.Reader
-	client uint16
+	client uint32
 }
 
 func (r *runner) writer(t *testing.T, o *order) *writer {
@@ -111,7 +111,7 @@ func (w *writer) next(t *testing.T, written map[uint64]uint64) (number uint64) {
 // and tells of each once it is acknowledged.
 func (o *order) writeOn(p *pool.Pool, s index.Session) error {
 	r := rand.New(rand.NewPCG(o.Seed, 0))
-	client := binary.LittleEndian.AppendUint16(nil, p.Client())
+	client := binary.LittleEndian.AppendUint32(nil, p.Client())
 	if _, err := os.Stdout.Write(client); err != nil {
 		return err
 	}

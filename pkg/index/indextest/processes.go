@@ -185,18 +185,19 @@ type Far struct{ control pool.Control }
 
 // FarCall are the arguments of any call.
 type FarCall struct {
-	Server, Client uint16
-	Offset         uint64
-	Clients        []uint16
-	Epochs         pool.Epochs
-	NodeBytes      int
-	Adopt          bool
+	Server    uint16
+	Client    uint32
+	Offset    uint64
+	Clients   []uint32
+	Epochs    pool.Epochs
+	NodeBytes int
+	Adopt     bool
 }
 
 // FarAnswer is the answer of any call.
 type FarAnswer struct {
 	Servers []uint16
-	Client  uint16
+	Client  uint32
 	Grant   pool.Grant
 	Renewal pool.Renewal
 	Offset  uint64
@@ -272,34 +273,34 @@ func (r remote) Servers() []uint16 {
 	return a.Servers
 }
 
-func (r remote) Register(time.Duration) (uint16, error) {
+func (r remote) Register(time.Duration) (uint32, error) {
 	a, err := r.call("Register", FarCall{})
 	return a.Client, err
 }
 
-func (r remote) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+func (r remote) Predecessors(uint32, time.Duration) ([]uint32, error) { return nil, nil }
 
-func (r remote) Renew(server, client uint16, e pool.Epochs, _ time.Duration) (pool.Renewal, error) {
+func (r remote) Renew(server uint16, client uint32, e pool.Epochs, _ time.Duration) (pool.Renewal, error) {
 	a, err := r.call("Renew", FarCall{Server: server, Client: client, Epochs: e})
 	return a.Renewal, err
 }
 
-func (r remote) Fence(server uint16, clients []uint16, _ time.Duration) error {
+func (r remote) Fence(server uint16, clients []uint32, _ time.Duration) error {
 	_, err := r.call("Fence", FarCall{Server: server, Clients: clients})
 	return err
 }
 
-func (r remote) Connect(server, client uint16, _ time.Duration) (pool.Grant, error) {
+func (r remote) Connect(server uint16, client uint32, _ time.Duration) (pool.Grant, error) {
 	a, err := r.call("Connect", FarCall{Server: server, Client: client})
 	return a.Grant, err
 }
 
-func (r remote) AllocateChunk(server, client uint16, nodeBytes int, adopt bool, _ time.Duration) (uint64, error) {
+func (r remote) AllocateChunk(server uint16, client uint32, nodeBytes int, adopt bool, _ time.Duration) (uint64, error) {
 	a, err := r.call("AllocateChunk", FarCall{Server: server, Client: client, NodeBytes: nodeBytes, Adopt: adopt})
 	return a.Offset, err
 }
 
-func (r remote) FreeChunk(server, client uint16, offset uint64, _ time.Duration) error {
+func (r remote) FreeChunk(server uint16, client uint32, offset uint64, _ time.Duration) error {
 	_, err := r.call("FreeChunk", FarCall{Server: server, Client: client, Offset: offset})
 	return err
 }

@@ -16,7 +16,7 @@ import (
 // Chunk is a chunk that is handed out, with its content.
 type Chunk struct {
 	First  pool.Addr
-	Client uint16 // to whom
+	Client uint32 // to whom
 	Memory []byte
 }
 
@@ -39,7 +39,7 @@ func (k *Chunk) Nodes() iter.Seq2[pool.Addr, []byte] {
 type Node struct {
 	Addr   pool.Addr
 	Memory []byte
-	Client uint16 // whose chunk it lies in
+	Client uint32 // whose chunk it lies in
 	Living bool   // that client is among the pools
 	Dead   bool   // it is marked as dead, and its owner, who lives, finds it one day
 }
@@ -60,7 +60,7 @@ type part struct {
 // Compare compares the parts of an index, addresses and bytes, with the chunks of its clients.
 // pools are those that live.
 func Compare(chunks []Chunk, of iter.Seq2[pool.Addr, int], pools []*pool.Pool) (r Report, err error) {
-	owners := map[uint16]*pool.Pool{}
+	owners := map[uint32]*pool.Pool{}
 	for _, p := range pools {
 		owners[p.Client()] = p
 	}

@@ -44,7 +44,7 @@ func (x *adoption) run() error {
 func (x *adoption) in(w *simenv.World, c *poolsim.Cluster, p *simenv.Process) error {
 	victim, over := w.NewProcess("victim"), p.NewEvent()
 	inUse := map[pool.Addr]int{} // nodes that the victim wrote and published, and their sizes
-	var id uint16
+	var id uint32
 	victim.Go("main", func() {
 		defer over.Set()
 		id = 1
@@ -54,7 +54,7 @@ func (x *adoption) in(w *simenv.World, c *poolsim.Cluster, p *simenv.Process) er
 	if x.crashed = victim.Dead(); !x.crashed {
 		return nil
 	}
-	if err := c.Control(p).Fence(1, []uint16{id}, time.Second); err != nil {
+	if err := c.Control(p).Fence(1, []uint32{id}, time.Second); err != nil {
 		return err
 	}
 	cl, err := c.Open(p)

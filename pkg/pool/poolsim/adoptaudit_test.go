@@ -20,7 +20,7 @@ func TestAuditWhileAChunkIsAdopted(t *testing.T) {
 	must(t, err)
 	must(t, w.Run(func(p *simenv.Process) {
 		used, id := leaveNodes(t, c, w.NewProcess("victim"), p, size, false)
-		must(t, c.Control(p).Fence(1, []uint16{id}, time.Second))
+		must(t, c.Control(p).Fence(1, []uint32{id}, time.Second))
 		parts := func(yield func(pool.Addr, int) bool) {
 			for a := range used {
 				if !yield(a, size) {

@@ -21,7 +21,7 @@ type slowControl struct {
 	calls int
 }
 
-func (k *slowControl) AllocateChunk(server, client uint16, nodeBytes int, adopt bool, limit time.Duration) (uint64, error) {
+func (k *slowControl) AllocateChunk(server uint16, client uint32, nodeBytes int, adopt bool, limit time.Duration) (uint64, error) {
 	k.calls++
 	if k.late > limit {
 		k.p.Sleep(limit)

@@ -55,7 +55,7 @@ type Cluster struct {
 	Fabric  *sim.Fabric
 
 	servers []*server
-	clients uint16
+	clients uint32
 	tokens  uint64
 }
 
@@ -67,20 +67,20 @@ type server struct {
 	chunks  []chunk
 	owners  *verbs.Chunks // 1 of those that are handed out
 	regions []verbs.Memory
-	until   map[uint16]time.Duration // of the clients that have a lease: when it ends
-	clients []uint16                 // these clients, in the order of their coming
-	fenced  map[uint16]bool
-	done    map[uint16]bool // whose fence is complete
+	until   map[uint32]time.Duration // of the clients that have a lease: when it ends
+	clients []uint32                 // these clients, in the order of their coming
+	fenced  map[uint32]bool
+	done    map[uint32]bool // whose fence is complete
 
-	words    func(ids []uint16) (turned int, err error) // turns words of ids to Repair
+	words    func(ids []uint32) (turned int, err error) // turns words of ids to Repair
 	epochs   *pool.EpochTables
-	joined   []uint16 // who has a part in the epochs
+	joined   []uint32 // who has a part in the epochs
 	restarts int      // of the server, when the epochs began
 }
 
 // chunk is who has a chunk; 0 = nobody.
 type chunk struct {
-	client uint16
+	client uint32
 	node   int // bytes
 }
 
@@ -106,7 +106,7 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
 	for i := range o.Servers {
 		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks),
-			until: map[uint16]time.Duration{}, fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTables()}
+			until: map[uint32]time.Duration{}, fenced: map[uint32]bool{}, done: map[uint32]bool{}, epochs: pool.NewEpochTables()}
 		s.regions = []verbs.Memory{
 			{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
 			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
@@ -145,7 +145,7 @@ func (s *server) Admit(t verbs.Token) (verbs.Peer, error) {
 		return peer, verbs.ErrRefused
 	}
 	delete(s.tokens, t)
-	if s.fenced[peer.Client] {
+	if s.fenced[uint32(peer.Client)] {
 		return peer, verbs.ErrRefused
 	}
 	return peer, nil
@@ -184,7 +184,7 @@ func (c *Cluster) Chunks() (all []Chunk) {
 }
 
 // Newest is the client that registered last.
-func (c *Cluster) Newest() uint16 { return c.clients }
+func (c *Cluster) Newest() uint32 { return c.clients }
 
 // UsedChunks is how many chunks are handed out, on all servers.
 func (c *Cluster) UsedChunks() (n int) {
@@ -226,7 +226,7 @@ func (k *control) Servers() []uint16 {
 	return ids
 }
 
-func (k *control) Register(limit time.Duration) (client uint16, err error) {
+func (k *control) Register(limit time.Duration) (client uint32, err error) {
 	err = k.call(1, limit, func(*server) error {
 		k.c.clients++
 		client = k.c.clients
@@ -235,7 +235,7 @@ func (k *control) Register(limit time.Duration) (client uint16, err error) {
 	return client, err
 }
 
-func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant, err error) {
+func (k *control) Connect(id uint16, client uint32, limit time.Duration) (g pool.Grant, err error) {
 	err = k.call(id, limit, func(s *server) error {
 		if err := s.grant(client, k.c.Options.Lease); err != nil {
 			return err
@@ -244,7 +244,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 		k.c.tokens++
 		var token verbs.Token
 		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
-		s.tokens[token] = verbs.Peer{Index: Identity, Client: client}
+		s.tokens[token] = verbs.Peer{Index: Identity, Client: uint16(client)}
 		g = pool.Grant{
 			Provider:   "sim",
 			Target:     verbs.Target{Address: s.half.Address(), Token: token, Incarnation: s.half.Incarnation()},
@@ -261,7 +261,7 @@ func (k *control) Connect(id, client uint16, limit time.Duration) (g pool.Grant,
 	return g, err
 }
 
-func (k *control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
+func (k *control) AllocateChunk(id uint16, client uint32, nodeBytes int, adopt bool, limit time.Duration) (offset uint64, err error) {
 	err = k.call(id, limit, func(s *server) error {
 		if s.fenced[client] {
 			return pool.ErrFenced
@@ -285,7 +285,7 @@ func (k *control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, li
 	return offset, err
 }
 
-func (k *control) FreeChunk(id, client uint16, offset uint64, limit time.Duration) error {
+func (k *control) FreeChunk(id uint16, client uint32, offset uint64, limit time.Duration) error {
 	return k.call(id, limit, func(s *server) error {
 		if s.fenced[client] {
 			return pool.ErrFenced

@@ -21,7 +21,7 @@ func TestDamagedTable(t *testing.T) {
 	must(t, err)
 	must(t, w.Run(func(p *simenv.Process) {
 		used, id := leaveNodes(t, c, w.NewProcess("victim"), p, size, false)
-		must(t, c.Control(p).Fence(1, []uint16{id}, time.Second))
+		must(t, c.Control(p).Fence(1, []uint32{id}, time.Second))
 		chunk := c.Chunks()[0]
 		words := map[pool.Addr]bool{} // slabs that the table says after the damage
 		damaged := false

@@ -102,7 +102,7 @@ func idleSlotClaimedAgain(t *testing.T, part int) (again, died bool) {
 		other, err := owner.Allocate(256, pool.Nil)
 		must(t, err)
 		holder, used, reused, over := w.NewProcess("holder"), p.NewEvent(), p.NewEvent(), false
-		var id uint16
+		var id uint32
 		holder.Go("main", func() {
 			cl, err := c.Open(holder)
 			must(t, err)
@@ -140,7 +140,7 @@ func idleSlotClaimedAgain(t *testing.T, part int) (again, died bool) {
 			p.Sleep(lease / 10)
 		}
 		for i := 0; i < 256; i += 2 {
-			binary.NativeEndian.PutUint16(fill[i:], id)
+			binary.NativeEndian.PutUint16(fill[i:], uint16(id))
 		}
 		s.Write(pool.Sole, node, fill)
 		must(t, s.Post())

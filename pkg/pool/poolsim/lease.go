@@ -15,7 +15,7 @@ import (
 // who lets it expire is fenced.
 
 // grant begins or renews the lease of a client. Servers' clocks are the world's.
-func (s *server) grant(client uint16, lease time.Duration) error {
+func (s *server) grant(client uint32, lease time.Duration) error {
 	if s.fenced[client] {
 		return fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 	}
@@ -33,9 +33,9 @@ func (s *server) grant(client uint16, lease time.Duration) error {
 func (s *server) expire(p *simenv.Process, lease time.Duration) {
 	for {
 		p.Sleep(lease / 8)
-		for _, c := range append([]uint16(nil), s.clients...) {
+		for _, c := range append([]uint32(nil), s.clients...) {
 			if s.world.Now() >= s.until[c] {
-				_ = s.fence([]uint16{c}) // what is left undone is done in the next round
+				_ = s.fence([]uint32{c}) // what is left undone is done in the next round
 			}
 		}
 	}
@@ -43,15 +43,15 @@ func (s *server) expire(p *simenv.Process, lease time.Duration) {
 
 // fence ends clients: first none of them gets in any more, then what they have under way is
 // stopped, then their locks turn to Repair.
-func (s *server) fence(ids []uint16) error {
+func (s *server) fence(ids []uint32) error {
 	for _, c := range ids {
 		s.fenced[c] = true
 	}
-	theirs := func(p verbs.Peer) bool { return s.fenced[p.Client] }
+	theirs := func(p verbs.Peer) bool { return s.fenced[uint32(p.Client)] }
 	if err := s.half.Fence(theirs, time.Second); err != nil {
 		return err
 	}
-	if _, err := pool.SweepLocks(s, 0, uint64(len(s.regions[verbs.RegionLocks].Bytes)/2), ids); err != nil {
+	if _, err := pool.SweepLocks(s, 0, uint64(len(s.regions[verbs.RegionLocks].Bytes)/2), idsOf(ids)); err != nil {
 		return err
 	}
 	if _, err := s.words(ids); err != nil {
@@ -71,14 +71,22 @@ func (s *server) fence(ids []uint16) error {
 	return nil
 }
 
+// idsOf are the ids of clients.
+func idsOf(clients []uint32) (ids []uint16) {
+	for _, client := range clients {
+		ids = append(ids, uint16(client))
+	}
+	return ids
+}
+
 // sweepWords is the sweep of lock words on a server.
-func (c *Cluster) sweepWords(s *server) func(ids []uint16) (int, error) {
+func (c *Cluster) sweepWords(s *server) func(ids []uint32) (int, error) {
 	var m pool.WordMemory = dataWords{s, uint64(c.chunksFrom())}
 	if f := c.Options.Meddle; f != nil {
 		m = f(m)
 	}
-	return func(ids []uint16) (int, error) {
-		return pool.SweepWords(m, uint64(c.intentsFrom()), c.Options.Intents, ids)
+	return func(ids []uint32) (int, error) {
+		return pool.SweepWords(m, uint64(c.intentsFrom()), c.Options.Intents, idsOf(ids))
 	}
 }
 
@@ -123,7 +131,7 @@ func (s *server) SwapLocks(at, compare, swap uint64) (uint64, error) {
 
 // Predecessors implements pool.Control: processes of the simulation do not come back under their
 // name.
-func (k *control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+func (k *control) Predecessors(uint32, time.Duration) ([]uint32, error) { return nil, nil }
 
 // table is what the server knows of epochs. It forgets them when it starts anew, but not who was
 // there.
@@ -131,31 +139,31 @@ func (s *server) table() *pool.EpochTables {
 	if now := s.half.Restarts(); now != s.restarts {
 		s.restarts, s.epochs = now, pool.NewEpochTables()
 		for _, client := range s.joined {
-			s.epochs.Found(client)
+			s.epochs.Found(uint16(client))
 		}
 	}
 	return s.epochs
 }
 
-func (s *server) join(client uint16) (epoch, uncached uint64) {
+func (s *server) join(client uint32) (epoch, uncached uint64) {
 	if !slices.Contains(s.joined, client) {
 		s.joined = append(s.joined, client)
 	}
-	return s.table().Join(client)
+	return s.table().Join(uint16(client))
 }
 
-func (s *server) leave(client uint16) {
-	s.table().Leave(client)
-	s.joined = slices.DeleteFunc(s.joined, func(other uint16) bool { return other == client })
+func (s *server) leave(client uint32) {
+	s.table().Leave(uint16(client))
+	s.joined = slices.DeleteFunc(s.joined, func(other uint32) bool { return other == client })
 }
 
 // Renew implements pool.Control.
-func (k *control) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
+func (k *control) Renew(id uint16, client uint32, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
 	err = k.call(id, limit, func(s *server) (err error) {
 		if s.fenced[client] {
 			return fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 		}
-		if r, err = s.table().Renew(client, e); err != nil {
+		if r, err = s.table().Renew(uint16(client), e); err != nil {
 			return fmt.Errorf("%w: %w", verbs.ErrRefused, err)
 		}
 		r.Lease = k.c.Options.Lease
@@ -165,7 +173,7 @@ func (k *control) Renew(id, client uint16, e pool.Epochs, limit time.Duration) (
 }
 
 // Fence implements pool.Control.
-func (k *control) Fence(id uint16, clients []uint16, limit time.Duration) error {
+func (k *control) Fence(id uint16, clients []uint32, limit time.Duration) error {
 	return k.call(id, limit, func(s *server) error { return s.fence(clients) })
 }
 

@@ -56,7 +56,7 @@ func intentsOf(t *testing.T, c *poolsim.Cluster, p *simenv.Process) uint64 {
 	must(t, err)
 	g, err := control.Connect(1, id, time.Second)
 	must(t, err)
-	must(t, control.Fence(1, []uint16{id}, time.Second))
+	must(t, control.Fence(1, []uint32{id}, time.Second))
 	return g.Intents
 }
 
@@ -145,7 +145,7 @@ type freesChunks struct {
 }
 
 // FreeChunk implements pool.Control.
-func (f freesChunks) FreeChunk(id, client uint16, offset uint64, limit time.Duration) error {
+func (f freesChunks) FreeChunk(id uint16, client uint32, offset uint64, limit time.Duration) error {
 	f.before(offset)
 	return f.Control.FreeChunk(id, client, offset, limit)
 }
@@ -180,7 +180,7 @@ func leaveStrips(t *testing.T, h *slotWorld, p *simenv.Process) (words [2]pool.W
 		victim.Sleep(time.Hour)
 		return nil
 	}
-	var id uint16
+	var id uint32
 	victim.Go("main", func() {
 		cl, err := pool.Open(pool.Config{Env: victim, Control: h.c.Control(victim), Devices: []verbs.Device{device}, Identity: poolsim.Identity})
 		must(t, err)
@@ -189,7 +189,7 @@ func leaveStrips(t *testing.T, h *slotWorld, p *simenv.Process) (words [2]pool.W
 	})
 	over.Wait(env.Forever)
 	victim.Kill()
-	must(t, h.c.Control(p).Fence(1, []uint16{id}, time.Second))
+	must(t, h.c.Control(p).Fence(1, []uint32{id}, time.Second))
 	if h.c.UsedIntents(1) != 1 {
 		t.Fatal("the client that died owes nothing")
 	}

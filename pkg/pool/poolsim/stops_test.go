@@ -55,14 +55,14 @@ func (h *halfFenced) run(t *testing.T, servers int, body func(c *poolsim.Cluster
 // everywhere; nil if there is nothing to see in this run.
 func (h *halfFenced) act(t *testing.T, c *poolsim.Cluster, p *simenv.Process, nodes []pool.Addr, change, repair func(*bundler) error) (rest func()) {
 	w, all := p.World(), c.Control(p).Servers()
-	fence := func(id uint16, servers []uint16) {
+	fence := func(id uint32, servers []uint16) {
 		for _, server := range servers {
-			must(t, c.Control(p).Fence(server, []uint16{id}, time.Second))
+			must(t, c.Control(p).Fence(server, []uint32{id}, time.Second))
 		}
 	}
 	if h.part > 0 {
 		victim, over := w.NewProcess("victim"), p.NewEvent()
-		var id uint16
+		var id uint32
 		victim.Go("main", func() {
 			defer over.Set()
 			cl, err := c.Open(victim)
@@ -77,7 +77,7 @@ func (h *halfFenced) act(t *testing.T, c *poolsim.Cluster, p *simenv.Process, no
 		fence(id, all)
 	}
 	stopped, done := w.NewProcess("stopped"), p.NewEvent()
-	var id uint16
+	var id uint32
 	stopped.Go("main", func() {
 		defer done.Set()
 		cl, err := c.Open(stopped)

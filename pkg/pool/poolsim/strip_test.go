@@ -53,7 +53,7 @@ func stripAfter(t *testing.T, seed uint64, part int) (found, died bool) {
 		word, err := words.WordOf(node)
 		must(t, err)
 		victim, over := w.NewProcess("victim"), p.NewEvent()
-		var id uint16
+		var id uint32
 		victim.Go("main", func() {
 			defer over.Set()
 			cl, err := c.Open(victim)
@@ -66,7 +66,7 @@ func stripAfter(t *testing.T, seed uint64, part int) (found, died bool) {
 			return
 		}
 		p.Sleep(time.Millisecond)
-		must(t, c.Control(p).Fence(1, []uint16{id}, time.Second))
+		must(t, c.Control(p).Fence(1, []uint32{id}, time.Second))
 		found = c.UsedIntents(1) > 0
 		cl.Retire(node, stripped)
 		for used := c.UsedChunks(); c.UsedChunks() == used; {

@@ -25,7 +25,7 @@ func TestStripsBesideAdoptedNodes(t *testing.T) {
 			must(t, err)
 			must(t, w.Run(func(p *simenv.Process) {
 				used, id := leaveNodes(t, c, w.NewProcess("victim"), p, size, theirs)
-				must(t, c.Control(p).Fence(1, []uint16{id}, time.Second))
+				must(t, c.Control(p).Fence(1, []uint32{id}, time.Second))
 				cl, err := c.Open(p)
 				must(t, err)
 				cl.SetMarks(func(pool.Addr, []byte) pool.Mark { return pool.Used })
@@ -72,7 +72,7 @@ func TestStripsBesideAdoptedNodes(t *testing.T) {
 
 // leaveNodes lets a client allocate and write some nodes, and allocate a few more, before it dies.
 // It returns those that it wrote.
-func leaveNodes(t *testing.T, c *poolsim.Cluster, victim, p *simenv.Process, size int, strip bool) (used map[pool.Addr]bool, id uint16) {
+func leaveNodes(t *testing.T, c *poolsim.Cluster, victim, p *simenv.Process, size int, strip bool) (used map[pool.Addr]bool, id uint32) {
 	used = map[pool.Addr]bool{}
 	over := p.NewEvent()
 	victim.Go("main", func() {

@@ -199,13 +199,13 @@ func TestWrongClassIsFound(t *testing.T) {
 // older is the control path to memory servers that know of one class only.
 type older struct{ pool.Control }
 
-func (o older) Connect(server, client uint16, limit time.Duration) (pool.Grant, error) {
+func (o older) Connect(server uint16, client uint32, limit time.Duration) (pool.Grant, error) {
 	g, err := o.Control.Connect(server, client, limit)
 	g.UncachedEpoch = 0
 	return g, err
 }
 
-func (o older) Renew(server, client uint16, e pool.Epochs, limit time.Duration) (pool.Renewal, error) {
+func (o older) Renew(server uint16, client uint32, e pool.Epochs, limit time.Duration) (pool.Renewal, error) {
 	e.UncachedPassed, e.UncachedWanted = 0, 0
 	r, err := o.Control.Renew(server, client, e, limit)
 	r.UncachedEpoch, r.UncachedSafe = 0, 0

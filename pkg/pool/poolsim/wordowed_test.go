@@ -45,7 +45,7 @@ func owedAfter(t *testing.T, part int) (found, died bool) {
 		must(t, err)
 		ww.build(t, cl, 2)
 		victim, over := w.NewProcess("victim"), p.NewEvent()
-		var id uint16
+		var id uint32
 		victim.Go("main", func() {
 			defer over.Set()
 			cl, err := ww.c.Open(victim)
@@ -60,7 +60,7 @@ func owedAfter(t *testing.T, part int) (found, died bool) {
 			return
 		}
 		p.Sleep(time.Millisecond)
-		must(t, ww.c.Control(p).Fence(1, []uint16{id}, time.Second))
+		must(t, ww.c.Control(p).Fence(1, []uint32{id}, time.Second))
 		if found = ww.c.UsedIntents(1) > 0; !found {
 			return
 		}

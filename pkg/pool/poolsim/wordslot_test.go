@@ -39,7 +39,7 @@ func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr)) {
 		node, err := owner.Allocate(256, pool.Nil)
 		must(t, err)
 		holder, used := p.World().NewProcess("holder"), p.NewEvent()
-		var id uint16
+		var id uint32
 		holder.Go("main", func() {
 			cl, err := c.Open(holder)
 			must(t, err)
@@ -63,7 +63,7 @@ func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr)) {
 			p.Sleep(lease / 10)
 		}
 		for i := 0; i < 256; i += 2 {
-			binary.NativeEndian.PutUint16(fill[i:], id)
+			binary.NativeEndian.PutUint16(fill[i:], uint16(id))
 		}
 		s.Write(pool.Sole, node, fill)
 		must(t, s.Post())

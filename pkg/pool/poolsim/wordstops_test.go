@@ -90,7 +90,7 @@ func (h *wordStop) run(t *testing.T) {
 // count than the later ones: a slot may name the word that is not the holder's.
 func (h *wordStop) counts(ww *wordWorld, p *simenv.Process, name string, i, times int) *simenv.Process {
 	proc, over := ww.w.NewProcess(name), p.NewEvent()
-	var id uint16
+	var id uint32
 	proc.Go("main", func() {
 		defer over.Set()
 		cl, err := ww.c.Open(proc)
@@ -114,7 +114,7 @@ func (h *wordStop) counts(ww *wordWorld, p *simenv.Process, name string, i, time
 	over.Wait(env.Forever)
 	if proc.Dead() {
 		p.Sleep(time.Millisecond) // what it has under way
-		if err := ww.c.Control(p).Fence(1, []uint16{id}, time.Second); err != nil {
+		if err := ww.c.Control(p).Fence(1, []uint32{id}, time.Second); err != nil {
 			ww.w.Fail(err)
 		}
 	}
@@ -125,7 +125,7 @@ func (h *wordStop) counts(ww *wordWorld, p *simenv.Process, name string, i, time
 // until the client has gone on.
 func (h *wordStop) stands(ww *wordWorld, p *simenv.Process, i int) (rest func()) {
 	proc, over := ww.w.NewProcess("stopped"), p.NewEvent()
-	var id uint16
+	var id uint32
 	proc.Go("main", func() {
 		defer over.Set()
 		cl, err := ww.c.Open(proc)
@@ -144,7 +144,7 @@ func (h *wordStop) stands(ww *wordWorld, p *simenv.Process, i int) (rest func())
 		return nil
 	}
 	h.stood = true
-	if err := ww.c.Control(p).Fence(1, []uint16{id}, time.Second); err != nil {
+	if err := ww.c.Control(p).Fence(1, []uint32{id}, time.Second); err != nil {
 		ww.w.Fail(err)
 	}
 	return func() { over.Wait(env.Forever) }

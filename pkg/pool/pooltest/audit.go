@@ -26,7 +26,7 @@ func (c *Cluster) Chunks() (all []audit.Chunk) {
 		for i, k := range s.chunks {
 			if off := c.chunks() + uint64(i*c.Options.ChunkBytes); k.client != 0 {
 				memory := s.memory[verbs.RegionData].Bytes[off:][:c.Options.ChunkBytes]
-				all = append(all, audit.Chunk{First: pool.NewAddr(s.id, off), Client: k.client, Memory: memory})
+				all = append(all, audit.Chunk{First: pool.NewAddr(s.id, off), Client: uint32(k.client), Memory: memory})
 			}
 		}
 	}

@@ -287,11 +287,11 @@ func (c control) Servers() []uint16 {
 	return ids
 }
 
-func (c control) Register(time.Duration) (uint16, error) {
+func (c control) Register(time.Duration) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clients++
-	return c.clients, nil
+	return uint32(c.clients), nil
 }
 
 func (c control) find(id uint16) (*server, error) {
@@ -303,7 +303,8 @@ func (c control) find(id uint16) (*server, error) {
 	return nil, fmt.Errorf("no memory server %d: %w", id, verbs.ErrDisconnected)
 }
 
-func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error) {
+func (c control) Connect(id uint16, number uint32, _ time.Duration) (pool.Grant, error) {
+	client := uint16(number) // ids are not used again here
 	s, err := c.find(id)
 	if err != nil {
 		return pool.Grant{}, err
@@ -333,7 +334,8 @@ func (c control) Connect(id, client uint16, _ time.Duration) (pool.Grant, error)
 	}, nil
 }
 
-func (c control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, _ time.Duration) (uint64, error) {
+func (c control) AllocateChunk(id uint16, number uint32, nodeBytes int, adopt bool, _ time.Duration) (uint64, error) {
+	client := uint16(number) // ids are not used again here
 	s, err := c.find(id)
 	if err != nil {
 		return 0, err
@@ -358,7 +360,8 @@ func (c control) AllocateChunk(id, client uint16, nodeBytes int, adopt bool, _ t
 	return 0, fmt.Errorf("all %d chunks of memory server %d are in use: %w", len(s.chunks), id, pool.ErrPoolFull)
 }
 
-func (c control) FreeChunk(id, client uint16, offset uint64, _ time.Duration) error {
+func (c control) FreeChunk(id uint16, number uint32, offset uint64, _ time.Duration) error {
+	client := uint16(number) // ids are not used again here
 	s, err := c.find(id)
 	if err != nil {
 		return err

@@ -13,10 +13,11 @@ import (
 // Fencing, as a memory server does it. There are no leases: who is gone is fenced by the test.
 
 // Predecessors implements pool.Control.
-func (c control) Predecessors(uint16, time.Duration) ([]uint16, error) { return nil, nil }
+func (c control) Predecessors(uint32, time.Duration) ([]uint32, error) { return nil, nil }
 
 // Renew implements pool.Control.
-func (c control) Renew(id, client uint16, e pool.Epochs, _ time.Duration) (r pool.Renewal, err error) {
+func (c control) Renew(id uint16, number uint32, e pool.Epochs, _ time.Duration) (r pool.Renewal, err error) {
+	client := uint16(number)
 	s, err := c.find(id)
 	if err != nil {
 		return r, err
@@ -34,7 +35,11 @@ func (c control) Renew(id, client uint16, e pool.Epochs, _ time.Duration) (r poo
 
 // Fence implements pool.Control: first the clients are refused, then what they have under way ends,
 // then their locks turn to Repair.
-func (c control) Fence(id uint16, clients []uint16, limit time.Duration) error {
+func (c control) Fence(id uint16, numbers []uint32, limit time.Duration) error {
+	var clients []uint16
+	for _, number := range numbers {
+		clients = append(clients, uint16(number))
+	}
 	s, err := c.find(id)
 	if err != nil {
 		return err
@@ -112,7 +117,7 @@ func (d dataWords) SwapWord(at, compare, swap uint64) (uint64, error) {
 func (d dataWords) Owns(at uint64) bool { return at >= d.chunks && at <= uint64(len(d.lockWords)-8) }
 
 // Fence ends clients on every server.
-func (c *Cluster) Fence(clients ...uint16) error {
+func (c *Cluster) Fence(clients ...uint32) error {
 	for _, id := range c.Control().Servers() {
 		if err := c.Control().Fence(id, clients, 10*time.Second); err != nil {
 			return err

@@ -15,8 +15,7 @@ import (
 //	0       8     magic
 //	8       8     nonce: a random number that no other log has; 0 = the log was given back
 //	16      4     bytes of the ring
-//	20      2     client whose log it is
-//	22      2     zero
+//	20      4     number of the client whose log it is
 //	24      4     CRC-32C of bytes 0 to 24
 //	28      4     zero
 //	32      8     tail: the position where a replay begins
@@ -122,12 +121,12 @@ func checkBytes(n int) error {
 // NodeBytes is the size of the pool's node for a ring of n bytes.
 func NodeBytes(n int) int { return headBytes + n }
 
-func encodeHead(b []byte, r Ref, client uint16) {
+func encodeHead(b []byte, r Ref, client uint32) {
 	clear(b[:headBytes])
 	binary.LittleEndian.PutUint64(b[0:], magic)
 	binary.LittleEndian.PutUint64(b[nonceOffset:], r.Nonce)
 	binary.LittleEndian.PutUint32(b[16:], r.Bytes)
-	binary.LittleEndian.PutUint16(b[20:], client)
+	binary.LittleEndian.PutUint32(b[20:], client)
 	binary.LittleEndian.PutUint32(b[summedBytes:], crc32.Checksum(b[:summedBytes], castagnoli))
 	binary.LittleEndian.PutUint64(b[tailOffset:], uint64(r.Bytes))
 }
@@ -149,10 +148,10 @@ func decodeHead(b []byte, r Ref) (tail uint64, err error) {
 
 // RefOf is the log in use whose head, or the first pool.HeadBytes of it, was read at a, and whose
 // client's it is. ok is false if there is none.
-func RefOf(a pool.Addr, head []byte) (r Ref, client uint16, ok bool) {
+func RefOf(a pool.Addr, head []byte) (r Ref, client uint32, ok bool) {
 	r = Ref{Addr: a, Bytes: binary.LittleEndian.Uint32(head[16:]), Nonce: binary.LittleEndian.Uint64(head[nonceOffset:])}
 	ok = IsHead(head) && binary.LittleEndian.Uint32(head[summedBytes:]) == crc32.Checksum(head[:summedBytes], castagnoli)
-	return r, binary.LittleEndian.Uint16(head[20:]), ok
+	return r, binary.LittleEndian.Uint32(head[20:]), ok
 }
 
 // IsHead reports whether node begins like a log that is in use.

@@ -75,7 +75,7 @@ func crashed(t *testing.T, seed uint64, part int) (ended, gap bool) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		victim, over := w.NewProcess("victim"), p.NewEvent()
 		var ref redo.Ref
-		var client uint16
+		var client uint32
 		lost := false
 		did := writers{appended: map[uint64]uint64{}}
 		victim.Go("main", func() {
@@ -112,7 +112,7 @@ func crashed(t *testing.T, seed uint64, part int) (ended, gap bool) {
 			return
 		}
 		for _, id := range cl.Servers() {
-			for errors.Is(c.Control(p).Fence(id, []uint16{client}, time.Second), pool.ErrTimeout) {
+			for errors.Is(c.Control(p).Fence(id, []uint32{client}, time.Second), pool.ErrTimeout) {
 				p.Yield()
 			}
 		}

@@ -28,7 +28,7 @@ func (o *Owner) Log() []byte                                     { return o.desi
 func (o *Owner) Take(r pool.Holding) error                       { return o.design.Take(r) }
 func (o *Owner) Give(start, end []byte) (written int, err error) { return o.design.Give(start, end) }
 func (o *Owner) Servers() []uint16                               { return o.pool.Servers() }
-func (o *Owner) Client() uint16                                  { return o.pool.Client() }
+func (o *Owner) Client() uint32                                  { return o.pool.Client() }
 
 func (o *Owner) Acquire(c pool.Claim) (pool.Acquired, error) { return o.pool.Acquire(c) }
 func (o *Owner) Settle(start, end []byte, epoch uint64) error {
@@ -38,6 +38,6 @@ func (o *Owner) Release(start, end []byte, epoch uint64) error {
 	return o.pool.Release(start, end, epoch)
 }
 func (o *Owner) Holdings() ([]pool.Held, error) { return o.pool.Holdings() }
-func (o *Owner) FenceOthers(server uint16, clients []uint16) error {
+func (o *Owner) FenceOthers(server uint16, clients []uint32) error {
 	return o.pool.FenceOthers(server, clients)
 }

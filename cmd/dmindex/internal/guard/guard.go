@@ -63,7 +63,7 @@ type Guard struct {
 
 type client struct {
 	identity string
-	number   uint16
+	number   uint32
 }
 
 // Take locks a directory (flock), and waits for that for at most limit. It is the directory itself
@@ -147,8 +147,8 @@ func (g *Guard) read() error {
 		}
 		size += len(line)
 		if part := strings.Split(strings.TrimSuffix(line, "\n"), " "); len(part) == 3 && part[0] == g.kernel {
-			if n, err := strconv.ParseUint(part[1], 10, 16); err == nil {
-				g.confirmed[client{part[2], uint16(n)}] = true
+			if n, err := strconv.ParseUint(part[1], 10, 32); err == nil {
+				g.confirmed[client{part[2], uint32(n)}] = true
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (g *Guard) read() error {
 }
 
 // Note implements pool.Guard.
-func (g *Guard) Note(identity string, number uint16) error {
+func (g *Guard) Note(identity string, number uint32) error {
 	// the first newline ends what was cut short
 	if _, err := fmt.Fprintf(g.file, "\n%s %d %s\n", g.kernel, number, identity); err != nil {
 		return err
@@ -170,6 +170,6 @@ func (g *Guard) Note(identity string, number uint16) error {
 
 // Confirms implements pool.Guard. Earlier clients of this process were closed or given up before it
 // opened the next one.
-func (g *Guard) Confirms(identity string, number uint16) bool {
+func (g *Guard) Confirms(identity string, number uint32) bool {
 	return g.confirmed[client{identity, number}]
 }

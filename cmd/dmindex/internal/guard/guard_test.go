@@ -122,7 +122,7 @@ func TestProof(t *testing.T) {
 	}
 	kernel("one")
 	next(func(g *Guard) {
-		for _, n := range []uint16{1, 2} {
+		for _, n := range []uint32{1, 2} {
 			if err := g.Note("index", n); err != nil {
 				t.Fatal(err)
 			}

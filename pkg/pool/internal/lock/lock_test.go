@@ -11,9 +11,9 @@ import (
 )
 
 // slotOf is a slot of a client that names word, with a change under it.
-func slotOf(client uint16, word uint64, seq uint32, image uint64, sum uint32) []byte {
+func slotOf(client uint32, word uint64, seq uint32, image uint64, sum uint32) []byte {
 	b := make([]byte, SlotBytes)
-	binary.NativeEndian.PutUint64(b, uint64(client))
+	binary.NativeEndian.PutUint64(b, Owner(client))
 	n := Name{Word: word, Node: word - 8, Seq: seq, Client: client}
 	n.Encode(b[NameAt:])
 	if image != 0 {
@@ -67,6 +67,43 @@ func TestCutShort(t *testing.T) {
 	var s Slot
 	if s.Decode(b); s.Names || s.Under {
 		t.Errorf("another client's slot: %+v", s)
+	}
+}
+
+// TestNamesake: a name and a change that an earlier client left in a slot are not those of a later
+// one with its id, whatever of its own it wrote since. A fence of the later one takes nothing of
+// the earlier one for a change that is owed.
+func TestNamesake(t *testing.T) {
+	const word = 8 * 100
+	earlier, later := uint32(3), uint32(2<<16|3)
+	for _, own := range []bool{false, true} {
+		b := slotOf(earlier, word, 7, 4096, 99)
+		binary.NativeEndian.PutUint64(b, Owner(later))
+		if own {
+			copy(b[NameAt:ChangeAt], slotOf(later, word, 7, 0, 0)[NameAt:ChangeAt])
+		}
+		var s Slot
+		if s.Decode(b); s.Client != 3 || s.Names != own || s.Under || s.Owed {
+			t.Errorf("the later one's slot (with its own name: %v): %+v", own, s)
+		}
+		m := &memory{words: make([]uint64, 256), swaps: 9}
+		m.words[word/8] = 3 // the later one holds it by another slot
+		for k := range SlotBytes / 8 {
+			m.words[k] = binary.NativeEndian.Uint64(b[8*k:])
+		}
+		if ids, err := Owners(m, 0, 1); err != nil || len(ids) != 1 || ids[0] != 3 {
+			t.Errorf("slots are owned by %v, %v", ids, err)
+		}
+		if _, err := Sweep(m, 0, 1, []uint16{3}); err != nil || m.words[0] != 0 {
+			t.Errorf("the fence leaves %#x, %v", m.words[0], err)
+		}
+		if ids, err := Owners(m, 0, 1); err != nil || len(ids) != 0 {
+			t.Errorf("slots are owned by %v, %v", ids, err)
+		}
+	}
+	var s Slot
+	if s.Decode(slotOf(later, word, 7, 4096, 99)); !s.Names || !s.Under || s.Name.Client != later {
+		t.Errorf("the slot of a client of generation 2: %+v", s)
 	}
 }
 

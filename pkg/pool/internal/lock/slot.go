@@ -37,12 +37,13 @@ func Own(word uint64) uint64 { return word >> HolderBits }
 // in the byte order of the machine.
 //
 //	offset  size  field
-//	0       8     owner: bits 0-15 the client that has the slot, 0 = none; bit 16: the client is
-//	              fenced, and its change is owed
+//	0       8     owner: bits 0-15 the id of the client that has the slot, 0 = none; bit 16: the
+//	              client is fenced, and its change is owed; bits 32-47: the id's generation
 //	8       8     name: offset of the lock word; 0 = the slot names none
 //	16      8           offset of the node, as the session named it
 //	24      4           sequence number of the acquisition in this slot
-//	28      4           CRC-32C of bytes 8 to 28, exclusive or the client times 0x9E3779B1
+//	28      4           CRC-32C of bytes 8 to 28, exclusive or the client's number times
+//	              0x9E3779B1
 //	32      8     change: offset of the image; 0 = no change is under way
 //	40      8             offset of what the image replaces
 //	48      4             length of the image
@@ -52,8 +53,9 @@ func Own(word uint64) uint64 { return word >> HolderBits }
 //
 // Only atomics touch the owner, and no atomic touches the rest. Name and change are two parts, each
 // with its checksum, so that a change which is cut short spoils no name. The sequence number ties a
-// change to the acquisition under which it was made; the client in both checksums ends a change
-// that an earlier owner left, since sequence numbers of a slot's owners begin anew.
+// change to the acquisition under which it was made; the client's number in both checksums ends a
+// name and a change that an earlier owner left, since sequence numbers of a slot's owners begin
+// anew. The number is the id and its generation, so an earlier owner with the same id counts, too.
 const (
 	SlotBytes   = 64
 	NameAt      = 8
@@ -65,13 +67,21 @@ const (
 // Owed is the bit of an owner whose change is yet to be brought to its end.
 const Owed = 1 << HolderBits
 
+// Owner is the owner's word of a slot that a client has, by its number: the id in the lower 16
+// bits, its generation in the upper ones.
+func Owner(number uint32) uint64 {
+	return uint64(number&HolderMask) | uint64(number>>HolderBits)<<generationAt
+}
+
+const generationAt = 32
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Name says which lock word a session is about to take, or has.
 type Name struct {
 	Word, Node uint64
 	Seq        uint32
-	Client     uint16
+	Client     uint32 // its number
 }
 
 // Encode writes the name into the first NameBytes of b.
@@ -82,12 +92,12 @@ func (n *Name) Encode(b []byte) {
 	binary.LittleEndian.PutUint32(b[20:], nameSum(b, n.Client))
 }
 
-func nameSum(b []byte, client uint16) uint32 {
+func nameSum(b []byte, client uint32) uint32 {
 	return crc32.Checksum(b[:20], castagnoli) ^ clientSum(client)
 }
 
 // clientSum is what a client adds to the checksums of its slots.
-func clientSum(client uint16) uint32 { return uint32(client) * 0x9E3779B1 }
+func clientSum(client uint32) uint32 { return client * 0x9E3779B1 }
 
 // Change says what a session is about to write under the lock word that its slot names.
 type Change struct {
@@ -98,7 +108,7 @@ type Change struct {
 
 // Encode writes the change of a client into the first ChangeBytes of b. name is that of its slot,
 // encoded.
-func (c *Change) Encode(b, name []byte, client uint16) {
+func (c *Change) Encode(b, name []byte, client uint32) {
 	binary.LittleEndian.PutUint64(b, c.Image)
 	binary.LittleEndian.PutUint64(b[8:], c.Target)
 	binary.LittleEndian.PutUint32(b[16:], uint32(c.Length))
@@ -109,7 +119,7 @@ func (c *Change) Encode(b, name []byte, client uint16) {
 
 // changeSum leaves out the name's own checksum: the CRC of bytes with their CRC behind them is the
 // same for all.
-func changeSum(b, name []byte, client uint16) uint32 {
+func changeSum(b, name []byte, client uint32) uint32 {
 	return crc32.Update(crc32.Checksum(name[:20], castagnoli), castagnoli, b[:24]) ^ clientSum(client)
 }
 
@@ -119,7 +129,8 @@ func UpdateSum(sum uint32, image []byte) uint32 { return crc32.Update(sum, casta
 
 // Slot is a decoded slot.
 type Slot struct {
-	Client uint16 // that has it; 0 = none
+	Owner  uint64 // as read
+	Client uint16 // the id of the client that has it; 0 = none
 	Owed   bool
 	Names  bool // Name verifies
 	Name   Name
@@ -130,11 +141,12 @@ type Slot struct {
 // Decode decodes the slot in b, as READ.
 func (s *Slot) Decode(b []byte) {
 	owner := binary.NativeEndian.Uint64(b)
-	s.Client, s.Owed = Holder(owner), owner&Owed != 0
+	s.Owner, s.Client, s.Owed = owner, Holder(owner), owner&Owed != 0
+	number := uint32(owner>>generationAt)<<HolderBits | uint32(s.Client)
 	n, c := b[NameAt:], b[ChangeAt:]
-	s.Name = Name{binary.LittleEndian.Uint64(n), binary.LittleEndian.Uint64(n[8:]), binary.LittleEndian.Uint32(n[16:]), s.Client}
-	s.Names = s.Name.Word != 0 && s.Client != 0 && binary.LittleEndian.Uint32(n[20:]) == nameSum(n, s.Client)
+	s.Name = Name{binary.LittleEndian.Uint64(n), binary.LittleEndian.Uint64(n[8:]), binary.LittleEndian.Uint32(n[16:]), number}
+	s.Names = s.Name.Word != 0 && s.Client != 0 && binary.LittleEndian.Uint32(n[20:]) == nameSum(n, number)
 	s.Change = Change{binary.LittleEndian.Uint64(c), binary.LittleEndian.Uint64(c[8:]),
 		int(binary.LittleEndian.Uint32(c[16:])), binary.LittleEndian.Uint32(c[20:])}
-	s.Under = s.Names && s.Change.Image != 0 && binary.LittleEndian.Uint32(c[24:]) == changeSum(c, n, s.Client)
+	s.Under = s.Names && s.Change.Image != 0 && binary.LittleEndian.Uint32(c[24:]) == changeSum(c, n, number)
 }

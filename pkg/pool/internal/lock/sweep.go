@@ -47,7 +47,7 @@ func Sweep(m Memory, first uint64, slots int, ids []uint16) (turned int, err err
 		}
 		held, _, err := s.held(slot)
 		if held && err == nil {
-			_, err = m.SwapWord(at, uint64(slot.Client), uint64(slot.Client)|Owed)
+			_, err = m.SwapWord(at, slot.Owner, slot.Owner|Owed)
 		}
 		return err
 	})
@@ -56,7 +56,7 @@ func Sweep(m Memory, first uint64, slots int, ids []uint16) (turned int, err err
 			n, err := s.turn(slot)
 			turned += n
 			if err == nil && !slot.Owed {
-				_, err = m.SwapWord(at, uint64(slot.Client), 0)
+				_, err = m.SwapWord(at, slot.Owner, 0)
 			}
 			return err
 		})
@@ -65,6 +65,20 @@ func Sweep(m Memory, first uint64, slots int, ids []uint16) (turned int, err err
 		return turned, fmt.Errorf("turn lock words of fenced clients to repair: %w", err)
 	}
 	return turned, nil
+}
+
+// Owners are the ids of the clients that have intent slots, some more than once.
+func Owners(m Memory, first uint64, slots int) (ids []uint16, err error) {
+	var word [1]uint64
+	for i := range slots {
+		if err := m.LoadWords(first+uint64(i)*SlotBytes, word[:]); err != nil {
+			return nil, fmt.Errorf("look who has intent slots: %w", err)
+		}
+		if id := Holder(word[0]); id != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 type sweep struct {

@@ -1,0 +1,77 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// MaxForgotten bounds the clients that one call forgets.
+const MaxForgotten = 256
+
+// Forget forgets those of the clients of an index of which nothing is left on this server, and
+// returns them; memserver/ledger/forget.go has the conditions, and the order over all servers. next
+// are clients that the server would like to be forgotten, because ids run short; those of the home
+// server matter. Safe for concurrent use, and may be repeated.
+func (c *Core) Forget(index string, clients []uint32) (gone, next []uint32, err error) {
+	if len(clients) > MaxForgotten {
+		return nil, nil, fmt.Errorf("%w: %d clients to forget; at most %d are possible at once", ledger.ErrInvalid, len(clients), MaxForgotten)
+	}
+	if len(clients) > 0 {
+		if gone, err = c.forget(index, clients); err != nil {
+			return nil, nil, err
+		}
+		c.Log.Info("forgot clients", "index", index, "clients", gone)
+	}
+	c.Accounts.Note(func(l *ledger.Ledger) { next = l.Forgettable(index, MaxForgotten) })
+	return gone, next, nil
+}
+
+// forget looks at the intent slots first, and then changes the ledger. No slot becomes a client's
+// in between: nothing of a client whose fence is complete takes effect any more. If the index was
+// evicted in between, these were slots of another one.
+func (c *Core) forget(index string, clients []uint32) (gone []uint32, err error) {
+	slots, since, err := c.slotsOwned(index)
+	if err != nil {
+		return nil, err
+	}
+	err = c.Accounts.changeThenOf(index, func(l *ledger.Ledger) (err error) {
+		if c.evictions.Load() != since {
+			return errAdmittedAnew
+		}
+		var news bool
+		gone, news, err = l.Forget(index, clients, func(id uint16) bool {
+			peer := peerOf(index, uint32(id))
+			return slots[id] || c.Accounts.fences.isHeld(peer) || c.Accounts.leases.has(peer)
+		})
+		return unlessNew(news, err)
+	}, func() {
+		for _, client := range gone {
+			c.Accounts.leases.forget(peerOf(index, client))
+		}
+	})
+	if errors.Is(err, errNoNews) {
+		err = nil
+	}
+	return gone, err
+}
+
+// slotsOwned are the ids of clients that have an intent slot of an index, and the number of
+// evictions then. Meanwhile the index keeps its slots, as during a sweep.
+func (c *Core) slotsOwned(index string) (owned map[uint16]bool, evictions uint64, err error) {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	var view ledger.Index
+	c.Accounts.Read(func(l *ledger.Ledger) { view, err = l.Index(index) })
+	if err != nil || c.Words.Bytes == nil {
+		return nil, c.evictions.Load(), err
+	}
+	owners, err := pool.SlotOwners(indexWords{&c.Words, nil}, c.Words.First(view.Slot), c.Words.Slots)
+	owned = map[uint16]bool{}
+	for _, id := range owners {
+		owned[id] = true
+	}
+	return owned, c.evictions.Load(), err
+}
