@@ -195,7 +195,7 @@ func (c *cluster) kubelet(ctx context.Context) {
 			if c.fleet.Problem(c.namespace, p.Name) != "" {
 				is = corev1.ConditionFalse
 			}
-			if p.Status.PodIP != "" && p.Status.Conditions[0].Status == is || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil || !c.startable.Load() {
+			if p.Status.PodIP != "" && p.Status.Conditions[0].Status == is || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || p.DeletionTimestamp != nil || !c.startable.Load() {
 				continue
 			}
 			if p.Labels[dmv1.LabelComponent] == dmv1.ComponentCompute {
