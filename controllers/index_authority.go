@@ -24,6 +24,9 @@ const (
 // (authorities). It signs the certificates of the compute servers, and memory servers trust it,
 // too.
 func (r *DMIndexReconciler) keepIndexAuthority(ctx context.Context, s *indexScope) error {
+	if !s.computeSeen {
+		return nil // nobody knows what the compute servers trust
+	}
 	conn := &corev1.Secret{}
 	conn.Name, conn.Namespace = build.ConnectionName(s.index.Name), s.index.Namespace
 	if err := r.Find(ctx, conn, conn); err != nil {

@@ -170,6 +170,7 @@ func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) er
 			s.compute = append(s.compute, computeServer{pod: p, pool: name, ordinal: ordinal})
 		}
 	}
+	s.computeSeen = true
 	each(len(s.compute), func(i int) {
 		c := &s.compute[i]
 		if c.pod.Status.PodIP == "" || c.pod.Status.Phase != corev1.PodRunning || s.authority == nil {

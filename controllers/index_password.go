@@ -42,7 +42,7 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 		request:  s.index.Annotations[dmv1.AnnotationRotatePassword],
 		grace:    passwordGrace(s.index),
 		now:      r.now(),
-		known:    func(acl string) bool { return len(s.withoutACL(acl)) == 0 },
+		known:    s.knows,
 		create:   rand.Text,
 	})
 	// Programs are told before what was stored is changed: see passwords.
@@ -99,6 +99,10 @@ func (r *DMIndexReconciler) storedPasswords(ctx context.Context, index *dmv1.DMI
 	}
 	return p, nil
 }
+
+// knows reports whether all compute pods that are ready said that they read this ACL file. Where
+// the pods could not be looked at, nobody knows.
+func (s *indexScope) knows(acl string) bool { return s.computeSeen && len(s.withoutACL(acl)) == 0 }
 
 // withoutACL are the compute pods that are ready and did not say that they read this ACL file.
 func (s *indexScope) withoutACL(acl string) (names []string) {

@@ -27,6 +27,7 @@ type indexScope struct {
 	computePools []*dmv1.DMComputePool
 	rewritten    []string // compute pools whose specification was written just now
 	compute      []computeServer
+	computeSeen  bool // compute has all pods of the pools that there are
 	view         partition.View
 	waiting      string        // for what, while the index is served
 	watch        bool          // the load is to be looked at again soon

@@ -152,6 +152,21 @@ func TestPasswordByHand(t *testing.T) {
 	r.lets(r.step().acl, "made-1", "a")
 }
 
+// TestPasswordWaitsForPods: where the compute pods could not be looked at, no server is taken to know
+// a password. Without pods, none has to.
+func TestPasswordWaitsForPods(t *testing.T) {
+	if (&indexScope{}).knows("user default") {
+		t.Error("servers that nobody asked know an ACL file")
+	}
+	if !(&indexScope{computeSeen: true}).knows("user default") {
+		t.Error("an index without compute pods waits for them")
+	}
+	// Nor is its authority replaced: a step that went on would need the index.
+	if err := (&DMIndexReconciler{}).keepIndexAuthority(t.Context(), &indexScope{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEmptyPasswordEnds: one that an older operator took ends at once, without grace.
 func TestEmptyPasswordEnds(t *testing.T) {
 	r := newRotation(t)
