@@ -25,10 +25,9 @@ type backupGroup struct{ namespace, index, schedule string }
 
 // backupFigures are what metrics say of a group.
 type backupFigures struct {
-	phases   map[dmv1.BackupPhase]int
-	complete time.Time // when the newest complete one was begun
-	over     time.Time // when the newest one was begun that is complete or failed
-	failed   bool      // that one
+	phases map[dmv1.BackupPhase]int
+	over   time.Time // when the newest one was begun that is complete or failed
+	failed bool      // that one
 }
 
 // showBackups shows backups and schedules. What is being deleted is no backup any more.

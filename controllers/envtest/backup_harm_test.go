@@ -44,6 +44,7 @@ func (c *cluster) lookAt(name string, at int64) {
 // TestCopyOfABackup: what a tool copied of a DMBackup, finalizer and result included, is deleted
 // without the artifact, which is another object's.
 func TestCopyOfABackup(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -65,6 +66,7 @@ func TestCopyOfABackup(t *testing.T) {
 
 // TestBackupDeletedWhileItIsLoaded: the artifact stays until the index is loaded from it.
 func TestBackupDeletedWhileItIsLoaded(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -88,6 +90,7 @@ func TestBackupDeletedWhileItIsLoaded(t *testing.T) {
 // TestBackupDeletedBeforeItIsLoaded: an index that is not made yet does not hold a backup that is
 // being deleted, and is not made from it.
 func TestBackupDeletedBeforeItIsLoaded(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -115,6 +118,7 @@ func TestBackupDeletedBeforeItIsLoaded(t *testing.T) {
 // TestBackupWhoseJobDoesNotEnd: a Job whose pod is at a dead node, or that somebody suspended, does
 // not keep other backups of the index from being made.
 func TestBackupWhoseJobDoesNotEnd(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	clock := &hours{}
 	c.now = clock.now
@@ -137,6 +141,7 @@ func TestBackupWhoseJobDoesNotEnd(t *testing.T) {
 // TestBackupWhoseNameIsTaken: somebody else's Job of the name does not keep others waiting for
 // ever.
 func TestBackupWhoseNameIsTaken(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	clock := &hours{}
 	c.now = clock.now
@@ -158,6 +163,7 @@ func TestBackupWhoseNameIsTaken(t *testing.T) {
 
 // TestBackupWithoutDigest: a Job that says nothing of an artifact has made none.
 func TestBackupWithoutDigest(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start(0)
 	c.create(index, "demo")
@@ -171,6 +177,7 @@ func TestBackupWithoutDigest(t *testing.T) {
 // TestScheduleBesideABackupThatCannotBeRead: a result that somebody broke is not taken for a backup
 // that is at work, and the schedule goes on.
 func TestScheduleBesideABackupThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	clock := &hours{}
 	c.now = clock.now
