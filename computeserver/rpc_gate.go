@@ -57,14 +57,14 @@ type gate struct {
 	lobby  *accept.Lobby
 	limit  time.Duration // Config.AuthLimit
 	logins *accept.Logins
-	most   int64        // connections of programs
+	most   int          // connections of programs
 	open   atomic.Int64 // that have authenticated
 }
 
 func newGate(cfg *Config, directory *users.Directory, logins *accept.Logins) *gate {
 	return &gate{
 		who:   &callers{index: cfg.Index.Identity, users: directory, files: cfg.TLS},
-		lobby: accept.NewLobby(maxStrangers, cfg.AuthLimit), limit: cfg.AuthLimit, logins: logins, most: int64(cfg.MaxConnections),
+		lobby: accept.NewLobby(maxStrangers, cfg.AuthLimit), limit: cfg.AuthLimit, logins: logins, most: cfg.MaxConnections,
 	}
 }
 
@@ -205,9 +205,9 @@ func (g *gate) identify(p *peer.Peer, conn *termConn, authorization []string) (*
 		return nil, err
 	}
 	if stranger {
-		if g.open.Add(1) > g.most {
+		if most := c.user().Places(g.most); g.open.Add(1) > int64(most) {
 			g.open.Add(-1)
-			return nil, status.Errorf(codes.ResourceExhausted, "programs have %d connections open, and no more are possible; close some, or add compute servers", g.most)
+			return nil, status.Errorf(codes.ResourceExhausted, "programs have %d connections open, and no more are possible for the user %s; close some, or add compute servers", most, c.user().Name())
 		}
 		if !conn.admit(func() { g.open.Add(-1) }) {
 			g.open.Add(-1)

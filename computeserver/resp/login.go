@@ -49,15 +49,15 @@ func (c *conn) leave() {
 	close(c.gone)
 }
 
-// promote counts a connection among those that have authenticated. Errors: errTooMany;
+// promote counts a connection among those that have authenticated, as a user. Errors: errTooMany;
 // net.ErrClosed where it lost its place in the lobby already.
-func (s *Server) promote(c *conn) error {
+func (s *Server) promote(c *conn, u *users.User) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case c.place == nil:
 		return nil
-	case s.authed >= s.maxConns:
+	case s.authed >= u.Places(s.maxConns):
 		return errTooMany
 	case !c.place.Leave():
 		return net.ErrClosed
@@ -110,7 +110,7 @@ func (c *conn) logIn(args [][]byte) bool {
 		c.replyError("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
-	if err := c.s.promote(c); err != nil {
+	if err := c.s.promote(c, login.User()); err != nil {
 		c.closing = true
 		if errors.Is(err, errTooMany) {
 			c.s.core.Count.Refused.Add(1)

@@ -203,3 +203,30 @@ func TestWrongPasswordsEndTheConnection(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacesForTheDefaultUser: a user that opens all the connections that it gets does not keep the
+// user default out.
+func TestPlacesForTheDefaultUser(t *testing.T) {
+	c, _ := withPassword(t, func(l *limits) {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"password": "secret", "users.acl": "user u on >p ~u:* +@read\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Users = directory(t, users.Config{PasswordFile: filepath.Join(dir, "password"), UsersFile: filepath.Join(dir, "users.acl")})
+		l.MaxConnections = 8
+	})
+	for n := range 9 {
+		r := c.raw(1)
+		r.Send(computeservertest.Command("AUTH", "u", "p"))
+		if n < 7 {
+			r.Expect("+OK\r\n")
+		} else if got := r.ExpectEnd(); got != "-ERR max number of clients reached\r\n" {
+			t.Errorf("connection %d of a user got %q", n+1, got)
+		}
+	}
+	r := c.raw(1)
+	r.Send(authRight)
+	r.Expect("+OK\r\n")
+}

@@ -36,6 +36,15 @@ func everything() []keyRule { return []keyRule{{read: true, write: true}} }
 // Name of the user.
 func (u *User) Name() string { return u.name }
 
+// Places is how many connections there may be for the user to open another one, where there are so
+// many places: an eighth of them is for the user default alone, so that no other user keeps it out.
+func (u *User) Places(most int) int {
+	if u.name == DefaultName {
+		return most
+	}
+	return most - most/8
+}
+
 // MayRead reports whether the user may read the value of key, and learn whether it exists.
 func (u *User) MayRead(key []byte) bool {
 	if !u.read {

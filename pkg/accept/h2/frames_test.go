@@ -39,3 +39,34 @@ func TestFramesAreFound(t *testing.T) {
 		}
 	}
 }
+
+// FuzzFrames: whatever a connection sends, in whatever pieces, the same headers are found, and no
+// byte is in two frames.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte(http2.ClientPreface+"\x00\x00\x06\x04\x00\x00\x00\x00\x00abcdef\x00\x00\x00"), uint8(3))
+	f.Add([]byte(http2.ClientPreface+"\xff\xff\xff\x00\xff\xff\xff\xff\xff"), uint8(1))
+	f.Fuzz(func(t *testing.T, sent []byte, piece uint8) {
+		find := func(pieces ...[]byte) (found []http2.FrameHeader) {
+			frames := FromClient()
+			for _, b := range pieces {
+				for h, rest, ok := frames.Next(b); ok; h, rest, ok = frames.Next(rest) {
+					found = append(found, h)
+				}
+			}
+			return found
+		}
+		whole := find(sent)
+		if got := find(slices.Collect(slices.Chunk(sent, max(1, int(piece))))...); fmt.Sprint(got) != fmt.Sprint(whole) {
+			t.Fatalf("in pieces of %d: %v, want %v", piece, got, whole)
+		}
+		taken := len(http2.ClientPreface)
+		for i, h := range whole {
+			if taken += 9; i+1 < len(whole) {
+				taken += int(h.Length)
+			}
+		}
+		if len(whole) > 0 && taken > len(sent) {
+			t.Fatalf("%d bytes have frames of %d: %v", len(sent), taken, whole)
+		}
+	})
+}
