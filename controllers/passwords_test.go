@@ -152,8 +152,8 @@ func TestPasswordByHand(t *testing.T) {
 	r.lets(r.step().acl, "made-1", "a")
 }
 
-// TestPasswordWaitsForPods: where the compute pods could not be looked at, no server is taken to know
-// a password. Without pods, none has to.
+// TestPasswordWaitsForPods: where the compute pods could not be looked at, no server is taken to
+// know a password. Without pods, none has to.
 func TestPasswordWaitsForPods(t *testing.T) {
 	if (&indexScope{}).knows("user default") {
 		t.Error("servers that nobody asked know an ACL file")
