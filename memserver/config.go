@@ -95,6 +95,7 @@ type Config struct {
 
 	env        env.Env       // nil = the real one
 	replyLimit time.Duration // 0 = replyLimit
+	maxAge     time.Duration // of control connections; 0 = maxAge
 }
 
 // What Config has where it says nothing.
@@ -132,6 +133,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.replyLimit == 0 {
 		c.replyLimit = replyLimit
+	}
+	if c.maxAge == 0 {
+		c.maxAge = maxAge
 	}
 	if c.env == nil {
 		c.env = env.Real()

@@ -18,9 +18,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// limits of the gRPC server. Connections are renewed now and then, so that a certificate that ended
+// maxAge is after how long, give or take a tenth, a control connection is replaced.
+const maxAge = time.Hour
+
+// limits of the gRPC server. Connections are replaced after age, so that a certificate that ended
 // or whose CA is not trusted any more does not live on in an old connection.
-func limits() []grpc.ServerOption {
+func limits(age time.Duration) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		// The largest request is a map. One that is too large by little gets a better message than
 		// gRPC's.
@@ -40,7 +43,7 @@ func limits() []grpc.ServerOption {
 		grpc.ConnectionTimeout(10 * time.Second), // of the handshake
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     15 * time.Minute,
-			MaxConnectionAge:      time.Hour,
+			MaxConnectionAge:      age,
 			MaxConnectionAgeGrace: 2 * maxMapWait,
 			Time:                  30 * time.Second,
 			Timeout:               10 * time.Second,
@@ -53,8 +56,8 @@ func limits() []grpc.ServerOption {
 var everybody = identity.Identity{Role: identity.RoleOperator}
 
 // newGRPC is the gRPC server with its services.
-func newGRPC(c *service, m *metrics, callers *callers) (*grpc.Server, *health.Server) {
-	options := append(limits(), grpc.Creds(callers),
+func newGRPC(c *service, m *metrics, callers *callers, age time.Duration) (*grpc.Server, *health.Server) {
+	options := append(limits(age), grpc.Creds(callers),
 		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, withStatus),
 		grpc.ChainStreamInterceptor(chargedStream, c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
 	server, healthy := grpc.NewServer(options...), health.NewServer()

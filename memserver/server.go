@@ -136,7 +136,7 @@ func (s *Server) open(c *Config) error {
 	}
 	metrics := newMetrics(s.control, c.ID, files)
 	s.callers = newCallers(files, c.replyLimit, s.log)
-	s.grpc, s.health = newGRPC(s.control, metrics, s.callers)
+	s.grpc, s.health = newGRPC(s.control, metrics, s.callers, c.maxAge)
 	if c.Metrics != "" {
 		if s.addresses.Metrics, err = s.listen("tcp", c.Metrics); err != nil {
 			return err
