@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -21,6 +22,7 @@ type metrics struct {
 	rpc  count.Front
 
 	logins *accept.Logins
+	files  *identity.Files // nil = without TLS
 	// Of a front end: connections that have not authenticated, and how many of those were ended.
 	ofRESP, ofRPC func() (open int, ended uint64)
 }
@@ -73,6 +75,10 @@ var (
 		"Leaves that began above the key that led there: memory was used again too early. The operation began anew; any is a fault.", nil, nil)
 	descRanges = prometheus.NewDesc("dmindex_compute_ranges",
 		"Ranges of keys that this server holds or is to hold, by state; of designs whose ranges have owners.", []string{"state"}, nil)
+	descTLSFailed = prometheus.NewDesc("dmindex_compute_tls_reload_failed",
+		"1 while the newest TLS files cannot be used and older ones are in force.", nil, nil)
+	descTLSUntil = prometheus.NewDesc("dmindex_compute_tls_not_after_timestamp_seconds",
+		"When the certificate in force ends.", nil, nil)
 	descCache = prometheus.NewDesc("dmindex_compute_cache_bytes",
 		"Memory of the index cache.", nil, nil)
 	descCacheHits = prometheus.NewDesc("dmindex_compute_cache_hits_total",
@@ -81,8 +87,8 @@ var (
 		"Inner nodes that had to be read.", nil, nil)
 )
 
-func newMetrics(c *engine.Engine, logins *accept.Logins) *metrics {
-	m := &metrics{core: c, logins: logins}
+func newMetrics(c *engine.Engine, logins *accept.Logins, files *identity.Files) *metrics {
+	m := &metrics{core: c, logins: logins, files: files}
 	m.resp.Sum, m.rpc.Sum = c.Count, c.Count
 	return m
 }
@@ -128,6 +134,14 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 		ready = 1
 	}
 	gauge(descReady, ready)
+	if m.files != nil {
+		failed := 0.0
+		if m.files.Err() != nil {
+			failed = 1
+		}
+		gauge(descTLSFailed, failed)
+		gauge(descTLSUntil, float64(m.files.NotAfter().Unix()))
+	}
 	if m.core.Sessions.Owned() {
 		count := map[ownership.RangeState]int{}
 		for _, r := range m.core.Ranges() {

@@ -171,6 +171,15 @@ func TestRenewedCertificates(t *testing.T) {
 	r := newRenewed(t, time.Hour, caFile(t, ca), write)
 	first := r.link(1, 2)
 	life = time.Minute
+	until := func() (end float64) {
+		_, body := r.servers[1].get(t, "/metrics")
+		_, rest, _ := strings.Cut(body, "\ndmindex_compute_tls_not_after_timestamp_seconds ")
+		if _, err := fmt.Sscan(rest, &end); err != nil {
+			t.Error(err)
+		}
+		return end
+	}
+	before := until()
 	computeservertest.Await(t, "no connection is used whose certificate has ended", func() bool {
 		for _, dir := range r.dirs {
 			write(dir)
@@ -178,6 +187,9 @@ func TestRenewedCertificates(t *testing.T) {
 		r.more()
 		return t.Failed() || r.link(1, 2) != first
 	})
+	if now := until(); now < before+30 {
+		t.Errorf("the metric says that the certificate ends %v s later than the first one", now-before)
+	}
 	r.more()
 	r.check()
 }

@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
 	logins := accept.NewLogins(c.Env.Now, accept.Penalty)
-	m := newMetrics(c, logins)
+	m := newMetrics(c, logins, cfg.TLS)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
 		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, Logins: logins,

@@ -15,8 +15,8 @@ import (
 
 // TestRenewedCertificates: certificates of a memory server and its clients end soon and are renewed
 // all the time, and control connections are replaced all the time. No call fails, and a connection
-// of the fabric is the same all the while. A client whose certificate has ended is refused, and goes
-// on when it has a new one.
+// of the fabric is the same all the while. A client whose certificate has ended is refused, and
+// goes on when it has a new one.
 func TestRenewedCertificates(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
 	const index = "mine"
