@@ -101,7 +101,7 @@ func salted(key []byte) []byte {
 	if len(key) == 0 {
 		return nil
 	}
-	return rpcv1.KeyDigest(append([]byte("salt"), key...))
+	return rpcv1.KeyDigest([]byte("salt"), key)
 }
 
 // TestPoolFull: keys that wait for memory are told from such as are on their way.

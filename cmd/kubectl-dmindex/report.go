@@ -54,7 +54,7 @@ func reportCommand(o *options) *cobra.Command {
 		Short: "Write an archive that says how an index is: objects, events, logs, what servers say of themselves",
 		Long: "Report writes an archive (tar.gz) for whoever helps you with an index: its objects, pods, events, the logs of its servers and of the\n" +
 			"operator, and what the servers show at /describe and /metrics.\n\n" +
-			"It reads no Secret. Keys of the index are shown as digests, values of variables and annotations of others are taken out, and so is\n" +
+			"It reads no Secret. Keys of the index are shown as digests with a salt of this report, values of variables and annotations of others are taken out, and so is\n" +
 			"what looks like a password or a private key. Names of pods, nodes and namespaces, addresses and images stay. Look into it before you\n" +
 			"send it.",
 		Args: cobra.ExactArgs(1),

@@ -1,13 +1,17 @@
 package rpcv1
 
-import "crypto/sha256"
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+)
 
-// KeyDigest stands for a key in reports, where no salt is known: the first 8 bytes of its SHA-256.
-// One that knows the key, or guesses it, recognizes it. That of an empty key is empty.
-func KeyDigest(key []byte) []byte {
+// KeyDigest stands for a key in reports: 8 bytes. Equal keys have equal ones with one salt; without
+// the salt nobody can try out which key it is. That of an empty key is empty.
+func KeyDigest(salt, key []byte) []byte {
 	if len(key) == 0 {
 		return nil
 	}
-	sum := sha256.Sum256(key)
-	return sum[:8]
+	mac := hmac.New(sha256.New, salt)
+	mac.Write(key)
+	return mac.Sum(nil)[:8]
 }
