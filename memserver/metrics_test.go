@@ -14,6 +14,8 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
 func get(t *testing.T, address, path string) (int, string) {
@@ -28,7 +30,16 @@ func TestMetrics(t *testing.T) {
 	c := client(t, s.Addresses().Control, "uid/2", "tcp", nil)
 	must(c.Admit(2, 8, limit))
 	id := must(c.Register(limit))
-	open(t, must(c.Connect(7, id, limit)))
+	grant := must(c.Connect(7, id, limit))
+	open(t, grant)
+	// one that is used, and one of nobody
+	for _, token := range []verbs.Token{grant.Target.Token, {}} {
+		target := grant.Target
+		target.Token = token
+		if _, err := tcp.NewDevice().Connect(target, limit); !errors.Is(err, verbs.ErrRefused) {
+			t.Errorf("a connection with token %.4x: %v", token, err)
+		}
+	}
 	must(c.AllocateChunk(7, id, 1024, false, limit))
 	must(c.AllocateChunk(7, id, 1024, false, limit))
 	if _, err := c.AllocateChunk(7, id, 1024, false, limit); !errors.Is(err, pool.ErrPoolFull) {
@@ -51,6 +62,7 @@ func TestMetrics(t *testing.T) {
 		`dmindex_memserver_index_chunks_used{index="uid/2"} 2`,
 		`dmindex_memserver_index_clients{index="uid/2"} 1`,
 		`dmindex_memserver_index_connections{index="uid/2"} 1`,
+		`dmindex_memserver_refused_tokens_total 2`,
 		`dmindex_memserver_control_calls_total{code="OK",method="AllocateChunk"} 2`,
 		`dmindex_memserver_control_calls_total{code="ResourceExhausted",method="AllocateChunk"} 1`,
 		fmt.Sprintf(`incarnation="%x",server="7",version="test"`, s.Incarnation()),

@@ -82,6 +82,9 @@ func (c *Core) Provider(name string) *Provider {
 // Admission decides which clients get a connection of a provider.
 func (c *Core) Admission(provider string) verbs.Admission { return admission{c.tokens, provider} }
 
+// RefusedTokens is how many connections of all providers showed a token that admits to nothing.
+func (c *Core) RefusedTokens() uint64 { return c.tokens.refused.Load() }
+
 // Start is called before any client is served. All known clients that are not fenced get a whole
 // lease, the longest that an earlier process may have promised. Fences that an earlier process did
 // not finish are finished, or left to the lease loop. Until then all of these clients hold back the

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/ledger"
@@ -31,6 +32,8 @@ type tokens struct {
 	order    []verbs.Token
 	count    map[string]int // open ones by index
 	evicting map[string]int // by index: how many evictions are under way
+
+	refused atomic.Uint64 // tokens that were shown and admit to nothing
 }
 
 // ticket is what a token admits to.
@@ -144,6 +147,14 @@ type admission struct {
 
 // Admit implements verbs.Admission.
 func (a admission) Admit(token verbs.Token) (verbs.Peer, error) {
+	peer, err := a.admit(token)
+	if err != nil {
+		a.tokens.refused.Add(1)
+	}
+	return peer, err
+}
+
+func (a admission) admit(token verbs.Token) (verbs.Peer, error) {
 	t := a.tokens
 	t.mu.Lock()
 	defer t.mu.Unlock()
