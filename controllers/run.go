@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -44,7 +42,7 @@ func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of servers for indexes and pools that name none (or DMINDEX_SERVER_IMAGE)")
 	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "image of servers for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); empty = such pools must name one")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
-	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz")
+	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz; 0 = none")
 	o.Log = logs.FromEnv(logs.JSON)
 	o.Log.Add(flags)
 	flags.StringVar(&o.ServerLog.Level, "server-"+logs.FlagLevel, "", "least level of the log of new server pods: debug, info, warn or error; empty = as their images have it")
@@ -90,15 +88,11 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	metrics := metricsserver.Options{BindAddress: o.MetricsAddr}
-	if o.Pprof {
-		metrics.ExtraHandlers = map[string]http.Handler{profile.Path: profile.Handler()}
-	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         CacheOptions(o.Namespaces),
-		Metrics:                       metrics,
-		HealthProbeBindAddress:        o.HealthAddr,
+		Metrics:                       metricsserver.Options{BindAddress: "0"}, // see servePorts
+		HealthProbeBindAddress:        "0",
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              "operator.dmindex.io",
 		LeaderElectionReleaseOnCancel: true, // Run is the last thing that the process does
@@ -112,7 +106,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, NetworkPolicies: o.NetworkPolicies, ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := servePorts(mgr, &o, ctrlmetrics.Registry); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	return mgr.Start(ctx)

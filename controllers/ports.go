@@ -1,0 +1,95 @@
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/profile"
+)
+
+// The operator's ports let everybody in who reaches them. The manager's own servers bound neither
+// connections nor, for longer than half a minute, a request that does not end. So these two have
+// the bounds of the ports of metrics and probes of memory and compute servers.
+
+// maxPort is how many connections a port has. A new one takes the place of another one, so probes
+// and Prometheus are answered, whoever holds connections open.
+const maxPort = 64
+
+// shutDown is how long a port waits for answers under way when the operator ends.
+var shutDown = 5 * time.Second
+
+// servePorts adds the ports to a manager. They listen from now on, and serve before the manager's
+// caches are read, without the lead.
+func servePorts(mgr manager.Manager, o *RunOptions, registry prometheus.Gatherer) (err error) {
+	var opened []net.Listener
+	for _, p := range []struct {
+		name, address string
+		handler       http.Handler
+	}{
+		{"metrics", o.MetricsAddr, metricsHandler(registry, o.Pprof)},
+		{"health", o.HealthAddr, healthHandler()},
+	} {
+		if p.address == "0" || p.address == "" {
+			continue
+		}
+		l, e := net.Listen("tcp", p.address)
+		if e == nil {
+			opened = append(opened, l)
+			e = mgr.Add(portServer(p.name, l, p.handler))
+		}
+		if e != nil {
+			err = fmt.Errorf("serve %s: %w", p.name, e)
+			break
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	for _, l := range opened {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// portServer serves one port.
+func portServer(name string, l net.Listener, h http.Handler) *manager.Server {
+	return &manager.Server{
+		Name: name, Listener: accept.AtMost(accept.Patiently(l, nil), maxPort), ShutdownTimeout: &shutDown,
+		Server: &http.Server{
+			Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		},
+	}
+}
+
+func metricsHandler(registry prometheus.Gatherer, profiles bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+	}))
+	if profiles {
+		mux.Handle(profile.Path, profile.Handler())
+	}
+	return mux
+}
+
+// healthHandler says that the process answers. Nothing more is asked of an operator that is ready:
+// one without the lead is, too.
+func healthHandler() http.Handler {
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		h := http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
+		mux.Handle(path, h)
+		mux.Handle(path+"/", h)
+	}
+	return mux
+}
