@@ -47,7 +47,7 @@ func (j *backupJob) flags(cmd *cobra.Command) {
 func (j *backupJob) run(ctx context.Context, do func(context.Context, backup.Store) (config.BackupReport, error)) error {
 	report, err := j.do(ctx, do)
 	if err != nil {
-		report = config.BackupReport{Error: err.Error()}
+		report = config.BackupReport{Error: backup.Message(err)}
 	}
 	if j.report == "" {
 		return err
