@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +12,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // TestPorts: the operator's ports answer, whoever holds connections to them open, and end those
@@ -79,4 +84,43 @@ func askPort(t *testing.T, address, request string) string {
 	}
 	all, _ := io.ReadAll(bufio.NewReader(c))
 	return string(all)
+}
+
+// TestPortsOfManager: a manager serves the ports as soon as it starts, without the lead and without
+// an API server that answers.
+func TestPortsOfManager(t *testing.T) {
+	var o RunOptions
+	for _, address := range []*string{&o.MetricsAddr, &o.HealthAddr} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		*address = l.Addr().String()
+		l.Close()
+	}
+	mgr, err := ctrl.NewManager(&rest.Config{Host: "127.0.0.1:1"}, ctrl.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := servePorts(mgr, &o, prometheus.NewRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- mgr.Start(ctx) }()
+	ask := "GET /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	for address, path := range map[string]string{o.HealthAddr: "readyz", o.MetricsAddr: "metrics"} {
+		if got := askPort(t, address, fmt.Sprintf(ask, path)); !strings.HasPrefix(got, "HTTP/1.1 200") {
+			t.Errorf("/%s answers %.100q", path, got)
+		}
+	}
+	if err := servePorts(mgr, &o, prometheus.NewRegistry()); err == nil {
+		t.Error("a port is served twice")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
