@@ -50,8 +50,8 @@ func (r ownRun) do() ownReport {
 	}
 	if r.dex {
 		w.dex = newDexShape(r.seed, random)
-		// Where all die in a row, nobody lives long enough to adopt the chunks of the dead, and few ids
-		// would be used up.
+		// Where all die in a row, nobody lives long enough to adopt the chunks of the dead, and few
+		// ids would be used up.
 		if r.seed/2%4 == 1 && r.doomed == 0 {
 			w.ids = fewIDs
 		}
