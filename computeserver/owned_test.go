@@ -83,6 +83,7 @@ func (x *ownedIndex) Log() []byte                        { return nil }
 func (x *ownedIndex) Client() uint32                     { return x.client }
 func (x *ownedIndex) Servers() []uint16                  { return []uint16{1} }
 func (x *ownedIndex) FenceOthers(uint16, []uint32) error { return nil }
+func (x *ownedIndex) Others() ([]uint16, error)          { return x.Servers()[1:], nil }
 func (x *ownedIndex) Holdings() ([]pool.Held, error) {
 	return x.o.home.Holdings(computeservertest.Index)
 }

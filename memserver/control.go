@@ -155,14 +155,14 @@ func (c *service) Renew(_ context.Context, r *rpcv1.RenewRequest) (*rpcv1.RenewR
 		return nil, err
 	}
 	renewal, err := c.Core.Renew(r.Index, client, pool.Epochs{
-		Passed: r.Passed, Wanted: r.Wanted, UncachedPassed: r.UncachedPassed, UncachedWanted: r.UncachedWanted,
+		Passed: r.Passed, Wanted: r.Wanted, UncachedPassed: r.UncachedPassed, UncachedWanted: r.UncachedWanted, Servers: r.Servers,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &rpcv1.RenewReply{
 		LeaseMilliseconds: uint32(renewal.Lease / time.Millisecond), Epoch: renewal.Epoch, Safe: renewal.Safe,
-		UncachedEpoch: renewal.UncachedEpoch, UncachedSafe: renewal.UncachedSafe,
+		UncachedEpoch: renewal.UncachedEpoch, UncachedSafe: renewal.UncachedSafe, Servers: renewal.Servers,
 	}, nil
 }
 

@@ -35,11 +35,12 @@ import (
 // that queue, so they take turns. It has left the queue again when it is encoded or dropped: a
 // reply that finds no room is dropped, waits for room of its size, and is built once more. So a
 // caller that does not read its replies holds up nobody else's. All of these calls may be repeated:
-// two only read, and AcquireRange answers what is held already.
+// three only read, and AcquireRange answers what is held already.
 var large = map[string]bool{
 	rpcv1.Memory_ListClients_FullMethodName:  true,
 	rpcv1.Memory_AcquireRange_FullMethodName: true,
 	rpcv1.Memory_ListHoldings_FullMethodName: true,
+	rpcv1.Memory_ListServers_FullMethodName:  true,
 }
 
 // reply is an encoded reply that its caller has not taken. It is the pool that its bytes go back

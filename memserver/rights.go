@@ -48,6 +48,8 @@ var rights = map[string]right{
 	rpcv1.Memory_ReleaseRange_FullMethodName:  itsIndex,
 	rpcv1.Memory_ListHoldings_FullMethodName:  itsIndex,
 	rpcv1.Memory_AwaitHoldings_FullMethodName: onlyOperator,
+	rpcv1.Memory_JoinServer_FullMethodName:    onlyOperator,
+	rpcv1.Memory_ListServers_FullMethodName:   itsIndex,
 	rpcv1.Memory_Drain_FullMethodName:         onlyOperator,
 	healthv1.Health_Check_FullMethodName:      anybody,
 	healthv1.Health_List_FullMethodName:       anybody,

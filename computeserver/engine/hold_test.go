@@ -67,6 +67,7 @@ func (s *scripted) Settle([]byte, []byte, uint64) error         { return s.note(
 func (s *scripted) Release([]byte, []byte, uint64) error        { return s.note("release", nil) }
 func (s *scripted) Holdings() ([]pool.Held, error)              { return s.held, nil }
 func (s *scripted) FenceOthers(server uint16, _ []uint32) error { return s.fence(server) }
+func (s *scripted) Others() ([]uint16, error)                   { return s.Servers()[1:], nil }
 
 func (s *scripted) Acquire(c pool.Claim) (pool.Acquired, error) { return s.acquire(c) }
 

@@ -15,15 +15,16 @@ import (
 
 // fencer fences the former owners of claimed ranges at all memory servers but the home, which
 // fences them itself. It has a goroutine of its own, so that an unreachable server delays nothing
-// else.
+// else. Which servers these are it asks the home when a client is fenced there: one that joined
+// earlier is in the list, and one that joins later the client never uses (pkg/pool/join.go).
 type fencer struct {
-	env     env.Env
-	ix      Owner
-	log     *slog.Logger
-	servers []uint16
-	nudge   func() // called when a client is fenced everywhere
-	wake    env.Event
-	ended   env.Event
+	env   env.Env
+	ix    Owner
+	log   *slog.Logger
+	home  uint16
+	nudge func() // called when a client is fenced everywhere
+	wake  env.Event
+	ended env.Event
 
 	mu       env.Mutex // guards the rest; it is not held across calls
 	stopped  bool
@@ -37,7 +38,8 @@ type fencing struct {
 	left   []unfenced
 }
 
-// unfenced is a server at which a client is not fenced yet.
+// unfenced is a server at which a client is not fenced yet. The home stands for those that are not
+// known yet.
 type unfenced struct {
 	server uint16
 	tried  bool  // in this round
@@ -54,7 +56,7 @@ const (
 )
 
 func newFencer(h *Manager) *fencer {
-	f := &fencer{env: h.env, ix: h.ix, log: h.log, servers: h.ix.Servers()[1:], nudge: h.wake.Set, wake: h.env.NewEvent(), ended: h.env.NewEvent(), mu: h.env.NewMutex()}
+	f := &fencer{env: h.env, ix: h.ix, log: h.log, home: h.ix.Servers()[0], nudge: h.wake.Set, wake: h.env.NewEvent(), ended: h.env.NewEvent(), mu: h.env.NewMutex()}
 	f.env.Go("fence former owners", f.run)
 	return f
 }
@@ -64,13 +66,9 @@ func (f *fencer) run() {
 	pause := fenceAgain
 	for {
 		f.mu.Lock()
-		stopped, server, clients := f.stopped, uint16(0), []uint32(nil)
-		for _, s := range f.servers {
-			if clients = f.todo(s); len(clients) > 0 {
-				server = s
-				break
-			}
-		}
+		stopped := f.stopped
+		server := f.next()
+		clients := f.todo(server)
 		idle := !slices.ContainsFunc(f.work, func(w fencing) bool { return len(w.left) > 0 })
 		if len(clients) == 0 { // all were tried; the next round follows after the pause
 			for i := range f.work {
@@ -84,7 +82,7 @@ func (f *fencer) run() {
 		case stopped:
 			return
 		case len(clients) > 0:
-			f.note(server, clients, f.ix.FenceOthers(server, clients))
+			f.try(server, clients)
 		case idle:
 			f.wake.Wait(env.Forever)
 			pause = fenceAgain
@@ -98,6 +96,31 @@ func (f *fencer) run() {
 // maxFencing bounds the clients that one call fences.
 const maxFencing = 256
 
+// next returns a server at which clients are to be fenced that were not tried there in this round;
+// 0 if there is none. Called under mu.
+func (f *fencer) next() uint16 {
+	for _, w := range f.work {
+		for _, u := range w.left {
+			if !u.tried {
+				return u.server
+			}
+		}
+	}
+	return 0
+}
+
+// try fences clients at a server, or asks the home where they are to be fenced.
+func (f *fencer) try(server uint16, clients []uint32) {
+	var others []uint16
+	var err error
+	if server == f.home {
+		others, err = f.ix.Others()
+	} else {
+		err = f.ix.FenceOthers(server, clients)
+	}
+	f.note(server, clients, others, err)
+}
+
 // todo returns the clients to be fenced at a server that were not tried there in this round. Called
 // under mu.
 func (f *fencer) todo(server uint16) (clients []uint32) {
@@ -110,8 +133,8 @@ func (f *fencer) todo(server uint16) (clients []uint32) {
 	return clients
 }
 
-// note records the outcome of a call.
-func (f *fencer) note(server uint16, clients []uint32, err error) {
+// note records the outcome of a call. Where the clients are to be fenced besides, others says.
+func (f *fencer) note(server uint16, clients []uint32, others []uint16, err error) {
 	f.mu.Lock()
 	done := false
 	for i := range f.work {
@@ -126,6 +149,9 @@ func (f *fencer) note(server uint16, clients []uint32, err error) {
 			w.left[at].tried, w.left[at].why = true, err
 		default:
 			w.left = slices.Delete(w.left, at, at+1)
+			for _, o := range others {
+				w.left = append(w.left, unfenced{server: o})
+			}
 			if len(w.left) == 0 {
 				f.log.Info("a former owner is fenced at all memory servers", "client", w.client)
 				done = true
@@ -151,13 +177,8 @@ func (f *fencer) want(blocked []pool.Blocked) {
 		if b.Why == pool.HeldByOther || known {
 			continue
 		}
-		w := fencing{client: b.Client}
-		for _, s := range f.servers {
-			w.left = append(w.left, unfenced{server: s})
-		}
-		f.work = append(f.work, w)
+		f.work = append(f.work, fencing{client: b.Client, left: []unfenced{{server: f.home}}})
 		f.log.Info("fencing a former owner", "client", b.Client, "keys", partition.Interval(b.Start, b.End), "reason", b.Why.String())
-		f.progress = f.progress || len(f.servers) == 0
 		f.wake.Set()
 	}
 }

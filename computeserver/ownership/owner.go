@@ -31,6 +31,9 @@ type Owner interface {
 
 	// Servers returns the memory servers of the index, the home first.
 	Servers() []uint16
+	// Others returns the memory servers of the index but the home, as the home knows them now. A
+	// client that was fenced at the home before the call can use no other server, nor will it.
+	Others() ([]uint16, error)
 	Client() uint32
 	Acquire(c pool.Claim) (pool.Acquired, error)
 	Settle(start, end []byte, epoch uint64) error

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -49,8 +50,10 @@ type Server struct {
 // use. Nothing is dialled before it is needed, and a server that went away is dialled again.
 type Client struct {
 	config Config
-	ids    []uint16
-	conns  map[uint16]*serverConn
+	ids    []uint16 // that the index was made on
+
+	mu    sync.Mutex //env:real calls of gRPC are not simulated
+	conns map[uint16]*serverConn
 }
 
 type serverConn struct {
@@ -112,8 +115,10 @@ func Dial(address string, tls *identity.Files) (*grpc.ClientConn, error) {
 // Close ends the client and all its connections.
 func (c *Client) Close() error {
 	var errs []error
-	for _, id := range c.ids {
-		errs = append(errs, c.conns[id].grpc.Close())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.conns { //env:real all of them are closed
+		errs = append(errs, s.grpc.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -123,7 +128,7 @@ func (c *Client) Servers() []uint16 { return append([]uint16(nil), c.ids...) }
 
 // call makes one call of a server within limit. Errors are those of pool.Control.
 func (c *Client) call(what string, server uint16, limit time.Duration, f func(context.Context, rpcv1.MemoryClient) error) error {
-	s := c.conns[server]
+	s := c.server(server)
 	if s == nil {
 		return fmt.Errorf("%s: %d is no memory server of index %s", what, server, c.config.Index)
 	}
@@ -141,6 +146,18 @@ func (c *Client) call(what string, server uint16, limit time.Duration, f func(co
 func (c *Client) Register(limit time.Duration) (client uint32, err error) {
 	for _, id := range c.ids {
 		if err := c.ready(id, limit); err != nil {
+			return 0, err
+		}
+	}
+	joined, err := c.Joined(0, limit)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range joined.Servers {
+		if s.State != pool.Member {
+			continue
+		}
+		if err := c.ready(s.ID, limit); err != nil {
 			return 0, err
 		}
 	}
@@ -162,7 +179,7 @@ func (c *Client) ready(server uint16, limit time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if err := c.conns[server].same(reply.Incarnation); err != nil {
+		if err := c.server(server).same(reply.Incarnation); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(reply.Indexes, func(i *rpcv1.IndexUse) bool { return i.Index == c.config.Index }) {
@@ -201,10 +218,11 @@ func (c *Client) Predecessors(client uint32, limit time.Duration) (ids []uint32,
 func (c *Client) Renew(server uint16, client uint32, e pool.Epochs, limit time.Duration) (r pool.Renewal, err error) {
 	err = c.call("renew the lease", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		reply, err := m.Renew(ctx, &rpcv1.RenewRequest{Index: c.config.Index, Client: client, Passed: e.Passed, Wanted: e.Wanted,
-			UncachedPassed: e.UncachedPassed, UncachedWanted: e.UncachedWanted})
+			UncachedPassed: e.UncachedPassed, UncachedWanted: e.UncachedWanted, Servers: e.Servers})
 		r = pool.Renewal{
 			Lease: time.Duration(reply.GetLeaseMilliseconds()) * time.Millisecond, Epoch: reply.GetEpoch(), Safe: reply.GetSafe(),
 			UncachedEpoch: reply.GetUncachedEpoch(), UncachedSafe: reply.GetUncachedSafe(),
+			Servers: reply.GetServers(),
 		}
 		return fenced(stranger(err))
 	})
@@ -238,7 +256,7 @@ func (c *Client) Forget(server uint16, clients []uint32, limit time.Duration) (g
 // verbs.ErrLostMemory.
 func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (grant pool.Grant, err error) {
 	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		s := c.conns[server]
+		s := c.server(server)
 		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: client, Provider: s.Provider})
 		if err != nil {
 			return fenced(err)

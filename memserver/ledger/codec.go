@@ -21,26 +21,30 @@ import (
 //	    lease in milliseconds
 //	each slot: state; unless free: first lock, locks;
 //	    if held: identity, quota, last client's id, n, n runs of clients, generation, map,
-//	    last epoch, n, n holdings
+//	    last epoch, n, n holdings; from version 6 on: changes of joined servers, n, n joined
+//	    servers
 //	a run of clients, whose ids follow each other and which are alike:
 //	    ids skipped before it, length, state, generation; if live: name
+//	a joined server: id, state, incarnation, address, provider
 //	a holding: start, end, client, epoch, log, n, n inherited logs: start, end, client, epoch, log
 //	runs of chunks that are alike, until all are told:
 //	    length, owner; if owned: client, bytes of a node
 //
-// So that a server can be replaced in place, older versions are read. Version 4 has no generations
-// and no number of client ids (read as 0), version 3 no holdings besides, and version 2 no bytes of
-// a node either (read as not said, 0). Version 4 is written as long as nothing is lost by that, so
-// that an older program can take the server over until the first client is forgotten.
+// So that a server can be replaced in place, older versions are read. Version 5 has no joined
+// servers, version 4 no generations besides, and no number of client ids (read as 0), version 3 no
+// holdings besides, and version 2 no bytes of a node either (read as not said, 0). The oldest
+// version from 4 on is written by which nothing is lost, so that an older program can take the
+// server over until the first client is forgotten, or the first server joins.
 const (
 	magic      = "dmLedger"
-	version    = 5
-	plain      = 4 // without generations
+	version    = 6
+	unjoined   = 5 // without joined servers
+	plain      = 4 // without generations, too
 	oldest     = 2 // that is read
 	headerSize = 20
 )
 
-// Version is the latest format version that Append writes. Decode reads it and the three before.
+// Version is the latest format version that Append writes. Decode reads it and the four before.
 const Version = version
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -56,13 +60,18 @@ func (l *Ledger) Append(dst []byte) []byte {
 
 // storedVersion is the oldest version that can say all of l.
 func (l *Ledger) storedVersion() uint32 {
+	for i := range l.places {
+		if l.places[i].joins > 0 {
+			return version
+		}
+	}
 	if l.shape.Clients != 0 {
-		return version
+		return unjoined
 	}
 	for i := range l.places {
 		for _, c := range l.places[i].clients {
 			if c.generation > 0 || c.state == clientForgotten {
-				return version
+				return unjoined
 			}
 		}
 	}
@@ -126,7 +135,11 @@ func (p *place) append(dst []byte, version uint32) []byte {
 	dst = p.appendClients(dst, version)
 	dst = u(dst, p.generation)
 	dst = append(u(dst, uint64(len(p.partition))), p.partition...)
-	return appendHoldings(u(dst, p.epoch), p.holdings)
+	dst = appendHoldings(u(dst, p.epoch), p.holdings)
+	if version <= unjoined {
+		return dst
+	}
+	return p.appendJoined(dst)
 }
 
 func appendHoldings(dst []byte, all []Holding) []byte {
@@ -274,6 +287,9 @@ func (r *reader) place(p *place) {
 	if r.version > 3 {
 		p.epoch = r.upTo(anyUint64, "last epoch")
 		r.holdings(p)
+	}
+	if r.version > unjoined {
+		r.joined(p)
 	}
 }
 

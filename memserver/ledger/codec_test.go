@@ -12,6 +12,18 @@ import (
 // sample is a ledger with something of everything.
 func sample(t testing.TB) *Ledger {
 	t.Helper()
+	l := sampleHeld(t)
+	for _, s := range []JoinedServer{{ID: 1030, State: Joining, Control: "b:1", Incarnation: 1 << 60}, {ID: 7, State: Left, Control: "a:1", Provider: "ibv"}} {
+		if _, _, err := l.Join("here/2", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// sampleHeld is a ledger with holdings, without servers that joined.
+func sampleHeld(t testing.TB) *Ledger {
+	t.Helper()
 	l := sampleOf(t, 1024)
 	acquire := func(client uint32, start, end string, want int) {
 		t.Helper()
@@ -113,7 +125,7 @@ func TestCrashPoints(t *testing.T) {
 func TestOtherVersion(t *testing.T) {
 	b := sample(t).Append(nil)
 	binary.LittleEndian.PutUint32(b[8:], 9)
-	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 5") {
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 6") {
 		t.Errorf("error %v does not name both versions", err)
 	}
 }

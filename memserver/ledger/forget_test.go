@@ -225,7 +225,7 @@ func TestForgettableGoesOn(t *testing.T) {
 
 // TestPlainVersion: a ledger that forgot nobody is one of version 4, which an older program reads.
 func TestPlainVersion(t *testing.T) {
-	l := sample(t)
+	l := sampleHeld(t)
 	if v := l.Append(nil)[8]; v != plain {
 		t.Errorf("version %d", v)
 	}
@@ -235,7 +235,7 @@ func TestPlainVersion(t *testing.T) {
 		t.Fatal(gone, err)
 	}
 	b := l.Append(nil)
-	if b[8] != version {
+	if b[8] != unjoined {
 		t.Errorf("version %d", b[8])
 	}
 	if again, err := Decode(b); err != nil || !again.Complete("here/2", 1) || again.Fenced("here/2", 1) {

@@ -114,15 +114,17 @@ type place struct {
 	identity   string // held, as all below
 	quota      uint64
 	used       uint64
-	clients    []client  // sorted by id; see clients.go
-	alive      int       // how many of them are not fenced
-	forgotten  int       // and how many are forgotten
-	offered    uint16    // the id up to which Forgettable went last; not stored
-	lastClient uint16    // the id that was handed out last
-	generation uint64    // of the map; 0 = there is none
-	partition  []byte    // the map
-	holdings   []Holding // in the order of keys; see holdings.go
-	epoch      uint64    // of the last grant
+	clients    []client       // sorted by id; see clients.go
+	alive      int            // how many of them are not fenced
+	forgotten  int            // and how many are forgotten
+	offered    uint16         // the id up to which Forgettable went last; not stored
+	lastClient uint16         // the id that was handed out last
+	generation uint64         // of the map; 0 = there is none
+	partition  []byte         // the map
+	holdings   []Holding      // in the order of keys; see holdings.go
+	epoch      uint64         // of the last grant
+	joined     []JoinedServer // by id; see joined.go
+	joins      uint64         // changes of joined
 }
 
 type placeState uint8

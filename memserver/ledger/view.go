@@ -226,6 +226,9 @@ func (l *Ledger) checkPlace(i int, owned uint64) error {
 	case len(p.partition) > MaxMap || p.generation == 0 && len(p.partition) > 0:
 		return fmt.Errorf("map of %d bytes and generation %d", len(p.partition), p.generation)
 	}
+	if err := p.checkJoined(); err != nil {
+		return err
+	}
 	if err := p.checkClients(); err != nil {
 		return err
 	}

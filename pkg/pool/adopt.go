@@ -20,7 +20,7 @@ import "errors"
 // nodes were looked at. Where that fails the chunk stays as it is, and goes to the next client one
 // day.
 func (a *allocator) adopt(i int, unit uint64) error {
-	p, srv := a.pool, a.pool.servers[i]
+	p, srv := a.pool, a.pool.servers()[i]
 	off, err := a.fetchChunk(i, unit, true)
 	if err != nil {
 		return err

@@ -65,8 +65,19 @@ type class struct {
 const fullFor = 100 * time.Millisecond
 
 func newAllocator(p *Pool) *allocator {
-	n := len(p.servers)
+	n := len(p.servers())
 	return &allocator{pool: p, mu: p.env.NewMutex(), fetcher: newFetcher(p.env), chunks: make([][]*chunk, n), emptied: make([][]*slab, n)}
+}
+
+// grow makes room for one more server. a.mu is held.
+func (a *allocator) grow(s *server) {
+	a.chunks, a.emptied = append(a.chunks, nil), append(a.emptied, nil)
+	for _, c := range a.open {
+		c.shapes = append(slices.Clip(c.shapes), s.geometry.shapeOf(c.size, c.strip))
+		c.nodes, c.freed, c.freedNodes = append(c.nodes, 0), append(c.freed, nil), append(c.freedNodes, 0)
+		c.uncut, c.uncutNodes = append(c.uncut, nil), append(c.uncutNodes, 0)
+		c.provisional, c.failed, c.full = append(c.provisional, nil), append(c.failed, false), append(c.full, 0)
+	}
 }
 
 // Allocate hands out a node of size bytes. With near it comes from the same server, if that has
@@ -118,17 +129,17 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
 		first = a.next
-		a.next = (a.next + 1) % len(p.servers)
-		for i := range p.servers {
-			if s := (first + i) % len(p.servers); c.freedNodes[s] > 0 {
+		a.next = (a.next + 1) % len(p.servers())
+		for i := range p.servers() {
+			if s := (first + i) % len(p.servers()); c.freedNodes[s] > 0 {
 				return first, a.popFreed(c, s)
 			}
 		}
 	}
 	// read only if it matters: reading the clock can cost as much as all else here
 	var now time.Duration
-	for i := range p.servers {
-		s := (first + i) % len(p.servers)
+	for i := range p.servers() {
+		s := (first + i) % len(p.servers())
 		switch {
 		case c.freedNodes[s] > 0:
 			return first, a.popFreed(c, s)
@@ -151,8 +162,8 @@ func (a *allocator) find(c *class, first int) (Addr, error) {
 	// first without servers that said lately that they are full: it takes calls to hear it again
 	for _, patient := range []bool{false, true} {
 		passed := false
-		for i := range p.servers {
-			s := (first + i) % len(p.servers)
+		for i := range p.servers() {
+			s := (first + i) % len(p.servers())
 			if c.freedNodes[s] > 0 {
 				return a.popFreed(c, s), nil
 			}
@@ -170,7 +181,7 @@ func (a *allocator) find(c *class, first int) (Addr, error) {
 			break
 		}
 	}
-	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers), ErrPoolFull)
+	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers()), ErrPoolFull)
 }
 
 // class is that which nodes of a size are allocated from: the one with lock words, where these were
@@ -194,10 +205,10 @@ func (a *allocator) classOf(size int, strip bool) *class {
 			return c
 		}
 	}
-	n := len(a.pool.servers)
+	n := len(a.chunks)
 	c := &class{size: size, strip: strip, nodes: make([]int, n), freed: make([][]*slab, n), freedNodes: make([]int, n),
 		uncut: make([][]*slab, n), uncutNodes: make([]int, n), provisional: make([][]*slab, n), failed: make([]bool, n), full: make([]time.Duration, n)}
-	for _, s := range a.pool.servers {
+	for _, s := range a.pool.servers() {
 		c.shapes = append(c.shapes, s.geometry.shapeOf(size, strip))
 	}
 	a.open = append(a.open, c)
@@ -240,7 +251,7 @@ const mostAdopted = 64
 
 // renew finds nodes on server i, or opens slabs there. It gives up a.mu for calls.
 func (a *allocator) renew(c *class, i int) error {
-	srv := a.pool.servers[i]
+	srv := a.pool.servers()[i]
 	unit := srv.geometry.unit(c.shapes[i])
 	for try := 0; ; try++ {
 		if c.freedNodes[i] > 0 || c.hasRoom(i) {

@@ -191,7 +191,7 @@ func (s *Session) acquireOthers(main *tableLock, mainNode Addr, changes []record
 // anything but Repair means that it was not acquired. Without an error and the lock, the session
 // does not have the local lock.
 func (s *Session) acquireOther(l *tableLock, member *record) (holder uint16, err error) {
-	srv := s.pool.servers[l.server]
+	srv := s.pool.servers()[l.server]
 	if !s.without.Flat && !srv.local.try(l.index) {
 		return 0, nil
 	}

@@ -8,7 +8,7 @@ import (
 
 // Calls reports whether any memory server answers two-sided calls.
 func (p *Pool) Calls() bool {
-	for _, s := range p.servers {
+	for _, s := range p.servers() {
 		if s.caps.Calls {
 			return true
 		}
@@ -19,7 +19,7 @@ func (p *Pool) Calls() bool {
 // Calls reports whether the memory server of a answers two-sided calls.
 func (s *Session) Calls(a Addr) bool {
 	i, ok := s.pool.serverOf(a)
-	return ok && s.pool.servers[i].caps.Calls
+	return ok && s.pool.servers()[i].caps.Calls
 }
 
 // Call makes a two-sided call to the memory server of a: one round trip. The first args bytes of b,

@@ -54,7 +54,7 @@ func (b *slab) empty() bool { return b.ready && len(b.freed) == b.cut }
 
 // addChunk makes a chunk known that is zero, for runs of a unit.
 func (a *allocator) addChunk(i int, first Addr, unit uint64) *chunk {
-	slabs := a.pool.servers[i].geometry.slabs
+	slabs := a.pool.servers()[i].geometry.slabs
 	k := &chunk{first: first, server: i, unit: unit, slabs: make([]*slab, slabs), vacant: slabs, written: make([]int, slabs), dirty: make([]bool, slabs), late: make([]bool, slabs)}
 	at, _ := searchChunk(a.chunks[i], first)
 	a.chunks[i] = slices.Insert(a.chunks[i], at, k)
@@ -94,7 +94,7 @@ func (a *allocator) slabOf(size int, addr Addr) *slab {
 			return nil
 		}
 	}
-	g, k := &a.pool.servers[i].geometry, a.chunks[i][at]
+	g, k := &a.pool.servers()[i].geometry, a.chunks[i][at]
 	if uint64(addr-k.first) >= uint64(g.slabs)*g.slab {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (a *allocator) slabOf(size int, addr Addr) *slab {
 
 // install makes a run of k known as a slab of class c. None of its nodes is handed out yet.
 func (a *allocator) install(c *class, k *chunk, s shape, at int) *slab {
-	g := &a.pool.servers[k.server].geometry
+	g := &a.pool.servers()[k.server].geometry
 	_, first, nodes := g.place(s, at)
 	b := &slab{chunk: k, class: c, at: at, run: s.run, first: k.first + Addr(first), nodes: nodes, idle: make([]uint64, (nodes+63)/64), inFreed: -1}
 	for n := at; n < at+s.run; n++ {
@@ -165,7 +165,7 @@ func (c *class) dropFreed(b *slab) {
 
 // vacancy finds room for a run of s on server i: nil if there is none.
 func (a *allocator) vacancy(i int, s shape) (k *chunk, at int) {
-	g := &a.pool.servers[i].geometry
+	g := &a.pool.servers()[i].geometry
 	for _, k := range a.chunks[i] {
 		if k.vacant < s.run || k.damaged || k.unit != g.unit(s) {
 			continue

@@ -49,7 +49,7 @@ func (s *Session) write(a Addr, local []byte) {
 // Fence lets what is queued next for the server of a take effect after every READ and atomic that
 // is queued for it (G1): a WRITE behind an atomic needs that.
 func (s *Session) Fence(a Addr) {
-	if i, ok := s.pool.serverOf(a); ok && !s.fenced[i] {
+	if i, ok := s.pool.serverOf(a); ok && s.reaches(i) && !s.fenced[i] {
 		s.fenced[i] = true
 		s.fences++
 	}
@@ -78,5 +78,5 @@ func (s *Session) FetchAdd(a Addr, add uint64, old []byte) {
 // Masked reports whether the server of a has masked atomics.
 func (p *Pool) Masked(a Addr) bool {
 	i, ok := p.serverOf(a)
-	return ok && p.servers[i].caps.MaskedAtomics
+	return ok && p.servers()[i].caps.MaskedAtomics
 }

@@ -16,8 +16,8 @@ import (
 // reached), verbs.ErrRefused (it does not know the index, or the caller may not ask), ErrFenced
 // (the caller is fenced there).
 type Control interface {
-	// Servers are the memory servers of the index, the home first. They do not change while the
-	// pool is open.
+	// Servers are the memory servers that the index was made on, the home first. They do not
+	// change. Others may join: see [Joins].
 	Servers() []uint16
 
 	// Register gives this client its number within the index, which no other client of the index
@@ -60,6 +60,8 @@ type Epochs struct {
 
 	// the same of the epochs for memory that no cache leads to: no operation holds such an address
 	UncachedPassed, UncachedWanted uint64
+
+	Servers uint64 // at the home: the client reaches all servers of this version of [JoinedList]
 }
 
 // Renewal is the answer.
@@ -69,6 +71,8 @@ type Renewal struct {
 	Safe  uint64        // every client that is not fenced there has passed it
 
 	UncachedEpoch, UncachedSafe uint64 // for memory that no cache leads to
+
+	Servers uint64 // of the home: the version of its [JoinedList]
 }
 
 // Grant is what a memory server gave the index, and how to connect.

@@ -89,7 +89,7 @@ func (a *allocator) fetchChunk(i int, unit uint64, adopt bool) (off uint64, err 
 		return 0, *why
 	}
 	err = a.calling(func() (err error) {
-		s := p.servers[i]
+		s := p.servers()[i]
 		off, err = p.control.AllocateChunk(s.id, p.number, int(unit), adopt, p.limit)
 		return err
 	})

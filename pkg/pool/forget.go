@@ -20,8 +20,9 @@ type Forgetter interface {
 const forgetRounds = 4
 
 // forgetEnded lets the servers forget clients that ended, the home last, if it runs short of ids.
-// It returns how many the home forgot. What fails is tried again by the next client that opens the
-// index.
+// It returns how many the home forgot. Servers that join are asked, too: those of which the home
+// knows when it says that the clients are fenced are all that they ever used (join.go). What fails
+// is tried again by the next client that opens the index.
 func (p *Pool) forgetEnded(stopped func() bool) (n int) {
 	f, ok := p.control.(Forgetter)
 	if !ok {
@@ -29,6 +30,9 @@ func (p *Pool) forgetEnded(stopped func() bool) (n int) {
 	}
 	servers := p.control.Servers()
 	_, next, err := f.Forget(servers[0], nil, p.limit)
+	if err == nil && len(next) > 0 {
+		servers, err = p.joinedBehind(servers)
+	}
 	for range forgetRounds {
 		gone := next
 		for i := len(servers) - 1; i >= 0; i-- {

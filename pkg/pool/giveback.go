@@ -5,7 +5,7 @@ import "slices"
 // giveBack closes slabs of server i that are empty, and takes out the chunks in which nothing else
 // is, but for what serves the next nodes and slabs.
 func (a *allocator) giveBack(i int) (gone []leaving) {
-	g := &a.pool.servers[i].geometry
+	g := &a.pool.servers()[i].geometry
 	vacant := map[uint64]int{} // slabs, by the unit of their chunk
 	for _, k := range a.chunks[i] {
 		if !k.damaged {
@@ -93,7 +93,7 @@ func (a *allocator) giveVacant(i int, unit uint64) bool {
 	if n < 0 {
 		return false
 	}
-	first, srv := a.chunks[i][n].first, a.pool.servers[i]
+	first, srv := a.chunks[i][n].first, a.pool.servers()[i]
 	a.chunks[i] = slices.Delete(a.chunks[i], n, n+1)
 	// as in reap, whatever comes of it
 	_ = a.calling(func() error {

@@ -59,8 +59,7 @@ const partingLimit = 2 * time.Second
 type leaseKeeper struct {
 	pool    *Pool
 	stopped atomic.Bool
-	wake    []env.Event // by dense server number
-	news    env.Event   // there is something to reap or to sweep
+	news    env.Event // there is something to reap or to sweep
 	group   *env.WaitGroup
 
 	forget     env.Event // there are intent slots to be cleared
@@ -70,10 +69,11 @@ type leaseKeeper struct {
 
 func newLeaseKeeper(p *Pool) *leaseKeeper {
 	k := &leaseKeeper{pool: p, news: p.env.NewEvent(), forget: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
-	for _, s := range p.servers {
-		wake := p.env.NewEvent()
-		k.wake = append(k.wake, wake)
-		k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s, wake) })
+	for _, s := range p.servers() {
+		k.begin(s)
+	}
+	if p.joins != nil {
+		k.group.Go("join memory servers", k.join)
 	}
 	k.group.Go("reclamation", k.tidy)
 	if _, ok := p.control.(Forgetter); ok {
@@ -84,8 +84,12 @@ func newLeaseKeeper(p *Pool) *leaseKeeper {
 	return k
 }
 
-// keep renews the lease on s until the pool is closed or given up.
-func (k *leaseKeeper) keep(s *server, wake env.Event) {
+func (k *leaseKeeper) begin(s *server) {
+	k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s) })
+}
+
+// keep renews the lease on s until the pool is closed or given up, or s lost.
+func (k *leaseKeeper) keep(s *server) {
 	p := k.pool
 	wait := s.lease.between()
 	ps := passing{of: [reaches]pass{
@@ -93,22 +97,25 @@ func (k *leaseKeeper) keep(s *server, wake env.Event) {
 		uncached: {epoch: s.grant.UncachedEpoch, passed: s.grant.UncachedEpoch},
 	}}
 	for {
-		wake.Wait(wait)
-		if k.stopped.Load() || p.condemned.Load() != nil {
+		s.wake.Wait(wait)
+		if k.stopped.Load() || p.condemned.Load() != nil || s.lost.Load() != nil {
 			return
 		}
 		asked := p.env.Now()
 		left := time.Duration(s.lease.until.Load()) - asked
 		if left <= 0 {
-			p.Condemn(fmt.Errorf("the lease on memory server %d ran out", s.id))
+			p.lose(s, fmt.Errorf("the lease on memory server %d ran out", s.id))
 			return
 		}
-		r, err := p.control.Renew(s.id, p.number, ps.say(p, s), min(p.limit, left))
+		said := ps.say(p, s)
+		said.Servers = p.joined.reached.Load()
+		r, err := p.control.Renew(s.id, p.number, said, min(p.limit, left))
 		switch {
 		case err == nil:
 			if r.Lease > 0 {
 				s.lease.renew(asked, r.Lease)
 			}
+			k.hear(r.Servers)
 			wait = s.lease.between()
 			hurry, news := ps.hear(p, s, &r)
 			if hurry {
@@ -118,7 +125,7 @@ func (k *leaseKeeper) keep(s *server, wake env.Event) {
 				k.news.Set()
 			}
 		case errors.Is(err, ErrFenced), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrLostMemory):
-			p.Condemn(fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
+			p.lose(s, fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
 			return
 		default: // it cannot be reached; it may be back before the lease is over
 			wait = s.lease.between() / 8
@@ -129,9 +136,10 @@ func (k *leaseKeeper) keep(s *server, wake env.Event) {
 // stop ends the renewals.
 func (k *leaseKeeper) stop(limit time.Duration) {
 	k.stopped.Store(true)
-	for _, w := range k.wake {
-		w.Set()
+	for _, s := range k.pool.servers() {
+		s.wake.Set()
 	}
+	k.pool.joined.news.Set()
 	k.news.Set()
 	k.forget.Set()
 	k.group.Wait(limit)
@@ -145,8 +153,8 @@ func (p *Pool) Alive() error {
 		return *why
 	}
 	now := p.env.Now()
-	for _, s := range p.servers {
-		if int64(now) >= s.lease.until.Load() {
+	for _, s := range p.servers() {
+		if int64(now) >= s.lease.until.Load() && s.used.Load() {
 			return fmt.Errorf("the lease on memory server %d ran out: %w", s.id, ErrFenced)
 		}
 	}
@@ -162,7 +170,7 @@ func (p *Pool) Condemn(reason error) {
 	if !p.condemned.CompareAndSwap(nil, &err) {
 		return
 	}
-	for _, s := range p.servers {
+	for _, s := range p.servers() {
 		s.local.cancel()
 	}
 	p.words.Cancel()
@@ -176,8 +184,8 @@ func (p *Pool) Condemn(reason error) {
 // cut closes all connections.
 func (p *Pool) cut() error {
 	var errs []error
-	for _, s := range p.servers {
-		if err := s.conn.Close(); err != nil {
+	for _, s := range p.servers() {
+		if err := s.conn.Close(); err != nil && s.needed() {
 			errs = append(errs, fmt.Errorf("close the connection to memory server %d: %w", s.id, err))
 		}
 	}
@@ -213,6 +221,13 @@ func (p *Pool) fenceAll(ids []uint32, dead bool) {
 				return
 			}
 		}
+		// those that joined: after the home, see join.go
+		all, err := p.Others()
+		for _, id := range all {
+			if err != nil || !slices.Contains(servers, id) && p.fence(id, some, dead) != nil {
+				return
+			}
+		}
 	}
 }
 
@@ -234,9 +249,9 @@ func (p *Pool) part() error {
 	var errs []error
 	mu := p.env.NewMutex()
 	g := env.NewWaitGroup(p.env)
-	for _, s := range p.servers {
+	for _, s := range p.servers() {
 		g.Go(fmt.Sprintf("part from memory server %d", s.id), func() {
-			if err := p.fence(s.id, []uint32{p.number}, true); err != nil {
+			if err := p.fence(s.id, []uint32{p.number}, true); err != nil && s.needed() {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("part from memory server %d: %w", s.id, err))

@@ -48,7 +48,7 @@ func (p *Pool) lockOf(a Addr) (tableLock, error) {
 	if !ok {
 		return tableLock{}, fmt.Errorf("address %v is of no memory server of this index", a)
 	}
-	g := &p.servers[i].grant
+	g := &p.servers()[i].grant
 	// Nodes are at least 64 bytes apart; multiplying by an odd constant spreads neighbours over the
 	// table.
 	h := (a.Offset() >> 6) * 0x9E3779B97F4A7C15
@@ -117,7 +117,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	srv := s.pool.servers[l.server]
+	srv := s.pool.servers()[l.server]
 	if !s.without.Flat && !srv.local.try(l.index) {
 		return false, nil
 	}
@@ -142,7 +142,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 // is then this client's, and locally this session's. heldError: what is under the lock cannot be
 // repaired yet, and the lock was given back.
 func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err error) {
-	srv := s.pool.servers[l.server]
+	srv := s.pool.servers()[l.server]
 	global, ok := false, s.without.Flat || srv.local.try(l.index)
 	if !ok {
 		global, ok = srv.local.acquire(l.index, s.wait, s.remaining())
@@ -178,7 +178,7 @@ func (s *Session) claimLock(l *tableLock, known, from uint64) verbs.Request {
 	me := uint64(s.pool.client)
 	r := verbs.Request{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,
 		Compare: known, Swap: known&^(mask<<l.shift) | me<<l.shift}
-	if s.pool.servers[l.server].caps.MaskedAtomics {
+	if s.pool.servers()[l.server].caps.MaskedAtomics {
 		r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, from<<l.shift, me<<l.shift
 		r.CompareMask, r.SwapMask = mask<<l.shift, mask<<l.shift
 	}
@@ -190,7 +190,7 @@ func (s *Session) claimLock(l *tableLock, known, from uint64) verbs.Request {
 func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	const mask = uint64(lockMask)
 	me := uint64(s.pool.client)
-	masked := s.pool.servers[l.server].caps.MaskedAtomics
+	masked := s.pool.servers()[l.server].caps.MaskedAtomics
 	var known uint64  // the word as last seen
 	from := uint64(0) // the lock in it: free or Repair
 	for try := 0; ; try++ {
@@ -285,7 +285,7 @@ func (s *Session) PostUnlock() error {
 	}
 	l := s.lock
 	s.lock = tableLock{}
-	local := s.pool.servers[l.server].local
+	local := s.pool.servers()[l.server].local
 	err := s.postOthers(l.server)
 	if err == nil && s.without.Apart {
 		err = s.Post()
@@ -330,7 +330,7 @@ func (s *Session) postOthers(keep int) error {
 // turn is the request that turns lock l, which is this client's, to free or Repair.
 func (s *Session) turn(l *tableLock, to uint64) verbs.Request {
 	me := uint64(s.pool.client)
-	if !s.pool.servers[l.server].caps.MaskedAtomics {
+	if !s.pool.servers()[l.server].caps.MaskedAtomics {
 		return verbs.Request{Op: verbs.FetchAdd, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old, Add: (to - me) << l.shift}
 	}
 	return verbs.Request{Op: verbs.MaskedCompareSwap, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old,

@@ -105,7 +105,7 @@ const zeroPiece = 16 << 10
 // writeSlabs writes the headers of runs on server i: see slab.go. begun is false if nothing can
 // have taken effect, as no session was to be had. cleared are the words of closed runs.
 func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, cleared []tableWord, err error) {
-	g := &p.servers[i].geometry
+	g := &p.servers()[i].geometry
 	s, err := p.NewSession(zeroPiece + 64*mostOpened)
 	if err != nil {
 		return false, nil, err

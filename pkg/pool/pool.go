@@ -60,9 +60,12 @@ type Pool struct {
 	number   uint32 // the id and its generation
 	limit    time.Duration
 	every    time.Duration // Config.RenewEvery
-	device   verbs.Device  // arenas come from it; the queue pairs of all servers take them
-	servers  []*server
-	dense    []int16 // by server id: its place in servers, or -1
+	devices  []verbs.Device
+	device   verbs.Device // arenas come from it; the queue pairs of all servers take them
+	joins    Joins        // nil = no server joins this index
+	joined   joined
+	list     atomic.Pointer[[]*server] // the home first; grows when servers join
+	dense    []atomic.Int32            // by server id: its place in servers, from 1 on; 0 = none
 	alloc    *allocator
 	sessions *sessions
 	keeper   *leaseKeeper
@@ -94,6 +97,11 @@ type server struct {
 
 	geometry geometry // of its chunks
 
+	// something of this client may depend on it; always true of servers that the index was made on
+	used atomic.Bool
+	lost atomic.Pointer[error] // why the lease there is over; see lose
+	wake env.Event             // of who renews the lease
+
 	epochs [reaches]epochs // by reach
 }
 
@@ -114,10 +122,10 @@ func Open(cfg Config) (*Pool, error) {
 	p.sessions, p.closing = newSessions(p.env), p.env.NewMutex()
 	p.clock.time.Store(1)
 	p.words = lock.NewQueues(p.env)
-	p.dense = make([]int16, MaxServer+1)
-	for i := range p.dense {
-		p.dense[i] = -1
-	}
+	p.dense = make([]atomic.Int32, MaxServer+1)
+	p.list.Store(new([]*server))
+	p.joins, _ = p.control.(Joins)
+	p.devices = cfg.Devices
 	var err error
 	p.number, err = p.control.Register(p.limit)
 	if err != nil && p.forgetEnded(func() bool { return false }) > 0 {
@@ -132,40 +140,51 @@ func Open(cfg Config) (*Pool, error) {
 		// without it the next process waits for this client's lease
 		_ = cfg.Guard.Note(p.identity, p.number)
 	}
-	for i, id := range p.control.Servers() {
-		s, err := p.connect(id, cfg.Devices)
+	for _, id := range p.control.Servers() {
+		s, err := p.connect(id)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("memory server %d: %w", id, err), p.Close())
 		}
-		p.servers = append(p.servers, s)
-		p.dense[id] = int16(i)
+		s.used.Store(true)
+		p.add(s)
 	}
-	if len(p.servers) == 0 {
+	if len(p.servers()) == 0 {
 		return nil, errors.New("the index has no memory servers")
 	}
 	p.alloc = newAllocator(p)
+	if err := p.joinMembers(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	p.keeper = newLeaseKeeper(p)
 	return p, nil
 }
 
-func (p *Pool) connect(id uint16, devices []verbs.Device) (*server, error) {
+func (p *Pool) connect(id uint16) (*server, error) {
 	asked := p.env.Now()
 	grant, err := p.control.Connect(id, p.number, p.limit)
 	if err != nil {
 		return nil, err
 	}
-	dev := deviceFor(grant.Provider, devices)
+	dev := deviceFor(grant.Provider, p.devices)
 	if dev == nil {
 		return nil, fmt.Errorf("it offers %q, which this client does not speak", grant.Provider)
 	}
-	if p.device, err = arenasOf(p.device, dev); err != nil {
+	arenas, err := arenasOf(p.device, dev)
+	switch home := p.servers(); {
+	case err != nil:
 		return nil, err
+	case p.alloc == nil:
+		p.device = arenas
+	case arenas != p.device:
+		return nil, fmt.Errorf("it offers %q, and this client has arenas for %q: start it anew", grant.Provider, p.device.Provider())
+	case grant.ChunkBytes != home[0].grant.ChunkBytes:
+		return nil, fmt.Errorf("it has chunks of %d bytes, the index was made with %d", grant.ChunkBytes, home[0].grant.ChunkBytes)
 	}
 	conn, err := dev.Connect(grant.Target, p.limit)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities(), geometry: geometryOf(grant.ChunkBytes)}
+	s := &server{id: id, grant: grant, conn: conn, caps: conn.Capabilities(), geometry: geometryOf(grant.ChunkBytes), wake: p.env.NewEvent()}
 	s.local = newLockTable(p.env, int(grant.Locks))
 	s.slots.mu = p.env.NewMutex()
 	s.lease.until.Store(int64(env.Forever))
@@ -215,10 +234,14 @@ func (p *Pool) Client() uint32 { return p.number }
 // Identity of the index.
 func (p *Pool) Identity() string { return p.identity }
 
-// Servers are the ids of the memory servers, the home first.
+// servers are the memory servers that this client is connected to, the home first. Others may have
+// joined when it is called again; none goes.
+func (p *Pool) servers() []*server { return *p.list.Load() }
+
+// Servers are the ids of the memory servers, the home first: by now, since others may join.
 func (p *Pool) Servers() []uint16 {
-	ids := make([]uint16, len(p.servers))
-	for i, s := range p.servers {
+	ids := make([]uint16, len(p.servers()))
+	for i, s := range p.servers() {
 		ids[i] = s.id
 	}
 	return ids
@@ -226,8 +249,8 @@ func (p *Pool) Servers() []uint16 {
 
 // ChunkBytes is the size of a chunk. The smallest of the servers' counts.
 func (p *Pool) ChunkBytes() uint64 {
-	size := p.servers[0].grant.ChunkBytes
-	for _, s := range p.servers[1:] {
+	size := p.servers()[0].grant.ChunkBytes
+	for _, s := range p.servers()[1:] {
 		size = min(size, s.grant.ChunkBytes)
 	}
 	return size
@@ -270,6 +293,6 @@ func (p *Pool) serverOf(a Addr) (int, bool) {
 	if a.Swizzled() {
 		return 0, false
 	}
-	i := p.dense[a.Server()]
+	i := p.dense[a.Server()].Load() - 1
 	return int(i), i >= 0
 }

@@ -164,7 +164,7 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 	}
 	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns
 	// that there is something to find.
-	p.servers[i].want(r)
+	p.servers()[i].want(r)
 	if b := a.slabOf(roundNode(size), addr); b != nil && !b.isIdle(b.index(addr)) {
 		a.retire(b, b.index(addr), r)
 	}
@@ -173,7 +173,7 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 // retire puts node n of b, which is not idle, where it waits. a.mu is held.
 func (a *allocator) retire(b *slab, n int, r reach) {
 	b.setIdle(n)
-	srv := a.pool.servers[b.chunk.server]
+	srv := a.pool.servers()[b.chunk.server]
 	epoch := srv.want(r)
 	b.class.limbo = append(b.class.limbo, retired{b.addr(n), srv.known(r), epoch})
 }
@@ -199,7 +199,7 @@ func (s *server) known(r reach) reach {
 // reap frees the retired nodes of server i that nobody can look at any more, and gives back the
 // chunks that are wholly free.
 func (a *allocator) reap(i int) {
-	srv := a.pool.servers[i]
+	srv := a.pool.servers()[i]
 	for _, l := range a.reapLocked(i) {
 		// It is this client's no more even if the call fails, since it may have taken effect; if
 		// not, it is adopted one day.
@@ -218,7 +218,7 @@ func (a *allocator) reap(i int) {
 func (a *allocator) reapLocked(i int) (gone []leaving) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	srv := a.pool.servers[i]
+	srv := a.pool.servers()[i]
 	for _, c := range a.open {
 		kept := c.limbo[:0]
 		for _, r := range c.limbo {
@@ -295,7 +295,7 @@ func (k *leaseKeeper) tidy() {
 		if k.stopped.Load() || k.pool.condemned.Load() != nil {
 			return
 		}
-		for i := range k.pool.servers {
+		for i := range k.pool.servers() {
 			a.reap(i)
 		}
 		switch {
@@ -309,7 +309,7 @@ func (k *leaseKeeper) tidy() {
 			many, _ = a.finish(sw) // what it did not find, the next sweep finds
 			sw = nil
 		}
-		switch between := k.pool.servers[0].lease.between(); {
+		switch between := k.pool.servers()[0].lease.between(); {
 		case !sweeping:
 			wait = env.Forever
 		case many:

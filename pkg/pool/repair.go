@@ -78,7 +78,7 @@ func (r *record) decode(b []byte) bool {
 
 // recordOf is where the repair record of a lock lies.
 func (p *Pool) recordOf(l *tableLock) Addr {
-	s := p.servers[l.server]
+	s := p.servers()[l.server]
 	return NewAddr(s.id, s.grant.Repair+uint64(l.index)*repairBytes)
 }
 

@@ -18,11 +18,13 @@ import (
 // buffer belongs to the fabric until Post returns. After an error of Post the session is dead: Err
 // says why, and every later Post returns it.
 type Session struct {
-	pool     *Pool
-	arena    *verbs.Arena
-	qps      []verbs.QP        // by dense server number
-	lists    [][]verbs.Request // what is queued, by dense server number
-	spare    []verbs.Request   // stands in for a list that is held back
+	pool  *Pool
+	arena *verbs.Arena
+	// by dense server number; nil = none yet, to a server that joined
+	qps      []verbs.QP
+	shown    atomic.Pointer[[]verbs.QP] // the same for Published
+	lists    [][]verbs.Request          // what is queued, by dense server number
+	spare    []verbs.Request            // stands in for a list that is held back
 	queued   int
 	fenced   []bool // by dense server number: its next request is fenced (see Fence)
 	fences   int    // how many of these
@@ -78,15 +80,13 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 			*b.buffer, err = s.Buffer(b.size)
 		}
 	}
-	for _, srv := range p.servers {
+	for _, srv := range p.servers() {
 		if err != nil {
 			break
 		}
-		var qp verbs.QP
-		if qp, err = srv.conn.NewQP(arena); err == nil {
-			s.qps = append(s.qps, qp)
-			s.lists = append(s.lists, make([]verbs.Request, 0, verbs.MaxList))
-			s.fenced = append(s.fenced, false)
+		s.addServer()
+		if srv.used.Load() {
+			err = s.connect(len(s.qps)-1, srv)
 		}
 	}
 	if err != nil {
@@ -107,7 +107,9 @@ func (s *Session) Pool() *Pool { return s.pool }
 func (s *Session) SetLimit(limit time.Duration) {
 	s.limit = limit
 	for _, qp := range s.qps {
-		qp.SetLimit(limit)
+		if qp != nil {
+			qp.SetLimit(limit)
+		}
 	}
 }
 
@@ -174,6 +176,7 @@ func (s *Session) Read(a Addr, local []byte) {
 func (s *Session) queue(a Addr, r verbs.Request) {
 	i, ok := s.pool.serverOf(a)
 	if !ok {
+		s.pool.strange(a.Server())
 		s.reject(fmt.Errorf("address %v is of no memory server of this index", a))
 		return
 	}
@@ -181,6 +184,9 @@ func (s *Session) queue(a Addr, r verbs.Request) {
 }
 
 func (s *Session) queueTo(i int, r verbs.Request) {
+	if !s.reaches(i) {
+		return
+	}
 	if len(s.lists[i]) == verbs.MaxList {
 		s.reject(fmt.Errorf("more than %d requests in one list", verbs.MaxList))
 		return
@@ -234,8 +240,10 @@ func (s *Session) clear() {
 // Counters is the exact count of what the session posted.
 func (s *Session) Counters() (c verbs.Counters) {
 	for _, qp := range s.qps {
-		t := qp.Tally().Counters()
-		c.Sum(&t)
+		if qp != nil {
+			t := qp.Tally().Counters()
+			c.Sum(&t)
+		}
 	}
 	return c
 }
@@ -243,9 +251,15 @@ func (s *Session) Counters() (c verbs.Counters) {
 // Published is a recent count of the same. Safe for concurrent use. While the session is open it is
 // what the session adds to [Pool.Counters].
 func (s *Session) Published() (c verbs.Counters) {
-	for _, qp := range s.qps {
-		t := qp.Tally().Published()
-		c.Sum(&t)
+	shown := s.shown.Load()
+	if shown == nil {
+		return c
+	}
+	for _, qp := range *shown {
+		if qp != nil {
+			t := qp.Tally().Published()
+			c.Sum(&t)
+		}
 	}
 	return c
 }
@@ -260,7 +274,9 @@ func (s *Session) Close() error {
 	s.pool.sessions.remove(s)
 	var errs []error
 	for _, qp := range s.qps {
-		errs = append(errs, qp.Close())
+		if qp != nil {
+			errs = append(errs, qp.Close())
+		}
 	}
 	s.qps = nil
 	if s.broken == nil {

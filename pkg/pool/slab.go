@@ -265,7 +265,7 @@ func TableBytes(chunkBytes uint64) int {
 // Strips finds the lock words of nodes of one size.
 type Strips struct {
 	pool   *Pool
-	shapes []shape // by dense server number
+	shapes []shape // by dense server number, of the servers that were there
 }
 
 // DeclareStrip says that nodes of size bytes have lock words beside them. Every client of an index
@@ -276,7 +276,7 @@ type Strips struct {
 func (p *Pool) DeclareStrip(size int) (*Strips, error) {
 	a := p.alloc
 	size = roundNode(size)
-	for _, s := range p.servers {
+	for _, s := range p.servers() {
 		if size <= 0 || s.geometry.shapeOf(size, true).run == 0 {
 			return nil, fmt.Errorf("declare lock words for nodes of %d bytes: a chunk of memory server %d has room for %d with one",
 				size, s.id, s.geometry.mostNode()-nodeAlign)
@@ -300,21 +300,25 @@ func (t *Strips) WordOf(a Addr) (Addr, error) {
 	if !ok {
 		return Nil, fmt.Errorf("address %v is of no memory server of this index", a)
 	}
-	g := &t.pool.servers[i].geometry
-	offset := a.Offset() % g.chunk
-	at, index, ok := g.locate(t.shapes[i], offset)
-	if !ok {
-		return Nil, fmt.Errorf("no node of %d bytes begins at %v", t.shapes[i].size, a)
+	g := &t.pool.servers()[i].geometry
+	shape := t.shapes[0] // that joined later, with chunks as those of the home
+	if i < len(t.shapes) {
+		shape = t.shapes[i]
 	}
-	strip, _, _ := g.place(t.shapes[i], at)
+	offset := a.Offset() % g.chunk
+	at, index, ok := g.locate(shape, offset)
+	if !ok {
+		return Nil, fmt.Errorf("no node of %d bytes begins at %v", shape.size, a)
+	}
+	strip, _, _ := g.place(shape, at)
 	return a - Addr(offset) + Addr(strip) + Addr(8*index), nil
 }
 
 // MostNodeBytes is how large a node can be: a chunk without its table. The smallest of the servers'
 // counts.
 func (p *Pool) MostNodeBytes() int {
-	most := p.servers[0].geometry.mostNode()
-	for _, s := range p.servers[1:] {
+	most := p.servers()[0].geometry.mostNode()
+	for _, s := range p.servers()[1:] {
 		most = min(most, s.geometry.mostNode())
 	}
 	return most

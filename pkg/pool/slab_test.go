@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 )
 
@@ -118,7 +119,9 @@ func first1(all []Slab, _ int) []Slab { return all }
 func TestLockSpread(t *testing.T) {
 	const chunk, chunks, locks = 8 << 20, 4, 16 << 10
 	g := geometryOf(chunk)
-	p := &Pool{servers: []*server{{id: 1, grant: Grant{Locks: locks}}}, dense: []int16{-1, 0}}
+	p := &Pool{dense: make([]atomic.Int32, 2)}
+	p.list.Store(new([]*server))
+	p.add(&server{id: 1, grant: Grant{Locks: locks}})
 	spread := func(offsets iter.Seq[uint64]) (n, taken, most int) {
 		var nodes [locks]int
 		for o := range offsets {

@@ -6,7 +6,7 @@ package pool
 // StockRewrites reserves places for images of nodes of size bytes on each server, as many as the
 // largest RewriteAll needs, as far as there is memory for them.
 func (p *Pool) StockRewrites(size int) {
-	for i := range p.servers {
+	for i := range p.servers() {
 		var places []Addr
 		for range maxChanges {
 			image, _, err := p.borrowImage(nil, i, size)
@@ -28,7 +28,7 @@ func (p *Pool) SpareRewrites(size int) (some bool) {
 	size = roundNode(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range p.servers {
+	for i := range p.servers() {
 		for images := a.imagesOf(i, size); len(images.free) > 1; some = true {
 			last := len(images.free) - 1
 			image := images.free[last]

@@ -86,7 +86,7 @@ func unmarshalSuperblock(b []byte) (*Superblock, error) {
 }
 
 func (s *Session) superblockAddr(offset uint64) Addr {
-	home := s.pool.servers[0]
+	home := s.pool.servers()[0]
 	return NewAddr(home.id, home.grant.Superblock+offset)
 }
 
@@ -139,7 +139,7 @@ func (s *Session) CreateSuperblock(design string, options json.RawMessage, root 
 
 // rootWord is where the root is.
 func (p *Pool) rootWord() Addr {
-	home := p.servers[0]
+	home := p.servers()[0]
 	return NewAddr(home.id, home.grant.Superblock+superblockRoot)
 }
 

@@ -37,7 +37,7 @@ func (p *Pool) mayShare() bool { return p.flat.Load() }
 // OnChip reports whether locks of this index lie in the NIC memory of any of its servers. That is
 // the server's choice, made when it starts.
 func (p *Pool) OnChip() bool {
-	for _, s := range p.servers {
+	for _, s := range p.servers() {
 		if uint64(s.caps.DeviceMemory) > s.grant.LockOffset {
 			return true
 		}
@@ -48,6 +48,6 @@ func (p *Pool) OnChip() bool {
 // leaveLocal gives up the session's place at the head of the local queue.
 func (s *Session) leaveLocal(l *tableLock) {
 	if !s.without.Flat {
-		s.pool.servers[l.server].local.release(l.index, false)
+		s.pool.servers()[l.server].local.release(l.index, false)
 	}
 }

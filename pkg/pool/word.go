@@ -214,7 +214,7 @@ func (s *Session) acquire(l *wordLock, spans []Span, try bool) (ok bool, err err
 }
 
 func (s *Session) acquireNamed(l *wordLock, slot *wordSlot, spans []Span, try bool) (ok bool, err error) {
-	me, masked := s.pool.client, s.pool.servers[l.server].caps.MaskedAtomics
+	me, masked := s.pool.client, s.pool.servers()[l.server].caps.MaskedAtomics
 	at := l.word.At
 	known, from := l.word.Own<<lock.HolderBits, uint16(0)
 	s.write(s.slotAddr(l.server, slot, lock.NameAt), s.nameIn(slot, l))
@@ -263,7 +263,7 @@ func (s *Session) acquireNamed(l *wordLock, slot *wordSlot, spans []Span, try bo
 func (s *Session) claim(l *wordLock, known uint64, from uint16) verbs.Request {
 	me := uint64(s.pool.client)
 	r := verbs.Request{Op: verbs.CompareSwap, Remote: l.word.At.Offset(), Local: s.old, Compare: known, Swap: known&^lock.HolderMask | me}
-	if s.pool.servers[l.server].caps.MaskedAtomics {
+	if s.pool.servers()[l.server].caps.MaskedAtomics {
 		r.Op, r.Compare, r.Swap = verbs.MaskedCompareSwap, uint64(from), me
 		r.CompareMask, r.SwapMask = lock.HolderMask, lock.HolderMask
 	}
@@ -275,7 +275,7 @@ func (s *Session) claim(l *wordLock, known uint64, from uint16) verbs.Request {
 // client is fenced and the request never took effect, or the lock was lost.
 func (s *Session) give(l *wordLock, to uint16, mask, own uint64) verbs.Request {
 	me := uint64(s.pool.client)
-	if s.pool.servers[l.server].caps.MaskedAtomics {
+	if s.pool.servers()[l.server].caps.MaskedAtomics {
 		return verbs.Request{Op: verbs.MaskedCompareSwap, Remote: l.word.At.Offset(), Local: s.old,
 			Compare: me, Swap: own<<lock.HolderBits | uint64(to), CompareMask: lock.HolderMask, SwapMask: mask<<lock.HolderBits | lock.HolderMask}
 	}

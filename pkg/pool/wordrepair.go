@@ -101,7 +101,7 @@ func (s *Session) redoOwed(l *wordLock) (owed []owedSlot, err error) {
 			return true, nil
 		}
 		if err := s.redoChange(&slot.Change, l); err != nil {
-			return false, fmt.Errorf("intent slot at %#x of memory server %d: %w", offset, s.pool.servers[l.server].id, err)
+			return false, fmt.Errorf("intent slot at %#x of memory server %d: %w", offset, s.pool.servers()[l.server].id, err)
 		}
 		return true, nil
 	})
@@ -124,7 +124,7 @@ func (s *server) dataBytes() uint64 {
 // redoChange makes a change under a word, in parts of the size of s.part. An image that was cut
 // short has no change that verifies: so one that does not match is damage.
 func (s *Session) redoChange(c *lock.Change, l *wordLock) error {
-	srv, length, word := s.pool.servers[l.server], uint64(c.Length), l.word.At.Offset()
+	srv, length, word := s.pool.servers()[l.server], uint64(c.Length), l.word.At.Offset()
 	size := srv.dataBytes()
 	if length > s.pool.ChunkBytes() || length > size || c.Image > size-length || c.Target > size-length ||
 		c.Target < word+8 && word < c.Target+length {
@@ -150,7 +150,7 @@ func (s *Session) redoChange(c *lock.Change, l *wordLock) error {
 // are fenced by now: RepairAll for lock words. Each READ of slots, and each word, is an operation
 // of the session.
 func (s *Session) RepairWords() error {
-	for i, srv := range s.pool.servers {
+	for i, srv := range s.pool.servers() {
 		if err := s.repairOwed(i, true); err != nil {
 			return fmt.Errorf("repair all lock words of memory server %d: %w", srv.id, err)
 		}
@@ -187,7 +187,7 @@ func (s *Session) repairOwed(server int, wait bool) error {
 // it: the address of the word comes from there, and an operation that began before holds it no
 // more. A word is not free while a slot owes it a change.
 func (s *Session) repairSlot(server int, offset uint64, wait bool) error {
-	srv := s.pool.servers[server]
+	srv := s.pool.servers()[server]
 	s.Begin()
 	b := s.area[:lock.SlotBytes]
 	s.Read(NewAddr(srv.id, offset), b)

@@ -80,7 +80,7 @@ const slotsRead = 32
 // slotFor is the session's slot on a server, for it to use now.
 func (s *Session) slotFor(server int) (*wordSlot, error) {
 	if len(s.slots) <= server {
-		s.slots = append(s.slots, make([]*wordSlot, len(s.pool.servers)-len(s.slots))...)
+		s.slots = append(s.slots, make([]*wordSlot, len(s.pool.servers())-len(s.slots))...)
 	}
 	for n := 0; ; n++ {
 		slot := s.slots[server]
@@ -108,7 +108,7 @@ func (s *Session) slotFor(server int) (*wordSlot, error) {
 // acquireSlot finds a slot for the session: one that no session of this client uses any more, or
 // one that is nobody's.
 func (s *Session) acquireSlot(server int) (*wordSlot, error) {
-	srv := s.pool.servers[server]
+	srv := s.pool.servers()[server]
 	slots := &srv.slots
 	share := min(srv.grant.IntentSlots, max(1, srv.grant.IntentSlots/slotShare))
 	slots.mu.Lock()
@@ -142,7 +142,7 @@ func (s *Session) acquireSlot(server int) (*wordSlot, error) {
 
 // claimSlot makes a slot this client's that is nobody's.
 func (s *Session) claimSlot(server int) (at uint64, err error) {
-	srv := s.pool.servers[server]
+	srv := s.pool.servers()[server]
 	n := srv.grant.IntentSlots
 	// Clients begin at different places, so that they do not want the same ones.
 	first := int(uint64(s.pool.client) * 0x9E3779B97F4A7C15 >> 32 % uint64(n))
@@ -165,7 +165,7 @@ func (s *Session) claimSlot(server int) (at uint64, err error) {
 // eachSlot calls see for the slots of a server, from the first on and around, until it returns
 // false. The bytes are those of s.area, which see may not read anew.
 func (s *Session) eachSlot(server, first int, see func(offset uint64, b []byte) (more bool, err error)) error {
-	srv := s.pool.servers[server]
+	srv := s.pool.servers()[server]
 	n := srv.grant.IntentSlots
 	for done := 0; done < n; {
 		from := (first + done) % n
@@ -189,7 +189,7 @@ func (s *Session) eachSlot(server, first int, see func(offset uint64, b []byte) 
 
 // slotAddr is the address of a part of a slot.
 func (s *Session) slotAddr(server int, slot *wordSlot, part uint64) Addr {
-	return NewAddr(s.pool.servers[server].id, slot.at+part)
+	return NewAddr(s.pool.servers()[server].id, slot.at+part)
 }
 
 // nameIn is what a slot says of a word.
@@ -206,7 +206,7 @@ func (s *Session) leaveSlots() {
 		if slot == nil || slot.state.Load() == slotUsed || slot.state.Load() == slotGone {
 			continue
 		}
-		slots := &s.pool.servers[i].slots
+		slots := &s.pool.servers()[i].slots
 		slots.mu.Lock()
 		slots.free = append(slots.free, slot)
 		slots.mu.Unlock()
@@ -257,7 +257,7 @@ func (k *leaseKeeper) clearSlots() {
 		return
 	}
 	defer s.Close()
-	for i := range p.servers { // what nobody else came to repair would keep its slot for ever
+	for i := range p.servers() { // what nobody else came to repair would keep its slot for ever
 		_ = s.repairOwed(i, false) // who wants such a word is told
 		if err = s.broken; err != nil {
 			break
@@ -274,7 +274,7 @@ func (k *leaseKeeper) clearSlots() {
 		if k.stopped.Load() || p.condemned.Load() != nil {
 			return
 		}
-		for i, srv := range p.servers {
+		for i, srv := range p.servers() {
 			srv.slots.older(k.forgetAll.Load(), func(slot *wordSlot) {
 				if err == nil {
 					err = s.forgetName(i, slot)
@@ -282,7 +282,7 @@ func (k *leaseKeeper) clearSlots() {
 			})
 		}
 		if env.Remaining(p.env, next) <= 0 {
-			for i := range p.servers {
+			for i := range p.servers() {
 				if err == nil {
 					err = s.giveIdleSlots(i)
 				}

@@ -77,6 +77,58 @@ func (BlockedRange_Why) EnumDescriptor() ([]byte, []int) {
 	return file_memory_proto_rawDescGZIP(), []int{32, 0}
 }
 
+type JoinedServer_State int32
+
+const (
+	JoinedServer_UNKNOWN JoinedServer_State = 0
+	JoinedServer_JOINING JoinedServer_State = 1 // it holds nothing of the index
+	JoinedServer_MEMBER  JoinedServer_State = 2 // it may hold memory of the index
+	JoinedServer_LEFT    JoinedServer_State = 3 // it never held anything, and never will
+)
+
+// Enum value maps for JoinedServer_State.
+var (
+	JoinedServer_State_name = map[int32]string{
+		0: "UNKNOWN",
+		1: "JOINING",
+		2: "MEMBER",
+		3: "LEFT",
+	}
+	JoinedServer_State_value = map[string]int32{
+		"UNKNOWN": 0,
+		"JOINING": 1,
+		"MEMBER":  2,
+		"LEFT":    3,
+	}
+)
+
+func (x JoinedServer_State) Enum() *JoinedServer_State {
+	p := new(JoinedServer_State)
+	*p = x
+	return p
+}
+
+func (x JoinedServer_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JoinedServer_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_memory_proto_enumTypes[1].Descriptor()
+}
+
+func (JoinedServer_State) Type() protoreflect.EnumType {
+	return &file_memory_proto_enumTypes[1]
+}
+
+func (x JoinedServer_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JoinedServer_State.Descriptor instead.
+func (JoinedServer_State) EnumDescriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{41, 0}
+}
+
 type DescribeMemoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -951,6 +1003,7 @@ type RenewRequest struct {
 	// the same of the epochs for memory that no cache leads to: an operation alone can hold such an address
 	UncachedPassed uint64 `protobuf:"varint,5,opt,name=uncached_passed,json=uncachedPassed,proto3" json:"uncached_passed,omitempty"`
 	UncachedWanted uint64 `protobuf:"varint,6,opt,name=uncached_wanted,json=uncachedWanted,proto3" json:"uncached_wanted,omitempty"`
+	Servers        uint64 `protobuf:"varint,7,opt,name=servers,proto3" json:"servers,omitempty"` // on the home server: the version of ListServers of which the client reaches all servers
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1027,6 +1080,13 @@ func (x *RenewRequest) GetUncachedWanted() uint64 {
 	return 0
 }
 
+func (x *RenewRequest) GetServers() uint64 {
+	if x != nil {
+		return x.Servers
+	}
+	return 0
+}
+
 type RenewReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LeaseMilliseconds uint32                 `protobuf:"varint,1,opt,name=lease_milliseconds,json=leaseMilliseconds,proto3" json:"lease_milliseconds,omitempty"` // counted by the client from before it asked
@@ -1034,6 +1094,7 @@ type RenewReply struct {
 	Safe              uint64                 `protobuf:"varint,3,opt,name=safe,proto3" json:"safe,omitempty"`                                                    // every client that is not fenced has passed it
 	UncachedEpoch     uint64                 `protobuf:"varint,4,opt,name=uncached_epoch,json=uncachedEpoch,proto3" json:"uncached_epoch,omitempty"`             // the same for memory that no cache leads to
 	UncachedSafe      uint64                 `protobuf:"varint,5,opt,name=uncached_safe,json=uncachedSafe,proto3" json:"uncached_safe,omitempty"`
+	Servers           uint64                 `protobuf:"varint,6,opt,name=servers,proto3" json:"servers,omitempty"` // of the home server: the version of ListServers
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1099,6 +1160,13 @@ func (x *RenewReply) GetUncachedEpoch() uint64 {
 func (x *RenewReply) GetUncachedSafe() uint64 {
 	if x != nil {
 		return x.UncachedSafe
+	}
+	return 0
+}
+
+func (x *RenewReply) GetServers() uint64 {
+	if x != nil {
+		return x.Servers
 	}
 	return 0
 }
@@ -2669,6 +2737,298 @@ func (x *AwaitHoldingsReply) GetVersion() uint64 {
 	return 0
 }
 
+type JoinedServer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // in addresses: 1 to 32767
+	State         JoinedServer_State     `protobuf:"varint,2,opt,name=state,proto3,enum=dmindex.rpc.v1.JoinedServer_State" json:"state,omitempty"`
+	Control       string                 `protobuf:"bytes,3,opt,name=control,proto3" json:"control,omitempty"` // host:port of its control service
+	Incarnation   uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Provider      string                 `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"` // "tcp", "ibv"; empty = by which clients reach servers that name none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinedServer) Reset() {
+	*x = JoinedServer{}
+	mi := &file_memory_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinedServer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinedServer) ProtoMessage() {}
+
+func (x *JoinedServer) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinedServer.ProtoReflect.Descriptor instead.
+func (*JoinedServer) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *JoinedServer) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *JoinedServer) GetState() JoinedServer_State {
+	if x != nil {
+		return x.State
+	}
+	return JoinedServer_UNKNOWN
+}
+
+func (x *JoinedServer) GetControl() string {
+	if x != nil {
+		return x.Control
+	}
+	return ""
+}
+
+func (x *JoinedServer) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *JoinedServer) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+type JoinServerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Server        *JoinedServer          `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinServerRequest) Reset() {
+	*x = JoinServerRequest{}
+	mi := &file_memory_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinServerRequest) ProtoMessage() {}
+
+func (x *JoinServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinServerRequest.ProtoReflect.Descriptor instead.
+func (*JoinServerRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *JoinServerRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *JoinServerRequest) GetServer() *JoinedServer {
+	if x != nil {
+		return x.Server
+	}
+	return nil
+}
+
+type JoinServerReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         JoinedServer_State     `protobuf:"varint,1,opt,name=state,proto3,enum=dmindex.rpc.v1.JoinedServer_State" json:"state,omitempty"` // that it has now
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`                                    // of the list
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinServerReply) Reset() {
+	*x = JoinServerReply{}
+	mi := &file_memory_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinServerReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinServerReply) ProtoMessage() {}
+
+func (x *JoinServerReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinServerReply.ProtoReflect.Descriptor instead.
+func (*JoinServerReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *JoinServerReply) GetState() JoinedServer_State {
+	if x != nil {
+		return x.State
+	}
+	return JoinedServer_UNKNOWN
+}
+
+func (x *JoinServerReply) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type ListServersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"` // that asks; 0 = none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListServersRequest) Reset() {
+	*x = ListServersRequest{}
+	mi := &file_memory_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListServersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListServersRequest) ProtoMessage() {}
+
+func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListServersRequest.ProtoReflect.Descriptor instead.
+func (*ListServersRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ListServersRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *ListServersRequest) GetClient() uint32 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+type ListServersReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // grows with each change; 0 = no server ever joined
+	Servers       []*JoinedServer        `protobuf:"bytes,2,rep,name=servers,proto3" json:"servers,omitempty"`
+	Behind        []*ClientUse           `protobuf:"bytes,3,rep,name=behind,proto3" json:"behind,omitempty"` // clients with a lease that do not reach all of them yet, at most 64; only if no client asks
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListServersReply) Reset() {
+	*x = ListServersReply{}
+	mi := &file_memory_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListServersReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListServersReply) ProtoMessage() {}
+
+func (x *ListServersReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListServersReply.ProtoReflect.Descriptor instead.
+func (*ListServersReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ListServersReply) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ListServersReply) GetServers() []*JoinedServer {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *ListServersReply) GetBehind() []*ClientUse {
+	if x != nil {
+		return x.Behind
+	}
+	return nil
+}
+
 type DrainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
@@ -2678,7 +3038,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_memory_proto_msgTypes[41]
+	mi := &file_memory_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +3050,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[41]
+	mi := &file_memory_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +3063,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{41}
+	return file_memory_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainRequest) GetOn() bool {
@@ -2721,7 +3081,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_memory_proto_msgTypes[42]
+	mi := &file_memory_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +3093,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_memory_proto_msgTypes[42]
+	mi := &file_memory_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +3106,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_memory_proto_rawDescGZIP(), []int{42}
+	return file_memory_proto_rawDescGZIP(), []int{47}
 }
 
 var File_memory_proto protoreflect.FileDescriptor
@@ -2832,21 +3192,23 @@ const file_memory_proto_rawDesc = "" +
 	" \x01(\x04R\x05epoch\x12#\n" +
 	"\rintent_offset\x18\v \x01(\x04R\fintentOffset\x12!\n" +
 	"\fintent_slots\x18\f \x01(\rR\vintentSlots\x12%\n" +
-	"\x0euncached_epoch\x18\r \x01(\x04R\runcachedEpoch\"\xbe\x01\n" +
+	"\x0euncached_epoch\x18\r \x01(\x04R\runcachedEpoch\"\xd8\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +
 	"\x06passed\x18\x03 \x01(\x04R\x06passed\x12\x16\n" +
 	"\x06wanted\x18\x04 \x01(\x04R\x06wanted\x12'\n" +
 	"\x0funcached_passed\x18\x05 \x01(\x04R\x0euncachedPassed\x12'\n" +
-	"\x0funcached_wanted\x18\x06 \x01(\x04R\x0euncachedWanted\"\xb1\x01\n" +
+	"\x0funcached_wanted\x18\x06 \x01(\x04R\x0euncachedWanted\x12\x18\n" +
+	"\aservers\x18\a \x01(\x04R\aservers\"\xcb\x01\n" +
 	"\n" +
 	"RenewReply\x12-\n" +
 	"\x12lease_milliseconds\x18\x01 \x01(\rR\x11leaseMilliseconds\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04safe\x18\x03 \x01(\x04R\x04safe\x12%\n" +
 	"\x0euncached_epoch\x18\x04 \x01(\x04R\runcachedEpoch\x12#\n" +
-	"\runcached_safe\x18\x05 \x01(\x04R\funcachedSafe\"R\n" +
+	"\runcached_safe\x18\x05 \x01(\x04R\funcachedSafe\x12\x18\n" +
+	"\aservers\x18\x06 \x01(\x04R\aservers\"R\n" +
 	"\fFenceRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x18\n" +
 	"\aclients\x18\x02 \x03(\rR\aclients\x12\x12\n" +
@@ -2962,11 +3324,36 @@ const file_memory_proto_rawDesc = "" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12+\n" +
 	"\x11wait_milliseconds\x18\x03 \x01(\rR\x10waitMilliseconds\".\n" +
 	"\x12AwaitHoldingsReply\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\x1e\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\xe9\x01\n" +
+	"\fJoinedServer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x128\n" +
+	"\x05state\x18\x02 \x01(\x0e2\".dmindex.rpc.v1.JoinedServer.StateR\x05state\x12\x18\n" +
+	"\acontrol\x18\x03 \x01(\tR\acontrol\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\bprovider\x18\x05 \x01(\tR\bprovider\"7\n" +
+	"\x05State\x12\v\n" +
+	"\aUNKNOWN\x10\x00\x12\v\n" +
+	"\aJOINING\x10\x01\x12\n" +
+	"\n" +
+	"\x06MEMBER\x10\x02\x12\b\n" +
+	"\x04LEFT\x10\x03\"_\n" +
+	"\x11JoinServerRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x124\n" +
+	"\x06server\x18\x02 \x01(\v2\x1c.dmindex.rpc.v1.JoinedServerR\x06server\"e\n" +
+	"\x0fJoinServerReply\x128\n" +
+	"\x05state\x18\x01 \x01(\x0e2\".dmindex.rpc.v1.JoinedServer.StateR\x05state\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"B\n" +
+	"\x12ListServersRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\rR\x06client\"\x97\x01\n" +
+	"\x10ListServersReply\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x126\n" +
+	"\aservers\x18\x02 \x03(\v2\x1c.dmindex.rpc.v1.JoinedServerR\aservers\x121\n" +
+	"\x06behind\x18\x03 \x03(\v2\x19.dmindex.rpc.v1.ClientUseR\x06behind\"\x1e\n" +
 	"\fDrainRequest\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"\f\n" +
 	"\n" +
-	"DrainReply2\xc9\v\n" +
+	"DrainReply2\xf0\f\n" +
 	"\x06Memory\x12V\n" +
 	"\bDescribe\x12%.dmindex.rpc.v1.DescribeMemoryRequest\x1a#.dmindex.rpc.v1.DescribeMemoryReply\x12A\n" +
 	"\x05Admit\x12\x1c.dmindex.rpc.v1.AdmitRequest\x1a\x1a.dmindex.rpc.v1.AdmitReply\x12A\n" +
@@ -2985,7 +3372,10 @@ const file_memory_proto_rawDesc = "" +
 	"\vSettleRange\x12\".dmindex.rpc.v1.SettleRangeRequest\x1a .dmindex.rpc.v1.SettleRangeReply\x12V\n" +
 	"\fReleaseRange\x12#.dmindex.rpc.v1.ReleaseRangeRequest\x1a!.dmindex.rpc.v1.ReleaseRangeReply\x12V\n" +
 	"\fListHoldings\x12#.dmindex.rpc.v1.ListHoldingsRequest\x1a!.dmindex.rpc.v1.ListHoldingsReply\x12Y\n" +
-	"\rAwaitHoldings\x12$.dmindex.rpc.v1.AwaitHoldingsRequest\x1a\".dmindex.rpc.v1.AwaitHoldingsReply\x12A\n" +
+	"\rAwaitHoldings\x12$.dmindex.rpc.v1.AwaitHoldingsRequest\x1a\".dmindex.rpc.v1.AwaitHoldingsReply\x12P\n" +
+	"\n" +
+	"JoinServer\x12!.dmindex.rpc.v1.JoinServerRequest\x1a\x1f.dmindex.rpc.v1.JoinServerReply\x12S\n" +
+	"\vListServers\x12\".dmindex.rpc.v1.ListServersRequest\x1a .dmindex.rpc.v1.ListServersReply\x12A\n" +
 	"\x05Drain\x12\x1c.dmindex.rpc.v1.DrainRequest\x1a\x1a.dmindex.rpc.v1.DrainReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
 var (
@@ -3000,106 +3390,121 @@ func file_memory_proto_rawDescGZIP() []byte {
 	return file_memory_proto_rawDescData
 }
 
-var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_memory_proto_goTypes = []any{
 	(BlockedRange_Why)(0),         // 0: dmindex.rpc.v1.BlockedRange.Why
-	(*DescribeMemoryRequest)(nil), // 1: dmindex.rpc.v1.DescribeMemoryRequest
-	(*DescribeMemoryReply)(nil),   // 2: dmindex.rpc.v1.DescribeMemoryReply
-	(*Transport)(nil),             // 3: dmindex.rpc.v1.Transport
-	(*IndexUse)(nil),              // 4: dmindex.rpc.v1.IndexUse
-	(*AdmitRequest)(nil),          // 5: dmindex.rpc.v1.AdmitRequest
-	(*AdmitReply)(nil),            // 6: dmindex.rpc.v1.AdmitReply
-	(*EvictRequest)(nil),          // 7: dmindex.rpc.v1.EvictRequest
-	(*EvictReply)(nil),            // 8: dmindex.rpc.v1.EvictReply
-	(*RegisterRequest)(nil),       // 9: dmindex.rpc.v1.RegisterRequest
-	(*RegisterReply)(nil),         // 10: dmindex.rpc.v1.RegisterReply
-	(*ConnectRequest)(nil),        // 11: dmindex.rpc.v1.ConnectRequest
-	(*ConnectReply)(nil),          // 12: dmindex.rpc.v1.ConnectReply
-	(*RenewRequest)(nil),          // 13: dmindex.rpc.v1.RenewRequest
-	(*RenewReply)(nil),            // 14: dmindex.rpc.v1.RenewReply
-	(*FenceRequest)(nil),          // 15: dmindex.rpc.v1.FenceRequest
-	(*FenceReply)(nil),            // 16: dmindex.rpc.v1.FenceReply
-	(*ForgetRequest)(nil),         // 17: dmindex.rpc.v1.ForgetRequest
-	(*ForgetReply)(nil),           // 18: dmindex.rpc.v1.ForgetReply
-	(*ListClientsRequest)(nil),    // 19: dmindex.rpc.v1.ListClientsRequest
-	(*ListClientsReply)(nil),      // 20: dmindex.rpc.v1.ListClientsReply
-	(*ClientUse)(nil),             // 21: dmindex.rpc.v1.ClientUse
-	(*AllocateChunkRequest)(nil),  // 22: dmindex.rpc.v1.AllocateChunkRequest
-	(*AllocateChunkReply)(nil),    // 23: dmindex.rpc.v1.AllocateChunkReply
-	(*FreeChunkRequest)(nil),      // 24: dmindex.rpc.v1.FreeChunkRequest
-	(*FreeChunkReply)(nil),        // 25: dmindex.rpc.v1.FreeChunkReply
-	(*GetMapRequest)(nil),         // 26: dmindex.rpc.v1.GetMapRequest
-	(*SwapMapRequest)(nil),        // 27: dmindex.rpc.v1.SwapMapRequest
-	(*MapReply)(nil),              // 28: dmindex.rpc.v1.MapReply
-	(*AcquireRangeRequest)(nil),   // 29: dmindex.rpc.v1.AcquireRangeRequest
-	(*AcquireRangeReply)(nil),     // 30: dmindex.rpc.v1.AcquireRangeReply
-	(*Holding)(nil),               // 31: dmindex.rpc.v1.Holding
-	(*InheritedLog)(nil),          // 32: dmindex.rpc.v1.InheritedLog
-	(*BlockedRange)(nil),          // 33: dmindex.rpc.v1.BlockedRange
-	(*SettleRangeRequest)(nil),    // 34: dmindex.rpc.v1.SettleRangeRequest
-	(*SettleRangeReply)(nil),      // 35: dmindex.rpc.v1.SettleRangeReply
-	(*ReleaseRangeRequest)(nil),   // 36: dmindex.rpc.v1.ReleaseRangeRequest
-	(*ReleaseRangeReply)(nil),     // 37: dmindex.rpc.v1.ReleaseRangeReply
-	(*ListHoldingsRequest)(nil),   // 38: dmindex.rpc.v1.ListHoldingsRequest
-	(*ListHoldingsReply)(nil),     // 39: dmindex.rpc.v1.ListHoldingsReply
-	(*AwaitHoldingsRequest)(nil),  // 40: dmindex.rpc.v1.AwaitHoldingsRequest
-	(*AwaitHoldingsReply)(nil),    // 41: dmindex.rpc.v1.AwaitHoldingsReply
-	(*DrainRequest)(nil),          // 42: dmindex.rpc.v1.DrainRequest
-	(*DrainReply)(nil),            // 43: dmindex.rpc.v1.DrainReply
+	(JoinedServer_State)(0),       // 1: dmindex.rpc.v1.JoinedServer.State
+	(*DescribeMemoryRequest)(nil), // 2: dmindex.rpc.v1.DescribeMemoryRequest
+	(*DescribeMemoryReply)(nil),   // 3: dmindex.rpc.v1.DescribeMemoryReply
+	(*Transport)(nil),             // 4: dmindex.rpc.v1.Transport
+	(*IndexUse)(nil),              // 5: dmindex.rpc.v1.IndexUse
+	(*AdmitRequest)(nil),          // 6: dmindex.rpc.v1.AdmitRequest
+	(*AdmitReply)(nil),            // 7: dmindex.rpc.v1.AdmitReply
+	(*EvictRequest)(nil),          // 8: dmindex.rpc.v1.EvictRequest
+	(*EvictReply)(nil),            // 9: dmindex.rpc.v1.EvictReply
+	(*RegisterRequest)(nil),       // 10: dmindex.rpc.v1.RegisterRequest
+	(*RegisterReply)(nil),         // 11: dmindex.rpc.v1.RegisterReply
+	(*ConnectRequest)(nil),        // 12: dmindex.rpc.v1.ConnectRequest
+	(*ConnectReply)(nil),          // 13: dmindex.rpc.v1.ConnectReply
+	(*RenewRequest)(nil),          // 14: dmindex.rpc.v1.RenewRequest
+	(*RenewReply)(nil),            // 15: dmindex.rpc.v1.RenewReply
+	(*FenceRequest)(nil),          // 16: dmindex.rpc.v1.FenceRequest
+	(*FenceReply)(nil),            // 17: dmindex.rpc.v1.FenceReply
+	(*ForgetRequest)(nil),         // 18: dmindex.rpc.v1.ForgetRequest
+	(*ForgetReply)(nil),           // 19: dmindex.rpc.v1.ForgetReply
+	(*ListClientsRequest)(nil),    // 20: dmindex.rpc.v1.ListClientsRequest
+	(*ListClientsReply)(nil),      // 21: dmindex.rpc.v1.ListClientsReply
+	(*ClientUse)(nil),             // 22: dmindex.rpc.v1.ClientUse
+	(*AllocateChunkRequest)(nil),  // 23: dmindex.rpc.v1.AllocateChunkRequest
+	(*AllocateChunkReply)(nil),    // 24: dmindex.rpc.v1.AllocateChunkReply
+	(*FreeChunkRequest)(nil),      // 25: dmindex.rpc.v1.FreeChunkRequest
+	(*FreeChunkReply)(nil),        // 26: dmindex.rpc.v1.FreeChunkReply
+	(*GetMapRequest)(nil),         // 27: dmindex.rpc.v1.GetMapRequest
+	(*SwapMapRequest)(nil),        // 28: dmindex.rpc.v1.SwapMapRequest
+	(*MapReply)(nil),              // 29: dmindex.rpc.v1.MapReply
+	(*AcquireRangeRequest)(nil),   // 30: dmindex.rpc.v1.AcquireRangeRequest
+	(*AcquireRangeReply)(nil),     // 31: dmindex.rpc.v1.AcquireRangeReply
+	(*Holding)(nil),               // 32: dmindex.rpc.v1.Holding
+	(*InheritedLog)(nil),          // 33: dmindex.rpc.v1.InheritedLog
+	(*BlockedRange)(nil),          // 34: dmindex.rpc.v1.BlockedRange
+	(*SettleRangeRequest)(nil),    // 35: dmindex.rpc.v1.SettleRangeRequest
+	(*SettleRangeReply)(nil),      // 36: dmindex.rpc.v1.SettleRangeReply
+	(*ReleaseRangeRequest)(nil),   // 37: dmindex.rpc.v1.ReleaseRangeRequest
+	(*ReleaseRangeReply)(nil),     // 38: dmindex.rpc.v1.ReleaseRangeReply
+	(*ListHoldingsRequest)(nil),   // 39: dmindex.rpc.v1.ListHoldingsRequest
+	(*ListHoldingsReply)(nil),     // 40: dmindex.rpc.v1.ListHoldingsReply
+	(*AwaitHoldingsRequest)(nil),  // 41: dmindex.rpc.v1.AwaitHoldingsRequest
+	(*AwaitHoldingsReply)(nil),    // 42: dmindex.rpc.v1.AwaitHoldingsReply
+	(*JoinedServer)(nil),          // 43: dmindex.rpc.v1.JoinedServer
+	(*JoinServerRequest)(nil),     // 44: dmindex.rpc.v1.JoinServerRequest
+	(*JoinServerReply)(nil),       // 45: dmindex.rpc.v1.JoinServerReply
+	(*ListServersRequest)(nil),    // 46: dmindex.rpc.v1.ListServersRequest
+	(*ListServersReply)(nil),      // 47: dmindex.rpc.v1.ListServersReply
+	(*DrainRequest)(nil),          // 48: dmindex.rpc.v1.DrainRequest
+	(*DrainReply)(nil),            // 49: dmindex.rpc.v1.DrainReply
 }
 var file_memory_proto_depIdxs = []int32{
-	3,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
-	4,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
-	21, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
-	31, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
-	33, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
-	32, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
+	4,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
+	5,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
+	22, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
+	32, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
+	34, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
+	33, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
 	0,  // 6: dmindex.rpc.v1.BlockedRange.why:type_name -> dmindex.rpc.v1.BlockedRange.Why
-	31, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
-	1,  // 8: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
-	5,  // 9: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
-	7,  // 10: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
-	9,  // 11: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
-	11, // 12: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
-	13, // 13: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
-	15, // 14: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
-	17, // 15: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
-	19, // 16: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
-	22, // 17: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
-	24, // 18: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
-	26, // 19: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
-	27, // 20: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
-	29, // 21: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
-	34, // 22: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
-	36, // 23: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
-	38, // 24: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
-	40, // 25: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
-	42, // 26: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	2,  // 27: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	6,  // 28: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	8,  // 29: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	10, // 30: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	12, // 31: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	14, // 32: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
-	16, // 33: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
-	18, // 34: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
-	20, // 35: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
-	23, // 36: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	25, // 37: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	28, // 38: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	28, // 39: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	30, // 40: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
-	35, // 41: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
-	37, // 42: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
-	39, // 43: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
-	41, // 44: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
-	43, // 45: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	27, // [27:46] is the sub-list for method output_type
-	8,  // [8:27] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	32, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
+	1,  // 8: dmindex.rpc.v1.JoinedServer.state:type_name -> dmindex.rpc.v1.JoinedServer.State
+	43, // 9: dmindex.rpc.v1.JoinServerRequest.server:type_name -> dmindex.rpc.v1.JoinedServer
+	1,  // 10: dmindex.rpc.v1.JoinServerReply.state:type_name -> dmindex.rpc.v1.JoinedServer.State
+	43, // 11: dmindex.rpc.v1.ListServersReply.servers:type_name -> dmindex.rpc.v1.JoinedServer
+	22, // 12: dmindex.rpc.v1.ListServersReply.behind:type_name -> dmindex.rpc.v1.ClientUse
+	2,  // 13: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
+	6,  // 14: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
+	8,  // 15: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
+	10, // 16: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
+	12, // 17: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
+	14, // 18: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
+	16, // 19: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
+	18, // 20: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
+	20, // 21: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
+	23, // 22: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
+	25, // 23: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
+	27, // 24: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
+	28, // 25: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
+	30, // 26: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
+	35, // 27: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
+	37, // 28: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
+	39, // 29: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
+	41, // 30: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
+	44, // 31: dmindex.rpc.v1.Memory.JoinServer:input_type -> dmindex.rpc.v1.JoinServerRequest
+	46, // 32: dmindex.rpc.v1.Memory.ListServers:input_type -> dmindex.rpc.v1.ListServersRequest
+	48, // 33: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	3,  // 34: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	7,  // 35: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	9,  // 36: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	11, // 37: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	13, // 38: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	15, // 39: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	17, // 40: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	19, // 41: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
+	21, // 42: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	24, // 43: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	26, // 44: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	29, // 45: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	29, // 46: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	31, // 47: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
+	36, // 48: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
+	38, // 49: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
+	40, // 50: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
+	42, // 51: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
+	45, // 52: dmindex.rpc.v1.Memory.JoinServer:output_type -> dmindex.rpc.v1.JoinServerReply
+	47, // 53: dmindex.rpc.v1.Memory.ListServers:output_type -> dmindex.rpc.v1.ListServersReply
+	49, // 54: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	34, // [34:55] is the sub-list for method output_type
+	13, // [13:34] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_memory_proto_init() }
@@ -3112,8 +3517,8 @@ func file_memory_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memory_proto_rawDesc), len(file_memory_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   43,
+			NumEnums:      2,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

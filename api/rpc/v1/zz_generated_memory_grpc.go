@@ -41,6 +41,8 @@ const (
 	Memory_ReleaseRange_FullMethodName  = "/dmindex.rpc.v1.Memory/ReleaseRange"
 	Memory_ListHoldings_FullMethodName  = "/dmindex.rpc.v1.Memory/ListHoldings"
 	Memory_AwaitHoldings_FullMethodName = "/dmindex.rpc.v1.Memory/AwaitHoldings"
+	Memory_JoinServer_FullMethodName    = "/dmindex.rpc.v1.Memory/JoinServer"
+	Memory_ListServers_FullMethodName   = "/dmindex.rpc.v1.Memory/ListServers"
 	Memory_Drain_FullMethodName         = "/dmindex.rpc.v1.Memory/Drain"
 )
 
@@ -107,6 +109,11 @@ type MemoryClient interface {
 	// AwaitHoldings waits, up to wait_milliseconds, until the holdings of an index are other ones than those whose version ListHoldings
 	// named, and answers the version of those that are there then. Operator only.
 	AwaitHoldings(ctx context.Context, in *AwaitHoldingsRequest, opts ...grpc.CallOption) (*AwaitHoldingsReply, error)
+	// JoinServer notes on an index's home server how far another memory server is that joins the index. Idempotent. Operator only.
+	// FAILED_PRECONDITION: a member cannot leave, and the server of an id cannot be another one. NOT_FOUND: it left, or never joined.
+	JoinServer(ctx context.Context, in *JoinServerRequest, opts ...grpc.CallOption) (*JoinServerReply, error)
+	// ListServers lists the servers that joined an index since it was made, on its home server. ABORTED: the client is fenced.
+	ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersReply, error)
 	// Drain stops admitting indexes and handing out chunks; one-sided access goes on. Operator only.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 }
@@ -299,6 +306,26 @@ func (c *memoryClient) AwaitHoldings(ctx context.Context, in *AwaitHoldingsReque
 	return out, nil
 }
 
+func (c *memoryClient) JoinServer(ctx context.Context, in *JoinServerRequest, opts ...grpc.CallOption) (*JoinServerReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinServerReply)
+	err := c.cc.Invoke(ctx, Memory_JoinServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryClient) ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListServersReply)
+	err := c.cc.Invoke(ctx, Memory_ListServers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainReply)
@@ -372,6 +399,11 @@ type MemoryServer interface {
 	// AwaitHoldings waits, up to wait_milliseconds, until the holdings of an index are other ones than those whose version ListHoldings
 	// named, and answers the version of those that are there then. Operator only.
 	AwaitHoldings(context.Context, *AwaitHoldingsRequest) (*AwaitHoldingsReply, error)
+	// JoinServer notes on an index's home server how far another memory server is that joins the index. Idempotent. Operator only.
+	// FAILED_PRECONDITION: a member cannot leave, and the server of an id cannot be another one. NOT_FOUND: it left, or never joined.
+	JoinServer(context.Context, *JoinServerRequest) (*JoinServerReply, error)
+	// ListServers lists the servers that joined an index since it was made, on its home server. ABORTED: the client is fenced.
+	ListServers(context.Context, *ListServersRequest) (*ListServersReply, error)
 	// Drain stops admitting indexes and handing out chunks; one-sided access goes on. Operator only.
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	mustEmbedUnimplementedMemoryServer()
@@ -437,6 +469,12 @@ func (UnimplementedMemoryServer) ListHoldings(context.Context, *ListHoldingsRequ
 }
 func (UnimplementedMemoryServer) AwaitHoldings(context.Context, *AwaitHoldingsRequest) (*AwaitHoldingsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method AwaitHoldings not implemented")
+}
+func (UnimplementedMemoryServer) JoinServer(context.Context, *JoinServerRequest) (*JoinServerReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method JoinServer not implemented")
+}
+func (UnimplementedMemoryServer) ListServers(context.Context, *ListServersRequest) (*ListServersReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListServers not implemented")
 }
 func (UnimplementedMemoryServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -786,6 +824,42 @@ func _Memory_AwaitHoldings_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Memory_JoinServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).JoinServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_JoinServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).JoinServer(ctx, req.(*JoinServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Memory_ListServers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListServersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServer).ListServers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Memory_ListServers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServer).ListServers(ctx, req.(*ListServersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Memory_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainRequest)
 	if err := dec(in); err != nil {
@@ -882,6 +956,14 @@ var Memory_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AwaitHoldings",
 			Handler:    _Memory_AwaitHoldings_Handler,
+		},
+		{
+			MethodName: "JoinServer",
+			Handler:    _Memory_JoinServer_Handler,
+		},
+		{
+			MethodName: "ListServers",
+			Handler:    _Memory_ListServers_Handler,
 		},
 		{
 			MethodName: "Drain",

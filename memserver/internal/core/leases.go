@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -28,6 +29,8 @@ type leases struct {
 type lease struct {
 	peer verbs.Peer
 	end  time.Duration
+
+	reached uint64 // the version of the list of joined servers that the client told last
 }
 
 // extend begins a lease, or makes it end later.
@@ -40,7 +43,26 @@ func (s *leases) extend(peer verbs.Peer, end time.Duration) {
 		s.at = map[verbs.Peer]int{}
 	}
 	s.at[peer] = len(s.list)
-	s.list = append(s.list, lease{peer, end})
+	s.list = append(s.list, lease{peer: peer, end: end})
+}
+
+// reach notes which version of the list of joined servers a client with a lease reaches.
+func (s *leases) reach(peer verbs.Peer, version uint64) {
+	if i, ok := s.at[peer]; ok {
+		s.list[i].reached = max(s.list[i].reached, version)
+	}
+}
+
+// behind returns at most so many clients of an index that have a lease and do not reach a version,
+// by id.
+func (s *leases) behind(index string, version uint64, most int) (ids []uint16) {
+	for i := range s.list {
+		if l := &s.list[i]; l.peer.Index == index && l.reached < version {
+			ids = append(ids, l.peer.Client)
+		}
+	}
+	slices.Sort(ids)
+	return ids[:min(len(ids), most)]
 }
 
 // has reports whether a client has a lease, expired or not.

@@ -26,7 +26,7 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 		return err
 	}
 	q.since = s.x.cache.evictions.clock.Load()
-	c, level, began := s.costs[w.Addr.Server()], w.Level, s.x.env.Now()
+	c, level, began := s.costsOf(w.Addr), w.Level, s.x.env.Now()
 	if leaf {
 		q.found, q.near, err = s.asker.leaf(&w, key)
 	} else {
@@ -51,10 +51,20 @@ func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	if !s.b.PS.Calls(w.Addr) {
 		return false
 	}
-	if s.x.with.costAware && !s.costs[w.Addr.Server()].worth(w.Level, s.x.env.Uint64()) {
+	if s.x.with.costAware && !s.costsOf(w.Addr).worth(w.Level, s.x.env.Uint64()) {
 		return false
 	}
 	return !s.b.Keeps(w)
+}
+
+// costsOf is what is known of the costs at the memory server of a, which may have joined lately.
+func (s *session) costsOf(a pool.Addr) *costs {
+	c := s.costs[a.Server()]
+	if c == nil {
+		c = new(costs)
+		s.costs[a.Server()] = c
+	}
+	return c
 }
 
 // clock returns when a READ of the leaf at a begins, if that is to be measured; else 0.
@@ -68,7 +78,7 @@ func (s *session) clock(a pool.Addr) time.Duration {
 // measured records how long the READ took.
 func (s *session) measured(a pool.Addr, began time.Duration) {
 	if began > 0 {
-		s.costs[a.Server()].read.add(s.x.env.Now() - began)
+		s.costsOf(a).read.add(s.x.env.Now() - began)
 	}
 }
 

@@ -95,9 +95,6 @@ func (x *dex) newSession() (*session, error) {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*costs{}
-	for _, id := range x.pool.Servers() {
-		s.costs[id] = new(costs)
-	}
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands

@@ -54,9 +54,13 @@ type Cluster struct {
 	Options Options
 	Fabric  *sim.Fabric
 
+	world   *simenv.World
 	servers []*server
 	clients uint32
 	tokens  uint64
+
+	joined  pool.JoinedList
+	reached map[uint32]uint64 // by client: the version of joined that it told the home
 }
 
 type server struct {
@@ -65,6 +69,7 @@ type server struct {
 	half    *sim.Server
 	tokens  map[verbs.Token]verbs.Peer
 	chunks  []chunk
+	quota   int           // of these
 	owners  *verbs.Chunks // 1 of those that are handed out
 	regions []verbs.Memory
 	until   map[uint32]time.Duration // of the clients that have a lease: when it ends
@@ -103,30 +108,39 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 			plan.Capabilities.DeviceMemory, o.Fabric.Plan = 0, &plan
 		}
 	}
-	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric)}
-	for i := range o.Servers {
-		s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks),
-			until: map[uint32]time.Duration{}, fenced: map[uint32]bool{}, done: map[uint32]bool{}, epochs: pool.NewEpochTables()}
-		s.regions = []verbs.Memory{
-			{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
-			{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
-		}
-		var err error
-		s.half, _, err = c.Fabric.NewServer(verbs.ServerOptions{
-			Memory: s.regions, Incarnation: uint64(1000 + i), Admission: s, MaxConns: 1 << 15, Executor: o.Executor,
-			Reach: s.reachOf(uint64(c.chunksFrom()), uint64(o.ChunkBytes)),
-		})
-		if err != nil {
+	c := &Cluster{Options: o, Fabric: sim.New(w, o.Fabric), world: w, reached: map[uint32]uint64{}}
+	for range o.Servers {
+		if err := c.start(o.Chunks); err != nil {
 			return nil, err
-		}
-		s.words = c.sweepWords(s)
-		c.servers = append(c.servers, s)
-		if o.Lease > 0 {
-			p := w.NewProcess(fmt.Sprint("memory server ", s.id))
-			p.Go("leases", func() { s.expire(p, o.Lease) })
 		}
 	}
 	return c, nil
+}
+
+// start starts a server with a quota of so many chunks.
+func (c *Cluster) start(quota int) error {
+	w, o, i := c.world, c.Options, len(c.servers)
+	s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks), quota: quota,
+		until: map[uint32]time.Duration{}, fenced: map[uint32]bool{}, done: map[uint32]bool{}, epochs: pool.NewEpochTables()}
+	s.regions = []verbs.Memory{
+		{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
+		{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
+	}
+	var err error
+	s.half, _, err = c.Fabric.NewServer(verbs.ServerOptions{
+		Memory: s.regions, Incarnation: uint64(1000 + i), Admission: s, MaxConns: 1 << 15, Executor: o.Executor,
+		Reach: s.reachOf(uint64(c.chunksFrom()), uint64(o.ChunkBytes)),
+	})
+	if err != nil {
+		return err
+	}
+	s.words = c.sweepWords(s)
+	c.servers = append(c.servers, s)
+	if o.Lease > 0 {
+		p := w.NewProcess(fmt.Sprint("memory server ", s.id))
+		p.Go("leases", func() { s.expire(p, o.Lease) })
+	}
+	return nil
 }
 
 // reachOf lets clients reach what lies before the chunks, locks, and the chunks that are handed
@@ -219,9 +233,9 @@ func (k *control) call(id uint16, limit time.Duration, do func(s *server) error)
 }
 
 func (k *control) Servers() []uint16 {
-	ids := make([]uint16, len(k.c.servers))
-	for i, s := range k.c.servers {
-		ids[i] = s.id
+	ids := make([]uint16, k.c.Options.Servers)
+	for i := range ids {
+		ids[i] = uint16(i + 1)
 	}
 	return ids
 }
@@ -266,7 +280,7 @@ func (k *control) AllocateChunk(id uint16, client uint32, nodeBytes int, adopt b
 		if s.fenced[client] {
 			return pool.ErrFenced
 		}
-		for i, chunk := range s.chunks {
+		for i, chunk := range s.chunks[:s.quota] {
 			if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
 				s.chunks[i].client, s.chunks[i].node = client, nodeBytes
 				s.owners.Grant(i, 1)

@@ -167,6 +167,10 @@ func (k *control) Renew(id uint16, client uint32, e pool.Epochs, limit time.Dura
 			return fmt.Errorf("%w: %w", verbs.ErrRefused, err)
 		}
 		r.Lease = k.c.Options.Lease
+		if id == 1 {
+			k.c.reached[client] = max(k.c.reached[client], e.Servers)
+			r.Servers = k.c.joined.Version
+		}
 		return s.grant(client, r.Lease)
 	})
 	return r, err

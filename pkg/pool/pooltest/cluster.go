@@ -80,6 +80,8 @@ type Cluster struct {
 	cut      bool
 	refusals map[uint16]error
 	pools    []*pool.Pool
+	joined   pool.JoinedList
+	reached  map[uint16]uint64 // by client: the version of joined that it told
 }
 
 type server struct {
@@ -90,6 +92,7 @@ type server struct {
 	tokens  map[verbs.Token]verbs.Peer
 	mu      *sync.Mutex // the cluster's
 	chunks  []chunk
+	quota   int // of these
 	fenced  map[uint16]bool
 	done    map[uint16]bool // whose fence is complete
 	epochs  *pool.EpochTables
@@ -105,7 +108,7 @@ type chunk struct {
 // New starts a cluster that ends with the test.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{Options: o.withDefaults(), refusals: map[uint16]error{}}
+	c := &Cluster{Options: o.withDefaults(), refusals: map[uint16]error{}, reached: map[uint16]uint64{}}
 	p, err := find(c.Options.Provider)
 	if err == nil {
 		c.device, err = p.device()
@@ -125,7 +128,7 @@ func New(t testing.TB, o Options) *Cluster {
 
 func (c *Cluster) start(t testing.TB, id uint16) (*server, error) {
 	o := c.Options
-	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, chunks: make([]chunk, o.Chunks),
+	s := &server{id: id, tokens: map[verbs.Token]verbs.Peer{}, mu: &c.mu, chunks: make([]chunk, o.Chunks), quota: o.Chunks,
 		fenced: map[uint16]bool{}, done: map[uint16]bool{}, epochs: pool.NewEpochTables(), served: make(chan error, 1)}
 	for _, r := range []struct {
 		id    verbs.RegionID
@@ -280,9 +283,9 @@ func (c *Cluster) Control() pool.Control { return control{c} }
 type control struct{ *Cluster }
 
 func (c control) Servers() []uint16 {
-	ids := make([]uint16, len(c.servers))
-	for i, s := range c.servers {
-		ids[i] = s.id
+	ids := make([]uint16, c.Options.Servers)
+	for i := range ids {
+		ids[i] = c.Options.FirstID + uint16(i)
 	}
 	return ids
 }
@@ -295,6 +298,8 @@ func (c control) Register(time.Duration) (uint32, error) {
 }
 
 func (c control) find(id uint16) (*server, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, s := range c.servers {
 		if s.id == id {
 			return s, nil
@@ -348,7 +353,7 @@ func (c control) AllocateChunk(id uint16, number uint32, nodeBytes int, adopt bo
 	if s.fenced[client] {
 		return 0, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 	}
-	for i, chunk := range s.chunks {
+	for i, chunk := range s.chunks[:s.quota] {
 		if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
 			s.chunks[i].client, s.chunks[i].node = client, nodeBytes
 			return c.chunks() + uint64(i*c.Options.ChunkBytes), nil

@@ -28,9 +28,13 @@ func (c control) Renew(id uint16, number uint32, e pool.Epochs, _ time.Duration)
 		return r, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 	}
 	if r, err = s.epochs.Renew(client, e); err != nil {
-		err = fmt.Errorf("%w: %w", verbs.ErrRefused, err)
+		return r, fmt.Errorf("%w: %w", verbs.ErrRefused, err)
 	}
-	return r, err
+	if id == c.Options.FirstID {
+		c.reached[client] = max(c.reached[client], e.Servers)
+		r.Servers = c.joined.Version
+	}
+	return r, nil
 }
 
 // Fence implements pool.Control: first the clients are refused, then what they have under way ends,
@@ -118,7 +122,13 @@ func (d dataWords) Owns(at uint64) bool { return at >= d.chunks && at <= uint64(
 
 // Fence ends clients on every server.
 func (c *Cluster) Fence(clients ...uint32) error {
-	for _, id := range c.Control().Servers() {
+	servers := c.Control().Servers()
+	for _, j := range c.list().Servers {
+		if j.State == pool.Member {
+			servers = append(servers, j.ID)
+		}
+	}
+	for _, id := range servers {
 		if err := c.Control().Fence(id, clients, 10*time.Second); err != nil {
 			return err
 		}

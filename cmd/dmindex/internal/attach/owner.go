@@ -28,6 +28,7 @@ func (o *Owner) Log() []byte                                     { return o.desi
 func (o *Owner) Take(r pool.Holding) error                       { return o.design.Take(r) }
 func (o *Owner) Give(start, end []byte) (written int, err error) { return o.design.Give(start, end) }
 func (o *Owner) Servers() []uint16                               { return o.pool.Servers() }
+func (o *Owner) Others() ([]uint16, error)                       { return o.pool.Others() }
 func (o *Owner) Client() uint32                                  { return o.pool.Client() }
 
 func (o *Owner) Acquire(c pool.Claim) (pool.Acquired, error) { return o.pool.Acquire(c) }

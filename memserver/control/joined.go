@@ -1,0 +1,81 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+var _ pool.Joins = (*Client)(nil)
+
+// Joined implements pool.Joins. A home of an earlier version knows of no server that joined. Client
+// 0 asks for nobody.
+func (c *Client) Joined(client uint32, limit time.Duration) (list pool.JoinedList, err error) {
+	err = c.call("list the servers that joined", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		reply, err := m.ListServers(ctx, &rpcv1.ListServersRequest{Index: c.config.Index, Client: client})
+		if status.Code(err) == codes.Unimplemented {
+			return nil
+		}
+		if err != nil {
+			return fenced(err)
+		}
+		list.Version = reply.Version
+		var errs []error
+		for _, s := range reply.Servers {
+			j := pool.JoinedServer{ID: uint16(s.Id), State: pool.JoinState(s.State)}
+			errs = append(errs, c.meet(Server{ID: j.ID, Control: s.Control, Incarnation: s.Incarnation, Provider: s.Provider}))
+			list.Servers = append(list.Servers, j)
+		}
+		return errors.Join(errs...)
+	})
+	return list, err
+}
+
+// meet makes a server known that joined the index.
+func (c *Client) meet(s Server) error {
+	if s.ID == 0 || s.ID > pool.MaxServer {
+		return fmt.Errorf("memory server id %d of a server that joined is not within 1 to %d", s.ID, pool.MaxServer)
+	}
+	if s.Provider == "" {
+		s.Provider = c.config.Provider
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.conns[s.ID]; known != nil {
+		if known.Control != s.Control || known.Incarnation != s.Incarnation && known.Incarnation != 0 {
+			return fmt.Errorf("memory server %d is at %s with incarnation %#x, but %s with %#x joined under its id", s.ID, known.Control, known.Incarnation, s.Control, s.Incarnation)
+		}
+		return nil
+	}
+	conn, err := Dial(s.Control, c.config.TLS)
+	if err != nil {
+		return fmt.Errorf("memory server %d: %w", s.ID, err)
+	}
+	c.conns[s.ID] = &serverConn{Server: s, grpc: conn, client: rpcv1.NewMemoryClient(conn)}
+	return nil
+}
+
+// server is what is known of a memory server; nil = nothing.
+func (c *Client) server(id uint16) *serverConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[id]
+}
+
+// Join notes at the home how far a server is that joins the index. Only the operator may; without
+// TLS, everybody.
+func (c *Client) Join(s Server, state pool.JoinState, limit time.Duration) error {
+	return c.call("join a server", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+		_, err := m.JoinServer(ctx, &rpcv1.JoinServerRequest{Index: c.config.Index, Server: &rpcv1.JoinedServer{
+			Id: uint32(s.ID), State: rpcv1.JoinedServer_State(state), Control: s.Control, Incarnation: s.Incarnation, Provider: s.Provider,
+		}})
+		return err
+	})
+}
