@@ -139,11 +139,11 @@ func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) er
 // addRecorded adds the pods of a pool on whose servers an index was made. They are in used-ids,
 // unless an operator recorded them that did not know of it yet.
 func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
-	recorded, err := recordedMemory(index)
+	known, err := knownMemory(index)
 	if err != nil {
 		return // nobody can tell; the index says so
 	}
-	for server := range recorded {
+	for _, server := range known {
 		ordinal, id := build.MemoryServerPod(server)
 		if ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
 			s[id] = true

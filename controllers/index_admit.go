@@ -95,6 +95,9 @@ type grantNote struct {
 }
 
 func (g *grantNotes) add(at *grantServer, step grant.Step) {
+	if step.Chunks == 0 && step.Had == 0 && !step.Evict {
+		return // a server that joins
+	}
 	reason, text := "MemoryGranted", fmt.Sprintf("pod %s grants %d chunks of %d bytes, before %d", step.Server, step.Chunks, at.described.ChunkBytes, step.Had)
 	switch {
 	case step.Evict:

@@ -135,8 +135,18 @@ func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[
 		Served: index.Annotations[dmv1.AnnotationCreated] != "", Leaving: !index.DeletionTimestamp.IsZero(), Idle: index.Spec.Paused,
 	}
 	recorded, err := recordedMemory(index)
-	c.Idle = c.Idle || err != nil || recorded == nil
+	joined, err2 := joinedTo(index)
+	c.Idle = c.Idle || err != nil || err2 != nil || recorded == nil
+	asked := map[uint16]bool{} // of each server; whether it is to grant chunks
 	for id := range recorded {
+		asked[id] = true
+	}
+	for id, j := range joined {
+		if j.State != hasLeft {
+			asked[id] = j.State == isMember
+		}
+	}
+	for id, chunks := range asked {
 		ordinal, n := build.MemoryServerPod(id)
 		if ordinal >= len(index.Spec.MemoryPools) {
 			continue
@@ -150,7 +160,7 @@ func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[
 		if spec.Locks != nil {
 			w.Locks = uint64(*spec.Locks)
 		}
-		if at := pods[w.Server]; at != nil {
+		if at := pods[w.Server]; at != nil && chunks {
 			w.Chunks = quota(spec, at.described)
 		}
 		c.Wants = append(c.Wants, w)

@@ -91,6 +91,9 @@ func (s *indexScope) nextLook(now time.Time) time.Duration {
 	case s.unfenced != "":
 		next = s.fenceAgain(now)
 	}
+	if s.joins != "" {
+		next = min(next, requeueSoon)
+	}
 	if s.passwordWaits {
 		next = min(next, requeueSoon)
 	}

@@ -115,8 +115,9 @@ func alive(p *corev1.Pod, now time.Time) bool {
 	return !ended(p) && !(going(p) && now.After(p.DeletionTimestamp.Add(afterGrace)))
 }
 
-// fenceEverywhere fences clients at every memory server, the home only if all others did it. It
-// says what could not be done.
+// fenceEverywhere fences clients at every memory server, the home only if all others did it, and
+// then those that joined meanwhile, which the home knows (pkg/pool/join.go). It says what could not
+// be done.
 func (r *DMIndexReconciler) fenceEverywhere(ctx context.Context, s *indexScope, clients []*rpcv1.ClientUse) (problems []string) {
 	var ids []uint32
 	for _, c := range clients {
@@ -128,12 +129,46 @@ func (r *DMIndexReconciler) fenceEverywhere(ctx context.Context, s *indexScope, 
 	if errors.Join(failed...) == nil {
 		failed = append(failed, r.fenceAt(ctx, s, s.verdict.servers[0], ids))
 	}
+	if errors.Join(failed...) == nil {
+		failed = append(failed, r.fenceJoined(ctx, s, ids))
+	}
 	for _, err := range failed {
 		if err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
 	return problems
+}
+
+// fenceJoined fences clients that are fenced at the home at the members that the home knows and
+// this look does not.
+func (r *DMIndexReconciler) fenceJoined(ctx context.Context, s *indexScope, ids []uint32) error {
+	var list *rpcv1.ListServersReply
+	err := r.atHome(s, func(home servers.Memory) (err error) {
+		list, err = home.ListServers(ctx, identityOf(s.index))
+		return err
+	})
+	if errors.Is(err, servers.ErrNotOffered) {
+		return nil
+	}
+	failed := []error{err}
+	for _, j := range list.GetServers() {
+		known := slices.ContainsFunc(s.verdict.servers, func(m memoryServer) bool { return uint32(m.id) == j.Id })
+		if j.State == rpcv1.JoinedServer_MEMBER && !known {
+			failed = append(failed, r.fenceAt(ctx, s, memoryServer{id: uint16(j.Id), pod: j.Control}, ids))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// atHome calls the home of the index.
+func (r *DMIndexReconciler) atHome(s *indexScope, do func(servers.Memory) error) error {
+	home := s.verdict.servers[0]
+	p, pod, described := s.memoryPod(home)
+	if described == nil {
+		return fmt.Errorf("no answer from the home of the index: %s", names([]memoryServer{home}))
+	}
+	return r.withMemory(pod, p.authority, do)
 }
 
 func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,7 +48,42 @@ func (s *indexScope) fullPool() string {
 	default:
 		what = fmt.Sprintf("keys %s are not served, and %s cannot move", some(waiting), some(staying))
 	}
-	return fmt.Sprintf("%s, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys (%s)", what, cut(why, mostInNote))
+	return fmt.Sprintf("%s, since the index has no memory left: %s (%s)", what, s.moreMemory(), cut(why, mostInNote))
+}
+
+// moreMemory says how a full index gets memory.
+func (s *indexScope) moreMemory() string {
+	if s.joins != "" {
+		return "memory servers that join bring more (" + s.joins + ")"
+	}
+	var exhausted []string
+	for i := range s.memoryPools {
+		p := &s.memoryPools[i]
+		if s.growsByQuota(p) {
+			return "raise quota in spec.memoryPools, or delete other keys"
+		}
+		switch {
+		case p.pool == nil:
+		case p.spec.Template != nil:
+			exhausted = append(exhausted, fmt.Sprintf("servers of memory pool %s in spec.memoryPools", p.spec.Name))
+		default:
+			exhausted = append(exhausted, fmt.Sprintf("spec.servers of DMMemoryPool %s", p.pool.Name))
+		}
+	}
+	if len(exhausted) == 0 {
+		return "raise quota in spec.memoryPools, or delete other keys"
+	}
+	return fmt.Sprintf("raise %s, or delete other keys (a higher quota does not help: the servers have no more)", strings.Join(exhausted, " or "))
+}
+
+// growsByQuota reports whether a server of the pool has memory that nobody was granted.
+func (s *indexScope) growsByQuota(p *memoryPoolOfIndex) bool {
+	for _, m := range s.verdict.servers {
+		if at, _, d := s.memoryPod(m); at == p && d != nil && d.ChunksGranted < d.ChunksTotal {
+			return true
+		}
+	}
+	return false
 }
 
 // tellFullPool makes an event of ranges that begin to wait for memory: one for each server and look
@@ -71,7 +107,7 @@ func (r *DMIndexReconciler) tellFullPool(s *indexScope) {
 		}
 		if len(all) > 0 {
 			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeWarning, dmv1.ReasonPoolFull, action("WaitAtEpoch", news[0].Epoch),
-				"%s finds no memory to take over, or to give back, keys %s: raise quota in spec.memoryPools, or delete other keys", s.compute[i].pod.Name, some(all))
+				"%s finds no memory to take over, or to give back, keys %s: %s", s.compute[i].pod.Name, some(all), s.moreMemory())
 		}
 	}
 }

@@ -24,6 +24,10 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 	if err != nil {
 		return err
 	}
+	joined, err := joinedTo(s.index)
+	if err != nil {
+		return err
+	}
 	var wanted []int
 	var observed []memoryObserved
 	for ordinal, spec := range s.index.Spec.MemoryPools {
@@ -66,16 +70,18 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		return build.PodName(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), pod)
 	}
 	s.verdict = judgeMemory(recorded, wanted, observed, ordinal, podName)
-	r.confirmLoss(ctx, s)
+	s.judgeJoined(joined, observed, podName)
+	r.confirmLoss(ctx, s, s.verdict.servers)
+	r.confirmLoss(ctx, s, s.joining)
 	r.doubtLoss(s)
 	return nil
 }
 
 // confirmLoss asks the API server whether pods that the cache does not have are really gone: nobody
 // shall be told of lost data, or lose an index to Recreate, because a cache is behind.
-func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope) {
-	for i := range s.verdict.servers {
-		m := &s.verdict.servers[i]
+func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, servers []memoryServer) {
+	for i := range servers {
+		m := &servers[i]
 		if !s.verdict.recorded || m.state != dmv1.ServerLost {
 			continue
 		}

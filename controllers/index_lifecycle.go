@@ -60,6 +60,7 @@ var lifecycle = []step{
 	{"choose the backup that the index is loaded from", true, (*DMIndexReconciler).chooseBackup},
 	{"choose memory servers", true, (*DMIndexReconciler).chooseMemory},
 	{"have the index admitted", false, (*DMIndexReconciler).admit},
+	{"let memory servers join", false, (*DMIndexReconciler).joinMemory},
 	{"tell compute servers of the index", false, (*DMIndexReconciler).configure},
 	fenceGone,
 	divideKeys,

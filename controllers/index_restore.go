@@ -260,6 +260,7 @@ func (r *DMIndexReconciler) startAgain(ctx context.Context, index *dmv1.DMIndex)
 	return r.Annotate(ctx, index, map[string]string{
 		dmv1.AnnotationIndexIncarnation: nextIncarnation(index),
 		dmv1.AnnotationMemory:           "",
+		dmv1.AnnotationJoined:           "",
 		dmv1.AnnotationCreated:          "",
 	})
 }

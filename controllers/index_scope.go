@@ -3,6 +3,8 @@ package controllers
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,6 +25,9 @@ type indexScope struct {
 
 	memoryPools []memoryPoolOfIndex
 	verdict     memoryVerdict
+	joining     []memoryServer // that join the index, and are not in verdict
+	candidates  []memoryServer // that may join it
+	joins       string         // what servers that join wait for
 
 	computePools []*dmv1.DMComputePool
 	rewritten    []string // compute pools whose specification was written just now
@@ -122,6 +127,48 @@ func recordedMemory(index *dmv1.DMIndex) (map[uint16]uint64, error) {
 		return nil, fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or delete the index", dmv1.AnnotationMemory, index.Name, err)
 	}
 	return recorded, nil
+}
+
+// joinedMemory is a memory server that joined the index, as its annotation has it.
+type joinedMemory struct {
+	Incarnation uint64    `json:"incarnation"`
+	State       joinState `json:"state"`
+}
+
+// joinState is how far a server is. The home has the state that counts; this one follows it.
+type joinState string
+
+const (
+	isJoining joinState = "Joining" // nothing of the index lies there
+	isMember  joinState = "Member"  // it is as those on which the index was made
+	hasLeft   joinState = "Left"    // it never held anything, and does not join again
+)
+
+// joinedTo are the memory servers that joined an index since it was made.
+func joinedTo(index *dmv1.DMIndex) (map[uint16]joinedMemory, error) {
+	text := index.Annotations[dmv1.AnnotationJoined]
+	if text == "" {
+		return nil, nil
+	}
+	var joined map[uint16]joinedMemory
+	if err := json.Unmarshal([]byte(text), &joined); err != nil {
+		return nil, fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or delete the index", dmv1.AnnotationJoined, index.Name, err)
+	}
+	return joined, nil
+}
+
+// knownMemory are the ids of all servers that an index was made on or that joined it, also of those
+// that left.
+func knownMemory(index *dmv1.DMIndex) (ids []uint16, err error) {
+	recorded, err := recordedMemory(index)
+	if err != nil {
+		return nil, err
+	}
+	joined, err := joinedTo(index)
+	if err != nil {
+		return nil, err
+	}
+	return slices.AppendSeq(slices.Collect(maps.Keys(recorded)), maps.Keys(joined)), nil
 }
 
 // keyType is the index's type of keys as partition maps have it.

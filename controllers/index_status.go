@@ -24,6 +24,11 @@ func (s *indexScope) summarize(err error) {
 	for _, m := range s.verdict.servers {
 		status.MemoryServers = append(status.MemoryServers, s.memoryState(m, before))
 	}
+	for _, m := range s.joining {
+		shown := m
+		shown.state = dmv1.ServerJoining
+		status.MemoryServers = append(status.MemoryServers, s.memoryState(shown, before))
+	}
 	wanted := len(s.verdict.servers)
 	if !s.verdict.recorded {
 		wanted = 0
@@ -166,6 +171,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, true, s.short.reason, s.short.message)
 	case s.poolFull != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonPoolFull, s.poolFull)
+	case s.joins != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonMemoryJoining, s.joins)
 	case s.waiting != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":

@@ -294,7 +294,14 @@ func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error 
 	}
 	transports := s.transports()
 	var servers []config.MemoryServer
+	joined, err := joinedTo(s.index)
+	if err != nil {
+		return err
+	}
 	for _, m := range s.verdict.servers {
+		if _, is := joined[m.id]; is {
+			continue // the home tells of them
+		}
 		ordinal, _ := build.MemoryServerPod(m.id)
 		pool := build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal])
 		servers = append(servers, config.MemoryServer{Transport: transports[ordinal], ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: build.Control(m.pod, pool, s.index.Namespace)})

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -72,10 +73,17 @@ func newMemoryPoolUse(pool *dmv1.DMMemoryPool, indexes []dmv1.DMIndex) memoryPoo
 // podsOf are the pods of a pool, by number, that an index has recorded memory on.
 func podsOf(index *dmv1.DMIndex, pool string) (pods []int) {
 	recorded, err := recordedMemory(index)
-	if err != nil {
+	joined, err2 := joinedTo(index)
+	if err != nil || err2 != nil {
 		return nil // the index says so
 	}
-	for id := range recorded {
+	ids := slices.Collect(maps.Keys(recorded))
+	for id, j := range joined {
+		if j.State != hasLeft {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
 		if ordinal, pod := build.MemoryServerPod(id); ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
 			pods = append(pods, pod)
 		}

@@ -125,10 +125,17 @@ const (
 	// given up. To do: bring the memory server back, or delete its pod if it will not return.
 	ReasonFencePending = "FencePending"
 
+	// ReasonMemoryJoining: memory servers join the index, and the message says what is waited for.
+	// The index goes on meanwhile, without them. To do: nothing, unless it lasts: then look at the
+	// pods that the message names. A compute pod of an earlier image does not follow: change its
+	// image.
+	ReasonMemoryJoining = "MemoryJoining"
+
 	// ReasonPoolFull: the quota of the index has no memory left for a take-over or a move. A range
 	// whose owner died is not served until it finds memory, and is tried again every 2 s. A range
 	// that cannot move stays with its present server, and is tried again every 30 s. Also the
-	// reason of an event. To do: raise the quota, or delete keys that are served.
+	// reason of an event. To do: raise the quota, or the servers of the memory pool if the quota is
+	// all that they have, or delete keys that are served.
 	ReasonPoolFull = "PoolFull"
 
 	// ReasonFailed: a step failed and will be retried; the message names the step and the cause.

@@ -65,6 +65,7 @@ type ServerState string
 // The states of servers.
 const (
 	ServerStarting    ServerState = "Starting"    // not ready yet
+	ServerJoining     ServerState = "Joining"     // joins the index, and holds nothing of it
 	ServerReady       ServerState = "Ready"       // does its work
 	ServerUnreachable ServerState = "Unreachable" // does not answer
 	ServerLost        ServerState = "Lost"        // its content is gone

@@ -13,8 +13,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || !has(self.rdma.hugePages) || quantity(string(self.memory)).asInteger() % quantity(self.rdma.hugePages).asInteger() == 0",message="memory must be whole huge pages: write a multiple of rdma.hugePages"
 type MemoryServers struct {
-	// Servers is how many memory servers the pool has. It can be raised; new servers serve indexes
-	// that are made afterwards.
+	// Servers is how many memory servers the pool has. It can be raised; new servers join the
+	// indexes of the pool.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64

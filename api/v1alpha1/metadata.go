@@ -34,6 +34,10 @@ const (
 	// AnnotationMemory of an index is its memory servers: JSON, server id to incarnation.
 	AnnotationMemory = "dmindex.io/memory"
 
+	// AnnotationJoined of an index is the memory servers that joined it since it was made: JSON,
+	// server id to incarnation and state.
+	AnnotationJoined = "dmindex.io/memory-joined"
+
 	// AnnotationCreated of an index says that it may have acknowledged writes: from then on a lost
 	// memory server is lost data.
 	AnnotationCreated = "dmindex.io/created"

@@ -57,7 +57,7 @@ func TestPoolFull(t *testing.T) {
 	c.start(0)
 	c.create(showingKeys(index), "demo")
 	for _, kind := range []string{dmv1.ConditionDegraded, dmv1.ConditionProgressing} {
-		c.condition("demo", kind, metav1.ConditionTrue, dmv1.ReasonPoolFull, `keys ["m", end) are not served, since the index has no memory left: raise quota in spec.memoryPools, or delete other keys`)
+		c.condition("demo", kind, metav1.ConditionTrue, dmv1.ReasonPoolFull, `keys ["m", end) are not served, since the index has no memory left: raise servers of memory pool memory in spec.memoryPools, or delete other keys (a higher quota does not help: the servers have no more)`)
 	}
 	c.available("demo")
 	c.event(dmv1.ReasonPoolFull, "demo-compute-1 finds no memory")

@@ -139,6 +139,8 @@ func TestPodsWithoutDataAreEvicted(t *testing.T) {
 	c.create(memoryPool, "pool")
 	c.create(strings.Replace(shared, "320Mi", "160Mi", 1), "one")
 	c.available("one")
+	one := &dmv1.DMIndex{} // it joins no index that is paused
+	c.patch("one", one, func() { one.Spec.Paused = true })
 	pool := &dmv1.DMMemoryPool{}
 	c.patch("pool", pool, func() { pool.Spec.Servers = 3 })
 	c.memoryPoolReady("pool", dmv1.ReasonAsDesired, "all 3 memory servers answer")

@@ -186,6 +186,18 @@ func (m *memory) AwaitHoldings(ctx context.Context, index string, seen uint64, l
 	return r.GetVersion(), err
 }
 
+func (m *memory) JoinServer(ctx context.Context, index string, s *rpcv1.JoinedServer) (rpcv1.JoinedServer_State, error) {
+	r, err := call(ctx, callLimit, m.pod, fmt.Sprintf("note that memory server %d joins at memory server", s.GetId()), m.client.JoinServer,
+		&rpcv1.JoinServerRequest{Index: index, Server: s},
+		map[codes.Code]error{codes.Unimplemented: ErrNotOffered, codes.FailedPrecondition: ErrInUse, codes.NotFound: ErrLeft})
+	return r.GetState(), err
+}
+
+func (m *memory) ListServers(ctx context.Context, index string) (*rpcv1.ListServersReply, error) {
+	return call(ctx, callLimit, m.pod, "list the servers that joined at memory server", m.client.ListServers, &rpcv1.ListServersRequest{Index: index},
+		map[codes.Code]error{codes.Unimplemented: ErrNotOffered})
+}
+
 func (m *memory) Fence(ctx context.Context, index string, clients []uint32) error {
 	_, err := call(ctx, callLimit, m.pod, "fence clients at memory server", m.client.Fence, &rpcv1.FenceRequest{Index: index, Clients: clients}, nil)
 	return err

@@ -16,11 +16,15 @@ var (
 	// ErrNoRoom is returned by Admit when the server has not as much left as was asked for.
 	ErrNoRoom = errors.New("no room")
 
-	// ErrInUse is returned by Admit when the quota would fall below what is in use.
+	// ErrInUse is returned by Admit when the quota would fall below what is in use, and by
+	// JoinServer when a member is to leave.
 	ErrInUse = errors.New("quota is below what is in use")
 
 	// ErrNotOffered is returned by a server of an older version that does not know the call.
 	ErrNotOffered = errors.New("the server does not offer it")
+
+	// ErrLeft is returned by JoinServer when the server left the index for good.
+	ErrLeft = errors.New("the server left the index")
 
 	// ErrOtherMap is returned by SwapMap when the map is not the expected one any more.
 	ErrOtherMap = errors.New("partition map was changed by somebody else")
@@ -61,6 +65,13 @@ type Memory interface {
 	// AwaitHoldings waits, for at most limit, until the holdings of an index are others than those
 	// of the version that was seen, and returns their version.
 	AwaitHoldings(ctx context.Context, index string, seen uint64, limit time.Duration) (version uint64, err error)
+	// JoinServer notes at an index's home how far another memory server is that joins the index,
+	// and returns how far it is then. ErrInUse: it is a member, and cannot leave, or another server
+	// joined under its id. ErrLeft: it left.
+	JoinServer(ctx context.Context, index string, s *rpcv1.JoinedServer) (rpcv1.JoinedServer_State, error)
+	// ListServers lists, at an index's home, the servers that joined and the clients that do not
+	// reach all of them yet.
+	ListServers(ctx context.Context, index string) (*rpcv1.ListServersReply, error)
 	// Fence ends clients at the server, at most MaxFence. When it returns nil, nothing of theirs
 	// takes effect there any more.
 	Fence(ctx context.Context, index string, clients []uint32) error

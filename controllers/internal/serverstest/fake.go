@@ -33,6 +33,8 @@ type Fleet struct {
 
 	ranges map[string][]*rpcv1.OwnedRange // by namespace/pod
 
+	behind []string // clients that do not follow when servers join
+
 	looks int // how often a server was asked what it is
 
 	// Chunks is how many chunks each memory server has.

@@ -24,7 +24,8 @@ type admitted struct {
 	onChip     uint64 // of these
 	generation uint64
 	encoded    []byte
-	clients    []*rpcv1.ClientUse // of the home: all; elsewhere those that were fenced
+	clients    []*rpcv1.ClientUse     // of the home: all; elsewhere those that were fenced
+	joined     rpcv1.ListServersReply // of the home
 }
 
 type memoryClient struct {
