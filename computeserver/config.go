@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -42,6 +43,8 @@ type Config struct {
 	// TLS secures rpc.Compute and the connections to other servers. Nil goes without, which is for
 	// one machine and tests.
 	TLS *identity.Files
+	// RESPTLS secures RESP, apart from TLS. Nil goes without.
+	RESPTLS *resp.TLS
 	// Users says what AUTH and the SDK must show. The files may change at any time.
 	Users users.Config
 	// AllowNoPassword lets everybody in if Users names no file; otherwise New refuses that.

@@ -88,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	m := newMetrics(c, logins, cfg.TLS)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
-		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, Logins: logins,
+		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
 		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})

@@ -207,8 +207,8 @@ func pair(s *corev1.Secret) pki.Pair {
 }
 
 // serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
-// content.
-func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, salt []byte) (string, error) {
+// content. complete adds what only one kind of server has.
+func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
@@ -221,10 +221,11 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 			return "", err
 		}
 	}
-	desired, err := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted, salt)
+	desired, err := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted)
 	if err != nil {
 		return "", err
 	}
+	complete(desired)
 	if err := b.Apply(ctx, owner, desired); err != nil {
 		return "", err
 	}

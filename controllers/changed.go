@@ -32,6 +32,9 @@ func changed[T client.Object](matters func(T) any) builder.Predicates {
 	}})
 }
 
+// comeAndGo lets no updates through.
+var comeAndGo = builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+
 // sameButStatus reports whether two versions of an object differ in nothing but the status. The
 // generation counts the specifications.
 func sameButStatus(a, b client.Object) bool {

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -83,14 +85,15 @@ func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScop
 			return noRDMAImage("the pool")
 		}
 	}
-	s.template, err = kube.Hash(templateOf(s.pool, s.image))
+	s.template, err = kube.Hash(templateOf(s.pool, s.index, s.image))
 	return err
 }
 
 // templateOf is what pods are made of. What is said of pools that use nothing new must stay as it
 // was, or an upgrade would replace their pods.
-func templateOf(pool *dmv1.DMComputePool, image string) map[string]any {
+func templateOf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, image string) map[string]any {
 	t := map[string]any{"pod": pool.Spec.Pod, "image": image}
+	maps.Copy(t, build.TemplateOf(index))
 	if pool.Spec.Transport == dmv1.TransportRDMA {
 		t["transport"], t["rdma"] = pool.Spec.Transport, pool.Spec.RDMA
 	}
@@ -173,7 +176,9 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 	if err != nil {
 		return "", err
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.identity), trusted, salt)
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
+		secret.Data[config.KeySaltFile] = salt
+	})
 }
 
 // act does what decideComputePool says.
@@ -211,6 +216,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	}
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, s.image, s.template)
+		build.UseIndex(pod, s.index)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil
 	})

@@ -163,7 +163,8 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 func (b *base) equip(pod *corev1.Pod) {
 	c := container(pod)
 	set := func(name, value string) {
-		if value != "" {
+		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
+		if value != "" && !there { // what the spec of an index says comes first
 			c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
 		}
 	}

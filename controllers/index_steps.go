@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -56,7 +57,15 @@ func noRDMAImage(what string) error {
 // checkTransports halts an index whose compute servers could not reach its memory.
 func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) error {
 	for _, m := range s.memoryPools {
-		if m.pool == nil || m.pool.Spec.Transport != dmv1.TransportRDMA {
+		if m.pool == nil {
+			continue
+		}
+		if s.index.Spec.Security.FabricTLS {
+			if err := m.speaksTLS(); err != nil {
+				return err
+			}
+		}
+		if m.pool.Spec.Transport != dmv1.TransportRDMA {
 			continue
 		}
 		for _, c := range s.computePools {
@@ -64,6 +73,22 @@ func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) er
 				return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("memory pool %s has transport RDMA, compute pool %s has TCP and cannot reach it: "+
 					"set transport: RDMA of the compute pool", m.pool.Name, c.Name), 0}
 			}
+		}
+	}
+	return nil
+}
+
+// speaksTLS halts an index with fabricTLS whose clients a pool could not serve.
+func (m *memoryPoolOfIndex) speaksTLS() error {
+	if m.pool.Spec.Transport == dmv1.TransportRDMA {
+		return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, memory pool %s has transport RDMA, over which nothing is encrypted: "+
+			"set fabricTLS: false, or use a pool with transport TCP", m.pool.Name), 0}
+	}
+	for _, p := range m.pods {
+		d := m.described[podID(p)]
+		if d != nil && !slices.ContainsFunc(d.Transports, func(t *rpcv1.Transport) bool { return t.Tls }) {
+			return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, and memory pod %s runs version %s, which has no TLS on its fabric: "+
+				"set image of memory pool %s to a newer one, or fabricTLS: false", p.Name, d.Version, m.pool.Name), requeueSoon * 5}
 		}
 	}
 	return nil

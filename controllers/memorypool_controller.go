@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ type memoryPoolScope struct {
 
 	indexNames map[string]string // by UID, of those of the namespace
 	use        memoryPoolUse
+	log        dmv1.LogSpec // of the index that the pool was made for
 }
 
 // Reconcile makes one memory pool true.
@@ -102,6 +104,9 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	for i := range indexes.Items {
 		s.indexNames[string(indexes.Items[i].UID)] = indexes.Items[i].Name
 		s.recorded.addRecorded(&indexes.Items[i], s.pool.Name)
+		if metav1.IsControlledBy(s.pool, &indexes.Items[i]) {
+			s.log = indexes.Items[i].Spec.Log
+		}
 	}
 	s.use = newMemoryPoolUse(s.pool, indexes.Items)
 	return nil
@@ -178,6 +183,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		return "", err
 	}
 	trusted := build.OperatorSpeaks(s.authority)
+	var overTLS []*dmv1.DMIndex
 	for i := range indexes.Items {
 		index := &indexes.Items[i]
 		if !usesMemoryPool(index, s.pool.Name) {
@@ -190,11 +196,35 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		switch {
 		case a != nil:
 			trusted = append(trusted, build.IndexSpeaks(index, a)...)
+			all, err := r.allOverTLS(ctx, index)
+			if err != nil {
+				return "", err
+			}
+			if all {
+				overTLS = append(overTLS, index)
+			}
 		case metav1.IsControlledBy(s.pool, index):
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), trusted, nil)
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), trusted, func(secret *corev1.Secret) {
+		build.RequireTLS(secret, overTLS)
+	})
+}
+
+// allOverTLS reports whether connections to the fabric in the clear can be refused to an index: it
+// has fabricTLS, and all of its compute pods, those that are leaving included, know it.
+func (r *DMMemoryPoolReconciler) allOverTLS(ctx context.Context, index *dmv1.DMIndex) (bool, error) {
+	if !index.Spec.Security.FabricTLS {
+		return false, nil
+	}
+	pods := &corev1.PodList{}
+	err := r.List(ctx, pods, client.InNamespace(index.Namespace),
+		client.MatchingLabels{dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelIndex: index.Name, dmv1.LabelComponent: dmv1.ComponentCompute})
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !build.OverTLS(&p) }), nil
 }
 
 // act does what decideMemoryPool says.
@@ -239,6 +269,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
 		}
 		pod := build.MemoryPod(s.pool, id, s.image)
+		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil
 	})

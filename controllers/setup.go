@@ -147,6 +147,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
+		// of compute servers: see allOverTLS
+		Watches(&corev1.Pod{}, b.viaIndex(memoryPoolsOfIndex), comeAndGo).
 		Complete(&DMMemoryPoolReconciler{b})
 	if err != nil {
 		return err

@@ -64,6 +64,9 @@ type Config struct {
 	// Fabric is the host:port of the tcp provider. Empty = it is not offered. One of Fabric, Shm
 	// and RDMA is required.
 	Fabric string
+	// FabricTLS lets clients of Fabric come under TLS only, of whatever index. Otherwise those of
+	// indexes that identity.FabricFile of TLSDir names must, and others choose.
+	FabricTLS bool
 	// Shm is the path of the shm provider's socket. Empty = it is not offered.
 	Shm string
 	// RDMA is the host:port at which clients of the ibv provider connect their queue pairs. Empty =
@@ -177,6 +180,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.RDMADevice != "" && c.RDMA == "" {
 		bad("RDMADevice is set without RDMA: write host:port of the listener too")
+	}
+	if c.FabricTLS && (c.Fabric == "" || c.Insecure || c.Shm != "") {
+		bad("FabricTLS is set, which needs Fabric and TLSDir, and no Shm")
 	}
 	if c.OnChip && c.RDMA == "" {
 		bad("OnChip is set without RDMA: only an RDMA device has memory of its own")

@@ -24,12 +24,13 @@ type service struct {
 	rpcv1.UnimplementedMemoryServer
 
 	*core.Core
-	version  string
-	region   *region
-	waits    *waits
-	scrubber *scrubber
-	files    *identity.Files // nil = without TLS
-	stopping context.Context // ends when the server shuts down, which ends waits for maps
+	version   string
+	region    *region
+	waits     *waits
+	scrubber  *scrubber
+	files     *identity.Files // nil = there is no TLS
+	fabricTLS bool            // of whoever comes to the fabric
+	stopping  context.Context // ends when the server shuts down, which ends waits for maps
 }
 
 // Describe implements rpcv1.MemoryServer. A client of an index sees only that index.
@@ -47,7 +48,7 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 		reply.TrustedAuthorities, reply.CertificateSigner = c.files.Trust()
 	}
 	for _, p := range c.Providers {
-		t := &rpcv1.Transport{Provider: p.Name, Address: p.Address}
+		t := &rpcv1.Transport{Provider: p.Name, Address: p.Address, Tls: p.Name == providerTCP && c.files != nil}
 		if s, ok := p.Server.(verbs.OfDevice); ok {
 			t.Device = s.DeviceName()
 		}
@@ -118,7 +119,7 @@ func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.
 }
 
 // Connect implements rpcv1.MemoryServer.
-func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.ConnectReply, error) {
+func (c *service) Connect(ctx context.Context, r *rpcv1.ConnectRequest) (*rpcv1.ConnectReply, error) {
 	client, err := clientNumber(r.Client)
 	if err != nil {
 		return nil, err
@@ -127,7 +128,10 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 	if p == nil {
 		return nil, fmt.Errorf("%w: this server does not offer %q; Describe says what it offers", ledger.ErrInvalid, r.Provider)
 	}
-	index, token, now, err := c.Core.Connect(r.Index, client, p)
+	if err := c.mayConnect(r); err != nil {
+		return nil, err
+	}
+	index, token, now, err := c.Core.Connect(r.Index, client, p, core.Caller{Identity: identity.FromContext(ctx).String(), TLS: r.Tls})
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +149,7 @@ func (c *service) Connect(_ context.Context, r *rpcv1.ConnectRequest) (*rpcv1.Co
 		LeaseMilliseconds: uint32(c.Lease / time.Millisecond),
 		Epoch:             now.Epoch,
 		UncachedEpoch:     now.Uncached,
+		Tls:               r.Tls,
 	}, nil
 }
 

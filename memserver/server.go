@@ -25,7 +25,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"
 	"github.com/dmindex/dmindex/pkg/verbs/shm"
-	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
 // stopLimit is how long control calls may go on once the server stops.
@@ -102,10 +101,11 @@ func (s *Server) open(c *Config) error {
 	s.stopping = cancel
 	waits := newWaits()
 	shared := core.New(c.env, accounts, newToken, s.region.lockTable(), c.Lease, s.log)
-	shared.Words = wordsOf(s.region)
+	shared.Words, shared.Whose = wordsOf(s.region), whose
 	s.control = &service{
 		Core:    shared,
 		version: c.Version, files: files, region: s.region, waits: waits, scrubber: newScrubber(accounts, waits, s.region, &shared.Locks, s.log), stopping: stopping,
+		fabricTLS: c.FabricTLS,
 	}
 	chunks := newChunks(&s.region.header)
 	accounts.GrantTo(chunks)
@@ -117,7 +117,7 @@ func (s *Server) open(c *Config) error {
 		return err
 	}
 	if c.Fabric != "" {
-		if s.addresses.Fabric, err = s.offer("tcp", "tcp", c.Fabric, tcp.NewServer); err != nil {
+		if s.addresses.Fabric, err = s.offer(providerTCP, "tcp", c.Fabric, newTCP(files)); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,9 @@ const (
 	TLSDir = "/etc/dmindex/tls"
 	// in TLSDir of compute servers: the salt of digests of keys
 	KeySaltFile = "keys.salt"
-	IndexFile   = "/etc/dmindex/index/index.json" // compute server: an Index
+	// compute server: tls.crt and tls.key for RESP, if they are not those of TLSDir
+	RESPTLSDir = "/etc/dmindex/resp-tls"
+	IndexFile  = "/etc/dmindex/index/index.json" // compute server: an Index
 	// compute server: what AUTH and SDK clients must show
 	PasswordFile = "/etc/dmindex/auth/password"
 	// compute server: ACL files with the user default and its passwords, and with further users
@@ -45,13 +47,24 @@ const (
 	EnvGuardDir   = "DMINDEX_GUARD_DIR"   // names GuardDir
 	EnvDefaultACL = "DMINDEX_DEFAULT_ACL" // names DefaultACL
 	EnvUsersACL   = "DMINDEX_USERS_ACL"   // names UsersACL
+	EnvRESPTLS    = "DMINDEX_RESP_TLS"    // RESPTLSOptional or RESPTLSRequired
+	// names RESPTLSDir; without it the certificate of TLSDir is shown
+	EnvRESPTLSDir = "DMINDEX_RESP_TLS_DIR"
+	EnvFabricTLS  = "DMINDEX_FABRIC_TLS" // "true": memory is reached under TLS only
+)
+
+// How a compute server speaks RESP: EnvRESPTLS.
+const (
+	RESPTLSOff      = "off"
+	RESPTLSOptional = "optional" // under TLS and in the clear
+	RESPTLSRequired = "required" // under TLS only
 )
 
 // What a memory server's process needs at most besides its volumes, in bytes. The operator sizes
 // pods and GOMEMLIMIT by it.
 const (
 	// for connections to the memory: tcp.Budget(verbs.DefaultMaxConns) and a little
-	MemoryServerFabric = 208 << 20
+	MemoryServerFabric = 256 << 20
 	// for control replies that are not read, and requests that are not ended
 	MemoryServerControl = 32 << 20
 	MemoryServerRest    = 48 << 20 // ledger, leases, locks, connections of the control service
@@ -67,8 +80,9 @@ const (
 
 // What a compute server's process takes at most beside its cache and 256 MiB for itself, in bytes.
 const (
-	// for 10,000 RESP connections: the first 32 KiB of each, and 256 MiB for what exceeds that
-	ComputeServerClients = 10_000*32<<10 + 256<<20
+	// for 10,000 RESP connections: the first 32 KiB of each, 32 KiB of TLS, and 256 MiB for what
+	// exceeds that
+	ComputeServerClients = 10_000*(32+32)<<10 + 256<<20
 	// what is not Go's: the program, the kernel's buffers of sockets
 	ComputeServerOutside = 64 << 20
 )

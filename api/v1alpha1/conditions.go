@@ -160,7 +160,8 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 
 	// ReasonTransportMismatch: a memory pool has transport RDMA, and a compute pool of the index
-	// has not. To do: give both pools the same transport.
+	// has not; or the index has security.fabricTLS, and a memory pool cannot speak TLS. To do: give
+	// both pools the same transport; for fabricTLS transport TCP and an image that knows it.
 	ReasonTransportMismatch = "TransportMismatch"
 
 	// ReasonNoRDMAImage: a pool has transport RDMA, and no image with RDMA is configured. To do:

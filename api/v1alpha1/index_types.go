@@ -248,6 +248,14 @@ type SecuritySpec struct {
 	// +kubebuilder:validation:Maximum=2592000
 	AuthorityGraceSeconds int32 `json:"authorityGraceSeconds,omitempty"`
 
+	// FabricTLS encrypts what compute servers and memory servers say to each other over transport
+	// TCP, and lets both show certificates. An operation of an index takes some 15% more processor
+	// time, reading in large batches more than twice as much. When it is changed, compute servers
+	// are replaced one after the other; memory servers refuse connections in the clear once all of
+	// them are under TLS.
+	// +optional
+	FabricTLS bool `json:"fabricTLS,omitempty"`
+
 	// ShowKeys shows keys to everybody who may read the index and its events: the bounds of ranges,
 	// in status, conditions and events. Otherwise digests stand in their place, which tell bounds
 	// apart.
@@ -256,6 +264,7 @@ type SecuritySpec struct {
 }
 
 // DMIndexSpec is what an index shall be.
+// +kubebuilder:validation:XValidation:rule="!has(self.security) || !has(self.security.fabricTLS) || !self.security.fabricTLS || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="security.fabricTLS is for transport TCP: over RDMA nothing is encrypted, so leave it out, or write transport: TCP of the memory pools"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (self.value.maxLength > 256 ? 17 : self.value.maxLength)) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + (self.value.maxLength > 256 ? 16 : self.value.maxLength) + 9) / 8 * 16)",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (a value.maxLength above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
 type DMIndexSpec struct {
@@ -321,6 +330,17 @@ type DMIndexSpec struct {
 	// +optional
 	// +default={}
 	Security SecuritySpec `json:"security,omitzero"`
+
+	// Endpoints are how programs reach the index.
+	// +optional
+	// +default={}
+	Endpoints EndpointsSpec `json:"endpoints,omitzero"`
+
+	// Log is what the compute servers of the index log, and memory servers of its templates that
+	// start afterwards. When it is changed, compute servers are replaced one after the other.
+	// +optional
+	// +default={}
+	Log LogSpec `json:"log,omitzero"`
 
 	// Paused makes the operator change nothing in the index and the pools made for it. It goes on
 	// repairing: servers that are lost are fenced, replaced and their keys served by others.

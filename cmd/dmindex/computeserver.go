@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/computeserver"
 	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/logs"
@@ -34,7 +36,7 @@ const buffers = 16 << 20
 
 func computeserverCommand() *cobra.Command {
 	c := computeserver.Config{Version: version.String()}
-	var indexFile, tlsDir, name, guardDir string
+	var indexFile, tlsDir, name, guardDir, respMode, respDir string
 	var fabric attach.Fabric
 	var insecure bool
 	var cache sizeFlag
@@ -65,6 +67,9 @@ func computeserverCommand() *cobra.Command {
 					salt, _ := os.ReadFile(filepath.Join(tlsDir, config.KeySaltFile))
 					return salt
 				}
+			}
+			if c.RESPTLS, err = respTLS(respMode, cmp.Or(respDir, tlsDir)); err != nil {
+				return err
 			}
 			if fabric.RDMADevice == "" {
 				fabric.RDMADevice = givenDevice()
@@ -132,7 +137,10 @@ func computeserverCommand() *cobra.Command {
 	f.StringVar(&indexFile, "index-config", config.IndexFile, "file with the index to serve and the addresses of its memory servers")
 	f.StringVar(&fabric.Provider, "transport", "tcp", "fabric for memory servers whose configuration names none: tcp, ibv (RDMA), or shm on one host")
 	f.StringVar(&fabric.RDMADevice, "rdma-device", "", "RDMA device for --transport ibv; empty = the one assigned by the device plugin ($DMINDEX_RDMA_DEVICE), or the first with an active port")
+	f.BoolVar(&fabric.TLS, "fabric-tls", os.Getenv(config.EnvFabricTLS) == "true", "reach memory servers under TLS only, which --transport tcp alone has, with the certificate of --tls-dir")
 	f.StringVar(&c.ListenRESP, "resp", fmt.Sprintf(":%d", config.PortRESP), "address of RESP; empty = not served")
+	f.StringVar(&respMode, "resp-tls", cmp.Or(os.Getenv(config.EnvRESPTLS), config.RESPTLSOff), "how --resp speaks: off (in the clear), required (under TLS only), or optional (both, while programs change over)")
+	f.StringVar(&respDir, "resp-tls-dir", os.Getenv(config.EnvRESPTLSDir), "directory with tls.crt and tls.key for --resp-tls, read again when they change; empty = that of --tls-dir")
 	f.StringVar(&c.ListenRPC, "rpc", fmt.Sprintf(":%d", config.PortRPC), "address of the SDK and of other compute servers")
 	f.StringVar(&c.ListenMetrics, "metrics", fmt.Sprintf(":%d", config.PortMetrics), "address of /metrics, /healthz and /readyz; empty = not served")
 	f.StringVar(&tlsDir, "tls-dir", "", "directory with tls.crt, tls.key, ca.crt and perhaps authorities.crt, read again when they change")
@@ -146,4 +154,23 @@ func computeserverCommand() *cobra.Command {
 	f.Var(&cache, "cache", "memory that caches the index; 0 = 64Mi")
 	f.IntVar(&c.MaxSessions, "max-sessions", 0, "most requests that use the index at the same time (default 64)")
 	return cmd
+}
+
+// respTLS is how RESP is encrypted, with the certificate of a directory; nil = it is not.
+func respTLS(mode, dir string) (*resp.TLS, error) {
+	switch mode {
+	case config.RESPTLSOff:
+		return nil, nil
+	case config.RESPTLSOptional, config.RESPTLSRequired:
+	default:
+		return nil, fmt.Errorf("--resp-tls=%s: write %s, %s or %s", mode, config.RESPTLSOff, config.RESPTLSOptional, config.RESPTLSRequired)
+	}
+	if dir == "" {
+		return nil, fmt.Errorf("--resp-tls=%s needs a certificate: name its directory with --resp-tls-dir", mode)
+	}
+	pair, err := identity.OpenPair(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &resp.TLS{Config: pair.ServerConfig(), Optional: mode == config.RESPTLSOptional}, nil
 }

@@ -62,7 +62,7 @@ var meanings = map[string]meaning{
 	"NodeUnfit":         {when: "a server cannot use RDMA on its node; the message names the cause.", do: "correct the node as the message says, or select other nodes."},
 	"PodRefused":        {when: "the kubelet refused pods of a pool; the message quotes it and gives the time of the next attempt.", do: "correct what the kubelet names; the operator retries."},
 	"Unschedulable":     {when: "no node has the resources that pods of a pool request; the message quotes the scheduler.", do: "add nodes, or ask for less in pod.resources."},
-	"TransportMismatch": {when: "a memory pool has transport RDMA, and a compute pool of the index has not.", do: "give both pools the same transport."},
+	"TransportMismatch": {when: "a memory pool has transport RDMA, and a compute pool of the index has not; or the index has security.fabricTLS, and a memory pool cannot speak TLS.", do: "give both pools the same transport; for fabricTLS transport TCP and an image that knows it."},
 	"NoRDMAImage":       {when: "a pool has transport RDMA, and no image with RDMA is configured.", do: "set spec.image of the pool, or serverImageRDMA of the chart."},
 	"IDsExhausted":      {when: "a memory pool has used up its server ids.", do: "create a new memory pool, and restore a dump into an index there."},
 	"InUse":             {when: "indexes with spec.recovery.onDataLoss: Block have memory in a memory pool.", do: "before pods of the pool are evicted or deleted, dump these indexes, then name the pods in the pool's annotation dmindex.io/release."},

@@ -315,7 +315,7 @@ func (c *conn) flush() error {
 		c.out = nil
 		c.account.force(holdOut, 0)
 	}
-	if tc, ok := c.nc.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
+	if tc := socketOf(c.nc); tc != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the
 		// client, for minutes: neither side's window is open, so nothing would tell the client that
 		// the connection is over.

@@ -35,6 +35,8 @@ type Server struct {
 	budget     budget
 	failedSeen atomic.Int64  // when a wrong password was logged last
 	httpSeen   atomic.Int64  // when a connection that spoke HTTP was logged last
+	tls        *TLS          // nil = connections are in the clear
+	handshake  time.Duration // its limit
 	drainGrace time.Duration // how long a silent connection stays open while draining
 
 	mu     sync.Mutex
@@ -54,6 +56,7 @@ type Config struct {
 	Version string       // of the program, for people
 
 	Logins *accept.Logins // of the server's front ends
+	TLS    *TLS           // nil = connections are in the clear
 
 	MaxConnections int           // that have authenticated
 	AuthLimit      time.Duration // that a client may take to authenticate
@@ -76,6 +79,7 @@ func New(c Config) *Server {
 		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},
+		tls: c.TLS, handshake: c.AuthLimit,
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
 	}
 }
@@ -107,11 +111,16 @@ func (s *Server) admit(nc net.Conn) {
 	if refusal != "" {
 		s.mu.Unlock()
 		s.core.Count.Refused.Add(1)
-		// a courtesy: the connection ends in any case
-		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = nc.Write([]byte(refusal))
+		if s.tls == nil { // else nobody has shaken hands, and this goroutine has no time for it
+			// a courtesy: the connection ends in any case
+			_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = nc.Write([]byte(refusal))
+		}
 		_ = nc.Close()
 		return
+	}
+	if s.tls != nil {
+		nc = &secured{Conn: nc, how: s.tls, limit: s.handshake}
 	}
 	s.nextID++
 	c := &conn{s: s, nc: nc, from: nc.RemoteAddr(), id: s.nextID, term: term, account: account{of: &s.budget}, gone: make(chan struct{})}
@@ -140,7 +149,9 @@ func (s *Server) Recheck() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		_ = c.nc.SetReadDeadline(time.Now())
+		if c.place == nil { // others have shown no password, and may be shaking hands
+			_ = c.nc.SetReadDeadline(time.Now())
+		}
 	}
 }
 

@@ -74,6 +74,16 @@ func TestRefusedAtCreation(t *testing.T) {
 			t.Errorf("%s -> %s: %v; want %q", old, new, err, want)
 		}
 	}
+	f(index, "servers: 2, memory: 512Mi}}", "servers: 2, memory: 512Mi, transport: RDMA}}\n  security: {fabricTLS: true}", "security.fabricTLS is for transport TCP")
+	external := "an external name is a DNS name in lower case, such as index.example.com, or an IP address, without a port"
+	for _, bad := range []string{"demo.example.com:6379", "Demo.example.com", "a..b", "-a", "a.*.b", "https://a"} {
+		f(index, "design: DEX", fmt.Sprintf("design: DEX\n  endpoints: {externalNames: [%q]}", bad), external)
+	}
+	f(index, "design: DEX", "design: DEX\n  endpoints: {service: {type: ExternalName}}", `supported values: "ClusterIP", "NodePort", "LoadBalancer"`)
+	f(index, "design: DEX", "design: DEX\n  endpoints: {resp: {tls: {mode: Always}}}", `supported values: "Off", "Optional", "Required"`)
+	f(index, "design: DEX", "design: DEX\n  endpoints: {resp: {tls: {secretName: mine}}}", "resp.tls.secretName is for mode Required or Optional")
+	f(index, "design: DEX", "design: DEX\n  log: {level: loud}", `supported values: "debug", "info", "warn", "error"`)
+	f(index, "design: DEX", "design: DEX\n  log: {format: xml}", `supported values: "text", "json"`)
 	f(index, "design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman"`)
 	tooSmall := "nodeSize is too small for keys and values of these lengths: leave it out, or write at least"
 	f(index, "nodeSize: 1024", "nodeSize: 640", tooSmall)

@@ -44,6 +44,7 @@ type Server struct {
 	Control     string // host:port; the host is what its certificate names
 	Incarnation uint64 // that the index knows; 0 = whichever is there
 	Provider    string // as Config.Provider; empty = that one
+	TLS         bool   // its memory is reached under TLS, over provider "tcp"
 }
 
 // Client calls the memory servers of one index. It implements pool.Control. Safe for concurrent
@@ -257,12 +258,15 @@ func (c *Client) Forget(server uint16, clients []uint32, limit time.Duration) (g
 func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (grant pool.Grant, err error) {
 	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		s := c.server(server)
-		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: client, Provider: s.Provider})
+		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: client, Provider: s.Provider, Tls: s.TLS})
 		if err != nil {
 			return fenced(err)
 		}
 		if err := s.same(reply.Incarnation); err != nil {
 			return err
+		}
+		if reply.Tls != s.TLS {
+			return fmt.Errorf("%w: the server is of a version without fabricTLS: give it a newer image", verbs.ErrRefused)
 		}
 		if len(reply.Token) != len(verbs.Token{}) {
 			return fmt.Errorf("the server answers a token of %d bytes", len(reply.Token))
@@ -271,6 +275,7 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 			Provider: s.Provider,
 			Target: verbs.Target{
 				Address: reachable(s.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
+				Server: hostOf(s.Control),
 			},
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
 			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots),
@@ -280,6 +285,15 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 		return nil
 	})
 	return grant, err
+}
+
+// hostOf is the name in a server's certificate.
+func hostOf(control string) string {
+	host, _, err := net.SplitHostPort(control)
+	if err != nil {
+		return control
+	}
+	return host
 }
 
 // reachable replaces the host of an address that a server listens on by the one that its control

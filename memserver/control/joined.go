@@ -46,6 +46,7 @@ func (c *Client) meet(s Server) error {
 	if s.Provider == "" {
 		s.Provider = c.config.Provider
 	}
+	s.TLS = c.config.Servers[0].TLS // one that joins is reached as the others are
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.conns[s.ID]; known != nil {

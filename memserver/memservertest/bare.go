@@ -79,7 +79,7 @@ func (b *Bare) Register(index, name string) (client uint32, err error) {
 
 // Connect gives a client a token for a provider, its lease, and the epochs of reclamation.
 func (b *Bare) Connect(index string, client uint32, provider string) (token verbs.Token, lease time.Duration, epoch, uncached uint64, err error) {
-	_, token, now, err := b.core.Connect(index, client, b.core.Provider(provider))
+	_, token, now, err := b.core.Connect(index, client, b.core.Provider(provider), core.Caller{})
 	return token, b.core.Lease, now.Epoch, now.Uncached, err
 }
 

@@ -29,7 +29,7 @@ type Files struct {
 	dir string
 
 	mu      sync.Mutex
-	stamp   [4]stamp
+	stamp   [5]stamp
 	current *material
 	err     error
 }
@@ -39,6 +39,7 @@ type material struct {
 	cert        tls.Certificate
 	roots       *x509.CertPool
 	authorities *authorities // nil = all of roots speak for everybody
+	fabricTLS   voice        // its indexes are those of FabricFile
 }
 
 // stamp tells one content of a file from another without reading it.
@@ -69,10 +70,10 @@ func (f *Files) Err() error {
 func (f *Files) load() *material {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var now [4]stamp
-	for i, name := range []string{CertFile, KeyFile, CAFile, AuthoritiesFile} {
+	var now [5]stamp
+	for i, name := range []string{CertFile, KeyFile, CAFile, AuthoritiesFile, FabricFile} {
 		info, err := os.Stat(filepath.Join(f.dir, name))
-		if name == AuthoritiesFile && errors.Is(err, os.ErrNotExist) {
+		if (name == AuthoritiesFile || name == FabricFile) && errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -99,13 +100,17 @@ func read(dir string) (*material, error) {
 	if err != nil {
 		return nil, err
 	}
+	fabric, err := readFabric(dir)
+	if err != nil {
+		return nil, err
+	}
 	spoken, err := os.ReadFile(filepath.Join(dir, AuthoritiesFile))
 	if err == nil {
 		a, err := parseAuthorities(spoken)
 		if err != nil {
 			return nil, err
 		}
-		return &material{cert, a.roots, a}, nil
+		return &material{cert, a.roots, a, fabric}, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -118,7 +123,7 @@ func read(dir string) (*material, error) {
 	if !roots.AppendCertsFromPEM(bundle) {
 		return nil, errors.New(CAFile + " holds no certificate in PEM form")
 	}
-	return &material{cert, roots, nil}, nil
+	return &material{cert, roots, nil, fabric}, nil
 }
 
 // ServerConfig asks every client for a certificate with an identity of this package that its

@@ -200,6 +200,11 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	f(identity.KeyFile, func(dir string) error { return os.Remove(filepath.Join(dir, identity.KeyFile)) })
 	f("PEM", func(dir string) error { return os.WriteFile(filepath.Join(dir, identity.CAFile), []byte("no"), 0o600) })
+	for _, bad := range []string{"everybody", "dmindex://operator", "dmindex://pool/m.ns.svc", "dmindex://index/a/compute"} {
+		f(identity.FabricFile, func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, identity.FabricFile), []byte("dmindex://index/a\n"+bad), 0o600)
+		})
+	}
 	f("does not match", func(dir string) error {
 		_, key := ca.Issue(identitytest.Options{})
 		return os.WriteFile(filepath.Join(dir, identity.KeyFile), key, 0o600)

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"crypto/tls"
 	"net"
 	"os"
 	"time"
@@ -26,6 +27,13 @@ type Admission interface {
 	Admit(Token) (Peer, error)
 }
 
+// TLSAdmission is an Admission that binds tokens to who shows them. Where an Admission is one, it
+// is asked by AdmitTLS for connections under TLS, and by Admit for those in the clear alone.
+type TLSAdmission interface {
+	// AdmitTLS is Admit for a connection under TLS whose handshake has succeeded.
+	AdmitTLS(Token, *tls.ConnectionState) (Peer, error)
+}
+
 // ServerOptions is what a memory server gives to each of its providers.
 type ServerOptions struct {
 	Memory []Memory // mapped at multiples of 8, until after Server.Close
@@ -42,6 +50,10 @@ type ServerOptions struct {
 	// how many calls are executed at once; who comes when there are as many is told that all are
 	// busy. 0 = DefaultCallThreads
 	CallThreads int
+
+	// TLS lets a server of tcp speak TLS with the clients that begin with it, at the same address
+	// as with others. Nil = with nobody. Who may come in the clear is for Admission to say.
+	TLS *tls.Config
 
 	HandshakeLimit time.Duration // for a client to present its token; 0 = DefaultHandshakeLimit
 	// admitted connections at once; those not admitted yet have as many places of their own. 0 =

@@ -130,6 +130,8 @@ type Target struct {
 	Address     string // tcp: host:port; shm: path of a Unix socket
 	Token       Token  // from the server's control service; says index and client
 	Incarnation uint64 // of the region that the caller expects; 0 = whichever is there
+	// the name in the server's certificate, where there is TLS; empty = the host of Address
+	Server string
 }
 
 // Device is a provider on this host. Safe for concurrent use.

@@ -327,6 +327,7 @@ type Transport struct {
 	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"` // "tcp", "shm"
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`   // as the server listens; a client replaces an unspecified host by the one it knows
 	Device        string                 `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`     // of "ibv": the name of the RDMA device
+	Tls           bool                   `protobuf:"varint,4,opt,name=tls,proto3" json:"tls,omitempty"`          // clients can come under TLS
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +381,13 @@ func (x *Transport) GetDevice() string {
 		return x.Device
 	}
 	return ""
+}
+
+func (x *Transport) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
 }
 
 type IndexUse struct {
@@ -799,6 +807,7 @@ type ConnectRequest struct {
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Client        uint32                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
 	Provider      string                 `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
+	Tls           bool                   `protobuf:"varint,4,opt,name=tls,proto3" json:"tls,omitempty"` // of provider tcp: the connection will be under TLS, with the certificate of this call's caller
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,6 +863,13 @@ func (x *ConnectRequest) GetProvider() string {
 	return ""
 }
 
+func (x *ConnectRequest) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
+}
+
 type ConnectReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Token             []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // 32 bytes, admits one connection within a minute
@@ -869,6 +885,7 @@ type ConnectReply struct {
 	IntentOffset      uint64                 `protobuf:"varint,11,opt,name=intent_offset,json=intentOffset,proto3" json:"intent_offset,omitempty"`               // in the data region: the intent slots of the index, 64 bytes each
 	IntentSlots       uint32                 `protobuf:"varint,12,opt,name=intent_slots,json=intentSlots,proto3" json:"intent_slots,omitempty"`                  // 0 = the server has none
 	UncachedEpoch     uint64                 `protobuf:"varint,13,opt,name=uncached_epoch,json=uncachedEpoch,proto3" json:"uncached_epoch,omitempty"`            // the same for memory that no cache leads to
+	Tls               bool                   `protobuf:"varint,14,opt,name=tls,proto3" json:"tls,omitempty"`                                                     // the token admits a connection under TLS, and no other
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -992,6 +1009,13 @@ func (x *ConnectReply) GetUncachedEpoch() uint64 {
 		return x.UncachedEpoch
 	}
 	return 0
+}
+
+func (x *ConnectReply) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
 }
 
 type RenewRequest struct {
@@ -3136,11 +3160,12 @@ const file_memory_proto_rawDesc = "" +
 	"transports\x122\n" +
 	"\aindexes\x18\r \x03(\v2\x18.dmindex.rpc.v1.IndexUseR\aindexes\x12/\n" +
 	"\x13trusted_authorities\x18\x0e \x03(\fR\x12trustedAuthorities\x12-\n" +
-	"\x12certificate_signer\x18\x0f \x01(\fR\x11certificateSigner\"Y\n" +
+	"\x12certificate_signer\x18\x0f \x01(\fR\x11certificateSigner\"k\n" +
 	"\tTransport\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06device\x18\x03 \x01(\tR\x06device\"\xdf\x01\n" +
+	"\x06device\x18\x03 \x01(\tR\x06device\x12\x10\n" +
+	"\x03tls\x18\x04 \x01(\bR\x03tls\"\xdf\x01\n" +
 	"\bIndexUse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12!\n" +
 	"\fquota_chunks\x18\x02 \x01(\x04R\vquotaChunks\x12\x1f\n" +
@@ -3171,11 +3196,12 @@ const file_memory_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"'\n" +
 	"\rRegisterReply\x12\x16\n" +
-	"\x06client\x18\x01 \x01(\rR\x06client\"Z\n" +
+	"\x06client\x18\x01 \x01(\rR\x06client\"l\n" +
 	"\x0eConnectRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xbe\x03\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\x12\x10\n" +
+	"\x03tls\x18\x04 \x01(\bR\x03tls\"\xd0\x03\n" +
 	"\fConnectReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -3192,7 +3218,8 @@ const file_memory_proto_rawDesc = "" +
 	" \x01(\x04R\x05epoch\x12#\n" +
 	"\rintent_offset\x18\v \x01(\x04R\fintentOffset\x12!\n" +
 	"\fintent_slots\x18\f \x01(\rR\vintentSlots\x12%\n" +
-	"\x0euncached_epoch\x18\r \x01(\x04R\runcachedEpoch\"\xd8\x01\n" +
+	"\x0euncached_epoch\x18\r \x01(\x04R\runcachedEpoch\x12\x10\n" +
+	"\x03tls\x18\x0e \x01(\bR\x03tls\"\xd8\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +

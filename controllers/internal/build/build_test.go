@@ -43,8 +43,12 @@ func testTLS(index *dmv1.DMIndex, memory *dmv1.DMMemoryPool) (*corev1.Secret, er
 		return &pki.Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(content)})}
 	}
 	index.UID = "uid"
-	return TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, slices.Concat(
-		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))), []byte("salt"))
+	s, err := TLSSecret("demo-memory", "ns", dmv1.ComponentMemory, pki.Pair{Cert: []byte("c"), Key: []byte("k")}, slices.Concat(
+		OperatorSpeaks(ca("pool")), IndexSpeaks(index, ca("index")), OwnSpeaks(index, ca("own")), MemorySpeaks(memory, ca("pool"))))
+	if err == nil {
+		s.Data[config.KeySaltFile] = []byte("salt")
+	}
+	return s, err
 }
 
 // TestGolden compares what is built with testdata. DMINDEX_REWRITE=1 writes it anew.
@@ -81,7 +85,7 @@ func TestGolden(t *testing.T) {
 		"tls":                   secret,
 		"authority":             AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
 		"leaf_of_memory":        MemoryLeaf(memory),
-		"leaf_of_compute":       ComputeLeaf(compute, "uid/1").DNS,
+		"leaf_of_compute":       ComputeLeaf(compute, index, "uid/1").DNS,
 	} {
 		got, err := yaml.Marshal(object)
 		if err != nil {
@@ -146,7 +150,7 @@ func TestHeapLimit(t *testing.T) {
 			t.Errorf("limit %q: %s, want %s", limit, got, want)
 		}
 	}
-	f("", 288<<20)
+	f("", 336<<20)
 	f("2Gi", 1440<<20) // of which 576 MiB are in the volume
 	f("600Mi", leastHeap)
 }
@@ -175,7 +179,7 @@ func TestComputeLimit(t *testing.T) {
 			t.Errorf("%q, %q: %v, want %v", requests, limits, c.Env, want)
 		}
 	}
-	const clients = 10_000*32<<10 + 256<<20
+	const clients = 10_000*64<<10 + 256<<20
 	f("", "", "384Mi", fmt.Sprint(384<<20+clients+64<<20), 384<<20+clients)
 	f("3Gi", "", "3Gi", "3Gi", 3008<<20)
 	f("100Mi", "1Gi", "100Mi", "1Gi", 960<<20)

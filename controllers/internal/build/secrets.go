@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,6 +23,12 @@ const (
 	KeyHost     = "host"
 	KeyRESP     = "resp"      // host:port for Redis clients
 	KeyRPC      = "endpoints" // host:port for the SDK, as client.SecretEndpoints has it
+
+	// dmv1.RESPTLSRequired or RESPTLSOptional; missing = RESP is in the clear
+	KeyRESPTLS = "resp-tls"
+	// as KeyRESP and KeyRPC, of the external names, with commas between them
+	KeyExternalRESP = "external-resp"
+	KeyExternalRPC  = "external-endpoints"
 )
 
 // Keys of the Secret of an authority, besides those of the one that signs.
@@ -38,9 +47,8 @@ func AuthoritySecret(of, namespace string, labels map[string]string, p pki.Pair)
 }
 
 // TLSSecret is the TLS directory of the servers of a pool. Its CA bundle is for servers of earlier
-// versions, which know no other; the others go by what each authority speaks for. salt is that of
-// digests of keys; nil for servers that have none.
-func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity.Authority, salt []byte) (*corev1.Secret, error) {
+// versions, which know no other; the others go by what each authority speaks for.
+func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity.Authority) (*corev1.Secret, error) {
 	authorities, err := identity.AppendAuthorities(nil, trusted...)
 	if err != nil {
 		return nil, err
@@ -54,10 +62,19 @@ func TLSSecret(pool, namespace, component string, p pki.Pair, trusted []identity
 		identity.CertFile: p.Cert, identity.KeyFile: p.Key,
 		identity.CAFile: pki.Bundle(certs...), identity.AuthoritiesFile: authorities,
 	}
-	if salt != nil {
-		s.Data[config.KeySaltFile] = salt
-	}
 	return s, nil
+}
+
+// RequireTLS says in the TLS Secret of memory servers which indexes must come to the fabric under
+// TLS.
+func RequireTLS(secret *corev1.Secret, indexes []*dmv1.DMIndex) {
+	var names []*url.URL
+	for _, index := range indexes {
+		names = append(names, identity.Index(string(index.UID)))
+	}
+	if len(names) > 0 {
+		secret.Data[identity.FabricFile] = identity.AppendFabric(nil, names...)
+	}
 }
 
 // KeySalt is the salt of digests of an index's keys.
@@ -100,9 +117,9 @@ func MemoryLeaf(pool *dmv1.DMMemoryPool) pki.Leaf {
 
 // ComputeLeaf is the certificate of the compute servers of a pool: servers to programs and each
 // other, clients of memory servers.
-func ComputeLeaf(pool *dmv1.DMComputePool, indexIdentity string) pki.Leaf {
+func ComputeLeaf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, indexIdentity string) pki.Leaf {
 	host, ns := pool.Spec.IndexName, pool.Namespace
-	return pki.Leaf{
+	leaf := pki.Leaf{
 		Name: "compute servers of " + pool.Name,
 		DNS: append(podNames(pool.Name, ns), host, host+"."+ns, host+"."+ns+".svc", host+"."+ns+".svc.cluster.local",
 			"localhost"),
@@ -110,6 +127,14 @@ func ComputeLeaf(pool *dmv1.DMComputePool, indexIdentity string) pki.Leaf {
 		URI:    identity.Compute(indexIdentity),
 		Server: true, Client: true,
 	}
+	for _, name := range index.Spec.Endpoints.ExternalNames {
+		if ip := net.ParseIP(name); ip != nil {
+			leaf.IPs = append(leaf.IPs, ip)
+		} else if !slices.Contains(leaf.DNS, name) {
+			leaf.DNS = append(leaf.DNS, name)
+		}
+	}
+	return leaf
 }
 
 func podNames(pool, namespace string) []string {
@@ -134,7 +159,22 @@ func ConnectionSecret(index *dmv1.DMIndex, password, ca []byte) *corev1.Secret {
 		KeyRESP:     []byte(at(host, config.PortRESP)),
 		KeyRPC:      []byte(at(host, config.PortRPC)),
 	}
+	if mode := index.Spec.Endpoints.RESP.TLS.Mode; mode != "" && mode != dmv1.RESPTLSOff {
+		s.Data[KeyRESPTLS] = []byte(mode)
+	}
+	if names := index.Spec.Endpoints.ExternalNames; len(names) > 0 {
+		s.Data[KeyExternalRESP], s.Data[KeyExternalRPC] = each(names, config.PortRESP), each(names, config.PortRPC)
+	}
 	return s
+}
+
+// each are the addresses of hosts at a port.
+func each(hosts []string, port int) []byte {
+	var all []string
+	for _, h := range hosts {
+		all = append(all, net.JoinHostPort(h, strconv.Itoa(port)))
+	}
+	return []byte(strings.Join(all, ","))
 }
 
 // Keys of the Secret with the passwords.

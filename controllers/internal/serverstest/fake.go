@@ -47,7 +47,8 @@ type Fleet struct {
 	// ranges have owners; nil: nothing ever.
 	Holdings func(encoded []byte) []*rpcv1.Holding
 
-	// Older makes the servers those of a version that does not offer AwaitHoldings.
+	// Older makes the servers those of a version that offers neither AwaitHoldings nor TLS on the
+	// fabric.
 	Older bool
 
 	changed chan struct{} // closed and replaced by HoldingsChanged

@@ -57,7 +57,8 @@ func (c *memoryClient) with(do func(*memory) error) error {
 func (c *memoryClient) Describe(context.Context) (reply *rpcv1.DescribeMemoryReply, err error) {
 	err = c.with(func(m *memory) error {
 		c.f.looks++
-		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks, LocksTotal: c.f.Locks, OnChipBytes: 2 * c.f.OnChip}
+		reply = &rpcv1.DescribeMemoryReply{Incarnation: m.incarnation, ChunkBytes: chunkBytes, ChunksTotal: c.f.Chunks, LocksTotal: c.f.Locks, OnChipBytes: 2 * c.f.OnChip,
+			Version: "fake", Transports: []*rpcv1.Transport{{Provider: "tcp", Tls: !c.f.Older}}}
 		t := c.f.trust[c.t.Namespace+"/"+c.t.Pod]
 		reply.TrustedAuthorities, reply.CertificateSigner = t.authorities, t.signer
 		for _, index := range slices.Sorted(maps.Keys(m.indexes)) {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,9 @@ type Core struct {
 	sweeping env.Mutex // held while an index must keep its slice of the lock table
 	wake     env.Event // of the lease loop
 	stopped  atomic.Bool
+
+	// Whose is who has shown a verified certificate, as Caller has it.
+	Whose func(*tls.ConnectionState) (identity string, err error)
 
 	// called after a change of an index's holdings may have been stored; it does not wait
 	HoldingsChanged func(index string)
@@ -80,7 +84,9 @@ func (c *Core) Provider(name string) *Provider {
 }
 
 // Admission decides which clients get a connection of a provider.
-func (c *Core) Admission(provider string) verbs.Admission { return admission{c.tokens, provider} }
+func (c *Core) Admission(provider string) verbs.Admission {
+	return admission{c.tokens, provider, c.Whose}
+}
 
 // RefusedTokens is how many connections of all providers showed a token that admits to nothing.
 func (c *Core) RefusedTokens() uint64 { return c.tokens.refused.Load() }
@@ -143,10 +149,10 @@ func peerOf(index string, client uint32) verbs.Peer {
 // Joined are the current epochs when a client connects.
 type Joined struct{ Epoch, Uncached uint64 }
 
-// Connect gives a client a token for one connection of p, its lease, and the current epochs. The
-// token is made under the ledger's lock: either before the client is fenced or its index evicted,
-// and then voided with the others, or not at all.
-func (c *Core) Connect(index string, client uint32, p *Provider) (view ledger.Index, token verbs.Token, now Joined, err error) {
+// Connect gives a client a token for one connection of p, its lease, and the current epochs. caller
+// is who asks: the connection is to be its own. The token is made under the ledger's lock: either
+// before the client is fenced or its index evicted, and then voided with the others, or not at all.
+func (c *Core) Connect(index string, client uint32, p *Provider, caller Caller) (view ledger.Index, token verbs.Token, now Joined, err error) {
 	peer := peerOf(index, client)
 	const tries = 3 // the index may be evicted and admitted again meanwhile
 	for range tries {
@@ -157,7 +163,7 @@ func (c *Core) Connect(index string, client uint32, p *Provider) (view ledger.In
 			if view, err = l.Index(index); err != nil {
 				return
 			}
-			if token, err = c.tokens.issue(peer, p.Name); err == nil {
+			if token, err = c.tokens.issue(peer, p.Name, caller); err == nil {
 				c.Accounts.leases.extend(peer, c.env.Now()+c.Lease)
 				now.Epoch, now.Uncached = c.Accounts.epochsOf(index).Join(peer.Client)
 			}

@@ -128,7 +128,7 @@ func (h *simHolder) connect() bool {
 		var epoch uint64
 		err := h.patiently(func(c *Core) (err error) {
 			var now Joined
-			_, token, now, err = c.Connect(simIndex, h.id, c.Provider("sim"))
+			_, token, now, err = c.Connect(simIndex, h.id, c.Provider("sim"), Caller{})
 			if epoch = now.Epoch; err == nil {
 				h.w.join(h.id, epoch)
 			}

@@ -124,7 +124,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 		return t
 	}
 	c := New(p, a, random, w.memory[1].Bytes, simLease, slog.New(judge{w}))
-	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: slowDoor{admission{c.tokens, "sim"}, w, p}})
+	server, err := w.fabric.NewServerOf(p, "memory", verbs.ServerOptions{Memory: w.memory, Incarnation: 1, Admission: slowDoor{admission{c.tokens, "sim", nil}, w, p}})
 	if err != nil {
 		return err
 	}

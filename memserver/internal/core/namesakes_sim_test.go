@@ -149,7 +149,7 @@ func (w *idWorld) lateCall(p *simenv.Process) {
 		what := "Connect"
 		switch kind {
 		case 0:
-			_, _, _, err = c.Connect(simIndex, said, c.Provider("sim"))
+			_, _, _, err = c.Connect(simIndex, said, c.Provider("sim"), Caller{})
 		case 1:
 			what = "Renew"
 			_, err = c.Renew(simIndex, said, pool.Epochs{})

@@ -172,7 +172,7 @@ func (h *idClient) connect(s *idServer) bool {
 	for tries := 0; ; tries++ {
 		asked = h.Now()
 		err := h.w.call(h.Process, s, func(c *Core) (err error) {
-			_, token, seat.now, err = c.Connect(simIndex, h.number, c.Provider("sim"))
+			_, token, seat.now, err = c.Connect(simIndex, h.number, c.Provider("sim"), Caller{})
 			return err
 		})
 		if err == nil {

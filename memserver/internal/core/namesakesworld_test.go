@@ -119,7 +119,7 @@ func (s *idServer) open(p *simenv.Process) (err error) {
 		return t
 	}
 	c := New(p, a, random, s.memory[1].Bytes, simLease, slog.New(idHandler{w}))
-	half, err := w.fabric.NewServerOf(p, s.address, verbs.ServerOptions{Memory: s.memory, Incarnation: 1, Admission: admission{c.tokens, "sim"}})
+	half, err := w.fabric.NewServerOf(p, s.address, verbs.ServerOptions{Memory: s.memory, Incarnation: 1, Admission: admission{c.tokens, "sim", nil}})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,6 +41,7 @@ type tokens struct {
 type ticket struct {
 	peer     verbs.Peer
 	provider string
+	caller   Caller
 	expires  time.Duration // on the env's clock
 }
 
@@ -47,8 +49,16 @@ func newTokens(e env.Env, random func() verbs.Token) *tokens {
 	return &tokens{env: e, random: random, mu: e.NewMutex(), open: map[verbs.Token]ticket{}, count: map[string]int{}, evicting: map[string]int{}}
 }
 
+// Caller is who asked for a token, and what for.
+type Caller struct {
+	// as its certificate says; empty where certificates are not asked for
+	Identity string
+	// the connection shall be under TLS, with a certificate of the same identity
+	TLS bool
+}
+
 // issue returns a token that admits peer to one connection of a provider.
-func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
+func (t *tokens) issue(peer verbs.Peer, provider string, caller Caller) (verbs.Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expire()
@@ -60,7 +70,7 @@ func (t *tokens) issue(peer verbs.Peer, provider string) (verbs.Token, error) {
 	}
 	t.compact()
 	token := t.random()
-	t.open[token] = ticket{peer, provider, t.env.Now() + tokenLife}
+	t.open[token] = ticket{peer, provider, caller, t.env.Now() + tokenLife}
 	t.order = append(t.order, token)
 	t.count[peer.Index]++
 	return token, nil
@@ -143,27 +153,48 @@ func (t *tokens) unblock(index string) {
 type admission struct {
 	tokens   *tokens
 	provider string
+	whose    func(*tls.ConnectionState) (identity string, err error)
 }
 
-// Admit implements verbs.Admission.
+// Admit implements verbs.Admission: connections in the clear.
 func (a admission) Admit(token verbs.Token) (verbs.Peer, error) {
-	peer, err := a.admit(token)
+	return a.count(a.admit(token, nil))
+}
+
+// AdmitTLS implements verbs.TLSAdmission: connections whose certificate the handshake has verified.
+// A token that was meant for the other kind is not used up. Whoever may have read it on its way
+// gets no connection by it.
+func (a admission) AdmitTLS(token verbs.Token, state *tls.ConnectionState) (verbs.Peer, error) {
+	who, err := a.whose(state)
+	if err != nil {
+		return a.count(verbs.Peer{}, fmt.Errorf("%w: %w", verbs.ErrRefused, err))
+	}
+	return a.count(a.admit(token, &who))
+}
+
+// count counts those who are refused.
+func (a admission) count(peer verbs.Peer, err error) (verbs.Peer, error) {
 	if err != nil {
 		a.tokens.refused.Add(1)
 	}
 	return peer, err
 }
 
-func (a admission) admit(token verbs.Token) (verbs.Peer, error) {
+// admit uses a token up for a connection in the clear, or for one of who.
+func (a admission) admit(token verbs.Token, who *string) (verbs.Peer, error) {
 	t := a.tokens
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ticket, ok := t.open[token]
-	if !ok {
+	switch {
+	case !ok:
 		return verbs.Peer{}, fmt.Errorf("%w: it is unknown, used or older than %v", verbs.ErrRefused, tokenLife)
-	}
-	if ticket.provider != a.provider {
+	case ticket.provider != a.provider:
 		return verbs.Peer{}, fmt.Errorf("%w: it is for %s, not for %s", verbs.ErrRefused, ticket.provider, a.provider)
+	case ticket.caller.TLS != (who != nil):
+		return verbs.Peer{}, fmt.Errorf("%w: it is for a connection with TLS (%v)", verbs.ErrRefused, ticket.caller.TLS)
+	case who != nil && *who != ticket.caller.Identity:
+		return verbs.Peer{}, fmt.Errorf("%w: it was given to another identity than that of the connection, %s", verbs.ErrRefused, *who)
 	}
 	t.drop(token)
 	if t.env.Now() >= ticket.expires {

@@ -24,7 +24,7 @@ func (c *clock) Now() time.Duration { return c.now }
 func TestTokens(t *testing.T) {
 	c := newClock()
 	tokens := newTokens(c, newToken)
-	tcp, shm := admission{tokens, "tcp"}, admission{tokens, "shm"}
+	tcp, shm := admission{tokens, "tcp", nil}, admission{tokens, "shm", nil}
 	a, b := verbs.Peer{Index: "a", Client: 1}, verbs.Peer{Index: "b", Client: 2}
 	refused := func(what string, by admission, token verbs.Token) {
 		t.Helper()
@@ -39,34 +39,34 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	refused("a token of nobody", tcp, verbs.Token{})
-	token := must(tokens.issue(a, "tcp"))
+	token := must(tokens.issue(a, "tcp", Caller{}))
 	refused("another provider", shm, token)
 	admitted("good", tcp, token, a)
 	refused("used", tcp, token)
 
-	token = must(tokens.issue(a, "tcp"))
+	token = must(tokens.issue(a, "tcp", Caller{}))
 	c.now += tokenLife - 1
 	admitted("just in time", tcp, token, a)
-	token = must(tokens.issue(a, "tcp"))
+	token = must(tokens.issue(a, "tcp", Caller{}))
 	c.now += tokenLife
 	refused("too old", tcp, token)
 
 	// Evictions: tokens of that index are void, and there are none until both evictions are over.
-	token, other := must(tokens.issue(a, "tcp")), must(tokens.issue(b, "shm"))
+	token, other := must(tokens.issue(a, "tcp", Caller{})), must(tokens.issue(b, "shm", Caller{}))
 	tokens.block("a")
 	tokens.block("a")
 	refused("evicted", tcp, token)
 	tokens.unblock("a")
-	if _, err := tokens.issue(a, "tcp"); !errors.Is(err, ErrEvicting) {
+	if _, err := tokens.issue(a, "tcp", Caller{}); !errors.Is(err, ErrEvicting) {
 		t.Errorf("during an eviction: %v", err)
 	}
 	tokens.unblock("a")
-	must(tokens.issue(a, "tcp"))
+	must(tokens.issue(a, "tcp", Caller{}))
 	admitted("another index", shm, other, b)
 
 	// Fencing: the tokens of these clients are void, and nobody else's.
-	token, other = must(tokens.issue(a, "tcp")), must(tokens.issue(b, "tcp"))
-	second := must(tokens.issue(verbs.Peer{Index: "a", Client: 2}, "tcp"))
+	token, other = must(tokens.issue(a, "tcp", Caller{})), must(tokens.issue(b, "tcp", Caller{}))
+	second := must(tokens.issue(verbs.Peer{Index: "a", Client: 2}, "tcp", Caller{}))
 	tokens.void("a", []uint16{1, 9})
 	refused("fenced", tcp, token)
 	admitted("another client", tcp, second, verbs.Peer{Index: "a", Client: 2})
@@ -75,14 +75,14 @@ func TestTokens(t *testing.T) {
 	// Bounds: of each index by itself, and what is over makes room.
 	c.now += tokenLife
 	for range maxTokensPerIndex {
-		must(tokens.issue(a, "tcp"))
+		must(tokens.issue(a, "tcp", Caller{}))
 	}
-	if _, err := tokens.issue(a, "tcp"); !errors.Is(err, ledger.ErrExhausted) {
+	if _, err := tokens.issue(a, "tcp", Caller{}); !errors.Is(err, ledger.ErrExhausted) {
 		t.Errorf("too many: %v", err)
 	}
-	admitted("the other index", tcp, must(tokens.issue(b, "tcp")), b)
+	admitted("the other index", tcp, must(tokens.issue(b, "tcp", Caller{})), b)
 	c.now += tokenLife
-	must(tokens.issue(a, "tcp"))
+	must(tokens.issue(a, "tcp", Caller{}))
 	if len(tokens.open) != 1 || len(tokens.order) != 1 || len(tokens.count) != 1 {
 		t.Errorf("%d open, %d in order, %d indexes remain", len(tokens.open), len(tokens.order), len(tokens.count))
 	}
@@ -92,12 +92,12 @@ func TestTokens(t *testing.T) {
 func TestUsedTokens(t *testing.T) {
 	c := newClock()
 	tokens := newTokens(c, newToken)
-	kept := must(tokens.issue(verbs.Peer{Index: "b", Client: 1}, "tcp"))
+	kept := must(tokens.issue(verbs.Peer{Index: "b", Client: 1}, "tcp", Caller{}))
 	for i := range 10_000 {
 		peer := verbs.Peer{Index: "a", Client: 1}
-		token := must(tokens.issue(peer, "tcp"))
+		token := must(tokens.issue(peer, "tcp", Caller{}))
 		if i%2 == 0 {
-			must(admission{tokens, "tcp"}.Admit(token))
+			must(admission{tokens, "tcp", nil}.Admit(token))
 		} else {
 			tokens.void("a", []uint16{1})
 		}
@@ -105,5 +105,5 @@ func TestUsedTokens(t *testing.T) {
 			t.Fatalf("%d tokens are kept of one that is open", n)
 		}
 	}
-	must(admission{tokens, "tcp"}.Admit(kept))
+	must(admission{tokens, "tcp", nil}.Admit(kept))
 }

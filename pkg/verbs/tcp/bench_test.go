@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"crypto/tls"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -17,11 +19,16 @@ import (
 // The server, of verbs or of plain pings, runs in a process of its own (child_test.go). CPU seconds
 // count both processes.
 
+var overTLS = flag.Bool("tls", false, "run the benchmarks of READ, WRITE and CAS over TLS")
+
 // benchConn is a connection to a server in another process, over loopback.
 func benchConn(b *testing.B) (verbs.Conn, *verbs.Arena, *benchChild) {
 	b.Helper()
 	child := startBenchChild(b, "verbs")
 	d := NewDevice()
+	if *overTLS {
+		d = NewTLSDevice(func(string) *tls.Config { return &tls.Config{InsecureSkipVerify: true} })
+	}
 	a, err := d.NewArena(1 << 20)
 	if err != nil {
 		b.Fatal(err)

@@ -29,7 +29,7 @@ const (
 // Budget is the most bytes that a server holds for so many connections at once, whatever they send
 // and however slowly they read.
 func Budget(conns int) int64 {
-	return int64(conns)*(inBuffer+outBuffer+sessionBytes) + largeBuffers*maxFrame
+	return int64(conns)*(inBuffer+outBuffer+sessionBytes+tlsBytes) + largeBuffers*maxFrame
 }
 
 // errTurn ends a session that waited too long for a large buffer.

@@ -2,8 +2,14 @@ package tcp
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -51,7 +57,7 @@ func BenchServer() bool {
 			panic(err)
 		}
 		defer release()
-		s, err := NewServer(verbs.ServerOptions{Memory: mem, Admission: anyone{}, Reach: checkedReach(mem)})
+		s, err := NewServer(verbs.ServerOptions{Memory: mem, Admission: anyone{}, Reach: checkedReach(mem), TLS: benchTLS()})
 		if err != nil {
 			panic(err)
 		}
@@ -59,6 +65,20 @@ func BenchServer() bool {
 	}
 	io.Copy(io.Discard, os.Stdin)
 	return true
+}
+
+// benchTLS is a server's configuration with a fresh certificate.
+func benchTLS() *tls.Config {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
 // servePings answers 1 KiB for every 32 bytes, all that has arrived at once.

@@ -41,6 +41,7 @@ const (
 type conn struct {
 	socket net.Conn
 	raw    syscall.RawConn // nil = the stream has no descriptor to write to without blocking
+	spill  *spill          // below TLS; nil = in the clear
 	answer *hello.Answer
 	caps   verbs.Capabilities
 	sizes  [verbs.RegionLocks + 1]uint64
@@ -101,6 +102,9 @@ func newConn(socket net.Conn, a *hello.Answer, broke func()) *conn {
 	}
 	for _, r := range a.Regions {
 		c.sizes[r.ID] = r.Size
+	}
+	if s, ok := socket.(*secureClient); ok {
+		c.spill = &s.spill
 	}
 	if s, ok := socket.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // without it, the flusher does all writing
@@ -206,17 +210,43 @@ func (c *conn) push(yields int) {
 			c.handOver <- struct{}{} // has room: there is one writer
 			return
 		}
-		if err := c.raw.Write(c.try); err != nil || c.tried != nil {
-			c.fail(hello.StreamError(errors.Join(err, c.tried)))
+		if err := c.writeSome(); err != nil {
+			c.fail(hello.StreamError(err))
 			return // and stay the writer: nobody else is to try
 		}
-		if c.sent < len(c.sending) {
+		if c.sent < len(c.sending) || c.spill != nil && c.spill.left() {
 			c.handOver <- struct{}{}
 			return
 		}
 		c.mu.Lock()
 	}
 	c.mu.Unlock()
+}
+
+// writeSome sends what the socket takes at once. Under TLS all of sending is sent, and spill has
+// what the socket did not take.
+func (c *conn) writeSome() error {
+	if c.spill == nil {
+		err := c.raw.Write(c.try)
+		return errors.Join(err, c.tried)
+	}
+	_, err := c.socket.Write(c.sending)
+	c.sent = len(c.sending)
+	return err
+}
+
+// writeRest sends what is left of sending, and waits until the socket has taken it.
+func (c *conn) writeRest() error {
+	if c.sent < len(c.sending) {
+		if _, err := c.socket.Write(c.sending[c.sent:]); err != nil {
+			return err
+		}
+		c.sent = len(c.sending)
+	}
+	if c.spill != nil {
+		return c.spill.drain()
+	}
+	return nil
 }
 
 // tryWrite sends what the socket takes at once. It is called with the descriptor by the RawConn and
@@ -247,11 +277,10 @@ func (c *conn) flusher() {
 		case <-c.handOver:
 		}
 		for {
-			if _, err := c.socket.Write(c.sending[c.sent:]); err != nil {
+			if err := c.writeRest(); err != nil {
 				c.fail(hello.StreamError(err))
 				return
 			}
-			c.sent = len(c.sending)
 			c.mu.Lock()
 			more := c.collect()
 			c.mu.Unlock()

@@ -29,18 +29,18 @@ import (
 
 // NewDevice makes the client's half. The token crosses the network in clear: it is of no use to who
 // reads it, since the server admits it once, but who changes what is underway can take the
-// connection over. Where that is a concern see NewTLSDevice.
+// connection over. See NewTLSDevice.
 func NewDevice() verbs.Device { return &device{broken: map[string][]uint64{}} }
 
-// NewTLSDevice makes the client's half for servers whose listener speaks TLS. The server's name in
-// config, if there is none, is the host of the address. Every byte then passes through the record
-// layer, and every list through two more goroutines: expect half the speed.
-func NewTLSDevice(config *tls.Config) verbs.Device {
+// NewTLSDevice makes the client's half for servers with ServerOptions.TLS. config is asked for each
+// connection, by the name that the server's certificate must have, so it may follow files. Nothing
+// is sent before the server is verified, and nothing is ever sent in the clear.
+func NewTLSDevice(config func(server string) *tls.Config) verbs.Device {
 	return &device{broken: map[string][]uint64{}, tls: config}
 }
 
 type device struct {
-	tls *tls.Config // nil = plain TCP
+	tls func(server string) *tls.Config // nil = plain TCP
 
 	mu sync.Mutex
 	// by address: sessions that ended without a farewell, at most hello.MaxEarlier
@@ -65,7 +65,7 @@ func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error
 
 func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	deadline := time.Now().Add(limit)
-	socket, err := d.dial(t.Address, limit)
+	socket, err := d.dial(&t, limit)
 	if err != nil {
 		return nil, hello.StreamError(err)
 	}
@@ -75,7 +75,7 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	answer, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
 	if err != nil {
 		socket.Close()
-		return nil, hello.StreamError(err)
+		return nil, hello.StreamError(errOf(err))
 	}
 	d.mu.Lock()
 	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
@@ -85,22 +85,24 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 }
 
 // dial opens the stream. TLS shakes hands with the first write, within its deadline.
-func (d *device) dial(address string, limit time.Duration) (net.Conn, error) {
-	socket, err := net.DialTimeout("tcp", address, limit)
+func (d *device) dial(t *verbs.Target, limit time.Duration) (net.Conn, error) {
+	socket, err := net.DialTimeout("tcp", t.Address, limit)
 	if err != nil || d.tls == nil {
 		return socket, err
 	}
-	config := d.tls
-	if config.ServerName == "" && !config.InsecureSkipVerify {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
+	server := t.Server
+	if server == "" {
+		if server, _, err = net.SplitHostPort(t.Address); err != nil {
 			socket.Close()
 			return nil, err
 		}
-		config = config.Clone()
-		config.ServerName = host
 	}
-	return tls.Client(socket, config), nil
+	c, err := newSecureClient(socket.(*net.TCPConn), d.tls(server))
+	if err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // greet exchanges the handshake. A server that is full answers without reading, so a failed write

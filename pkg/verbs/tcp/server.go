@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -27,8 +28,10 @@ func Capabilities() verbs.Capabilities {
 // NewServer makes the memory server's half. Serve takes listeners of any stream; those of network
 // "tcp" get keepalive probes.
 //
-// A connection costs one goroutine and 144 KiB of buffers. Frames that are longer than that share
-// buffers with those of all other connections; see [Budget].
+// Where o has TLS, clients choose whether they come under TLS; see secure.go.
+//
+// A connection costs one goroutine and 144 KiB of buffers, under TLS 48 KiB more. Frames that are
+// longer than that share buffers with those of all other connections; see [Budget].
 //
 // The server is a [verbs.Checked] one.
 func NewServer(o verbs.ServerOptions) (verbs.Server, error) { return newServer(o, newBuffers()) }
@@ -51,6 +54,7 @@ func newServer(o verbs.ServerOptions, shared *buffers) (verbs.Server, error) {
 		Capabilities: caps,
 		MaxQPs:       MaxQPs,
 		Regions:      space.Regions(),
+		Begin:        func(c net.Conn) (net.Conn, *tls.ConnectionState, error) { return begin(c, o.TLS) },
 		Answer:       sendAnswer,
 		Run: func(c *serve.Session) {
 			session := newSession(c, space, callers, shared)
@@ -76,6 +80,9 @@ func sendAnswer(s *serve.Session, answer []byte) error {
 func keepAlive(c net.Conn) {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = t.NetConn()
+	}
+	if s, ok := c.(*stream); ok {
+		c = s.Conn
 	}
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4})

@@ -46,17 +46,21 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 func TestConformanceTLS(t *testing.T) {
 	mine, pool := certificate(t)
 	startTLS := func(_ string, o verbs.ServerOptions) (address string, s verbs.Server, err error) {
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{mine}}
 		if s, err = tcp.NewServer(o); err != nil {
 			return "", nil, err
 		}
-		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{mine}})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return "", nil, err
 		}
 		go s.Serve(l)
 		return l.Addr().String(), s, nil
 	}
-	device := func() verbs.Device { return tcp.NewTLSDevice(&tls.Config{RootCAs: pool}) }
+	trusts := func(roots *x509.CertPool) verbs.Device {
+		return tcp.NewTLSDevice(func(server string) *tls.Config { return &tls.Config{RootCAs: roots, ServerName: server} })
+	}
+	device := func() verbs.Device { return trusts(pool) }
 	network := func(t testing.TB, address string) verbstest.Network {
 		server := &tls.Config{Certificates: []tls.Certificate{mine}}
 		return verbstest.NewTLSNetwork(t, address, server, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
@@ -72,7 +76,7 @@ func TestConformanceTLS(t *testing.T) {
 		defer s.Close()
 		_, other := certificate(t)
 		target := verbs.Target{Address: address, Token: tokens.Issue(verbs.Peer{Client: 1})}
-		_, err = tcp.NewTLSDevice(&tls.Config{RootCAs: other}).Connect(target, 20*time.Second)
+		_, err = trusts(other).Connect(target, 20*time.Second)
 		var unknown x509.UnknownAuthorityError
 		if !errors.As(err, &unknown) {
 			t.Errorf("connect to a server of an unknown authority: %v", err)

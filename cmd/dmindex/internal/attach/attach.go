@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -29,6 +30,7 @@ var Providers = []string{"shm", "tcp", "ibv"}
 type Fabric struct {
 	Provider   string // one of Providers: of memory servers whose configuration names none
 	RDMADevice string // for "ibv"; empty = the first with an active port
+	TLS        bool   // memory is reached under TLS only, which "tcp" alone has
 }
 
 // RDMA reports whether an index is reached by RDMA, all or a part of it.
@@ -41,11 +43,15 @@ func (f Fabric) RDMA(c *config.Index) bool {
 	return false
 }
 
-func (f Fabric) device(provider string) (verbs.Device, error) {
+// device makes the device of a provider. files is nil where connections over tcp are in the clear.
+func (f Fabric) device(provider string, files *identity.Files) (verbs.Device, error) {
 	switch provider {
 	case "shm":
 		return shm.NewDevice(), nil
 	case "tcp":
+		if files != nil {
+			return tcp.NewTLSDevice(func(server string) *tls.Config { return files.ClientConfig(server, tcp.Protocol) }), nil
+		}
 		return tcp.NewDevice(), nil
 	case "ibv":
 		return ibv.NewDevice(ibv.Options{Device: f.RDMADevice})
@@ -69,13 +75,23 @@ type Memory struct {
 // nil is without TLS.
 func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*Memory, error) {
 	m := &Memory{config: c}
+	var overTLS *identity.Files
+	if fabric.TLS {
+		if overTLS = files; files == nil {
+			return nil, errors.New("memory is to be reached under TLS (--fabric-tls): name a directory with a certificate (--tls-dir)")
+		}
+	}
 	servers := make([]control.Server, len(c.MemoryServers))
 	for i, s := range c.MemoryServers {
 		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation, Provider: s.Transport}
 		if servers[i].Provider == "" {
 			servers[i].Provider = fabric.Provider
 		}
-		d, err := m.deviceOf(fabric, servers[i].Provider)
+		if servers[i].TLS = fabric.TLS; fabric.TLS && servers[i].Provider != config.TransportTCP {
+			return nil, errors.Join(fmt.Errorf("memory is to be reached under TLS (--fabric-tls), and memory server %d has transport %s: only %s has TLS",
+				s.ID, servers[i].Provider, config.TransportTCP), m.closeDevices())
+		}
+		d, err := m.deviceOf(fabric, servers[i].Provider, overTLS)
 		if err != nil {
 			return nil, errors.Join(err, m.closeDevices())
 		}
@@ -97,13 +113,13 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 }
 
 // deviceOf is the device of a provider, which is opened unless it is there.
-func (m *Memory) deviceOf(fabric Fabric, provider string) (verbs.Device, error) {
+func (m *Memory) deviceOf(fabric Fabric, provider string, files *identity.Files) (verbs.Device, error) {
 	for _, d := range m.devices {
 		if d.Provider() == provider {
 			return d, nil
 		}
 	}
-	d, err := fabric.device(provider)
+	d, err := fabric.device(provider, files)
 	if err == nil {
 		m.devices = append(m.devices, d)
 	}

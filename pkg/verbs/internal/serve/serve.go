@@ -4,6 +4,7 @@ package serve
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,12 +20,16 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/internal/hello"
 )
 
-// Provider is what a provider adds. All fields but Quiet and Process are required.
+// Provider is what a provider adds. All fields but Begin, Quiet and Process are required.
 type Provider struct {
 	Capabilities verbs.Capabilities
 	MaxQPs       uint32
 	Regions      []verbs.Region
 
+	// Begin makes of a connection what the handshake and all that follows go over, TLS for example,
+	// within the deadline that c has. Closing c ends it, whatever it waits for. state is of TLS;
+	// nil = in the clear. A nil Begin takes connections as they are.
+	Begin func(c net.Conn) (over net.Conn, state *tls.ConnectionState, err error)
 	// Answer sends the answer that opens a session, and what belongs to it.
 	Answer func(s *Session, answer []byte) error
 	// Run serves an admitted session until its connection ends or it is cut. When it returns,
@@ -174,11 +179,18 @@ func decline(c net.Conn, refusal *hello.Answer) {
 	}
 }
 
-func (s *Server) handle(c net.Conn) {
+func (s *Server) handle(raw net.Conn) {
+	c, state := raw, (*tls.ConnectionState)(nil)
+	if s.p.Begin != nil {
+		var err error
+		if c, state, err = s.p.Begin(raw); err != nil {
+			return // TLS has told the client why
+		}
+	}
 	h, err := hello.ReadHello(c)
 	var session *Session
 	if err == nil {
-		session, err = s.admit(c, h)
+		session, err = s.admit(raw, c, state, h)
 	}
 	if err != nil {
 		refusal := hello.Answer{Code: hello.CodeOf(err)}
@@ -222,7 +234,7 @@ func (s *Server) Recover(session *Session) {
 // forgets the sessions that it named when it has its answer: a session that stayed because it was
 // another peer's would never be named again. A session's id is a random number that its own client
 // alone was told, so a client can end no session but those of its own process.
-func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
+func (s *Server) admit(raw, c net.Conn, state *tls.ConnectionState, h *hello.Hello) (*Session, error) {
 	s.admitting.Lock()
 	s.mu.Lock()
 	_, broken := s.namedLocked(h)
@@ -232,7 +244,7 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 		s.admitting.Unlock()
 		return nil, verbs.ErrTooMany
 	}
-	peer, err := s.o.Admission.Admit(h.Token)
+	peer, err := s.admission(h.Token, state)
 	if err == nil && h.Incarnation != 0 && h.Incarnation != s.o.Incarnation {
 		err = verbs.ErrLostMemory
 	}
@@ -256,9 +268,9 @@ func (s *Server) admit(c net.Conn, h *hello.Hello) (*Session, error) {
 		session.id = newID()
 	}
 	s.sessions[session.id] = session
-	s.leaveLocked(c)
+	s.leaveLocked(raw)
 	if s.p.Quiet != nil {
-		s.lasting[peer] = s.process(c)
+		s.lasting[peer] = s.process(raw)
 	}
 	closed := s.closed
 	s.mu.Unlock()
