@@ -14,7 +14,7 @@ import (
 
 // full fills the pool: inserts then fail with ErrPoolFull and change nothing, while reads, deletes,
 // updates in place and inserts where there is room go on; and inserts go on when there is memory
-// again.
+// again, also that of a server that joins.
 func (r *runner) full(t *testing.T) {
 	for _, o := range []index.Options{
 		{Uint64: true, MaxValueBytes: 8},
@@ -67,6 +67,18 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 		if err := s.Insert(number(k), value(k, 8)); err != nil {
 			t.Fatalf("insert after a deletion in a full pool: %v", err)
 		}
+	}
+	r.audited(t, c, x)
+
+	// a server joins: there is room again, for the session that was there
+	added := c.Join(t)
+	before := c.UsedChunks()
+	for c.UsedChunks() == before {
+		k := random.Uint64()
+		if err := s.Insert(number(k), value(k, 8)); err != nil {
+			t.Fatalf("insert after server %d joined: %v", added, err)
+		}
+		there[k] = true
 	}
 	r.audited(t, c, x)
 }

@@ -81,6 +81,7 @@ type Cluster struct {
 	refusals map[uint16]error
 	pools    []*pool.Pool
 	joined   pool.JoinedList
+	ends     []func()          // of the servers that joined
 	reached  map[uint16]uint64 // by client: the version of joined that it told
 }
 
@@ -116,6 +117,7 @@ func New(t testing.TB, o Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(c.end)
 	for i := range c.Options.Servers {
 		s, err := c.start(t, c.Options.FirstID+uint16(i))
 		if err != nil {

@@ -18,25 +18,31 @@ func (c *Cluster) Start(t testing.TB) uint16 {
 	c.mu.Lock()
 	id := c.Options.FirstID + uint16(len(c.servers))
 	c.mu.Unlock()
-	s, err := c.start(t, id)
+	s, err := c.start(ending{t, c}, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // before the server ends
-		c.mu.Lock()
-		pools := slices.Clone(c.pools)
-		c.mu.Unlock()
-		for _, p := range pools {
-			if err := p.Close(); err != nil && !c.wasCut() {
-				t.Errorf("pooltest: close the pool: %v", err)
-			}
-		}
-	})
 	s.quota = 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.servers = append(c.servers, s)
 	return id
+}
+
+// ending is a test whose servers that joined end after all of its pools are closed.
+type ending struct {
+	testing.TB
+	c *Cluster
+}
+
+// Cleanup implements testing.TB.
+func (e ending) Cleanup(f func()) { e.c.ends = append(e.c.ends, f) }
+
+// end ends the servers that joined.
+func (c *Cluster) end() {
+	for _, f := range slices.Backward(c.ends) {
+		f()
+	}
 }
 
 // Note notes at the home how far a server is that joins.
