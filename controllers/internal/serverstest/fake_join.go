@@ -44,7 +44,6 @@ func (c *memoryClient) JoinServer(_ context.Context, index string, s *rpcv1.Join
 			if s.State == rpcv1.JoinedServer_MEMBER {
 				return servers.ErrLeft
 			}
-			at = len(a.joined.Servers)
 			a.joined.Servers = append(a.joined.Servers, proto.CloneOf(s))
 		} else {
 			was := a.joined.Servers[at]
