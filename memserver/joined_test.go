@@ -23,7 +23,8 @@ func TestServerJoins(t *testing.T) {
 	home, stop := start(t, dirConfig(dir))
 	added, _ := start(t, dirConfig(t.TempDir()))
 	config := func(name string) control.Config {
-		return control.Config{Index: "a", Name: name, Provider: "tcp", Servers: []control.Server{{ID: 7, Control: home.Addresses().Control}}}
+		// as compute servers name it: for each server
+		return control.Config{Index: "a", Name: name, Servers: []control.Server{{ID: 7, Control: home.Addresses().Control, Provider: "tcp"}}}
 	}
 	c := must(control.New(config("")))
 	defer c.Close()

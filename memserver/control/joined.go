@@ -43,10 +43,10 @@ func (c *Client) meet(s Server) error {
 	if s.ID == 0 || s.ID > pool.MaxServer {
 		return fmt.Errorf("memory server id %d of a server that joined is not within 1 to %d", s.ID, pool.MaxServer)
 	}
-	if s.Provider == "" {
-		s.Provider = c.config.Provider
+	home := c.server(c.ids[0]) // one that joins is reached as it is
+	if s.TLS = home.TLS; s.Provider == "" {
+		s.Provider = home.Provider
 	}
-	s.TLS = c.config.Servers[0].TLS // one that joins is reached as the others are
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.conns[s.ID]; known != nil {
