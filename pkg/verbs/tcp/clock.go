@@ -111,8 +111,8 @@ func (c *conn) look() {
 	if c.raw == nil || !c.role.CompareAndSwap(false, true) {
 		return
 	}
-	if err := c.raw.Read(c.peek); err != nil || c.arrived {
-		c.appoint <- struct{}{} // there is something to read, be it the end
+	if err := c.raw.Read(c.peek); err != nil || c.arrived || c.spill != nil && c.spill.ahead.Load() {
+		c.appoint <- struct{}{} // there is something to read, be it the end, or there may be
 		return
 	}
 	c.resign()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -131,10 +132,23 @@ type spill struct {
 	raw syscall.RawConn
 	try func(fd uintptr) bool
 
+	// Something was read, and TLS has not asked for more since. It reads ahead: what has arrived,
+	// be it the end of the stream, may lie in its buffers, where a look at the socket does not see
+	// it.
+	ahead atomic.Bool
+
 	mu    sync.Mutex
 	buf   []byte // of the Write under way; not written yet
 	rest  []byte // kept from earlier ones, to be sent before
 	tried error
+}
+
+// Read implements net.Conn.
+func (s *spill) Read(p []byte) (int, error) {
+	s.ahead.Store(false)
+	n, err := s.Conn.Read(p)
+	s.ahead.Store(n > 0)
+	return n, err
 }
 
 // Write implements net.Conn.
