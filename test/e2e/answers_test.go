@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestAnswers asks an index by redis-cli and by the SDK, from within the cluster.
@@ -63,7 +64,8 @@ func TestAnswers(t *testing.T) {
 }
 
 // TestFullPool fills an index. Writes then fail with an error that says so; reads and deletes go
-// on.
+// on. A memory server that is added joins the index: writes go on without a new compute server, and
+// whoever replaces a compute server that dies reaches all keys.
 func TestFullPool(t *testing.T) {
 	s := newSpace(t)
 	// Load moves no range here: on a slow machine it would, and the division of a leaf in a full
@@ -77,7 +79,10 @@ func TestFullPool(t *testing.T) {
 	s.fails(out, err, "full")
 	// Leaves still have some room, and the other server some of its last chunk: so not every single
 	// write needs memory.
-	out, err = s.tools("sh", "-c", "i=0; while [ $i -lt 20000 ]; do printf 'set more/%05d %0100d\n' $i $i; i=$((i+1)); done | REDISCLI_AUTH=$(cat /conn/password) redis-cli -h x")
+	more := func() (string, error) {
+		return s.tools("sh", "-c", "i=0; while [ $i -lt 20000 ]; do printf 'set more/%05d %0100d\n' $i $i; i=$((i+1)); done | REDISCLI_AUTH=$(cat /conn/password) redis-cli -h x")
+	}
+	out, err = more()
 	if err != nil || !strings.Contains(out, "POOLFULL") {
 		t.Errorf("20000 more writes: %v, %s", err, tail(out, 5))
 	}
@@ -87,4 +92,21 @@ func TestFullPool(t *testing.T) {
 	s.is(s.redis("get", "key/00000000"), "")
 	s.is(s.redis("set", "first", "2"), "OK") // changes in place still have room
 	s.settled("1/1", "2/2")
+
+	served := s.computePods()
+	begin := time.Now()
+	s.kubectl("patch", "dmi", "x", "--type=json", "-p", `[{"op": "replace", "path": "/spec/memoryPools/0/template/servers", "value": 2}]`)
+	s.settled("2/2", "2/2")
+	t.Logf("the server has joined after %s", time.Since(begin).Round(time.Millisecond))
+	if out, err = more(); err != nil || strings.Contains(out, "POOLFULL") || strings.Count(out, "OK") != 20000 {
+		t.Errorf("20000 writes after a server has joined: %v, %s", err, tail(out, 5))
+	}
+	if now := s.computePods(); !slices.Equal(now, served) {
+		t.Errorf("compute pods %v, then %v", served, now)
+	}
+	s.replaced(served[0], "2/2", func(pod string) { s.kubectl("delete", "pod", pod, "--force", "--grace-period=0") })
+	for _, key := range []string{"more/00000", "more/09999", "more/19999", "key/00000001"} {
+		s.is(s.redis("exists", key), "1")
+	}
+	s.is(s.dmindex("get", "first"), "2")
 }
