@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -61,12 +62,14 @@ func (s *space) refusedByKubelet(number int, tree *sysfstest.Tree, device string
 		return events != "", "the kubelet: " + events + "\nthe pool: " + condition
 	})
 	tree.SetState(device, 1, "4: ACTIVE")
+	refused := strings.Fields(s.kubectl("get", "events", "--field-selector=reason=UnexpectedAdmissionError", "--output=jsonpath={.items[*].involvedObject.uid}"))
 	// It may be another one or two that the kubelet refuses: it tells the scheduler of its devices
-	// every ten seconds.
+	// every ten seconds. The number of one that never ran, and so its name, is used again.
 	s.poolReady("refused", "NodeUnfit", " on node "+node+": no usable RDMA device")
 	s.eventually(short, "the refused pod is gone", func() (bool, string) {
-		left := s.kubectl("get", "pods", "--selector=dmindex.io/pool=refused", "--output=jsonpath={.items[*].metadata.name} {.items[*].status.phase}")
-		return strings.HasSuffix(left, " Running") && !strings.Contains(left, "refused-0"), left
+		left := s.kubectl("get", "pods", "--selector=dmindex.io/pool=refused", "--output=jsonpath={.items[*].metadata.uid} {.items[*].status.phase}")
+		there := slices.ContainsFunc(refused, func(uid string) bool { return strings.Contains(left, uid) })
+		return strings.HasSuffix(left, " Running") && !there, left
 	})
 	s.kubectl("delete", "dmmp/refused", "--cascade=foreground", "--timeout=80s")
 	s.has(node, 1, 1)
