@@ -46,10 +46,14 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	memory := rpcv1.NewMemoryClient(conn)
 	connect := func(overTLS bool) string {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := rpcv1.NewMemoryClient(conn).Connect(ctx, &rpcv1.ConnectRequest{Index: uid, Client: 1, Provider: "tcp", Tls: overTLS})
+		c, err := memory.Register(ctx, &rpcv1.RegisterRequest{Index: uid, Name: "probe"})
+		if err == nil {
+			_, err = memory.Connect(ctx, &rpcv1.ConnectRequest{Index: uid, Client: c.Client, Provider: "tcp", Tls: overTLS})
+		}
 		return status.Convert(err).Message()
 	}
 	s.eventually(long, "memory servers require TLS", func() (bool, string) {
