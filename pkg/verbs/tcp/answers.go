@@ -21,7 +21,8 @@ const answerBuffer = 128 << 10
 // leads. When its own list is answered and others still wait, it passes the role to the background
 // goroutine, which keeps it while it serves several at a time, and gives it up when only one is
 // left. While nobody waits nobody reads, except that watch looks now and then whether the
-// connection is still there.
+// connection is still there. Under TLS it cannot see all that has arrived (spill.ahead), so there
+// the background goroutine may wait for more with the role, and takes the next answer.
 //
 // role reports whether somebody has it; waiting counts who counts on somebody. A waiter adds
 // itself, then tries for the role; who gives the role up frees it, then looks whether anybody

@@ -41,8 +41,8 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestConformanceTLS runs the suite over a stream without a descriptor to write to and to look at:
-// the goroutines behind do it all.
+// TestConformanceTLS runs the suite under TLS. Its network ends TLS and begins it anew, so the end
+// of a stream comes as a record behind others, which TLS reads ahead.
 func TestConformanceTLS(t *testing.T) {
 	mine, pool := certificate(t)
 	startTLS := func(_ string, o verbs.ServerOptions) (address string, s verbs.Server, err error) {
