@@ -226,6 +226,7 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 		return "", err
 	}
 	complete(desired)
+	desired.UID = secret.UID // a Secret that was deleted since does not return with its key
 	if err := b.Apply(ctx, owner, desired); err != nil {
 		return "", err
 	}

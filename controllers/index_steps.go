@@ -121,6 +121,7 @@ func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (er
 	if secret.Data[build.KeyPassword] = live.Data[build.KeyPassword]; trimmed(string(live.Data[build.KeyPassword])) == "" {
 		secret.Data[build.KeyPassword] = []byte(rand.Text())
 	}
+	secret.UID = live.UID // a Secret that was deleted since does not return with its password
 	return r.Apply(ctx, s.index, secret)
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,5 +61,45 @@ func TestApplyTold(t *testing.T) {
 	before := version()
 	if wrote, err := w.ApplyTold(t.Context(), stranger, pool); wrote || !errors.Is(err, kube.ErrNameTaken) || version() != before {
 		t.Errorf("an object of somebody else: %v, %v", wrote, err)
+	}
+}
+
+// TestApplyDeleted: what is desired of an object that somebody deleted since it was read does not
+// come back, such as a key that had to go.
+func TestApplyDeleted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	w := &kube.Writer{Client: api, Live: api}
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", Namespace: c.namespace}}
+	if err := api.Create(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	secret := func(text string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: c.namespace}, Data: map[string][]byte{"key": []byte(text)}}
+	}
+	if err := w.Apply(t.Context(), owner, secret("first")); err != nil {
+		t.Fatal(err)
+	}
+	read := &corev1.Secret{}
+	if err := c.get("key", read); err != nil {
+		t.Fatal(err)
+	}
+	changed := secret("second")
+	changed.UID = read.UID
+	if err := w.Apply(t.Context(), owner, changed); err != nil {
+		t.Fatalf("the object that was read is not changed: %v", err)
+	}
+	if err := api.Delete(t.Context(), read); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Apply(t.Context(), owner, changed); !apierrors.IsConflict(err) {
+		t.Errorf("the object that was read was deleted, and apply says %v", err)
+	}
+	c.gone("key", &corev1.Secret{})
+	if err := w.Apply(t.Context(), owner, secret("third")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Apply(t.Context(), owner, changed); !apierrors.IsConflict(err) {
+		t.Errorf("another object has its name, and apply says %v", err)
 	}
 }

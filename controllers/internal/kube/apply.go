@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -36,7 +38,8 @@ type Writer struct {
 
 // Apply makes object as desired, as owned by owner, with server-side apply. Fields listed in except
 // are not written. It writes nothing if the object was applied like this before and has all that is
-// desired.
+// desired. If desired has a UID, only that object is changed: once it is deleted, Apply fails with a
+// conflict, and makes no other and changes no other of its name.
 func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except ...[]string) error {
 	_, err := w.ApplyTold(ctx, owner, desired, except...)
 	return err
@@ -66,10 +69,24 @@ func (w *Writer) ApplyTold(ctx context.Context, owner, desired client.Object, ex
 	}
 	annotations[dmv1.AnnotationApplied] = hash
 	content.SetAnnotations(annotations)
+	content.SetUID(desired.GetUID())
 	if err := w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(content), Owner, client.ForceOwnership); err != nil {
+		if anotherObject(err) {
+			err = apierrors.NewConflict(schema.GroupResource{Resource: content.GetKind()}, desired.GetName(), err)
+		}
 		return false, fmt.Errorf("apply %s: %w", what, err)
 	}
 	return true, nil
+}
+
+// anotherObject reports whether the API server refused a change since the object of that name has
+// another UID.
+func anotherObject(err error) bool {
+	var s apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &s) || s.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
 // Find reads an object from the cache and, if it is not there, from the API server: the cache holds
@@ -85,6 +102,7 @@ func (w *Writer) Find(ctx context.Context, desired, live client.Object) error {
 // content is what is sent, and its hash.
 func (w *Writer) content(owner, desired client.Object, except [][]string) (*unstructured.Unstructured, string, error) {
 	object := desired.DeepCopyObject().(client.Object)
+	object.SetUID("")
 	labels := maps.Clone(object.GetLabels())
 	if labels == nil {
 		labels = map[string]string{}
