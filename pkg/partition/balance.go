@@ -186,8 +186,9 @@ func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
 }
 
 // give hands the free pieces, in key order, to members below their shares: to neighbours if they
-// have room, else filling one member after the other. A piece that a member shed returns to it only
-// if no other has room.
+// have room, else filling one member after the other. Where one key exceeds a neighbour's
+// room, the neediest member gets it. A piece that a member shed returns to it only if no
+// other has room.
 func (p *plan) give() {
 	for at := 0; at < len(p.pieces); at++ {
 		for p.pieces[at].member == free {
@@ -198,6 +199,10 @@ func (p *plan) give() {
 			}
 			room := p.room(to)
 			part, ok := p.split(at, room, high)
+			if n := p.neediest(p.pieces[at].owner); !ok && n >= 0 && p.room(n) > room {
+				to, high, room = n, false, p.room(n)
+				part, ok = p.split(at, room, high)
+			}
 			if !ok { // one key exceeds the room: with it, but no more
 				rest := p.pieces[at].weight - room
 				if part, ok = p.split(at, rest, !high); ok && high {

@@ -186,6 +186,8 @@ func (l loaded) cut(start, end []byte, w uint64, high bool) []byte {
 		return bytes.Clone(above)
 	case below != nil && target-l.at(below) <= fineWeight:
 		return bytes.Clone(below)
+	case above == nil && l.after(prev) > lo && hi-target <= fineWeight:
+		return nil // all load is below the target, and the rest is not worth a boundary
 	}
 	if after := l.after(prev); target > after { // between two sampled keys
 		if key := within(prev, end, l.width.key(l.width.position(prev)+(target-after)<<widthShift)); key != nil && (above == nil || bytes.Compare(key, above) < 0) {

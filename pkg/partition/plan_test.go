@@ -154,6 +154,29 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
+// TestKeyToTheNeediest: a key that exceeds the room of the neighbour beside it goes to the server
+// that has most room.
+func TestKeyToTheNeediest(t *testing.T) {
+	for _, load := range [][]KeyLoad{
+		{{[]byte("a"), 9}, {[]byte("b"), 5}, {[]byte("c"), 7}, {[]byte("d"), 9}},
+		{{[]byte("a"), 100}, {[]byte("aa"), 69}, {[]byte("b"), 79}, {[]byte("c"), 100}, {[]byte("d"), 1}},
+	} {
+		for i := range load {
+			load[i].Rate *= TrustedRate
+		}
+		m, err := ByBoundaries("uid", servers(0), nil)
+		must(t, m, err)
+		m, _, err = Plan(m, servers(0, 1, 2), Options{Keys: Bytes, Load: load})
+		must(t, m, err)
+		got := loads(m, Options{Keys: Bytes, Load: load}.measure(3))
+		for id := range uint32(3) {
+			if got[id] < wholeLoad/5 {
+				t.Errorf("server %d has %d of %d\n%s", id, got[id], uint64(wholeLoad), Describe(nil, m))
+			}
+		}
+	}
+}
+
 // TestHotKeyStays: a key that has more than a share by itself is not handed from one to another,
 // and what lies beside it moves away from it.
 func TestHotKeyStays(t *testing.T) {
