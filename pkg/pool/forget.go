@@ -1,6 +1,9 @@
 package pool
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Forgetter is the part of the control path by which memory servers forget clients that ended, so
 // that their ids can be given to other clients. A Control may have it. Every call ends within
@@ -21,19 +24,20 @@ const forgetRounds = 4
 
 // forgetEnded lets the servers forget clients that ended, the home last, if it runs short of ids.
 // It returns how many the home forgot. Servers that join are asked, too: those of which the home
-// knows when it says that the clients are fenced are all that they ever used (join.go). What fails
-// is tried again by the next client that opens the index.
+// knows once it has said that the clients are fenced are all that they ever used (join.go). So each
+// round asks for the list anew. What fails is tried again by the next client that opens the index.
 func (p *Pool) forgetEnded(stopped func() bool) (n int) {
 	f, ok := p.control.(Forgetter)
 	if !ok {
 		return 0
 	}
-	servers := p.control.Servers()
-	_, next, err := f.Forget(servers[0], nil, p.limit)
-	if err == nil && len(next) > 0 {
-		servers, err = p.joinedBehind(servers)
-	}
+	_, next, err := f.Forget(p.control.Servers()[0], nil, p.limit)
 	for range forgetRounds {
+		if err != nil || len(next) == 0 {
+			return n
+		}
+		var servers []uint16
+		servers, err = p.joinedBehind(slices.Clone(p.control.Servers()))
 		gone := next
 		for i := len(servers) - 1; i >= 0; i-- {
 			if err != nil || len(gone) == 0 || stopped() {
