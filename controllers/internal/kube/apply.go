@@ -38,8 +38,8 @@ type Writer struct {
 
 // Apply makes object as desired, as owned by owner, with server-side apply. Fields listed in except
 // are not written. It writes nothing if the object was applied like this before and has all that is
-// desired. If desired has a UID, only that object is changed: once it is deleted, Apply fails with a
-// conflict, and makes no other and changes no other of its name.
+// desired. If desired has a UID, only that object is changed: once it is deleted, Apply fails with
+// a conflict, and makes no other and changes no other of its name.
 func (w *Writer) Apply(ctx context.Context, owner, desired client.Object, except ...[]string) error {
 	_, err := w.ApplyTold(ctx, owner, desired, except...)
 	return err
