@@ -327,7 +327,7 @@ func TestWrongPasswordsEndTheConnection(t *testing.T) {
 		conn := c.program(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			opened.Add(1)
 			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		}), grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}}))
+		}), grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, MinConnectTimeout: time.Minute}))
 		if first {
 			c.served(conn)
 		}
