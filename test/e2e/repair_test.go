@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// noImage is an image that nobody has.
-const noImage = "registry.invalid/dmindex:typo"
+// noImage is an image that nobody has. Its registry refuses at once: how long a name is looked up
+// that nobody has differs from network to network, and is not what is tested.
+const noImage = "127.0.0.1:1/dmindex:typo"
 
 // patch changes the specification of an object.
 func (s *space) patch(object, spec string) {
