@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -40,6 +41,7 @@ type tableLock struct {
 	index  uint32 // in the slice of the table
 	remote uint64 // offset of the word in the lock region
 	shift  uint   // of the lock's bits in the word
+	given  bool   // its node was handed on with it, and not READ
 }
 
 // lockOf finds the lock of the node at a.
@@ -144,8 +146,8 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	srv := s.pool.servers()[l.server]
 	global, ok := false, s.without.Flat || srv.local.try(l.index)
-	if !ok {
-		global, ok = srv.local.acquire(l.index, s.wait, s.remaining())
+	if l.given = false; !ok {
+		global, ok = s.awaitLocal(l, a, node)
 	}
 	if !ok {
 		late := s.Overdue()
@@ -155,7 +157,9 @@ func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err er
 		return Nil, fmt.Errorf("lock node %v, which another session of this client holds: %w", a, late)
 	}
 	if global {
-		s.Read(a, node)
+		if !l.given {
+			s.Read(a, node)
+		}
 		err = s.Post()
 	} else {
 		main, err = s.lockGlobal(l, a, node)
@@ -274,7 +278,8 @@ func (s *Session) Holds() bool { return s.lock.held || s.lockWord.held }
 // PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the
 // server of the locked node (command combination: Sherman, section 4.2). What goes to other servers
 // is posted and awaited first, since nothing orders it before the release. With waiters in this
-// client the global lock is kept and handed to the first of them.
+// client the global lock is kept and handed to the first of them, with the node's image if HandOn
+// said what that is (handon.go).
 //
 // An error kills the session, and its client is given up (Condemn). ErrFenced: the lock was not
 // this client's any more, so what was written under it may have met the changes of its next holder;
@@ -283,15 +288,16 @@ func (s *Session) PostUnlock() error {
 	if !s.lock.held {
 		panic("pool: PostUnlock without a lock")
 	}
-	l := s.lock
-	s.lock = tableLock{}
+	l, image := s.lock, s.handOn
+	s.lock, s.handOn = tableLock{}, lock.Image{}
+	keeps := !s.without.Flat && s.proves(&l)
 	local := s.pool.servers()[l.server].local
 	err := s.postOthers(l.server)
 	if err == nil && s.without.Apart {
 		err = s.Post()
 	}
-	if err == nil && !s.without.Flat && local.handover(l.index) {
-		if err = s.Post(); err == nil && local.release(l.index, true) {
+	if err == nil && keeps && local.handover(l.index) {
+		if err = s.Post(); err == nil && local.pass(l.index, true, image) {
 			s.handovers.Add(1)
 			s.doneRewriting(l.server)
 			return nil

@@ -152,7 +152,10 @@ func (t *lockTable) handover(i uint32) bool {
 // release passes local lock i to the next waiter. global says that the global lock is still held,
 // for handover; if there is nobody left to acquire it, release changes nothing and returns false:
 // release the global lock and call again.
-func (t *lockTable) release(i uint32, global bool) bool {
+func (t *lockTable) release(i uint32, global bool) bool { return t.pass(i, global, lock.Image{}) }
+
+// pass is release, and hands the image of a node on with the global lock.
+func (t *lockTable) pass(i uint32, global bool, image lock.Image) bool {
 	if global && !t.slow(i) {
 		return false
 	}
@@ -163,7 +166,7 @@ func (t *lockTable) release(i uint32, global bool) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	l := &t.locks[i]
-	if !l.waiters.Grant(global) {
+	if !l.waiters.Grant(global, image) {
 		if global {
 			return false
 		}

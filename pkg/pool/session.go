@@ -39,6 +39,7 @@ type Session struct {
 
 	without   Techniques    // that the session does without
 	lock      tableLock     // the one lock that the session can hold
+	handOn    lock.Image    // of the node under it; see HandOn
 	wait      *lock.Waiter  // its place in a queue of this client's sessions
 	lockWord  wordLock      // the one lock word; it holds that or lock
 	slots     []*wordSlot   // by dense server number; nil = none yet

@@ -166,7 +166,7 @@ func TestLockExcludesAcrossClients(t *testing.T) {
 				s := session(t, p)
 				buf := buffer(t, s, 64)
 				wg.Go(func() {
-					for range each {
+					for i := range each {
 						s.Begin()
 						if err := s.Lock(node, buf); err != nil {
 							t.Error(err)
@@ -174,6 +174,9 @@ func TestLockExcludesAcrossClients(t *testing.T) {
 						}
 						binary.LittleEndian.PutUint64(buf, binary.LittleEndian.Uint64(buf)+1)
 						s.Write(pool.Shared, node, buf[:8])
+						if i%3 != 0 {
+							s.HandOn(node, buf)
+						}
 						if err := s.PostUnlock(); err != nil {
 							t.Error(err)
 							return

@@ -143,6 +143,7 @@ func (s *Session) writeEntry(l *slotted.Leaf, i int, fp byte, off int, e []byte)
 	s.PS.Write(pool.Shared, l.Addr+pool.Addr(off), l.Bytes[off:off+len(e)])
 	at := l.SlotAt(i)
 	s.PS.Write(pool.Shared, l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
+	s.handOn(l)
 	return s.Publish()
 }
 
@@ -193,5 +194,17 @@ func (s *Session) removeLocked(l *slotted.Leaf, i int, entry, key []byte, what s
 func (s *Session) clearSlot(l *slotted.Leaf, i int) error {
 	at := l.SlotAt(i)
 	s.PS.Write(pool.Shared, l.Addr+pool.Addr(at), l.Bytes[at:at+slotted.SlotBytes])
+	s.handOn(l)
 	return s.Publish()
+}
+
+// handOn lets the next session of this client that wants the locked leaf have its image with the
+// lock (pool.Session.HandOn). What is queued changes it as the image is changed: an entry, its slot
+// word, or both. Whoever rewrites or divides the leaf does not call it, nor does who changes
+// nothing: READs follow. Nor does a design that keeps leaves. It writes some of them back without
+// their locks, so there the image of a lock's holder is not all there is to say.
+func (s *Session) handOn(l *slotted.Leaf) {
+	if !s.t.HasLeafCache() {
+		s.PS.HandOn(l.Addr, l.Bytes)
+	}
 }

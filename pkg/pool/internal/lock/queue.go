@@ -90,7 +90,7 @@ func (q *Queues) Release(word uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.find(word)
-	if of.waiters.Grant(false) {
+	if of.waiters.Grant(false, Image{}) {
 		return
 	}
 	last := len(p.words) - 1

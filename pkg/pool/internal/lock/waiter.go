@@ -12,10 +12,21 @@ type Waiter struct {
 	next    *Waiter
 	granted bool // set, and the event with it, by Grant
 	global  bool // what was granted has a lock of the memory server with it
+
+	node  uint64 // that it wants to read under the lock; 0 = none
+	room  []byte // for that node
+	given bool   // room has the node: it was granted with the lock
 }
 
 // NewWaiter is a place for one session.
 func NewWaiter(e env.Env) *Waiter { return &Waiter{event: e.NewEvent()} }
+
+// Wants says which node the session of w reads under the lock, and where to. While w stands in a
+// queue the room belongs to who grants the lock.
+func (w *Waiter) Wants(node uint64, room []byte) { w.node, w.room = node, room }
+
+// Given reports whether the node came with the lock that w was granted last.
+func (w *Waiter) Given() bool { return w.given }
 
 // WaitQueue is the sessions of one client that wait for one lock, first come first served. Its
 // owner's mutex guards it, and all calls are made under that one.
@@ -36,7 +47,7 @@ func (q *WaitQueue) Len() (n int) {
 
 // Push lets w wait. Wait comes next.
 func (q *WaitQueue) Push(w *Waiter) {
-	w.next, w.granted, w.global = nil, false, false
+	w.next, w.granted, w.global, w.given = nil, false, false, false
 	if q.tail == nil {
 		q.head = w
 	} else {
@@ -71,8 +82,15 @@ func (q *WaitQueue) Remove(w *Waiter) {
 	}
 }
 
-// Grant passes the lock on to the session that waits longest, and reports whether there is one.
-func (q *WaitQueue) Grant(global bool) bool {
+// Image is what a node holds when its lock is passed on. The zero value is of no node.
+type Image struct {
+	Node  uint64
+	Bytes []byte
+}
+
+// Grant passes the lock on to the session that waits longest, and reports whether there is one. If
+// that one wants the node of the image, it is copied to its room.
+func (q *WaitQueue) Grant(global bool, image Image) bool {
 	w := q.head
 	if w == nil {
 		return false
@@ -81,6 +99,10 @@ func (q *WaitQueue) Grant(global bool) bool {
 		q.tail = nil
 	}
 	w.granted, w.global = true, global
+	if image.Node != 0 && image.Node == w.node && len(w.room) <= len(image.Bytes) {
+		copy(w.room, image.Bytes)
+		w.given = true
+	}
 	w.event.Set()
 	return true
 }
