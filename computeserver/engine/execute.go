@@ -166,9 +166,9 @@ func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Out
 			break
 		}
 	}
-	if lapsed := c.Sessions.Repay(s, worst); lapsed != nil {
+	if why := c.Sessions.Repay(s, worst); why != nil {
 		for _, i := range todo {
-			out[i] = Withheld(ops[i].Kind, out[i], lapsed)
+			out[i] = Withheld(ops[i].Kind, out[i], why)
 		}
 	}
 	return again

@@ -154,6 +154,7 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 	s, err := ix.Session()
 	if err == nil {
 		s.SetLimit(g.limit)
+		s.Defer(true) // Repay waits
 		return &Session{Session: s, of: ix, counts: newCounts(g.load, s)}, nil
 	}
 	g.mu.Lock()
@@ -166,14 +167,33 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 
 // Repay returns a session. err is the worst error that it returned.
 //
-// It returns why no result of the session may be answered: the client lost its leases, so other
-// clients may have changed what it read or cached. The borrower calls it after the last operation
-// and before anything is answered, once for all results of the session.
-func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
+// It returns why no result of the session may be answered. The borrower calls it after the last
+// operation and before anything is answered, once for all results of the session. In this order
+// Repay
+//
+//	1  waits until the log is durable up to all that the session did and saw
+//	2  checks that the client holds its leases
+//	3  leaves the table of served ranges, and returns the session
+//
+// Sessions defer (index.Session): an operation returns before its record, or the record of what it
+// read, is durable. Step 1 is one wait for all of them. If it fails, any of them may be undone by
+// the next owner's replay: changes are in doubt, and reads may have seen what never was. Without
+// step 2, other clients may have changed what the session read or cached. Step 2 follows step 1,
+// because leases may expire during the wait. Until step 3 the ranges of the session are not given
+// to another server.
+func (g *Sessions) Repay(s *Session, err error) (withheld error) {
 	s.counts.repaid()
-	lapsed = s.of.Alive()
-	if lapsed != nil && !Kills(err) {
-		err = lapsed
+	withheld = g.awaitLog(s)
+	// every error but a time-out ends the log
+	broken := withheld != nil && !errors.Is(withheld, index.ErrTimeout)
+	if withheld != nil && !Kills(err) {
+		err = withheld
+	}
+	if lapsed := s.of.Alive(); lapsed != nil {
+		withheld, broken = lapsed, true
+		if !Kills(err) {
+			err = lapsed
+		}
 	}
 	if s.by != nil {
 		g.tables.Leave(s.by)
@@ -190,7 +210,7 @@ func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 	default:
 		g.noteLost(err)
 		g.deaths++
-		if lapsed != nil || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
+		if broken || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
 			g.breakDown(s.of, err)
 		}
 		g.discard(s)
@@ -203,7 +223,16 @@ func (g *Sessions) Repay(s *Session, err error) (lapsed error) {
 		g.waiting = g.waiting[1:]
 		w.Set()
 	}
-	return lapsed
+	return withheld
+}
+
+// awaitLog waits until the log is durable up to all that a session did and saw.
+func (g *Sessions) awaitLog(s *Session) error {
+	position := s.Position()
+	if position == 0 {
+		return nil
+	}
+	return s.Durable(position)
 }
 
 // discard closes a session that is given up. Called under mu, which it releases meanwhile.

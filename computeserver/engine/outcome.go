@@ -64,22 +64,22 @@ func FailureOf(o *rpcv1.Outcome) error {
 	return &Failure{Code: o.Code, Message: o.Message}
 }
 
-// Withheld returns what is answered in place of an outcome when the client has lost its leases
-// before it could be answered. A change may have been made; every other operation is as if it had
-// not been tried. Errors stay as they are.
-func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, lapsed error) *rpcv1.Outcome {
+// Withheld returns what is answered in place of an outcome that [Sessions.Repay] withheld. A change
+// may have been made, and may be undone; every other operation is as if it had not been tried.
+// Errors stay as they are.
+func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, why error) *rpcv1.Outcome {
 	switch {
 	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:
-		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + lapsed.Error()}
+		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + why.Error()}
 	case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_NOT_FOUND, o.Code == rpcv1.Outcome_ALREADY_EXISTS:
-		return OutcomeOf(notAnswered(lapsed))
+		return OutcomeOf(notAnswered(why))
 	}
 	return o
 }
 
-// notAnswered is the error of a read that was too late to be answered.
-func notAnswered(lapsed error) error {
-	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "it was not answered, try again: " + lapsed.Error()}
+// notAnswered is the error of a read whose result is withheld.
+func notAnswered(why error) error {
+	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "it was not answered, try again: " + why.Error()}
 }
 
 // KindOf returns the kind under which metrics count an outcome.

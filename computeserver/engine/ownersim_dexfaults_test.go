@@ -44,13 +44,49 @@ func (o *dexOwner) falter(oneIn int, within time.Duration) {
 // Session implements index.Index.
 func (o *dexOwner) Session() (index.Session, error) {
 	s, err := o.x.Session()
-	return &dexSession{s, o}, err
+	return &dexSession{Session: s, o: o}, err
 }
 
-// dexSession is a session whose process may stand still or die within a write.
+// dexSession is a session whose process may stand still or die within a write, or while it waits
+// for the log.
 type dexSession struct {
 	index.Session
-	o *dexOwner
+	o       *dexOwner
+	changed uint64 // the position after the last change
+}
+
+// Position implements index.Session.
+func (s *dexSession) Position() uint64 {
+	position := s.Session.Position()
+	if position > 0 && s.o.w.wrong == readNotHeld {
+		return s.changed
+	}
+	return position
+}
+
+// Durable implements index.Session.
+func (s *dexSession) Durable(position uint64) error {
+	if s.o.w.wrong == replyEarly {
+		return nil
+	}
+	s.linger()
+	return s.Session.Durable(position)
+}
+
+// linger lets a session be slow before it waits for the log, at times, and its process stand still
+// or die meanwhile: others may have seen what it did, which is not durable.
+func (s *dexSession) linger() {
+	w, oneIn := s.o.w, 20
+	if w.wide.is {
+		oneIn = 500
+	}
+	if w.quiet || w.calm || !w.OneIn(6) {
+		return
+	}
+	if w.ids == 0 { // else ever more clients would die than others adopt the chunks of
+		s.o.falter(oneIn, 10*time.Millisecond)
+	}
+	s.o.p.Sleep(w.UpTo(10 * time.Millisecond))
 }
 
 func (s *dexSession) falter() {
@@ -61,33 +97,39 @@ func (s *dexSession) falter() {
 	s.o.falter(oneIn, 20*time.Microsecond)
 }
 
+// change lets the process falter in a change, and notes its position.
+func (s *dexSession) change() (end func()) {
+	s.falter()
+	return func() { s.changed = s.Session.Position() }
+}
+
 // Insert implements index.Session.
 func (s *dexSession) Insert(key, value []byte) error {
-	s.falter()
+	defer s.change()()
 	return s.Session.Insert(key, value)
 }
 
 // Update implements index.Session.
 func (s *dexSession) Update(key, value []byte) error {
-	s.falter()
+	defer s.change()()
 	return s.Session.Update(key, value)
 }
 
 // Upsert implements index.Session.
 func (s *dexSession) Upsert(key, value []byte) error {
-	s.falter()
+	defer s.change()()
 	return s.Session.Upsert(key, value)
 }
 
 // Delete implements index.Session.
 func (s *dexSession) Delete(key []byte) error {
-	s.falter()
+	defer s.change()()
 	return s.Session.Delete(key)
 }
 
 // Modify implements index.Session.
 func (s *dexSession) Modify(key []byte, change index.Change) error {
-	s.falter()
+	defer s.change()()
 	return s.Session.Modify(key, change)
 }
 

@@ -21,7 +21,10 @@ type history struct {
 	reason string
 	// changes of a key of which it is not known whether they were done
 	doubts map[int]int
-	told   [rpcv1.Outcome_TIMED_OUT + 1]int // answers by their code
+	// of the last change by a program
+	lastKey int
+	lastPod *pod
+	told    [rpcv1.Outcome_TIMED_OUT + 1]int // answers by their code
 }
 
 // asked is one operation. A scan is noted as a lookup of each key that it covered.
@@ -78,7 +81,7 @@ func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked,
 	var ops []*rpcv1.Operation
 	var places []int
 	for n, in := range all {
-		if w.wide.is && h.doubts[in.key] >= mostDoubts {
+		if (w.wide.is || len(all) > 1) && h.doubts[in.key] >= mostDoubts {
 			in = asked{key: in.key, kind: rpcv1.Operation_LOOKUP}
 			all[n] = in
 		}

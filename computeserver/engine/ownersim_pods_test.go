@@ -282,38 +282,58 @@ func (s *simPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Du
 	return out, nil
 }
 
-// program asks for keys all the time.
+// program asks for keys all the time: with DEX often for several at once, whose answers wait for
+// the log together.
 func (w *ownWorld) program(n int) {
 	p := w.NewProcess(fmt.Sprint("program-", n))
 	p.Go("main", func() {
-		for value := uint32(n + 1); !w.quiet; value += 16 {
+		for value := uint32(n + 1); !w.quiet; {
 			p.Sleep(w.pause())
 			all := w.running()
 			if len(all) == 0 {
 				continue
 			}
 			d := all[w.Random.IntN(len(all))]
-			write := w.writes()
-			if d.gone && w.kinds > 1 {
-				write = w.OneIn(12) // its cache may do for lookups
+			if last := w.log.lastPod; slices.Contains(all, last) && w.OneIn(3) {
+				d = last
 			}
-			in := asked{key: w.someKey(), kind: rpcv1.Operation_LOOKUP}
-			if write {
-				in.kind, in.value = rpcv1.Operation_UPSERT, value
+			var batch []asked
+			for more := true; more; more = w.dex != nil && len(batch) < 8 && w.OneIn(2) {
+				batch = append(batch, w.someOperation(d, value))
+				value += 16
 			}
-			if write && w.dex != nil {
-				switch w.Random.IntN(8) {
-				case 0, 1:
-					in.kind, in.value = rpcv1.Operation_DELETE, 0
-				case 2:
-					in.kind = rpcv1.Operation_INSERT
-				case 3:
-					in.kind = rpcv1.Operation_UPDATE
-				}
-			}
-			_ = w.request(p, n, d, in, 2*ownLimit)
+			_ = w.requests(p, n, d, batch, 2*ownLimit)
 		}
 	})
+}
+
+// someOperation is what a program asks for; value is written by nothing else.
+func (w *ownWorld) someOperation(d *pod, value uint32) asked {
+	write := w.writes()
+	if d.gone && w.kinds > 1 {
+		write = w.OneIn(12) // its cache may do for lookups
+	}
+	in := asked{key: w.someKey(), kind: rpcv1.Operation_LOOKUP}
+	if !write {
+		if w.dex != nil && w.OneIn(2) { // perhaps it is not durable yet
+			in.key = w.log.lastKey
+		}
+		return in
+	}
+	in.kind, in.value = rpcv1.Operation_UPSERT, value
+	if w.dex == nil {
+		return in
+	}
+	w.log.lastKey, w.log.lastPod = in.key, d
+	switch w.Random.IntN(8) {
+	case 0, 1:
+		in.kind, in.value = rpcv1.Operation_DELETE, 0
+	case 2:
+		in.kind = rpcv1.Operation_INSERT
+	case 3:
+		in.kind = rpcv1.Operation_UPDATE
+	}
+	return in
 }
 
 // isGranted is told of every answer to a claim by a map's generation: only who owns keys by the map

@@ -57,19 +57,22 @@ func TestSeeds(t *testing.T) {
 }
 
 // inDex are the mistakes that are made with DEX, too.
-var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, takenForDead}
+var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, takenForDead, replyEarly, readNotHeld}
 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 1500
-	mistakes := []mistake{settleFirst, giveUnflushed}
+	mistakes := []mistake{settleFirst, giveUnflushed, replyEarly}
 	// these take up to 300 seeds; with the race detector each seed takes some 90 MiB that never
 	// come back
 	if !testing.Short() {
-		mistakes = append(mistakes, takenForDead, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops)
+		mistakes = append(mistakes, takenForDead, readNotHeld, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops)
 	}
 	for _, wrong := range mistakes {
 		for _, real := range []bool{false, true} {
+			if !real && (wrong == replyEarly || wrong == readNotHeld) {
+				continue // the toy has no log to wait for
+			}
 			name := string(wrong)
 			if real {
 				name += ", with DEX"

@@ -51,8 +51,8 @@ func (r ownRun) do() ownReport {
 	if r.dex {
 		w.dex = newDexShape(r.seed, random)
 		// Where all die in a row, nobody lives long enough to adopt the chunks of the dead, and few
-		// ids would be used up.
-		if r.seed/2%4 == 1 && r.doomed == 0 {
+		// ids would be used up. Nor are they few with a mistake, which that could be taken for.
+		if r.seed/2%4 == 1 && r.doomed == 0 && r.wrong == noMistake {
 			w.ids = fewIDs
 		}
 	}

@@ -64,6 +64,8 @@ const (
 	anyGeneration mistake = "the generation of a claim is not checked"
 	giveUnflushed mistake = "keys are given without being written back"
 	takenForDead  mistake = "a process is taken for dead that still answers"
+	replyEarly    mistake = "changes are answered before the log is durable"
+	readNotHeld   mistake = "reads are answered before the log is durable up to what they saw"
 	// limitations.md
 	clockStops      mistake = "the clock of a compute server stands still while its machine is paused"
 	releaseAnyEpoch mistake = "a late release takes what was granted since"

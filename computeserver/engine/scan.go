@@ -189,10 +189,10 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		s.read.add(key, value)
 		return size < most
 	})
-	if lapsed := s.c.Sessions.Repay(session, err); lapsed != nil {
+	if why := s.c.Sessions.Repay(session, err); why != nil {
 		s.read.clear()
 		if err == nil {
-			err = notAnswered(lapsed)
+			err = notAnswered(why)
 		}
 	}
 	for i := range s.read.len() {

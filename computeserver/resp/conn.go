@@ -33,7 +33,10 @@ const (
 // conn is one RESP connection. All of it belongs to the goroutine of serve, but for what CLIENT
 // LIST shows.
 //
-// The commands of a pipeline run one after the other, in one borrowed session. Those whose keys
+// The commands of a pipeline run one after the other, in one borrowed session, and take effect at
+// once. A pipeline is what one read of the connection brings. Before its replies are sent the
+// session is returned: that waits, once, until the log is durable up to all that the pipeline did
+// and saw. What waits is bounded by respProvisional and respFlushAt. Commands whose keys
 // belong to other servers are set aside and sent together at the end of the pipeline
 // (forwards.go); their replies go to their places.
 type conn struct {
@@ -288,14 +291,14 @@ func (c *conn) used(err error) {
 	}
 }
 
-// release gives the session back. If it turns out that its client lost its leases, what it gave is
-// not replied.
+// release gives the session back, which waits for the log once for all that it did. If that fails,
+// or its client lost its leases, what it gave is not replied.
 func (c *conn) release() {
 	if c.session == nil {
 		return
 	}
-	if lapsed := c.s.core.Sessions.Repay(c.session, c.worst); lapsed != nil {
-		c.takeBack(lapsed)
+	if why := c.s.core.Sessions.Repay(c.session, c.worst); why != nil {
+		c.takeBack(why)
 	}
 	c.session, c.worst, c.provisional = nil, nil, c.provisional[:0]
 }

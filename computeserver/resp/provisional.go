@@ -6,8 +6,8 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// provisional is a reply in conn.out that came from the held session: it may be sent if the
-// session's client still holds its leases when the session goes back.
+// provisional is a reply in conn.out that came from the held session: it may be sent if nothing
+// withholds it when the session goes back (engine.Sessions.Repay).
 type provisional struct {
 	from, to int
 	slot     int // of the command, for the tally
@@ -20,16 +20,15 @@ func (c *conn) owes(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_Code
 	c.provisional = append(c.provisional, provisional{from, len(c.out), c.tally.Slot, kind, code})
 }
 
-// takeBack puts errors into the places of the replies that came from the held session, whose client
-// lost its leases.
-func (c *conn) takeBack(lapsed error) {
+// takeBack puts errors into the places of the replies that came from the held session.
+func (c *conn) takeBack(why error) {
 	rebuilt := make([]byte, 0, 2*len(c.out))
 	from, moved := 0, 0
 	for _, u := range c.provisional {
 		moved = c.moveHoles(moved, u.from, len(rebuilt)-from)
 		rebuilt = append(rebuilt, c.out[from:u.from]...)
 		o := &rpcv1.Outcome{Code: u.code}
-		rebuilt = appendFailure(rebuilt, engine.Withheld(u.kind, o, lapsed))
+		rebuilt = appendFailure(rebuilt, engine.Withheld(u.kind, o, why))
 		from = u.to
 		c.tally.Recount(u.slot, engine.KindOf(o), count.Error)
 	}

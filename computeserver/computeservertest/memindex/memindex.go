@@ -28,6 +28,10 @@ type Store struct {
 	watch            atomic.Pointer[func(key, value []byte, there bool)]
 	env              env.Env
 	openNow          []*Index // under mu
+
+	log      atomic.Pointer[func(position uint64) error]
+	appended atomic.Uint64 // the position of the newest change
+	durable  atomic.Uint64
 }
 
 type pair struct{ key, value []byte }

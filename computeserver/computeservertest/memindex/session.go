@@ -16,6 +16,7 @@ type session struct {
 	s         *Store
 	limit     time.Duration
 	condemned env.Event
+	position  uint64 // that was seen, and may not be durable
 }
 
 func (x *session) begin(key []byte) error {
@@ -40,6 +41,7 @@ func (x *session) begin(key []byte) error {
 
 // end lets the test do something before the outcome of an operation is seen.
 func (x *session) end(key []byte) {
+	x.saw()
 	if f := x.s.after.Load(); f != nil {
 		(*f)(key)
 	}
@@ -76,6 +78,7 @@ func (x *session) change(key, value []byte, allowed func(present bool) error) er
 	}
 	p := pair{bytes.Clone(key), bytes.Clone(value)}
 	x.s.pairs.Set(p)
+	x.s.appended.Add(1)
 	if f := x.s.watch.Load(); f != nil {
 		(*f)(p.key, p.value, true)
 	}
@@ -115,6 +118,7 @@ func (x *session) Delete(key []byte) error {
 	if !ok {
 		return index.ErrNotFound
 	}
+	x.s.appended.Add(1)
 	if f := x.s.watch.Load(); f != nil {
 		(*f)(p.key, nil, false)
 	}
@@ -140,18 +144,12 @@ func (x *session) Modify(key []byte, change index.Change) error {
 	default:
 		return nil
 	}
+	x.s.appended.Add(1)
 	if f := x.s.watch.Load(); f != nil {
 		(*f)(bytes.Clone(key), bytes.Clone(value), action == index.Put)
 	}
 	return nil
 }
-
-// All is durable at once.
-func (x *session) Defer(bool) {}
-
-func (x *session) Position() uint64 { return 0 }
-
-func (x *session) Durable(uint64) error { return nil }
 
 func (x *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	for i, key := range keys {
@@ -195,7 +193,8 @@ func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	default:
 		tree.Descend(pair{key: start}, each)
 	}
-	return nil
+	x.saw()
+	return x.Durable(x.Position())
 }
 
 func (x *session) SetLimit(limit time.Duration) { x.limit = limit }
