@@ -38,9 +38,11 @@ import (
 //   - the sums in intent slots contain the number. So what an earlier owner left in a slot does not
 //     verify for a later one with its id.
 //
-// If a server were to miss the order (it was not among the servers that the client knew), it still
-// knows the earlier client when it hears of the next one. Then it refuses the next one, and a fence
-// of the next one is a fence of both: see standing early.
+// A server that joins the index after the home forgot a client is not asked. It knows nothing of
+// that client, unless a late Fence tells it. Then it hears of the next one with the id while it knows
+// an earlier one: see standing early. It forgets the earlier one then, if nothing is left of it here
+// (core.Core.Connect). So does Forget of the next one. If something were left, because a server
+// missed the order, it refuses the next one, and a fence of the next one is a fence of both.
 //
 // Ids are given in ring order, so each is given again as late as possible.
 
@@ -62,7 +64,10 @@ func (l *Ledger) Forget(identity string, numbers []uint32, busy func(id uint16) 
 	for _, number := range numbers {
 		switch s, at := p.standing(number); s {
 		case past:
-		case unknown, complete:
+		case early, unknown, complete:
+			if s == early && p.clients[at].state != clientFenced {
+				continue
+			}
 			if id := uint16(number); left.has(id) || busy(id) {
 				continue
 			}

@@ -28,12 +28,16 @@ func (x *machine) Forget(t *rapid.T) {
 	var want []uint32
 	changed := false
 	for _, n := range numbers {
-		c, known := i.clients[n]
+		now, is, _ := i.current(n) // perhaps an earlier one
+		c := i.clients[now]
 		switch {
 		case i.isPast(n):
-		case i.isEarly(n) || known && (!c.fenced || c.open) || busy[uint16(n)] || x.m.remains(identity, n) || left[n]:
+		case is && (!c.fenced || c.open) || busy[uint16(n)] || x.m.remains(identity, n) || left[n]:
 			continue
 		default:
+			if is {
+				delete(i.clients, now)
+			}
 			i.clients[n] = modelClient{fenced: true, gone: true}
 			changed = true
 		}

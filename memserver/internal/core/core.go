@@ -154,7 +154,7 @@ type Joined struct{ Epoch, Uncached uint64 }
 // before the client is fenced or its index evicted, and then voided with the others, or not at all.
 func (c *Core) Connect(index string, client uint32, p *Provider, caller Caller) (view ledger.Index, token verbs.Token, now Joined, err error) {
 	peer := peerOf(index, client)
-	const tries = 3 // the index may be evicted and admitted again meanwhile
+	const tries = 4 // the index may be evicted and admitted again meanwhile
 	for range tries {
 		c.Accounts.Read(func(l *ledger.Ledger) {
 			if err = l.Live(index, client); err != nil {
@@ -171,7 +171,11 @@ func (c *Core) Connect(index string, client uint32, p *Provider, caller Caller) 
 		if !errors.Is(err, ledger.ErrUnknownClient) {
 			return view, token, now, err
 		}
-		if err = c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return l.Meet(index, client) }); err != nil {
+		err = c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return l.Meet(index, client) })
+		if errors.Is(err, ledger.ErrUnknownClient) && c.forgetEarlier(index, client) {
+			continue
+		}
+		if err != nil {
 			return view, token, now, err
 		}
 	}

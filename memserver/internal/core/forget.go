@@ -58,6 +58,24 @@ func (c *Core) forget(index string, clients []uint32) (gone []uint32, err error)
 	return gone, err
 }
 
+// forgetEarlier forgets the earlier client that this server still knows by the id of one which the
+// home server registered, if nothing is left of it here. It reports whether it is forgotten. The end
+// of memserver/ledger/forget.go says why.
+func (c *Core) forgetEarlier(index string, client uint32) bool {
+	var earlier uint32
+	var err error
+	c.Accounts.Read(func(l *ledger.Ledger) { earlier, err = l.NumberOf(index, uint16(client)) })
+	if err != nil {
+		return true // somebody else did
+	}
+	gone, err := c.forget(index, []uint32{earlier})
+	if err != nil || len(gone) == 0 {
+		return false
+	}
+	c.Log.Info("forgot a client whose id another one has", "index", index, "client", earlier, "later", client)
+	return true
+}
+
 // slotsOwned are the ids of clients that have an intent slot of an index, and the number of
 // evictions then. Meanwhile the index keeps its slots, as during a sweep.
 func (c *Core) slotsOwned(index string) (owned map[uint16]bool, evictions uint64, err error) {
