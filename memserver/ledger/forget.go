@@ -39,10 +39,10 @@ import (
 //     verify for a later one with its id.
 //
 // A server that joins the index after the home forgot a client is not asked. It knows nothing of
-// that client, unless a late Fence tells it. Then it hears of the next one with the id while it knows
-// an earlier one: see standing early. It forgets the earlier one then, if nothing is left of it here
-// (core.Core.Connect). So does Forget of the next one. If something were left, because a server
-// missed the order, it refuses the next one, and a fence of the next one is a fence of both.
+// that client, unless a late Fence tells it. Then it hears of the next one with the id while it
+// knows an earlier one: see standing early. It forgets the earlier one then, if nothing is left of
+// it here (core.Core.Connect). So does Forget of the next one. If something were left, because a
+// server missed the order, it refuses the next one, and a fence of the next one is a fence of both.
 //
 // Ids are given in ring order, so each is given again as late as possible.
 

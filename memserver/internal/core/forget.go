@@ -59,8 +59,8 @@ func (c *Core) forget(index string, clients []uint32) (gone []uint32, err error)
 }
 
 // forgetEarlier forgets the earlier client that this server still knows by the id of one which the
-// home server registered, if nothing is left of it here. It reports whether it is forgotten. The end
-// of memserver/ledger/forget.go says why.
+// home server registered, if nothing is left of it here. It reports whether it is forgotten. The
+// end of the comment in memserver/ledger/forget.go says why.
 func (c *Core) forgetEarlier(index string, client uint32) bool {
 	var earlier uint32
 	var err error
