@@ -148,7 +148,7 @@ func (w *ownWorld) openIndex(p *simenv.Process, k *path, eng *Sessions) (ownersh
 }
 
 func (w *ownWorld) openPool(p *simenv.Process, k *path) (*pool.Pool, error) {
-	return pool.Open(pool.Config{Env: p, Control: k, Devices: []verbs.Device{w.fabric.Device(p)}, Identity: ownIndex, Limit: ownLimit, RenewEvery: ownLease / 4, Guard: k.guard})
+	return pool.Open(pool.Config{Env: p, Control: w.control(k), Devices: []verbs.Device{w.fabric.Device(p)}, Identity: ownIndex, Limit: ownLimit, RenewEvery: ownLease / 4, Guard: k.guard})
 }
 
 func (w *ownWorld) dexOptions() index.Options {

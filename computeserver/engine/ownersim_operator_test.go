@@ -25,6 +25,7 @@ func (w *ownWorld) operator(n int) {
 		for !w.over {
 			p.Sleep(w.UpTo(500 * time.Millisecond))
 			w.fenceGone(p, k)
+			w.joinAll(p, k)
 			v, ok := w.observe(p, k)
 			begun := p.Now()
 			for moved := false; ok; {
@@ -149,7 +150,8 @@ func lapses(v partition.View, next *partition.Map) (n int) {
 	return n
 }
 
-// fenceGone fences the clients of pods that are gone, at the home last.
+// fenceGone fences the clients of pods that are gone, at the home last of those that the operators
+// know, and then at those that joined meanwhile.
 func (w *ownWorld) fenceGone(p *simenv.Process, k *path) {
 	var ids []uint32
 	if k.call(1, ownLimit, func(b *memservertest.Bare) error {
@@ -167,9 +169,13 @@ func (w *ownWorld) fenceGone(p *simenv.Process, k *path) {
 		return
 	}
 	for i := len(w.memory) - 1; i >= 0; i-- {
+		if w.memory[i].step == comes {
+			continue
+		}
 		w.mayDie(p)
 		if k.Fence(w.memory[i].id, ids, ownLimit) != nil {
 			return
 		}
 	}
+	w.fenceJoined(p, k, ids)
 }

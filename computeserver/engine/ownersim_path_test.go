@@ -91,7 +91,9 @@ func (w *ownWorld) isCut(process string, server uint16) bool {
 func (k *path) Servers() []uint16 {
 	var ids []uint16
 	for _, m := range k.w.memory {
-		ids = append(ids, m.id)
+		if m.step == isMade {
+			ids = append(ids, m.id)
+		}
 	}
 	return ids
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
@@ -34,6 +33,7 @@ type ownReport struct {
 	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses int
 	leveled, scaled, joined, blocks, doomed, logs, deferred, forgotten                     int
 	wide                                                                                   wideWorld
+	additions                                                                              additions
 }
 
 func (r ownRun) do() ownReport {
@@ -54,6 +54,9 @@ func (r ownRun) do() ownReport {
 		// ids would be used up. Nor are they few with a mistake, which that could be taken for.
 		if r.seed/2%4 == 1 && r.doomed == 0 && r.wrong == noMistake {
 			w.ids = fewIDs
+			if additionsOf(r).left > 0 {
+				w.ids += 10 // whoever dies leaves chunks on more servers, which have to be adopted
+			}
 		}
 	}
 	w.scarce = scarcityOf(r)
@@ -69,11 +72,11 @@ func (r ownRun) do() ownReport {
 	if r.dex {
 		w.newWide(r.seed)
 	}
-	for id := range 1 + random.IntN(3) {
-		w.memory = append(w.memory, &memoryServer{id: uint16(id + 1), memory: []verbs.Memory{
-			{ID: verbs.RegionData, Bytes: make([]byte, w.dataBytes())},
-			{ID: verbs.RegionLocks, Bytes: make([]byte, 4096)},
-		}})
+	for range 1 + random.IntN(3) {
+		w.newMemory()
+	}
+	if w.additions = additionsOf(r); w.additions.left > 0 {
+		w.additions.made = len(w.memory)
 	}
 	err := world.Run(func(p *simenv.Process) {
 		w.main = p
@@ -100,6 +103,10 @@ func (r ownRun) do() ownReport {
 			w.mover()
 		}
 		p.Go("scale", w.scale)
+		if w.additions.left > 0 {
+			p.Go("add", w.add)
+			w.lateFences()
+		}
 		if w.dex == nil {
 			p.Go("watch", w.watch)
 		} else {
@@ -121,6 +128,7 @@ func (r ownRun) do() ownReport {
 			w.Report("%d requests failed though there was no trouble: %s", w.log.failed-failed, w.log.reason)
 		}
 		w.settle("the end of all trouble")
+		w.awaitJoins()
 		if w.dex != nil {
 			w.checkTree()
 			w.awaitLogs()
@@ -129,7 +137,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, w.wide}
+	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, w.wide, w.additions}
 	if w.Problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}

@@ -40,6 +40,8 @@ type ownWorld struct {
 	scarce scarcity
 	wide   wideWorld
 
+	additions additions
+
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once
 	quiet   bool // trouble is over
@@ -103,6 +105,10 @@ type memoryServer struct {
 	memory  []verbs.Memory
 	half    *sim.Server
 	mute    time.Duration // until then its provider cannot report whether anybody is quiet
+
+	step    joinStep
+	granted bool  // it joined, and has its quota
+	waits   error // why it has not joined yet
 }
 
 func (m *memoryServer) address() string { return fmt.Sprint("memory-", m.id) }
@@ -151,7 +157,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 		return err
 	})
 	if err == nil {
-		err = again(func() error { return bare.Admit(ownIndex, uint64(w.chunks()), ownLocks) })
+		err = again(func() error { return bare.Admit(ownIndex, w.quota(m), ownLocks) })
 	}
 	if err != nil {
 		return err

@@ -105,6 +105,24 @@ func (b *Bare) Forget(index string, clients []uint32) (gone, next []uint32, err 
 	return b.core.Forget(index, clients)
 }
 
+// Join notes how far a memory server is that joins the index.
+func (b *Bare) Join(index string, s ledger.JoinedServer) error {
+	_, _, err := b.core.Join(index, s)
+	return err
+}
+
+// Joined returns the servers that joined the index, for a client that is not fenced, or for nobody.
+func (b *Bare) Joined(index string, client uint32) (version uint64, all []ledger.JoinedServer, err error) {
+	version, all, _, err = b.core.Joined(index, client)
+	return version, all, err
+}
+
+// Behind returns how many clients with a lease do not reach all servers that joined.
+func (b *Bare) Behind(index string) (n int, err error) {
+	_, _, behind, err := b.core.Joined(index, 0)
+	return len(behind), err
+}
+
 // Clients returns the known clients; with a name, only the living ones of that name.
 func (b *Bare) Clients(index, name string) (all []ledger.Client, err error) {
 	b.core.Accounts.Read(func(l *ledger.Ledger) { all, err = l.Clients(index, name) })
