@@ -49,6 +49,9 @@ type source struct {
 	stamp    stamp
 	users    map[string]*User
 	err      error
+
+	info    os.FileInfo // of the file at the last look; nil = it was not there
+	pending stamp       // of a content that may be half written, at the last look
 }
 
 // stamp tells one content of a file from another without reading it.
@@ -151,6 +154,11 @@ func (d *Directory) lookFirst() bool {
 
 // look reads the file if it changed, and reports whether its users are others now. After an error
 // the users stay, and the file is read again at the next look.
+//
+// Half of a rule may allow more than the whole. So a file that is written in place counts once it
+// is the same at two looks. A file that took the place of another one is whole: the kubelet, and
+// whoever swaps it by a rename, wrote it before. An optional file that was not there before is
+// whole if its last line ends.
 func (s *source) look(parse func([]byte) (map[string]*User, error)) bool {
 	info, err := os.Stat(s.path)
 	now := stamp{}
@@ -162,6 +170,19 @@ func (s *source) look(parse func([]byte) (map[string]*User, error)) bool {
 	var data []byte
 	if err == nil {
 		data, err = os.ReadFile(s.path)
+		before := s.info
+		s.info = info
+		inPlace := before != nil && os.SameFile(before, info)
+		unended := before == nil && s.optional && len(data) > 0 && data[len(data)-1] != '\n'
+		if err == nil && (inPlace || unended) && s.pending != now {
+			if s.pending = now; unended {
+				s.err = fmt.Errorf("read the users: the last line of %s does not end; the file counts if it is the same a second later", s.path)
+			}
+			return false
+		}
+	}
+	if err != nil {
+		s.info = nil
 	}
 	if s.optional && errors.Is(err, os.ErrNotExist) {
 		if data, err = nil, nil; s.read && s.stamp == now && s.err == nil {

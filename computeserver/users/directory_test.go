@@ -206,7 +206,7 @@ func TestUsersFile(t *testing.T) {
 // TestBadUsersFileAtStart: the user default gets in, so somebody can mend it.
 func TestBadUsersFileAtStart(t *testing.T) {
 	f := files{t, t.TempDir()}
-	d := open(t, users.Config{PasswordFile: f.write("password", "p"), UsersFile: f.write("users.acl", "user a +get")})
+	d := open(t, users.Config{PasswordFile: f.write("password", "p"), UsersFile: f.write("users.acl", "user a +get\n")})
 	if d.Err() == nil {
 		t.Error("the bad file is not spoken of")
 	}
@@ -235,5 +235,46 @@ func TestRenewDoesNotAllocate(t *testing.T) {
 	l := login(t, d, "default", "")
 	if n := testing.AllocsPerRun(100, func() { l.Renew() }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestHalfWrittenFile: a file that is written in place counts when it stands still. Half of a rule
+// would allow more than the whole.
+func TestHalfWrittenFile(t *testing.T) {
+	f := files{t, t.TempDir()}
+	inPlace := func(text string) {
+		if err := os.WriteFile(f.path("users.acl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const whole = "user report on >r ~orders:* +@all -@write\n"
+	half := strings.TrimSuffix(whole, " -@write\n")
+	inPlace(half)
+	d := open(t, users.Config{PasswordFile: f.write("password", "p"), UsersFile: f.path("users.acl")})
+	refused(t, d, "report", "r")
+	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "does not end") {
+		t.Errorf("half of a file at the start: %v", err)
+	}
+	inPlace(whole)
+	if d.Look() {
+		t.Error("a file that was just written counts")
+	}
+	if !d.Look() || d.Err() != nil {
+		t.Fatalf("the file stands still, and does not count: %v", d.Err())
+	}
+	l := login(t, d, "report", "r")
+	mayWrite := func() bool { return l.Renew() && l.User().MayWrite([]byte("orders:1")) }
+	for _, text := range []string{"", "user repo", half} {
+		if inPlace(text); d.Look() || !l.Renew() || mayWrite() {
+			t.Errorf("%q counts though it is half written", text)
+		}
+	}
+	inPlace(strings.Replace(whole, " -@write", "", 1))
+	d.Look()
+	if d.Look(); !mayWrite() {
+		t.Error("the new rights do not count")
+	}
+	if f.write("users.acl", whole); !d.Look() || mayWrite() {
+		t.Error("a file that took the place of the other one does not count at once")
 	}
 }
