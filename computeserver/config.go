@@ -33,8 +33,9 @@ type Config struct {
 	SharesAll bool
 	// Maps is where the partition map comes from.
 	Maps engine.MapSource
-	// Paths are those to the memory servers, for people.
-	Paths []MemoryPath
+	// Paths returns those to the memory servers by now, for people. It may be called at any time;
+	// nil = none are shown.
+	Paths func() []MemoryPath
 
 	// Addresses to listen on, "host:port"; port 0 picks one ([Server.Addresses]). An empty one
 	// turns that front end off.

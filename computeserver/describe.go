@@ -9,8 +9,10 @@ import (
 func (s *Server) describe() *rpcv1.DescribeComputeReply {
 	reply := s.core.Describe()
 	reply.Version = s.cfg.Version
-	for _, p := range s.cfg.Paths {
-		reply.Paths = append(reply.Paths, &rpcv1.MemoryPath{Server: uint32(p.Server), Provider: p.Provider, Device: p.Device})
+	if s.cfg.Paths != nil {
+		for _, p := range s.cfg.Paths() {
+			reply.Paths = append(reply.Paths, &rpcv1.MemoryPath{Server: uint32(p.Server), Provider: p.Provider, Device: p.Device})
+		}
 	}
 	return reply
 }

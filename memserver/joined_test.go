@@ -29,13 +29,15 @@ func TestServerJoins(t *testing.T) {
 	c := must(control.New(config("")))
 	defer c.Close()
 	must(c.Admit(1, 8, limit))
+	var own *control.Client // of the last client that was opened
 	open := func(name string) *pool.Pool {
 		t.Helper()
-		own := must(control.New(config(name)))
-		t.Cleanup(func() { own.Close() })
+		own = must(control.New(config(name)))
+		t.Cleanup(func(c *control.Client) func() { return func() { c.Close() } }(own))
 		return must(pool.Open(pool.Config{Env: env.Real(), Control: own, Devices: []verbs.Device{tcp.NewDevice()}, Identity: "a", RenewEvery: 5 * time.Millisecond}))
 	}
 	p := open("one")
+	one := own
 	t.Cleanup(func() { p.Close() })
 	for {
 		if _, err := p.Allocate(64<<10, pool.Nil); err != nil {
@@ -95,6 +97,12 @@ func TestServerJoins(t *testing.T) {
 	a := must(p.Allocate(64<<10, pool.Nil))
 	if a.Server() != 9 {
 		t.Errorf("a full index has node %v", a)
+	}
+	if list := one.Newcomers(); len(list) != 1 || list[0].ID != 9 || list[0].Provider != "tcp" {
+		t.Errorf("the client says that it reaches %v, which joined", list)
+	}
+	if list := c.Newcomers(); len(list) != 0 {
+		t.Errorf("a client that connected to none reaches %v", list)
 	}
 	s := must(p.NewSession(4096))
 	b := must(s.Buffer(64))

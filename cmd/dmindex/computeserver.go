@@ -112,7 +112,7 @@ func computeserverCommand() *cobra.Command {
 				return ended(cmd.Context(), err)
 			}
 			defer memory.Close()
-			c.Index, c.SharesAll, c.Maps, c.Paths = ix, design.SharesAll, memory.Maps(), memory.Paths()
+			c.Index, c.SharesAll, c.Maps, c.Paths = ix, design.SharesAll, memory.Maps(), memory.Paths
 			c.Open = func() (ownership.Opened, error) {
 				o, err := memory.Open(int(cache), openLimit)
 				if err != nil {

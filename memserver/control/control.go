@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -61,6 +62,9 @@ type serverConn struct {
 	Server
 	grpc   *grpc.ClientConn
 	client rpcv1.MemoryClient
+
+	joined  bool        // it is one that joined the index
+	granted atomic.Bool // a client of this process got a token there
 }
 
 var _ pool.Control = (*Client)(nil)
@@ -282,6 +286,7 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 			Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
 			UncachedEpoch: reply.UncachedEpoch,
 		}
+		s.granted.Store(true)
 		return nil
 	})
 	return grant, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -59,8 +60,21 @@ func (c *Client) meet(s Server) error {
 	if err != nil {
 		return fmt.Errorf("memory server %d: %w", s.ID, err)
 	}
-	c.conns[s.ID] = &serverConn{Server: s, grpc: conn, client: rpcv1.NewMemoryClient(conn)}
+	c.conns[s.ID] = &serverConn{Server: s, grpc: conn, client: rpcv1.NewMemoryClient(conn), joined: true}
 	return nil
+}
+
+// Newcomers are the servers that joined the index and that this process connected to, by id.
+func (c *Client) Newcomers() (all []Server) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.conns {
+		if s.joined && s.granted.Load() {
+			all = append(all, s.Server)
+		}
+	}
+	slices.SortFunc(all, func(a, b Server) int { return int(a.ID) - int(b.ID) })
+	return all
 }
 
 // server is what is known of a memory server; nil = nothing.

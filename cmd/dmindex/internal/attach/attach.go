@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -95,11 +96,7 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 		if err != nil {
 			return nil, errors.Join(err, m.closeDevices())
 		}
-		path := computeserver.MemoryPath{Server: s.ID, Provider: d.Provider()}
-		if named, ok := d.(verbs.OfDevice); ok {
-			path.Device = named.DeviceName()
-		}
-		m.paths = append(m.paths, path)
+		m.paths = append(m.paths, pathBy(d, s.ID))
 	}
 	var err error
 	cc := control.Config{Index: c.Identity, Name: name, Servers: servers, TLS: files}
@@ -126,8 +123,27 @@ func (m *Memory) deviceOf(fabric Fabric, provider string, files *identity.Files)
 	return d, err
 }
 
-// Paths are those to the memory servers, in the order of the configuration.
-func (m *Memory) Paths() []computeserver.MemoryPath { return m.paths }
+// Paths are those to the memory servers, in the order of the configuration, and then to those that
+// joined the index and that this process reaches.
+func (m *Memory) Paths() []computeserver.MemoryPath {
+	paths := slices.Clone(m.paths)
+	for _, s := range m.Control.Newcomers() {
+		for _, d := range m.devices {
+			if d.Provider() == s.Provider {
+				paths = append(paths, pathBy(d, s.ID))
+			}
+		}
+	}
+	return paths
+}
+
+func pathBy(d verbs.Device, server uint16) computeserver.MemoryPath {
+	path := computeserver.MemoryPath{Server: server, Provider: d.Provider()}
+	if named, ok := d.(verbs.OfDevice); ok {
+		path.Device = named.DeviceName()
+	}
+	return path
+}
 
 func (m *Memory) closeDevices() error {
 	var errs []error

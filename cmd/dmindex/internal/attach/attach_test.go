@@ -8,6 +8,8 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
+	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // TestMixed: an index on memory servers of two fabrics, each reached by its own, with nodes and
@@ -70,9 +72,33 @@ func TestMixed(t *testing.T) {
 			t.Fatalf("key %d: %q, %v", n, v, err)
 		}
 	}
+	joins(t, m, identity)
 	for i, m := range used {
 		if n, err := m.UsedChunks(t.Context()); err != nil || n == 0 {
 			t.Errorf("memory server %d has %d chunks in use, %v: the index does not lie on both", i+1, n, err)
+		}
+	}
+}
+
+// joins lets a memory server join an index that is open: the paths have it from then on.
+func joins(t *testing.T, m *Memory, identity string) {
+	const limit, want = 20 * time.Second, "[{1 tcp } {2 shm } {3 tcp }]"
+	added, err := memory.Start(memory.Config{Servers: 1, Bytes: 32 << 20, ChunkBytes: 1 << 20, Transport: "tcp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { added.Close() })
+	added.Run(func(err error) { t.Error(err) })
+	if err := added.Admit(t.Context(), identity); err != nil {
+		t.Fatal(err)
+	}
+	of := added.Members()[0]
+	if err := m.Control.Join(control.Server{ID: 3, Control: of.Control, Incarnation: of.Incarnation, Provider: "tcp"}, pool.Joining, limit); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(limit); fmt.Sprint(m.Paths()) != want; <-time.After(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the paths are %v, want %s", m.Paths(), want)
 		}
 	}
 }
