@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestLoad asks for keys that all belong to one server: they are divided. Then the operator chooses
@@ -32,6 +33,13 @@ func TestLoad(t *testing.T) {
 	})
 	s.settled("2/2", "2/2")
 	e.phase("even")
+	e.begin("busy")
+	const window, most = 20 * time.Second, 20 // each object has its status written every 10 s
+	n := s.writes(window)
+	t.Logf("%d writes to the index and its pools within %v of load", n, window)
+	if n > most {
+		t.Errorf("%d writes to the index and its pools within %v of load, want at most %d", n, window, most)
+	}
 	for _, want := range []struct{ replicas, target int }{{3, 50}, {2, 1_000_000}} {
 		e.begin(fmt.Sprintf("to %d", want.replicas))
 		s.kubectl("patch", "dmi", "x", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"computePools":[{"name":"compute","template":{"replicas":2,"minReplicas":2,"maxReplicas":3,

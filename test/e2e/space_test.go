@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,6 +137,25 @@ func (s *space) eventually(limit time.Duration, what string, f func() (ok bool, 
 	if err != nil {
 		s.Fatalf("not within %v: %s; last seen: %s", limit, what, saw)
 	}
+}
+
+// writes counts the changes of the operator's objects within a time.
+func (s *space) writes(within time.Duration) (n int) {
+	var all sync.WaitGroup
+	var count atomic.Int64
+	for _, kind := range []string{"dmi", "dmmp", "dmcp"} {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			out, _ := execute(ctx, "", target.kubectl, "--namespace", s.namespace, "get", kind, "--watch-only", "-o", "name")
+			if strings.Contains(out, "error") {
+				s.Errorf("kubectl get %s --watch-only: %s", kind, out)
+			}
+			count.Add(int64(len(strings.Fields(out))))
+		})
+	}
+	all.Wait()
+	return int(count.Load())
 }
 
 // stays looks for the whole window that f returns what it returned at first.

@@ -17,7 +17,8 @@ import (
 )
 
 // TestTLS: an index whose fabric and RESP are under TLS works, and neither speaks in the clear any
-// more, not even with a member of the index. Its certificate names what the spec says.
+// more, not even with a member of the index. Its certificate names what the spec says. A memory
+// server that joins it is reached under TLS, too.
 func TestTLS(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(strings.Replace(indexManifest, "  design: DEX\n",
@@ -61,4 +62,13 @@ func TestTLS(t *testing.T) {
 		return strings.Contains(out, "must come under TLS (fabricTLS)"), out
 	})
 	s.is(connect(true), "")
+
+	s.kubectl("patch", "dmi", "x", "--type=json", "-p", `[{"op": "replace", "path": "/spec/memoryPools/0/template/servers", "value": 3}]`)
+	s.settled("3/3", "2/2")
+	s.eventually(long, "the compute servers reach all three", func() (bool, string) {
+		out := s.jsonpath("dmi/x", "{.status.computeServers[*].paths[*].count}")
+		return out == "3 3", out
+	})
+	s.is(redis(secure, "set b 2"), "OK")
+	s.is(redis(secure, "get a"), "1")
 }
