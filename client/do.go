@@ -23,6 +23,7 @@ type task struct {
 	// instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized; the attempt did nothing
 	err   error
 	tries int
+	keep  bool // an Insert to which it is all the same who stored a value for the key
 
 	// of the first attempt that may have made the change, or may still make it; nil if none
 	doubt *rpcv1.Outcome
@@ -34,7 +35,7 @@ func (t *task) changes() bool { return t.op.Kind != rpcv1.Operation_LOOKUP }
 
 // safe reports whether the operation may be sent again although it may have been done.
 func (t *task) safe() bool {
-	return t.op.Kind == rpcv1.Operation_LOOKUP || t.op.Kind == rpcv1.Operation_UPSERT
+	return t.op.Kind == rpcv1.Operation_LOOKUP || t.op.Kind == rpcv1.Operation_UPSERT || t.keep
 }
 
 // ended notes how an attempt ended.
@@ -46,8 +47,8 @@ func (t *task) ended(o *rpcv1.Outcome, err error) {
 }
 
 // answered reports whether the last attempt has an answer of the index. If it has, doubts about
-// earlier ones are settled: only a Put is sent again when it may have been done, and it has done
-// what it should.
+// earlier ones are settled: only a Put is sent again when it may have been done, or an Insert with
+// keep, and it has done what it should.
 func (t *task) answered() bool {
 	if t.err != nil {
 		return false

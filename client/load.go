@@ -13,6 +13,9 @@ type LoadOptions struct {
 	Batch int
 	// Parallel is how many workers put. Default 8.
 	Parallel int
+	// KeepExisting leaves a key that is there with its value; it counts as stored. So nothing that
+	// somebody else stores is replaced. Default: the pair's value replaces it.
+	KeepExisting bool
 	// Progress is called after each batch with how many pairs are stored; by one goroutine at a
 	// time. Default: not called.
 	Progress func(stored uint64)
@@ -40,7 +43,7 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 				if ctx.Err() != nil {
 					continue
 				}
-				if err := c.PutMany(ctx, batch); err != nil {
+				if err := c.putMany(ctx, batch, o.KeepExisting); err != nil {
 					stop(err)
 					continue
 				}

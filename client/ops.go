@@ -102,16 +102,26 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 // their order does not matter. It is not atomic: after an error each pair may be stored or not; the
 // error speaks of the first pair, in their order, that has one.
 func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
+	return c.putMany(ctx, pairs, false)
+}
+
+// putMany is PutMany; with keep, a key that is there keeps its value.
+func (c *Client) putMany(ctx context.Context, pairs []Pair, keep bool) error {
+	kind := rpcv1.Operation_UPSERT
+	if keep {
+		kind = rpcv1.Operation_INSERT
+	}
 	tasks := make([]*task, len(pairs))
 	for i, p := range pairs {
-		tasks[i] = newTask(rpcv1.Operation_UPSERT, p.Key, p.Value)
+		tasks[i] = newTask(kind, p.Key, p.Value)
+		tasks[i].keep = keep
 		if err := check(tasks[i].op); err != nil {
 			return err
 		}
 	}
 	c.run(ctx, tasks)
 	for _, t := range tasks {
-		if err := c.failure(t); err != nil {
+		if err := c.failure(t); err != nil && !(keep && errors.Is(err, ErrExists)) {
 			return err
 		}
 	}

@@ -120,6 +120,13 @@ func scansAgainstAModel(t *testing.T, adjust func(*Config), routings ...string) 
 		if err != nil || n != uint64(len(pairs)) {
 			t.Fatalf("%d of %d pairs were loaded: %v", n, len(pairs), err)
 		}
+		others := slices.Clone(pairs)
+		for i := range others {
+			others[i].Value = []byte("another")
+		}
+		if n, err := cl.Load(ctx, slices.Values(others), client.LoadOptions{KeepExisting: true}); err != nil || n != uint64(len(others)) {
+			t.Fatalf("%d of %d pairs that are there were passed over: %v", n, len(others), err)
+		}
 		keys := make([]string, 0, len(model))
 		for key := range model {
 			keys = append(keys, key)

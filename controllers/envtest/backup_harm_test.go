@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,40 @@ import (
 
 // deleting is a backup that is deleted with its artifact.
 var deleting = strings.Replace(backup, "indexName: demo", "indexName: demo\n  deletionPolicy: Delete", 1)
+
+// limited is a backup whose Job has ten minutes.
+var limited = strings.Replace(backup, "indexName: demo", "indexName: demo\n  timeoutSeconds: 600", 1)
+
+// withIndex is a cluster with the index demo; it may have a clock of its own.
+func withIndex(t *testing.T, now func() time.Time) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	if now != nil {
+		c.now = now
+	}
+	c.start(0)
+	c.create(index, "demo")
+	c.available("demo")
+	return c
+}
+
+// withClock is withIndex with a clock that a test can set.
+func withClock(t *testing.T) (*cluster, *hours) {
+	t.Helper()
+	clock := &hours{}
+	return withIndex(t, clock.now), clock
+}
+
+// withBackup is withIndex and its backup a, which is complete, and deleted with its artifact.
+func withBackup(t *testing.T) *cluster {
+	t.Helper()
+	c := withIndex(t, nil)
+	c.create(deleting, "a")
+	c.attempt(c.job("a-dump"), 1, &good)
+	c.end("a-dump", false)
+	c.phase("a", dmv1.BackupComplete, dmv1.ReasonVerified, "")
+	return c
+}
 
 // delete deletes an object.
 func (c *cluster) delete(object client.Object) {
@@ -45,14 +80,7 @@ func (c *cluster) lookAt(name string, at int64) {
 // without the artifact, which is another object's.
 func TestCopyOfABackup(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.start(0)
-	c.create(index, "demo")
-	c.available("demo")
-	c.create(deleting, "a")
-	c.attempt(c.job("a-dump"), 1, &good)
-	c.end("a-dump", false)
-	c.phase("a", dmv1.BackupComplete, dmv1.ReasonVerified, "")
+	c := withBackup(t)
 	a := c.backup("a")
 	copied := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: "copied", Namespace: c.namespace, Annotations: a.Annotations, Finalizers: a.Finalizers}, Spec: a.Spec}
 	if err := api.Create(t.Context(), copied); err != nil {
@@ -67,14 +95,7 @@ func TestCopyOfABackup(t *testing.T) {
 // TestBackupDeletedWhileItIsLoaded: the artifact stays until the index is loaded from it.
 func TestBackupDeletedWhileItIsLoaded(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.start(0)
-	c.create(index, "demo")
-	c.available("demo")
-	c.create(deleting, "a")
-	c.attempt(c.job("a-dump"), 1, &good)
-	c.end("a-dump", false)
-	c.phase("a", dmv1.BackupComplete, dmv1.ReasonVerified, "")
+	c := withBackup(t)
 	c.create(fromBackup("a"), "new")
 	job := c.restoring("new", "demo/a.")
 	c.delete(c.backup("a"))
@@ -91,14 +112,7 @@ func TestBackupDeletedWhileItIsLoaded(t *testing.T) {
 // being deleted, and is not made from it.
 func TestBackupDeletedBeforeItIsLoaded(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.start(0)
-	c.create(index, "demo")
-	c.available("demo")
-	c.create(deleting, "a")
-	c.attempt(c.job("a-dump"), 1, &good)
-	c.end("a-dump", false)
-	c.phase("a", dmv1.BackupComplete, dmv1.ReasonVerified, "")
+	c := withBackup(t)
 	c.startable.Store(false)
 	c.create(fromBackup("a"), "new")
 	c.eventually("the index waits for memory", func() string {
@@ -119,13 +133,8 @@ func TestBackupDeletedBeforeItIsLoaded(t *testing.T) {
 // not keep other backups of the index from being made.
 func TestBackupWhoseJobDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	clock := &hours{}
-	c.now = clock.now
-	c.start(0)
-	c.create(index, "demo")
-	c.available("demo")
-	c.create(strings.Replace(backup, "indexName: demo", "indexName: demo\n  timeoutSeconds: 600", 1), "a")
+	c, clock := withClock(t)
+	c.create(limited, "a")
 	c.phase("a", dmv1.BackupRunning, dmv1.ReasonDumping, "")
 	c.create(backup, "b")
 	c.phase("b", dmv1.BackupPending, dmv1.ReasonQueued, "backup a")
@@ -142,12 +151,7 @@ func TestBackupWhoseJobDoesNotEnd(t *testing.T) {
 // ever.
 func TestBackupWhoseNameIsTaken(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	clock := &hours{}
-	c.now = clock.now
-	c.start(0)
-	c.create(index, "demo")
-	c.available("demo")
+	c, clock := withClock(t)
 	c.create(backup, "theirs")
 	foreign := c.job("theirs-dump").DeepCopy()
 	foreign.ObjectMeta = metav1.ObjectMeta{Name: "a-dump", Namespace: c.namespace}
@@ -155,7 +159,7 @@ func TestBackupWhoseNameIsTaken(t *testing.T) {
 	if err := api.Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
-	c.create(strings.Replace(backup, "indexName: demo", "indexName: demo\n  timeoutSeconds: 600", 1), "a")
+	c.create(limited, "a")
 	c.phase("a", dmv1.BackupPending, dmv1.ReasonNameTaken, "Job a-dump exists")
 	c.lookAt("a", clock.n.Add(1))
 	c.phase("a", dmv1.BackupFailed, dmv1.ReasonTimedOut, "Job a-dump exists")
@@ -164,10 +168,7 @@ func TestBackupWhoseNameIsTaken(t *testing.T) {
 // TestBackupWithoutDigest: a Job that says nothing of an artifact has made none.
 func TestBackupWithoutDigest(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.start(0)
-	c.create(index, "demo")
-	c.available("demo")
+	c := withIndex(t, nil)
 	c.create(backup, "a")
 	c.attempt(c.job("a-dump"), 1, &opconfig.BackupReport{})
 	c.end("a-dump", false)

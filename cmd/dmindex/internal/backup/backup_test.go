@@ -50,12 +50,18 @@ func (f *fakeIndex) Scan(context.Context, []byte, []byte, client.ScanOptions) it
 	}
 }
 
-func (f *fakeIndex) Load(_ context.Context, pairs iter.Seq[client.Pair], _ client.LoadOptions) (stored uint64, err error) {
+func (f *fakeIndex) Load(_ context.Context, pairs iter.Seq[client.Pair], o client.LoadOptions) (stored uint64, err error) {
 	for p := range pairs {
-		f.pairs[string(p.Key)] = string(p.Value)
+		f.put(p, o)
 		stored++
 	}
 	return stored, nil
+}
+
+func (f *fakeIndex) put(p client.Pair, o client.LoadOptions) {
+	if _, there := f.pairs[string(p.Key)]; !there || !o.KeepExisting {
+		f.pairs[string(p.Key)] = string(p.Value)
+	}
 }
 
 const artifact = "ns/demo/nightly.uid.dump"

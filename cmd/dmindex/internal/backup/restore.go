@@ -22,9 +22,10 @@ var errIncomplete = errors.New("the index lacks pairs of the backup")
 //  1. The artifact is read as a whole and compared with its digest, and with the index. An index
 //     with a pair that is not in the artifact, or has another value there, is refused before
 //     anything is put. What an earlier attempt put is no such pair.
-//  2. The pairs are put. Those that are there already are put again, with the same value.
+//  2. The pairs are put whose keys are not there.
 //  3. Artifact and index are compared once more: now they must be equal.
 //
+// Nothing is replaced: what a program puts meanwhile stays, and 3 finds it unless it came later.
 // So a restore can be repeated wherever it was interrupted, and never mixes with other content.
 func Restore(ctx context.Context, index Index, s Store, name, digest string, progress func(keys uint64)) (config.BackupReport, error) {
 	r, missing, err := compare(ctx, index, s, name, digest)
@@ -39,7 +40,7 @@ func Restore(ctx context.Context, index Index, s Store, name, digest string, pro
 			}
 			return nil
 		})
-	}, client.LoadOptions{Progress: progress})
+	}, client.LoadOptions{Progress: progress, KeepExisting: true})
 	if err != nil || readErr != nil {
 		return r, fmt.Errorf("%d pairs were put, then: %w", stored, errors.Join(err, readErr))
 	}

@@ -31,7 +31,7 @@ func (d *dying) Load(ctx context.Context, pairs iter.Seq[client.Pair], o client.
 		}
 		d.after--
 		if !d.loses || stored%7 != 3 {
-			d.pairs[string(p.Key)] = string(p.Value)
+			d.put(p, o)
 		}
 		stored++
 	}
@@ -70,6 +70,34 @@ func TestRestore(t *testing.T) {
 	}
 	if _, err := Restore(t.Context(), empty, d, "missing", want.Digest, quiet); !errors.Is(err, ErrNoArtifact) {
 		t.Errorf("no artifact: %v", err)
+	}
+}
+
+// visited is an index that a program writes to while it is loaded.
+type visited struct {
+	*fakeIndex
+	key string
+}
+
+func (v *visited) Load(ctx context.Context, pairs iter.Seq[client.Pair], o client.LoadOptions) (uint64, error) {
+	v.pairs[v.key] = "a program's"
+	return v.fakeIndex.Load(ctx, pairs, o)
+}
+
+// TestRestoreBesideAProgram: what a program stored while the index was loaded is not replaced, and
+// the restore says that it is there.
+func TestRestoreBesideAProgram(t *testing.T) {
+	d, _ := newDirectory(t)
+	if _, err := Create(t.Context(), newFake(100), d, artifact, description, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"key/000050", "key/000050a"} {
+		to := &visited{newFake(0), key}
+		for range 2 { // and when it is tried again
+			if _, err := Restore(t.Context(), to, d, artifact, "", quiet); !errors.Is(err, ErrOtherKeys) || to.pairs[key] != "a program's" {
+				t.Errorf("%s: %v, the value is %q", key, err, to.pairs[key])
+			}
+		}
 	}
 }
 
