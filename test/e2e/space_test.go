@@ -139,7 +139,8 @@ func (s *space) eventually(limit time.Duration, what string, f func() (ok bool, 
 	}
 }
 
-// writes counts the changes of the operator's objects within a time.
+// writes counts the changes of the operator's objects within a time, but for one of its own, which
+// must be seen.
 func (s *space) writes(within time.Duration) (n int) {
 	var all sync.WaitGroup
 	var count atomic.Int64
@@ -154,8 +155,13 @@ func (s *space) writes(within time.Duration) (n int) {
 			count.Add(int64(len(strings.Fields(out))))
 		})
 	}
+	<-time.After(within / 2)
+	s.kubectl("annotate", "dmi", "--all", "--overwrite", "e2e=seen")
 	all.Wait()
-	return int(count.Load())
+	if count.Load() == 0 {
+		s.Errorf("kubectl get --watch-only did not see the annotation")
+	}
+	return int(count.Load()) - 1
 }
 
 // stays looks for the whole window that f returns what it returned at first.
