@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -158,6 +159,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), changed(problemsOf)).
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(b.computePoolsOfAuthority)).
 		Complete(&DMComputePoolReconciler{b})
 	if err != nil {
 		return err
@@ -215,6 +217,25 @@ func (b *base) viaIndex(pools handler.MapFunc) handler.EventHandler {
 		}
 		return pools(ctx, index)
 	})
+}
+
+// computePoolsOfAuthority are the pools whose servers trust the authority of a memory pool, which is
+// in a Secret.
+func (b *base) computePoolsOfAuthority(ctx context.Context, object client.Object) (requests []reconcile.Request) {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != dmv1.KindMemoryPool || object.GetName() != build.AuthorityName(owner.Name) {
+		return nil
+	}
+	list := &dmv1.DMIndexList{}
+	if b.List(ctx, list, client.InNamespace(object.GetNamespace())) != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if usesMemoryPool(&list.Items[i], owner.Name) {
+			requests = append(requests, computePoolsOfIndex(ctx, &list.Items[i])...)
+		}
+	}
+	return requests
 }
 
 // indexesOfPool are the indexes that name a pool.
