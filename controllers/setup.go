@@ -219,8 +219,8 @@ func (b *base) viaIndex(pools handler.MapFunc) handler.EventHandler {
 	})
 }
 
-// computePoolsOfAuthority are the pools whose servers trust the authority of a memory pool, which is
-// in a Secret.
+// computePoolsOfAuthority are the pools whose servers trust the authority of a memory pool, which
+// is in a Secret.
 func (b *base) computePoolsOfAuthority(ctx context.Context, object client.Object) (requests []reconcile.Request) {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != dmv1.KindMemoryPool || object.GetName() != build.AuthorityName(owner.Name) {
