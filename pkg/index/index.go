@@ -160,7 +160,10 @@ type Stats struct {
 	// again too early. The operation began anew
 	Misled uint64
 	// times that a session passed the global lock on to another one of this client
-	Handovers   uint64
+	Handovers uint64
+	// changes that a session carried out, with its own, for others of this client that waited for
+	// its lock
+	Combined    uint64
 	CacheBytes  uint64 // memory of the index cache
 	CacheHits   uint64 // descents that went from the cache straight to the leaf
 	CacheMisses uint64 // inner nodes that had to be read, and the root's address

@@ -149,6 +149,9 @@ func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err er
 	if l.given = false; !ok {
 		global, ok = s.awaitLocal(l, a, node)
 	}
+	if !ok && s.wait.Answered() {
+		return Nil, errAnswered
+	}
 	if !ok {
 		late := s.Overdue()
 		if late == nil { // its clock and that of the wait are not quite the same
@@ -279,7 +282,8 @@ func (s *Session) Holds() bool { return s.lock.held || s.lockWord.held }
 // server of the locked node (command combination: Sherman, section 4.2). What goes to other servers
 // is posted and awaited first, since nothing orders it before the release. With waiters in this
 // client the global lock is kept and handed to the first of them, with the node's image if HandOn
-// said what that is (handon.go).
+// said what that is (handon.go). Those whose changes are in the list are answered when it has ended
+// (combine.go).
 //
 // An error kills the session, and its client is given up (Condemn). ErrFenced: the lock was not
 // this client's any more, so what was written under it may have met the changes of its next holder;
@@ -290,7 +294,16 @@ func (s *Session) PostUnlock() error {
 	}
 	l, image := s.lock, s.handOn
 	s.lock, s.handOn = tableLock{}, lock.Image{}
-	keeps := !s.without.Flat && s.proves(&l)
+	err := s.postUnlock(&l, image)
+	if len(s.taken) > 0 {
+		s.answerTaken(&l, err)
+	}
+	return err
+}
+
+// postUnlock is PostUnlock of lock l, which the session holds no more to all others of its methods.
+func (s *Session) postUnlock(l *tableLock, image lock.Image) error {
+	keeps := !s.without.Flat && s.proves(l)
 	local := s.pool.servers()[l.server].local
 	err := s.postOthers(l.server)
 	if err == nil && s.without.Apart {
@@ -305,9 +318,9 @@ func (s *Session) PostUnlock() error {
 		// Else everybody who waited has given up meanwhile.
 	}
 	if err == nil {
-		err = s.releaseGlobal(&l)
+		err = s.releaseGlobal(l)
 	}
-	s.leaveLocal(&l)
+	s.leaveLocal(l)
 	if err != nil {
 		s.image = Nil // its place may still be needed for repair
 		return s.died(err)

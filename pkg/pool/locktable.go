@@ -103,7 +103,7 @@ func (t *lockTable) giveUp(i uint32, force bool) bool {
 }
 
 // acquire acquires local lock i, waiting at most limit. global says that the global lock was handed
-// over with it.
+// over with it. If it fails, the change that w offered may have been answered.
 func (t *lockTable) acquire(i uint32, w *lock.Waiter, limit time.Duration) (global, ok bool) {
 	mu := t.shard(i)
 	mu.Lock()
@@ -118,10 +118,37 @@ func (t *lockTable) acquire(i uint32, w *lock.Waiter, limit time.Duration) (glob
 	}
 	defer mu.Unlock()
 	l.waiters.Push(w)
-	if global, ok = w.Wait(mu, limit); !ok {
+	if global, ok = w.Wait(mu, limit); !ok && !w.Answered() {
 		l.waiters.Remove(w)
 	}
 	return global, ok
+}
+
+// take takes changes of a node out of the queue for lock i, whose holder calls it.
+func (t *lockTable) take(i uint32, node uint64, list []*lock.Waiter) []*lock.Waiter {
+	if !t.slow(i) {
+		return list
+	}
+	mu := t.shard(i)
+	mu.Lock()
+	defer mu.Unlock()
+	return t.locks[i].waiters.Take(node, list)
+}
+
+// putBack puts those back that were taken and not carried out. The caller still holds lock i.
+func (t *lockTable) putBack(i uint32, list []*lock.Waiter) {
+	mu := t.shard(i)
+	mu.Lock()
+	defer mu.Unlock()
+	t.locks[i].waiters.PutBack(list, t.cancelled[i%uint32(len(t.shards))])
+}
+
+// answer answers those that were taken. The caller may have released lock i.
+func (t *lockTable) answer(i uint32, list []*lock.Waiter, failure error) {
+	mu := t.shard(i)
+	mu.Lock()
+	defer mu.Unlock()
+	lock.Answer(list, failure)
 }
 
 // cancel ends all waiting, now and later.

@@ -263,6 +263,9 @@ func (p *Pool) Counters() verbs.Counters { return p.sessions.counters() }
 // one on to another session of this client.
 func (p *Pool) Locks() (conflicts, handovers uint64) { return p.sessions.locks() }
 
+// Combined is how many changes sessions carried out for others that waited for their lock.
+func (p *Pool) Combined() uint64 { return p.sessions.combined() }
+
 // errParted is why a client that was closed is not alive.
 var errParted = fmt.Errorf("this client was closed: %w", ErrFenced)
 

@@ -37,24 +37,27 @@ type Session struct {
 	image      Addr // reserved for a Rewrite under the lock; Nil = none
 	imageBytes int
 
-	without   Techniques    // that the session does without
-	lock      tableLock     // the one lock that the session can hold
-	handOn    lock.Image    // of the node under it; see HandOn
-	wait      *lock.Waiter  // its place in a queue of this client's sessions
-	lockWord  wordLock      // the one lock word; it holds that or lock
-	slots     []*wordSlot   // by dense server number; nil = none yet
-	name      []byte        // of the slot that it uses
-	change    []byte        // likewise
-	area      []byte        // for slots that are read
-	part      []byte        // of an image
-	old       []byte        // 8 bytes: old value of a lock word
-	word      []byte        // 8 bytes: old value of another atomic
-	record    []byte        // of a lock's repair
-	list      []byte        // of RewriteAll
-	resolved  foundMember   // under a lock that is about to be acquired again; see repairMain
-	zero      []byte        // 8 bytes
-	conflicts atomic.Uint64 // counted for others to read, as the next
-	handovers atomic.Uint64
+	without Techniques   // that the session does without
+	lock    tableLock    // the one lock that the session can hold
+	handOn  lock.Image   // of the node under it; see HandOn
+	wait    *lock.Waiter // its place in a queue of this client's sessions
+	// whose changes it carries out with the lock; see combine.go
+	taken, back []*lock.Waiter
+	lockWord    wordLock      // the one lock word; it holds that or lock
+	slots       []*wordSlot   // by dense server number; nil = none yet
+	name        []byte        // of the slot that it uses
+	change      []byte        // likewise
+	area        []byte        // for slots that are read
+	part        []byte        // of an image
+	old         []byte        // 8 bytes: old value of a lock word
+	word        []byte        // 8 bytes: old value of another atomic
+	record      []byte        // of a lock's repair
+	list        []byte        // of RewriteAll
+	resolved    foundMember   // under a lock that is about to be acquired again; see repairMain
+	zero        []byte        // 8 bytes
+	conflicts   atomic.Uint64 // counted for others to read, as the next
+	handovers   atomic.Uint64
+	combined    atomic.Uint64 // changes of others
 }
 
 // sessionScratch is what a session needs of its arena for itself.
@@ -71,7 +74,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{pool: p, arena: arena, limit: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
-	s.wait = lock.NewWaiter(p.env)
+	s.wait, s.taken, s.back = lock.NewWaiter(p.env), newTaken(), newTaken()
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int

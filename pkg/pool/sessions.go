@@ -12,6 +12,7 @@ type sessions struct {
 	ended         verbs.Counters
 	endedConflict uint64
 	endedHandover uint64
+	endedCombined uint64
 }
 
 func newSessions(e env.Env) *sessions { return &sessions{mu: e.NewMutex()} }
@@ -33,6 +34,7 @@ func (r *sessions) remove(s *Session) {
 		r.ended.Sum(&c)
 		r.endedConflict += s.conflicts.Load()
 		r.endedHandover += s.handovers.Load()
+		r.endedCombined += s.combined.Load()
 		r.open = append(r.open[:i], r.open[i+1:]...)
 		return
 	}
@@ -59,4 +61,15 @@ func (r *sessions) locks() (conflicts, handovers uint64) {
 		handovers += s.handovers.Load()
 	}
 	return conflicts, handovers
+}
+
+// combined sums the changes that sessions carried out for others.
+func (r *sessions) combined() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.endedCombined
+	for _, s := range r.open {
+		n += s.combined.Load()
+	}
+	return n
 }

@@ -33,6 +33,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		Design: design, Options: o,
 		Techniques:  pool.Techniques{Apart: !with.combine, Flat: !with.hierarchical},
 		WholeLeaves: !with.twoLevelVersions,
+		Combine:     with.writeCombining,
 	})
 	if err != nil {
 		return nil, err

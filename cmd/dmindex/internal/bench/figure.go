@@ -46,6 +46,7 @@ type claim struct {
 
 var shermanSteps = []step{
 	{name: "FG+"}, {"+Combine", "combine"}, {"+On-Chip", "onChip"}, {"+Hierarchical", "hierarchical"}, {"+2-Level Ver", "twoLevelVersions"},
+	{"+Write Combining", "writeCombining"}, // ours
 }
 
 // paperSkew is the popularity of the paper's billion items: with as many ranks as we have records

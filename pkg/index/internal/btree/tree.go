@@ -165,6 +165,7 @@ func (t *Tree) Stats() index.Stats {
 		Reclaimed:     t.Pool.Reclaimed(),
 		Misled:        t.misled.Load(),
 		Handovers:     handovers,
+		Combined:      t.Pool.Combined(),
 		CacheBytes:    uint64(t.cache.Bytes()),
 		CacheHits:     sum.Hits,
 		CacheMisses:   sum.Misses,

@@ -43,11 +43,23 @@ func (m *HeapMap) Next(at, end int, set bool) int {
 	return end
 }
 
-// Place finds n bytes of the heap that no live entry has; 0 if there are none. Behind the last
-// entry there is room until that is used up for the first time. Then there are gaps.
-func (l *Leaf) Place(m *HeapMap, n int) int {
+// Space is what is free of a leaf's heap, for entries that are placed one after another.
+type Space struct {
+	Used HeapMap
+	last int // unit behind the last entry
+}
+
+// Place finds n bytes of the heap that no live entry has; 0 if there are none.
+func (l *Leaf) Place(m *Space, n int) int {
+	l.Occupy(m)
+	return l.Take(m, n)
+}
+
+// Occupy makes m what the live entries leave free.
+func (l *Leaf) Occupy(m *Space) {
 	end, last := len(l.Bytes)/fence.Grain, l.heap/fence.Grain
-	clear(m[:(end+63)/64])
+	used := &m.Used
+	clear(used[:(end+63)/64])
 	dir := l.Bytes[l.End:l.heap]
 	for i := 0; i < len(dir)/SlotBytes; i++ {
 		w := binary.LittleEndian.Uint64(dir[SlotBytes*i:])
@@ -57,24 +69,33 @@ func (l *Leaf) Place(m *HeapMap, n int) int {
 		first, units := int(w>>12&0xfff), (int(w&0xfff)+fence.Grain-1)/fence.Grain
 		if units < 64 { // mark, where it pays
 			j, off, mask := first>>6, first&63, uint64(1)<<(units&63)-1
-			m[j] |= mask << off
-			m[j+1] |= mask >> 1 >> (63 - off)
+			used[j] |= mask << off
+			used[j+1] |= mask >> 1 >> (63 - off)
 		} else {
-			m.Mark(first, units)
+			used.Mark(first, units)
 		}
 		last = max(last, first+units)
 	}
-	need := (n + fence.Grain - 1) / fence.Grain
-	if last+need <= end {
-		return last * fence.Grain
+	m.last = last
+}
+
+// Take finds n bytes that are free in m; 0 if there are none. They are free no more. Behind the last
+// entry there is room until that is used up for the first time. Then there are gaps.
+func (l *Leaf) Take(m *Space, n int) int {
+	end, need := len(l.Bytes)/fence.Grain, (n+fence.Grain-1)/fence.Grain
+	if at := m.last; at+need <= end {
+		m.Used.Mark(at, need)
+		m.last += need
+		return at * fence.Grain
 	}
 	for at := l.heap / fence.Grain; ; {
-		at = m.Next(at, end, false)
+		at = m.Used.Next(at, end, false)
 		if end-at < need {
 			return 0
 		}
-		stop := m.Next(at, end, true)
+		stop := m.Used.Next(at, end, true)
 		if stop-at >= need {
+			m.Used.Mark(at, need)
 			return at * fence.Grain
 		}
 		at = stop
@@ -82,8 +103,11 @@ func (l *Leaf) Place(m *HeapMap, n int) int {
 }
 
 // Vacant returns an empty slot; -1 if there is none.
-func (l *Leaf) Vacant() int {
-	for i := range l.Count {
+func (l *Leaf) Vacant() int { return l.VacantFrom(0) }
+
+// VacantFrom returns an empty slot, but none before slot i; -1 if there is none.
+func (l *Leaf) VacantFrom(i int) int {
+	for ; i < l.Count; i++ {
 		if SlotLength(l.SlotWord(i)) == 0 {
 			return i
 		}

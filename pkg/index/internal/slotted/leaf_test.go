@@ -101,7 +101,7 @@ func TestLeafRoundTrip(t *testing.T) {
 // changeLeaf updates, deletes and inserts in the image of a leaf that holds p.
 func changeLeaf(t *testing.T, l *Leaf, r *rand.Rand, p *Pairs) {
 	t.Helper()
-	var m HeapMap
+	var m Space
 	want := map[string]string{}
 	for i := range p.List {
 		key, value := p.Pair(i)
@@ -267,7 +267,7 @@ func FuzzLeaf(f *testing.F) {
 		var p Pairs
 		if leaf.Collect(&p) {
 			p.Sort()
-			var m HeapMap
+			var m Space
 			if off := leaf.Place(&m, 16); off != 0 && (off < leaf.heap || off+16 > len(b)) {
 				t.Fatalf("place at %d", off)
 			}

@@ -10,12 +10,14 @@ type Session struct {
 	btree.Session
 	t *Tree
 
-	made    []byte          // the entry of the change under way, if it is made already
-	scratch []byte          // an entry on its way into a leaf
-	old     []byte          // a value that Modify tells of
-	heap    slotted.HeapMap // what is in use of Node
+	made    []byte        // the entry of the change under way, if it is made already
+	scratch []byte        // an entry on its way into a leaf
+	old     []byte        // a value that Modify tells of
+	heap    slotted.Space // what is in use of Node
 	pairs   slotted.Pairs
 	batch   *round // of LookupBatch; nil before the first one
+	offer   change // of the operation under way, for others to carry out
+	group   group  // of changes that it carries out
 }
 
 // NewSession makes a session.

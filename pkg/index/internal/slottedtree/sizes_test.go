@@ -80,7 +80,7 @@ type sizeRun struct {
 	b    []byte
 	l    slotted.Leaf
 	want map[string][]byte
-	heap slotted.HeapMap
+	heap slotted.Space
 	p    slotted.Pairs
 }
 

@@ -39,12 +39,18 @@ type Config struct {
 	// WholeLeaves makes a change of one entry write all of the leaf back, as FG does: without
 	// two-level versions (section 4.4).
 	WholeLeaves bool
+
+	// Combine lets the holder of a leaf's lock carry out the changes of sessions that wait for it
+	// (combine.go). Not with a Cache, which changes some leaves without their locks; and not with
+	// WholeLeaves.
+	Combine bool
 }
 
 // Tree is an open tree of one client. It implements index.Index, index.Checker and index.Surveyor.
 type Tree struct {
 	*btree.Tree
 	wholeLeaves bool
+	combines    bool
 }
 
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's.
@@ -57,7 +63,7 @@ func Open(p *pool.Pool, c Config) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tree{Tree: t, wholeLeaves: c.WholeLeaves}, nil
+	return &Tree{Tree: t, wholeLeaves: c.WholeLeaves, combines: c.Combine && !c.WholeLeaves && c.Cache == nil}, nil
 }
 
 // Layout is that of the tree's nodes.

@@ -61,8 +61,14 @@ func (s *Session) mayWait(value []byte) bool {
 func (s *Session) writeOnce(key, value []byte, m mode, what string) error {
 	fp := s.Lay.Fingerprint(key)
 	var l slotted.Leaf
-	if err := s.lockLeaf(&l, key); err != nil {
+	c := s.offered(m, fp, key, value)
+	if answered, err := s.lockLeafOr(&l, key, c); answered {
+		return s.answered(c, err, what)
+	} else if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
+	}
+	if done, err := s.combine(&l, c, what); done {
+		return err
 	}
 	i, old, o := l.Find(key, fp)
 	switch {
@@ -107,23 +113,35 @@ func (s *Session) putLocked(l *slotted.Leaf, i int, fp byte, key, value []byte, 
 
 // lockLeaf finds the leaf for key and takes its lock. When it returns an error no lock is held.
 func (s *Session) lockLeaf(l *slotted.Leaf, key []byte) error {
+	_, err := s.lockLeafOr(l, key, nil)
+	return err
+}
+
+// lockLeafOr is lockLeaf, but another session that has the lock may carry out c, which can be nil.
+// Then answered is true, and no lock is held. err is nil if the answer is in c.
+func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *change) (answered bool, err error) {
 	p, err := s.Descend(key)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for hops := 0; ; {
-		if err := s.Lock(p.Addr()); err != nil {
-			return err
+		if c == nil {
+			err = s.Lock(p.Addr())
+		} else {
+			answered, err = s.LockOr(p.Addr(), c)
+		}
+		if answered || err != nil {
+			return answered, err
 		}
 		var h *fence.Header
 		if l.Open(s.Lay, p.Addr(), s.Node) {
 			if !l.Below(key) && !l.Above(key) {
-				return nil
+				return false, nil
 			}
 			h = &l.Header
 		}
 		if err := s.ResolveLocked(&p, h, key, &hops); err != nil {
-			return err
+			return false, err
 		}
 	}
 }
@@ -155,11 +173,17 @@ func (s *Session) Delete(key []byte) error {
 		return fmt.Errorf("delete: %w", err)
 	}
 	var l slotted.Leaf
-	err := s.lockLeaf(&l, key)
-	if err != nil {
+	fp := s.Lay.Fingerprint(key)
+	c := s.offered(remove, fp, key, nil)
+	if answered, err := s.lockLeafOr(&l, key, c); answered {
+		return s.answered(c, err, "delete")
+	} else if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	i, old, o := l.Find(key, s.Lay.Fingerprint(key))
+	if done, err := s.combine(&l, c, "delete"); done {
+		return err
+	}
+	i, old, o := l.Find(key, fp)
 	switch o {
 	case slotted.Torn:
 		return s.Unlock(fmt.Errorf("delete: leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))

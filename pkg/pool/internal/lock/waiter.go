@@ -16,6 +16,12 @@ type Waiter struct {
 	node  uint64 // that it wants to read under the lock; 0 = none
 	room  []byte // for that node
 	given bool   // room has the node: it was granted with the lock
+
+	change   any   // of that node, that another session may carry out; see change.go
+	taken    bool  // by a session that carries it out
+	over     bool  // it woke while it was taken
+	answered bool  // the change was carried out, or failed
+	failure  error // then
 }
 
 // NewWaiter is a place for one session.
@@ -23,7 +29,7 @@ func NewWaiter(e env.Env) *Waiter { return &Waiter{event: e.NewEvent()} }
 
 // Wants says which node the session of w reads under the lock, and where to. While w stands in a
 // queue the room belongs to who grants the lock.
-func (w *Waiter) Wants(node uint64, room []byte) { w.node, w.room = node, room }
+func (w *Waiter) Wants(node uint64, room []byte) { w.node, w.room, w.answered = node, room, false }
 
 // Given reports whether the node came with the lock that w was granted last.
 func (w *Waiter) Given() bool { return w.given }
@@ -48,6 +54,7 @@ func (q *WaitQueue) Len() (n int) {
 // Push lets w wait. Wait comes next.
 func (q *WaitQueue) Push(w *Waiter) {
 	w.next, w.granted, w.global, w.given = nil, false, false, false
+	w.taken, w.over, w.answered, w.failure = false, false, false, nil
 	if q.tail == nil {
 		q.head = w
 	} else {
@@ -56,14 +63,24 @@ func (q *WaitQueue) Push(w *Waiter) {
 	q.tail = w
 }
 
-// Wait gives up mu until w is granted what it waits for, at most limit, or its waiting is ended. If
-// it was not granted, w stands in its queue: Remove comes next.
+// takenWait is how long a waiter sleeps at once while another session carries its change out. That
+// one wakes it.
+const takenWait = time.Second
+
+// Wait gives up mu until w is granted what it waits for, at most limit, or its waiting is ended, or
+// its change is answered. If it was neither granted nor answered, w stands in its queue: Remove
+// comes next. While the change is taken limit does not count.
 func (w *Waiter) Wait(mu env.Mutex, limit time.Duration) (global, granted bool) {
-	mu.Unlock()
-	w.event.Wait(limit)
-	mu.Lock()
-	w.event.Wait(0) // set by now if it will be: it must not wake a later wait for nothing
-	return w.global, w.granted
+	for {
+		mu.Unlock()
+		w.event.Wait(limit)
+		mu.Lock()
+		w.event.Wait(0) // set by now if it will be: it must not wake a later wait for nothing
+		if !w.taken {
+			return w.global, w.granted
+		}
+		w.over, limit = true, takenWait
+	}
 }
 
 // Remove takes w out, which stands in the queue.
