@@ -35,6 +35,7 @@ type history struct {
 	refused           int          // operations for which there was no memory
 	merged, reclaimed uint64       // nodes, by all clients but those that died
 	misled            uint64       // times that they came to a leaf that begins above the key
+	combined          uint64       // changes that sessions carried out for others, likewise
 	pools             []*pool.Pool // of the clients that live
 	loading           bool         // a bulk load is under way: clients only read
 }
@@ -86,12 +87,20 @@ func (h *history) batch(s index.Session, client int, keys []string) error {
 }
 
 // operations are those that are judged: without those that changed nothing, and lookups without an
-// answer.
+// answer. A batch may look a key up many times. If two got the same answer one of them is judged,
+// since the other one may have been at the same moment: the search would try all their orders.
 func (h *history) operations() (ops []porcupine.Operation) {
+	seen := map[porcupine.Operation]bool{}
 	for _, o := range h.ops {
 		in, ok := o.Input.(register.Input)
 		if !ok || in.Verb == register.Lookup && o.Output.(register.Output).Unknown {
 			continue
+		}
+		if in.Verb == register.Lookup {
+			if seen[o] {
+				continue
+			}
+			seen[o] = true
 		}
 		ops = append(ops, o)
 	}
@@ -277,5 +286,6 @@ func (h *history) count(x opened) {
 	h.merged += s.Merges
 	h.reclaimed += s.Reclaimed
 	h.misled += s.Misled
+	h.combined += s.Combined
 	h.pools = append(h.pools, x.pool)
 }

@@ -57,6 +57,7 @@ type Report struct {
 	InVain            int    // operations that their limit ended
 	Refused           int    // for want of memory
 	Merged, Reclaimed uint64 // nodes
+	Combined          uint64 // changes that a session carried out for another one
 }
 
 // Do does the run.
@@ -68,6 +69,7 @@ func (run Run) Do() Report {
 	sh.half = halfOf(run.Seed, &sh)
 	sh.options.InlineBytes = inlineOf(run.Seed, &sh.options)
 	chunkBytes, chunks := memoryOf(run.Seed, &sh)
+	crowd(run.Seed, &sh)
 	sh.bulk = sh.preload > 0 && rand.New(rand.NewPCG(run.Seed, 79)).IntN(4) == 0
 	var names []string
 	for i := range sh.clients {
@@ -106,7 +108,7 @@ func (run Run) Do() Report {
 	if rep.Err == nil && h.misled > 0 {
 		rep.Err = fmt.Errorf("clients came %d times to a leaf that begins above the key: memory was used again too early", h.misled)
 	}
-	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused, rep.Merged, rep.Reclaimed = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused, h.merged, h.reclaimed
+	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused, rep.Merged, rep.Reclaimed, rep.Combined = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused, h.merged, h.reclaimed, h.combined
 	return rep
 }
 

@@ -141,6 +141,16 @@ func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
 	return chunkBytes, chunks
 }
 
+// crowd lets more sessions of each client work, in one run of four, so that several queue for a
+// lock. The source is one of its own.
+func crowd(seed uint64, sh *shape) {
+	r := rand.New(rand.NewPCG(seed, 84))
+	if r.IntN(4) == 0 {
+		sh.sessions += 2 + r.IntN(4)
+		sh.ops = 1 + sh.ops/2
+	}
+}
+
 // pick draws a key. Windows change with the time of the history, so all clients go from one to the
 // next together.
 func (s *shape) pick(r *rand.Rand, h *history) string {

@@ -3,6 +3,7 @@ package indexsim_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -52,7 +53,7 @@ func TestSeeds(t *testing.T) {
 	}
 	seeds := simtest.Read(t, d.Name, "pkg/index/indexsim", 500, 40)
 	start := time.Now()
-	var events, ops, inVain, refused, merged, reclaimed atomic.Uint64
+	var events, ops, inVain, refused, merged, reclaimed, combined atomic.Uint64
 	var mu sync.Mutex
 	done, failed := seeds.Each(func(seed uint64) (passed bool) {
 		run := indexsim.Run{Design: d, Seed: seed, Plan: plan}
@@ -63,6 +64,7 @@ func TestSeeds(t *testing.T) {
 		refused.Add(uint64(rep.Refused))
 		merged.Add(rep.Merged)
 		reclaimed.Add(rep.Reclaimed)
+		combined.Add(rep.Combined)
 		if rep.Err != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -75,8 +77,11 @@ func TestSeeds(t *testing.T) {
 	if failed > 0 {
 		verdict = fmt.Sprintf("%d seeds fail", failed)
 	}
-	t.Logf("%s: %d seeds from %d, %d operations, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d events: %.0f seeds per second; %s",
-		d.Name, done, seeds.First, ops.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
+	if done >= 40 && combined.Load() == 0 && slices.Contains(d.Switches, "writeCombining") {
+		t.Errorf("in %d seeds no session carried out the change of another one", done)
+	}
+	t.Logf("%s: %d seeds from %d, %d operations, %d of them carried out for another session, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d events: %.0f seeds per second; %s",
+		d.Name, done, seeds.First, ops.Load(), combined.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.
