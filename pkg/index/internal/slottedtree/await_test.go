@@ -169,7 +169,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func fatal(t *testing.T, err error) {
+func fatal(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
