@@ -67,3 +67,29 @@ func TestDeadline(t *testing.T) {
 		t.Error("a past deadline has time left")
 	}
 }
+
+// TestWaitAllocatesNothing: waits with a limit share a timer, and one that ended does not end the
+// next one.
+func TestWaitAllocatesNothing(t *testing.T) {
+	const runs = 1000
+	e, back := Real().NewEvent(), Real().NewEvent()
+	e.Wait(time.Nanosecond)
+	Real().Go("setter", func() {
+		for range runs + 1 { // AllocsPerRun warms up with one
+			back.Wait(Forever)
+			e.Set()
+		}
+	})
+	n := testing.AllocsPerRun(runs, func() {
+		if e.Wait(time.Nanosecond) {
+			t.Error("an event that nobody set is set")
+		}
+		back.Set()
+		if !e.Wait(time.Hour) {
+			t.Error("a wait of an hour ended with that of a nanosecond")
+		}
+	})
+	if n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -29,22 +29,26 @@ func (real) Go(_ string, f func()) { go f() }
 func (real) Sleep(d time.Duration) { time.Sleep(d) }
 func (real) Yield()                { runtime.Gosched() }
 func (real) NewMutex() Mutex       { return new(sync.Mutex) }
-func (real) NewEvent() Event       { return make(realEvent, 1) }
+func (real) NewEvent() Event       { return &realEvent{set: make(chan struct{}, 1)} }
 func (real) Uint64() uint64        { return rand.Uint64() }
 
-// realEvent is a channel of one element: the element is there while the event is set.
-type realEvent chan struct{}
+// realEvent has a channel of one element: the element is there while the event is set.
+type realEvent struct {
+	set   chan struct{}
+	timer *time.Timer // of the one goroutine that may wait; nil = it never had to, with a limit
+}
 
-func (e realEvent) Set() {
+func (e *realEvent) Set() {
 	select {
-	case e <- struct{}{}:
+	case e.set <- struct{}{}:
 	default:
 	}
 }
 
-func (e realEvent) Wait(limit time.Duration) bool {
+// Wait allocates nothing, but for the first wait with a limit.
+func (e *realEvent) Wait(limit time.Duration) bool {
 	select {
-	case <-e:
+	case <-e.set:
 		return true
 	default:
 	}
@@ -52,15 +56,19 @@ func (e realEvent) Wait(limit time.Duration) bool {
 		return false
 	}
 	if limit == Forever {
-		<-e
+		<-e.set
 		return true
 	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
+	if e.timer == nil {
+		e.timer = time.NewTimer(limit)
+	} else {
+		e.timer.Reset(limit) // what it sent before is gone: its channel keeps nothing over a Reset
+	}
+	defer e.timer.Stop()
 	select {
-	case <-e:
+	case <-e.set:
 		return true
-	case <-t.C:
+	case <-e.timer.C:
 		return false
 	}
 }
