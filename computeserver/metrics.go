@@ -67,6 +67,8 @@ var (
 		"Times that a lock was held by another server.", nil, nil)
 	descHandovers = prometheus.NewDesc("dmindex_compute_lock_handovers_total",
 		"Locks that were passed on within this server.", nil, nil)
+	descCombined = prometheus.NewDesc("dmindex_compute_combined_changes_total",
+		"Changes that were carried out together with that of another session, which had the lock.", nil, nil)
 	descMerges = prometheus.NewDesc("dmindex_compute_merged_nodes_total",
 		"Nodes that became underfull and were merged with a neighbour.", nil, nil)
 	descReclaimed = prometheus.NewDesc("dmindex_compute_reclaimed_nodes_total",
@@ -162,6 +164,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descRetries, s.Retries)
 	counter(descConflicts, s.LockConflicts)
 	counter(descHandovers, s.Handovers)
+	counter(descCombined, s.Combined)
 	counter(descMerges, s.Merges)
 	counter(descReclaimed, s.Reclaimed)
 	counter(descMisled, s.Misled)

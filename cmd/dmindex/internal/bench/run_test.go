@@ -299,7 +299,7 @@ func TestTinyFigures(t *testing.T) {
 
 // TestFigureSwitches: techniques are turned on one after the other.
 func TestFigureSwitches(t *testing.T) {
-	names := []string{"combine", "hierarchical", "onChip", "twoLevelVersions"}
+	names := []string{"combine", "hierarchical", "onChip", "twoLevelVersions", "writeCombining"}
 	five, three := &figures[0], &figures[2]
 	for n := range five.steps {
 		m, can := five.switches(n, names)
@@ -313,13 +313,13 @@ func TestFigureSwitches(t *testing.T) {
 			t.Errorf("step %d: %v", n, m)
 		}
 	}
-	// of a design that can only turn the last technique off
-	for n, want := range []bool{false, false, false, true, true} {
-		if m, can := five.switches(n, names[3:]); can != want || can && (len(m) != 1 || m["twoLevelVersions"] != (n == 4)) {
-			t.Errorf("step %d of a design with one switch: %v, %v", n, m, can)
+	// of a design that can only turn the last techniques off
+	for n, want := range []bool{false, false, false, true, true, true} {
+		if m, can := five.switches(n, names[3:]); can != want || can && (len(m) != 2 || m["twoLevelVersions"] != (n >= 4) || m["writeCombining"] != (n == 5)) {
+			t.Errorf("step %d of a design with two switches: %v, %v", n, m, can)
 		}
 	}
-	if have := five.unknown(names[:1]); len(have) != 3 {
+	if have := five.unknown(names[:1]); len(have) != 4 {
 		t.Errorf("unknown: %v", have)
 	}
 	off, can := three.switches(0, names)
