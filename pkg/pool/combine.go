@@ -9,32 +9,35 @@ import (
 // Sessions of one client that queue for a lock each want a small change of the same node. Without
 // more they make them one after another, a round trip each, and other clients wait. So a session
 // may offer its change when it asks for the lock (LockOr), and the holder, which has the node's
-// image, may take offered changes out of the queue (Take), carry them out in its own image, and post
-// the WRITEs of all of them in the one list that gives up its lock. This is ours. Sherman has only
-// the handover of the lock.
+// image, may take offered changes out of the queue (Take), carry them out in its own image, and
+// post the WRITEs of all of them in the one list that gives up its lock. This is ours. Sherman has
+// only the handover of the lock.
 //
 // The steps, of a holder H and the waiters that it takes:
 //
 //  1. H has the lock of node a and its image, by a READ or by handover (handon.go). Under the mutex
-//     of the shard it takes waiters out of the queue that want a and offer a change, in their order,
-//     at most MaxTaken. From here on each of them waits for H, whatever its limit, as H reads what it
-//     offers. A waiter withdraws its offer by leaving the queue under the same mutex. So it is either
-//     taken or withdrawn, and nobody carries out a change that was withdrawn.
-//  2. H changes its image, and writes each answer into the change. What it cannot do goes back to the
-//     head of the queue (PutBack), before H gives up the lock: these wait on, with their old limit.
+//     of the shard it takes waiters out of the queue that want a and offer a change, in their
+//     order, at most MaxTaken. From here on each of them waits for H, whatever its limit, as H
+//     reads what it offers. A waiter withdraws its offer by leaving the queue under the same mutex.
+//     So it is either taken or withdrawn, and nobody carries out a change that was withdrawn.
+//  2. H changes its image, and writes each answer into the change. What it cannot do goes back to
+//     the head of the queue (PutBack), before H gives up the lock: these wait on, with their old
+//     limit.
 //  3. H queues the WRITEs and calls PostUnlock, which awaits their completion. From then on the
 //     changes are in the memory, and everybody sees them (G3).
-//  4. Only then PostUnlock answers the waiters. So each change takes effect between the beginning and
-//     the answer of its operation. If the list failed nobody knows what took effect of it: H and all
-//     that it took get the same error, and the client is given up, as of any list under a lock.
+//  4. Only then PostUnlock answers the waiters. So each change takes effect between the beginning
+//     and the answer of its operation. If the list failed nobody knows what took effect of it: H
+//     and all that it took get the same error, and the client is given up, as of any list under a
+//     lock.
 //
 // An answer that changes nothing (the key exists, or does not) is true while H has the lock. It is
 // given after the same list, so it is proved as that of H is (proves).
 //
-// For how long others wait: H posts one list, as it would have done alone, with at most 1 + MaxTaken
-// changes. The list is followed by a release or a handover, and there are at most MaxHandovers of
-// these in a row. So other clients wait for as many round trips as before, and a waiter that is not
-// taken is overtaken by MaxTaken changes a list at most: it keeps its place in the queue.
+// For how long others wait: H posts one list, as it would have done alone, with at most 1 +
+// MaxTaken changes. The list is followed by a release or a handover, and there are at most
+// MaxHandovers of these in a row. So other clients wait for as many round trips as before, and a
+// waiter that is not taken is overtaken by MaxTaken changes a list at most: it keeps its place in
+// the queue.
 //
 // If the client dies, all of these sessions die. What is in the memory then is any part of what one
 // list does, in its order (G1). It is the design's matter that each part is a state which the
@@ -47,9 +50,9 @@ const MaxTaken = 16
 var errAnswered = errors.New("pool: the change was carried out by another session")
 
 // LockOr is Lock, but where the session has to wait for another one of its client, that one may
-// carry out change, a pointer, in its stead. Then answered is true, and the session has no lock. err
-// is nil if the answer is in change; else the change failed, and its outcome is unknown. While LockOr
-// runs, change and what it refers to belong to who took it.
+// carry out change, a pointer, in its stead. Then answered is true, and the session has no lock.
+// err is nil if the answer is in change; else the change failed, and its outcome is unknown. While
+// LockOr runs, change and what it refers to belong to who took it.
 func (s *Session) LockOr(a Addr, node []byte, change any) (answered bool, err error) {
 	if s.broken == nil {
 		s.wait.Offer(change)
@@ -67,8 +70,8 @@ func (s *Session) Waited() bool {
 	return !s.without.Flat && s.pool.servers()[s.lock.server].local.slow(s.lock.index)
 }
 
-// Take takes offered changes of the node at a, whose lock the session holds, from sessions that wait
-// for it, and returns how many. PutBack and PostUnlock come next.
+// Take takes offered changes of the node at a, whose lock the session holds, from sessions that
+// wait for it, and returns how many. PutBack and PostUnlock come next.
 func (s *Session) Take(a Addr) int {
 	if s.without.Flat {
 		return 0

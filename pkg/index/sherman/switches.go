@@ -8,16 +8,16 @@ import (
 )
 
 // techniques are the paper's, in the order of its factor analysis (section 5.1), and one of ours
-// behind them; all off is its baseline FG+. They are a client's own matter: each changes what is posted when, none what a
-// request means to others (docs/design/sherman.md, "Switches").
+// behind them; all off is its baseline FG+. They are a client's own matter: each changes what is
+// posted when, none what a request means to others (docs/design/sherman.md, "Switches").
 type techniques struct {
 	combine      bool // section 4.5: lists of dependent requests (pool.Techniques.Apart)
 	onChip       bool // section 4.3: locks in the NIC's memory
 	hierarchical bool // section 4.3: local lock table and handover (pool.Techniques.Flat)
 	// section 4.4: a change of one entry writes that entry, not the whole leaf
 	twoLevelVersions bool
-	// not the paper's: the holder of a lock carries out what others of its client wait for. It needs
-	// hierarchical and twoLevelVersions.
+	// not the paper's: the holder of a lock carries out what others of its client wait for. It
+	// needs hierarchical and twoLevelVersions.
 	writeCombining bool
 }
 

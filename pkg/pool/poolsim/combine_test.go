@@ -95,6 +95,35 @@ func TestHolderCarriesOutWhatOthersOffer(t *testing.T) {
 	})
 }
 
+// TestOneListIsLimited: a holder takes at most MaxTaken changes; the next one, which comes from
+// those that are left, takes the others.
+func TestOneListIsLimited(t *testing.T) {
+	oneLock(t, func(_ *poolsim.Cluster, p *simenv.Process, cl *pool.Pool, a [2]pool.Addr) {
+		const left = 3
+		s, g := seats(t, cl, 1+pool.MaxTaken+left), env.NewWaitGroup(p)
+		must(t, s[0].s.Lock(a[0], s[0].node))
+		got := 0 // the lock
+		for i := range s[1:] {
+			queued(p, g, func() {
+				sum, answered, err := s[1+i].offer(a[0])
+				must(t, err)
+				if !answered {
+					got++
+				}
+				if want := uint64(2 + i); sum != want {
+					t.Errorf("waiter %d was told of %d, want %d", i, sum, want)
+				}
+			})
+		}
+		_, err := s[0].add(a[0], nil)
+		must(t, err)
+		g.Wait(env.Forever)
+		if n := cl.Combined(); n != pool.MaxTaken+left-1 || got != 1 {
+			t.Errorf("%d changes were carried out for others, %d waiters got the lock", n, got)
+		}
+	})
+}
+
 // TestTakenOrWithdrawn: who gives up before the holder takes its change has changed nothing; who
 // was taken waits for the answer, however late, and who is put back waits no longer than its limit.
 func TestTakenOrWithdrawn(t *testing.T) {

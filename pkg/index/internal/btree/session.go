@@ -168,8 +168,8 @@ func (s *Session) Lock(a pool.Addr) error {
 }
 
 // LockOr is Lock, but another session of this client that has the lock may carry out change in the
-// stead of this one (pool.Session.LockOr). Then answered is true, and no lock is held. err is nil if
-// the answer is in change; else it is ErrUnknown.
+// stead of this one (pool.Session.LockOr). Then answered is true, and no lock is held. err is nil
+// if the answer is in change; else it is ErrUnknown.
 func (s *Session) LockOr(a pool.Addr, change any) (answered bool, err error) {
 	s.Pause()
 	if answered, err = s.PS.LockOr(a, s.Node, change); answered || err != nil {

@@ -79,8 +79,8 @@ func (l *Leaf) Occupy(m *Space) {
 	m.last = last
 }
 
-// Take finds n bytes that are free in m; 0 if there are none. They are free no more. Behind the last
-// entry there is room until that is used up for the first time. Then there are gaps.
+// Take finds n bytes that are free in m; 0 if there are none. They are free no more. Behind the
+// last entry there is room until that is used up for the first time. Then there are gaps.
 func (l *Leaf) Take(m *Space, n int) int {
 	end, need := len(l.Bytes)/fence.Grain, (n+fence.Grain-1)/fence.Grain
 	if at := m.last; at+need <= end {

@@ -12,8 +12,8 @@ import (
 )
 
 // The holder of a leaf's lock carries out, with its own change of one entry, those of sessions that
-// wait for the lock (pool/combine.go has the queue and its rules). What is here is which changes may
-// be made in one list, and what the memory holds after each part of it.
+// wait for the lock (pool/combine.go has the queue and its rules). What is here is which changes
+// may be made in one list, and what the memory holds after each part of it.
 //
 // The changes take effect one after another in the order of the queue, the holder's first. Each is
 // answered by what those before it left. Of a key that several change only the last state is
@@ -21,20 +21,20 @@ import (
 //
 //  1. WRITE of its new entry, if it has a value in the end, into space that no slot word in the
 //     memory points to;
-//  2. behind all of these, WRITE of its slot word: one aligned word, so the key changes at once, from
-//     its old state to its last one;
+//  2. behind all of these, WRITE of its slot word: one aligned word, so the key changes at once,
+//     from its old state to its last one;
 //  3. at the end the release of the lock, or its handover after the completion.
 //
-// A key keeps its slot, also if it is removed and inserted again in one list. A key that is new gets
-// a slot that is empty in the memory. Neither space nor slots that the list frees are used in the
-// same list: a slot word that still stands must find its entry, and no word may depend on another
-// one. So after any part of the list, and in whichever order its slot words become visible, every
-// key has its old state or its last one, whole. To a reader these are changes of different keys, that
-// are under way at the same time. A client that dies leaves each key in either state, and all of
-// these operations without an answer.
+// A key keeps its slot, also if it is removed and inserted again in one list. A key that is new
+// gets a slot that is empty in the memory. Neither space nor slots that the list frees are used in
+// the same list: a slot word that still stands must find its entry, and no word may depend on
+// another one. So after any part of the list, and in whichever order its slot words become visible,
+// every key has its old state or its last one, whole. To a reader these are changes of different
+// keys, that are under way at the same time. A client that dies leaves each key in either state,
+// and all of these operations without an answer.
 //
-// A change goes back to the queue where it needs more than one entry in its leaf: its key is not the
-// leaf's, the leaf has no room, or the old or the new value lies in a block.
+// A change goes back to the queue where it needs more than one entry in its leaf: its key is not
+// the leaf's, the leaf has no room, or the old or the new value lies in a block.
 
 // remove is the mode of a delete.
 const remove = upsert + 1
@@ -100,8 +100,8 @@ func (s *Session) answered(c *change, err error, what string) error {
 }
 
 // combine makes the session's change c of the locked leaf together with those of others that wait
-// for the lock, and gives it up. done is false if it has not: nobody waits, or the change needs more
-// than one entry. Then nothing has changed.
+// for the lock, and gives it up. done is false if it has not: nobody waits, or the change needs
+// more than one entry. Then nothing has changed.
 func (s *Session) combine(l *slotted.Leaf, c *change, what string) (done bool, err error) {
 	if c == nil || !s.PS.Waited() {
 		return false, nil

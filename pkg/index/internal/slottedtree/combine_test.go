@@ -1,6 +1,7 @@
 package slottedtree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,7 +17,7 @@ import (
 )
 
 // inTree runs body in a calm world, with a tree of which n sessions are open.
-func inTree(t *testing.T, c Config, n int, body func(p *simenv.Process, x *Tree, s []*Session)) {
+func inTree(t *testing.T, c Config, n int, body func(c *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session)) {
 	t.Helper()
 	c.Design = index.Design{Name: "test"}
 	w := simenv.New(simenv.Options{Seed: 1})
@@ -36,7 +37,7 @@ func inTree(t *testing.T, c Config, n int, body func(p *simenv.Process, x *Tree,
 				fatal(t, err)
 			}
 		}
-		body(p, x, s)
+		body(cluster, p, x, s)
 	}))
 }
 
@@ -89,7 +90,7 @@ func TestCombined(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		// with room for all: else some overtake others
 		o := index.Options{Uint64: true, MaxValueBytes: 40, NodeBytes: 4096}
-		inTree(t, Config{Options: o, Combine: true}, 1+waiters, func(p *simenv.Process, x *Tree, s []*Session) {
+		inTree(t, Config{Options: o, Combine: true}, 1+waiters, func(c *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session) {
 			model := map[string]string{}
 			value := func() []byte { return fmt.Appendf(nil, "%*d", 1+r.IntN(o.MaxValueBytes>>r.IntN(3)), r.IntN(10)) }
 			for range 8 {
@@ -107,7 +108,15 @@ func TestCombined(t *testing.T) {
 						}
 					}
 				}
+				before := x.Stats().Combined
 				whileLocked(t, p, s[0], number(0), others...)
+				root, err := s[0].PS.Root()
+				fatal(t, err)
+				// the first one has carried out all
+				all := x.Stats().Combined-before == waiters-1
+				if memory := c.Memory(1, verbs.RegionData)[root.Offset():][:o.NodeBytes]; all && !bytes.Equal(s[1].Node, memory) {
+					t.Errorf("seed %d: the image that is handed on is not what the memory holds", seed)
+				}
 				for key, want := range model {
 					if got, err := s[0].Lookup([]byte(key), nil); err != nil || string(got) != want {
 						t.Errorf("seed %d: key %x is %q, want %q: %v", seed, key, got, want, err)
@@ -134,7 +143,7 @@ func TestCombinedCost(t *testing.T) {
 	f := func(what string, c Config, writes, trips uint64) {
 		t.Helper()
 		c.Options = index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 1024}
-		inTree(t, c, 1+waiters, func(p *simenv.Process, x *Tree, s []*Session) {
+		inTree(t, c, 1+waiters, func(_ *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session) {
 			others := make([]func(), waiters)
 			for i := range keys {
 				fatal(t, s[0].Upsert(number(uint64(i)), number(0)))
@@ -160,16 +169,16 @@ func TestCombinedCost(t *testing.T) {
 	}
 	// The READ under the lock that is handed over, and the one list.
 	f("combined", Config{Combine: true}, 2*keys, 2)
-	// The first one READs the leaf under the lock that is handed over; the fifth and the tenth, after
-	// four handovers in a row, acquire the lock anew.
+	// The first one READs the leaf under the lock that is handed over; the fifth and the tenth,
+	// after four handovers in a row, acquire the lock anew.
 	f("one by one", Config{}, 2*waiters, waiters+3)
 }
 
-// TestNotCombined: who needs more than one entry in the holder's leaf does it itself: where the leaf
-// is full, the key is in another leaf by now, or a value lies in a block.
+// TestNotCombined: who needs more than one entry in the holder's leaf does it itself: where the
+// leaf is full, the key is in another leaf by now, or a value lies in a block.
 func TestNotCombined(t *testing.T) {
 	long := make([]byte, 30)
-	inTree(t, Config{Options: index.Options{Uint64: true, MaxValueBytes: 30, NodeBytes: 256, InlineBytes: 8}, Combine: true}, 8, func(p *simenv.Process, x *Tree, s []*Session) {
+	inTree(t, Config{Options: index.Options{Uint64: true, MaxValueBytes: 30, NodeBytes: 256, InlineBytes: 8}, Combine: true}, 8, func(_ *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session) {
 		model := map[string]string{}
 		for n := range uint64(4) {
 			_, _ = perform(s[0], upsert, number(n), number(n), model)
