@@ -36,8 +36,8 @@ var together = []struct {
 }
 
 // TestCrashWhileCombining kills a client after every part of every request of a list that carries
-// out the changes of many sessions. Each key has a value that its operations may have left, the last
-// one where all were answered, and the structure is whole.
+// out the changes of many sessions. Each key has a value that its operations may have left, the
+// last one where all were answered, and the structure is whole.
 func TestCrashWhileCombining(t *testing.T) {
 	d, err := index.Lookup("sherman")
 	if err != nil {
