@@ -30,8 +30,11 @@ import (
 //     and all that it took get the same error, and the client is given up, as of any list under a
 //     lock.
 //
-// An answer that changes nothing (the key exists, or does not) is true while H has the lock. It is
-// given after the same list, so it is proved as that of H is (proves).
+// An answer that changes nothing (the key exists, or does not) is true while H has the lock. But if
+// the client was fenced after H has READ the node, others may have changed it before the operation
+// of a waiter began. So when H has taken a change, it proves after that that the lock is this
+// client's: by its WRITEs, or else by the release of the global lock, which it then does not hand
+// over (proves).
 //
 // For how long others wait: H posts one list, as it would have done alone, with at most 1 +
 // MaxTaken changes. The list is followed by a release or a handover, and there are at most

@@ -67,5 +67,8 @@ func (s *Session) awaitLocal(l *tableLock, a Addr, node []byte) (global, ok bool
 }
 
 // proves reports whether what is queued proves that lock l, which the session is about to give up,
-// was this client's while it had it, or a READ under it did before.
-func (s *Session) proves(l *tableLock) bool { return !l.given || len(s.lists[l.server]) > 0 }
+// was this client's while it had it, or a READ under it did before. For those whose changes it
+// carries out no READ does: their operations may have begun after it.
+func (s *Session) proves(l *tableLock) bool {
+	return !l.given && len(s.taken) == 0 || len(s.lists[l.server]) > 0
+}

@@ -216,6 +216,43 @@ func TestFailedListIsUnknownToAll(t *testing.T) {
 	})
 }
 
+// TestAnswersAreProved: a holder that has READ the node, and then writes nothing, answers what it
+// took only if the lock was still its client's after that.
+func TestAnswersAreProved(t *testing.T) {
+	for _, fenced := range []bool{false, true} {
+		oneLock(t, func(c *poolsim.Cluster, p *simenv.Process, cl *pool.Pool, a [2]pool.Addr) {
+			s, g := seats(t, cl, 3), env.NewWaitGroup(p)
+			must(t, s[0].s.Lock(a[0], s[0].node))
+			if fenced {
+				must(t, c.Control(p).Fence(1, []uint32{cl.Client()}, lease))
+			}
+			queued(p, g, func() {
+				var what addition
+				answered, err := s[1].s.LockOr(a[0], s[1].node, &what)
+				if !answered || fenced != (err != nil) {
+					t.Errorf("fenced %v: a change that was carried out: answered %v, %v", fenced, answered, err)
+				}
+			})
+			queued(p, g, func() { // the lock might be handed over to it
+				err := s[2].s.Lock(a[0], s[2].node)
+				if err == nil {
+					err = s[2].s.PostUnlock()
+				}
+				if fenced != (err != nil) {
+					t.Errorf("fenced %v: the next session: %v", fenced, err)
+				}
+			})
+			if n := s[0].s.Take(a[0]); n != 1 {
+				t.Errorf("%d changes are offered", n)
+			}
+			if err := s[0].s.PostUnlock(); fenced != (err != nil) {
+				t.Errorf("fenced %v: the holder: %v", fenced, err)
+			}
+			g.Wait(env.Forever)
+		})
+	}
+}
+
 // TestCombinedCounters: sessions of several clients count under the adversary, for themselves and
 // for others. Nothing is lost, and each sum is told once.
 func TestCombinedCounters(t *testing.T) {
