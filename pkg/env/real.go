@@ -5,25 +5,20 @@ import (
 	"runtime"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Real is the world outside: the machine's clock, Go's scheduler and random numbers of the
 // operating system's seed.
-func Real() Env { return real{} }
+func Real() Env { return real{theClock()} }
 
-type real struct{}
+type real struct{ clock *bootClock }
+
+// theClock is the clock of all real worlds of the process.
+var theClock = sync.OnceValue(newBootClock)
 
 // Now reads CLOCK_BOOTTIME, which goes on while the machine is suspended; Go's own monotonic clock
 // does not.
-func (real) Now() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("env: CLOCK_BOOTTIME cannot be read: " + err.Error())
-	}
-	return time.Duration(ts.Nano())
-}
+func (r real) Now() time.Duration { return r.clock.now() }
 
 func (real) Go(_ string, f func()) { go f() }
 func (real) Sleep(d time.Duration) { time.Sleep(d) }
