@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that rpcCodec extends
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
@@ -39,10 +39,10 @@ const (
 	rpcMaxHeaders = 8 << 10
 )
 
-// rpcCodec is gRPC's codec, but for requests that are larger than such requests are.
+// rpcCodec is the codec of batches, but for requests that are larger than such requests are.
 type rpcCodec struct{ encoding.CodecV2 }
 
-func newRPCCodec() rpcCodec { return rpcCodec{encoding.GetCodecV2("proto")} }
+func newRPCCodec() rpcCodec { return rpcCodec{dostream.Codec()} }
 
 // Unmarshal implements encoding.CodecV2.
 func (c rpcCodec) Unmarshal(data mem.BufferSlice, v any) error {

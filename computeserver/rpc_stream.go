@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
@@ -109,7 +109,7 @@ func (w *doStream) receive() error {
 		if !w.caller.renew() {
 			return errCredentialGone
 		}
-		size := int64(proto.Size(req))
+		size := int64(dostream.Size(req))
 		w.await(size)
 		w.mu.Lock()
 		if w.ended {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -72,6 +73,18 @@ func (b *batch) add(c *call, left time.Duration) {
 	b.count += len(c.ops)
 }
 
+// operations are those of all calls.
+func (b *batch) operations() []*rpcv1.Operation {
+	if len(b.calls) == 1 {
+		return b.calls[0].ops
+	}
+	all := make([]*rpcv1.Operation, 0, b.count)
+	for _, c := range b.calls {
+		all = append(all, c.ops...)
+	}
+	return all
+}
+
 // limit is b.left in milliseconds, as requests have it.
 func (b *batch) limit() uint32 { return uint32((b.left + time.Millisecond - 1) / time.Millisecond) }
 
@@ -87,7 +100,7 @@ func (s *Stream) open() *live {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{}}
 	go func() {
-		stream, err := s.client.Do(ctx)
+		stream, err := s.client.Do(ctx, grpc.ForceCodecV2(Codec()))
 		if err != nil {
 			s.fail(l, err, false)
 			return
@@ -109,10 +122,7 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 				return
 			}
 		}
-		req := &rpcv1.DoRequest{Id: b.id, Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit()}
-		for _, c := range b.calls {
-			req.Operations = append(req.Operations, c.ops...)
-		}
+		req := &rpcv1.DoRequest{Id: b.id, Operations: b.operations(), Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit()}
 		if err := stream.Send(req); err != nil {
 			// The reason arrives at the receiving end; Send only says that there is one.
 			return

@@ -112,11 +112,16 @@ func BenchmarkRead1K(b *testing.B)  { one(b, verbs.Read, 1024) }
 func BenchmarkWrite1K(b *testing.B) { one(b, verbs.Write, 1024) }
 func BenchmarkCAS(b *testing.B)     { one(b, verbs.CompareSwap, 8) }
 
-// BenchmarkRead1K64Goroutines is 64 goroutines with a queue pair each.
-func BenchmarkRead1K64Goroutines(b *testing.B) {
+// BenchmarkRead1KGoroutines is so many goroutines with a queue pair each.
+func BenchmarkRead1KGoroutines(b *testing.B) {
+	for _, n := range []int{1, 2, 8, 32, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { goroutines(b, n) })
+	}
+}
+
+func goroutines(b *testing.B, n int) {
 	c, a, child := benchConn(b)
-	var qps [64]verbs.QP
-	var lists [64][]verbs.Request
+	qps, lists := make([]verbs.QP, n), make([][]verbs.Request, n)
 	for i := range qps {
 		qps[i], lists[i] = newQP(b, c, a), requestOf(b, a, verbs.Read, 1024)
 	}

@@ -1,0 +1,286 @@
+package dostream
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// The fields of the messages, as compute.proto numbers them.
+const (
+	fieldID         = 1 // of both messages
+	fieldElements   = 2 // operations or outcomes
+	fieldForwarded  = 3
+	fieldLimit      = 4
+	fieldGeneration = 3
+
+	fieldKind  = 1
+	fieldKey   = 2
+	fieldValue = 3
+
+	fieldCode         = 1
+	fieldOutcomeValue = 2
+	fieldMessage      = 3
+)
+
+// All fields have numbers below 16, so that their tags are one byte long.
+const tagBytes = 1
+
+func sizeOfNumber(v uint64) int {
+	if v == 0 { // is not written
+		return 0
+	}
+	return tagBytes + protowire.SizeVarint(v)
+}
+
+func sizeOfBytes(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return tagBytes + protowire.SizeBytes(n)
+}
+
+func appendNumber(dst []byte, field protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.VarintType), v)
+}
+
+func appendLength(dst []byte, field protowire.Number, n int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.BytesType), uint64(n))
+}
+
+func appendBytes(dst []byte, field protowire.Number, v []byte) []byte {
+	if len(v) == 0 {
+		return dst
+	}
+	return append(appendLength(dst, field, len(v)), v...)
+}
+
+func sizeOfOperation(op *rpcv1.Operation) int {
+	return sizeOfNumber(uint64(op.GetKind())) + sizeOfBytes(len(op.GetKey())) + sizeOfBytes(len(op.GetValue()))
+}
+
+// Size is how long a batch is on the wire.
+func Size(m *rpcv1.DoRequest) int {
+	size := sizeOfNumber(m.Id) + sizeOfNumber(uint64(m.LimitMilliseconds)) + sizeOfNumber(protowire.EncodeBool(m.Forwarded))
+	for _, op := range m.Operations {
+		size += tagBytes + protowire.SizeBytes(sizeOfOperation(op))
+	}
+	return size
+}
+
+func appendRequest(dst []byte, m *rpcv1.DoRequest) []byte {
+	dst = appendNumber(dst, fieldID, m.Id)
+	for _, op := range m.Operations {
+		dst = appendLength(dst, fieldElements, sizeOfOperation(op))
+		dst = appendNumber(dst, fieldKind, uint64(op.GetKind()))
+		dst = appendBytes(dst, fieldKey, op.GetKey())
+		dst = appendBytes(dst, fieldValue, op.GetValue())
+	}
+	dst = appendNumber(dst, fieldForwarded, protowire.EncodeBool(m.Forwarded))
+	return appendNumber(dst, fieldLimit, uint64(m.LimitMilliseconds))
+}
+
+// sizeOfOutcome is at least how long an outcome is, and exactly if its message is UTF-8.
+func sizeOfOutcome(o *rpcv1.Outcome) int {
+	return sizeOfNumber(uint64(o.GetCode())) + sizeOfBytes(len(o.GetValue())) + sizeOfBytes(len(o.GetMessage()))
+}
+
+func sizeOfReply(m *rpcv1.DoReply) int {
+	size := sizeOfNumber(m.Id) + sizeOfNumber(m.MapGeneration)
+	for _, o := range m.Outcomes {
+		size += tagBytes + protowire.SizeBytes(sizeOfOutcome(o))
+	}
+	return size
+}
+
+func appendReply(dst []byte, m *rpcv1.DoReply) []byte {
+	dst = appendNumber(dst, fieldID, m.Id)
+	for _, o := range m.Outcomes {
+		message, size := o.GetMessage(), sizeOfOutcome(o)
+		if !utf8.ValidString(message) { // which a receiver refuses, with all answers of the batch
+			size -= sizeOfBytes(len(message))
+			message = strings.ToValidUTF8(message, "\uFFFD")
+			size += sizeOfBytes(len(message))
+		}
+		dst = appendLength(dst, fieldElements, size)
+		dst = appendNumber(dst, fieldCode, uint64(o.GetCode()))
+		dst = appendBytes(dst, fieldOutcomeValue, o.GetValue())
+		if message != "" {
+			dst = append(appendLength(dst, fieldMessage, len(message)), message...)
+		}
+	}
+	return appendNumber(dst, fieldGeneration, m.MapGeneration)
+}
+
+// field is one field of a message.
+type field struct {
+	number protowire.Number // 0 = of a kind that no known field has
+	varint bool             // else bytes
+	value  uint64
+	bytes  []byte
+}
+
+func (f *field) isNumber(n protowire.Number) bool { return f.number == n && f.varint }
+func (f *field) isBytes(n protowire.Number) bool  { return f.number == n && !f.varint }
+
+// next takes the first field off b. The field's bytes are b's.
+func next(b []byte) (f field, rest []byte, err error) {
+	number, kind, n := protowire.ConsumeTag(b)
+	if n < 0 {
+		return f, nil, protowire.ParseError(n)
+	}
+	b = b[n:]
+	switch kind {
+	case protowire.VarintType:
+		f.varint = true
+		f.value, n = protowire.ConsumeVarint(b)
+	case protowire.BytesType:
+		f.bytes, n = protowire.ConsumeBytes(b)
+	default:
+		n = protowire.ConsumeFieldValue(number, kind, b)
+		number = 0
+	}
+	if n < 0 {
+		return f, nil, protowire.ParseError(n)
+	}
+	f.number = number
+	return f, b[n:], nil
+}
+
+// elements is how many operations or outcomes a message has.
+func elements(b []byte) (n int, err error) {
+	for len(b) > 0 {
+		var f field
+		if f, b, err = next(b); err != nil {
+			return 0, err
+		}
+		if f.isBytes(fieldElements) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// own is v with the capacity of its length; nil if it is empty.
+func own(v []byte) []byte {
+	if len(v) == 0 {
+		return nil
+	}
+	return v[:len(v):len(v)]
+}
+
+// decodeRequest decodes a batch, which is empty before. Keys and values lie in b afterwards.
+func decodeRequest(b []byte, m *rpcv1.DoRequest) error {
+	n, err := elements(b)
+	if err != nil || n == 0 && len(b) == 0 {
+		return err
+	}
+	var slab []rpcv1.Operation
+	if n > 0 {
+		m.Operations = make([]*rpcv1.Operation, n)
+	}
+	if n <= MaxCall {
+		slab = make([]rpcv1.Operation, n)
+	}
+	for at := 0; len(b) > 0; {
+		var f field
+		if f, b, err = next(b); err != nil {
+			return err
+		}
+		switch {
+		case f.isNumber(fieldID):
+			m.Id = f.value
+		case f.isNumber(fieldForwarded):
+			m.Forwarded = protowire.DecodeBool(f.value)
+		case f.isNumber(fieldLimit):
+			m.LimitMilliseconds = uint32(f.value)
+		case f.isBytes(fieldElements) && slab != nil:
+			m.Operations[at] = &slab[at]
+			if err := decodeOperation(f.bytes, &slab[at]); err != nil {
+				return err
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+func decodeOperation(b []byte, op *rpcv1.Operation) (err error) {
+	for len(b) > 0 {
+		var f field
+		if f, b, err = next(b); err != nil {
+			return err
+		}
+		switch {
+		case f.isNumber(fieldKind):
+			op.Kind = rpcv1.Operation_Kind(f.value)
+		case f.isBytes(fieldKey):
+			op.Key = own(f.bytes)
+		case f.isBytes(fieldValue):
+			op.Value = own(f.bytes)
+		}
+	}
+	return nil
+}
+
+// decodeReply decodes the answer to a batch, which is empty before. Values lie in b afterwards.
+func decodeReply(b []byte, m *rpcv1.DoReply) error {
+	n, err := elements(b)
+	if err != nil || n == 0 && len(b) == 0 {
+		return err
+	}
+	var slab []rpcv1.Outcome
+	if n > 0 {
+		m.Outcomes = make([]*rpcv1.Outcome, n)
+	}
+	if n <= MaxCall {
+		slab = make([]rpcv1.Outcome, n)
+	}
+	for at := 0; len(b) > 0; {
+		var f field
+		if f, b, err = next(b); err != nil {
+			return err
+		}
+		switch {
+		case f.isNumber(fieldID):
+			m.Id = f.value
+		case f.isNumber(fieldGeneration):
+			m.MapGeneration = f.value
+		case f.isBytes(fieldElements) && slab != nil:
+			m.Outcomes[at] = &slab[at]
+			if err := decodeOutcome(f.bytes, &slab[at]); err != nil {
+				return err
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+func decodeOutcome(b []byte, o *rpcv1.Outcome) (err error) {
+	for len(b) > 0 {
+		var f field
+		if f, b, err = next(b); err != nil {
+			return err
+		}
+		switch {
+		case f.isNumber(fieldCode):
+			o.Code = rpcv1.Outcome_Code(f.value)
+		case f.isBytes(fieldOutcomeValue):
+			o.Value = own(f.bytes)
+		case f.isBytes(fieldMessage):
+			if !utf8.Valid(f.bytes) {
+				return fmt.Errorf("the message of an outcome is not UTF-8: %q", f.bytes)
+			}
+			o.Message = string(f.bytes)
+		}
+	}
+	return nil
+}
