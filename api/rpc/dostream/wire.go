@@ -136,6 +136,9 @@ func next(b []byte) (f field, rest []byte, err error) {
 	if n < 0 {
 		return f, nil, protowire.ParseError(n)
 	}
+	if number > protowire.MaxValidNumber {
+		return f, nil, fmt.Errorf("a field has the number %d", number)
+	}
 	b = b[n:]
 	switch kind {
 	case protowire.VarintType:
