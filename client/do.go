@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,114 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/pkg/partition"
 )
-
-// task is one operation on its way.
-type task struct {
-	op      *rpcv1.Operation
-	outcome *rpcv1.Outcome // of the last attempt
-	server  partition.Server
-	// instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized; the attempt did nothing
-	err   error
-	tries int
-	keep  bool // an Insert to which it is all the same who stored a value for the key
-
-	// of the first attempt that may have made the change, or may still make it; nil if none
-	doubt *rpcv1.Outcome
-	over  error // of the context, if the task ended with it
-}
-
-// changes reports whether the operation changes anything.
-func (t *task) changes() bool { return t.op.Kind != rpcv1.Operation_LOOKUP }
-
-// safe reports whether the operation may be sent again although it may have been done.
-func (t *task) safe() bool {
-	return t.op.Kind == rpcv1.Operation_LOOKUP || t.op.Kind == rpcv1.Operation_UPSERT || t.keep
-}
-
-// ended notes how an attempt ended.
-func (t *task) ended(o *rpcv1.Outcome, err error) {
-	t.outcome, t.err = o, err
-	if err == nil && t.doubt == nil && cause(o.Code, t.changes()) == ErrUnknown {
-		t.doubt = o
-	}
-}
-
-// answered reports whether the last attempt has an answer of the index. If it has, doubts about
-// earlier ones are settled: only a Put is sent again when it may have been done, or an Insert with
-// keep, and it has done what it should.
-func (t *task) answered() bool {
-	if t.err != nil {
-		return false
-	}
-	switch t.outcome.Code {
-	case rpcv1.Outcome_OK, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
-		return true
-	}
-	return false
-}
-
-// again reports whether the last attempt is worth another one.
-func (t *task) again() bool {
-	if t.err != nil {
-		return false
-	}
-	switch t.outcome.Code {
-	case rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_TIMED_OUT:
-		return true
-	case rpcv1.Outcome_UNKNOWN:
-		return t.safe()
-	}
-	return false
-}
-
-// failure is the task's error, nil if it was done.
-func (c *Client) failure(t *task) error {
-	if t.err == nil && t.outcome.Code == rpcv1.Outcome_OK {
-		return nil
-	}
-	e := &Error{Op: opNames[t.op.Kind], Key: t.op.Key}
-	switch {
-	case t.err != nil:
-		e.Message, e.Err = sentinel(t.err)
-	default:
-		e.Err, e.Message = cause(t.outcome.Code, t.changes()), t.outcome.Message
-	}
-	if t.answered() { // not a fault of somebody
-		return e
-	}
-	if t.doubt != nil { // what a later attempt met says nothing of an earlier one
-		last := e.Message
-		if e.Message = t.doubt.Message; t.outcome != t.doubt {
-			e.Message += "; then: " + e.Err.Error()
-			if last != "" {
-				e.Message += ": " + last
-			}
-		}
-		e.Err = ErrUnknown
-	}
-	if e.Err == ErrUnavailable || e.Err == ErrUnknown {
-		e.Cause = t.over
-	}
-	if t.server.RPC != "" {
-		e.at(c.Map().Range(t.op.Key), t.server)
-	}
-	return e
-}
-
-// sentinel is which error of this package err wraps, and what it says beyond that.
-func sentinel(err error) (message string, which error) {
-	for _, which = range []error{ErrClosed, ErrUnauthorized} {
-		if err == which {
-			return "", which
-		}
-		if errors.Is(err, which) {
-			return err.Error(), which
-		}
-	}
-	return err.Error(), ErrUnavailable
-}
 
 // run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any
 // order.
@@ -163,24 +57,29 @@ func (c *Client) rounds(ctx context.Context, tasks []*task) {
 // round sends each task once.
 func (c *Client) round(ctx context.Context, v *view, todo []*task) {
 	if len(todo) == 1 { // the usual case, without a goroutine
-		c.send(ctx, c.server(v, todo[0]), todo)
+		c.place(v, nil, todo[0])
+		c.send(ctx, todo)
 		return
 	}
-	groups := map[uint32][]*task{}
-	var order []partition.Server
+	usable, ends := make([]usability, len(v.m.Servers)), make([]int, len(v.m.Servers))
 	for _, t := range todo {
-		s := c.server(v, t)
-		if groups[s.ID] == nil {
-			order = append(order, s)
-		}
-		groups[s.ID] = append(groups[s.ID], t)
+		c.place(v, usable, t)
+		ends[t.at]++
+	}
+	for i := 1; i < len(ends); i++ {
+		ends[i] += ends[i-1]
+	}
+	sorted, starts := make([]*task, len(todo)), slices.Clone(ends)
+	for _, t := range slices.Backward(todo) {
+		starts[t.at]--
+		sorted[starts[t.at]] = t
 	}
 	var all sync.WaitGroup
-	for _, s := range order {
-		for rest := groups[s.ID]; len(rest) > 0; {
+	for i, start := range starts {
+		for rest := sorted[start:ends[i]]; len(rest) > 0; {
 			part := rest[:min(len(rest), maxCall)]
 			rest = rest[len(part):]
-			all.Go(func() { c.send(ctx, s, part) })
+			all.Go(func() { c.send(ctx, part) })
 		}
 	}
 	all.Wait()
@@ -192,10 +91,20 @@ const maxCall = 64
 
 var seed = maphash.MakeSeed()
 
-// server picks where a task goes: to the owner of its key; where every server will do, always to
-// the same for one key, unless that one failed lately; and elsewhere after a failed try, since any
-// server forwards to the owner.
-func (c *Client) server(v *view, t *task) partition.Server {
+// usability is whether a server is worth a try, as far as that was looked at in this round.
+type usability uint8
+
+const (
+	notSeen usability = iota
+	isUsable
+	isAvoided
+)
+
+// place picks where a task goes: to the owner of its key; where every server will do, always to the
+// same for one key, unless that one failed lately; and elsewhere after a failed try, since any
+// server forwards to the owner. usable remembers servers from task to task; nil = there is one
+// task.
+func (c *Client) place(v *view, usable []usability, t *task) {
 	n := len(v.m.Servers)
 	at := 0
 	if v.any {
@@ -206,21 +115,39 @@ func (c *Client) server(v *view, t *task) partition.Server {
 			at++
 		}
 	}
+	at += t.tries
 	for i := range n {
-		s := v.m.Servers[(at+t.tries+i)%n]
-		if l, err := c.links.to(s.RPC, ""); err == nil && !l.avoided() {
-			return s
+		if c.usable(v, usable, (at+i)%n) {
+			at += i
+			break
 		}
 	}
-	return v.m.Servers[(at+t.tries)%n]
+	t.at = at % n
+	t.server = &v.m.Servers[t.at]
 }
 
-// send runs tasks at one server.
-func (c *Client) send(ctx context.Context, s partition.Server, tasks []*task) {
+func (c *Client) usable(v *view, seen []usability, i int) bool {
+	if seen != nil && seen[i] != notSeen {
+		return seen[i] == isUsable
+	}
+	l, err := c.links.to(v.m.Servers[i].RPC, "")
+	is := err == nil && !l.avoided()
+	switch {
+	case seen == nil:
+	case is:
+		seen[i] = isUsable
+	default:
+		seen[i] = isAvoided
+	}
+	return is
+}
+
+// send runs tasks at the server that they were placed at.
+func (c *Client) send(ctx context.Context, tasks []*task) {
+	s := tasks[0].server
 	ops := make([]*rpcv1.Operation, len(tasks))
 	for i, t := range tasks {
-		ops[i] = t.op
-		t.server = s
+		ops[i] = &t.op
 		t.tries++
 	}
 	if err := ctx.Err(); err != nil {

@@ -9,33 +9,30 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-func newTask(kind rpcv1.Operation_Kind, key, value []byte) *task {
-	return &task{op: &rpcv1.Operation{Kind: kind, Key: bytes.Clone(key), Value: bytes.Clone(value)}}
-}
-
 // maxOperation bounds key and value together. It is far above what any index takes, and low enough
 // that no message of a stream, which operations of many goroutines share, becomes too large because
 // of one of them.
 const maxOperation = 32 << 10
 
 // check refuses what no index takes.
-func check(op *rpcv1.Operation) error {
-	if n := len(op.Key) + len(op.Value); n > maxOperation {
-		return &Error{Op: opNames[op.Kind], Key: op.Key, Err: ErrInvalid, Message: fmt.Sprintf("key and value have %d bytes; no index takes more than %d", n, maxOperation)}
+func check(kind rpcv1.Operation_Kind, key, value []byte) error {
+	if n := len(key) + len(value); n > maxOperation {
+		return &Error{Op: opNames[kind], Key: bytes.Clone(key), Err: ErrInvalid, Message: fmt.Sprintf("key and value have %d bytes; no index takes more than %d", n, maxOperation)}
 	}
 	return nil
 }
 
 func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) ([]byte, error) {
-	t := newTask(kind, key, value)
-	if err := check(t.op); err != nil {
+	tasks, err := newTasks(kind, 1, func(int) ([]byte, []byte) { return key, value })
+	if err != nil {
 		return nil, err
 	}
-	c.run(ctx, []*task{t})
-	if err := c.failure(t); err != nil {
+	c.run(ctx, tasks)
+	if err := c.failure(tasks[0]); err != nil {
 		return nil, err
 	}
-	return t.outcome.Value, nil
+	// The answers to a batch of many goroutines share a buffer; one value is not to keep it.
+	return bytes.Clone(tasks[0].outcome.Value), nil
 }
 
 // Get reads the value of key; ErrNotFound if there is none.
@@ -74,25 +71,24 @@ func (c *Client) Delete(ctx context.Context, key []byte) error {
 // Pair is a key and its value.
 type Pair struct{ Key, Value []byte }
 
-// GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there.
+// GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there. Values belong
+// to the caller, but some of them share memory: a program that keeps few of many copies these.
 func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, err error) {
-	tasks := make([]*task, len(keys))
-	for i, key := range keys {
-		tasks[i] = newTask(rpcv1.Operation_LOOKUP, key, nil)
-		if err := check(tasks[i].op); err != nil {
-			return nil, err
-		}
+	tasks, err := newTasks(rpcv1.Operation_LOOKUP, len(keys), func(i int) ([]byte, []byte) { return keys[i], nil })
+	if err != nil {
+		return nil, err
 	}
 	c.run(ctx, tasks)
 	values = make([][]byte, len(keys))
 	for i, t := range tasks {
-		switch err := c.failure(t); {
-		case err == nil && t.outcome.Value == nil:
-			values[i] = []byte{}
-		case err == nil:
-			values[i] = t.outcome.Value
-		case !errors.Is(err, ErrNotFound):
+		if t.missing() {
+			continue
+		}
+		if err := c.failure(t); err != nil {
 			return nil, err
+		}
+		if values[i] = t.outcome.Value; values[i] == nil {
+			values[i] = []byte{}
 		}
 	}
 	return values, nil
@@ -111,13 +107,12 @@ func (c *Client) putMany(ctx context.Context, pairs []Pair, keep bool) error {
 	if keep {
 		kind = rpcv1.Operation_INSERT
 	}
-	tasks := make([]*task, len(pairs))
-	for i, p := range pairs {
-		tasks[i] = newTask(kind, p.Key, p.Value)
-		tasks[i].keep = keep
-		if err := check(tasks[i].op); err != nil {
-			return err
-		}
+	tasks, err := newTasks(kind, len(pairs), func(i int) ([]byte, []byte) { return pairs[i].Key, pairs[i].Value })
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		t.keep = keep
 	}
 	c.run(ctx, tasks)
 	for _, t := range tasks {
