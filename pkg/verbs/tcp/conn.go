@@ -30,10 +30,11 @@ const (
 //
 // Posting. Start encodes its list into out, under mu. If nobody is writing, it takes the role of
 // the writer: it sends what is in out, and what others added meanwhile, without ever blocking. So
-// one poster alone pays no switch of goroutines, and neither does who staged several lists: it has
-// gathered already. If it is not alone it first yields: once, and a few times more while others
-// that the last answers woke have not run yet. They are likely to post again, and all goes out in
-// one call. When the socket takes no more, the role passes to the flusher goroutine, which may
+// one poster alone pays no switch of goroutines. If it is not alone it first yields: once, and a few
+// times more while others that the last answers woke have not run yet. They are likely to post
+// again, and all goes out in one call. Whoever staged several lists does not yield: it has gathered
+// already. Most sessions stage one for each server, so a single staged list goes out as a started
+// one does. When the socket takes no more, the role passes to the flusher goroutine, which may
 // block. A list that would make out too long waits in queue, in its own buffers, and whoever writes
 // encodes it as there is room.
 //
@@ -56,6 +57,7 @@ type conn struct {
 	closing bool  // Close was called
 	writing bool  // somebody has the role of the writer
 	out     []byte
+	lists   int   // posted since out was last collected
 	queue   []*qp // lists that wait for room in out, first come first
 	qps     int
 	next    uint16         // where to look for a free place in table
@@ -152,6 +154,7 @@ func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 
 // post encodes the list of q, which is under way, or lets it wait for room. c.mu is held.
 func (c *conn) post(q *qp) {
+	c.lists++
 	if len(c.queue) > 0 || !c.encode(q) {
 		c.queue = append(c.queue, q)
 	}
@@ -187,8 +190,17 @@ func (c *conn) collect() bool {
 		c.writing = false
 		return false
 	}
-	c.out, c.sending, c.sent = c.sending[:0], c.out, 0
+	c.out, c.sending, c.sent, c.lists = c.sending[:0], c.out, 0, 0
 	return true
+}
+
+// pushStaged sends what was staged. c.mu is held, and released.
+func (c *conn) pushStaged() {
+	yields := 0
+	if c.lists == 1 {
+		yields = maxYields
+	}
+	c.push(yields)
 }
 
 // push sends what is in out unless somebody is writing already. Before that it yields at most so

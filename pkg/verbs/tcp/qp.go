@@ -114,7 +114,7 @@ func (q *qp) Flush() {
 	if q.staged {
 		q.staged = false
 		q.conn.mu.Lock()
-		q.conn.push(0)
+		q.conn.pushStaged()
 	}
 }
 
