@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -97,4 +98,35 @@ func BenchmarkSDKMany(b *testing.B) {
 	}
 	run("put", func() error { return cl.PutMany(ctx, pairs) })
 	run("get", func() error { _, err := cl.GetMany(ctx, keys); return err })
+}
+
+// BenchmarkSDKOne is so many goroutines that get one key each, again and again.
+func BenchmarkSDKOne(b *testing.B) {
+	c := newCluster(b, config.RoutingOwner, nil, 1, 2)
+	c.split([]uint32{1, 2}, "key 32")
+	cl, ctx := c.sdk(1), context.Background()
+	if err := cl.Put(ctx, []byte("key 00"), make([]byte, 100)); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{1, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			var all sync.WaitGroup
+			for g := range n {
+				key := fmt.Appendf(nil, "key %02d", g)
+				if err := cl.Put(ctx, key, make([]byte, 100)); err != nil {
+					b.Fatal(err)
+				}
+				all.Go(func() {
+					for i := g; i < b.N; i += n {
+						if _, err := cl.Get(ctx, key); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
 }

@@ -153,8 +153,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add(encoded(f, Codec(), m))
 	}
 	f.Add([]byte{0x12, 4, 8, 1, 0x12, 0, 0x1a, 0})
-	f.Add([]byte{0x0b, 0x0c})                   // a group
-	f.Add([]byte{0x10, 1, 0x08, 0x80, 0x01, 2}) // the elements' number with a varint
+	f.Add([]byte{0x0b, 0x0c})                       // a group
+	f.Add([]byte{0x10, 1, 0x08, 0x80, 0x01, 2})     // the elements' number with a varint
 	f.Add([]byte("\b\x02\xf0\xf0\xf0\xf0\x12\x00")) // a number that no field can have
 	f.Fuzz(func(t *testing.T, b []byte) {
 		discard := proto.UnmarshalOptions{DiscardUnknown: true}

@@ -73,6 +73,7 @@ type Stream struct {
 	closed bool
 	queue  []*call // not sent yet, in order
 	queued int     // operations in queue
+	awake  int     // callers that the last answer woke and that have not called since; a guess
 	live   *live   // nil when no stream is open
 }
 
@@ -146,6 +147,7 @@ func (s *Stream) enqueue(c *call) error {
 	}
 	s.queue = append(s.queue, c)
 	s.queued += len(c.ops)
+	s.awake = max(0, s.awake-1)
 	if s.live == nil {
 		s.live = s.open()
 	}

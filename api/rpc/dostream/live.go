@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"time"
 
@@ -117,6 +118,9 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 		if b == nil {
 			select {
 			case <-l.wake:
+				if s.gathers(l) {
+					runtime.Gosched()
+				}
 				continue
 			case <-l.ctx.Done():
 				return
@@ -128,6 +132,15 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 			return
 		}
 	}
+}
+
+// gathers reports whether more calls are likely to come at once if others run first. A message
+// costs some ten times what one more operation of it does, on either side. A caller that is alone,
+// and a batch that is full, do not wait.
+func (s *Stream) gathers(l *live) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queued < MaxBatch && (s.awake > 0 || len(s.queue) > 1 || len(l.unanswered) > 0)
 }
 
 // take makes a batch of what is queued; nil when there is nothing, or too much is unanswered.
@@ -167,6 +180,7 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 		fits := b != nil && len(reply.Outcomes) == b.count
 		if fits {
 			delete(l.unanswered, reply.Id)
+			s.awake = len(b.calls)
 		}
 		s.mu.Unlock()
 		if !fits {

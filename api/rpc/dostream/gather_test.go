@@ -1,0 +1,57 @@
+package dostream
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// Callers that come again and again travel together; one alone sends each call at once.
+func TestCallersTravelTogether(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that who calls next does not depend on other processors
+	for _, callers := range []int{1, 32} {
+		var batches atomic.Int64
+		s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+			for {
+				req, err := stream.Recv()
+				if err != nil {
+					return nil
+				}
+				batches.Add(1)
+				if err := stream.Send(echo(req)); err != nil {
+					return err
+				}
+			}
+		})
+		const calls = 200
+		ctx := within(t)
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for j := range calls {
+					key := fmt.Sprint(i, " ", j)
+					if reply, err := s.Do(ctx, get(key)); err != nil || string(reply.Outcomes[0].Value) != key {
+						t.Errorf("%s: %v, %v", key, reply, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		least, most := int64(calls), int64(calls)
+		if callers > 1 {
+			most = int64(callers * calls / 4)
+		}
+		if n := batches.Load(); n < least || n > most {
+			t.Errorf("%d calls of %d callers travelled in %d batches, %d to %d expected", callers*calls, callers, n, least, most)
+		} else {
+			t.Logf("%d calls of %d callers in %d batches", callers*calls, callers, n)
+		}
+	}
+}
