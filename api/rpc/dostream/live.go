@@ -134,6 +134,11 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 	}
 }
 
+// spread is over how many batches the calls that wait are spread, and how many calls travel together
+// at least, if so many wait. A server runs batches side by side, but the operations of one in turn,
+// as far as its index needs that.
+const spread = 8
+
 // gathers reports whether more calls are likely to come at once if others run first. A message
 // costs some ten times what one more operation of it does, on either side. A caller that is alone,
 // and a batch that is full, do not wait.
@@ -152,7 +157,7 @@ func (s *Stream) take(l *live) *batch {
 	}
 	l.next++
 	b, now := &batch{id: l.next}, time.Now()
-	for len(s.queue) > 0 {
+	for most := max(spread, len(s.queue)/spread); len(s.queue) > 0 && len(b.calls) < most; {
 		c := s.queue[0]
 		left := c.left(s.o.Limit, now)
 		if !b.takes(c, left) {
