@@ -14,7 +14,8 @@ import (
 
 // Callers that come again and again travel together; one alone sends each call at once.
 func TestCallersTravelTogether(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that who calls next does not depend on other processors
+	// So that who calls next does not depend on other processors.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, callers := range []int{1, 32} {
 		var batches atomic.Int64
 		s := serve(t, func(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {

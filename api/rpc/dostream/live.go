@@ -134,9 +134,9 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 	}
 }
 
-// spread is over how many batches the calls that wait are spread, and how many calls travel together
-// at least, if so many wait. A server runs batches side by side, but the operations of one in turn,
-// as far as its index needs that.
+// spread is over how many batches the calls that wait are spread, and how many calls travel
+// together at least, if so many wait. A server runs batches side by side, but the operations of
+// one in turn, as far as its index needs that.
 const spread = 8
 
 // gathers reports whether more calls are likely to come at once if others run first. A message

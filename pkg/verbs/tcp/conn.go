@@ -30,13 +30,13 @@ const (
 //
 // Posting. Start encodes its list into out, under mu. If nobody is writing, it takes the role of
 // the writer: it sends what is in out, and what others added meanwhile, without ever blocking. So
-// one poster alone pays no switch of goroutines. If it is not alone it first yields: once, and a few
-// times more while others that the last answers woke have not run yet. They are likely to post
-// again, and all goes out in one call. Whoever staged several lists does not yield: it has gathered
-// already. Most sessions stage one for each server, so a single staged list goes out as a started
-// one does. When the socket takes no more, the role passes to the flusher goroutine, which may
-// block. A list that would make out too long waits in queue, in its own buffers, and whoever writes
-// encodes it as there is room.
+// one poster alone pays no switch of goroutines. If it is not alone it first yields: once, and a
+// few times more while others that the last answers woke have not run yet. They are likely to post
+// again, and all goes out in one call. Whoever staged several lists does not yield: it has
+// gathered already. Most sessions stage one for each server, so a single staged list goes out as a
+// started one does. When the socket takes no more, the role passes to the flusher goroutine, which
+// may block. A list that would make out too long waits in queue, in its own buffers, and whoever
+// writes encodes it as there is room.
 //
 // Answers. See answers.go.
 type conn struct {

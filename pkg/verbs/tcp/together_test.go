@@ -12,14 +12,18 @@ import (
 func countWrites(c *conn) *int {
 	writes := new(int)
 	try := c.try
-	c.try = func(fd uintptr) bool { *writes++; return try(fd) } // the writer's, as all of its fields
+	c.try = func(fd uintptr) bool { // the writer's
+		*writes++
+		return try(fd)
+	}
 	return writes
 }
 
 // TestSessionsShareWrites: the lists of many goroutines go out in few system calls, whichever way
 // they are posted. Sessions of the pool stage one list for each memory server.
 func TestSessionsShareWrites(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that who posts next does not depend on other processors
+	// So that who posts next does not depend on other processors.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	ways := map[string]func(q verbs.QP, list []verbs.Request) error{
 		"Post": verbs.Post,
 		"PostAll": func(q verbs.QP, list []verbs.Request) error {
