@@ -11,6 +11,9 @@ import "sync/atomic"
 // do not come back. One side releases the bytes before the other gets them, so the total is never
 // exceeded.
 //
+// With caching off frames only serve changes, so all other bytes are for inner nodes from the start,
+// and nothing moves.
+//
 // The moves are made by the next session that has a leaf to READ: it holds no frame then, and may
 // write leaves back.
 type balance struct {
@@ -35,6 +38,14 @@ const (
 
 // start returns how many bytes of the cache inner nodes have at first.
 func (b *balance) start(x *dex, bytes int) int {
+	if x.with.direct() {
+		each := x.lay.NodeBytes + frameCost(x.lay.NodeBytes/8, x.with)
+		b.x, b.inner = x, int64(bytes-min(bytes/uncachedShare, uncached*each))
+		if !x.tree.SetCacheBound(b.inner) {
+			b.inner = int64(bytes - bytes/uncachedShare) // as it was opened
+		}
+		return int(b.inner)
+	}
 	b.x, b.step, b.most = x, int64(bytes/balances), int64(bytes/innerMost)
 	b.inner = max(int64(bytes/innerFirst), x.tree.CacheBytes()+4*int64(x.lay.NodeBytes))
 	// a tiny cache: nothing moves

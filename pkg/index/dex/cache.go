@@ -59,7 +59,9 @@ const (
 	counts     = 8 // of leaves that are missed, for each frame
 	mostShards = 16
 
-	uncached = 256 // frames that there are with caching off: of leaves that are being changed
+	uncached = 256 // frames with caching off, which have an eighth of the bytes: of leaves that are
+	// being changed
+	uncachedShare = 8
 )
 
 // frameCost returns the bytes that a frame takes besides its image: itself, its notes, its places
@@ -89,9 +91,6 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	}
 	bytes -= room
 	n := max(8, bytes/each)
-	if with.direct() {
-		n = min(n, uncached)
-	}
 	shards := 1
 	for shards < mostShards && n/shards >= shardFrames && (with.frequencies || with.coolingMap) {
 		shards *= 2

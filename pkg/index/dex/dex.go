@@ -60,6 +60,7 @@ type dex struct {
 	replaying atomic.Pointer[replayer] // while it merges leaves
 	dirty     dirty
 	garbage   garbage
+	turns     turns // with caching off
 
 	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
 
@@ -81,11 +82,17 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x.with.offloading = with.offloading && p.Calls()
 	x.ranges.Store(&ranges{})
 	x.garbage.start(x.env)
+	if !with.caching {
+		x.turns.start(x.env)
+	}
 	bound := o.CacheBytes
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
 	o.CacheBytes = bound / innerTable
+	if with.direct() {
+		o.CacheBytes = bound - bound/uncachedShare
+	}
 	o.Switches = nil // the tree's are Sherman's
 	if x.tree, err = slottedtree.Open(p, slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes}); err != nil {
 		return nil, err

@@ -50,6 +50,7 @@ type session struct {
 	batch      *round // of LookupBatch; nil before the first one
 
 	garbage []blocks.Reference // being retired
+	turn    *turn              // with caching off
 }
 
 // Session implements index.Index.
@@ -95,6 +96,9 @@ func (x *dex) newSession() (*session, error) {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*costs{}
+	if !x.with.caching {
+		s.turn = &turn{event: x.env.NewEvent()}
+	}
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands

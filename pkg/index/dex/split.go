@@ -67,11 +67,7 @@ func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 		st = misled
 	}
 	if st != done {
-		if st != gone && !s.x.with.caching {
-			s.x.cache.drop(f)
-		} else {
-			f.unlock()
-		}
+		f.unlock()
 		return st, nil
 	}
 	if err := s.back(f); err != nil {

@@ -47,6 +47,7 @@ func (s *session) write(key, value []byte, m mode) error {
 	defer s.b.End()
 	err := s.change(key, value, m)
 	for err != nil {
+		_ = s.leave() // others wait for what they did, which is not this change
 		wanted := value
 		if m == modify {
 			wanted = s.mod.value
@@ -93,6 +94,9 @@ func (s *session) change(key, value []byte, m mode) error {
 		return err
 	}
 	for hops := 0; ; {
+		if err := s.enter(p.Addr()); err != nil {
+			return err
+		}
 		f := s.x.cache.locate(&p)
 		if f == nil {
 			var l slotted.Leaf
@@ -144,10 +148,17 @@ type outcome struct {
 	underfull bool // a delete may have left the leaf so
 	count     int
 	bytes     int
+	replaced  blocks.Reference // by a change that is not yet written back, with caching off
 }
 
 // answer waits until what was done, or read, is durable.
 func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
+	if err := s.leave(); err != nil {
+		return err
+	}
+	if o.replaced != (blocks.Reference{}) {
+		s.x.garbage.add(o.replaced, o.lsn)
+	}
 	if err := s.seen(o.lsn); err != nil {
 		return op.Failure(err, o.answer == nil)
 	}
@@ -165,12 +176,8 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 		return outcome{st: busy}
 	}
 	defer func() {
-		switch {
-		case o.dropped:
-		case s.x.with.caching || f.addr.Load() != uint64(a):
+		if !o.dropped {
 			f.unlock()
-		default:
-			s.x.cache.drop(f)
 		}
 	}()
 	if f.addr.Load() != uint64(a) {
@@ -267,17 +274,18 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	}
 	f.lsn.Store(lsn)
 	o.lsn = lsn
-	if !s.x.with.caching {
-		o.err = s.back(f)
-	}
-	if was == recordRefer && o.err == nil {
+	switch {
+	case was != recordRefer:
+	case s.x.with.caching:
 		s.x.garbage.add(blocks.Decode(s.value), lsn)
+	default:
+		o.replaced = blocks.Decode(s.value)
 	}
 	return o
 }
 
 // append appends the record of a change of f. With caching off there is none: the change is written
-// back before it is answered.
+// back before it is answered (turn.go).
 func (s *session) append(f *frame) (uint64, error) {
 	if s.x.with.caching {
 		return s.x.dirty.append(s.log, f, s.record)

@@ -1,0 +1,250 @@
+package dex
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// With caching off a change READs its leaf into a frame, changes it there and writes it back before
+// it is answered. Sessions of one client that change the same leaf take turns, first come first
+// served: they wait for an event, not by trying again. No lock of a memory server is needed,
+// because the leaf belongs to this client.
+//
+//	the session that has the turn             the sessions behind it
+//	1  finds the leaf's frame, or READs       wait for their turn
+//	   the leaf into one
+//	2  changes the frame, or finds its
+//	   answer there
+//	3  if another session waits for the       gets the turn, and with it the leaf as it
+//	   same leaf: passes the turn on and      stands in the frame: no READ. Begins at 2
+//	   waits for 4 of a later one
+//	4  otherwise: writes the frame back       wait; come too late for this 4
+//	   in one list, which has the changes
+//	   of all sessions that passed the
+//	   turn on since the last one
+//	5  answers, as all of those do; drops     the first one begins at 1
+//	   the frame, if nobody waits
+//
+// An answer that was found in a frame with changes that are not written back waits for 4 as well:
+// otherwise a session could say that a key exists that a lookup, which READs the memory server,
+// does not find. So everything that is answered is in the memory servers. A change that another one
+// of the same key replaced in the frame before 4 was never there. It takes effect at 4, immediately
+// before the other.
+//
+// The frame is unlocked between 2 and 4. Merges, divisions of leaves, Give and evictions do not
+// take turns. They write a dirty frame back under its lock before they use the memory server's
+// leaf, or drop the frame. So at 4 a frame that is gone, or clean, is written back, unless this
+// client has been given up since; that is the case after every flush that failed.
+//
+// A session has one turn at a time. While it has the turn it waits for memory servers and for locks
+// of frames, and no holder of such a lock waits for a turn. It does not wait for memory with it
+// (write).
+
+// turns are the queues of an index with caching off. Leaves share them, by a hash.
+type turns struct{ queues []turnQueue }
+
+const (
+	turnQueues = 256
+	// sessions that wait for one write-back: the first one waits for the changes of so many others
+	mostJoined = 32
+)
+
+type turnQueue struct {
+	mu          env.Mutex
+	held        bool
+	first, last *turn // that wait for the turn
+	joined      *turn // that wait for the write-back of the holder's leaf, the last one first
+	n           int   // of joined
+}
+
+// turn is a session's place in a queue.
+type turn struct {
+	event env.Event
+	next  *turn
+	leaf  pool.Addr // that the session has the turn for, or waits for; Nil = none
+	over  bool      // the wait is: the turn is granted, or the leaf written back
+	err   error     // of the write-back
+}
+
+func (t *turns) start(e env.Env) {
+	t.queues = make([]turnQueue, turnQueues)
+	for i := range t.queues {
+		t.queues[i].mu = e.NewMutex()
+	}
+}
+
+func (t *turns) of(a pool.Addr) *turnQueue { return &t.queues[lfu.Hash(a)>>32%turnQueues] }
+
+// enter waits until the session has the turn for the leaf at a. It ends another turn of the session
+// first, in which the session changed nothing.
+func (s *session) enter(a pool.Addr) error {
+	t := s.turn
+	if t == nil || t.leaf == a {
+		return nil
+	}
+	if err := s.leave(); err != nil {
+		return err
+	}
+	q := s.x.turns.of(a)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t.leaf = a
+	if !q.held {
+		q.held = true
+		return nil
+	}
+	t.next = nil
+	if q.first == nil {
+		q.first = t
+	} else {
+		q.last.next = t
+	}
+	q.last = t
+	if s.await(q) {
+		return nil
+	}
+	q.remove(t)
+	t.leaf = pool.Nil
+	return s.late(a)
+}
+
+// await gives up q.mu until the session's wait is over, and reports whether that came within its
+// limit.
+func (s *session) await(q *turnQueue) bool {
+	t := s.turn
+	t.over, t.err = false, nil
+	q.mu.Unlock()
+	t.event.Wait(s.limit)
+	q.mu.Lock()
+	t.event.Wait(0) // set by now if it will be: it must not end a later wait
+	return t.over
+}
+
+func (s *session) late(a pool.Addr) error {
+	err := s.b.PS.Overdue()
+	if err == nil {
+		err = pool.ErrTimeout
+	}
+	return fmt.Errorf("wait for leaf %v, which other sessions of this client change: %w", a, err)
+}
+
+// leave ends the turn of the session, if it has one: steps 3 to 5. When it returns nil, everything
+// that the session did or found in the leaf is in the memory servers.
+func (s *session) leave() error {
+	t := s.turn
+	if t == nil || t.leaf == pool.Nil {
+		return nil
+	}
+	a := t.leaf
+	q := s.x.turns.of(a)
+	if s.x.unwritten(a) {
+		q.mu.Lock()
+		if next := q.first; next != nil && next.leaf == a && q.n < mostJoined {
+			defer q.mu.Unlock()
+			q.grant()
+			t.next, q.joined, q.n = q.joined, t, q.n+1
+			done := s.await(q)
+			t.leaf = pool.Nil
+			if !done {
+				q.joined = without(q.joined, t)
+				q.n--
+				return op.Failure(s.late(a), true)
+			}
+			return t.err
+		}
+		q.mu.Unlock()
+	}
+	err := s.writeThrough(a, q)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.joined != nil {
+		j := q.joined
+		q.joined, j.over, j.err = j.next, true, err
+		j.event.Set()
+	}
+	q.n = 0
+	t.leaf = pool.Nil
+	if q.first == nil {
+		q.held = false
+	} else {
+		q.grant()
+	}
+	return err
+}
+
+// grant passes the turn on to the first session that waits. Under q.mu.
+func (q *turnQueue) grant() {
+	next := q.first
+	if q.first = next.next; q.first == nil {
+		q.last = nil
+	}
+	next.over = true
+	next.event.Set()
+}
+
+// remove removes a session that waits for the turn. Under q.mu.
+func (q *turnQueue) remove(t *turn) {
+	if q.first = without(q.first, t); q.first == nil {
+		q.last = nil
+		return
+	}
+	for q.last = q.first; q.last.next != nil; {
+		q.last = q.last.next
+	}
+}
+
+// without is a list of turns without t.
+func without(list, t *turn) *turn {
+	for at := &list; *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
+			break
+		}
+	}
+	return list
+}
+
+// unwritten reports whether the leaf at a has a frame with changes that are not written back.
+func (x *dex) unwritten(a pool.Addr) bool {
+	f := x.cache.find(a)
+	return f != nil && f.first.Load() != 0
+}
+
+// writeThrough is step 4 for the leaf at a. It drops the frame unless a session waits for it.
+func (s *session) writeThrough(a pool.Addr, q *turnQueue) error {
+	for {
+		f := s.x.cache.find(a)
+		switch {
+		case f == nil:
+			return op.Failure(s.x.pool.Alive(), true)
+		case f.tryLock():
+			if f.addr.Load() != uint64(a) {
+				f.unlock()
+				continue
+			}
+			err := s.back(f)
+			if err == nil && !q.wanted(a) {
+				s.x.cache.drop(f)
+			} else {
+				f.unlock()
+			}
+			return err
+		case f.first.Load() == 0: // somebody else uses it, who may keep it
+			return op.Failure(s.x.pool.Alive(), true)
+		}
+		if err := s.b.Retry(); err != nil {
+			return op.Failure(err, true)
+		}
+	}
+}
+
+// wanted reports whether the next turn is for the leaf at a.
+func (q *turnQueue) wanted(a pool.Addr) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.first != nil && q.first.leaf == a
+}
