@@ -29,18 +29,18 @@ type cache struct {
 
 	evictions evictionClock
 	rows      rowCache
+	paper     paperCache // with frequencies off
 }
 
 type shard struct {
-	first   int32 // number of its first frame in the cache
-	mu      env.Mutex
-	frames  []frame
-	live    int // the number of frames in use, which are the first ones: see balance
-	free    []int32
-	table   []place    // ways for each hash, in one line of the processor's cache
-	missed  lfu.Sketch // how often leaves without a frame were looked for
-	seen    int        // misses since counts were halved
-	cooling cooling
+	first  int32 // number of its first frame in the cache
+	mu     env.Mutex
+	frames []frame
+	live   int // the number of frames in use, which are the first ones: see balance
+	free   []int32
+	table  []place    // ways for each hash, in one line of the processor's cache
+	missed lfu.Sketch // how often leaves without a frame were looked for
+	seen   int        // misses since counts were halved
 
 	evictions *evictionClock
 }
@@ -104,15 +104,25 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	c.evictions.start(max(1, n*shards/departedShare))
 	c.bytes.Add(int64(c.rows.start(c, room)))
 	for i := range c.shards {
-		c.shards[i].evictions = &c.evictions
-		c.shards[i].start(c, i*n, n)
+		h := &c.shards[i]
+		h.mu, h.evictions = c.env.NewMutex(), &c.evictions
+		h.table = make([]place, ways*max(1, places*n/ways))
+		memory.Huge(h.table)
+		if with.frequencies {
+			h.start(c, i*n, n)
+		} else { // frames are of no shard
+			h.frames, h.missed = c.frames, lfu.New(1)
+		}
+	}
+	if !with.frequencies {
+		c.paper.start(c)
 	}
 	return c
 }
 
 // start gives a shard n frames from first on.
 func (h *shard) start(c *cache, first, n int) {
-	h.mu, h.first = c.env.NewMutex(), int32(first)
+	h.first = int32(first)
 	h.frames, h.live = c.frames[first:first+n:first+n], n
 	h.free = make([]int32, 0, n)
 	for i := range h.frames {
@@ -121,12 +131,7 @@ func (h *shard) start(c *cache, first, n int) {
 		f.words = c.image(f.id)
 		h.free = append(h.free, int32(n-1-i))
 	}
-	h.table = make([]place, ways*max(1, places*n/ways))
-	memory.Huge(h.table)
 	h.missed = lfu.New(counts * n)
-	if !c.with.frequencies {
-		h.cooling.start(n, c.with.coolingMap)
-	}
 }
 
 // strideOf returns the words of an image with its notes, rounded up so that each image begins at a
@@ -184,8 +189,12 @@ func (c *cache) locate(p *btree.Path) *frame {
 		}
 	}
 	f := c.find(p.Addr())
-	if f != nil {
+	switch {
+	case f == nil:
+	case c.with.frequencies:
 		p.SetHint(uint32(f.id) + 1)
+	default:
+		c.paper.swizzle(p, f)
 	}
 	return f
 }
@@ -197,13 +206,15 @@ func (c *cache) locate(p *btree.Path) *frame {
 // caller counts a frame as found once it has used it; until then the leaf is worth one less than it
 // was looked for.
 func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
+	if !c.with.frequencies {
+		return c.admit(a, must, flush)
+	}
 	h := c.shard(a)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	worth := h.miss(c, a)
-	admitted := must || c.lucky()
+	worth := h.miss(a)
 	for range 8 {
-		if f := h.find(a); f != nil || !admitted {
+		if f := h.find(a); f != nil {
 			return f, false, nil
 		}
 		p := h.vacancy(a)
@@ -264,9 +275,6 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 			return f
 		}
 	}
-	if !full && !c.with.frequencies {
-		return h.cool(c.env)
-	}
 	set, n := h.set(a), samples
 	if full {
 		n = len(set)
@@ -310,6 +318,12 @@ func (h *shard) forget(f *frame) {
 
 // drop gives a frame back whose lock the caller has: what is in it is not to be kept.
 func (c *cache) drop(f *frame) {
+	if !c.with.frequencies {
+		c.clear(f)
+		f.first.Store(0)
+		c.paper.freeFrame(f)
+		return
+	}
 	h := c.shard(pool.Addr(f.addr.Load()))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,11 +335,9 @@ func (c *cache) drop(f *frame) {
 
 // each calls do with every frame. Frames come and go meanwhile.
 func (c *cache) each(do func(f *frame) error) error {
-	for i := range c.shards {
-		for k := range c.shards[i].frames {
-			if err := do(&c.shards[i].frames[k]); err != nil {
-				return err
-			}
+	for i := range c.frames {
+		if err := do(&c.frames[i]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -94,7 +94,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		o.CacheBytes = bound - bound/uncachedShare
 	}
 	o.Switches = nil // the tree's are Sherman's
-	if x.tree, err = slottedtree.Open(p, slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes}); err != nil {
+	if x.tree, err = slottedtree.Open(p, slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes, PathAware: with.pathAware}); err != nil {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()
@@ -107,6 +107,9 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		frames -= x.values.start(bound, x.lay.MaxValue, x.balance.moves())
 	}
 	x.cache = newCache(x.env, with, frames, x.lay.NodeBytes)
+	if with.pathAware {
+		x.cache.paper.inners = x.tree
+	}
 	if x.log, err = createLog(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}

@@ -13,6 +13,16 @@ func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err er
 	each := int64(8 * c.stride)
 	for before := int64(-1); got < bytes && got > before; {
 		before = got
+		if !c.with.frequencies {
+			ok, err := c.paper.retireLast(c, flush)
+			if err != nil {
+				return got, err
+			}
+			if ok {
+				got += each
+			}
+			continue
+		}
 		for i := range c.shards {
 			if got >= bytes {
 				break
@@ -53,16 +63,25 @@ func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
 		h.free = slices.DeleteFunc(h.free, func(i int32) bool { return i == h.at(f) })
 	}
 	h.live--
-	// What was retired before shares pages with it.
-	to := min(len(h.frames), h.live+2*pageBytes/(8*c.stride)+2)
-	memory.Free(c.images[(int(h.first)+h.live)*c.stride : (int(h.first)+to)*c.stride])
+	memory.Free(c.images[(int(h.first)+h.live)*c.stride : (int(h.first)+c.shared(h.live, len(h.frames)))*c.stride])
 	return true, nil
+}
+
+// shared returns the end of what is released with frame id, of n: frames that were retired before
+// share pages with it.
+func (c *cache) shared(id, n int) int { return min(n, id+2*pageBytes/(8*c.stride)+2) }
+
+// release returns the memory of a retired frame of no shard to the kernel.
+func (c *cache) release(id int) {
+	memory.Free(c.images[id*c.stride : c.shared(id, len(c.frames))*c.stride])
 }
 
 const pageBytes = 4096
 
 // least returns how many frames the shard always keeps.
-func (h *shard) least() int { return max(8, len(h.frames)/8) }
+func (h *shard) least() int { return leastFrames(len(h.frames)) }
+
+func leastFrames(n int) int { return max(8, n/8) }
 
 // revive reuses retired frames whose images have at most so many bytes, and returns how many bytes
 // are left.
@@ -70,6 +89,14 @@ func (c *cache) revive(bytes int64) (left int64) {
 	each := int64(8 * c.stride)
 	for moved := true; moved; {
 		moved = false
+		if !c.with.frequencies {
+			if bytes >= each && c.paper.reviveNext(c) {
+				c.bytes.Add(each)
+				bytes -= each
+				moved = true
+			}
+			continue
+		}
 		for i := range c.shards {
 			if bytes >= each && c.shards[i].revive() {
 				c.bytes.Add(each)

@@ -14,7 +14,10 @@ type techniques struct {
 	caching bool
 	// section 5.2, with frequencies off. off = one queue of frames to evict, and one lock for
 	// admission and eviction
-	coolingMap    bool
+	coolingMap bool
+	// section 5.3, with frequencies off. off = inner nodes are evicted whether leaves of theirs are
+	// kept or not
+	pathAware     bool
 	leafAdmission bool // section 5.4. off = every leaf that is READ is kept
 	offloading    bool // section 6. off = memory servers search for no key
 	costAware     bool // section 6.1. off = they are asked whenever they can answer
@@ -25,17 +28,18 @@ type techniques struct {
 }
 
 // Switches are the names of the techniques in options.
-var Switches = []string{"partitioning", "caching", "coolingMap", "leafAdmission", "offloading", "costAware", "frequencies", "entries"}
+var Switches = []string{"partitioning", "caching", "coolingMap", "leafAdmission", "offloading", "costAware", "frequencies", "entries", "pathAware"}
 
 // techniquesOf reads switches; nil or missing is on.
 func techniquesOf(switches map[string]bool) (t techniques, err error) {
 	if err := index.CheckSwitches(Name, Switches, switches); err != nil {
 		return t, err
 	}
-	for i, on := range []*bool{&t.partitioning, &t.caching, &t.coolingMap, &t.leafAdmission, &t.offloading, &t.costAware, &t.frequencies, &t.entries} {
+	for i, on := range []*bool{&t.partitioning, &t.caching, &t.coolingMap, &t.leafAdmission, &t.offloading, &t.costAware, &t.frequencies, &t.entries, &t.pathAware} {
 		v, given := switches[Switches[i]]
 		*on = v || !given
 	}
+	t.pathAware = t.pathAware && !t.frequencies && !t.direct()
 	t.offloading = t.offloading && !t.direct()
 	t.entries = t.entries && !t.direct()
 	return t, nil

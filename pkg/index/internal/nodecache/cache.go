@@ -54,6 +54,7 @@ type Owner interface {
 // Cache is safe for concurrent use.
 type Cache struct {
 	owner  Owner
+	paths  Paths       // nil = the cache is not path-aware
 	short  atomic.Bool // see Short
 	sets   uint64
 	places []place
@@ -164,7 +165,7 @@ func (c *Cache) Put(n *Head) {
 	}
 	n.used.Store(uint32(c.mu.missed.Miss(n.Addr)))
 	if free == nil {
-		if free = least(set, n); free == nil {
+		if free = c.leastOf(set, n); free == nil {
 			return
 		}
 		c.replace(free, nil)
@@ -199,7 +200,7 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 		}
 		full = full && old != nil
 	}
-	if full && least(set, &n) != nil ||
+	if full && c.leastOf(set, &n) != nil ||
 		!full && (c.bytes.Load()+int64(bytes) <= c.mu.bound || c.victim(&n) != nil) {
 		return true
 	}

@@ -15,9 +15,20 @@ func least(set []place, n *Head) *place {
 	return v
 }
 
+// leastOf is least; of a path-aware cache the place of a copy without children.
+func (c *Cache) leastOf(set []place, n *Head) *place {
+	if c.paths != nil {
+		return c.childlessOf(set)
+	}
+	return least(set, n)
+}
+
 // victim returns the place of a copy that is evicted for n: of the next few of the lowest level the
 // least used one; nil if it is worth more than n.
 func (c *Cache) victim(n *Head) (v *place) {
+	if c.paths != nil {
+		return c.childless()
+	}
 	lowest := uint8(1)
 	for c.mu.levels[lowest] == 0 {
 		if lowest++; lowest > n.Level {
@@ -49,7 +60,7 @@ func (n *Head) lessThan(m *Head) bool {
 // tick counts a put or a miss. Now and then it halves all counts, so that what was looked for long
 // ago counts for less.
 func (c *Cache) tick() {
-	if c.mu.puts++; c.mu.puts <= halving*(c.mu.kept+ways) {
+	if c.mu.puts++; c.paths != nil || c.mu.puts <= halving*(c.mu.kept+ways) {
 		return
 	}
 	c.mu.puts = 0

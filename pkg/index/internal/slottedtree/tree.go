@@ -33,6 +33,9 @@ type Config struct {
 	// ArenaBytes returns how much of a session's arena the design needs; nil = nothing.
 	ArenaBytes func(l *fence.Layout) int
 
+	// PathAware is that of btree.Config.
+	PathAware bool
+
 	// Techniques are those of package pool that the design's switches turn off.
 	Techniques pool.Techniques
 
@@ -56,7 +59,7 @@ type Tree struct {
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's.
 func Open(p *pool.Pool, c Config) (*Tree, error) {
 	t, err := btree.Open(p, btree.Config{
-		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes,
+		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes, PathAware: c.PathAware,
 		Layout: slotted.NewLayout,
 		Leaves: func(l *fence.Layout) btree.Leaves { return &leaves{lay: l} },
 	})

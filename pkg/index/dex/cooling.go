@@ -1,0 +1,341 @@
+package dex
+
+import (
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// With the switch frequencies off the cache replaces nodes as the paper does (sections 5.1 to 5.4):
+//
+//   - Two nodes drawn at random from all that the cache has are cooled when a frame is wanted and
+//     none is free. They go to the cooling map. A node that has to leave its full bucket is evicted,
+//     and its frame is the wanted one; otherwise the oldest of a bucket drawn at random is.
+//   - Path-aware caching, with the switch pathAware: an inner node with cached children is not
+//     cooled. One of its children, drawn at random, is cooled in its place, or one of that node's,
+//     down to the end of the path. So the cache has the parent of each leaf that is not cooled, and
+//     all nodes above. Leaves and inner nodes compete for being cooled.
+//   - A cooled node is unswizzled: its parent does not lead to it, so the table does. A node that is
+//     found again is an ordinary one and is swizzled again (a second chance).
+//   - One in ten of the leaves that are READ is kept (leafAdmission), and every inner node.
+//
+// Differences: a cooled leaf is written back when it is evicted, in the round trip of the READ of
+// the new leaf, not when it is cooled. Inner nodes have bytes of their own, which grow and shrink
+// in steps (balance.go). A leaf that a scan READ is swizzled only when it is found by its key. When
+// epochs have moved, a new copy of an inner node begins without children.
+//
+// Who may see what. A frame is cooled, and uncooled, by a plain store to used, by anybody, without
+// a lock: this decides only what is evicted. An eviction has the frame's lock:
+//
+//	the evicting session                         another session
+//	1  takes an entry from the cooling map
+//	2  finds a frame of that leaf that is        finds the frame and uses it (used is not 0): it
+//	   still cooled, and locks it, if nobody     stays, if that comes before 3
+//	   has its lock
+//	3  checks under the lock that it still has   finds it locked: tries again
+//	   that leaf, and is cooled
+//	4  writes it back, if it was changed         the same
+//	5  records the eviction, removes it from     has seen it before: its version or its address is
+//	   the table, clears the hint of its parent  another one now, so the session searches again
+//	6  enters it for the other leaf, still       finds it locked: the I/O flag
+//	   locked; READs that; unlocks it
+//
+// An address in the cooling map that has another node by now, or whose frame Give has dropped, finds
+// no cooled frame at 2. A frame that was dropped and admitted again in between is at worst evicted
+// early. Frames belong to no shard, because a frame is used again for whatever leaf is READ; shards
+// only divide the table. The frame's lock comes before that of a shard or of the list of free
+// frames, and nobody waits for a frame's lock with one of these.
+//
+// Hints. up[f] is the place of the hint that leads to frame f. A session that finds the frame
+// stores the hint first and then its place, and clears the hint of the place that it replaces. An
+// eviction, or cooling, removes the place and clears its hint, if it still leads to the frame. So
+// whenever no session is between its two steps, a frame has at most one hint that keeps its parent
+// in the cache. A hint that was stored for a frame that has got another leaf meanwhile leads to a
+// frame of another address, which every user of a hint checks; it is cleared with the next eviction
+// of that frame, or by the next session that follows it.
+type paperCache struct {
+	cooling coolingMap
+	inners  innerNodes               // nil = not path-aware
+	up      []atomic.Pointer[uint32] // by frame
+
+	mu struct {
+		env.Mutex
+		free []int32
+	}
+	live atomic.Int32 // the number of frames in use, which are the first ones: see balance; changes under mu
+}
+
+// innerNodes is what the cache of leaves asks of that of inner nodes: see btree.Tree.
+type innerNodes interface {
+	SamplePlaces() int
+	CoolPath(place int, random func() uint64, warm func(hint uint32, a pool.Addr) bool) (hint uint32, cooled pool.Addr)
+	EvictCooled(a pool.Addr) bool
+}
+
+const (
+	cooled   = 2  // nodes are cooled at once
+	admitOne = 10 // leaf in so many is kept
+
+	// coolCost is the bytes of a frame in the map, rounded up, and its place of up
+	coolCost = (8*coolWords+coolShare*coolSize-1)/(coolShare*coolSize) + 8
+)
+
+func (p *paperCache) start(c *cache) {
+	n := len(c.frames)
+	p.cooling.start(c.env, n, c.with.coolingMap)
+	p.up = make([]atomic.Pointer[uint32], n)
+	p.mu.Mutex, p.mu.free = c.env.NewMutex(), make([]int32, 0, n)
+	p.live.Store(int32(n))
+	for i := range c.frames {
+		f := &c.frames[i]
+		f.id, f.words = int32(i), c.image(int32(i))
+		p.mu.free = append(p.mu.free, int32(n-1-i))
+	}
+}
+
+// lucky reports whether a leaf is kept.
+func (c *cache) lucky() bool { return !c.with.leafAdmission || c.env.Uint64()%admitOne == 0 }
+
+// swizzle lets the parent where p ends lead to f.
+func (p *paperCache) swizzle(path *btree.Path, f *frame) {
+	at := path.HintAt()
+	if at == nil {
+		return
+	}
+	atomic.StoreUint32(at, uint32(f.id)+1)
+	if old := p.up[f.id].Swap(at); old != nil && old != at {
+		atomic.CompareAndSwapUint32(old, uint32(f.id)+1, 0)
+	}
+}
+
+// unswizzle clears the hint that leads to frame id.
+func (p *paperCache) unswizzle(id int32) {
+	if at := p.up[id].Swap(nil); at != nil {
+		atomic.CompareAndSwapUint32(at, uint32(id)+1, 0)
+	}
+}
+
+// warm reports whether the hint leads to the frame of the leaf at a, and that is not cooled.
+func (c *cache) warm(hint uint32, a pool.Addr) bool {
+	f := &c.frames[hint-1]
+	return f.addr.Load() == uint64(a) && f.used.Load() > 0
+}
+
+// draws bounds the places that are drawn for a node that can be cooled: some are empty.
+const draws = 32
+
+// coolOne cools a node drawn at random, and returns the entry that has to leave its bucket for it;
+// 0 if nothing was cooled, or nothing has to leave.
+func (c *cache) coolOne() uint64 {
+	p := &c.paper
+	live, places := int(p.live.Load()), 0
+	if p.inners != nil {
+		places = p.inners.SamplePlaces()
+	}
+	for range draws {
+		x := int(c.env.Uint64() % uint64(live+places))
+		if x >= live {
+			hint, inner := p.inners.CoolPath(x-live, c.env.Uint64, c.warm)
+			if inner != pool.Nil {
+				return p.cooling.push(uint64(inner) | innerBit)
+			}
+			if hint == 0 {
+				continue
+			}
+			x = int(hint - 1)
+		}
+		f := &c.frames[x]
+		if a := f.addr.Load(); a != 0 && f.used.Load() > 0 && f.version.Load()&1 == 0 {
+			f.used.Store(0)
+			p.unswizzle(f.id)
+			return p.cooling.push(a)
+		}
+	}
+	return 0
+}
+
+// victim returns a cooled frame, locked: steps 1 to 3. nil if there is none.
+func (c *cache) victim() *frame {
+	m := &c.paper.cooling
+	for range 16 + 4*m.size*m.buckets {
+		out := uint64(0)
+		for i := 0; i < cooled && out == 0; i++ {
+			out = c.coolOne()
+		}
+		if out == 0 {
+			out = m.any()
+		}
+		if out&innerBit != 0 {
+			c.paper.inners.EvictCooled(pool.Addr(out &^ innerBit))
+			continue
+		}
+		if out == 0 {
+			continue
+		}
+		f := c.find(pool.Addr(out))
+		if f == nil || f.used.Load() != 0 {
+			continue
+		}
+		if !f.tryLock() {
+			f.used.Store(1) // it is in use: it stays
+			continue
+		}
+		if f.addr.Load() == out && f.used.Load() == 0 {
+			return f
+		}
+		f.unlock()
+	}
+	return nil
+}
+
+// empty is steps 4 and 5, of a frame whose lock the caller has. After an error the frame is
+// unlocked.
+func (c *cache) empty(f *frame, flush func(*frame) error) error {
+	if f.first.Load() != 0 || c.rows.n > 0 && *f.changed() != 0 {
+		if err := flush(f); err != nil {
+			f.unlock()
+			return err
+		}
+	}
+	c.clear(f)
+	return nil
+}
+
+// clear removes a frame from the table, whose lock the caller has.
+func (c *cache) clear(f *frame) {
+	h := c.shard(pool.Addr(f.addr.Load()))
+	h.mu.Lock()
+	h.forget(f)
+	h.mu.Unlock()
+	c.paper.unswizzle(f.id)
+}
+
+// page returns a frame without a leaf, locked; nil if none can be had.
+func (c *cache) page(flush func(*frame) error) (*frame, error) {
+	if f := c.paper.freePage(c); f != nil {
+		return f, nil
+	}
+	f := c.victim()
+	if f == nil {
+		return nil, nil
+	}
+	return f, c.empty(f, flush)
+}
+
+// freePage locks a free frame; nil if there is none.
+func (p *paperCache) freePage(c *cache) *frame {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := len(p.mu.free) - 1; i >= 0; i-- {
+		// else somebody has it who is about to see that it is free
+		if f := &c.frames[p.mu.free[i]]; f.tryLock() {
+			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
+			return f
+		}
+	}
+	return nil
+}
+
+// freeFrame frees a frame without a leaf, whose lock the caller has.
+func (p *paperCache) freeFrame(f *frame) {
+	p.mu.Lock()
+	p.mu.free = append(p.mu.free, f.id)
+	p.mu.Unlock()
+	f.unlock()
+}
+
+// admit is reserve with frequencies off.
+func (c *cache) admit(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
+	h := c.shard(a)
+	admitted := must || c.lucky()
+	for range 8 {
+		if f := h.find(a); f != nil || !admitted {
+			return f, false, nil
+		}
+		f, err := c.page(flush)
+		if f == nil || err != nil {
+			return nil, false, err
+		}
+		h.mu.Lock()
+		other, p := h.find(a), h.vacancy(a)
+		if other == nil && p != nil {
+			f.addr.Store(uint64(a)) // step 6
+			f.used.Store(1)
+			p.Store(placeOf(a, f.id))
+			h.mu.Unlock()
+			return f, true, nil
+		}
+		h.mu.Unlock()
+		c.paper.freeFrame(f)
+		if other == nil {
+			err = c.makePlace(h, a, flush)
+		}
+		if other != nil || err != nil {
+			return other, false, err
+		}
+	}
+	return nil, false, nil
+}
+
+// makePlace evicts a leaf that has one of the places of the table for a, if it can be locked.
+func (c *cache) makePlace(h *shard, a pool.Addr, flush func(*frame) error) error {
+	set := h.set(a)
+	n := uint32(set[c.env.Uint64()%uint64(len(set))].Load())
+	if n == 0 {
+		return nil
+	}
+	f := &c.frames[n-1]
+	if !f.tryLock() {
+		return nil
+	}
+	if f.addr.Load() == 0 {
+		f.unlock()
+		return nil
+	}
+	if err := c.empty(f, flush); err != nil {
+		return err
+	}
+	c.paper.freeFrame(f)
+	return nil
+}
+
+// retireLast empties the last frame in use: see retire.
+func (p *paperCache) retireLast(c *cache, flush func(*frame) error) (bool, error) {
+	last := p.live.Load() - 1
+	f := &c.frames[last]
+	if int(last) < leastFrames(len(c.frames)) || !f.tryLock() {
+		return false, nil
+	}
+	if f.addr.Load() != 0 {
+		if err := c.empty(f, flush); err != nil {
+			return false, err
+		}
+	}
+	p.mu.Lock()
+	for i, id := range p.mu.free {
+		if id == last {
+			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
+			break
+		}
+	}
+	p.live.Store(last)
+	p.mu.Unlock()
+	c.release(int(last))
+	f.unlock()
+	return true, nil
+}
+
+// reviveNext uses the next retired frame again.
+func (p *paperCache) reviveNext(c *cache) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.live.Load()
+	if int(n) == len(c.frames) {
+		return false
+	}
+	p.mu.free = append(p.mu.free, n)
+	p.live.Store(n + 1)
+	return true
+}
