@@ -28,10 +28,16 @@ func (o *owners) in(c *owner, what string, do func() error) (alive bool, err err
 }
 
 // switched are the options of a client: in every third run some techniques are off, others with
-// each client.
+// each client; in another third every second client caches as the paper does; in some of the rest
+// they keep no leaves.
 func (o *owners) switched() index.Options {
 	opts := o.opts
-	if o.seed%3 == 2 {
+	switch {
+	case o.seed%3 == 0 && o.made%2 == 0:
+		opts.Switches = map[string]bool{"frequencies": false, "entries": o.seed%2 == 0}
+	case o.seed%9 == 1 && o.made%2 == 0:
+		opts.Switches = map[string]bool{"caching": false}
+	case o.seed%3 == 2:
 		opts.Switches = map[string]bool{}
 		for i, name := range dex.Switches {
 			opts.Switches[name] = (o.seed>>2+uint64(i*o.made))%3 != 0

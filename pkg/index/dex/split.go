@@ -67,8 +67,11 @@ func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 		st = misled
 	}
 	if st != done {
-		f.unlock()
-		return st, nil
+		if st == gone || s.x.with.caching {
+			f.unlock()
+			return st, nil
+		}
+		return st, s.discard(f)
 	}
 	if err := s.back(f); err != nil {
 		f.unlock()

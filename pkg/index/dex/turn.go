@@ -242,6 +242,17 @@ func (s *session) writeThrough(a pool.Addr, q *turnQueue) error {
 	}
 }
 
+// discard writes f back and drops it, whose lock the session has: its leaf does not hold the key.
+// The leaf is READ next, because what led there may be old.
+func (s *session) discard(f *frame) error {
+	if err := s.back(f); err != nil {
+		f.unlock()
+		return err
+	}
+	s.x.cache.drop(f)
+	return nil
+}
+
 // wanted reports whether the next turn is for the leaf at a.
 func (q *turnQueue) wanted(a pool.Addr) bool {
 	q.mu.Lock()

@@ -176,8 +176,12 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 		return outcome{st: busy}
 	}
 	defer func() {
-		if !o.dropped {
+		switch {
+		case o.dropped:
+		case s.x.with.caching || o.st != astray && o.st != misled:
 			f.unlock()
+		default:
+			o.err = s.discard(f)
 		}
 	}()
 	if f.addr.Load() != uint64(a) {
