@@ -62,7 +62,8 @@ type paperCache struct {
 
 	mu struct {
 		env.Mutex
-		free []int32
+		free    []int32
+		leavers []uint64 // see CoolLeaf
 	}
 	live atomic.Int32 // the number of frames in use, which are the first ones: see balance; changes under mu
 }
@@ -156,11 +157,54 @@ func (c *cache) coolOne() uint64 {
 	return 0
 }
 
+// CoolLeaf implements btree.PathCache. If another node has to leave the cooling map for the leaf, it
+// is the next victim. If many have to leave before one is wanted, it stays in the cache.
+func (x *dex) CoolLeaf(hint uint32, a pool.Addr) {
+	c := x.cache
+	f := &c.frames[hint-1]
+	if f.addr.Load() != uint64(a) || f.used.Load() == 0 {
+		return
+	}
+	f.used.Store(0)
+	c.paper.unswizzle(f.id)
+	out := c.paper.cooling.push(uint64(a))
+	if out == 0 || c.paper.leave(out) || out&innerBit != 0 {
+		return
+	}
+	if f := c.find(pool.Addr(out)); f != nil && f.used.Load() == 0 {
+		f.used.Store(1)
+	}
+}
+
+// mostLeavers bounds the entries that have left the cooling map and wait for an eviction.
+const mostLeavers = 256
+
+// leave notes an entry that has left the cooling map; false if there are too many.
+func (p *paperCache) leave(entry uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mu.leavers) == mostLeavers {
+		return false
+	}
+	p.mu.leavers = append(p.mu.leavers, entry)
+	return true
+}
+
+// leaver returns an entry that was noted; 0 if there is none.
+func (p *paperCache) leaver() (entry uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.mu.leavers); n > 0 {
+		entry, p.mu.leavers = p.mu.leavers[n-1], p.mu.leavers[:n-1]
+	}
+	return entry
+}
+
 // victim returns a cooled frame, locked: steps 1 to 3. nil if there is none.
 func (c *cache) victim() *frame {
 	m := &c.paper.cooling
 	for range 16 + 4*m.size*m.buckets {
-		out := uint64(0)
+		out := c.paper.leaver()
 		for i := 0; i < cooled && out == 0; i++ {
 			out = c.coolOne()
 		}

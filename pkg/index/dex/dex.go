@@ -94,7 +94,11 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		o.CacheBytes = bound - bound/uncachedShare
 	}
 	o.Switches = nil // the tree's are Sherman's
-	if x.tree, err = slottedtree.Open(p, slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes, PathAware: with.pathAware}); err != nil {
+	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes}
+	if with.pathAware {
+		config.Paths = x
+	}
+	if x.tree, err = slottedtree.Open(p, config); err != nil {
 		return nil, err
 	}
 	x.lay = x.tree.Layout()

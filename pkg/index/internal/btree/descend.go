@@ -129,7 +129,7 @@ func (s *Session) inner(p *Path, level uint8) (n *inner, cached bool, err error)
 	}
 	s.Count.Misses++
 	n, err = s.readInner(p.addr, level)
-	if err == nil && s.t.config.PathAware && p.parent != nil {
+	if err == nil && s.t.config.Paths != nil && p.parent != nil {
 		s.t.swizzle(p.parent, p.child, n) // else the parent might be evicted before it
 	}
 	return n, false, err

@@ -12,8 +12,28 @@ import (
 // that a copy's slots lead to: copies of inner nodes, and of level 1 frames of the leaf cache,
 // which clears a hint when it cools or evicts the leaf.
 
+// PathCache is a leaf cache that cools its leaves.
+type PathCache interface {
+	// CoolLeaf cools the leaf at a and clears its hint. It is called under the lock of the cache of
+	// inner nodes.
+	CoolLeaf(hint uint32, a pool.Addr)
+}
+
+// paths implements nodecache.Paths.
+type paths struct{ leaves PathCache }
+
+// CoolLeaves implements nodecache.Paths.
+func (p paths) CoolLeaves(h *nodecache.Head) {
+	n := innerOf(h)
+	for i := range n.hints {
+		if hint := atomic.SwapUint32(&n.hints[i], 0); hint != 0 {
+			p.leaves.CoolLeaf(hint, n.children[i])
+		}
+	}
+}
+
 // HasChildren implements nodecache.Paths.
-func (inners) HasChildren(h *nodecache.Head) bool {
+func (paths) HasChildren(h *nodecache.Head) bool {
 	n := innerOf(h)
 	for i := range n.hints {
 		if atomic.LoadUint32(&n.hints[i]) != 0 {
@@ -29,7 +49,7 @@ func (inners) HasChildren(h *nodecache.Head) bool {
 }
 
 // Cooled implements nodecache.Paths.
-func (inners) Cooled(h *nodecache.Head) { innerOf(h).unswizzle() }
+func (paths) Cooled(h *nodecache.Head) { innerOf(h).unswizzle() }
 
 // SamplePlaces returns the number of places of which CoolPath takes one.
 func (t *Tree) SamplePlaces() int { return t.cache.Places() }
@@ -85,5 +105,11 @@ func (n *inner) warmKid(random uint64) *inner {
 // EvictCooled drops the copy of an inner node that CoolPath has cooled, unless it was found since.
 func (t *Tree) EvictCooled(a pool.Addr) bool { return t.cache.EvictCooled(a) }
 
-// HintAt returns where the leaf cache's hint of the leaf is where the path leads; nil if nowhere.
-func (p *Path) HintAt() *uint32 { return p.hint() }
+// HintAt returns where the leaf cache's hint of the leaf is where the path leads; nil if nowhere, or
+// if the cache has dropped the copy that led there.
+func (p *Path) HintAt() *uint32 {
+	if p.parent == nil || !p.parent.Kept() {
+		return nil
+	}
+	return p.hint()
+}

@@ -14,11 +14,18 @@ import (
 // watched are copies of inner nodes whose evictions are watched.
 type watched struct {
 	inners
+	paths
 	t        *testing.T
 	dropping bool // the owner drops a copy, or replaces it by a newer one
 	evicted  int
 	childful int // of those, that had children
 }
+
+// forgetful implements PathCache.
+type forgetful struct{}
+
+// CoolLeaf implements PathCache.
+func (forgetful) CoolLeaf(uint32, pool.Addr) {}
 
 // Evicted implements nodecache.Owner.
 func (w *watched) Evicted(h *nodecache.Head) {
@@ -51,7 +58,7 @@ func pathAware(t *testing.T, aware bool) *watched {
 	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
 	random := rand.New(rand.NewPCG(11, 12))
 	one := cached(t, l, 64, 1, leaves, 1).memory
-	w := &watched{t: t}
+	w := &watched{t: t, paths: paths{forgetful{}}}
 	k := nodecache.New(env.Real(), w, 24*one, l.NodeBytes*2/3+innerBytes)
 	x := &Tree{cache: k}
 	x.root.Store(&rootRef{})

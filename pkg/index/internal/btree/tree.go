@@ -30,9 +30,9 @@ type Config struct {
 	// Cache is nil where all clients share all leaves.
 	Cache LeafCache
 
-	// PathAware lets the cache of inner nodes keep copies as long as it has children of theirs,
-	// and lets the design cool them (CoolPath).
-	PathAware bool
+	// Paths lets the cache of inner nodes keep copies as long as it has children of theirs, and
+	// lets the design cool them (CoolPath); nil = it does not.
+	Paths PathCache
 
 	// Techniques are those of package pool that the design's switches turn off.
 	Techniques pool.Techniques
@@ -104,8 +104,8 @@ func open(p *pool.Pool, c Config) (*Tree, error) {
 	}
 	t.leaves = c.Leaves(&t.Lay)
 	t.cache = newCache(t.Env, bound, t.Lay.NodeBytes)
-	if c.PathAware {
-		t.cache.PathAware(inners{})
+	if c.Paths != nil {
+		t.cache.PathAware(paths{c.Paths})
 	}
 	s, err := t.NewSession()
 	if err != nil {

@@ -191,6 +191,9 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 	defer c.mu.Unlock()
 	n := Head{Addr: a, Level: level}
 	n.used.Store(uint32(min(lfu.Most-1, c.mu.missed.Count(a))) + 1)
+	if c.paths != nil {
+		return true
+	}
 	set := c.set(a)
 	full := true
 	for i := range set {
@@ -200,7 +203,7 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 		}
 		full = full && old != nil
 	}
-	if full && c.leastOf(set, &n) != nil ||
+	if full && least(set, &n) != nil ||
 		!full && (c.bytes.Load()+int64(bytes) <= c.mu.bound || c.victim(&n) != nil) {
 		return true
 	}

@@ -8,15 +8,18 @@ import "github.com/dmindex/dmindex/pkg/pool"
 // found again is an ordinary one; EvictCooled evicts those that were not.
 //
 // Where a new copy finds no room, a copy without children is evicted: a cooled one, or the least
-// used one of a few. If each has children the new one is not kept, and the cache is short of bytes.
-// Every new copy is kept otherwise, however seldom it is looked for (lazy admission, section 5.4:
-// inner nodes are admitted with probability 1). Counts are not halved: a count of 0 says that the
-// copy is cooled.
+// used one of a few. If each has children, the leaves below one of level 1 are cooled, and that one
+// is evicted. So every new copy is kept, however seldom it is looked for (lazy admission, section
+// 5.4: inner nodes are admitted with probability 1). Counts are not halved: a count of 0 says that
+// the copy is cooled.
 
-// Paths is what a path-aware cache asks its owner. Both are called under the cache's lock.
+// Paths is what a path-aware cache asks its owner. All are called under the cache's lock.
 type Paths interface {
 	// HasChildren reports whether children of the copy are in the cache.
 	HasChildren(h *Head) bool
+
+	// CoolLeaves cools all leaves that are children of the copy, which is of level 1.
+	CoolLeaves(h *Head)
 
 	// Cooled is called when the copy is cooled: its parent must not lead to it any more.
 	Cooled(h *Head)
@@ -66,36 +69,65 @@ func (c *Cache) EvictCooled(a pool.Addr) bool {
 // mostLooks bounds the copies that are looked at for one without children.
 const mostLooks = 8 * looks
 
-// childless returns the place of a copy without children: a cooled one, or of a few the one of the
-// lowest level that is used least; nil if none was found.
-func (c *Cache) childless() (v *place) {
-	for left, seen, met := len(c.places), 0, 0; left > 0 && seen < looks && met < mostLooks; left-- {
+// leaving returns the place of a copy that is evicted for n. It has no children: a cooled one, or of
+// a few the one of the lowest level that is used least. If each has children, leaves are cooled.
+// Copies of levels above that of n are not evicted: the parent of n has no children yet.
+func (c *Cache) leaving(n *Head) *place {
+	o := outcast{level: n.Level}
+	for left, met := len(c.places), 0; left > 0 && o.seen < looks && met < mostLooks; left-- {
 		c.mu.hand = (c.mu.hand + 1) % len(c.places)
-		p := &c.places[c.mu.hand]
-		n := p.node.Load()
-		if n == nil {
-			continue
-		}
-		if met++; c.paths.HasChildren(n) {
-			continue
-		}
-		if n.IsCooled() {
-			return p
-		}
-		if seen++; v == nil || n.lessThan(v.node.Load()) {
-			v = p
+		if p := &c.places[c.mu.hand]; p.node.Load() != nil {
+			met++
+			if c.consider(&o, p) {
+				return p
+			}
 		}
 	}
-	return v
+	return c.settle(&o)
 }
 
-// childlessOf is childless for a full set.
-func (c *Cache) childlessOf(set []place) (v *place) {
+// leavingOf is leaving for a full set.
+func (c *Cache) leavingOf(set []place, n *Head) *place {
+	o := outcast{level: n.Level}
 	for i := range set {
-		n := set[i].node.Load()
-		if !c.paths.HasChildren(n) && (v == nil || n.lessThan(v.node.Load())) {
-			v = &set[i]
-		}
+		c.consider(&o, &set[i])
 	}
-	return v
+	return c.settle(&o)
+}
+
+// outcast is what is evicted of the copies that were considered.
+type outcast struct {
+	level     uint8  // the highest one
+	childless *place
+	parent    *place // of leaves
+	seen      int    // copies without children
+}
+
+// consider reports whether the copy in p is cooled and has no children, so that no other need be
+// considered.
+func (c *Cache) consider(o *outcast, p *place) bool {
+	n, best := p.node.Load(), &o.childless
+	if n.Level > o.level {
+		return false
+	}
+	if c.paths.HasChildren(n) {
+		if best = &o.parent; n.Level > 1 {
+			return false
+		}
+	} else if o.seen++; n.IsCooled() {
+		o.childless = p
+		return true
+	}
+	if *best == nil || n.lessThan((*best).node.Load()) {
+		*best = p
+	}
+	return false
+}
+
+func (c *Cache) settle(o *outcast) *place {
+	if o.childless == nil && o.parent != nil {
+		c.paths.CoolLeaves(o.parent.node.Load())
+		return o.parent
+	}
+	return o.childless
 }

@@ -15,10 +15,10 @@ func least(set []place, n *Head) *place {
 	return v
 }
 
-// leastOf is least; of a path-aware cache the place of a copy without children.
+// leastOf is least, or leavingOf in a path-aware cache.
 func (c *Cache) leastOf(set []place, n *Head) *place {
 	if c.paths != nil {
-		return c.childlessOf(set)
+		return c.leavingOf(set, n)
 	}
 	return least(set, n)
 }
@@ -27,7 +27,7 @@ func (c *Cache) leastOf(set []place, n *Head) *place {
 // least used one; nil if it is worth more than n.
 func (c *Cache) victim(n *Head) (v *place) {
 	if c.paths != nil {
-		return c.childless()
+		return c.leaving(n)
 	}
 	lowest := uint8(1)
 	for c.mu.levels[lowest] == 0 {

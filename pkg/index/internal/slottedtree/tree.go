@@ -33,8 +33,8 @@ type Config struct {
 	// ArenaBytes returns how much of a session's arena the design needs; nil = nothing.
 	ArenaBytes func(l *fence.Layout) int
 
-	// PathAware is that of btree.Config.
-	PathAware bool
+	// Paths are those of btree.Config.
+	Paths btree.PathCache
 
 	// Techniques are those of package pool that the design's switches turn off.
 	Techniques pool.Techniques
@@ -59,7 +59,7 @@ type Tree struct {
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's.
 func Open(p *pool.Pool, c Config) (*Tree, error) {
 	t, err := btree.Open(p, btree.Config{
-		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes, PathAware: c.PathAware,
+		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes, Paths: c.Paths,
 		Layout: slotted.NewLayout,
 		Leaves: func(l *fence.Layout) btree.Leaves { return &leaves{lay: l} },
 	})
