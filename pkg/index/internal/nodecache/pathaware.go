@@ -97,7 +97,7 @@ func (c *Cache) leavingOf(set []place, n *Head) *place {
 
 // outcast is what is evicted of the copies that were considered.
 type outcast struct {
-	level     uint8  // the highest one
+	level     uint8 // the highest one
 	childless *place
 	parent    *place // of leaves
 	seen      int    // copies without children
