@@ -23,8 +23,9 @@ import (
 //
 // Differences: a cooled leaf is written back when it is evicted, in the round trip of the READ of
 // the new leaf, not when it is cooled. Inner nodes have bytes of their own, which grow and shrink
-// in steps (balance.go). A leaf that a scan READ is swizzled only when it is found by its key. When
-// epochs have moved, a new copy of an inner node begins without children.
+// in steps (balance.go). A leaf that a scan READ is swizzled only when it is found by its key, and so
+// is one whose parent was evicted while the leaf was READ. When epochs have moved, a new copy of an
+// inner node begins without children.
 //
 // Who may see what. A frame is cooled, and uncooled, by a plain store to used, by anybody, without
 // a lock: this decides only what is evicted. An eviction has the frame's lock:
@@ -190,21 +191,14 @@ func (p *paperCache) leave(entry uint64) bool {
 	return true
 }
 
-// leaver returns an entry that was noted; 0 if there is none.
-func (p *paperCache) leaver() (entry uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.mu.leavers); n > 0 {
-		entry, p.mu.leavers = p.mu.leavers[n-1], p.mu.leavers[:n-1]
-	}
-	return entry
-}
-
-// victim returns a cooled frame, locked: steps 1 to 3. nil if there is none.
-func (c *cache) victim() *frame {
+// victim returns a cooled frame, locked: steps 1 to 3. nil if there is none. out is an entry that has
+// left the cooling map; 0 = none.
+func (c *cache) victim(out uint64) *frame {
 	m := &c.paper.cooling
-	for range 16 + 4*m.size*m.buckets {
-		out := c.paper.leaver()
+	for try := range 16 + 4*m.size*m.buckets {
+		if try > 0 {
+			out = 0
+		}
 		for i := 0; i < cooled && out == 0; i++ {
 			out = c.coolOne()
 		}
@@ -258,28 +252,33 @@ func (c *cache) clear(f *frame) {
 
 // page returns a frame without a leaf, locked; nil if none can be had.
 func (c *cache) page(flush func(*frame) error) (*frame, error) {
-	if f := c.paper.freePage(c); f != nil {
+	f, leaver := c.paper.freePage(c)
+	if f != nil {
 		return f, nil
 	}
-	f := c.victim()
+	f = c.victim(leaver)
 	if f == nil {
 		return nil, nil
 	}
 	return f, c.empty(f, flush)
 }
 
-// freePage locks a free frame; nil if there is none.
-func (p *paperCache) freePage(c *cache) *frame {
+// freePage locks a free frame. If there is none, it returns an entry that has left the cooling map
+// (leave), or 0.
+func (p *paperCache) freePage(c *cache) (f *frame, leaver uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.mu.free) - 1; i >= 0; i-- {
 		// else somebody has it who is about to see that it is free
 		if f := &c.frames[p.mu.free[i]]; f.tryLock() {
 			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
-			return f
+			return f, 0
 		}
 	}
-	return nil
+	if n := len(p.mu.leavers); n > 0 {
+		leaver, p.mu.leavers = p.mu.leavers[n-1], p.mu.leavers[:n-1]
+	}
+	return nil, leaver
 }
 
 // freeFrame frees a frame without a leaf, whose lock the caller has.

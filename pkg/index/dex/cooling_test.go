@@ -13,8 +13,9 @@ import (
 )
 
 // TestPathsAreCached looks keys up and changes them in a cache that is too small for leaves and for
-// inner nodes. Path-aware, the cache has the whole path to each leaf to which the leaf's parent
-// leads; otherwise parents are evicted before their leaves. With both policies all values are right.
+// inner nodes. Path-aware, the cache has the whole path to each leaf that is not cooled; otherwise
+// parents are evicted before their leaves. A parent may be evicted for its own leaf, which has no
+// frame yet: that may be one in 200. With both policies all values are right.
 func TestPathsAreCached(t *testing.T) {
 	for _, aware := range []bool{true, false} {
 		leaves, orphans := pathsAreCached(t, aware)
@@ -22,7 +23,7 @@ func TestPathsAreCached(t *testing.T) {
 		if leaves < 1000 {
 			t.Errorf("path-aware %v: only %d leaves were looked at", aware, leaves)
 		}
-		if aware != (orphans == 0) {
+		if aware != (orphans <= leaves/200) {
 			t.Errorf("path-aware %v: %d of %d leaves had no parent in the cache", aware, orphans, leaves)
 		}
 	}

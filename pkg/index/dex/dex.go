@@ -94,7 +94,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		o.CacheBytes = bound - bound/uncachedShare
 	}
 	o.Switches = nil // the tree's are Sherman's
-	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes}
+	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes, NoHints: with.direct()}
 	if with.pathAware {
 		config.Paths = x
 	}

@@ -149,7 +149,7 @@ func (s *Session) evict(n *inner) {
 
 // admit puts a copy that is as new as the operation under way into the cache.
 func (s *Session) admit(n *inner) {
-	if n.Stamp = s.PS.Stamp(); s.t.leafCache != nil {
+	if n.Stamp = s.PS.Stamp(); s.t.leafCache != nil && !s.t.config.NoHints {
 		n.addHints()
 	}
 	s.t.cache.Put(&n.Head)

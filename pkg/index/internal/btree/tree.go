@@ -30,6 +30,9 @@ type Config struct {
 	// Cache is nil where all clients share all leaves.
 	Cache LeafCache
 
+	// NoHints says that the leaf cache notes nothing about leaves: copies of level 1 are smaller.
+	NoHints bool
+
 	// Paths lets the cache of inner nodes keep copies as long as it has children of theirs, and
 	// lets the design cool them (CoolPath); nil = it does not.
 	Paths PathCache

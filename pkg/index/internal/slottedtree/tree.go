@@ -33,6 +33,9 @@ type Config struct {
 	// ArenaBytes returns how much of a session's arena the design needs; nil = nothing.
 	ArenaBytes func(l *fence.Layout) int
 
+	// NoHints is that of btree.Config.
+	NoHints bool
+
 	// Paths are those of btree.Config.
 	Paths btree.PathCache
 
@@ -59,7 +62,7 @@ type Tree struct {
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's.
 func Open(p *pool.Pool, c Config) (*Tree, error) {
 	t, err := btree.Open(p, btree.Config{
-		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes, Paths: c.Paths,
+		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes, NoHints: c.NoHints, Paths: c.Paths,
 		Layout: slotted.NewLayout,
 		Leaves: func(l *fence.Layout) btree.Leaves { return &leaves{lay: l} },
 	})
