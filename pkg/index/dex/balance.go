@@ -11,8 +11,8 @@ import "sync/atomic"
 // do not come back. One side releases the bytes before the other gets them, so the total is never
 // exceeded.
 //
-// With caching off frames only serve changes, so all other bytes are for inner nodes from the start,
-// and nothing moves.
+// With caching off frames only serve changes, so all other bytes are for inner nodes from the
+// start, and nothing moves.
 //
 // The moves are made by the next session that has a leaf to READ: it holds no frame then, and may
 // write leaves back.

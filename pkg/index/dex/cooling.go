@@ -11,21 +11,22 @@ import (
 // With the switch frequencies off the cache replaces nodes as the paper does (sections 5.1 to 5.4):
 //
 //   - Two nodes drawn at random from all that the cache has are cooled when a frame is wanted and
-//     none is free. They go to the cooling map. A node that has to leave its full bucket is evicted,
-//     and its frame is the wanted one; otherwise the oldest of a bucket drawn at random is.
+//     none is free. They go to the cooling map. A node that has to leave its full bucket is
+//     evicted, and its frame is the wanted one; otherwise the oldest of a bucket drawn at random
+//     is.
 //   - Path-aware caching, with the switch pathAware: an inner node with cached children is not
 //     cooled. One of its children, drawn at random, is cooled in its place, or one of that node's,
 //     down to the end of the path. So the cache has the parent of each leaf that is not cooled, and
 //     all nodes above. Leaves and inner nodes compete for being cooled.
-//   - A cooled node is unswizzled: its parent does not lead to it, so the table does. A node that is
-//     found again is an ordinary one and is swizzled again (a second chance).
+//   - A cooled node is unswizzled: its parent does not lead to it, so the table does. A node that
+//     is found again is an ordinary one and is swizzled again (a second chance).
 //   - One in ten of the leaves that are READ is kept (leafAdmission), and every inner node.
 //
 // Differences: a cooled leaf is written back when it is evicted, in the round trip of the READ of
 // the new leaf, not when it is cooled. Inner nodes have bytes of their own, which grow and shrink
-// in steps (balance.go). A leaf that a scan READ is swizzled only when it is found by its key, and so
-// is one whose parent was evicted while the leaf was READ. When epochs have moved, a new copy of an
-// inner node begins without children.
+// in steps (balance.go). A leaf that a scan READ is swizzled only when it is found by its key, and
+// so is one whose parent was evicted while the leaf was READ. When epochs have moved, a new copy of
+// an inner node begins without children.
 //
 // Who may see what. A frame is cooled, and uncooled, by a plain store to used, by anybody, without
 // a lock: this decides only what is evicted. An eviction has the frame's lock:
@@ -43,11 +44,11 @@ import (
 //	6  enters it for the other leaf, still       finds it locked: the I/O flag
 //	   locked; READs that; unlocks it
 //
-// An address in the cooling map that has another node by now, or whose frame Give has dropped, finds
-// no cooled frame at 2. A frame that was dropped and admitted again in between is at worst evicted
-// early. Frames belong to no shard, because a frame is used again for whatever leaf is READ; shards
-// only divide the table. The frame's lock comes before that of a shard or of the list of free
-// frames, and nobody waits for a frame's lock with one of these.
+// An address in the cooling map that has another node by now, or whose frame Give has dropped,
+// finds no cooled frame at 2. A frame that was dropped and admitted again in between is at worst
+// evicted early. Frames belong to no shard, because a frame is used again for whatever leaf is
+// READ; shards only divide the table. The frame's lock comes before that of a shard or of the list
+// of free frames, and nobody waits for a frame's lock with one of these.
 //
 // Hints. up[f] is the place of the hint that leads to frame f. A session that finds the frame
 // stores the hint first and then its place, and clears the hint of the place that it replaces. An
@@ -66,7 +67,8 @@ type paperCache struct {
 		free    []int32
 		leavers []uint64 // see CoolLeaf
 	}
-	live atomic.Int32 // the number of frames in use, which are the first ones: see balance; changes under mu
+	// the number of frames in use, which are the first ones: see balance. It changes under mu
+	live atomic.Int32
 }
 
 // innerNodes is what the cache of leaves asks of that of inner nodes: see btree.Tree.
@@ -158,8 +160,8 @@ func (c *cache) coolOne() uint64 {
 	return 0
 }
 
-// CoolLeaf implements btree.PathCache. If another node has to leave the cooling map for the leaf, it
-// is the next victim. If many have to leave before one is wanted, it stays in the cache.
+// CoolLeaf implements btree.PathCache. If another node has to leave the cooling map for the leaf,
+// it is the next victim. If many have to leave before one is wanted, it stays in the cache.
 func (x *dex) CoolLeaf(hint uint32, a pool.Addr) {
 	c := x.cache
 	f := &c.frames[hint-1]
@@ -191,8 +193,8 @@ func (p *paperCache) leave(entry uint64) bool {
 	return true
 }
 
-// victim returns a cooled frame, locked: steps 1 to 3. nil if there is none. out is an entry that has
-// left the cooling map; 0 = none.
+// victim returns a cooled frame, locked: steps 1 to 3. nil if there is none. out is an entry that
+// has left the cooling map; 0 = none.
 func (c *cache) victim(out uint64) *frame {
 	m := &c.paper.cooling
 	for try := range 16 + 4*m.size*m.buckets {

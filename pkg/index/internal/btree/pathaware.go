@@ -105,8 +105,8 @@ func (n *inner) warmKid(random uint64) *inner {
 // EvictCooled drops the copy of an inner node that CoolPath has cooled, unless it was found since.
 func (t *Tree) EvictCooled(a pool.Addr) bool { return t.cache.EvictCooled(a) }
 
-// HintAt returns where the leaf cache's hint of the leaf is where the path leads; nil if nowhere, or
-// if the cache has dropped the copy that led there.
+// HintAt returns where the leaf cache's hint of the leaf is where the path leads; nil if nowhere,
+// or if the cache has dropped the copy that led there.
 func (p *Path) HintAt() *uint32 {
 	if p.parent == nil || !p.parent.Kept() {
 		return nil

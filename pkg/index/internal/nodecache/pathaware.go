@@ -69,8 +69,8 @@ func (c *Cache) EvictCooled(a pool.Addr) bool {
 // mostLooks bounds the copies that are looked at for one without children.
 const mostLooks = 8 * looks
 
-// leaving returns the place of a copy that is evicted for n. It has no children: a cooled one, or of
-// a few the one of the lowest level that is used least. If each has children, leaves are cooled.
+// leaving returns the place of a copy that is evicted for n. It has no children: a cooled one, or
+// of a few the one of the lowest level that is used least. If each has children, leaves are cooled.
 // Copies of levels above that of n are not evicted: the parent of n has no children yet.
 func (c *Cache) leaving(n *Head) *place {
 	o := outcast{level: n.Level}
