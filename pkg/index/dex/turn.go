@@ -44,20 +44,28 @@ import (
 // of frames, and no holder of such a lock waits for a turn. It does not wait for memory with it
 // (write).
 
-// turns are the queues of an index with caching off. Leaves share them, by a hash.
-type turns struct{ queues []turnQueue }
+// turns are the queues of an index with caching off. There are as many as sessions at most, one for
+// each leaf for which a session has the turn.
+type turns struct{ shards []turnShard }
 
 const (
-	turnQueues = 256
+	turnShards = 64
 	// sessions that wait for one write-back: the first one waits for the changes of so many others
 	mostJoined = 32
 )
 
+// turnShard has the queues of some leaves, by the hash of the address.
+type turnShard struct {
+	mu     env.Mutex // guards the queues, too
+	queues *turnQueue
+	unused *turnQueue
+}
+
 type turnQueue struct {
-	mu          env.Mutex
-	held        bool
+	leaf        pool.Addr
+	next        *turnQueue
 	first, last *turn // that wait for the turn
-	joined      *turn // that wait for the write-back of the holder's leaf, the last one first
+	joined      *turn // that wait for the write-back, the last one first
 	n           int   // of joined
 }
 
@@ -71,31 +79,66 @@ type turn struct {
 }
 
 func (t *turns) start(e env.Env) {
-	t.queues = make([]turnQueue, turnQueues)
-	for i := range t.queues {
-		t.queues[i].mu = e.NewMutex()
+	t.shards = make([]turnShard, turnShards)
+	for i := range t.shards {
+		t.shards[i].mu = e.NewMutex()
 	}
 }
 
-func (t *turns) of(a pool.Addr) *turnQueue { return &t.queues[lfu.Hash(a)>>32%turnQueues] }
+func (t *turns) of(a pool.Addr) *turnShard { return &t.shards[lfu.Hash(a)>>32%turnShards] }
+
+// queue returns the queue of the leaf at a; nil if nobody has the turn.
+func (h *turnShard) queue(a pool.Addr) *turnQueue {
+	q := h.queues
+	for q != nil && q.leaf != a {
+		q = q.next
+	}
+	return q
+}
+
+// begin makes a queue for the leaf at a.
+func (h *turnShard) begin(a pool.Addr) {
+	q := h.unused
+	if q == nil {
+		q = new(turnQueue)
+	} else {
+		h.unused = q.next
+	}
+	*q = turnQueue{leaf: a, next: h.queues}
+	h.queues = q
+}
+
+// end ends a queue in which nobody waits.
+func (h *turnShard) end(q *turnQueue) {
+	for at := &h.queues; ; at = &(*at).next {
+		if *at == q {
+			*at = q.next
+			break
+		}
+	}
+	q.next, h.unused = h.unused, q
+}
 
 // enter waits until the session has the turn for the leaf at a. It ends another turn of the session
-// first, in which the session changed nothing.
-func (s *session) enter(a pool.Addr) error {
+// first, in which the session changed nothing. again: the session has the turn, but has waited for
+// it, and the leaf is not handed on: maybe it was divided. Then the key may be in another leaf by
+// now, which inner nodes in the cache know.
+func (s *session) enter(a pool.Addr) (again bool, err error) {
 	t := s.turn
 	if t == nil || t.leaf == a {
-		return nil
+		return false, nil
 	}
 	if err := s.leave(); err != nil {
-		return err
+		return false, err
 	}
-	q := s.x.turns.of(a)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	h := s.x.turns.of(a)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	t.leaf = a
-	if !q.held {
-		q.held = true
-		return nil
+	q := h.queue(a)
+	if q == nil {
+		h.begin(a)
+		return false, nil
 	}
 	t.next = nil
 	if q.first == nil {
@@ -104,22 +147,22 @@ func (s *session) enter(a pool.Addr) error {
 		q.last.next = t
 	}
 	q.last = t
-	if s.await(q) {
-		return nil
+	if s.await(h) {
+		return s.x.cache.find(a) == nil, nil
 	}
 	q.remove(t)
 	t.leaf = pool.Nil
-	return s.late(a)
+	return false, s.late(a)
 }
 
-// await gives up q.mu until the session's wait is over, and reports whether that came within its
-// limit.
-func (s *session) await(q *turnQueue) bool {
+// await gives up the shard's lock until the session's wait is over, and reports whether that came
+// within its limit.
+func (s *session) await(h *turnShard) bool {
 	t := s.turn
 	t.over, t.err = false, nil
-	q.mu.Unlock()
+	h.mu.Unlock()
 	t.event.Wait(s.limit)
-	q.mu.Lock()
+	h.mu.Lock()
 	t.event.Wait(0) // set by now if it will be: it must not end a later wait
 	return t.over
 }
@@ -140,14 +183,14 @@ func (s *session) leave() error {
 		return nil
 	}
 	a := t.leaf
-	q := s.x.turns.of(a)
+	h := s.x.turns.of(a)
 	if s.x.unwritten(a) {
-		q.mu.Lock()
-		if next := q.first; next != nil && next.leaf == a && q.n < mostJoined {
-			defer q.mu.Unlock()
+		h.mu.Lock()
+		if q := h.queue(a); q.first != nil && q.n < mostJoined {
+			defer h.mu.Unlock()
 			q.grant()
 			t.next, q.joined, q.n = q.joined, t, q.n+1
-			done := s.await(q)
+			done := s.await(h)
 			t.leaf = pool.Nil
 			if !done {
 				q.joined = without(q.joined, t)
@@ -156,11 +199,12 @@ func (s *session) leave() error {
 			}
 			return t.err
 		}
-		q.mu.Unlock()
+		h.mu.Unlock()
 	}
-	err := s.writeThrough(a, q)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	err := s.writeThrough(a)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q := h.queue(a)
 	for q.joined != nil {
 		j := q.joined
 		q.joined, j.over, j.err = j.next, true, err
@@ -169,14 +213,14 @@ func (s *session) leave() error {
 	q.n = 0
 	t.leaf = pool.Nil
 	if q.first == nil {
-		q.held = false
+		h.end(q)
 	} else {
 		q.grant()
 	}
 	return err
 }
 
-// grant passes the turn on to the first session that waits. Under q.mu.
+// grant passes the turn on to the first session that waits.
 func (q *turnQueue) grant() {
 	next := q.first
 	if q.first = next.next; q.first == nil {
@@ -186,7 +230,7 @@ func (q *turnQueue) grant() {
 	next.event.Set()
 }
 
-// remove removes a session that waits for the turn. Under q.mu.
+// remove removes a session that waits for the turn.
 func (q *turnQueue) remove(t *turn) {
 	if q.first = without(q.first, t); q.first == nil {
 		q.last = nil
@@ -215,7 +259,7 @@ func (x *dex) unwritten(a pool.Addr) bool {
 }
 
 // writeThrough is step 4 for the leaf at a. It drops the frame unless a session waits for it.
-func (s *session) writeThrough(a pool.Addr, q *turnQueue) error {
+func (s *session) writeThrough(a pool.Addr) error {
 	for {
 		f := s.x.cache.find(a)
 		switch {
@@ -227,7 +271,7 @@ func (s *session) writeThrough(a pool.Addr, q *turnQueue) error {
 				continue
 			}
 			err := s.back(f)
-			if err == nil && !q.wanted(a) {
+			if err == nil && !s.x.turns.wanted(a) {
 				s.x.cache.drop(f)
 			} else {
 				f.unlock()
@@ -253,9 +297,10 @@ func (s *session) discard(f *frame) error {
 	return nil
 }
 
-// wanted reports whether the next turn is for the leaf at a.
-func (q *turnQueue) wanted(a pool.Addr) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.first != nil && q.first.leaf == a
+// wanted reports whether a session waits for the turn for the leaf at a, which another has.
+func (t *turns) wanted(a pool.Addr) bool {
+	h := t.of(a)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.queue(a).first != nil
 }

@@ -94,8 +94,13 @@ func (s *session) change(key, value []byte, m mode) error {
 		return err
 	}
 	for hops := 0; ; {
-		if err := s.enter(p.Addr()); err != nil {
+		if again, err := s.enter(p.Addr()); err != nil {
 			return err
+		} else if again {
+			if p, err = s.b.Descend(key); err != nil {
+				return err
+			}
+			continue
 		}
 		f := s.x.cache.locate(&p)
 		if f == nil {
