@@ -45,7 +45,7 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 }
 
 // Offload implements btree.LeafCache. Nodes that will be kept are READ, so hot paths come into the
-// cache.
+// cache. A path-aware cache would keep every inner node, so only the costs count, as in the paper.
 func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	s := b.Owner.(*session)
 	if !s.b.PS.Calls(w.Addr) {
@@ -54,7 +54,7 @@ func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	if s.x.with.costAware && !s.costsOf(w.Addr).worth(w.Level, s.x.env.Uint64()) {
 		return false
 	}
-	return !s.b.Keeps(w)
+	return s.x.with.pathAware || !s.b.Keeps(w)
 }
 
 // costsOf is what is known of the costs at the memory server of a, which may have joined lately.
