@@ -96,13 +96,13 @@ func (x *dex) newSession() (*session, error) {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*costs{}
-	if !x.with.caching {
-		s.turn = &turn{event: x.env.NewEvent()}
-	}
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands
 	s.back = func(f *frame) error { return x.flush(&s.b.Session, s.log, s.limit, f) }
+	if !x.with.caching {
+		s.turn = &turn{event: x.env.NewEvent()}
+	}
 	return s, nil
 }
 
