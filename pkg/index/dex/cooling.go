@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -274,6 +275,9 @@ func (p *paperCache) freePage(c *cache) (f *frame, leaver uint64) {
 		// else somebody has it who is about to see that it is free
 		if f := &c.frames[p.mu.free[i]]; f.tryLock() {
 			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
+			if invariants.Enabled {
+				invariants.Check(f.addr.Load() == 0, "free frame %d has the leaf at %#x", f.id, f.addr.Load())
+			}
 			return f, 0
 		}
 	}
