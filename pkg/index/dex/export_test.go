@@ -66,3 +66,17 @@ func DivideShards(frames, share int) (int, int) {
 	shardFrames, departedShare = frames, share
 	return f, s
 }
+
+// LogUse is how many bytes of its log a client uses, and how many there are.
+func LogUse(i index.Index) (used, all uint64) {
+	x := i.(*dex)
+	return x.log.Used(), uint64(x.log.Ref().Bytes)
+}
+
+// WrittenForLog is how many leaves a client has written back to make room in its log, and the round
+// trips for that.
+func WrittenForLog(i index.Index) (leaves int, trips uint64) {
+	w := &i.(*dex).writer
+	c := w.many.ps.Counters()
+	return w.many.written, c.RoundTrips
+}

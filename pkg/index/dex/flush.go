@@ -3,7 +3,6 @@ package dex
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -282,91 +281,27 @@ func (d *dirty) all() []*frame {
 	return frames
 }
 
-// oldest truncates the log as far as possible, and returns the frame that prevents more; nil if
-// there is none.
-func (d *dirty) oldest() *frame {
+// some appends the frames to fs that prevent most of the log from being truncated, the oldest
+// first, as many as fs has room for.
+func (d *dirty) some(fs []*frame) []*frame {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := d.begin; i < len(d.queue) && len(fs) < cap(fs); i++ {
+		if e := &d.queue[i]; e.f.first.Load() == e.first {
+			fs = append(fs, e.f)
+		}
+	}
+	return fs
+}
+
+// truncate truncates the log as far as possible.
+func (d *dirty) truncate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trim()
 	if d.begin == len(d.queue) {
 		d.x.log.Truncate(d.x.log.Durable())
-		return nil
+		return
 	}
 	d.x.log.Truncate(d.queue[d.begin].first - 1)
-	return d.queue[d.begin].f
 }
-
-// writer is the goroutine that writes leaves back when the log is half full.
-type writer struct {
-	x       *dex
-	s       *session
-	wake    env.Event
-	ended   env.Event
-	stopped bool // guarded by dirty.mu
-}
-
-func (w *writer) start(x *dex) (err error) {
-	w.x, w.wake, w.ended = x, x.env.NewEvent(), x.env.NewEvent()
-	if w.s, err = x.newSession(); err != nil {
-		return err
-	}
-	x.env.Go("write leaves back", w.run)
-	return nil
-}
-
-// writerLooks is how often the writer checks the log without a notification.
-const writerLooks = 100 * time.Millisecond
-
-func (w *writer) run() {
-	defer w.ended.Set()
-	size := uint64(w.x.log.Ref().Bytes)
-	for {
-		w.wake.Wait(writerLooks)
-		w.x.dirty.mu.Lock()
-		stopped := w.stopped
-		w.x.dirty.mu.Unlock()
-		if stopped {
-			return
-		}
-		if w.retire() != nil {
-			return
-		}
-		f := w.x.dirty.oldest()
-		if w.x.log.Used() < size/2 {
-			continue
-		}
-		for ; f != nil && w.x.log.Used() > size/4; f = w.x.dirty.oldest() {
-			w.s.b.Begin()
-			err := w.writeBack(f)
-			w.s.b.End()
-			if err != nil {
-				if w.s.b.PS.Err() != nil {
-					return // this client is given up
-				}
-				break
-			}
-		}
-	}
-}
-
-func (w *writer) writeBack(f *frame) error {
-	if !f.tryLock() {
-		return w.s.b.Retry()
-	}
-	err := w.s.back(f)
-	f.unlock()
-	return err
-}
-
-func (w *writer) stop() error {
-	w.x.dirty.mu.Lock()
-	w.stopped = true
-	w.x.dirty.mu.Unlock()
-	w.wake.Set()
-	if !w.ended.Wait(stopWaits) {
-		return fmt.Errorf("the goroutine that writes leaves back did not end within %v", stopWaits)
-	}
-	return w.s.Close()
-}
-
-const stopWaits = 30 * time.Second

@@ -7,9 +7,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // A range is given while its requests wait, so the time that this takes is what users notice of a
@@ -63,10 +60,6 @@ import (
 // Take, Give and BulkLoad exclude each other (dex.moves). So a replay, which merges leaves of a
 // range that is not served yet, is never under way in a Give.
 
-// giveLeaves bounds the leaves that are written back at once. A list has room for so many leaves in
-// which only values changed, with two requests each.
-const giveLeaves = verbs.MaxList / 2
-
 // Give implements index.Partitioned.
 func (x *dex) Give(start, end []byte) (written int, err error) {
 	x.moves.Lock()
@@ -112,11 +105,11 @@ func (s *session) setApart(given span) error {
 
 // giveAway is steps 5 to 7.
 func (s *session) giveAway(given *ranges) (written int, err error) {
-	g := handoff{s: s, given: given}
-	if err := g.start(); err != nil {
-		return 0, op.Failure(err, false)
+	var g flusher
+	if err := g.start(s); err != nil {
+		return 0, err
 	}
-	err = g.writeBack()
+	err = s.writeBack(&g, given)
 	if err = errors.Join(err, g.ps.Close()); err != nil {
 		return g.written, err
 	}
@@ -126,101 +119,41 @@ func (s *session) giveAway(given *ranges) (written int, err error) {
 	return g.written, s.x.cache.rows.forget(given, s.b.Retry)
 }
 
-// handoff writes back the dirty leaves of a range, many in one round trip.
-type handoff struct {
-	s     *session
-	given *ranges
-	ps    *pool.Session // has the buffers
-
-	buffers [giveLeaves][]byte
-	locked  [giveLeaves]*frame // whose requests are queued
-	n       int                // of them
-	queued  int                // requests
-	written int                // leaves
-}
-
-func (g *handoff) start() (err error) {
-	bytes := g.s.x.lay.NodeBytes
-	if g.ps, err = g.s.x.pool.NewSession(giveLeaves * (bytes + 64)); err != nil {
-		return err
-	}
-	g.ps.SetLimit(g.s.limit)
-	for i := range g.buffers {
-		if g.buffers[i], err = g.ps.Buffer(bytes); err != nil {
-			return errors.Join(err, g.ps.Close())
+// writeBack is step 5.
+func (s *session) writeBack(g *flusher, given *ranges) error {
+	defer g.release()
+	for _, f := range s.x.dirty.all() {
+		locked, err := s.lockDirty(g, f)
+		if err != nil {
+			return err
 		}
-	}
-	return nil
-}
-
-func (g *handoff) writeBack() error {
-	for _, f := range g.s.x.dirty.all() {
-		if err := g.add(f); err != nil {
-			g.release()
+		var v view
+		switch {
+		case !locked:
+		case f.open(&v) && f.within(&v, given):
+			err = g.add(f)
+		default:
+			f.unlock()
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return g.post()
 }
 
-// add queues the requests that write f back, if its leaf is of the range.
-func (g *handoff) add(f *frame) error {
+// lockDirty acquires the lock of f, unless f is clean by now. It does not wait with other locks.
+func (s *session) lockDirty(g *flusher, f *frame) (bool, error) {
 	for !f.tryLock() {
 		if err := g.post(); err != nil {
-			return err
+			return false, err
 		}
 		if f.first.Load() == 0 {
-			return nil
+			return false, nil
 		}
-		if err := g.s.b.Retry(); err != nil {
-			return err
+		if err := s.b.Retry(); err != nil {
+			return false, err
 		}
 	}
-	var v view
-	if f.first.Load() == 0 || !f.open(&v) || !f.within(&v, g.given) {
-		f.unlock()
-		return nil
-	}
-	err := g.s.log.Wait(f.lsn.Load(), g.s.limit)
-	if err != nil {
-		f.unlock()
-		return op.Failure(err, false)
-	}
-	if n := f.requests(&v); g.n == giveLeaves || g.queued > 0 && g.queued+n > verbs.MaxList {
-		err = g.post()
-	}
-	if err != nil {
-		f.unlock()
-		return err
-	}
-	g.locked[g.n] = f
-	g.n++
-	if err := f.queue(g.ps, g.buffers[g.n-1], &g.queued); err != nil {
-		return g.s.x.giveUp(err)
-	}
-	return nil
-}
-
-// post posts the queued requests, and releases the locks.
-func (g *handoff) post() error {
-	if g.n == 0 {
-		return nil
-	}
-	if err := g.ps.Post(); err != nil {
-		g.release()
-		return g.s.x.giveUp(err)
-	}
-	for _, f := range g.locked[:g.n] {
-		f.clean()
-	}
-	g.written += g.n
-	g.release()
-	return nil
-}
-
-func (g *handoff) release() {
-	for _, f := range g.locked[:g.n] {
-		f.unlock()
-	}
-	g.n, g.queued = 0, 0
+	return true, nil
 }

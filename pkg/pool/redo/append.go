@@ -53,6 +53,7 @@ func (a *Appender) Append(record []byte) (position uint64, err error) {
 			copy(b[n+recordHead:], record)
 			l.open.batch = b
 			l.counts.Records++
+			l.noteHalf()
 			return l.end(), nil
 		}
 		if err != nil {

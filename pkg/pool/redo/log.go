@@ -58,11 +58,14 @@ type Log struct {
 	marks    []uint64    // positions of some batches from tail on, ascending
 	counts   Counts
 	ended    bool
+
+	half  env.Event // nil = none: see WakeAtHalf
+	noted bool      // it was set since the last truncation
 }
 
 // underWayAtMost is how many batches are under way at a time. With one, a record waits for the end
 // of the one before; with many, few go together.
-const underWayAtMost = 4
+const underWayAtMost = 16
 
 // lane is a batch, while it gathers records and while it is under way, and what posts it.
 type lane struct {
@@ -170,6 +173,18 @@ func (l *Log) Used() uint64 {
 	return l.end() - l.wanted
 }
 
+// WakeAtHalf lets the log set an event when more than half of the ring is in use: once, and again
+// after each truncation that leaves it so. It is called before the first Append.
+func (l *Log) WakeAtHalf(event env.Event) { l.half = event }
+
+// noteHalf sets the event of WakeAtHalf. Called under mu.
+func (l *Log) noteHalf() {
+	if l.half != nil && !l.noted && l.end()-l.wanted > uint64(l.ref.Bytes)/2 {
+		l.noted = true
+		l.half.Set()
+	}
+}
+
 // Counts is what the log did so far.
 func (l *Log) Counts() Counts {
 	l.mu.Lock()
@@ -201,6 +216,7 @@ func (l *Log) Truncate(position uint64) {
 	defer l.mu.Unlock()
 	durable := l.durable.Load()
 	position = min(position, durable)
+	l.noted = false
 	n := 0
 	for n < len(l.marks) && l.marks[n] <= position {
 		n++

@@ -1,0 +1,106 @@
+package dex
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// writer is the goroutine that writes leaves back when the log is half full, until it is a quarter
+// full: the leaves with the oldest records first, many in a round trip.
+type writer struct {
+	x       *dex
+	s       *session
+	many    flusher
+	oldest  []*frame
+	wake    env.Event
+	ended   env.Event
+	stopped bool // guarded by dirty.mu
+}
+
+func (w *writer) start(x *dex) (err error) {
+	w.x, w.wake, w.ended = x, x.env.NewEvent(), x.env.NewEvent()
+	if w.s, err = x.newSession(); err != nil {
+		return err
+	}
+	if err := w.many.start(w.s); err != nil {
+		return errors.Join(err, w.s.Close())
+	}
+	w.oldest = make([]*frame, 0, len(w.many.buffers))
+	x.log.WakeAtHalf(w.wake)
+	x.env.Go("write leaves back", w.run)
+	return nil
+}
+
+// writerLooks is how often the writer checks the log without a notification.
+const writerLooks = 100 * time.Millisecond
+
+func (w *writer) run() {
+	defer w.ended.Set()
+	size := uint64(w.x.log.Ref().Bytes)
+	for {
+		w.wake.Wait(writerLooks)
+		w.x.dirty.mu.Lock()
+		stopped := w.stopped
+		w.x.dirty.mu.Unlock()
+		if stopped {
+			return
+		}
+		if w.retire() != nil {
+			return
+		}
+		w.x.dirty.truncate()
+		if w.x.log.Used() < size/2 {
+			continue
+		}
+		w.s.b.Begin()
+		for left := true; left && w.x.log.Used() > size/4; w.x.dirty.truncate() {
+			var err error
+			if left, err = w.some(); err != nil {
+				break
+			}
+		}
+		w.s.b.End()
+		if w.s.b.PS.Err() != nil || w.many.ps.Err() != nil {
+			return // this client is given up
+		}
+	}
+}
+
+// some writes the leaves with the oldest records back. It returns false if there are none.
+func (w *writer) some() (left bool, err error) {
+	w.oldest = w.x.dirty.some(w.oldest[:0])
+	if len(w.oldest) == 0 {
+		return false, nil
+	}
+	w.s.b.Resume() // epochs need not wait for all of it
+	before := w.many.written
+	for _, f := range w.oldest {
+		if !f.tryLock() {
+			continue // a session changes it: it is there the next time
+		}
+		if err := w.many.add(f); err != nil {
+			return true, err
+		}
+	}
+	err = w.many.post()
+	if err == nil && w.many.written == before {
+		err = w.s.b.Retry()
+	}
+	return true, err
+}
+
+func (w *writer) stop() error {
+	w.x.dirty.mu.Lock()
+	w.stopped = true
+	w.x.dirty.mu.Unlock()
+	w.wake.Set()
+	if !w.ended.Wait(stopWaits) {
+		return fmt.Errorf("the goroutine that writes leaves back did not end within %v", stopWaits)
+	}
+	return errors.Join(w.many.ps.Close(), w.s.Close())
+}
+
+const stopWaits = 30 * time.Second

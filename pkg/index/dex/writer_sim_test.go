@@ -1,0 +1,59 @@
+package dex_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+)
+
+// TestWriterKeepsUp changes many leaves, all in the cache: the writer is woken when the log is half
+// full, so the log never becomes nearly full, and many leaves are written back in a round trip.
+func TestWriterKeepsUp(t *testing.T) {
+	o := poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10, Locks: 64, Lease: 100 * time.Millisecond}
+	inSimulation(t, o, func(c *poolsim.Cluster, p *simenv.Process) error {
+		cl, err := c.Open(p)
+		if err != nil {
+			return err
+		}
+		i, err := dex.Open(cl, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
+		if err != nil {
+			return err
+		}
+		x := i.(index.Partitioned)
+		if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
+			return err
+		}
+		s, err := x.Session()
+		if err != nil {
+			return err
+		}
+		const keys = 2000
+		r, most := rand.New(rand.NewPCG(1, 2)), uint64(0)
+		for n := range 10 * keys {
+			key := uint64(n)
+			if n >= keys {
+				key = r.Uint64N(keys)
+			}
+			if err := s.Upsert(simKey(key), fmt.Appendf(nil, "%d", n)); err != nil {
+				return err
+			}
+			used, all := dex.LogUse(x)
+			if most = max(most, used); n >= keys && used > all*3/4 {
+				return fmt.Errorf("after change %d, %d of %d bytes of the log are in use", n, used, all)
+			}
+		}
+		leaves, trips := dex.WrittenForLog(x)
+		t.Logf("%d leaves in %d round trips; at most %d bytes of the log", leaves, trips, most)
+		if leaves < 1000 || uint64(leaves) < 10*trips {
+			return fmt.Errorf("%d leaves were written back for the log, in %d round trips", leaves, trips)
+		}
+		return s.Close()
+	})
+}
