@@ -21,16 +21,18 @@ type Session struct {
 	pool  *Pool
 	arena *verbs.Arena
 	// by dense server number; nil = none yet, to a server that joined
-	qps      []verbs.QP
-	shown    atomic.Pointer[[]verbs.QP] // the same for Published
-	lists    [][]verbs.Request          // what is queued, by dense server number
-	spare    []verbs.Request            // stands in for a list that is held back
-	queued   int
-	fenced   []bool // by dense server number: its next request is fenced (see Fence)
-	fences   int    // how many of these
-	broken   error
-	limit    time.Duration
-	deadline time.Duration // on env's clock, of the operation under way
+	qps       []verbs.QP
+	shown     atomic.Pointer[[]verbs.QP] // the same for Published
+	lists     [][]verbs.Request          // what is queued, by dense server number
+	spare     []verbs.Request            // stands in for a list that is held back
+	queued    int
+	fenced    []bool // by dense server number: its next request is fenced (see Fence)
+	fences    int    // how many of these
+	broken    error
+	started   int   // queue pairs with lists under way, between Start and Await
+	unstarted error // why the next one has none
+	limit     time.Duration
+	deadline  time.Duration // on env's clock, of the operation under way
 	// the client's time when the operation under way began; 0 = there is none
 	active atomic.Uint64
 
@@ -212,14 +214,47 @@ func (s *Session) reject(err error) {
 // Post posts what is queued, one list for each server, all at once, and waits: one round trip. An
 // error kills the session; what took effect of the lists is then unknown.
 func (s *Session) Post() error {
+	if !s.posts() {
+		return s.broken
+	}
+	return s.posted(verbs.PostAll(s.qps, s.lists))
+}
+
+// Start is the first half of Post: it posts what is queued and does not wait. Nothing may be queued
+// before Await, which always follows.
+func (s *Session) Start() {
+	s.started = 0
+	if s.posts() {
+		s.started, s.unstarted = verbs.StartAll(s.qps, s.lists)
+	}
+}
+
+// Await is the second half of Post.
+func (s *Session) Await() error {
+	if s.broken != nil || s.queued == 0 {
+		return s.broken
+	}
+	err := verbs.WaitAll(s.qps[:s.started], s.lists)
+	if s.unstarted != nil {
+		err = s.unstarted
+	}
+	return s.posted(err)
+}
+
+// posts reports whether there is anything to be posted.
+func (s *Session) posts() bool {
 	if why := s.pool.condemned.Load(); why != nil && s.broken == nil {
 		s.broken = *why
 	}
 	if s.queued == 0 || s.broken != nil {
 		s.clear()
-		return s.broken
+		return false
 	}
-	err := verbs.PostAll(s.qps, s.lists)
+	return true
+}
+
+// posted is called when what was posted is over.
+func (s *Session) posted(err error) error {
 	s.clear()
 	if err != nil {
 		if why := s.pool.condemned.Load(); why != nil {

@@ -231,19 +231,28 @@ type Stager interface {
 // PostAll posts lists[i] on qps[i] and waits for all of them: one round trip in all. Empty lists
 // are passed over. It returns the first error in order, after every started list has ended. The QPs
 // must differ.
-func PostAll(qps []QP, lists [][]Request) (first error) {
-	started := 0
-	for ; started < len(qps) && first == nil; started++ {
+func PostAll(qps []QP, lists [][]Request) error {
+	started, err := StartAll(qps, lists)
+	if e := WaitAll(qps[:started], lists); err == nil {
+		err = e
+	}
+	return err
+}
+
+// StartAll is the first half of PostAll: it posts the lists and does not wait. started is on how
+// many of the QPs, the first ones; WaitAll waits for these, whatever the error is.
+func StartAll(qps []QP, lists [][]Request) (started int, err error) {
+	for ; started < len(qps); started++ {
 		list := lists[started]
 		if len(list) == 0 {
 			continue
 		}
 		if s, ok := qps[started].(Stager); ok {
-			first = s.Stage(list)
+			err = s.Stage(list)
 		} else {
-			first = qps[started].Start(list)
+			err = qps[started].Start(list)
 		}
-		if first != nil {
+		if err != nil {
 			break
 		}
 	}
@@ -252,8 +261,13 @@ func PostAll(qps []QP, lists [][]Request) (first error) {
 			s.Flush() // all of them before the first wait: they may be of different connections
 		}
 	}
+	return started, err
+}
+
+// WaitAll is the second half of PostAll.
+func WaitAll(qps []QP, lists [][]Request) (first error) {
 	counted := false
-	for i, qp := range qps[:started] {
+	for i, qp := range qps {
 		if len(lists[i]) == 0 {
 			continue
 		}
