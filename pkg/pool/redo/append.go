@@ -19,6 +19,8 @@ type Appender struct {
 	// costs more than a batch on shared memory.
 	limit, deadline time.Duration
 	waits           bool
+
+	started *lane // that Start posted, until Finish
 }
 
 // Appender makes one.
@@ -30,6 +32,7 @@ func (l *Log) Appender() *Appender { return &Appender{log: l, event: l.env.NewEv
 // is dead. It allocates nothing.
 func (a *Appender) Append(record []byte) (position uint64, err error) {
 	l := a.log
+	a.Finish()
 	a.limit, a.waits = appendWaits, false
 	need := recordHead + len(record)
 	if most := min(MaxRecord, int(l.ref.Bytes)/2); need > most {
@@ -68,6 +71,7 @@ func (a *Appender) Append(record []byte) (position uint64, err error) {
 // durable. After another error the log is dead.
 func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	l := a.log
+	a.Finish()
 	if l.durable.Load() >= position {
 		return nil
 	}
@@ -80,6 +84,38 @@ func (a *Appender) Wait(position uint64, limit time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// Start posts the batch that holds the record at position, if that is not under way, and not too
+// many are. It does not wait. Until Finish the batch is not over for anybody, so the caller waits
+// for nothing in between that may wait for the log, but for requests that it posts beside. Append
+// and Wait finish first.
+func (a *Appender) Start(position uint64) {
+	l := a.log
+	l.mu.Lock()
+	if l.failed != nil || a.started != nil || position <= l.start || !l.mayPost() {
+		l.mu.Unlock()
+		return
+	}
+	n := l.begin()
+	l.mu.Unlock()
+	l.queue(n)
+	n.s.Start()
+	a.started = n
+}
+
+// Finish waits until the batch that Start posted is over, if there is one. Its records are durable
+// then, or the log is dead, or an earlier batch is under way still: Wait says it.
+func (a *Appender) Finish() {
+	n, l := a.started, a.log
+	if n == nil {
+		return
+	}
+	a.started = nil
+	err := n.s.Await()
+	l.mu.Lock()
+	l.over(n, err)
+	l.mu.Unlock()
 }
 
 // postOrWait posts the batch that is open if the record at position is in it. Else, or if that
@@ -137,9 +173,20 @@ func (l *Log) mayPost() bool { return len(l.underWay) < underWayAtMost }
 // post posts the batch that is open, if it is not empty, behind the tail if that is to move. Called
 // under mu, which it gives up meanwhile, when mayPost.
 func (l *Log) post() {
-	n, tail := l.open, l.wanted
-	moves := tail != l.tail && !l.moving
-	l.moving = l.moving || moves
+	n := l.begin()
+	l.mu.Unlock()
+	l.queue(n)
+	err := n.s.Post()
+	l.mu.Lock()
+	l.over(n, err)
+}
+
+// begin closes the batch that is open, opens another one, and counts the first as under way. Called
+// under mu, when mayPost.
+func (l *Log) begin() *lane {
+	n := l.open
+	n.tail, n.moves = l.wanted, l.wanted != l.tail && !l.moving
+	l.moving = l.moving || n.moves
 	n.start, n.end, n.over = l.start, 0, false
 	if len(n.batch) > batchHead {
 		n.end = l.end()
@@ -150,22 +197,28 @@ func (l *Log) post() {
 	l.open = l.free[len(l.free)-1]
 	l.free = l.free[:len(l.free)-1]
 	l.underWay = append(l.underWay, n)
-	l.mu.Unlock()
-	if moves {
-		binary.LittleEndian.PutUint64(n.word, tail)
+	return n
+}
+
+// queue queues the requests of a batch that begin has closed. Called without mu.
+func (l *Log) queue(n *lane) {
+	if n.moves {
+		binary.LittleEndian.PutUint64(n.word, n.tail)
 		n.s.Write(pool.Sole, l.ref.Addr+tailOffset, n.word)
 	}
 	if n.end > 0 {
 		sealBatch(l.ref.Nonce, n.start, n.batch)
 		l.write(n)
 	}
-	err := n.s.Post()
-	l.mu.Lock()
+}
+
+// over is called when the requests of a batch are over. Called under mu.
+func (l *Log) over(n *lane, err error) {
 	switch {
 	case err != nil:
 		l.failed = fmt.Errorf("write the redo log: %w", err)
-	case moves:
-		l.tail, l.moving = tail, false
+	case n.moves:
+		l.tail, l.moving = n.tail, false
 		fallthrough
 	default:
 		n.over = true

@@ -74,6 +74,8 @@ type lane struct {
 	batch      []byte        // its head is left free
 	start, end uint64        // its positions, once it is posted; end is 0 if it is empty
 	over       bool          // it is confirmed
+	tail       uint64        // that its list writes before, if moves
+	moves      bool
 }
 
 // Counts says what a log did.
@@ -99,7 +101,7 @@ func Create(p *pool.Pool, bytes int) (*Log, error) {
 	l := &Log{pool: p, env: p.Env(), mu: p.Env().NewMutex(), free: make([]*lane, 0, underWayAtMost), underWay: make([]*lane, 0, underWayAtMost)}
 	err := l.prepare()
 	if err == nil {
-		err = l.begin(bytes)
+		err = l.place(bytes)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a redo log: %w", err), l.closeLanes())
@@ -129,7 +131,7 @@ func (l *Log) prepare() (err error) {
 	return nil
 }
 
-func (l *Log) begin(bytes int) error {
+func (l *Log) place(bytes int) error {
 	s := l.lanes[0].s
 	head, err := s.Buffer(headBytes)
 	if err != nil {

@@ -176,6 +176,13 @@ func appends(e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) error {
 		}
 		did.appended[position], did.last = word, max(did.last, position)
 		did.open--
+		if r.IntN(3) == 0 { // as beside other requests
+			a.Start(position)
+			e.Yield()
+			if r.IntN(2) == 0 {
+				a.Finish()
+			} // else what comes next finishes it
+		}
 		if r.IntN(3) > 0 {
 			if err := a.Wait(position, time.Minute); err != nil {
 				return err
@@ -186,6 +193,7 @@ func appends(e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) error {
 			truncate()
 		}
 	}
+	a.Finish()
 	return nil
 }
 
