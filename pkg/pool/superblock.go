@@ -11,8 +11,10 @@ import (
 
 // FormatVersion is the version of everything that this program writes into disaggregated memory.
 // Another one is refused. Version 4: chunks begin with a table of their slabs (slab.go). A client
-// of version 3 would take the table for nodes.
-const FormatVersion = 4
+// of version 3 would take the table for nodes. Version 5: records of DEX's log may have a
+// condition, or take another one back (pkg/index/dex/record.go). A client of version 4 cannot
+// replay them.
+const FormatVersion = 5
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
 //

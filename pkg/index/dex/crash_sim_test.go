@@ -26,7 +26,14 @@ func TestCrashAnywhere(t *testing.T) {
 	if testing.Short() {
 		seeds, step = 2, 61
 	}
-	afterEachPart(t, seeds, step, crashAnywhere)
+	var early earlyCounts
+	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
+		return crashAnywhere(t, seed, part, &early)
+	})
+	t.Logf("records beside READs: %+v", early)
+	if early.made == 0 || early.refused == 0 {
+		t.Errorf("records beside READs: %+v: something never happened", early)
+	}
 }
 
 // afterEachPart does runs in which a client dies after a part of its requests, until it gets to its
@@ -78,16 +85,29 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	return o, err
 }
 
-const fewKeys = 30
+// fewKeys are in a few leaves. Those of moreKeys are more than the smallest cache has frames for.
+const (
+	fewKeys  = 30
+	moreKeys = 120
+)
 
-func crashAnywhere(t *testing.T, seed uint64, part int) (ended bool, err error) {
-	o, err := dying(t, seed, "client-1", part, fewKeys, 256<<(seed%2), poolsim.Options{Servers: 1, Executor: executor})
+func crashAnywhere(t *testing.T, seed uint64, part int, early *earlyCounts) (ended bool, err error) {
+	keys, nodeBytes := uint64(fewKeys), 256<<(seed%2)
+	if seed%3 == 1 {
+		keys, nodeBytes = moreKeys, 256
+	}
+	o, err := dying(t, seed, "client-1", part, keys, nodeBytes, poolsim.Options{Servers: 1, Executor: executor})
 	if err != nil {
 		return false, err
 	}
+	if seed%3 == 1 {
+		o.opts.CacheBytes = dyingCaches[2]
+		o.opts.Switches = map[string]bool{"offloading": false}
+	}
+	defer func() { early.add(o.early()) }()
 	return ended, o.w.Run(func(p *simenv.Process) {
 		o.main = p
-		g := &owned{low: 0, high: fewKeys, start: simKey(0)}
+		g := &owned{low: 0, high: keys, start: simKey(0)}
 		o.ranges = []*owned{g}
 		if o.make() {
 			c := o.living[0]
@@ -126,21 +146,42 @@ func (o *owners) churn(c *owner, g *owned) error {
 			o.w.Fail(err)
 		}
 	})
+	for n := uint64(0); n < g.high && g.high > fewKeys; n += 2 {
+		m := o.model[string(simKey(n))]
+		m.begin("first")
+		if err := s.Upsert(simKey(n), []byte("first")); err != nil {
+			return err
+		}
+		m.ack()
+	}
 	for n := range 120 {
 		key := simKey(r.Uint64N(g.high))
 		m := o.model[string(key)]
-		if r.IntN(2) == 0 {
+		value, kind := fmt.Sprint("value ", n), r.IntN(6)
+		if g.high > fewKeys { // changes with a condition, of values that lie in no block
+			value, kind = fmt.Sprint("v", n), max(kind, 2+n%3)
+		}
+		switch kind {
+		case 0, 1, 2:
 			m.begin("")
 			if err := s.Delete(key); err != nil && !errors.Is(err, index.ErrNotFound) {
 				return err
 			}
-		} else {
-			m.begin(fmt.Sprint("value ", n))
-			if err := s.Upsert(key, []byte(m.pending)); err != nil {
+			m.ack()
+		case 3:
+			err = m.try(key, value, false, index.ErrExists, func() error { return s.Insert(key, []byte(value)) })
+		case 4:
+			err = m.try(key, value, true, index.ErrNotFound, func() error { return s.Update(key, []byte(value)) })
+		default:
+			m.begin(value)
+			if err := s.Upsert(key, []byte(value)); err != nil {
 				return err
 			}
+			m.ack()
 		}
-		m.ack()
+		if err != nil {
+			return err
+		}
 		if n%20 == 19 {
 			if _, err := c.x.(index.Checker).Check(); err != nil {
 				return err

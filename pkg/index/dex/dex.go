@@ -59,6 +59,7 @@ type dex struct {
 	moves     env.Mutex
 	replaying atomic.Pointer[replayer] // while it merges leaves
 	dirty     dirty
+	claims    claims
 	garbage   garbage
 	turns     turns // with caching off
 

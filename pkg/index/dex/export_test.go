@@ -80,3 +80,10 @@ func WrittenForLog(i index.Index) (leaves int, trips uint64) {
 	c := w.many.ps.Counters()
 	return w.many.written, c.RoundTrips
 }
+
+// Beside counts the records that a client appended before it READ their leaf: those whose change
+// was made, those whose change was refused, and those that were cancelled, refused or not.
+func Beside(i index.Index) (made, refused, cancelled int) {
+	c := &i.(*dex).claims
+	return int(c.made.Load()), int(c.refused.Load()), int(c.cancelled.Load())
+}

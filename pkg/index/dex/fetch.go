@@ -50,6 +50,8 @@ type ahead struct {
 	addr  pool.Addr
 	since uint64 // the eviction clock before the READ
 	done  bool   // it was READ: it is in the staging buffer
+	// the record whose batch is posted beside the READ; 0 = none (beside.go)
+	record uint64
 }
 
 // fetch READs the leaf where p leads, if it is not in the cache. here: l is the leaf that holds

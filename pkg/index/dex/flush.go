@@ -53,7 +53,11 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duratio
 			ps.Read(next.addr, by.Staging())
 			next.done = true
 		}
+		if next != nil {
+			log.Start(next.record)
+		}
 		err = ps.Post()
+		log.Finish()
 	}
 	if err != nil {
 		return x.giveUp(err)
@@ -233,7 +237,7 @@ type dirty struct {
 }
 
 type entry struct {
-	f     *frame
+	f     *frame // or the place of a record whose change is not made yet: see beside
 	first uint64
 }
 
@@ -274,7 +278,7 @@ func (d *dirty) all() []*frame {
 	defer d.mu.Unlock()
 	var frames []*frame
 	for _, e := range d.queue[d.begin:] {
-		if e.f.first.Load() == e.first {
+		if e.f.first.Load() == e.first && e.f.words != nil {
 			frames = append(frames, e.f)
 		}
 	}
@@ -287,7 +291,7 @@ func (d *dirty) some(fs []*frame) []*frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := d.begin; i < len(d.queue) && len(fs) < cap(fs); i++ {
-		if e := &d.queue[i]; e.f.first.Load() == e.first {
+		if e := &d.queue[i]; e.f.first.Load() == e.first && e.f.words != nil {
 			fs = append(fs, e.f)
 		}
 	}

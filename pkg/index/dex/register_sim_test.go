@@ -36,16 +36,23 @@ func TestRegisters(t *testing.T) {
 		sum.told += g.sum.told
 		sum.toldAgain += g.sum.toldAgain
 		sum.deaths += g.counts.deaths
+		sum.early.add(g.early())
 	}
 	t.Logf("%d seeds: %+v", seeds.Count, sum)
 	if seeds.Count > 10 && (sum.deferred == 0 || sum.toldAgain == 0 || sum.deaths == 0) {
 		t.Errorf("%+v: something never happened", sum)
 	}
+	if seeds.Count > 10 {
+		sum.early.check(t)
+	}
 }
 
 // registersCounts are operations, those of them that were deferred, how often modifications were
 // told of a pair, and how often once more, and how many clients died.
-type registersCounts struct{ ops, deferred, told, toldAgain, deaths int }
+type registersCounts struct {
+	ops, deferred, told, toldAgain, deaths int
+	early                                  earlyCounts
+}
 
 // registers is one run.
 type registers struct {
@@ -77,6 +84,9 @@ func (g *registers) run() error {
 	g.plan = sim.NewPlan(g.r, sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: names, Parts: 1500, Most: 5})
 	g.plan.Capabilities.DeviceMemory = 0
 	g.opts = index.Options{Uint64: true, MaxValueBytes: 40, NodeBytes: 256, CacheBytes: []int{3, 5, 8, 1 << 10}[g.seed/3%4] << 10}
+	if g.seed%2 == 1 { // misses are READs, so records are posted beside them
+		g.opts.Switches = map[string]bool{"offloading": false}
+	}
 	renew := time.Duration(0)
 	if g.r.IntN(4) > 0 { // longer values lie in blocks, which come back soon
 		g.opts.InlineBytes = 4 + g.r.IntN(16)
@@ -264,7 +274,11 @@ func (w *registerSession) serve(c *owner) (err error) {
 
 func (w *registerSession) key() string {
 	if w.r.IntN(3) > 0 {
-		return string(simKey(uint64(w.r.IntN(registerHot) * registerKeys / registerHot)))
+		hot := registerHot
+		if w.g.seed%2 == 1 { // more than there are frames
+			hot *= 6
+		}
+		return string(simKey(uint64(w.r.IntN(hot) * registerKeys / hot)))
 	}
 	return string(simKey(w.r.Uint64N(registerKeys)))
 }

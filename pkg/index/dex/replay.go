@@ -19,7 +19,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
-// A replay writes the last value that the logs have of each key, in key order, so leaf by leaf.
+// A replay writes what each key ends with by the logs, in key order, so leaf by leaf.
 // Several leaves below one inner node are READ together, changed here, and written back together,
 // each by the requests of a flush, in the same order. No other client changes these leaves: their
 // owner is fenced, its unfinished changes are repaired, and the leaves were divided where the range
@@ -33,7 +33,7 @@ import (
 // replayLeaves bounds the leaves that are READ together.
 const replayLeaves = 16
 
-// change is the last record of a key in the logs.
+// change is what a key ends with by the logs (history.outcome).
 type change struct {
 	key string
 	record
@@ -86,12 +86,11 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 	return late, nil
 }
 
-// changes reads the logs, the lower epoch first, and returns the last record of each key, in key
-// order.
+// changes reads the logs, the lower epoch first, and returns what each key ends with, in key order.
 func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	logs = slices.Clone(logs)
 	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
-	last := map[string]record{} // bounded by the rings
+	known := map[string]*history{} // bounded by the rings
 	for i := range logs {
 		l := &logs[i]
 		ref, err := redo.DecodeRef(l.Log)
@@ -99,7 +98,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 			return nil, err
 		}
 		mine := ranges{spans: []span{{l.Start, l.End, l.Epoch}}}
-		err = redo.Replay(x.pool, ref, func(_ uint64, b []byte) error {
+		err = redo.Replay(x.pool, ref, func(position uint64, b []byte) error {
 			var r record
 			if err := r.decode(b); err != nil {
 				return err
@@ -107,10 +106,14 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 			switch {
 			case r.epoch != l.Epoch:
 			case r.op == recordLoad: // the replay of earlier logs in this epoch preceded it
-				maps.DeleteFunc(last, func(key string, _ record) bool { return mine.at([]byte(key)) >= 0 })
+				maps.DeleteFunc(known, func(key string, _ *history) bool { return mine.at([]byte(key)) >= 0 })
 			case mine.at(r.key) >= 0:
-				r.value = bytes.Clone(r.value)
-				last[string(r.key)] = r
+				h := known[string(r.key)]
+				if h == nil {
+					h = &history{}
+					known[string(r.key)] = h
+				}
+				h.add(r, position, i)
 			}
 			return nil
 		})
@@ -118,10 +121,12 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 			return nil, op.Failure(err, false)
 		}
 	}
-	all := make([]change, 0, len(last))
-	for k, r := range last { //env:real sorted below
-		r.key = []byte(k)
-		all = append(all, change{k, r})
+	all := make([]change, 0, len(known))
+	for k, h := range known { //env:real sorted below
+		if r, ok := h.outcome(); ok {
+			r.key = []byte(k)
+			all = append(all, change{k, r})
+		}
 	}
 	slices.SortFunc(all, func(a, b change) int { return strings.Compare(a.key, b.key) })
 	return all, nil
@@ -170,16 +175,28 @@ func (p *replayer) start() (err error) {
 
 // one writes one change by the tree's own operation.
 func (p *replayer) one(c *change) error {
-	if c.op != recordDelete {
+	switch c.op {
+	case recordPutAbsent:
+		p.stock()
+		return made(p.s.Insert(c.record.key, c.value), index.ErrExists)
+	case recordPutPresent:
+		p.stock()
+		return made(p.s.Update(c.record.key, c.value), index.ErrNotFound)
+	case recordPut, recordRefer:
 		p.stock()
 		p.s.Begin()
 		defer p.s.End()
 		return p.s.PutMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
 	}
-	if err := p.s.Delete(c.record.key); !errors.Is(err, index.ErrNotFound) {
-		return err
+	return made(p.s.Delete(c.record.key), index.ErrNotFound)
+}
+
+// made is err, unless that says that the condition was not met.
+func made(err, refused error) error {
+	if errors.Is(err, refused) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // some writes the first few of changes and returns how many; 0 if the first one needs the tree's
@@ -278,6 +295,9 @@ func (p *replayer) change(f *frame, v *view, c *change) bool {
 		if i >= 0 {
 			f.remove(lay, v, i)
 		}
+		return true
+	}
+	if !c.meets(i >= 0) {
 		return true
 	}
 	if i >= 0 {

@@ -98,6 +98,13 @@ func (e *rowCache) make(bytes, size, most int) int {
 // bucket is where the entry of key is, if there is one, and what its head looks like but for the
 // value's length.
 func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
+	h := hashOf(key)
+	at := h >> 32 * e.n >> 32 * e.size
+	return e.words[at : at+e.size : at+e.size], 1<<63 | h<<32 | uint64(len(key))
+}
+
+// hashOf is a hash of key.
+func hashOf(key []byte) uint64 {
 	h := uint64(len(key))
 	rest := key
 	for ; len(rest) >= 8; rest = rest[8:] {
@@ -108,8 +115,7 @@ func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
 	}
 	h = (h ^ h>>32) * 0xD6E8FEB86659FD93
 	h ^= h >> 32
-	at := h >> 32 * e.n >> 32 * e.size
-	return e.words[at : at+e.size : at+e.size], 1<<63 | h<<32 | uint64(len(key))
+	return h
 }
 
 // tail is b, of less than 8 bytes, as a word.

@@ -29,6 +29,7 @@ type session struct {
 	asker   asker
 	sought  sought
 	ahead   ahead
+	beside  beside
 	reach   reach
 	limit   time.Duration
 	value   []byte // on its way out of a frame
@@ -96,6 +97,7 @@ func (x *dex) newSession() (*session, error) {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*costs{}
+	s.beside.note = make([]byte, 0, recordFixed+slotted.MaxEntryBytes)
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands

@@ -50,6 +50,7 @@ func (o *owners) switched() index.Options {
 func (o *owners) make() bool {
 	o.made++
 	c := &owner{p: o.w.NewProcess(fmt.Sprint("client-", o.made))}
+	o.all = append(o.all, c)
 	alive, err := o.in(c, "open", func() error {
 		p, err := o.c.Open(c.p)
 		if err != nil {

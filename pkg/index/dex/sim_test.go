@@ -41,16 +41,52 @@ func TestSeeds(t *testing.T) {
 		sum.blocks += o.counts.blocks
 		sum.reclaimed += o.counts.reclaimed
 		sum.lost += o.counts.lost
+		sum.early.add(o.early())
 	}
 	if sum.calls == 0 && seeds.Count > 10 {
 		t.Error("the memory servers were never asked for a key")
+	}
+	if seeds.Count > 10 {
+		sum.early.check(t)
 	}
 	t.Logf("%d seeds, %.0f a second: %+v", seeds.Count, float64(seeds.Count)/time.Since(began).Seconds(), sum)
 }
 
 // blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that
 // lived then, lost what nobody has any more.
-type ownersCounts struct{ ops, deaths, beside, gives, takes, replays, calls, blocks, reclaimed, lost int }
+type ownersCounts struct {
+	ops, deaths, beside, gives, takes, replays, calls, blocks, reclaimed, lost int
+	early                                                                      earlyCounts
+}
+
+// earlyCounts are records that were appended beside the READ of their leaf: whose change was made,
+// or refused; and those that were cancelled, refused or not.
+type earlyCounts struct{ made, refused, cancelled int }
+
+func (c *earlyCounts) add(d earlyCounts) {
+	c.made += d.made
+	c.refused += d.refused
+	c.cancelled += d.cancelled
+}
+
+// check fails if not all of it happened.
+func (c *earlyCounts) check(t *testing.T) {
+	t.Helper()
+	if c.made == 0 || c.refused == 0 || c.cancelled <= c.refused {
+		t.Errorf("records beside READs: %+v: something never happened", *c)
+	}
+}
+
+// early is what all clients did.
+func (o *owners) early() (sum earlyCounts) {
+	for _, c := range o.all {
+		if c.x != nil {
+			made, refused, cancelled := dex.Beside(c.x)
+			sum.add(earlyCounts{made, refused, cancelled})
+		}
+	}
+	return sum
+}
 
 var executor = index.Executor()
 
@@ -67,6 +103,7 @@ type owners struct {
 	made   int
 	epoch  uint64
 	living []*owner
+	all    []*owner // that ever were
 	ranges []*owned
 	model  map[string]*known
 	counts ownersCounts

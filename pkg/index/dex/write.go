@@ -60,6 +60,7 @@ func (s *session) write(key, value []byte, m mode) error {
 	if err == nil {
 		err = s.retired()
 	}
+	err = s.unmadeRecord(err)
 	if err != nil && err != index.ErrNotFound && err != index.ErrExists && err != errKept {
 		err = fmt.Errorf("%s: %w", names[m], err)
 	}
@@ -93,6 +94,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	if done, err := s.prepare(&p, key, value, fp, r.spans[in].epoch, m); done || err != nil {
 		return err
 	}
+	tried := false
 	for hops := 0; ; {
 		if again, err := s.enter(p.Addr()); err != nil {
 			return err
@@ -104,6 +106,17 @@ func (s *session) change(key, value []byte, m mode) error {
 		}
 		f := s.x.cache.locate(&p)
 		if f == nil {
+			if !tried && s.mayAppendBeside(&p, m) {
+				tried = true
+				o, made, err := s.changeBeside(&p, key, fp, r.spans[in].epoch, m, &hops)
+				if err != nil {
+					return err
+				}
+				if made {
+					return s.answer(&o, key, p.Addr())
+				}
+				continue
+			}
 			var l slotted.Leaf
 			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {
 				return err
@@ -192,6 +205,11 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	if f.addr.Load() != uint64(a) {
 		return outcome{st: gone}
 	}
+	return s.applyIn(f, a, key, fp, epoch, m)
+}
+
+// applyIn is apply in the frame of the leaf at a, whose lock the caller holds.
+func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64, m mode) (o outcome) {
 	var v view
 	if !f.open(&v) {
 		return outcome{err: fmt.Errorf("what is kept of leaf %v is no leaf: %w", a, index.ErrFormat)}
@@ -296,6 +314,9 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 // append appends the record of a change of f. With caching off there is none: the change is written
 // back before it is answered (turn.go).
 func (s *session) append(f *frame) (uint64, error) {
+	if s.beside.position != 0 {
+		return s.x.dirty.settle(&s.beside, f), nil
+	}
 	if s.x.with.caching {
 		return s.x.dirty.append(s.log, f, s.record)
 	}
@@ -312,7 +333,7 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	defer s.x.cache.drop(f)
 	err := s.back(f)
 	if err == nil {
-		err = s.appendRecord(s.record)
+		err = s.recordFirst()
 	}
 	if err == nil {
 		block := s.block
@@ -333,6 +354,21 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 		}
 	}
 	return outcome{err: err, dropped: true}
+}
+
+// recordFirst makes the change's record durable, which may be in the log already.
+func (s *session) recordFirst() error {
+	q := &s.beside
+	if q.position == 0 {
+		return s.appendRecord(s.record)
+	}
+	if err := s.durable(q.position); err != nil {
+		return s.x.giveUp(err)
+	}
+	// Until the change is in the memory servers it is not answered, so truncation may have it.
+	q.position = 0
+	q.frame.first.Store(0)
+	return nil
 }
 
 // appendRecord appends a record and waits until it is durable. After an error there is no record,

@@ -1,0 +1,305 @@
+package dex
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
+)
+
+// A change of a leaf that has no frame appends its record before it READs the leaf, and the batch
+// of the log is under way beside the READ: one round trip for both.
+//
+//	1  claims the key, so that no other session has a record of it under way like this one
+//	2  reads the eviction clock, and then finds no frame of the leaf
+//	3  appends the record; it stands in the queue of dirty frames, so the log is not truncated
+//	   beyond it
+//	4  reserves a frame for the leaf, locked; posts the READ and the log's batch, and waits for
+//	   both
+//	5  finds that the frame is new, that no eviction of the leaf was recorded after 2, and that
+//	   the leaf holds the key
+//	6  under the same lock: evaluates the condition, makes the change, and puts the frame into the
+//	   queue in place of the record
+//	7  releases frame and claim
+//
+// If 5 fails, or the change is refused, the record is cancelled: another record says so, which is
+// appended before the claim is released. After a failure at 5 the change goes on as any other one,
+// and appends its own record under the lock of the right frame. So it does not matter where the key
+// turned out to be, nor what became of the leaf.
+//
+// # Why the order of the log is the order of the changes
+//
+// A change with a frame appends its record under the frame's lock, after it has evaluated its
+// condition: it is plain. Of the records of a key, those that 3 appended are the only ones that
+// came before their change. Say 5 has succeeded. Between 2 and 4 the leaf had no frame: none was
+// there at 2 nor at 4, and none was evicted in between. No change of this client without the leaf's
+// frame, and no other client, changes the leaf. So every earlier change of the key, and its record,
+// precede 2, and every later one follows 7. Splits, merges, divisions and bulk loads hold frames of
+// the leaves that they change, and record evictions, so they precede 2 or follow 7, too.
+//
+// If 5 failed, changes of other sessions may come between the record and its cancellation, in any
+// order. They are plain. A replay follows the records of a key: a plain one says what the key has,
+// whatever was before; a cancellation takes a record back if that is the last one.
+//
+// # What a replay finds
+//
+// The record has a condition (record.go), unless it is an upsert's or a delete's. When the client
+// dies, the log ends anywhere (history.go):
+//
+//   - There is a later record of the key. That of another change at 3 was appended after the claim
+//     was released, when this record was cancelled or its change was made. So a record before the
+//     last one that was not cancelled was made, or is followed by a plain one.
+//   - The record is the last one, and not cancelled. If its change was made, or will never be
+//     answered, the replay may make it. If it was refused, and the cancellation was lost, the
+//     replay must not. It evaluates the condition again: on what the record before it says; if
+//     there is none, on the leaf in the memory server. The first is what step 6 found. The second
+//     is that, or the leaf with this change, because all later changes of the key have a later
+//     record, which comes into the log before the leaf is written back. With its own change an
+//     insertion finds the key, and changes nothing; an update finds it, and puts the same value
+//     there.
+//
+// An answer that the change was refused waits, as always, for what the leaf's frame shows. It need
+// not wait for the cancellation. After step 5 failed, the refusal may depend on a plain record that
+// follows this one; then that is durable. Otherwise the key was at the record as at the refusal,
+// and the replay refuses, too. But an answer that the change failed, and has not been made, waits
+// for the cancellation: if that cannot be made durable, the answer is UNKNOWN.
+//
+// # Truncation, write-backs, Give, structure changes
+//
+// The record is in the queue of dirty frames until its frame takes its place, so the log keeps it
+// until the frame is written back, which needs the frame's lock. A leaf that is written back by
+// others meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any
+// time; the cancellation comes after it, so it is truncated later. If the ring has no room for the
+// cancellation, the record is released first, so that truncation makes room.
+//
+// A leaf without room for the entry is changed by restructure, still under the frame's lock. The
+// record is made durable before that, as there. If that fails for want of memory, a plain record
+// says what the key had; it is appended before the claim is released.
+//
+// Give: no session is in an operation on the range's keys, so none of its records is under way.
+//
+// Long values have no such record: their block must be complete before it, and writing it is a
+// round trip of its own. Nor have modifications, which do not know their value before they READ the
+// leaf; nor leaves that a memory server sends, whose address is not known before.
+type beside struct {
+	// the record's place in the queue of dirty frames: no frame of the cache, and without words
+	frame    frame
+	claim    *atomic.Bool // of the key; nil = none
+	position uint64       // of the record, until its change is made; 0 = none
+	// the last cancellation: a failed change waits for it
+	cancelled uint64
+	note      []byte // the record of a cancellation
+	value     [8]byte
+}
+
+// claims are taken by the hash of a key. A key whose claim is taken is changed without.
+type claims struct {
+	taken [1024]atomic.Bool
+
+	// counts for tests
+	made, refused, cancelled atomic.Uint64
+}
+
+// try acquires the claim for key; nil if it is taken.
+func (c *claims) try(key []byte) *atomic.Bool {
+	at := &c.taken[hashOf(key)>>32%uint64(len(c.taken))]
+	if at.Load() || !at.CompareAndSwap(false, true) {
+		return nil
+	}
+	return at
+}
+
+// mayAppendBeside reports whether a change of a leaf without a frame may append its record at once.
+func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
+	if !s.x.with.caching || m > remove || s.record[0] == recordRefer {
+		return false
+	}
+	_, had := s.b.Remembers(p.Addr()) // then there is no READ
+	return !had
+}
+
+// changeBeside makes a change of the leaf where p leads, which has no frame, as described above.
+// made: o is its outcome. Otherwise nothing has happened, and the caller goes on from p, which may
+// lead elsewhere.
+func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64, m mode, hops *int) (o outcome, made bool, err error) {
+	if err := s.x.balance.shift(s); err != nil {
+		return o, false, err
+	}
+	q := &s.beside
+	if q.claim = s.x.claims.try(key); q.claim == nil {
+		return o, false, nil
+	}
+	a := p.Addr()
+	since := s.x.cache.evictions.clock.Load()
+	s.x.pause()
+	if s.x.cache.find(a) != nil {
+		q.release()
+		return o, false, nil
+	}
+	if ok, err := s.appendBeside(m); !ok {
+		q.release()
+		return o, false, err
+	}
+	f, err := s.fetchBeside(p, key, since, hops)
+	if f != nil {
+		s.x.pause()
+		if o = s.applyIn(f, a, key, fp, epoch, m); !o.dropped {
+			f.hit()
+			f.unlock()
+		}
+		err = o.err
+	}
+	made = f != nil && err == nil && o.st == done
+	switch {
+	case q.position == 0:
+		s.x.claims.made.Add(1)
+	default:
+		if made { // refused
+			s.x.claims.refused.Add(1)
+		}
+		if e := s.cancel(key, epoch); e != nil {
+			made, err = false, errors.Join(err, e)
+		}
+	}
+	q.release()
+	return o, made, err
+}
+
+// appendBeside appends the session's record, with the condition of m. It returns false if the log
+// has no room for it.
+func (s *session) appendBeside(m mode) (bool, error) {
+	plain := s.record[0]
+	switch m {
+	case insert:
+		s.record[0] = recordPutAbsent
+	case update:
+		s.record[0] = recordPutPresent
+	}
+	q := &s.beside
+	position, err := s.x.dirty.append(s.log, &q.frame, s.record)
+	s.record[0] = plain
+	switch {
+	case errors.Is(err, redo.ErrFull):
+		return false, nil
+	case err != nil:
+		return false, s.x.giveUp(err)
+	}
+	q.position = position
+	return true, nil
+}
+
+// fetchBeside READs the leaf, beside the record. It returns a frame, locked, with the leaf, if that
+// holds key and has had no frame since the record was appended; else nil.
+func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int) (*frame, error) {
+	s.x.pause()
+	a, b := p.Addr(), s.b.Staging()
+	s.ahead = ahead{addr: a, since: since, record: s.beside.position}
+	f, fresh, err := s.x.cache.reserve(a, true, s.yield)
+	if err != nil || f == nil || !fresh {
+		if err == nil && f == nil {
+			err = s.b.Retry()
+		}
+		return nil, err
+	}
+	if s.x.cache.evictions.after(a, since) {
+		s.x.cache.drop(f)
+		return nil, nil
+	}
+	s.x.fetched.Add(1)
+	if !s.ahead.done {
+		ps := s.b.PS
+		ps.Read(a, b)
+		began := s.clock(a)
+		s.log.Start(s.beside.position)
+		err := ps.Post()
+		s.log.Finish()
+		if err != nil {
+			s.x.cache.drop(f)
+			return nil, op.Failure(err, false)
+		}
+		s.measured(a, began)
+	}
+	var l slotted.Leaf
+	if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
+		f.fill(b)
+		return f, nil
+	}
+	s.x.cache.drop(f)
+	_, err = s.b.Judge(p, &l, key, b, hops)
+	return nil, err
+}
+
+// settle puts f, in which the change of the session's record is about to be made, into the queue in
+// place of the record. Under the lock of f. It returns the record's position.
+func (d *dirty) settle(q *beside, f *frame) uint64 {
+	position := q.position
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if first := f.first.Load(); first == 0 || first > position {
+		for i := d.begin; ; i++ {
+			if e := &d.queue[i]; e.f == &q.frame && e.first == position {
+				e.f = f
+				break
+			}
+		}
+		f.first.Store(position)
+	}
+	q.frame.first.Store(0)
+	q.position = 0
+	return position
+}
+
+// cancel appends that the session's record was not, and will not be, made.
+func (s *session) cancel(key []byte, epoch uint64) error {
+	q := &s.beside
+	binary.LittleEndian.PutUint64(q.value[:], q.position)
+	q.note = appendRecord(q.note[:0], recordCancel, epoch, key, q.value[:])
+	for {
+		position, err := s.log.Append(q.note)
+		if err == nil {
+			q.cancelled = position
+			break
+		}
+		if !errors.Is(err, redo.ErrFull) {
+			return s.x.giveUp(err)
+		}
+		q.frame.first.Store(0) // truncation may remove the record
+		s.x.writer.wake.Set()
+		if err := s.b.Retry(); err != nil {
+			return s.x.giveUp(err)
+		}
+	}
+	s.x.claims.cancelled.Add(1)
+	q.frame.first.Store(0)
+	q.position = 0
+	return nil
+}
+
+func (q *beside) release() {
+	q.claim.Store(false)
+	q.claim = nil
+}
+
+// unmadeRecord is called when a change ends. After a failure it waits until the cancellation of its
+// record is durable. If that fails the outcome is unknown.
+func (s *session) unmadeRecord(err error) error {
+	q := &s.beside
+	cancelled := q.cancelled
+	q.cancelled = 0
+	if invariants.Enabled {
+		invariants.Check(q.claim == nil && q.frame.first.Load() == 0, "a change has ended, and its record at %d is neither made nor cancelled", q.position)
+	}
+	if err == nil || cancelled == 0 || err == index.ErrNotFound || err == index.ErrExists || errors.Is(err, index.ErrUnknown) {
+		return err
+	}
+	if e := s.log.Wait(cancelled, s.limit); e != nil {
+		return op.Failure(errors.Join(err, e), true)
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package dex
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// logged is a record of the one key of TestHistories, and what the key has when it is the last one.
+type logged struct {
+	record
+	after  string // "" = the key is not there
+	undone bool   // its change is never made: its operation goes on with another record, or fails
+	text   string
+}
+
+// TestHistories replays every end of random logs of one key, over every state that the leaf in the
+// memory server may have then, and from every beginning that truncation may have left. The key ends
+// with what the last answered change left; only a change that was not answered may be made or not.
+func TestHistories(t *testing.T) {
+	for seed := range uint64(4000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		log, first := randomLog(r, 1+r.IntN(9))
+		for n := range len(log) + 1 {
+			for m := range n + 1 { // written back after record m
+				for from := range m + 1 { // truncated up to this one
+					base := first
+					if m > 0 {
+						base = log[m-1].after
+					}
+					want := []string{first}
+					if n > 0 {
+						want[0] = log[n-1].after
+						if last := &log[n-1]; last.undone && allowed(last.op, last.after) {
+							want = append(want, string(last.value))
+						}
+					}
+					if got := replayed(log[from:n], from, base); !slices.Contains(want, got) {
+						t.Fatalf("seed %d: the key was %q; records %d to %d of %v over %q give %q, want one of %q",
+							seed, first, from+1, n, texts(log[:n]), base, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// allowed reports whether a record's change may be made where the key has now.
+func allowed(op byte, now string) bool {
+	return op == recordPut || (op == recordPutPresent) == (now != "")
+}
+
+func texts(log []logged) (all []string) {
+	for _, l := range log {
+		all = append(all, l.text)
+	}
+	return all
+}
+
+// randomLog makes n operations on a key, and returns their records and what the key had before.
+func randomLog(r *rand.Rand, n int) (log []logged, first string) {
+	if r.IntN(2) == 0 {
+		first = "first"
+	}
+	now := first
+	value := func() string { return fmt.Sprint("v", len(log)) }
+	appends := func(op byte, value, after string, undone bool) {
+		l := logged{record: record{op: op, value: []byte(value)}, after: after, undone: undone, text: fmt.Sprintf("%d %q", op, value)}
+		log, now = append(log, l), after
+	}
+	plain := func() { // a change with a frame
+		if r.IntN(3) == 0 {
+			appends(recordDelete, "", "", false)
+		} else {
+			v := value()
+			appends(recordPut, v, v, false)
+		}
+	}
+	for range n {
+		if r.IntN(3) == 0 {
+			plain()
+			continue
+		}
+		op := []byte{recordPut, recordPutAbsent, recordPutPresent}[r.IntN(3)]
+		at, v := len(log)+1, value()
+		switch met := allowed(op, now); {
+		case r.IntN(3) == 0: // the frame is not as it should be: others come in between
+			appends(op, v, now, true)
+			for range r.IntN(3) {
+				plain()
+			}
+		case met:
+			appends(op, v, v, false)
+			continue
+		default: // refused
+			appends(op, v, now, false)
+		}
+		appends(recordCancel, string(binary.LittleEndian.AppendUint64(nil, uint64(at))), now, false)
+	}
+	return log, first
+}
+
+// replayed is what the key has after a replay of records, the first of which has the position after
+// from, over a leaf that has base.
+func replayed(log []logged, from int, base string) string {
+	var h history
+	for i, l := range log {
+		h.add(l.record, uint64(from+i+1), 0)
+	}
+	r, ok := h.outcome()
+	switch {
+	case !ok, r.op != recordDelete && !allowed(r.op, base):
+		return base
+	case r.op == recordDelete:
+		return ""
+	}
+	return string(r.value)
+}
+
+// TestHistoryOfTwoLogs: a record of a later log does not build on an earlier log.
+func TestHistoryOfTwoLogs(t *testing.T) {
+	var h history
+	// refused: the key is not there
+	h.add(record{op: recordPutPresent, value: []byte("old")}, 10, 0)
+	h.add(record{op: recordPutAbsent, value: []byte("new")}, 10, 1)
+	if r, ok := h.outcome(); !ok || r.op != recordPutAbsent {
+		t.Fatalf("%+v, %v: what the leaf has decides", r, ok)
+	}
+	h.add(record{op: recordCancel, value: binary.LittleEndian.AppendUint64(nil, 10)}, 20, 0)
+	if r, ok := h.outcome(); !ok || r.op != recordPutAbsent {
+		t.Fatalf("%+v, %v: the record of another log is taken back", r, ok)
+	}
+	h.add(record{op: recordCancel, value: binary.LittleEndian.AppendUint64(nil, 10)}, 20, 1)
+	if r, ok := h.outcome(); ok {
+		t.Fatalf("%+v is left", r)
+	}
+}
