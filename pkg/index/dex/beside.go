@@ -255,9 +255,11 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 	return position
 }
 
-// cancel appends that the session's record was not, and will not be, made.
+// cancel appends that the session's record was not, and will not be, made. After an error the client
+// is given up, so whoever replays its log decides; nothing is truncated any more.
 func (s *session) cancel(key []byte, epoch uint64) error {
 	q := &s.beside
+	defer q.forget()
 	binary.LittleEndian.PutUint64(q.value[:], q.position)
 	q.note = appendRecord(q.note[:0], recordCancel, epoch, key, q.value[:])
 	for {
@@ -276,9 +278,13 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 		}
 	}
 	s.x.claims.cancelled.Add(1)
+	return nil
+}
+
+// forget removes the record from the queue of dirty frames.
+func (q *beside) forget() {
 	q.frame.first.Store(0)
 	q.position = 0
-	return nil
 }
 
 func (q *beside) release() {

@@ -87,3 +87,6 @@ func Beside(i index.Index) (made, refused, cancelled int) {
 	c := &i.(*dex).claims
 	return int(c.made.Load()), int(c.refused.Load()), int(c.cancelled.Load())
 }
+
+// Batches is how many batches of the log a client has posted.
+func Batches(i index.Index) int { return int(i.(*dex).log.Counts().Batches) }

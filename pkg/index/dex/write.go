@@ -366,8 +366,7 @@ func (s *session) recordFirst() error {
 		return s.x.giveUp(err)
 	}
 	// Until the change is in the memory servers it is not answered, so truncation may have it.
-	q.position = 0
-	q.frame.first.Store(0)
+	q.forget()
 	return nil
 }
 
