@@ -255,8 +255,8 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 	return position
 }
 
-// cancel appends that the session's record was not, and will not be, made. After an error the client
-// is given up, so whoever replays its log decides; nothing is truncated any more.
+// cancel appends that the session's record was not, and will not be, made. After an error the
+// client is given up, so whoever replays its log decides; nothing is truncated any more.
 func (s *session) cancel(key []byte, epoch uint64) error {
 	q := &s.beside
 	defer q.forget()
