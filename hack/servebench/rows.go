@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"time"
+)
+
+// row is one way of asking.
+type row struct {
+	name, what string
+	anchor     string             // the side that the others are divided by; empty = each side is divided by itself, asked with the row's other run
+	goal       map[string]float64 // by side
+	needs      string             // a program that must be there
+	ycsb       bool               // needs go-ycsb's driver
+	keys       string             // prefix of keys that must be there
+	sides      []string           // if not all
+
+	operations int // of a run, at scale 1
+	run        func(m *machine, t *target, operations int) (elapsed time.Duration, err error)
+	// what is divided by, if anchor is empty
+	base func(m *machine, t *target, operations int) (elapsed time.Duration, err error)
+}
+
+// unfit is why a row cannot be measured here; empty if it can.
+func (r *row) unfit(m *machine) string {
+	if r.needs != "" {
+		if _, err := exec.LookPath(r.needs); err != nil {
+			return r.needs + " is not installed"
+		}
+	}
+	if r.ycsb && m.o.ycsb == "" {
+		return "go-ycsb's driver was not named with -ycsb"
+	}
+	return ""
+}
+
+// of are the sides of a row, without its anchor.
+func (r *row) of(o *options) []string {
+	var sides []string
+	for _, s := range o.sides {
+		if r.sides == nil || slices.Contains(r.sides, s) {
+			sides = append(sides, s)
+		}
+	}
+	return sides
+}
+
+func allRows() []row {
+	goals := func(dexTCP, dexSHM, shermanTCP, shermanSHM float64) map[string]float64 {
+		return map[string]float64{"dex-tcp": dexTCP, "dex-shm": dexSHM, "sherman-tcp": shermanTCP, "sherman-shm": shermanSHM}
+	}
+	dex := func(goal float64) map[string]float64 { return map[string]float64{"dex-tcp": goal} }
+	return append([]row{
+		{name: "set", what: "SET, pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark)", anchor: "redis",
+			goal: goals(0.6, 1.2, 0, 1.0), needs: "redis-benchmark", operations: 400_000, run: benchmark("SET", nearKeys, 50, 32)},
+		{name: "set-half", what: "the same, and the server forwards half of the commands", anchor: "redis",
+			needs: "redis-benchmark", operations: 400_000, run: benchmark("SET", spreadKeys, 50, 32)},
+		{name: "set-wait", what: "the same as set with a client of ours; redis-server has a replica, and WAIT 1 ends each pipeline", anchor: "redis-replica",
+			goal: dex(2), operations: 400_000, run: pipelines(50, 32, 0)},
+		{name: "get", what: "GET, pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark)", anchor: "redis",
+			goal: goals(1.2, 1.5, 0.5, 0), needs: "redis-benchmark", keys: nearKeys, operations: 400_000, run: benchmark("GET", nearKeys, 50, 32)},
+		{name: "get-half", what: "the same, and the server forwards half of the commands", anchor: "redis",
+			needs: "redis-benchmark", keys: spreadKeys, operations: 400_000, run: benchmark("GET", spreadKeys, 50, 32)},
+		{name: "one", what: "SET, pipelines of 64 on one connection (redis-benchmark)", anchor: "redis",
+			goal: dex(0.5), needs: "redis-benchmark", operations: 100_000, run: benchmark("SET", nearKeys, 1, 64)},
+		{name: "mset", what: "MSET of 10,000 random keys on one connection", anchor: "redis",
+			goal: dex(0.5), operations: 200_000, run: msets(10_000)},
+		{name: "pipe", what: "redis-cli --pipe of 200,000 new keys", anchor: "redis",
+			goal: dex(0.4), needs: "redis-cli", operations: 200_000, run: pipe},
+		{name: "sdk-put", what: "PutMany of 1,000 pairs, 8 at a time; anchor: SET in pipelines of 32 on 50 connections to the same servers",
+			goal: dex(0.8), operations: 200_000, run: putMany, base: pipelines(50, 32, 0)},
+		{name: "sdk-get", what: "GetMany of 1,000 keys, 8 at a time; anchor: GET in pipelines of 32 on 50 connections to the same servers",
+			goal: dex(0.8), keys: nearKeys, operations: 400_000, run: getMany, base: pipelines(50, 32, 1)},
+		{name: "sdk-load", what: "Load of new pairs; anchor: SET in pipelines of 32 on 50 connections to the same servers",
+			goal: dex(0.8), operations: 200_000, run: loadPairs, base: pipelines(50, 32, 0)},
+		{name: "memtier", what: "SET and GET 1:1, pipelines of 16, 2 threads of 25 connections (memtier_benchmark)", anchor: "redis",
+			goal: dex(0.8), needs: "memtier_benchmark", keys: nearKeys, operations: 400_000, run: memtier},
+		{name: "mix", what: "SET and GET 1:1, pipelines of 16, 50 connections, a client of ours", anchor: "redis",
+			goal: dex(0.8), keys: nearKeys, operations: 400_000, run: pipelines(50, 16, 0.5)},
+	}, append(ycsbRows(), scaleRows()...)...)
+}
+
+// benchmark is a run of redis-benchmark.
+func benchmark(command, prefix string, connections, pipeline int) func(*machine, *target, int) (time.Duration, error) {
+	return func(m *machine, t *target, operations int) (time.Duration, error) {
+		args := []string{"-p", portOf(t.resp[0]), "-c", fmt.Sprint(connections), "-P", fmt.Sprint(pipeline), "-n", fmt.Sprint(operations),
+			"-r", fmt.Sprint(m.o.keys), "-q", "--csv", command, prefix + "__rand_int__"}
+		if command == "SET" {
+			args = append(args, "xxx")
+		}
+		out, err := m.tool("redis-benchmark", args...)
+		if err != nil {
+			return 0, err
+		}
+		rate, err := rateOf(out)
+		if err != nil {
+			return 0, err
+		}
+		return time.Duration(float64(operations) / rate * float64(time.Second)), nil
+	}
+}
