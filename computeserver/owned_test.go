@@ -209,6 +209,9 @@ func (s *ownedSession) LookupBatch(keys [][]byte, visit func(i int, value []byte
 	return s.Session.LookupBatch(keys, visit)
 }
 
+// Prepare leaves out what this client does not own.
+func (s *ownedSession) Prepare(_, _ [][]byte) error { return nil }
+
 // Scan ends where what was taken without a gap ends.
 func (s *ownedSession) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	x := s.x

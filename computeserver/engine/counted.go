@@ -109,6 +109,9 @@ func (s *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 	return read(s.Session.LookupBatch(keys, visit))
 }
 
+// Prepare counts nothing: the changes do.
+func (s *Session) Prepare(keys, values [][]byte) error { return read(s.Session.Prepare(keys, values)) }
+
 // Scan counts as one operation, on the key where it begins.
 func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if !reverse || len(start) > 0 {

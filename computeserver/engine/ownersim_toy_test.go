@@ -377,9 +377,18 @@ func (x *toySession) Defer(bool)           {}
 func (x *toySession) Position() uint64     { return 0 }
 func (x *toySession) Durable(uint64) error { return nil }
 
-func (x *toySession) LookupBatch([][]byte, func(int, []byte, error)) error {
-	return index.ErrKeyTooLong
+func (x *toySession) LookupBatch(keys [][]byte, visit func(int, []byte, error)) error {
+	for i, key := range keys {
+		value, err := x.Lookup(key, nil)
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+		visit(i, value, err)
+	}
+	return nil
 }
+
+func (x *toySession) Prepare(_, _ [][]byte) error { return nil }
 
 func (x *toySession) Modify([]byte, index.Change) error { return index.ErrKeyTooLong }
 

@@ -12,20 +12,23 @@ import (
 
 func (c *conn) cmdGet(args [][]byte) {
 	key := args[1]
-	if err := c.s.core.CheckKey(key); err != nil {
-		c.fail(err)
-		return
+	value, err, known := c.answered()
+	if !known {
+		if err := c.s.core.CheckKey(key); err != nil {
+			c.fail(err)
+			return
+		}
+		if c.elsewhere(key) {
+			c.forwardLater(rpcv1.Operation_LOOKUP, key, nil, replyValue)
+			return
+		}
+		s := c.hold()
+		if s == nil {
+			return
+		}
+		value, err = s.Lookup(key, c.value[:0])
+		c.value = value[:0]
 	}
-	if c.elsewhere(key) {
-		c.forwardLater(rpcv1.Operation_LOOKUP, key, nil, replyValue)
-		return
-	}
-	s := c.hold()
-	if s == nil {
-		return
-	}
-	value, err := s.Lookup(key, c.value[:0])
-	c.value = value[:0]
 	from := len(c.out)
 	switch {
 	case err == nil:

@@ -34,7 +34,7 @@ const (
 // LIST shows.
 //
 // The commands of a pipeline run one after the other, in one borrowed session, and take effect at
-// once. A pipeline is what one read of the connection brings. Before its replies are sent the
+// once. What several of them READ is READ side by side (window.go). A pipeline is what one read of the connection brings. Before its replies are sent the
 // session is returned: that waits, once, until the log is durable up to all that the pipeline did
 // and saw. What waits is bounded by respProvisional and respFlushAt. Commands whose keys
 // belong to other servers are set aside and sent together at the end of the pipeline
@@ -51,7 +51,9 @@ type conn struct {
 	in     []byte // bytes read; in[:begin] are done
 	begin  int
 	frames frames
-	args   [][]byte
+	args   [][]byte   // of the window's commands
+	alone  [1]pending // the window of a connection that sends no pipelines
+	window *window    // nil before its first pipeline
 
 	out     []byte // replies
 	value   []byte // of a lookup
@@ -177,11 +179,11 @@ func (c *conn) trim() {
 		c.out = nil
 	}
 	if tight {
-		c.provisional, c.args, c.forwards.ops, c.forwards.holes = nil, nil, nil, nil
+		c.provisional, c.args, c.forwards.ops, c.forwards.holes, c.window = nil, nil, nil, nil, nil
 	}
 	c.account.force(holdIn, cap(c.in))
 	c.account.force(holdOut, cap(c.out))
-	c.account.force(holdLists, cap(c.provisional)*provisionalBytes+cap(c.forwards.ops)*forwardBytes+min(cap(c.args), respArgs)*argBytes)
+	c.account.force(holdLists, cap(c.provisional)*provisionalBytes+cap(c.forwards.ops)*forwardBytes+min(cap(c.args), respArgs)*argBytes+c.window.bytes())
 }
 
 // grow doubles the read buffer.
@@ -201,56 +203,48 @@ func (c *conn) grow() error {
 // run runs the complete commands of the read buffer.
 func (c *conn) run() error {
 	for !c.closing {
-		b := c.in[c.begin:]
-		n, err := c.frames.next(b, !c.authed())
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return nil
-		}
-		c.begin += n
-		if !c.authed() {
-			if c.anonymous += n; c.anonymous > maxAnonymousBytes {
-				return errAnonymous
+		commands, broken := c.gather()
+		for i := 0; i < len(commands) && !c.closing; i++ {
+			c.lookAhead(commands, i)
+			if p := &commands[i]; len(p.args) > respArgs {
+				c.dispatchMany(p)
+			} else {
+				c.dispatch(p)
 			}
-		}
-		args, ok := split(b[:n], c.args[:0])
-		if !ok {
-			return protocolError("unbalanced quotes in request")
-		}
-		c.args = args
-		if len(args) == 0 {
-			continue
-		}
-		if len(args) > respArgs {
-			c.dispatchMany(args)
-		} else {
-			c.dispatch(args)
-		}
-		if len(c.provisional) >= respProvisional {
-			c.settle()
-		}
-		// Replies that are small are appended without a look at the budget. Where it has no room
-		// for a larger buffer, the replies so far are sent, and with them the buffer goes.
-		if len(c.out) > respFlushAt || !c.authed() && len(c.out) > anonymousFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
-			c.settle()
-			if err := c.flush(); err != nil {
+			if err := c.bound(); err != nil {
 				return err
 			}
+		}
+		if broken != nil || len(commands) == 0 {
+			return broken
 		}
 	}
 	return nil
 }
 
+// bound returns the session, and sends replies, when there are many of them.
+func (c *conn) bound() error {
+	if len(c.provisional) >= respProvisional {
+		c.settle()
+	}
+	// Replies that are small are appended without a look at the budget. Where it has no room
+	// for a larger buffer, the replies so far are sent, and with them the buffer goes.
+	if len(c.out) > respFlushAt || !c.authed() && len(c.out) > anonymousFlushAt || int64(cap(c.out)) > c.account.bytes[holdOut] && c.account.set(holdOut, cap(c.out)) != nil {
+		c.settle()
+		return c.flush()
+	}
+	return nil
+}
+
 // dispatchMany runs a command of many arguments.
-func (c *conn) dispatchMany(args [][]byte) {
-	if err := c.account.set(holdArgs, cap(args)*argBytes); err != nil {
+func (c *conn) dispatchMany(p *pending) {
+	if err := c.account.set(holdArgs, cap(p.args)*argBytes); err != nil {
 		c.tally.Slot = len(CommandNames) - 1
 		c.fail(err)
 	} else {
-		c.dispatch(args)
+		c.dispatch(p)
 	}
+	p.args = nil
 	c.args = nil
 	c.account.force(holdArgs, 0)
 }
@@ -301,6 +295,9 @@ func (c *conn) release() {
 		c.takeBack(why)
 	}
 	c.session, c.worst, c.provisional = nil, nil, c.provisional[:0]
+	if c.window != nil {
+		c.window.forget()
+	}
 }
 
 // flush sends the replies. A client that does not take them in time loses its connection.

@@ -21,6 +21,22 @@ type command struct {
 	now   bool // runs between MULTI and EXEC, too, where others are queued
 	slot  int  // in tallies
 	needs right
+
+	changes bool // it changes one key, if it has as many arguments as that takes
+}
+
+// onOneKey reports whether a command with so many arguments, its name included, reads or changes
+// the one key that is its first argument.
+func (k *command) onOneKey(args int) bool {
+	switch k.name {
+	case "get", "del", "unlink":
+		return args == 2
+	case "set":
+		return args >= 3
+	case "setnx":
+		return args == 3
+	}
+	return false
 }
 
 // commands by name in upper case. The table is filled once and not changed.
@@ -32,10 +48,10 @@ var CommandNames []string
 func init() {
 	for _, k := range []command{
 		{name: "get", arity: 2, run: (*conn).cmdGet, data: true, needs: toRead},
-		{name: "set", arity: -3, run: (*conn).cmdSet, data: true, needs: toWrite},
-		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true, needs: toWrite},
-		{name: "del", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite},
-		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite},
+		{name: "set", arity: -3, run: (*conn).cmdSet, data: true, needs: toWrite, changes: true},
+		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true, needs: toWrite, changes: true},
+		{name: "del", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, changes: true},
+		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, changes: true},
 		{name: "exists", arity: -2, run: (*conn).cmdExists, data: true, needs: toRead},
 		{name: "mget", arity: -2, run: (*conn).cmdMGet, data: true, needs: toRead},
 		{name: "mset", arity: -3, run: (*conn).cmdMSet, data: true, needs: toWrite},
@@ -86,8 +102,8 @@ func lookupCommand(name []byte) *command {
 }
 
 // dispatch runs one command and appends its reply.
-func (c *conn) dispatch(args [][]byte) {
-	k := lookupCommand(args[0])
+func (c *conn) dispatch(p *pending) {
+	k, args := p.k, p.args
 	if k == nil {
 		c.tally.Slot = len(CommandNames) - 1
 		switch {

@@ -24,6 +24,8 @@ type counts struct {
 	Switches    float64 `json:"contextSwitches"`
 	Allocations float64 `json:"allocations"` // of compute servers
 	Trips       float64 `json:"roundTrips"`  // of compute servers' operations to memory servers
+	// work requests to memory servers by kind
+	Verbs map[string]float64 `json:"verbs,omitempty"`
 }
 
 // counter counts from its start on.
@@ -65,6 +67,14 @@ func (c *counter) end(operations int) (*counts, error) {
 	metrics, err := c.t.scrape()
 	result.Allocations = (metrics["go_memstats_mallocs_total"] - c.metrics["go_memstats_mallocs_total"]) / n
 	result.Trips = (metrics["dmindex_compute_round_trips_total"] - c.metrics["dmindex_compute_round_trips_total"]) / n
+	for name, value := range metrics {
+		if kind, ok := strings.CutPrefix(name, `dmindex_compute_verbs_total{verb="`); ok && value > c.metrics[name] {
+			if result.Verbs == nil {
+				result.Verbs = map[string]float64{}
+			}
+			result.Verbs[strings.TrimSuffix(kind, `"}`)] = (value - c.metrics[name]) / n
+		}
+	}
 	if c.perf != nil {
 		_ = c.perf.Process.Signal(syscall.SIGINT)
 		_ = c.perf.Wait() // it ends by the signal
@@ -105,7 +115,7 @@ func (t *target) ticks() (sum float64) {
 	return sum
 }
 
-// scrape sums the metrics of the compute servers, over their labels, too.
+// scrape sums the metrics of the compute servers, with their labels and over them.
 func (t *target) scrape() (map[string]float64, error) {
 	sums := map[string]float64{}
 	for i := range t.compute {
@@ -119,9 +129,13 @@ func (t *target) scrape() (map[string]float64, error) {
 			if !ok || name == "#" {
 				continue
 			}
-			name, _, _ = strings.Cut(name, "{")
-			if n, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64); err == nil {
-				sums[name] += n
+			n, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
+			if err != nil {
+				continue
+			}
+			sums[name] += n
+			if bare, _, ok := strings.Cut(name, "{"); ok {
+				sums[bare] += n
 			}
 		}
 		if err := errors.Join(lines.Err(), reply.Body.Close()); err != nil {

@@ -33,7 +33,8 @@ type options struct {
 	keys    int     // that are there before reads, and that changes draw from
 	json    string
 	profile string // directory for processor profiles of the first compute server; empty = none
-	keep    bool
+	verbs   bool
+	list    bool
 }
 
 func main() {
@@ -48,9 +49,10 @@ func main() {
 	flag.IntVar(&o.keys, "keys", 200_000, "keys that are read and changed")
 	flag.StringVar(&o.json, "json", "", "write the figures to this file, too")
 	flag.StringVar(&o.profile, "profile", "", "write processor profiles of the compute and memory servers into this directory")
-	flag.BoolVar(&o.keep, "list", false, "list the rows and end")
+	flag.BoolVar(&o.verbs, "verbs", false, "print the work requests of an operation by kind")
+	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.Parse()
-	if o.keep {
+	if o.list {
 		for _, r := range allRows() {
 			fmt.Printf("%-10s %s\n", r.name, r.what)
 		}

@@ -38,6 +38,9 @@ func (r *report) add(f *figure) {
 		fmt.Printf(" %9.2f %9.3f %9.3f %8.2f %8.3f", c.Processor, c.SystemCalls, c.Switches, c.Allocations, c.Trips)
 	}
 	fmt.Println()
+	if c := f.Counts; c != nil && r.o.verbs {
+		fmt.Printf("  %-14s %v\n", "", c.Verbs)
+	}
 	r.Figures = append(r.Figures, f)
 }
 

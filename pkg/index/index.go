@@ -67,6 +67,15 @@ type Session interface {
 	// batch as a whole.
 	LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error
 
+	// Prepare READs side by side what changes of keys are about to need, and makes room for their
+	// values, as far as caches and buffers reach, so that the changes themselves wait less often.
+	// values[i] is that of keys[i]; nil if the key is to be deleted. It is a hint: it changes no
+	// pair and says nothing of any, and it leaves out pairs that this client does not own, or that
+	// the index cannot have. With a design that READs a leaf only under its lock it does nothing.
+	// An error is one of a lookup: the session may be dead. The session's limit is of the call as
+	// a whole.
+	Prepare(keys, values [][]byte) error
+
 	// Defer makes later operations return before what they did, or saw, is durable, until it is
 	// called with false. A change takes effect at once, as ever. But a crash may undo it, and what
 	// was seen, so nothing of it may be told to anybody before Durable(Position()) has returned

@@ -162,6 +162,8 @@ func (x *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 	return nil
 }
 
+func (x *session) Prepare(_, _ [][]byte) error { return nil }
+
 func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if err := x.begin(nil); err != nil {
 		return err

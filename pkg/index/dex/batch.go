@@ -45,14 +45,20 @@ type round struct {
 	value   []byte
 	began   bool // this batch had an earlier round
 	open    bool // its operation is under way
+	ready   readiness
+}
+
+// together returns what a batch uses, which is made once.
+func (s *session) together() *round {
+	if s.batch == nil {
+		s.batch = &round{buffers: s.b.Ring[:min(mostTogether, len(s.b.Ring))], value: make([]byte, 0, 64)}
+	}
+	return s.batch
 }
 
 // LookupBatch implements index.Session.
 func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
-	if s.batch == nil {
-		s.batch = &round{buffers: s.b.Ring[:min(mostTogether, len(s.b.Ring))], value: make([]byte, 0, 64)}
-	}
-	r := s.batch
+	r := s.together()
 	if s.x.with.direct() {
 		for _, key := range keys {
 			if err := s.served(key); err != nil {

@@ -122,6 +122,18 @@ func (s *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err 
 	return nil
 }
 
+// Prepare implements index.Session: each owner leaves out what it does not own.
+func (s *routed) Prepare(keys, values [][]byte) error {
+	s.f.mu.RLock()
+	defer s.f.mu.RUnlock()
+	for _, own := range s.own {
+		if err := own.Prepare(keys, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Defer implements index.Session, for the sessions that there are.
 func (s *routed) Defer(on bool) {
 	for _, o := range s.own {

@@ -124,6 +124,8 @@ func (s *fakeSession) LookupBatch([][]byte, func(int, []byte, error)) error {
 	panic("bench looks keys up one by one")
 }
 
+func (s *fakeSession) Prepare(_, _ [][]byte) error { return nil }
+
 func (s *fakeSession) Modify([]byte, index.Change) error { panic("bench modifies nothing") }
 
 func (s *fakeSession) Scan(start []byte, limit int, _ bool, visit func(key, value []byte) bool) error {

@@ -121,6 +121,9 @@ func (r *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err 
 	return nil
 }
 
+// Prepare implements index.Session.
+func (r *routed) Prepare(_, _ [][]byte) error { return nil }
+
 // Operations wait for the log as ever.
 
 func (r *routed) Defer(bool)           {}

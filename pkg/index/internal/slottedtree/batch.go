@@ -174,6 +174,10 @@ func (s *Session) visitAlone(key []byte, n int, visit func(i int, value []byte, 
 	return nil
 }
 
+// Prepare implements index.Session: a change READs its leaf in the list that locks it, and keeps
+// nothing of it.
+func (s *Session) Prepare(_, _ [][]byte) error { return nil }
+
 // Defer implements index.Session: all that this tree does is durable when it returns.
 func (s *Session) Defer(bool) {}
 

@@ -1,0 +1,253 @@
+package resp
+
+import (
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// A window is some commands of a pipeline that were parsed and did not run yet. They run one after
+// the other, in their order. But what they READ from memory servers is READ side by side, as far as
+// the window shows it before:
+//
+//   - At the first GET of a run of GETs, all keys of the run are looked up in one batch
+//     (index.Session.LookupBatch). Each GET is answered from that when its turn comes. Nothing that
+//     this connection changes lies between the batch and the last of them, so each answer is right
+//     at a moment between the arrival of the pipeline and its replies, and behind all earlier
+//     changes of the connection. The GETs of a run have no order among themselves.
+//   - At the first change, the session prepares for the keys of all changes of the window
+//     (index.Session.Prepare), which then take effect one by one.
+//
+// Answers belong to the held session: they are forgotten when it is returned, and then a GET looks
+// its key up by itself. So does a GET whose lookup failed, to say why.
+type window struct {
+	commands [windowMost]pending
+	at       int // the command that runs
+	upTo     int // commands before this one need no look ahead
+	prepared bool
+
+	answers [windowMost]answer
+	values  []byte // of answers, one after the other
+	keys    [windowMost][]byte
+	put     [windowMost][]byte // the value that a key gets; nil if it is read or deleted
+	of      [windowMost]uint8  // the command of a key
+	n       int               // keys
+
+	visit func(i int, value []byte, err error) // made once
+}
+
+// pending is a command that was parsed.
+type pending struct {
+	k    *command // nil if there is no such command
+	args [][]byte // they lie in the read buffer
+}
+
+// answer is what a GET of the window found.
+type answer struct {
+	known    bool
+	found    bool
+	from, to int // of its value in values
+}
+
+const (
+	windowMost   = 64
+	windowArgs   = 4 * windowMost // arguments of its commands, unless one alone has more
+	windowValues = 16 << 10       // bytes of answers; keys beyond are looked up alone
+	windowBytes  = 8 << 10        // about what one takes, without values
+)
+
+func newWindow() *window {
+	w := &window{}
+	w.visit = func(i int, value []byte, err error) {
+		if len(w.values)+len(value) > windowValues {
+			return
+		}
+		from := len(w.values)
+		w.values = append(w.values, value...)
+		w.answers[w.of[i]] = answer{known: true, found: err == nil, from: from, to: len(w.values)}
+	}
+	return w
+}
+
+// bytes is what a window takes.
+func (w *window) bytes() int {
+	if w == nil {
+		return 0
+	}
+	return windowBytes + cap(w.values)
+}
+
+// begin makes the window one of new commands.
+func (w *window) begin() {
+	w.forget()
+	w.at = 0
+}
+
+// forget forgets what came of looking ahead.
+func (w *window) forget() {
+	clear(w.answers[:])
+	w.upTo, w.prepared, w.values = 0, false, w.values[:0]
+}
+
+// gather parses the next commands of the read buffer. Commands are parsed once, as that may write
+// their text over. An error is of what follows the commands that it returns.
+func (c *conn) gather() (commands []pending, err error) {
+	commands = c.alone[:0]
+	if w := c.window; w != nil {
+		w.begin()
+		commands = w.commands[:0]
+	}
+	for args := c.args[:0]; len(commands) < cap(commands); {
+		b := c.in[c.begin:]
+		n, err := c.frames.next(b, !c.authed())
+		if err != nil {
+			return commands, err
+		}
+		if n == 0 {
+			break
+		}
+		if len(commands) > 0 && len(args)+arguments(b[:n]) > cap(args) {
+			break // in the next window, where there is room
+		}
+		c.begin += n
+		if !c.authed() {
+			if c.anonymous += n; c.anonymous > maxAnonymousBytes {
+				return commands, errAnonymous
+			}
+		}
+		these, ok := split(b[:n], args[len(args):len(args)])
+		if !ok {
+			return commands, protocolError("unbalanced quotes in request")
+		}
+		if len(these) == 0 {
+			continue
+		}
+		if len(args)+len(these) <= cap(args) {
+			args = args[:len(args)+len(these)]
+		} else { // it is the first one
+			c.args = these[:0]
+			args = these
+		}
+		k := lookupCommand(these[0])
+		commands = append(commands, pending{k, these})
+		if k == nil || k.open || len(these) > respArgs {
+			break // it may change how the next ones are read
+		}
+	}
+	if c.begin < len(c.in) && len(commands) > 0 {
+		c.widen()
+	}
+	return commands, nil
+}
+
+// widen makes room for a window of several commands, if there is none.
+func (c *conn) widen() {
+	if c.window == nil {
+		c.window = newWindow()
+	}
+	if cap(c.args) < windowArgs {
+		c.args = make([][]byte, 0, windowArgs)
+	}
+}
+
+// arguments is how many arguments a complete command has at most.
+func arguments(b []byte) int {
+	if b[0] != '*' {
+		return len(b)/2 + 1
+	}
+	n, _, _ := header(b, 0, "") // it was looked at before
+	return n
+}
+
+// lookAhead READs what commands from at on need, if that was not done before.
+func (c *conn) lookAhead(commands []pending, at int) {
+	w := c.window
+	if w == nil {
+		return
+	}
+	w.at = at
+	if at < w.upTo || len(commands)-at < 2 || c.multi.begun || c.refuse || !c.authed() {
+		return
+	}
+	k := commands[at].k
+	switch {
+	case k == nil:
+	case k.name == "get":
+		upTo := at + 1
+		for upTo < len(commands) && commands[upTo].k == k {
+			upTo++
+		}
+		if upTo-at > 1 {
+			if s := c.keysAhead(commands[:upTo], at); s != nil {
+				c.broke(s.LookupBatch(w.keys[:w.n], w.visit))
+			}
+		}
+		w.upTo = upTo
+	case k.changes && !w.prepared:
+		if s := c.keysAhead(commands, at); s != nil {
+			c.broke(s.Prepare(w.keys[:w.n], w.put[:w.n]))
+		}
+		w.prepared = true
+	}
+}
+
+// keysAhead selects the keys of the commands from at on that are like that at at: reads of one key,
+// or changes of one. It returns the session that may use them; nil if they are less than two.
+func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
+	w := c.window
+	w.n = 0
+	if c.s.core.Blocked() != nil {
+		return nil
+	}
+	before := c.session
+	for i := at; i < len(commands); i++ {
+		p := &commands[i]
+		if p.k == nil || p.k.changes != commands[at].k.changes || !p.k.onOneKey(len(p.args)) {
+			continue
+		}
+		key := p.args[1]
+		if c.s.core.CheckKey(key) != nil || c.elsewhere(key) {
+			continue
+		}
+		if c.session != before && w.n > 0 { // they were served by another one
+			return nil
+		}
+		before = c.session
+		w.keys[w.n], w.put[w.n], w.of[w.n] = key, nil, uint8(i)
+		if len(p.args) > 2 {
+			w.put[w.n] = p.args[2]
+		}
+		w.n++
+	}
+	if w.n < 2 {
+		return nil
+	}
+	if c.session == nil {
+		s, err := c.s.core.Sessions.Borrow(c.s.core.Limit, c.term)
+		if err != nil {
+			return nil // the commands themselves are told
+		}
+		c.session = s
+	}
+	return c.session
+}
+
+// broke returns a session that died while it looked ahead.
+func (c *conn) broke(err error) {
+	if engine.Kills(err) {
+		c.used(err)
+	}
+}
+
+// answered is what the GET that runs found ahead.
+func (c *conn) answered() (value []byte, err error, known bool) {
+	w := c.window
+	if w == nil || !w.answers[w.at].known {
+		return nil, nil, false
+	}
+	a := w.answers[w.at]
+	w.answers[w.at] = answer{}
+	if !a.found {
+		return nil, index.ErrNotFound, true
+	}
+	return w.values[a.from:a.to], nil, true
+}

@@ -1,0 +1,221 @@
+package dex
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// A change waits for a memory server if its leaf has no frame, or if the frame has no room: an
+// entry that was not written back must not be put over one to which the memory server's slot
+// points. Changes that come together would wait one after the other. Prepare does for all of them
+// what each would have to do first, side by side:
+//
+//	1  locks each frame without room, by an attempt: it waits for no frame
+//	2  waits until the log is durable up to the last record of these frames
+//	3  posts their WRITEs (flush.go), and the READs of leaves without a frame, together
+//	4  marks the frames as clean, and unlocks them
+//	5  makes each leaf that was READ the image of a frame, as the fetch of a change does
+//
+// Between 1 and 4 a frame is what it is during any flush: others see it locked. The lists of
+// several leaves are independent of each other, and each leaf has the order of a flush. A session
+// that posts a batch of the log holds no frame's lock that it waits for, so 2 ends. A leaf that was
+// READ is used under the conditions of fetch.go, with the eviction clock from before its READ.
+//
+// Everything that Prepare does could have happened without it, at that moment: a write-back and a
+// fetch. So the changes, which look at everything again, need to know nothing of it, and if a frame
+// is gone by then, or full again, they do what they always do.
+
+// readiness is what a session prepares together.
+type readiness struct {
+	locked [mostTogether]*frame // that are written back
+	flush  int
+	keys   [mostTogether][]byte // of the leaves that are READ
+	leaf   [mostTogether]pool.Addr
+	since  [mostTogether]uint64
+	read   int
+}
+
+// Prepare implements index.Session.
+func (s *session) Prepare(keys, values [][]byte) error {
+	if s.x.with.direct() || !s.x.with.caching {
+		return nil
+	}
+	r := s.together()
+	r.n, r.began, r.open = 0, false, false
+	defer s.endRound()
+	for first := 0; first < len(keys); first += len(r.buffers) {
+		n := min(len(keys)-first, len(r.buffers))
+		if err := s.prepareSome(keys[first:first+n], values[first:first+n]); err != nil {
+			return fmt.Errorf("prepare for changes: %w", err)
+		}
+		s.endRound() // so that epochs wait for one round only
+	}
+	return nil
+}
+
+// prepareSome prepares for as many changes as there are buffers.
+func (s *session) prepareSome(keys, values [][]byte) error {
+	w := &s.batch.ready
+	w.flush, w.read = 0, 0
+	for i, key := range keys {
+		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().at(key) < 0 {
+			continue
+		}
+		if a, hint := s.b.DescendCached(key); hint != 0 {
+			s.claimRoom(s.x.cache.hinted(hint), a, key, values[i])
+			continue
+		}
+		s.beginRound()
+		p, err := s.b.Descend(key)
+		if err != nil {
+			w.unlock()
+			return err
+		}
+		since := s.x.cache.evictions.clock.Load()
+		s.x.pause()
+		if f := s.x.cache.find(p.Addr()); f != nil {
+			s.claimRoom(f, p.Addr(), key, values[i])
+		} else {
+			w.fetch(p.Addr(), since, key)
+		}
+	}
+	if err := s.postReady(); err != nil {
+		return err
+	}
+	for i := range w.read {
+		if err := s.keepReady(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch has the leaf at a READ for key, unless it is READ already.
+func (w *readiness) fetch(a pool.Addr, since uint64, key []byte) {
+	for i := range w.read {
+		if w.leaf[i] == a {
+			return
+		}
+	}
+	w.keys[w.read], w.leaf[w.read], w.since[w.read] = key, a, since
+	w.read++
+}
+
+// claimRoom has f, the frame of the leaf at a, written back if it has no room for a change of key
+// and that would help. Without a value the change is a delete, which needs none.
+func (s *session) claimRoom(f *frame, a pool.Addr, key, value []byte) {
+	w := &s.batch.ready
+	if value == nil || f.first.Load() == 0 {
+		return
+	}
+	for i := range w.flush {
+		if w.locked[i] == f {
+			return
+		}
+	}
+	if !f.tryLock() {
+		return
+	}
+	if f.addr.Load() == uint64(a) && f.first.Load() != 0 && !s.fits(f, key, value) {
+		w.locked[w.flush] = f
+		w.flush++
+		return
+	}
+	f.unlock()
+}
+
+// fits reports whether a change of key finds room in f, whose lock the caller holds, or whether
+// the leaf is not that of key, and the change goes elsewhere.
+func (s *session) fits(f *frame, key, value []byte) bool {
+	var v view
+	numbers := s.x.lay.Uint64
+	if !f.open(&v) || f.above(&v, key, numbers) || f.below(&v, key, numbers) {
+		return true
+	}
+	if s.x.lay.InBlock(len(value)) {
+		s.entry = s.x.lay.PutReference(s.entry[:cap(s.entry)], key, s.ref[:])
+	} else {
+		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
+	}
+	i, word := f.find(&v, key, s.x.lay.Fingerprint(key), numbers)
+	if i < 0 && f.vacant(&v) < 0 {
+		return false
+	}
+	return i >= 0 && f.own(i, word, len(s.entry)) > 0 || f.place(&v, len(s.entry)) > 0
+}
+
+// unlock releases the frames that are not written back.
+func (w *readiness) unlock() {
+	for _, f := range w.locked[:w.flush] {
+		f.unlock()
+	}
+	w.flush = 0
+}
+
+// postReady does steps 2 to 4. The buffers are first those of the leaves that are READ.
+func (s *session) postReady() error {
+	w, r := &s.batch.ready, s.batch
+	if w.flush+w.read == 0 {
+		return nil
+	}
+	s.beginRound()
+	defer w.unlock()
+	upTo, queued, ps := uint64(0), 0, s.b.PS
+	for _, f := range w.locked[:w.flush] {
+		upTo = max(upTo, f.lsn.Load())
+	}
+	if err := s.log.Wait(upTo, s.limit); err != nil {
+		return op.Failure(err, false)
+	}
+	for i, f := range w.locked[:w.flush] {
+		if err := f.queue(ps, r.buffers[w.read+i], &queued); err != nil {
+			return s.x.giveUp(err)
+		}
+	}
+	for i := range w.read {
+		if queued == verbs.MaxList {
+			if err := ps.Post(); err != nil {
+				return s.x.giveUp(err)
+			}
+			queued = 0
+		}
+		ps.Read(w.leaf[i], r.buffers[i])
+		s.x.fetched.Add(1)
+		queued++
+	}
+	if err := ps.Post(); err != nil {
+		if w.flush > 0 {
+			return s.x.giveUp(err)
+		}
+		return op.Failure(err, false)
+	}
+	for _, f := range w.locked[:w.flush] {
+		f.clean()
+	}
+	return nil
+}
+
+// keepReady makes leaf i of those that were READ the image of a frame, unless it has one by now.
+func (s *session) keepReady(i int) error {
+	w := &s.batch.ready
+	key := w.keys[i]
+	p, err := s.b.Descend(key)
+	if err != nil {
+		return err
+	}
+	if p.Addr() != w.leaf[i] || s.x.cache.locate(&p) != nil {
+		return nil
+	}
+	copy(s.b.Staging(), s.batch.buffers[i])
+	s.b.Remember(w.leaf[i], w.since[i])
+	s.prefetched = true
+	defer func() { s.prefetched = false }()
+	var l slotted.Leaf
+	hops := 0
+	_, _, err = s.fetch(&p, &l, key, &hops, true)
+	return err
+}
