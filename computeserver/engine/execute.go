@@ -129,7 +129,11 @@ func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Out
 		}
 		return nil
 	}
+	for _, i := range todo {
+		out[i] = nil // it may have failed before
+	}
 	var worst error
+	l := local{c: c, s: s, m: m, ops: ops, out: out, todo: todo}
 	for n, i := range todo {
 		if n > 0 && s.Hurries() { // all the rest, so that none overtakes another
 			o := OutcomeOf(errRangeMoves)
@@ -145,24 +149,20 @@ func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Out
 			}
 			break
 		}
+		if worst = l.lookAhead(n); worst != nil {
+			l.died(n, worst)
+			break
+		}
+		if out[i] != nil {
+			continue // the batch of its run has it
+		}
 		if !s.Serves(ops[i].Key) {
 			out[i], again = OutcomeOf(c.notYet(m, ops[i].Key)), append(again, i)
 			continue
 		}
-		var value []byte
-		value, err = apply(s, ops[i], nil)
-		out[i] = OutcomeOf(err)
-		out[i].Value = value
-		if out[i].Message != "" {
-			out[i].Message = c.At(m, ops[i].Key, out[i].Message)
-		}
-		if Kills(err) {
-			// The session is dead. The following operations were not tried, and must not overtake
-			// the failed one if that is tried again.
+		if err := l.run(n); Kills(err) {
 			worst = err
-			for _, j := range todo[n+1:] {
-				out[j] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one failed: " + err.Error()}
-			}
+			l.died(n, worst)
 			break
 		}
 	}

@@ -170,6 +170,8 @@ func (c *conn) trim() {
 	}
 	if cap(c.in) > keep && rest <= respBuffer/2 || c.authed() && cap(c.in) < respBuffer {
 		c.in = append(make([]byte, 0, respBuffer), c.in[c.begin:]...)
+		clear(c.args[:cap(c.args)]) // nothing refers to the former buffer
+		c.window.release()
 	} else if c.begin > 0 {
 		copy(c.in, c.in[c.begin:])
 		c.in = c.in[:rest]

@@ -30,7 +30,7 @@ type window struct {
 	keys    [windowMost][]byte
 	put     [windowMost][]byte // the value that a key gets; nil if it is read or deleted
 	of      [windowMost]uint8  // the command of a key
-	n       int               // keys
+	n       int                // keys
 
 	visit func(i int, value []byte, err error) // made once
 }
@@ -86,6 +86,15 @@ func (w *window) begin() {
 func (w *window) forget() {
 	clear(w.answers[:])
 	w.upTo, w.prepared, w.values = 0, false, w.values[:0]
+}
+
+// release drops what refers to the read buffer.
+func (w *window) release() {
+	if w != nil {
+		clear(w.commands[:])
+		clear(w.keys[:])
+		clear(w.put[:])
+	}
 }
 
 // gather parses the next commands of the read buffer. Commands are parsed once, as that may write

@@ -17,6 +17,7 @@ type session struct {
 	limit     time.Duration
 	condemned env.Event
 	position  uint64 // that was seen, and may not be durable
+	value     []byte // of a batch
 }
 
 func (x *session) begin(key []byte) error {
@@ -153,10 +154,11 @@ func (x *session) Modify(key []byte, change index.Change) error {
 
 func (x *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	for i, key := range keys {
-		value, err := x.Lookup(key, nil)
+		value, err := x.Lookup(key, x.value[:0])
 		if err != nil && err != index.ErrNotFound {
 			return err
 		}
+		x.value = value[:0]
 		visit(i, value, err)
 	}
 	return nil

@@ -14,16 +14,18 @@ import (
 // points. Changes that come together would wait one after the other. Prepare does for all of them
 // what each would have to do first, side by side:
 //
-//	1  locks each frame without room, by an attempt: it waits for no frame
+//	1  notes each frame without room
 //	2  waits until the log is durable up to the last record of these frames
-//	3  posts their WRITEs (flush.go), and the READs of leaves without a frame, together
-//	4  marks the frames as clean, and unlocks them
-//	5  makes each leaf that was READ the image of a frame, as the fetch of a change does
+//	3  locks them again, by an attempt: it waits for no frame. Frames that have records by now
+//	   that are not durable are left out, as those that somebody else has written back
+//	4  posts their WRITEs (flush.go), and the READs of leaves without a frame, together
+//	5  marks the frames as clean, and unlocks them
+//	6  makes each leaf that was READ the image of a frame, as the fetch of a change does
 //
-// Between 1 and 4 a frame is what it is during any flush: others see it locked. The lists of
-// several leaves are independent of each other, and each leaf has the order of a flush. A session
-// that posts a batch of the log holds no frame's lock that it waits for, so 2 ends. A leaf that was
-// READ is used under the conditions of fetch.go, with the eviction clock from before its READ.
+// Between 3 and 5 a frame is what it is during any flush: others see it locked, for one round trip.
+// All its records are durable, as a flush requires. The lists of several leaves are independent of
+// each other, and each leaf has the order of a flush. A leaf that was READ is used under the
+// conditions of fetch.go, with the eviction clock from before its READ.
 //
 // Everything that Prepare does could have happened without it, at that moment: a write-back and a
 // fetch. So the changes, which look at everything again, need to know nothing of it, and if a frame
@@ -31,12 +33,20 @@ import (
 
 // readiness is what a session prepares together.
 type readiness struct {
-	locked [mostTogether]*frame // that are written back
+	full   [mostTogether]fullFrame // that are to be written back
+	n      int
+	locked [mostTogether]*frame // of them
 	flush  int
 	keys   [mostTogether][]byte // of the leaves that are READ
 	leaf   [mostTogether]pool.Addr
 	since  [mostTogether]uint64
 	read   int
+}
+
+// fullFrame is a frame that had no room.
+type fullFrame struct {
+	f    *frame
+	leaf pool.Addr
 }
 
 // Prepare implements index.Session.
@@ -60,25 +70,24 @@ func (s *session) Prepare(keys, values [][]byte) error {
 // prepareSome prepares for as many changes as there are buffers.
 func (s *session) prepareSome(keys, values [][]byte) error {
 	w := &s.batch.ready
-	w.flush, w.read = 0, 0
+	w.n, w.flush, w.read = 0, 0, 0
 	for i, key := range keys {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().at(key) < 0 {
 			continue
 		}
 		if a, hint := s.b.DescendCached(key); hint != 0 {
-			s.claimRoom(s.x.cache.hinted(hint), a, key, values[i])
+			s.wantRoom(s.x.cache.hinted(hint), a, key, values[i])
 			continue
 		}
 		s.beginRound()
 		p, err := s.b.Descend(key)
 		if err != nil {
-			w.unlock()
 			return err
 		}
 		since := s.x.cache.evictions.clock.Load()
 		s.x.pause()
 		if f := s.x.cache.find(p.Addr()); f != nil {
-			s.claimRoom(f, p.Addr(), key, values[i])
+			s.wantRoom(f, p.Addr(), key, values[i])
 		} else {
 			w.fetch(p.Addr(), since, key)
 		}
@@ -105,15 +114,15 @@ func (w *readiness) fetch(a pool.Addr, since uint64, key []byte) {
 	w.read++
 }
 
-// claimRoom has f, the frame of the leaf at a, written back if it has no room for a change of key
+// wantRoom has f, the frame of the leaf at a, written back if it has no room for a change of key
 // and that would help. Without a value the change is a delete, which needs none.
-func (s *session) claimRoom(f *frame, a pool.Addr, key, value []byte) {
+func (s *session) wantRoom(f *frame, a pool.Addr, key, value []byte) {
 	w := &s.batch.ready
 	if value == nil || f.first.Load() == 0 {
 		return
 	}
-	for i := range w.flush {
-		if w.locked[i] == f {
+	for i := range w.n {
+		if w.full[i].f == f {
 			return
 		}
 	}
@@ -121,9 +130,8 @@ func (s *session) claimRoom(f *frame, a pool.Addr, key, value []byte) {
 		return
 	}
 	if f.addr.Load() == uint64(a) && f.first.Load() != 0 && !s.fits(f, key, value) {
-		w.locked[w.flush] = f
-		w.flush++
-		return
+		w.full[w.n] = fullFrame{f, a}
+		w.n++
 	}
 	f.unlock()
 }
@@ -148,7 +156,33 @@ func (s *session) fits(f *frame, key, value []byte) bool {
 	return i >= 0 && f.own(i, word, len(s.entry)) > 0 || f.place(&v, len(s.entry)) > 0
 }
 
-// unlock releases the frames that are not written back.
+// lockFull does steps 2 and 3.
+func (s *session) lockFull() error {
+	w := &s.batch.ready
+	upTo := uint64(0)
+	for _, c := range w.full[:w.n] {
+		upTo = max(upTo, c.f.lsn.Load())
+	}
+	if err := s.log.Wait(upTo, s.limit); err != nil {
+		return op.Failure(err, false)
+	}
+	s.x.pause()
+	durable := s.x.log.Durable()
+	for _, c := range w.full[:w.n] {
+		if !c.f.tryLock() {
+			continue
+		}
+		if c.f.addr.Load() == uint64(c.leaf) && c.f.first.Load() != 0 && c.f.lsn.Load() <= durable {
+			w.locked[w.flush] = c.f
+			w.flush++
+		} else {
+			c.f.unlock()
+		}
+	}
+	return nil
+}
+
+// unlock releases the frames that are locked.
 func (w *readiness) unlock() {
 	for _, f := range w.locked[:w.flush] {
 		f.unlock()
@@ -156,21 +190,18 @@ func (w *readiness) unlock() {
 	w.flush = 0
 }
 
-// postReady does steps 2 to 4. The buffers are first those of the leaves that are READ.
+// postReady does steps 2 to 5. The first buffers are those of the leaves that are READ.
 func (s *session) postReady() error {
 	w, r := &s.batch.ready, s.batch
-	if w.flush+w.read == 0 {
+	if w.n+w.read == 0 {
 		return nil
 	}
 	s.beginRound()
+	if err := s.lockFull(); err != nil {
+		return err
+	}
 	defer w.unlock()
-	upTo, queued, ps := uint64(0), 0, s.b.PS
-	for _, f := range w.locked[:w.flush] {
-		upTo = max(upTo, f.lsn.Load())
-	}
-	if err := s.log.Wait(upTo, s.limit); err != nil {
-		return op.Failure(err, false)
-	}
+	queued, ps := 0, s.b.PS
 	for i, f := range w.locked[:w.flush] {
 		if err := f.queue(ps, r.buffers[w.read+i], &queued); err != nil {
 			return s.x.giveUp(err)

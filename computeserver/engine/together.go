@@ -1,0 +1,135 @@
+package engine
+
+import (
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// What the operations of a batch READ from memory servers is READ side by side. The lookups of a
+// run, between two changes, are one batch of the index (index.Session.LookupBatch): each is right
+// at a moment of its own, behind all changes before the run. Before the first of several changes
+// the session prepares for them (index.Session.Prepare); they take effect one by one, in their
+// order.
+
+// togetherMost bounds the operations that are looked at together.
+const togetherMost = 64
+
+// local is the operations of one round that run in one session of this server.
+type local struct {
+	c    *Engine
+	s    *Session
+	m    *partition.Map
+	ops  []*rpcv1.Operation
+	out  []*rpcv1.Outcome // nil for operations without an outcome so far
+	todo []int
+
+	looked   int // operations of todo before this one need no look ahead
+	prepared int // and these no preparation
+	slab     []rpcv1.Outcome
+	values   []byte // of lookups, one after the other
+	keys     [][]byte
+	put      [][]byte
+	of       []int // the operation of a key
+	value    []byte
+}
+
+// plain is an outcome without message.
+func (l *local) plain(code rpcv1.Outcome_Code) *rpcv1.Outcome {
+	if len(l.slab) == 0 {
+		l.slab = make([]rpcv1.Outcome, min(len(l.todo), togetherMost))
+	}
+	o := &l.slab[0]
+	l.slab = l.slab[1:]
+	o.Code = code
+	return o
+}
+
+// ended notes the outcome of operation i. value is that of a lookup; it is copied.
+func (l *local) ended(i int, value []byte, err error) {
+	switch code := CodeOf(err); {
+	case err == nil && l.ops[i].Kind == rpcv1.Operation_LOOKUP:
+		at := len(l.values)
+		l.values = append(l.values, value...)
+		l.out[i] = l.plain(code)
+		l.out[i].Value = l.values[at:len(l.values):len(l.values)]
+	case err == nil, code == rpcv1.Outcome_NOT_FOUND, code == rpcv1.Outcome_ALREADY_EXISTS:
+		l.out[i] = l.plain(code)
+	default:
+		o := OutcomeOf(err)
+		o.Message = l.c.At(l.m, l.ops[i].Key, o.Message)
+		l.out[i] = o
+	}
+}
+
+// lookAhead READs what the operations from todo[n] on need, if that was not done before. After an
+// error the session is dead.
+func (l *local) lookAhead(n int) error {
+	end := min(n+togetherMost, len(l.todo))
+	reads := l.ops[l.todo[n]].Kind == rpcv1.Operation_LOOKUP
+	if reads && n < l.looked || !reads && n < l.prepared {
+		return nil
+	}
+	l.keys, l.put, l.of = l.keys[:0], l.put[:0], l.of[:0]
+	for at := n; at < end; at++ {
+		i := l.todo[at]
+		op := l.ops[i]
+		if (op.Kind == rpcv1.Operation_LOOKUP) != reads {
+			if reads {
+				end = at
+			}
+			continue
+		}
+		if l.s.Serves(op.Key) {
+			value := op.Value
+			if op.Kind == rpcv1.Operation_DELETE {
+				value = nil
+			} else if value == nil {
+				value = []byte{}
+			}
+			l.keys, l.put, l.of = append(l.keys, op.Key), append(l.put, value), append(l.of, i)
+		}
+	}
+	var err error
+	switch {
+	case len(l.keys) < 2:
+	case reads:
+		err = l.s.LookupBatch(l.keys, func(k int, value []byte, err error) { l.ended(l.of[k], value, err) })
+	default:
+		err = l.s.Prepare(l.keys, l.put)
+	}
+	if reads {
+		l.looked = end
+	} else {
+		l.prepared = end
+	}
+	if Kills(err) {
+		return err
+	}
+	return nil // the operations themselves say why
+}
+
+// run runs the operation at todo[n].
+func (l *local) run(n int) error {
+	i := l.todo[n]
+	value, err := apply(l.s, l.ops[i], l.value[:0])
+	l.value = value[:0]
+	l.ended(i, value, err)
+	return err
+}
+
+// died gives the operations from todo[n] on that have no outcome that of an error which killed the
+// session. The first of them failed by it, unless it has an outcome already. The others were not
+// tried, and must not overtake the failed one if that is tried again.
+func (l *local) died(n int, err error) {
+	failed := l.out[l.todo[n]] != nil
+	for _, i := range l.todo[n:] {
+		switch {
+		case l.out[i] != nil:
+		case failed:
+			l.out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one failed: " + err.Error()}
+		default:
+			l.ended(i, nil, err)
+			failed = true
+		}
+	}
+}
