@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/users"
@@ -251,10 +252,26 @@ func (c *conn) dispatchMany(p *pending) {
 	c.account.force(holdArgs, 0)
 }
 
-// settle finishes what the commands so far left open: requests set aside, the session.
+// settle finishes what the commands so far left open: the session, and requests set aside. Neither
+// waits for the other: what was set aside is sent while the session waits for the log. No key is in
+// both, and to return the session nothing but a memory server is needed, so servers that forward to
+// each other do not wait for each other's sessions.
 func (c *conn) settle() {
+	a := &c.forwards
+	if len(a.ops) == 0 || c.session == nil {
+		c.release()
+		if len(a.ops) > 0 {
+			c.fillHoles(c.s.core.Do(a.ops, false, c.left(a.changes), c.term))
+		}
+		return
+	}
+	if a.outcomes == nil {
+		a.outcomes = make(chan []*rpcv1.Outcome, 1)
+	}
+	ops, limit := a.ops, c.left(a.changes)
+	go func() { a.outcomes <- c.s.core.Do(ops, false, limit, c.term) }()
 	c.release()
-	c.sendForwards()
+	c.fillHoles(<-a.outcomes) // Do ends within the limit
 }
 
 // hold borrows a session until settle, unless one is held. The error has been replied.

@@ -19,6 +19,8 @@ type forwardQueue struct {
 	changes bool // some change something
 	waiting bool // some are of keys that this server does not serve yet
 	bytes   int  // of the operations, and at most of their outcomes
+
+	outcomes chan []*rpcv1.Outcome // of those that are sent while the session is returned
 }
 
 // hole is the place of a reply that is still to come.
@@ -102,13 +104,9 @@ func (c *conn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply 
 	}
 }
 
-// sendForwards runs what was set aside and puts the replies into their places.
-func (c *conn) sendForwards() {
+// fillHoles puts the replies of what was set aside into their places.
+func (c *conn) fillHoles(outcomes []*rpcv1.Outcome) {
 	a := &c.forwards
-	if len(a.ops) == 0 {
-		return
-	}
-	outcomes := c.s.core.Do(a.ops, false, c.left(a.changes), c.term)
 	filled := make([]byte, 0, len(c.out)+16*len(a.holes))
 	c.account.force(holdOut, cap(c.out)+cap(filled))
 	from, slot := 0, c.tally.Slot // that of the command under way, before which these are run

@@ -131,3 +131,13 @@ func directory(t testing.TB, c users.Config) *users.Directory {
 	}
 	return d
 }
+
+// discard is a connection of which only writes matter.
+type discard struct {
+	net.Conn
+	write func(b []byte)
+}
+
+func (d discard) Write(b []byte) (int, error) { d.write(b); return len(b), nil }
+
+func (discard) SetWriteDeadline(time.Time) error { return nil }

@@ -29,6 +29,8 @@ type Store struct {
 	env              env.Env
 	openNow          []*Index // under mu
 
+	together atomic.Pointer[func(what string, keys int)]
+
 	log      atomic.Pointer[func(position uint64) error]
 	appended atomic.Uint64 // the position of the newest change
 	durable  atomic.Uint64
@@ -69,6 +71,16 @@ func (s *Store) Before(f func(key []byte)) {
 		return
 	}
 	s.hook.Store(&f)
+}
+
+// Together makes every batch of lookups, and every preparation for changes, call f first, with how
+// many keys it has: "look up" and "prepare". Nil ends that.
+func (s *Store) Together(f func(what string, keys int)) {
+	if f == nil {
+		s.together.Store(nil)
+		return
+	}
+	s.together.Store(&f)
 }
 
 // Len is how many pairs there are.

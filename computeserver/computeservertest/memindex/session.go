@@ -153,6 +153,7 @@ func (x *session) Modify(key []byte, change index.Change) error {
 }
 
 func (x *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	x.batch("look up", keys)
 	for i, key := range keys {
 		value, err := x.Lookup(key, x.value[:0])
 		if err != nil && err != index.ErrNotFound {
@@ -164,7 +165,16 @@ func (x *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 	return nil
 }
 
-func (x *session) Prepare(_, _ [][]byte) error { return nil }
+func (x *session) Prepare(keys, _ [][]byte) error {
+	x.batch("prepare", keys)
+	return x.s.err()
+}
+
+func (x *session) batch(what string, keys [][]byte) {
+	if f := x.s.together.Load(); f != nil {
+		(*f)(what, len(keys))
+	}
+}
 
 func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	if err := x.begin(nil); err != nil {
