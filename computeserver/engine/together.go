@@ -27,6 +27,7 @@ type local struct {
 	prepared int // and these no preparation
 	slab     []rpcv1.Outcome
 	values   []byte // of lookups, one after the other
+	kept     int    // values so far
 	keys     [][]byte
 	put      [][]byte
 	of       []int // the operation of a key
@@ -44,14 +45,27 @@ func (l *local) plain(code rpcv1.Outcome_Code) *rpcv1.Outcome {
 	return o
 }
 
+// valuesTogether is how many bytes of values lie in one array at most, if one alone is not larger.
+const valuesTogether = 16 << 10
+
+// keep returns a copy of a value. Values of a batch lie in few arrays, which never grow.
+func (l *local) keep(value []byte) []byte {
+	l.kept++
+	at := len(l.values)
+	if cap(l.values)-at < len(value) {
+		more := len(l.todo) - l.kept + 1 // with as many bytes, likely
+		l.values, at = make([]byte, 0, max(len(value), min(valuesTogether, more*len(value)))), 0
+	}
+	l.values = append(l.values, value...)
+	return l.values[at:len(l.values):len(l.values)]
+}
+
 // ended notes the outcome of operation i. value is that of a lookup; it is copied.
 func (l *local) ended(i int, value []byte, err error) {
 	switch code := CodeOf(err); {
 	case err == nil && l.ops[i].Kind == rpcv1.Operation_LOOKUP:
-		at := len(l.values)
-		l.values = append(l.values, value...)
 		l.out[i] = l.plain(code)
-		l.out[i].Value = l.values[at:len(l.values):len(l.values)]
+		l.out[i].Value = l.keep(value)
 	case err == nil, code == rpcv1.Outcome_NOT_FOUND, code == rpcv1.Outcome_ALREADY_EXISTS:
 		l.out[i] = l.plain(code)
 	default:

@@ -76,8 +76,11 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 			continue
 		}
 		if a, hint := s.b.DescendCached(key); hint != 0 {
-			s.wantRoom(s.x.cache.hinted(hint), a, key, values[i])
-			continue
+			// the hint may be older than the frame
+			if f := s.x.cache.hinted(hint); f.addr.Load() == uint64(a) {
+				s.wantRoom(f, a, key, values[i])
+				continue
+			}
 		}
 		s.beginRound()
 		p, err := s.b.Descend(key)

@@ -253,8 +253,13 @@ func (w *registerSession) serve(c *owner) (err error) {
 			w.s.Defer(true)
 		}
 		if w.r.IntN(8) == 0 {
+			err = w.prepare()
+		}
+		switch {
+		case err != nil:
+		case w.r.IntN(8) == 0:
 			err = w.batch()
-		} else {
+		default:
 			err = w.one(w.draw())
 		}
 		if err == nil && w.left > 0 {
@@ -328,6 +333,20 @@ func (w *registerSession) batch() error {
 		w.answered(n, outs[i], now)
 	}
 	return nil
+}
+
+// prepare prepares for changes, some of which may come.
+func (w *registerSession) prepare() error {
+	var keys, values [][]byte
+	for range 1 + w.r.IntN(40) {
+		keys = append(keys, []byte(w.key()))
+		var value []byte
+		if w.r.IntN(4) > 0 {
+			value = make([]byte, w.r.IntN(w.g.opts.MaxValueBytes+1))
+		}
+		values = append(values, value)
+	}
+	return w.s.Prepare(keys, values)
 }
 
 func (w *registerSession) answered(n int, out register.Output, now int64) {

@@ -280,7 +280,11 @@ func (o *owners) serve(c *owner, r *rand.Rand, k uint64) error {
 			continue
 		}
 		var err error
+		if r.IntN(8) == 0 {
+			err = o.prepare(s, g, r, k)
+		}
 		switch {
+		case err != nil:
 		case o.atEdges() && n/20%2 == 0:
 			err = o.remove(s, simKey(own))
 		case r.IntN(10) == 0: // the range behind may be on the move

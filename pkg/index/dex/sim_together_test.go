@@ -64,6 +64,19 @@ func (o *owners) batch(s index.Session, g *owned, r *rand.Rand, k uint64) error 
 	return nil
 }
 
+// prepare prepares for changes of some keys, of which others may be told of by then.
+func (o *owners) prepare(s index.Session, g *owned, r *rand.Rand, k uint64) error {
+	numbers, _ := o.someKeys(g, r, k)
+	keys, values := make([][]byte, len(numbers)), make([][]byte, len(numbers))
+	for i, n := range numbers {
+		keys[i] = simKey(n)
+		if r.IntN(4) > 0 {
+			values[i] = make([]byte, r.IntN(40))
+		}
+	}
+	return s.Prepare(keys, values)
+}
+
 // deferred gives some own keys values, and looks others up, without waiting for the log: what it
 // did and saw counts when all of it is durable.
 func (o *owners) deferred(s index.Session, g *owned, r *rand.Rand, k uint64) error {

@@ -59,6 +59,15 @@ func (w *worker) step(n int) error {
 	if r.IntN(12) == 0 {
 		return h.batch(w.s, w.id, sh.some(r, h))
 	}
+	if r.IntN(12) == 0 {
+		var keys, values [][]byte
+		for _, key := range sh.some(r, h) {
+			keys, values = append(keys, []byte(key)), append(values, nil)
+		}
+		if err := w.s.Prepare(keys, values); err != nil {
+			return err
+		}
+	}
 	in := register.Input{Verb: sh.draw(r, h), Key: sh.pick(r, h)}
 	if h.loading { // whoever inserts ends a bulk load
 		in.Verb = register.Lookup

@@ -2,7 +2,9 @@ package indextest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -134,6 +136,20 @@ func (r *runner) cost(t *testing.T) {
 		return nil
 	})
 	run("update", r.Costs.Update, n, func(i int) error { return s.Update(key(i), value) })
+	values := slices.Repeat([][]byte{value}, batchOf)
+	s.Defer(true)
+	run("update that was prepared", r.Costs.Update, n, func(i int) error {
+		if batch = append(batch, key(i)); len(batch) < batchOf {
+			return nil
+		}
+		defer func() { batch = batch[:0] }()
+		err := s.Prepare(batch, values)
+		for _, key := range batch {
+			err = errors.Join(err, s.Update(key, value))
+		}
+		return errors.Join(err, s.Durable(s.Position()))
+	})
+	s.Defer(false)
 	action := index.Put
 	change := func([]byte, bool) ([]byte, index.Action) { return value, action }
 	run("modification", r.Costs.Update, n, func(i int) error { return s.Modify(key(i), change) })

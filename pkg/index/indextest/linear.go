@@ -103,6 +103,13 @@ func (h *history) run(t *testing.T, s index.Session, client int, r *rand.Rand, o
 			var batch []porcupine.Operation
 			batch, err = h.batch(s, client, r, o, spread)
 			ops = append(ops, batch...)
+		case 3:
+			var keys, values [][]byte
+			for range 1 + r.IntN(20) {
+				keys = append(keys, []byte(linearKey(o, r.IntN(spread))))
+				values = append(values, make([]byte, r.IntN(o.MaxValueBytes+1)))
+			}
+			err = s.Prepare(keys, values)
 		}
 		if err != nil {
 			t.Error(err)

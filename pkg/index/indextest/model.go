@@ -230,6 +230,27 @@ func (m *machine) LookupBatch(t *rapid.T) {
 	}
 }
 
+// Prepare prepares for changes of keys that are there, and of others, some of which come.
+func (m *machine) Prepare(t *rapid.T) {
+	var keys, values [][]byte
+	s := m.s
+	for range rapid.IntRange(0, 40).Draw(t, "keys") {
+		_, key := m.pick(t)
+		keys = append(keys, key)
+		var value []byte
+		if rapid.Bool().Draw(t, "put") {
+			value = []byte(m.shape.value.Draw(t, "value"))
+		}
+		values = append(values, value)
+	}
+	if rapid.Bool().Draw(t, "other") {
+		s = m.other
+	}
+	if err := s.Prepare(keys, values); err != nil {
+		t.Fatalf("prepare for changes of %d keys: %v", len(keys), err)
+	}
+}
+
 // Defer does what comes next without waiting for the log, until Durable.
 func (m *machine) Defer(t *rapid.T) {
 	m.s.Defer(true)
