@@ -244,6 +244,9 @@ func TestMetrics(t *testing.T) {
 		`dmindex_compute_requests_total{front_end="resp",operation="set",outcome="ok"} 1`,
 		`dmindex_compute_requests_total{front_end="resp",operation="unknown",outcome="error"} 1`,
 		`dmindex_compute_request_seconds_count{front_end="resp"} 4`,
+		`dmindex_compute_pipeline_requests_bucket{front_end="resp",le="2"} 0`, `dmindex_compute_pipeline_requests_bucket{front_end="resp",le="4"} 1`,
+		`dmindex_compute_pipeline_requests_sum{front_end="resp"} 4`, `dmindex_compute_pipeline_requests_count{front_end="resp"} 1`,
+		"dmindex_compute_log_waits_total 0", "dmindex_compute_log_wait_seconds_total 0", "dmindex_compute_log_round_trips_total 0",
 		"dmindex_compute_forwarded_total 2", "dmindex_compute_resp_connections 1", "dmindex_compute_map_generation 1", "dmindex_compute_ready 1",
 		`dmindex_compute_verbs_total{verb="READ"} 0`, "dmindex_compute_cache_bytes 0",
 	} {

@@ -37,6 +37,14 @@ var (
 		"Requests of programs by front end, operation and outcome: ok, miss (not found, or exists), error.", []string{"front_end", "operation", "outcome"}, nil)
 	descLatency = prometheus.NewDesc("dmindex_compute_request_seconds",
 		"From the arrival of a pipeline or batch until all of it was answered, once for each of its requests.", []string{"front_end"}, nil)
+	descSizes = prometheus.NewDesc("dmindex_compute_pipeline_requests",
+		"Pipelines (RESP) and batches (SDK and other servers) by how many requests they had. Small ones cost most for each request: clients that send without waiting are faster.", []string{"front_end"}, nil)
+	descLogWaits = prometheus.NewDesc("dmindex_compute_log_waits_total",
+		"Times that answers waited for the redo log: once for a pipeline or batch, or a part of up to 1,024 of its requests.", nil, nil)
+	descLogWaited = prometheus.NewDesc("dmindex_compute_log_wait_seconds_total",
+		"How long answers waited for the redo log, summed over these waits.", nil, nil)
+	descLogTrips = prometheus.NewDesc("dmindex_compute_log_round_trips_total",
+		"Round trips to a memory server that wrote the redo log. One of them serves all that wait at that moment.", nil, nil)
 	descForwarded = prometheus.NewDesc("dmindex_compute_forwarded_total",
 		"Operations and scans that were sent on to the server in charge.", nil, nil)
 	descConnections = prometheus.NewDesc("dmindex_compute_resp_connections",
@@ -115,10 +123,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 			}
 		}
 		out <- metricOf(&f.Latency, name) //env:real prometheus collects through channels
+		out <- sizesOf(f, name)           //env:real prometheus collects through channels
 	}
 	show("resp", &m.resp, resp.CommandNames)
 	show("rpc", &m.rpc, rpcSlots)
 	counter(descForwarded, m.core.Count.Forwarded.Load())
+	counter(descLogWaits, m.core.Count.LogWaits.Load())
+	out <- prometheus.MustNewConstMetric(descLogWaited, prometheus.CounterValue, time.Duration(m.core.Count.LogWaited.Load()).Seconds()) //env:real prometheus collects through channels
 	gauge(descConnections, float64(m.core.Count.Connections.Load()))
 	counter(descRefused, m.core.Count.Refused.Load())
 	counter(descFailedLogins, m.logins.Total())
@@ -160,6 +171,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 		counter(descVerbBytes, s.Verbs.Bytes[op], op.String())
 	}
 	counter(descRoundTrips, s.Verbs.RoundTrips)
+	counter(descLogTrips, s.Log.RoundTrips)
 	counter(descIndexOps, s.Operations)
 	counter(descRetries, s.Retries)
 	counter(descConflicts, s.LockConflicts)
@@ -184,4 +196,18 @@ func metricOf(h *count.Histogram, frontEnd string) prometheus.Metric {
 		}
 	}
 	return prometheus.MustNewConstHistogram(descLatency, total, time.Duration(h.Sum.Load()).Seconds(), cumulative, frontEnd)
+}
+
+// sizesOf is how many requests the pipelines or batches of a front end had, as Prometheus has it.
+func sizesOf(f *count.Front, frontEnd string) prometheus.Metric {
+	cumulative := make(map[float64]uint64, count.SizeBuckets)
+	total := uint64(0)
+	for i := range f.Sizes.Buckets {
+		total += f.Sizes.Buckets[i].Load()
+		if i < count.SizeBuckets-1 {
+			cumulative[float64(uint64(1)<<i)] = total
+		}
+	}
+	_, requests := f.Pipelines()
+	return prometheus.MustNewConstHistogram(descSizes, total, float64(requests), cumulative, frontEnd)
 }

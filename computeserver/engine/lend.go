@@ -232,7 +232,11 @@ func (g *Sessions) awaitLog(s *Session) error {
 	if position == 0 {
 		return nil
 	}
-	return s.Durable(position)
+	began := g.env.Now()
+	err := s.Durable(position)
+	g.count.LogWaits.Add(1)
+	g.count.LogWaited.Add(uint64(g.env.Now() - began))
+	return err
 }
 
 // discard closes a session that is given up. Called under mu, which it releases meanwhile.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -34,6 +35,7 @@ type Sessions struct {
 	maxWaiting int
 	log        *slog.Logger
 
+	count  *count.Counters
 	load   *load
 	tables *ownership.Tables // of the keys that are served; nil = all are
 	// hold, unless nil, lets a client hold ranges while its index is open.
@@ -68,7 +70,7 @@ var (
 
 func newSessions(e env.Env, open func() (ownership.Opened, error), limit time.Duration, max, maxWaiting int, log *slog.Logger) *Sessions {
 	return &Sessions{
-		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log, load: newLoad(e),
+		env: e, open: open, limit: limit, max: max, maxWaiting: maxWaiting, log: log, count: &count.Counters{}, load: newLoad(e),
 		mu: e.NewMutex(), why: errOpening, wake: e.NewEvent(), ended: e.NewEvent(), term: 1, Standstill: standstill, OnStandstill: func() {},
 	}
 }

@@ -117,3 +117,26 @@ func TestLogFailsBeforeReplies(t *testing.T) {
 		r.Expect("+OK\r\n$1\r\n2\r\n")
 	}
 }
+
+// TestInfoTellsOfPipelines: INFO says how many commands came together, and how often they waited
+// for the log.
+func TestInfoTellsOfPipelines(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	c.store.Log(func(uint64) error { return nil })
+	conn := c.quiet(1)
+	for range 2 {
+		if out, err := conn.feed([]byte(strings.Repeat(computeservertest.Command("SET", "a", "1"), 15))); err != nil || len(out) != 15*len("+OK\r\n") {
+			t.Fatalf("%q, %v", out, err)
+		}
+	}
+	out, err := conn.feed([]byte(computeservertest.Command("INFO")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"dmindex_pipelines:2", "dmindex_commands_per_pipeline:15.00", "dmindex_log_waits:2", "dmindex_log_wait_usec_average:"} {
+		if !strings.Contains(string(out), "\r\n"+line) {
+			t.Errorf("INFO lacks %s: %s", line, out)
+		}
+	}
+}

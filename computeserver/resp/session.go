@@ -147,6 +147,9 @@ func appendPair(b []byte, key, value string) []byte {
 	return redcon.AppendBulkString(redcon.AppendBulkString(b, key), value)
 }
 
+// ratio is a share of b to two digits; 0 if there is none.
+func ratio(a, b float64) string { return strconv.FormatFloat(a/max(b, 1), 'f', 2, 64) }
+
 // cmdInfo is INFO [section ...]: always everything.
 func (c *conn) cmdInfo(_ [][]byte) {
 	s := c.s
@@ -168,6 +171,17 @@ func (c *conn) cmdInfo(_ [][]byte) {
 	line("total_commands_processed", s.core.Count.Operations.Load())
 	line("rejected_connections", s.core.Count.Refused.Load())
 	line("dmindex_forwarded", s.core.Count.Forwarded.Load())
+	pipelines, of := s.front.Pipelines()
+	line("dmindex_pipelines", pipelines)
+	line("dmindex_commands_per_pipeline", ratio(float64(of), float64(pipelines)))
+	waits, waited := s.core.Count.LogWaits.Load(), time.Duration(s.core.Count.LogWaited.Load())
+	line("dmindex_log_waits", waits)
+	line("dmindex_log_wait_usec_average", ratio(float64(waited.Microseconds()), float64(waits)))
+	stats := s.core.Sessions.Stats()
+	line("dmindex_log_round_trips", stats.Log.RoundTrips)
+	line("dmindex_round_trips", stats.Verbs.RoundTrips)
+	line("dmindex_index_operations", stats.Operations)
+	line("dmindex_index_cache_hits", stats.CacheHits)
 	section("Partition")
 	line("dmindex_map_generation", s.core.View.Generation())
 	if m := s.core.View.Current(); m != nil {

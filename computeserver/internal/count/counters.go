@@ -4,8 +4,11 @@ import "sync/atomic"
 
 // Counters are what the server counts for metrics and Describe.
 type Counters struct {
-	Forwarded  atomic.Uint64 // operations and scans sent on to another server
-	Operations atomic.Uint64 // requests of programs, of both front ends
+	Forwarded atomic.Uint64 // operations and scans sent on to another server
+	// Waits of sessions for the design's log, one for all that was answered together, and how long
+	// they took, in nanoseconds.
+	LogWaits, LogWaited atomic.Uint64
+	Operations          atomic.Uint64 // requests of programs, of both front ends
 	// of them, those answered with an error other than "not found" and "exists"
 	Errors      atomic.Uint64
 	Connections atomic.Int64  // RESP connections at this moment

@@ -48,7 +48,30 @@ func (t *Tally) Recount(slot int, was, is Kind) {
 type Front struct {
 	N       [maxSlots][outcomeKinds]atomic.Uint64
 	Latency Histogram
+	Sizes   Sizes // of pipelines and batches
 	Sum     *Counters
+}
+
+// Pipelines is how many pipelines or batches there were, and how many requests they had together.
+func (f *Front) Pipelines() (n, requests uint64) {
+	for i := range f.Sizes.Buckets {
+		n += f.Sizes.Buckets[i].Load()
+	}
+	for i := range f.Latency.Buckets {
+		requests += f.Latency.Buckets[i].Load()
+	}
+	return n, requests
+}
+
+// Sizes counts pipelines or batches by powers of two of their requests: bucket i has those of more
+// than 1<<(i-1) requests and at most 1<<i.
+type Sizes struct{ Buckets [SizeBuckets]atomic.Uint64 }
+
+// SizeBuckets is how many there are; the last one has no end.
+const SizeBuckets = 13
+
+func (s *Sizes) observe(n uint64) {
+	s.Buckets[min(bits.Len64(n-1), SizeBuckets-1)].Add(1)
 }
 
 // Publish adds the tally to f and clears it. took is how long the requests took, as their sender
@@ -75,6 +98,7 @@ func (t *Tally) Publish(f *Front, took time.Duration) {
 		f.Sum.Errors.Add(failed)
 	}
 	f.Latency.observe(took, t.total)
+	f.Sizes.observe(t.total)
 	t.total, t.dirty = 0, 0
 }
 
