@@ -85,7 +85,9 @@ bench: ## benchmarks of fabric, index and serving; ratios in one run (of designs
 .PHONY: bench-serving
 bench-serving: build ## the served path beside redis-server, as ratios (ROWS=set,get SIDES=dex-tcp,dex-shm ROUNDS=5 SCALE=1 KEYS=200000 JSON=FILE)
 	@hack/deps redis-server redis-tools
-	@go run ./hack/servebench $(if $(ROWS),-rows $(ROWS)) $(if $(SIDES),-sides $(SIDES)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SCALE),-scale $(SCALE)) $(if $(KEYS),-keys $(KEYS)) $(if $(JSON),-json $(JSON))
+	@hack/modules hack/ycsb
+	@go -C hack/ycsb build -o ../../bin/ycsb .
+	@go run ./hack/servebench -ycsb bin/ycsb $(if $(ROWS),-rows $(ROWS)) $(if $(SIDES),-sides $(SIDES)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SCALE),-scale $(SCALE)) $(if $(KEYS),-keys $(KEYS)) $(if $(JSON),-json $(JSON))
 
 ## On a real Kubernetes (CLUSTER=current IMAGE=... uses the cluster of the current kubectl context)
 

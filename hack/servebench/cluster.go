@@ -23,6 +23,7 @@ type machine struct {
 	o       *options
 	dir     string
 	targets map[string]*target
+	cgroups []string // folders, to be removed
 }
 
 // target is something that can be asked: an index or a redis-server.
@@ -80,6 +81,9 @@ func cut(name string) (design, transport string, ok bool) {
 func (m *machine) close() {
 	for _, t := range m.targets {
 		t.close()
+	}
+	for _, dir := range m.cgroups {
+		_ = os.Remove(dir) // it is empty
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *counter) end(operations int) (*counts, error) {
 	}
 	if c.perf != nil {
 		_ = c.perf.Process.Signal(syscall.SIGINT)
-		_ = c.perf.Wait() // it ends by the signal
+		_ = c.perf.Wait()              // it ends by the signal
 		text, _ := os.ReadFile(c.file) // it may have ended before it had begun to count
 		_ = os.Remove(c.file)
 		for _, line := range strings.Split(string(text), "\n") {

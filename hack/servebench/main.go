@@ -91,6 +91,11 @@ func run(ctx context.Context, o *options) error {
 			return fmt.Errorf("there is no row %q; -list lists them", name)
 		}
 	}
+	for _, side := range o.sides {
+		if _, _, ok := cut(side); !ok {
+			return fmt.Errorf("side %q: write design-transport, such as dex-tcp", side)
+		}
+	}
 	m := &machine{ctx: ctx, o: o}
 	var err error
 	if m.dir, err = os.MkdirTemp("", "servebench-"); err != nil {

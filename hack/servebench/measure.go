@@ -30,7 +30,10 @@ func measure(m *machine, r row, report *report) error {
 	}
 	if r.base != nil {
 		for _, f := range figures {
-			f.Anchor = "RESP"
+			f.Anchor = "the same servers over RESP"
+			if r.cgroups {
+				f.Anchor = "one server"
+			}
 		}
 	}
 	for range m.o.rounds {
@@ -107,7 +110,7 @@ func (m *machine) ask(r *row, name string, operations int, run func(*machine, *t
 // instead.
 func (m *machine) count(r *row, f *figure, operations int) error {
 	t, err := m.target(f.Side)
-	if err != nil {
+	if err != nil || r.cgroups { // other servers are measured
 		return err
 	}
 	if m.o.profile != "" {

@@ -14,6 +14,7 @@ type row struct {
 	goal       map[string]float64 // by side
 	needs      string             // a program that must be there
 	ycsb       bool               // needs go-ycsb's driver
+	cgroups    bool               // needs processor limits
 	keys       string             // prefix of keys that must be there
 	sides      []string           // if not all
 
@@ -32,6 +33,9 @@ func (r *row) unfit(m *machine) string {
 	}
 	if r.ycsb && m.o.ycsb == "" {
 		return "go-ycsb's driver was not named with -ycsb"
+	}
+	if r.cgroups {
+		return canLimit()
 	}
 	return ""
 }

@@ -1,18 +1,94 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 )
 
-func scaleRows() []row { return nil }
+// A row of scale has so many compute servers, each with a fifth of a processor, over two memory
+// servers without a bound; its anchor is one such server, times their number. Connections go to the
+// owners of the keys that they ask for, so nothing is forwarded. With four servers the clients and
+// the memory servers have what is left of two processors.
+const scaleShare = 0.2
 
-func ycsbRows() []row { return nil }
+func scaleRows() []row {
+	var rows []row
+	for _, servers := range []int{2, 4} {
+		for _, get := range []bool{false, true} {
+			r := row{name: fmt.Sprintf("scale-%d-set", servers), sides: []string{"dex-tcp"}, goal: map[string]float64{"dex-tcp": 0.9}, operations: 60_000, cgroups: true}
+			reads := 0.0
+			if get {
+				r.name, reads = fmt.Sprintf("scale-%d-get", servers), 1
+			}
+			r.what = fmt.Sprintf("%d compute servers with %g processors each, pipelines of 32 to the owners of the keys; anchor: %d times one such server", servers, scaleShare, servers)
+			r.run, r.base = scaled(servers, 1, reads), scaled(1, servers, reads)
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// scaled is a run against an index with so many bounded compute servers. It lasts as long as if
+// there were times as many.
+func scaled(servers, times int, reads float64) func(*machine, *target, int) (time.Duration, error) {
+	return func(m *machine, t *target, operations int) (time.Duration, error) {
+		name := fmt.Sprintf("%s-of-%d", t.name, servers)
+		s := m.targets[name]
+		if s == nil {
+			design, transport, _ := cut(t.name)
+			s = &target{name: name, loaded: map[string]bool{}}
+			m.targets[name] = s
+			for i := 1; i < servers; i++ {
+				s.boundaries = append(s.boundaries, scalePrefix(i))
+			}
+			if err := m.startIndex(s, indexOptions{design: design, transport: transport, compute: servers, processors: scaleShare}); err != nil {
+				return 0, err
+			}
+		}
+		const connections, depth = 16, 32
+		pickers := make([]*picker, connections)
+		for i := range pickers {
+			pickers[i] = newPicker(scalePrefix(i%servers), m.o.keys/servers, i)
+		}
+		get, set, value := []byte("GET"), []byte("SET"), []byte("xxx")
+		began := time.Now()
+		err := crowd(s.resp, connections, operations/times, func(c *client, of int) (int, error) {
+			for range depth {
+				if reads > 0 {
+					c.begin(2)
+					c.arg(get)
+					c.arg(pickers[of].next())
+					continue
+				}
+				c.begin(3)
+				c.arg(set)
+				c.arg(pickers[of].next())
+				c.arg(value)
+			}
+			return depth, c.send(depth)
+		})
+		return time.Since(began), err
+	}
+}
+
+// scalePrefix is the prefix of the keys of compute server i.
+func scalePrefix(i int) string { return fmt.Sprintf("s%d:", i) }
 
 // cgroup is where processor limits are set, by version 1 of the kernel's control groups.
 const cgroup = "/sys/fs/cgroup/cpu"
+
+// canLimit is why processors cannot be limited here; empty if they can.
+func canLimit() string {
+	dir := filepath.Join(cgroup, fmt.Sprintf("servebench-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "processors cannot be limited here: " + err.Error()
+	}
+	_ = os.Remove(dir) // it is empty
+	return ""
+}
 
 // limit bounds the processors of a server's process.
 func (m *machine) limit(t *target, i, pid int, processors float64) error {
@@ -20,11 +96,14 @@ func (m *machine) limit(t *target, i, pid int, processors float64) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
+	m.cgroups = append(m.cgroups, dir)
 	const period = 10 * time.Millisecond
-	for file, value := range map[string]int{"cpu.cfs_period_us": int(period.Microseconds()), "cpu.cfs_quota_us": int(float64(period.Microseconds()) * processors), "cgroup.procs": pid} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(fmt.Sprint(value)), 0o644); err != nil {
-			return err
-		}
+	var errs []error
+	for _, w := range []struct {
+		file  string
+		value int
+	}{{"cpu.cfs_period_us", int(period.Microseconds())}, {"cpu.cfs_quota_us", int(float64(period.Microseconds()) * processors)}, {"cgroup.procs", pid}} {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, w.file), []byte(fmt.Sprint(w.value)), 0o644))
 	}
-	return nil
+	return errors.Join(errs...)
 }
