@@ -89,7 +89,7 @@ func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Ou
 		case forwarded:
 			out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.At(m, ops[i].Key, "this server is not in charge of them")}
 		default:
-			there = addRemote(there, owner, i)
+			there = addRemote(there, owner, i, len(todo))
 		}
 	}
 	if len(there) == 0 {
@@ -101,14 +101,18 @@ func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Ou
 		}
 		return nil
 	}
-	group := env.NewWaitGroup(c.Env)
-	for g := range there {
-		group.Go("forward", func() { c.there(m, &there[g], ops, out, t) })
+	if len(there) == 1 && len(here) == 0 {
+		c.there(m, &there[0], ops, out, t)
+	} else {
+		group := env.NewWaitGroup(c.Env)
+		for g := range there {
+			group.Go("forward", func() { c.there(m, &there[g], ops, out, t) })
+		}
+		if len(here) > 0 {
+			again = append(again, c.here(m, ops, out, here, t, term)...)
+		}
+		group.Wait(env.Forever) // each of them ends within the limit
 	}
-	if len(here) > 0 {
-		again = append(again, c.here(m, ops, out, here, t, term)...)
-	}
-	group.Wait(env.Forever) // each of them ends within the limit
 	for _, r := range there {
 		again = append(again, r.again...)
 		for _, i := range r.todo {
@@ -196,14 +200,15 @@ type remote struct {
 	again []int // those of them that were not done and are worth another try
 }
 
-func addRemote(groups []remote, owner uint32, i int) []remote {
+// addRemote adds operation i to those of its owner, of most operations altogether.
+func addRemote(groups []remote, owner uint32, i, most int) []remote {
 	for g := range groups {
 		if groups[g].owner == owner {
 			groups[g].todo = append(groups[g].todo, i)
 			return groups
 		}
 	}
-	return append(groups, remote{owner: owner, todo: []int{i}})
+	return append(groups, remote{owner: owner, todo: append(make([]int, 0, most), i)})
 }
 
 // MaxForward bounds the operations that are forwarded in one call.

@@ -182,7 +182,8 @@ func (c *conn) trim() {
 		c.out = nil
 	}
 	if tight {
-		c.provisional, c.args, c.forwards.ops, c.forwards.holes, c.window = nil, nil, nil, nil, nil
+		c.provisional, c.args, c.window = nil, nil, nil
+		c.forwards = forwardQueue{}
 	}
 	c.account.force(holdIn, cap(c.in))
 	c.account.force(holdOut, cap(c.out))
@@ -258,7 +259,7 @@ func (c *conn) dispatchMany(p *pending) {
 // each other do not wait for each other's sessions.
 func (c *conn) settle() {
 	a := &c.forwards
-	if len(a.ops) == 0 || c.session == nil {
+	if len(a.ops) == 0 || c.session == nil || c.session.Position() == 0 { // nobody waits
 		c.release()
 		if len(a.ops) > 0 {
 			c.fillHoles(c.s.core.Do(a.ops, false, c.left(a.changes), c.term))

@@ -1,8 +1,6 @@
 package resp
 
 import (
-	"slices"
-
 	"github.com/tidwall/redcon"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -21,6 +19,10 @@ type forwardQueue struct {
 	bytes   int  // of the operations, and at most of their outcomes
 
 	outcomes chan []*rpcv1.Outcome // of those that are sent while the session is returned
+
+	// what is left of arrays of operations, and of their keys and values
+	slab []rpcv1.Operation
+	data []byte
 }
 
 // hole is the place of a reply that is still to come.
@@ -96,12 +98,43 @@ func (c *conn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply 
 		}
 	}
 	c.forwards.bytes += bytes
-	c.forwards.ops = append(c.forwards.ops, &rpcv1.Operation{Kind: kind, Key: slices.Clone(key), Value: slices.Clone(value)})
+	c.forwards.ops = append(c.forwards.ops, c.forwards.operation(kind, key, value))
 	c.forwards.holes = append(c.forwards.holes, hole{len(c.out), reply, c.tally.Slot})
 	c.forwards.changes = c.forwards.changes || kind != rpcv1.Operation_LOOKUP
 	if len(c.forwards.ops) >= maxForwards {
 		c.settle()
 	}
+}
+
+// Arrays of operations that are set aside.
+const (
+	forwardSlab  = 16
+	forwardArray = 512 // bytes of keys and values
+)
+
+// operation returns an operation with copies of key and value. Several share an array, which is not
+// used again: a stream to another server may still hold what it did not answer in time
+// (dostream.Stream.Do).
+func (a *forwardQueue) operation(kind rpcv1.Operation_Kind, key, value []byte) *rpcv1.Operation {
+	if len(a.slab) == 0 {
+		a.slab = make([]rpcv1.Operation, forwardSlab)
+	}
+	op := &a.slab[0]
+	a.slab = a.slab[1:]
+	op.Kind, op.Key = kind, a.copied(key)
+	if len(value) > 0 {
+		op.Value = a.copied(value)
+	}
+	return op
+}
+
+func (a *forwardQueue) copied(b []byte) []byte {
+	if cap(a.data)-len(a.data) < len(b) {
+		a.data = make([]byte, 0, max(forwardArray, len(b)))
+	}
+	at := len(a.data)
+	a.data = append(a.data, b...)
+	return a.data[at:len(a.data):len(a.data)]
 }
 
 // fillHoles puts the replies of what was set aside into their places.
