@@ -71,7 +71,8 @@ type Session interface {
 	// values, as far as caches and buffers reach, so that the changes themselves wait less often.
 	// values[i] is that of keys[i]; nil if the key is to be deleted. It is a hint: it changes no
 	// pair and says nothing of any, and it leaves out pairs that this client does not own, or that
-	// the index cannot have. With a design that READs a leaf only under its lock it does nothing.
+	// the index cannot have. As with operations, keys of this client do not move to another one
+	// meanwhile (Partitioned). With a design that READs a leaf only under its lock it does nothing.
 	// An error is one of a lookup: the session may be dead. The session's limit is of the call as
 	// a whole.
 	Prepare(keys, values [][]byte) error

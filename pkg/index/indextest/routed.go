@@ -92,19 +92,44 @@ func (s *routed) Modify(key []byte, change index.Change) error {
 
 // LookupBatch implements index.Session: owner by owner.
 func (s *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
+	return s.parts(keys, func(own index.Session, number []int, some [][]byte) error {
+		return own.LookupBatch(some, func(i int, value []byte, err error) { visit(number[i], value, err) })
+	})
+}
+
+// Prepare implements index.Session: owner by owner.
+func (s *routed) Prepare(keys, values [][]byte) error {
+	return s.parts(keys, func(own index.Session, number []int, some [][]byte) error {
+		theirs := make([][]byte, len(number))
+		for i, n := range number {
+			theirs[i] = values[n]
+		}
+		return own.Prepare(some, theirs)
+	})
+}
+
+// parts calls do for each owner with those of keys that are its own, and their numbers. They do not
+// move meanwhile.
+func (s *routed) parts(keys [][]byte, do func(own index.Session, number []int, some [][]byte) error) error {
 	s.f.mu.RLock()
 	defer s.f.mu.RUnlock()
-	if !s.f.divided() {
-		return s.own[s.home].LookupBatch(keys, visit)
-	}
 	done := make([]bool, len(keys))
 	for i, key := range keys {
 		if done[i] {
 			continue
 		}
-		p := s.f.part(key, false, false)
 		var some [][]byte
 		var number []int
+		if !s.f.divided() {
+			for j, key := range keys {
+				some, number, done[j] = append(some, key), append(number, j), true
+			}
+			if err := do(s.own[s.home], number, some); err != nil {
+				return err
+			}
+			continue
+		}
+		p := s.f.part(key, false, false)
 		for j, key := range keys {
 			if j == i || !done[j] && bytes.Compare(key, p.low) >= 0 && (len(p.high) == 0 || bytes.Compare(key, p.high) < 0) {
 				some, number, done[j] = append(some, key), append(number, j), true
@@ -112,22 +137,10 @@ func (s *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err 
 		}
 		own, err := s.of(p.owner)
 		if err == nil {
-			err = own.LookupBatch(some, func(i int, value []byte, err error) { visit(number[i], value, err) })
+			err = do(own, number, some)
 		}
 		p.unlock()
 		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Prepare implements index.Session: each owner leaves out what it does not own.
-func (s *routed) Prepare(keys, values [][]byte) error {
-	s.f.mu.RLock()
-	defer s.f.mu.RUnlock()
-	for _, own := range s.own {
-		if err := own.Prepare(keys, values); err != nil {
 			return err
 		}
 	}
