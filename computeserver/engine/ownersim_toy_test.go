@@ -376,7 +376,6 @@ func (x *toySession) Delete([]byte) error         { return index.ErrKeyTooLong }
 func (x *toySession) Defer(bool)           {}
 func (x *toySession) Position() uint64     { return 0 }
 func (x *toySession) Durable(uint64) error { return nil }
-
 func (x *toySession) LookupBatch(keys [][]byte, visit func(int, []byte, error)) error {
 	for i, key := range keys {
 		value, err := x.Lookup(key, nil)

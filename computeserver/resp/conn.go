@@ -35,11 +35,11 @@ const (
 // LIST shows.
 //
 // The commands of a pipeline run one after the other, in one borrowed session, and take effect at
-// once. What several of them READ is READ side by side (window.go). A pipeline is what one read of the connection brings. Before its replies are sent the
-// session is returned: that waits, once, until the log is durable up to all that the pipeline did
-// and saw. What waits is bounded by respProvisional and respFlushAt. Commands whose keys
-// belong to other servers are set aside and sent together at the end of the pipeline
-// (forwards.go); their replies go to their places.
+// once. What several of them READ is READ side by side (window.go). A pipeline is what one read of
+// the connection brings. Before its replies are sent the session is returned: that waits, once,
+// until the log is durable up to all that the pipeline did and saw. What waits is bounded by
+// respProvisional and respFlushAt. Commands whose keys belong to other servers are set aside and
+// sent together at the end of the pipeline (forwards.go); their replies go to their places.
 type conn struct {
 	s   *Server
 	nc  net.Conn
@@ -53,7 +53,7 @@ type conn struct {
 	begin  int
 	frames frames
 	args   [][]byte   // of the window's commands
-	alone  [1]pending // the window of a connection that sends no pipelines
+	alone  [1]pending // the window of who sends no pipelines
 	window *window    // nil before its first pipeline
 
 	out     []byte // replies
@@ -266,13 +266,13 @@ func (c *conn) settle() {
 		}
 		return
 	}
-	if a.outcomes == nil {
-		a.outcomes = make(chan []*rpcv1.Outcome, 1)
-	}
+	var outcomes []*rpcv1.Outcome
 	ops, limit := a.ops, c.left(a.changes)
-	go func() { a.outcomes <- c.s.core.Do(ops, false, limit, c.term) }()
+	group := env.NewWaitGroup(c.s.core.Env)
+	group.Go("forward", func() { outcomes = c.s.core.Do(ops, false, limit, c.term) })
 	c.release()
-	c.fillHoles(<-a.outcomes) // Do ends within the limit
+	group.Wait(env.Forever) // Do ends within the limit
+	c.fillHoles(outcomes)
 }
 
 // hold borrows a session until settle, unless one is held. The error has been replied.

@@ -18,8 +18,6 @@ type forwardQueue struct {
 	waiting bool // some are of keys that this server does not serve yet
 	bytes   int  // of the operations, and at most of their outcomes
 
-	outcomes chan []*rpcv1.Outcome // of those that are sent while the session is returned
-
 	// what is left of arrays of operations, and of their keys and values
 	slab []rpcv1.Operation
 	data []byte

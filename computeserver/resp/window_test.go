@@ -107,8 +107,12 @@ func TestDeadBesideAWindow(t *testing.T) {
 			}
 		}
 		c.store.Fail(nil)
-		r.Send(computeservertest.Command("SET", "a", "1") + computeservertest.Command("GET", "a"))
-		r.Expect("+OK\r\n$1\r\n1\r\n")
+		computeservertest.Await(t, "the index is open again", func() bool {
+			r.Send(computeservertest.Command("SET", "a", "1"))
+			return r.Line() == "+OK\r\n"
+		})
+		r.Send(computeservertest.Command("GET", "a") + computeservertest.Command("GET", "a"))
+		r.Expect("$1\r\n1\r\n$1\r\n1\r\n")
 	}
 }
 

@@ -2,7 +2,7 @@
 // processes of their own, beside redis-server, with clients that ask both in turn. It prints
 // ratios.
 //
-//	servebench [-rows set,get] [-sides dex-tcp,...] [-rounds 5] [-scale 1] [-json FILE] [-profile DIR]
+//	servebench [-rows set,get] [-sides dex-tcp,...] [-rounds 5] [-scale 1] [-json FILE] ...
 //
 // A row is one way of asking. In each round every side is asked once, one after the other, and the
 // round's ratio is a side's rate over the anchor's of the same round; what is printed is the median

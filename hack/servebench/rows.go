@@ -10,13 +10,14 @@ import (
 // row is one way of asking.
 type row struct {
 	name, what string
-	anchor     string             // the side that the others are divided by; empty = each side is divided by itself, asked with the row's other run
-	goal       map[string]float64 // by side
-	needs      string             // a program that must be there
-	ycsb       bool               // needs go-ycsb's driver
-	cgroups    bool               // needs processor limits
-	keys       string             // prefix of keys that must be there
-	sides      []string           // if not all
+	// the side that the others are divided by; empty = each is divided by itself, asked with base
+	anchor  string
+	goal    map[string]float64 // by side
+	needs   string             // a program that must be there
+	ycsb    bool               // needs go-ycsb's driver
+	cgroups bool               // needs processor limits
+	keys    string             // prefix of keys that must be there
+	sides   []string           // if not all
 
 	operations int // of a run, at scale 1
 	run        func(m *machine, t *target, operations int) (elapsed time.Duration, err error)

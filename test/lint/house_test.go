@@ -124,6 +124,7 @@ var rooms = []struct {
 	{"cmd/kubectl-dmindex", []string{"api", "client"}},
 	{"cmd/dmindex", []string{""}},
 	{"test", []string{""}},
+	{"hack/servebench", []string{"api/config", "memserver/control", "pkg/partition", "client"}},
 	{"hack", nil},
 }
 
