@@ -26,6 +26,9 @@ type Task struct {
 	window    time.Duration // of the world's time
 	refused   int           // waits that returned at once, while it unwinds
 
+	busy time.Duration // until when its processor works
+	owed time.Duration // processor time that it is to spend where it waits for a provider
+
 	before, after *Task // in the list of all
 }
 
@@ -105,6 +108,21 @@ func (t *Task) Wake(at time.Duration) {
 	if !t.ended {
 		t.process.world.schedule(&t.timer, at)
 	}
+}
+
+// Work gives t's processor d more to do, behind what it still does, and returns when that is done.
+// No time passes.
+func (t *Task) Work(d time.Duration) time.Duration {
+	t.busy = max(t.busy, t.process.world.now) + d
+	return t.busy
+}
+
+// Owe says how much processor time t is to spend as soon as a provider has answered it, in place of
+// what was said before. It returns what was never spent. A provider that models processors takes it
+// (Owed); with others nothing happens.
+func (t *Task) Owe(d time.Duration) (left time.Duration) {
+	left, t.owed = t.owed, d
+	return left
 }
 
 // mayWait reports whether a wait of t is one: not in deferred functions that run because its

@@ -43,13 +43,6 @@ func (c cores) wait(now time.Duration) time.Duration {
 	return max(0, first-now)
 }
 
-// between serves what comes at now among what was posted before and comes later: queues are taken
-// in the order of posting (route), and what a call will bring is not known then.
-func (l *line) between(now, cost time.Duration) time.Duration {
-	l.free = max(l.free, now) + cost
-	return now + cost
-}
-
 // setAnswer is what a call leaves in its buffer.
 func setAnswer(r *verbs.Request, status verbs.CallStatus, answer []byte) {
 	copy(r.AnswerRoom(), answer)
@@ -105,30 +98,19 @@ func (n *near) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 	return nil
 }
 
-// arrive executes the call of q without an adversary: it has passed the server's NIC now.
-func (q *qp) arrive() {
+// arriveCall executes the call of q without an adversary: it has passed the server's NIC at q.at[0],
+// and waits for a core from now on.
+func (q *qp) arriveCall() {
 	c := q.conn
 	s, f, r := c.server, c.server.fabric, &q.list[0]
-	ended := func() bool { return q.err != nil }
-	s.call(c, r, append([]byte(nil), r.Local[:r.Args]...), ended, func(status verbs.CallStatus, answer []byte) {
+	list := q.lists // calls are answered by goroutines, which may outlive the list
+	over := func() bool { return q.err != nil || q.lists != list }
+	s.call(c, r, append([]byte(nil), r.Local[:r.Args]...), over, func(status verbs.CallStatus, answer []byte) {
 		setAnswer(r, status, answer)
-		back := s.nic.out.between(f.world.Now(), f.model.message(f.model.ServerMessage, len(answer)))
-		q.done = max(back+f.model.BaseRTT/2, f.world.Now()+1)
-		if q.waiter != nil {
-			q.waiter.Wake(q.done)
-		}
+		back := s.nic.out.take(max(f.world.Now(), q.at[0]), f.model.message(f.model.ServerMessage, len(answer)))
+		q.at[0] = back + f.model.BaseRTT/2
+		q.answerAt(q.at[0])
 	})
-}
-
-// routeCall is when the call r, posted now, has passed the server's NIC.
-func (f *Fabric) routeCall(c *nic, s *Server, r *verbs.Request) time.Duration {
-	m := &f.model
-	at := f.world.Now() + m.ClientStep + m.Doorbell
-	if r.Args > m.Inline {
-		at += m.Fetch
-	}
-	sent := c.out.take(at, m.message(m.ClientMessage, r.Args))
-	return s.nic.in.take(sent+m.BaseRTT/2, m.message(m.ServerMessage, r.Args))
 }
 
 // call is the moment at which p, a call, reaches the server.

@@ -26,7 +26,7 @@ const loadData = 1 << 20
 func (l *load) rate(t testing.TB, d time.Duration) (perSecond float64, events uint64) {
 	w := simenv.New(simenv.Options{Seed: 1, Ordered: true, MaxEvents: 1 << 60})
 	model := sim.Paper()
-	model.ClientStep = 0 // the clients are no limit
+
 	f := sim.New(w, sim.Options{Capabilities: l.caps, Model: model})
 	lists := 0
 	if err := w.Run(func(p *simenv.Process) {

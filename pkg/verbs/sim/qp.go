@@ -20,18 +20,24 @@ type qp struct {
 	started bool
 	waiter  *simenv.Task
 
-	// Without an adversary: the list under way, which takes effect when the timer fires, and when
-	// its owner knows.
-	list   []verbs.Request // also with an adversary
-	effect simenv.Timer
+	list  []verbs.Request // the last one that was posted
+	lists uint64          // that were ever posted
+
+	// Without an adversary (route.go): where the list is, and when its owner's NIC has all answers.
+	stage  stage
+	next   int             // request to take effect
+	at     []time.Duration // of each request: when its message, then its answer, gets where it goes
+	effect simenv.Timer    // when something happens next; not while it waits in a bucket or for a call
 	done   time.Duration
+	waits  time.Duration // since when its owner does, or that has still to do before it polls
+	polls  time.Duration // what its owner's processor does when it has the answers
 
 	flight *flight // with an adversary
 }
 
 func newQP(c *conn, a *verbs.Arena) *qp {
 	q := &qp{conn: c, arena: a, limit: verbs.DefaultLimit}
-	q.effect.Do = q.takeEffect
+	q.effect.Do = q.proceed
 	return q
 }
 
@@ -63,33 +69,13 @@ func (q *qp) Start(list []verbs.Request) error {
 	q.tally.Posted(list)
 	f := c.server.fabric
 	q.list = list
+	q.lists++
 	if f.enemy != nil {
 		q.flight = f.enemy.launch(q, list)
 		return nil
 	}
-	if list[0].Op == verbs.Call {
-		q.done = env.Forever
-		f.world.Schedule(&q.effect, f.routeCall(&c.device.nic, c.server, &list[0]), nil)
-		return nil
-	}
-	effect, done := f.route(&c.device.nic, c.server, list)
-	q.done = max(done, effect+1)
-	f.world.Schedule(&q.effect, effect, nil)
+	q.post()
 	return nil
-}
-
-// takeEffect applies the list under way, in its order: G1 allows no other where there is Fence
-// everywhere.
-func (q *qp) takeEffect() {
-	s := q.conn.server
-	s.fabric.world.Note(uint64(len(q.list)))
-	if q.list[0].Op == verbs.Call {
-		q.arrive()
-		return
-	}
-	for i := range q.list {
-		s.apply(&q.list[i], q.list[i].Local)
-	}
 }
 
 // apply executes r at once with the local bytes given.
@@ -136,6 +122,7 @@ func (q *qp) Wait() error {
 	}
 	w, p := q.conn.server.fabric.world, q.conn.device.process
 	deadline := p.Until(q.limit)
+	q.begin(w)
 	for q.err == nil && !q.complete(w.Now()) {
 		t := w.Current()
 		if t == nil || w.Now() >= deadline {
@@ -157,12 +144,32 @@ func (q *qp) Wait() error {
 	return q.err
 }
 
+// begin notes what the model wants to know of a wait that begins.
+func (q *qp) begin(w *simenv.World) {
+	if q.flight != nil {
+		return
+	}
+	q.waits, q.polls = w.Now(), q.conn.server.fabric.model.Poll
+	if t := w.Current(); t != nil {
+		q.waits = t.Work(0)
+		q.polls += t.Owe(0)
+	}
+}
+
 // complete reports whether the list under way has taken effect and its owner knows.
 func (q *qp) complete(now time.Duration) bool {
 	if q.flight != nil {
 		return q.flight.known
 	}
-	return now >= q.done
+	return now >= q.ready()
+}
+
+// ready is when the owner of a list, who waits, has polled for its end.
+func (q *qp) ready() time.Duration {
+	if q.done == env.Forever {
+		return env.Forever
+	}
+	return max(q.done, q.waits) + q.polls
 }
 
 // wakeAt is when a waiter looks again.
@@ -170,7 +177,7 @@ func (q *qp) wakeAt(deadline time.Duration) time.Duration {
 	if q.flight != nil {
 		return deadline // or earlier, when the flight ends
 	}
-	return min(q.done, deadline)
+	return min(q.ready(), deadline) // or when it is known when the list ends
 }
 
 // SetLimit implements verbs.QP.
@@ -193,6 +200,7 @@ func (q *qp) end(reason error) {
 	w := q.conn.server.fabric.world
 	if q.started && q.flight == nil {
 		w.Cancel(&q.effect)
+		q.lists++ // a bucket forgets it
 	}
 	if q.flight != nil {
 		q.flight.stop()
@@ -208,6 +216,7 @@ func (q *qp) abandon(reason error) {
 		q.conn.leave(q.flight)
 	case q.started:
 		q.conn.server.fabric.world.Cancel(&q.effect)
+		q.lists++
 	}
 	q.fail(reason)
 }

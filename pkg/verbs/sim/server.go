@@ -27,7 +27,7 @@ type Server struct {
 
 	nic     nic
 	chip    line
-	buckets [buckets]line
+	buckets [buckets]*bucket // of those that were ever used
 	cores   cores
 	// words that an atomic has read and not yet written, with who waits behind it
 	busy map[word]*part
