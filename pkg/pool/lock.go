@@ -14,7 +14,7 @@ import (
 // holding the incarnation of the client that has it, 0 if free. Different nodes can share a lock,
 // so a session holds one lock at a time: nobody who holds a lock waits for another one.
 //
-// Lock words are touched by atomics only (G2). With masked atomics one request tests and sets 16
+// Lock words are touched by atomics only (G2), with one exception: see writesRelease. With masked atomics one request tests and sets 16
 // bits; without, plain compare-and-swap does it on the whole word, and both kinds of client can
 // share a table.
 //
@@ -358,8 +358,13 @@ func (s *Session) turn(l *tableLock, to uint64) verbs.Request {
 
 // releaseGlobal posts what is queued and, behind it, the release.
 func (s *Session) releaseGlobal(l *tableLock) error {
-	s.queueTo(l.server, s.turn(l, 0))
-	if err := s.Post(); err != nil {
+	byWrite := s.writesRelease(l)
+	if byWrite {
+		s.queueTo(l.server, s.clearLock(l))
+	} else {
+		s.queueTo(l.server, s.turn(l, 0))
+	}
+	if err := s.Post(); err != nil || byWrite {
 		return err
 	}
 	if holder := uint16(binary.NativeEndian.Uint64(s.old) >> l.shift); holder != s.pool.client {

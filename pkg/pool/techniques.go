@@ -1,5 +1,11 @@
 package pool
 
+import (
+	"encoding/binary"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
 // Techniques are those of Sherman's (section 4) that a session may do without, so that what each is
 // worth can be measured. The zero value has all of them. Sessions with and without them share locks
 // and nodes: the global lock word alone says who holds a lock, and its release comes after the
@@ -10,7 +16,8 @@ type Techniques struct {
 	Apart bool
 	// Flat turns the hierarchy of locks off (section 4.3): the session has no place in the local
 	// lock table and neither gets nor hands over a lock there. It spins on the global lock, against
-	// sessions of its own client too.
+	// sessions of its own client too. It releases a lock as the paper does, by a WRITE, where the
+	// provider can do that (writesRelease).
 	Flat bool
 }
 
@@ -33,6 +40,30 @@ const flatSpins = 1000
 // anything else (died), and then every Post and Overdue of the others says so. A flat session sets
 // the mark before its first lock, so whoever meets that finds it set.
 func (p *Pool) mayShare() bool { return p.flat.Load() }
+
+// writesRelease reports whether lock l is released by a WRITE of its 16 bits, which costs a memory
+// server that holds its locks in host memory less than an atomic. That needs a provider whose
+// WRITEs do not get lost between the halves of an atomic on the same word (ReleaseByWrite).
+//
+// A WRITE does not find out who holds the lock. It need not: the lock of a client is turned to
+// Repair only after every memory server has cut its connections, and then none of its requests
+// takes effect any more. So a WRITE that takes effect finds the lock as this client's. Sessions
+// with a local lock table keep the atomic, which fails loudly if that is ever broken; a flat
+// session exists to measure the paper's baselines.
+func (s *Session) writesRelease(l *tableLock) bool {
+	return s.without.Flat && s.pool.servers()[l.server].caps.ReleaseByWrite
+}
+
+// clearLock is the WRITE that frees lock l, which is this client's.
+func (s *Session) clearLock(l *tableLock) verbs.Request {
+	clear(s.old)
+	from := l.shift / 8
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		from = (64 - lockBits - l.shift) / 8
+	}
+	// The fence keeps it behind READs of the list that are made under the lock.
+	return verbs.Request{Op: verbs.Write, Region: verbs.RegionLocks, Remote: l.remote + uint64(from), Local: s.old[:lockBits/8], Fence: true}
+}
 
 // OnChip reports whether locks of this index lie in the NIC memory of any of its servers. That is
 // the server's choice, made when it starts.
