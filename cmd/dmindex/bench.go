@@ -28,6 +28,7 @@ type benchFlags struct {
 	cachePercent                   float64
 	switches                       []string
 	seed                           uint64
+	processorTime                  float64
 	figure, json, html, secret     string
 	repartition                    []string
 	given                          func(flag string) bool
@@ -84,7 +85,8 @@ func benchCommand() *cobra.Command {
 	flags.Float64Var(&f.cachePercent, "cache-percent", 0, "index cache of each compute server, in percent of the bytes of all leaves after the load")
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design to switch, as in onChip=off,combine=on; all others stay on")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the operations and of the simulation")
-	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9, dex-11 or dex-12; takes --records, --ops, --clients and --servers")
+	flags.Float64Var(&f.processorTime, "processor-time", 1, "with the sim transport: how many times the measured processor time operations take, to see what a figure owes to it")
+	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9, dex-11 or dex-12, or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers")
 	flags.StringSliceVar(&f.repartition, "repartition", nil, "measure the addition of a compute server while clients read and write, in real time; the value is a list of cache sizes")
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.secret, "secret", "", "with --repartition: measure a running index instead of servers in this process; the directory where its Secret NAME-conn is mounted. "+
@@ -100,6 +102,11 @@ func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
 	base = bench.Run{
 		Records: f.records, BulkLoad: f.bulkLoad, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
 		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), CachePercent: f.cachePercent, Seed: f.seed, Progress: progress,
+	}
+	if f.given("processor-time") {
+		if base.ProcessorScale = f.processorTime; f.processorTime <= 0 {
+			return base, errors.New("--processor-time: give a number above 0")
+		}
 	}
 	if f.warmup == -1 {
 		base.Warmup = f.ops / 5
@@ -157,7 +164,7 @@ func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) erro
 		return err
 	}
 	for _, name := range []string{"design", "transport", "workload", "distribution", "scan", "switch", "cache-bytes", "cache-percent", "bulk-load"} {
-		if f.given(name) {
+		if f.given(name) && !(name == "design" && f.figure == bench.ProcessorFigure) {
 			return fmt.Errorf("--%s: figure %s says itself what it measures; leave it out", name, f.figure)
 		}
 	}
@@ -169,6 +176,9 @@ func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) erro
 		return err
 	}
 	base.Clients = f.clients[0]
+	if f.given("design") {
+		base.Design = f.designs[0]
+	}
 	figure.Defaults(&base, f.given)
 	results, err := figure.Do(ctx, base, out)
 	if err != nil {

@@ -29,9 +29,8 @@ type cluster interface {
 	open(server int, o index.Options) (member, error)
 	// now is the time of the cluster's world.
 	now() time.Duration
-	// step is what an operation takes that had nothing to do with the fabric; 0 = the time that it
-	// took.
-	step() time.Duration
+	// processor charges clients for their operations; nil = these take real time.
+	processor() *processor
 	// chunks are how many are handed out.
 	chunks() (uint64, error)
 	close() error
@@ -49,13 +48,8 @@ type simulated struct {
 	memory  *poolsim.Cluster
 	servers []*simenv.Process
 	design  index.Design
+	charges *processor
 }
-
-// cachedStep is what an operation takes in simulated time that found all it needs in the cache:
-// there the simulator sees nothing that takes time. With 0.5 µs a client does as many lookups with
-// 0.33 READs as in DEX's paper, in proportion to those with one READ (2.5 times as many as
-// P-Sherman, section 8.2).
-const cachedStep = 500 * time.Nanosecond
 
 // Of memory servers.
 const (
@@ -66,7 +60,7 @@ const (
 )
 
 func newSimulated(r *Run, design index.Design) (*simulated, error) {
-	caps := verbs.Capabilities{MaskedAtomics: true, DeviceMemory: onChip}
+	caps := verbs.Capabilities{MaskedAtomics: true, ReleaseByWrite: true, DeviceMemory: onChip}
 	if on, given := r.Switches["onChip"]; given && !on {
 		caps.DeviceMemory = 0 // where locks lie is the memory servers' part of that technique
 	}
@@ -84,6 +78,9 @@ func newSimulated(r *Run, design index.Design) (*simulated, error) {
 		return nil, err
 	}
 	s := &simulated{world: w, memory: m, design: design}
+	if s.charges, err = newProcessor(w, r); err != nil {
+		return nil, err
+	}
 	for i := range r.ComputeServers {
 		s.servers = append(s.servers, w.NewProcess(fmt.Sprint("compute-", i+1)))
 	}
@@ -100,7 +97,7 @@ func (s *simulated) run(do func() error) error {
 
 func (s *simulated) env(server int) env.Env  { return s.servers[server] }
 func (s *simulated) now() time.Duration      { return s.world.Now() }
-func (s *simulated) step() time.Duration     { return cachedStep }
+func (s *simulated) processor() *processor   { return s.charges }
 func (s *simulated) chunks() (uint64, error) { return uint64(s.memory.UsedChunks()), nil }
 func (s *simulated) close() error            { return nil }
 
@@ -168,10 +165,10 @@ func (c *real) run(do func() error) error {
 	}
 }
 
-func (c *real) env(int) env.Env    { return env.Real() }
-func (c *real) now() time.Duration { return time.Since(c.began) }
-func (*real) step() time.Duration  { return 0 }
-func (c *real) close() error       { return c.memory.Close() }
+func (c *real) env(int) env.Env     { return env.Real() }
+func (c *real) now() time.Duration  { return time.Since(c.began) }
+func (*real) processor() *processor { return nil }
+func (c *real) close() error        { return c.memory.Close() }
 
 func (c *real) chunks() (uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), controlLimit)

@@ -30,7 +30,7 @@ type fakeCluster struct {
 func (f *fakeCluster) run(do func() error) error { f.began = time.Now(); return do() }
 func (f *fakeCluster) env(int) env.Env           { return env.Real() }
 func (f *fakeCluster) now() time.Duration        { return time.Since(f.began) }
-func (f *fakeCluster) step() time.Duration       { return 0 }
+func (f *fakeCluster) processor() *processor     { return nil }
 func (f *fakeCluster) chunks() (uint64, error)   { return 1, nil }
 func (f *fakeCluster) close() error              { return nil }
 

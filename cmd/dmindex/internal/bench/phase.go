@@ -203,7 +203,7 @@ func newClient(p *phase, s index.Session, server int) *client {
 
 // work takes operations until there are none.
 func (c *client) work() {
-	p, q, now, step := c.p, c.queue, c.b.cluster.now, c.b.cluster.step()
+	p, q, now, charges := c.p, c.queue, c.b.cluster.now, c.b.cluster.processor()
 	last := now()
 	for {
 		n := q.next.Add(1) - 1
@@ -212,18 +212,21 @@ func (c *client) work() {
 			return
 		}
 		i := q.place(n)
-		if err := c.step(i); err != nil {
+		o, writer := p.operation(i)
+		if charges != nil {
+			charges.begin(o)
+		}
+		if err := c.step(i, o, writer); err != nil {
 			c.fail(err)
 			return
 		}
 		if p.ops != nil && c.changed {
 			c.b.behind[p.first+i] = uint32(q.place(q.begun()-1) - i + 1)
 		}
-		at := now()
-		if at == last && step > 0 {
-			c.env.Sleep(step)
-			at = now()
+		if charges != nil {
+			c.env.Sleep(charges.end(o))
 		}
+		at := now()
 		c.latency.record(at - last)
 		last = at
 		if q.ended.Load() == 0 {
@@ -261,15 +264,16 @@ func (c *client) fail(err error) {
 	c.p.ended.CompareAndSwap(0, int64(c.b.cluster.now()))
 }
 
-// step does operation i of the phase.
-func (c *client) step(i uint64) error {
-	var o operation
-	writer := uint64(0)
-	if c.p.ops == nil {
-		o = newOperation(insert, c.b.stream.record(i), 0)
-	} else {
-		o, writer = c.p.ops[i], c.p.first+i+1
+// operation is the i-th of the phase, and how the value that it may write names it.
+func (p *phase) operation(i uint64) (o operation, writer uint64) {
+	if p.ops == nil {
+		return newOperation(insert, p.b.stream.record(i), 0), 0
 	}
+	return p.ops[i], p.first + i + 1
+}
+
+// step does operation i of the phase.
+func (c *client) step(i uint64, o operation, writer uint64) error {
 	if err := c.do(o, writer); err != nil {
 		return fmt.Errorf("%s, operation %d, %v of item %d: %w", c.p.name, i, o.kind(), o.item(), err)
 	}

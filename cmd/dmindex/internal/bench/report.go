@@ -19,6 +19,7 @@ type Summary struct {
 	Records         uint64          `json:"records"`
 	Ops             uint64          `json:"ops"`
 	Throughput      float64         `json:"throughput_ops"` // operations a second
+	CPU             float64         `json:"cpu_us_per_op"`  // processor time of the process that measured
 	P50             float64         `json:"p50_us"`
 	P99             float64         `json:"p99_us"`
 	P999            float64         `json:"p999_us"`
@@ -52,7 +53,7 @@ func (r *Result) Summary() Summary {
 	v, log, ops := r.Stats.Verbs.Sub(&r.Stats.Log), &r.Stats.Log, float64(r.Ops)
 	s := Summary{
 		Design: r.Run.Design, Transport: r.Run.Transport, Workload: r.Run.Workload.Name, Distribution: r.Run.Distribution.String(),
-		Switches: map[string]bool{}, Clients: r.Run.Clients, Records: r.Run.Records, Ops: r.Ops, Throughput: r.Throughput,
+		Switches: map[string]bool{}, Clients: r.Run.Clients, Records: r.Run.Records, Ops: r.Ops, Throughput: r.Throughput, CPU: float64(r.CPU) / ops / 1e3,
 		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999),
 		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
 			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls+v.Requests[verbs.Call]) / ops, Log: float64(log.Requests[verbs.Write]) / ops},

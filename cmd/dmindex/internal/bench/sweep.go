@@ -39,6 +39,18 @@ type variant struct {
 	off           []string
 }
 
+// switches are those that are off.
+func (v *variant) switches() map[string]bool {
+	if len(v.off) == 0 {
+		return nil
+	}
+	m := map[string]bool{}
+	for _, name := range v.off {
+		m[name] = false
+	}
+	return m
+}
+
 // sweepPart is one workload of a sweep.
 type sweepPart struct {
 	name         string // in the paper
@@ -124,13 +136,7 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 	p, r := &f.parts[part], base
 	r.Label, r.Design, r.Transport, r.BulkLoad = f.variants[v].label, f.variants[v].design, "sim", true
 	r.Clients, r.ComputeServers, r.CachePercent, r.CacheBytes = at.clients, at.servers, at.percent, 0
-	r.MemoryThreads, r.Switches = at.threads, nil
-	for _, name := range f.variants[v].off {
-		if r.Switches == nil {
-			r.Switches = map[string]bool{}
-		}
-		r.Switches[name] = false
-	}
+	r.MemoryThreads, r.Switches = at.threads, f.variants[v].switches()
 	if p.scan > 0 {
 		r.ScanFrom, r.ScanTo = p.scan, p.scan
 	}

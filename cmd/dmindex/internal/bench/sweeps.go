@@ -20,11 +20,11 @@ var sweeps = []Sweep{
 		Name: "dex-6", title: "DEX, figure 6: throughput under skewed workloads", points: byClients, cache: 8,
 		variants: []variant{shermanVariant, uncached, dexVariant},
 		parts: []sweepPart{
-			{name: "read-only", workload: "C", distribution: "zipfian:0.99", claims: []float64{1, 3.6 / 2.5, 3.6}},
-			{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 3.4 / 2.5, 3.4}},
-			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99", claims: []float64{1, 0, 9.6}},
-			{name: "insert-intensive", workload: "insert-intensive", distribution: "zipfian:0.99"},
-			{name: "scan-intensive", workload: "E", distribution: "zipfian:0.99", scan: 100, claims: []float64{1, 2.8 / 1.6, 2.8}},
+			{name: "read-only", workload: "C", distribution: paperSkew, claims: []float64{1, 3.6 / 2.5, 3.6}},
+			{name: "read-intensive", workload: "B", distribution: paperSkew, claims: []float64{1, 3.4 / 2.5, 3.4}},
+			{name: "write-intensive", workload: "A", distribution: paperSkew, claims: []float64{1, 0, 9.6}},
+			{name: "insert-intensive", workload: "insert-intensive", distribution: paperSkew},
+			{name: "scan-intensive", workload: "E", distribution: paperSkew, scan: 100, claims: []float64{1, 2.8 / 1.6, 2.8}},
 		},
 		notes: []string{
 			"The paper's ratios are those of its text, to Sherman; for DEX -caching those of P-Sherman. Its Sherman READs 3.02 times for a lookup (versions before and after, inner nodes that its cache lacks), ours once.",
@@ -52,7 +52,7 @@ var sweeps = []Sweep{
 			{label: "+Entries (ours)", design: "dex"},
 		},
 		parts: []sweepPart{
-			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99"},
+			{name: "write-intensive", workload: "A", distribution: paperSkew},
 			{name: "write-intensive", workload: "A", distribution: "uniform"},
 		},
 		notes: []string{
@@ -68,7 +68,7 @@ var sweeps = []Sweep{
 			{label: "+Frequencies (ours)", design: "dex", off: []string{"entries", "offloading"}},
 			{label: "+Entries (ours)", design: "dex", off: []string{"offloading"}},
 		},
-		parts: []sweepPart{{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 10, 10 * 1.21}}},
+		parts: []sweepPart{{name: "read-intensive", workload: "B", distribution: paperSkew, claims: []float64{1, 10, 10 * 1.21}}},
 		notes: []string{
 			"The paper's 64 MB and 256 MB are 2% and 8%. With 64 MB its cooling map gives 12 times the throughput of one queue, leaf admission 1.25 times more; with 256 MB 10 and 1.21 times.",
 			"What the cooling map saves is waiting for a lock between cores, which takes no simulated time.",
@@ -78,8 +78,8 @@ var sweeps = []Sweep{
 		Name: "dex-11", title: "DEX, figure 11: throughput under different cache sizes, skewed", over: overCache, points: []float64{1, 2, 4, 8, 16, 32},
 		variants: []variant{shermanVariant, dexVariant},
 		parts: []sweepPart{
-			{name: "read-intensive", workload: "B", distribution: "zipfian:0.99"},
-			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99"},
+			{name: "read-intensive", workload: "B", distribution: paperSkew},
+			{name: "write-intensive", workload: "A", distribution: paperSkew},
 		},
 		notes: []string{
 			"The paper: DEX gains with the cache, Sherman does not, as it keeps no leaves. When half the operations write, DEX gains from 1% to 8%, and loses with more: cores meet at the locks of popular leaves.",
@@ -93,8 +93,8 @@ var sweeps = []Sweep{
 			dexVariant,
 		},
 		parts: []sweepPart{
-			{name: "read-intensive", workload: "B", distribution: "zipfian:0.99", claims: []float64{1, 0, 1.4}},
-			{name: "write-intensive", workload: "A", distribution: "zipfian:0.99", claims: []float64{1, 0, 1.55}},
+			{name: "read-intensive", workload: "B", distribution: paperSkew, claims: []float64{1, 0, 1.4}},
+			{name: "write-intensive", workload: "A", distribution: paperSkew, claims: []float64{1, 0, 1.55}},
 		},
 		notes: []string{"The paper: with more threads requests of all kinds fall by 56% (read-intensive) and 49% (write-intensive); throughput rises by 40% and 55%."},
 	},

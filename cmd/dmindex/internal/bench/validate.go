@@ -41,6 +41,10 @@ func (r *Run) check() (index.Design, error) {
 		err = fmt.Errorf("values of %d bytes: at least 8 are needed, which say who wrote them", r.ValueBytes)
 	case !design.SharesAll && max(r.Records, uint64(r.Ops)+uint64(r.Warmup)) > 1<<32-1:
 		err = fmt.Errorf("%d records and %d operations: with owners of ranges at most %d of each are possible: give fewer --records or --ops", r.Records, r.Ops+r.Warmup, uint64(1<<32-1))
+	case r.ProcessorScale < 0 || r.ProcessorScale > 100:
+		err = fmt.Errorf("processor time times %g: above 0 and at most 100 is possible; give --processor-time 1", r.ProcessorScale)
+	case r.ProcessorScale != 0 && r.Transport != "sim":
+		err = fmt.Errorf("--processor-time: over %s operations take the processor time that they take; leave it out", r.Transport)
 	case uint64(r.Ops)+uint64(r.Warmup) > maxWriter:
 		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
 	}

@@ -1,0 +1,109 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+)
+
+// In simulated time an operation takes what the fabric takes, and besides what its client's
+// processor was measured to take: for kinds of operations, and apart for those that found all they
+// needed in the cache. The fabric's model has the processor time of a list (post and poll).
+//
+// Of an operation that waits for the fabric half of this time passes when its first list has been
+// answered. So for a change it lies within the time that a lock is held. The rest passes at its
+// end.
+
+// costs is the processor time of operations of each kind.
+type costs struct {
+	lookup, change, insert time.Duration
+	scan, pair             time.Duration // a scan without its pairs, and each pair
+}
+
+// designCosts is a design's line: of operations that had all they needed in the cache, and of those
+// that waited for the fabric at least once.
+type designCosts struct{ cached, uncached costs }
+
+// processorTimes are the lines, by design and what is off of it that matters (costsName). Each was
+// measured on shm, with one client, memory servers in the same process, and no other work, by
+// hack/processor; a new design needs its own line.
+var processorTimes = map[string]designCosts{
+	// A lookup without a READ does not happen.
+	"sherman": {
+		costs{350, 740, 1960, 600, 33},
+		costs{350, 740, 1960, 600, 33},
+	},
+	"dex": {
+		costs{320, 940, 4600, 1000, 50},
+		costs{2300, 3000, 4600, 2500, 50},
+	},
+	"dex -caching": {
+		costs{500, 1000, 4600, 1000, 50},
+		costs{500, 1000, 4600, 1000, 50},
+	},
+}
+
+// costsName is the line of a run's design.
+func (r *Run) costsName() string {
+	if on, given := r.Switches["caching"]; given && !on {
+		return r.Design + " -caching"
+	}
+	return r.Design
+}
+
+// processor charges clients of the simulated cluster for their operations.
+type processor struct {
+	world *simenv.World
+	costs designCosts
+	scale float64
+}
+
+func newProcessor(w *simenv.World, r *Run) (*processor, error) {
+	name := r.costsName()
+	c, ok := processorTimes[name]
+	if !ok {
+		return nil, fmt.Errorf("the processor time of operations of %s is not known: measure it with hack/processor %s, and add the line to processorTimes", name, r.Design)
+	}
+	return &processor{world: w, costs: c, scale: r.processorScale()}, nil
+}
+
+// processorScale is how many times the measured processor time operations take.
+func (r *Run) processorScale() float64 {
+	if r.ProcessorScale == 0 {
+		return 1
+	}
+	return r.ProcessorScale
+}
+
+// of is what o costs.
+func (c *costs) of(o operation) time.Duration {
+	switch o.kind() {
+	case lookup:
+		return c.lookup
+	case insert:
+		return c.insert
+	case modify:
+		return c.lookup + c.change
+	case scan:
+		return c.scan + time.Duration(o.length())*c.pair
+	}
+	return c.change
+}
+
+// time is scaled.
+func (p *processor) time(d time.Duration) time.Duration { return time.Duration(float64(d) * p.scale) }
+
+// begin is when the client whose goroutine calls it begins o.
+func (p *processor) begin(o operation) {
+	p.world.Current().Owe(p.time(p.costs.uncached.of(o) / 2))
+}
+
+// end is when o is over. It returns what its client has still to spend.
+func (p *processor) end(o operation) time.Duration {
+	if p.world.Current().Owe(0) > 0 { // it waited for nothing
+		return p.time(p.costs.cached.of(o))
+	}
+	whole := p.costs.uncached.of(o)
+	return p.time(whole - whole/2)
+}
