@@ -14,13 +14,23 @@ import (
 // bytes of its cache hold, and all inner nodes besides. No cache that has to learn what is used
 // does with fewer, unless what is popular changes: it knows what will come, and its inner nodes
 // cost it nothing.
+//
+// Of what will come, a cache can know at most how popular items are. With few operations the
+// optimum owes much to knowing which draws come by chance. So beside it stands the same cache with
+// the leaves of those items that are truly popular: what a cache that had learned all there is to
+// learn would READ.
 
-// optimum is those READs for an operation, with leaves as they are now; 0 in designs whose
-// leaves have no owners.
-func (b *bencher) optimum() (float64, error) {
+// optima is READs of an operation with perfect static caches.
+type optima struct {
+	clairvoyant float64 // of the leaves that are used most
+	popular     float64 // of those that are expected to be; 0 = what is popular changes
+}
+
+// optimum is those READs, with leaves as they are now; 0 in designs whose leaves have no owners.
+func (b *bencher) optimum() (optima, error) {
 	s, ok := b.members[0].Index.(index.Surveyor)
 	if on, given := b.run.Switches["caching"]; !ok || b.owners == nil || given && !on {
-		return 0, nil
+		return optima{}, nil
 	}
 	var begin []uint64 // of each leaf, the lowest scrambled number that it can have
 	size := 0
@@ -32,7 +42,7 @@ func (b *bencher) optimum() (float64, error) {
 		})
 	})
 	if err != nil {
-		return 0, err
+		return optima{}, err
 	}
 	var items []uint64
 	if b.run.Workload.share[scan] > 0 {
@@ -40,16 +50,22 @@ func (b *bencher) optimum() (float64, error) {
 	}
 	ops := b.stream.ops[b.run.Warmup:]
 	uses := usesOf(begin, ops, items)
-	misses := uint64(0)
+	expected := b.popularity(begin, items)
+	misses, popular := uint64(0), uint64(0)
 	for server := range b.members {
 		from, _ := slices.BinarySearch(begin, b.owners.first(server))
 		to := len(begin)
 		if server+1 < b.owners.n {
 			to, _ = slices.BinarySearch(begin, b.owners.first(server+1))
 		}
-		misses += beyond(uses[from:to], b.cacheOf(server)/size)
+		kept := b.cacheOf(server) / size
+		if expected != nil {
+			popular += static(expected[from:to], uses[from:to], kept)
+		}
+		misses += beyond(uses[from:to], kept)
 	}
-	return float64(misses) / float64(len(ops)), nil
+	n := float64(len(ops))
+	return optima{float64(misses) / n, float64(popular) / n}, nil
 }
 
 // cacheOf is the bytes of the cache of a compute server.

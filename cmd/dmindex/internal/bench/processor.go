@@ -26,8 +26,12 @@ type costs struct {
 type designCosts struct{ cached, uncached costs }
 
 // processorTimes are the lines, by design and what is off of it that matters (costsName). Each was
-// measured on shm, with one client, memory servers in the same process, and no other work, by
-// hack/processor; a new design needs its own line.
+// measured by
+//
+//	dmindex bench --figure processor --design NAME
+//
+// on shm, with one client, memory servers in the same process, and no other work. A new design needs
+// its own line.
 var processorTimes = map[string]designCosts{
 	// A lookup without a READ does not happen.
 	"sherman": {
@@ -63,7 +67,7 @@ func newProcessor(w *simenv.World, r *Run) (*processor, error) {
 	name := r.costsName()
 	c, ok := processorTimes[name]
 	if !ok {
-		return nil, fmt.Errorf("the processor time of operations of %s is not known: measure it with hack/processor %s, and add the line to processorTimes", name, r.Design)
+		return nil, fmt.Errorf("the processor time of operations of %s is not known: measure it with --figure processor, and add the line to processorTimes", name)
 	}
 	return &processor{world: w, costs: c, scale: r.processorScale()}, nil
 }

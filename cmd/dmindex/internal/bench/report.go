@@ -30,6 +30,10 @@ type Summary struct {
 	// of a perfect static cache; 0 = none, or the design has no cache of leaves
 	OptimumReads     float64 `json:"optimum_reads_per_op"`
 	ReadsOverOptimum float64 `json:"reads_over_optimum"`
+	// of a static cache that knows how popular items are, not what will be drawn; 0 = none, or
+	// popularity changes
+	PopularReads     float64 `json:"popular_reads_per_op"`
+	ReadsOverPopular float64 `json:"reads_over_popular"`
 	// operations of the busiest compute server over the mean; 1 = every one does everything
 	Skew float64 `json:"skew"`
 	// operations a second of all compute servers, each while it had work
@@ -59,8 +63,11 @@ func (r *Result) Summary() Summary {
 			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls+v.Requests[verbs.Call]) / ops, Log: float64(log.Requests[verbs.Write]) / ops},
 		RoundTripsPerOp: float64(r.Stats.Verbs.RoundTrips) / ops, Skew: r.Skew, Apart: r.Apart, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,
 	}
-	if s.OptimumReads = r.Optimum; r.Optimum > 0 {
-		s.ReadsOverOptimum = s.Verbs.Read / r.Optimum
+	if s.OptimumReads = r.Optimum.clairvoyant; s.OptimumReads > 0 {
+		s.ReadsOverOptimum = s.Verbs.Read / s.OptimumReads
+	}
+	if s.PopularReads = r.Optimum.popular; s.PopularReads > 0 {
+		s.ReadsOverPopular = s.Verbs.Read / s.PopularReads
 	}
 	for i := range v.Bytes {
 		s.BytesPerOp += float64(v.Bytes[i]) / ops

@@ -72,9 +72,8 @@ type Result struct {
 	ItemBytes float64 // memory of nodes for each item that is there in the end
 	// operations of the busiest compute server over the mean, where ranges have owners; else 1
 	Skew float64
-	// READs of an operation with a perfect static cache; 0 = none are needed, or it makes no sense.
-	// See optimum
-	Optimum float64
+	// READs of an operation with perfect static caches; 0 = none are needed, or it makes no sense
+	Optimum optima
 	Apart   float64 // operations a second of all compute servers, each while it had work
 }
 

@@ -162,7 +162,7 @@ func (f *Sweep) write(out io.Writer, base *Run, points []point, grid map[[3]int]
 			head = append(head, at.label)
 		}
 		reference := grid[[3]int{i, f.against, last}]
-		head = append(head, "x "+f.variants[f.against].label, "paper", "READ", "x best", "WRITE", "log", "atomic", "rpc", "bytes", "p50 µs", "p99 µs")
+		head = append(head, "x "+f.variants[f.against].label, "paper", "READ", "x best", "x popular", "WRITE", "log", "atomic", "rpc", "bytes", "p50 µs", "p99 µs")
 		fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
 		for v, variant := range f.variants {
 			cells := []string{variant.label}
@@ -178,7 +178,7 @@ func (f *Sweep) write(out io.Writer, base *Run, points []point, grid map[[3]int]
 			if v < len(p.claims) {
 				claim = p.claims[v]
 			}
-			cells = append(cells, ratio, given(claim), fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), fmt.Sprintf("%.2f", s.Verbs.Write),
+			cells = append(cells, ratio, given(claim), fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), given(s.ReadsOverPopular), fmt.Sprintf("%.2f", s.Verbs.Write),
 				fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.2f", s.Verbs.RPC), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.P50), digits3(s.P99))
 			fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
 		}

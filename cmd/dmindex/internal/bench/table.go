@@ -10,7 +10,7 @@ import (
 )
 
 // columns of the table. docs/benchmarks/README.md says what they mean.
-var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,cpu µs,READ,x best,WRITE,log,atomic,rpc,trips,bytes,skew,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
+var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,cpu µs,READ,x best,x popular,WRITE,log,atomic,rpc,trips,bytes,skew,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
 
 // cells of a result's line.
 func (r *Result) cells() []string {
@@ -18,7 +18,7 @@ func (r *Result) cells() []string {
 	return []string{
 		r.name(), s.Transport, s.Workload, s.Distribution, fmt.Sprint(s.Clients),
 		fmt.Sprintf("%.4g", s.Throughput/1e6), digits3(s.P50), digits3(s.P99), digits3(s.P999), digits3(float64(r.CPU) / ops / 1e3),
-		fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), fmt.Sprintf("%.2f", s.Verbs.Write), fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), digits3(s.Verbs.RPC),
+		fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), given(s.ReadsOverPopular), fmt.Sprintf("%.2f", s.Verbs.Write), fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), digits3(s.Verbs.RPC),
 		fmt.Sprintf("%.2f", s.RoundTripsPerOp), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.Skew),
 		digits3(float64(r.Stats.Retries) / ops), digits3(float64(r.Stats.LockConflicts) / ops), digits3(float64(r.Stats.Handovers) / ops),
 		digits3(float64(s.CacheBytes) / (1 << 20)), fmt.Sprintf("%.1f%%", 100*s.CacheHitRate), fmt.Sprintf("%.1f", s.MemoryBytesPerItem),

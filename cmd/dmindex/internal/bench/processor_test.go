@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// TestProcessorTimeIsCharged: simulated operations take longer by what their design's line says, in
+// proportion to the scale, whether they wait for the fabric or not.
+func TestProcessorTimeIsCharged(t *testing.T) {
+	const step = 10 * time.Microsecond // far more than the fabric's queues matter
+	for _, c := range []struct {
+		design, workload string
+		cached           bool
+		want             func(c *designCosts) time.Duration
+	}{
+		{"sherman", "C", false, func(c *designCosts) time.Duration { return c.uncached.lookup }},
+		{"dex", "C", true, func(c *designCosts) time.Duration { return c.cached.lookup }},
+		{"sherman", "range-only", false, func(c *designCosts) time.Duration { return c.uncached.scan + 20*c.uncached.pair }},
+	} {
+		defer func(old designCosts) { processorTimes[c.design] = old }(processorTimes[c.design])
+		line := designCosts{costs{step, 2 * step, 3 * step, 4 * step, step / 10}, costs{5 * step, 6 * step, 7 * step, 8 * step, step / 5}}
+		processorTimes[c.design] = line
+		latency := func(scale float64) time.Duration {
+			r := smallRun(t, c.workload, "sim")
+			r.Design, r.Clients, r.ComputeServers, r.MemoryServers, r.ScanFrom, r.ScanTo, r.ProcessorScale = c.design, 1, 1, 1, 20, 20, scale
+			if r.Records = 2000; c.cached { // and warmed up
+				r.BulkLoad, r.CachePercent, r.Warmup = true, 400, 8000
+			}
+			return time.Duration(do(t, r).Latency.quantile(0.5))
+		}
+		once, twice := latency(1), latency(2)
+		if took, want := twice-once, c.want(&line); took < want*98/100 || took > want*102/100 {
+			t.Errorf("%s, %s: the processor's part of an operation takes %v, want %v", c.design, c.workload, took, want)
+		}
+	}
+}
+
+// TestProcessorTimeOfUnknownDesign: a design without a line is not simulated with somebody else's.
+func TestProcessorTimeOfUnknownDesign(t *testing.T) {
+	defer func(old designCosts) { processorTimes["sherman"] = old }(processorTimes["sherman"])
+	delete(processorTimes, "sherman")
+	if _, err := smallRun(t, "C", "sim").Do(t.Context()); err == nil || !strings.Contains(err.Error(), "--figure processor") {
+		t.Errorf("%v, want an error that says how to measure it", err)
+	}
+}
+
+// TestEveryDesignHasProcessorTimes: whatever is registered has a line, and it is measured.
+func TestEveryDesignHasProcessorTimes(t *testing.T) {
+	for _, name := range index.Names() {
+		if _, ok := processorTimes[name]; !ok {
+			t.Errorf("design %s has no line in processorTimes", name)
+		}
+	}
+	measured := map[string]bool{}
+	for _, v := range processorMeasure.variants {
+		r := Run{Design: v.design, Switches: v.switches()}
+		measured[r.costsName()] = true
+	}
+	for name, line := range processorTimes {
+		if !measured[name] {
+			t.Errorf("the line of %s is not measured by --figure processor", name)
+		}
+		for _, c := range []costs{line.cached, line.uncached} {
+			if c.lookup <= 0 || c.change < c.lookup || c.insert < c.change || c.scan <= 0 || c.pair <= 0 {
+				t.Errorf("the line of %s has %v", name, c)
+			}
+		}
+	}
+}
+
+// TestMeasuredCosts: what was measured of mixtures is taken apart.
+func TestMeasuredCosts(t *testing.T) {
+	line, err := measureCosts(func(workload string, percent float64, scan int) (time.Duration, float64, error) {
+		small := percent < 100
+		cost := func(cached, uncached time.Duration) time.Duration { // three of four wait for the fabric
+			if small {
+				return (cached + 3*uncached) / 4
+			}
+			return cached
+		}
+		reads := 0.0
+		if small {
+			reads = 0.75
+		}
+		switch workload {
+		case "C":
+			return cost(400, 2000), reads, nil
+		case "A":
+			return cost((400+1000)/2, (2000+3000)/2), reads, nil
+		case "LOAD":
+			return cost(4000, 6000), reads, nil
+		}
+		return cost(500, 900) + time.Duration(scan)*30, reads, nil
+	})
+	want := designCosts{costs{400, 1000, 4000, 500, 30}, costs{2000, 3000, 6000, 800, 30}}
+	if err != nil || line != want {
+		t.Errorf("%v, %v; want %v", line, err, want)
+	}
+	failed := errors.New("failed")
+	if _, err := measureCosts(func(string, float64, int) (time.Duration, float64, error) { return 0, 0, failed }); !errors.Is(err, failed) {
+		t.Errorf("%v, want %v", err, failed)
+	}
+}
