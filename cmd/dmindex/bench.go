@@ -30,6 +30,7 @@ type benchFlags struct {
 	seed                           uint64
 	processorTime                  float64
 	figure, json, html, secret     string
+	markdown                       bool
 	repartition                    []string
 	given                          func(flag string) bool
 }
@@ -86,13 +87,14 @@ func benchCommand() *cobra.Command {
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design to switch, as in onChip=off,combine=on; all others stay on")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the operations and of the simulation")
 	flags.Float64Var(&f.processorTime, "processor-time", 1, "with the sim transport: how many times the measured processor time operations take, to see what a figure owes to it")
-	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-7, dex-8, dex-9, dex-11 or dex-12, or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers")
+	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7, dex-8, dex-9, dex-11 or dex-12, or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers")
 	flags.StringSliceVar(&f.repartition, "repartition", nil, "measure the addition of a compute server while clients read and write, in real time; the value is a list of cache sizes")
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.secret, "secret", "", "with --repartition: measure a running index instead of servers in this process; the directory where its Secret NAME-conn is mounted. "+
 		"The index must be empty and have Uint64 keys. The program says when to scale it")
 	flags.BoolVar(&f.loaded, "loaded", false, "with --secret: the index already holds the records of an earlier run")
 	flags.StringVar(&f.json, "json", "", "write the figures as JSON to this file")
+	flags.BoolVar(&f.markdown, "markdown", false, "write tables as Markdown")
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this file")
 	return cmd
 }
@@ -101,7 +103,7 @@ func benchCommand() *cobra.Command {
 func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
 	base = bench.Run{
 		Records: f.records, BulkLoad: f.bulkLoad, Ops: f.ops, Warmup: f.warmup, Uint64: f.key.kind == config.KeyUint64, KeyBytes: f.key.bytes,
-		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), CachePercent: f.cachePercent, Seed: f.seed, Progress: progress,
+		ValueBytes: f.value, CacheBytes: int(f.cacheBytes), CachePercent: f.cachePercent, Seed: f.seed, Progress: progress, Markdown: f.markdown,
 	}
 	if f.given("processor-time") {
 		if base.ProcessorScale = f.processorTime; f.processorTime <= 0 {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/dmindex/dmindex/pkg/index"
 )
@@ -237,10 +236,10 @@ func (f *Figure) run(base Run, part int, switches map[string]bool) (*Run, error)
 
 // write writes the tables.
 func (f *Figure) write(out io.Writer, base *Run, rows [][]*Result, unknown []string) error {
-	fmt.Fprintf(out, "%s\n%d memory servers, %d compute servers, %d clients, %d records (the paper: 8, 8, 176, 1 billion), simulated\n\n",
-		f.title, base.MemoryServers, base.ComputeServers, base.Clients, base.Records)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\t\tMop/s\tpaper\tx FG+\tpaper\tp50 µs\tx lower\tpaper\tp99 µs\tx lower\tpaper\t")
+	title(out, base.Markdown, f.title)
+	fmt.Fprintf(out, "%d memory servers, %d compute servers, %d clients, %d records (the paper: 8, 8, 176, 1 billion), simulated%s\n\n",
+		base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.scaled())
+	w := newGrid(out, base.Markdown, "", "", "Mop/s", "paper", "x FG+", "paper", "p50 µs", "x lower", "paper", "p99 µs", "x lower", "paper")
 	for i, p := range f.parts {
 		first := rows[i][0]
 		for n, r := range rows[i] {
@@ -256,11 +255,11 @@ func (f *Figure) write(out io.Writer, base *Run, rows [][]*Result, unknown []str
 				name = fmt.Sprintf("%s, %d", name, p.scan)
 			}
 			ours := r.cellsOver(first)
-			fmt.Fprintln(w, strings.Join([]string{name, f.steps[n].name, ours[0], given(c.mops), ours[1], given(c.throughput),
-				ours[2], ours[3], given(c.p50), ours[4], ours[5], given(c.p99)}, "\t")+"\t")
+			w.row(name, f.steps[n].name, ours[0], given(c.mops), ours[1], given(c.throughput),
+				ours[2], ours[3], given(c.p50), ours[4], ours[5], given(c.p99))
 		}
 	}
-	if err := w.Flush(); err != nil {
+	if err := w.end(); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)

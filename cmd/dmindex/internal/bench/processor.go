@@ -80,6 +80,14 @@ func (r *Run) processorScale() float64 {
 	return r.ProcessorScale
 }
 
+// scaled says so, where it is not 1.
+func (r *Run) scaled() string {
+	if r.processorScale() == 1 {
+		return ""
+	}
+	return fmt.Sprintf("; processor time times %g", r.processorScale())
+}
+
 // of is what o costs.
 func (c *costs) of(o operation) time.Duration {
 	switch o.kind() {

@@ -55,6 +55,7 @@ type Run struct {
 	ProcessorScale float64
 
 	Progress io.Writer // lines of what goes on
+	Markdown bool      // how tables are written; else aligned text
 }
 
 // Result is what a run measured.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 )
 
 // Sweep is an experiment of a paper that compares variants of designs, for several workloads, over
@@ -28,9 +26,10 @@ type over uint8
 
 const (
 	// and compute servers with them, when those that there are have their share
-	overClients over = iota
-	overCache        // of each compute server, in percent
-	overThreads      // of each memory server, for calls
+	overClients   over = iota
+	overCache          // of each compute server, in percent
+	overThreads        // of each memory server, for calls
+	overProcessor      // the processor time of operations, in times of what was measured
 )
 
 // variant is a design with some techniques off.
@@ -78,6 +77,7 @@ type point struct {
 	clients, servers int
 	percent          float64
 	threads          int
+	processor        float64 // 0 = as base has it
 }
 
 // pointsOf are the points of a sweep, with the clients and compute servers of base as the most.
@@ -90,6 +90,8 @@ func (f *Sweep) pointsOf(base *Run) (list []point) {
 			p.percent, p.label = v, fmt.Sprintf("%g%%", v)
 		case overThreads:
 			p.threads, p.label = int(v), fmt.Sprint(v)
+		case overProcessor:
+			p.processor, p.label = v, fmt.Sprintf("%gx", v)
 		default:
 			p.clients = max(1, min(base.Clients, int(v*float64(each))))
 			p.servers = min(base.ComputeServers, (p.clients+each-1)/each)
@@ -137,6 +139,9 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 	r.Label, r.Design, r.Transport, r.BulkLoad = f.variants[v].label, f.variants[v].design, "sim", true
 	r.Clients, r.ComputeServers, r.CachePercent, r.CacheBytes = at.clients, at.servers, at.percent, 0
 	r.MemoryThreads, r.Switches = at.threads, f.variants[v].switches()
+	if at.processor > 0 {
+		r.ProcessorScale = at.processor
+	}
 	if p.scan > 0 {
 		r.ScanFrom, r.ScanTo = p.scan, p.scan
 	}
@@ -150,24 +155,32 @@ func (f *Sweep) run(base Run, part, v int, at point) (*Run, error) {
 // write writes a table for each workload: throughput by point, then ratios and requests of the last
 // point.
 func (f *Sweep) write(out io.Writer, base *Run, points []point, grid map[[3]int]*Result) {
-	fmt.Fprintf(out, "%s\n%d memory servers, %d compute servers, %d clients, %d records, %d operations after %d to warm up; simulated\n",
-		f.title, base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup)
-	what := "million operations a second by " + [...]string{"clients", "cache of each compute server, in percent of all leaves", "threads of each memory server"}[f.over]
+	title(out, base.Markdown, f.title)
+	fmt.Fprintf(out, "%d memory servers, %d compute servers, %d clients, %d records, %d operations after %d to warm up; simulated%s\n",
+		base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup, base.scaled())
+	what := "million operations a second by " + [...]string{"clients", "cache of each compute server, in percent of all leaves", "threads of each memory server",
+		"times the processor time that was measured"}[f.over]
 	last := len(points) - 1
 	for i, p := range f.parts {
 		fmt.Fprintf(out, "\n%s, %s: %s\n", p.name, p.distribution, what)
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+		if base.Markdown {
+			fmt.Fprintln(out)
+		}
 		head := []string{""}
 		for _, at := range points {
 			head = append(head, at.label)
 		}
 		reference := grid[[3]int{i, f.against, last}]
 		head = append(head, "x "+f.variants[f.against].label, "paper", "READ", "x best", "x popular", "WRITE", "log", "atomic", "rpc", "bytes", "p50 µs", "p99 µs")
-		fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
+		w := newGrid(out, base.Markdown, head...)
 		for v, variant := range f.variants {
 			cells := []string{variant.label}
 			for k := range points {
-				cells = append(cells, fmt.Sprintf("%.4g", grid[[3]int{i, v, k}].Throughput/1e6))
+				cell := fmt.Sprintf("%.4g", grid[[3]int{i, v, k}].Throughput/1e6)
+				if f.over == overProcessor {
+					cell += fmt.Sprintf(" (%.2fx)", grid[[3]int{i, v, k}].Throughput/grid[[3]int{i, f.against, k}].Throughput)
+				}
+				cells = append(cells, cell)
 			}
 			r := grid[[3]int{i, v, last}]
 			s, ratio := r.Summary(), "-"
@@ -180,9 +193,9 @@ func (f *Sweep) write(out io.Writer, base *Run, points []point, grid map[[3]int]
 			}
 			cells = append(cells, ratio, given(claim), fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), given(s.ReadsOverPopular), fmt.Sprintf("%.2f", s.Verbs.Write),
 				fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), fmt.Sprintf("%.2f", s.Verbs.RPC), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.P50), digits3(s.P99))
-			fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
+			w.row(cells...)
 		}
-		w.Flush() // out is checked by who reads it
+		_ = w.end() // out is checked by who reads it
 	}
 	fmt.Fprintln(out)
 }

@@ -31,6 +31,15 @@ var sweeps = []Sweep{
 		},
 	},
 	{
+		Name: "dex-6-processor", title: "DEX, figure 6 by processor time of an operation", over: overProcessor, points: []float64{0.5, 1, 2}, cache: 8,
+		variants: []variant{shermanVariant, uncached, dexVariant},
+		parts: []sweepPart{
+			{name: "read-only", workload: "C", distribution: paperSkew, claims: []float64{1, 3.6 / 2.5, 3.6}},
+			{name: "write-intensive", workload: "A", distribution: paperSkew, claims: []float64{1, 0, 9.6}},
+		},
+		notes: []string{"In brackets: over Sherman with the same processor time. Ratios and requests behind them are those of the last column."},
+	},
+	{
 		Name: "dex-7", title: "DEX, figure 7: throughput under uniform workloads", points: byClients, cache: 8,
 		variants: []variant{shermanVariant, uncached, dexVariant},
 		parts: []sweepPart{

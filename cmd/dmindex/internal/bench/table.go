@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
 // columns of the table. docs/benchmarks/README.md says what they mean.
@@ -52,12 +51,15 @@ func (r *Run) setting() string {
 // WriteTable writes the setting and a line for each result.
 func WriteTable(out io.Writer, results []*Result) error {
 	fmt.Fprintln(out, results[0].Run.setting())
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, strings.Join(columns, "\t")+"\t")
-	for _, r := range results {
-		fmt.Fprintln(w, strings.Join(r.cells(), "\t")+"\t")
+	markdown := results[0].Run.Markdown
+	if markdown {
+		fmt.Fprintln(out)
 	}
-	return w.Flush()
+	w := newGrid(out, markdown, columns...)
+	for _, r := range results {
+		w.row(r.cells()...)
+	}
+	return w.end()
 }
 
 // digits3 shows three digits of a number, never with an exponent.
