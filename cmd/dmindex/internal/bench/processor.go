@@ -25,26 +25,26 @@ type costs struct {
 // that waited for the fabric at least once.
 type designCosts struct{ cached, uncached costs }
 
-// processorTimes are the lines, by design and what is off of it that matters (costsName). Each was
+// processorTimes are the lines, by design and what is off of it that matters (costsName). They were
 // measured by
 //
-//	dmindex bench --figure processor --design NAME
+//	dmindex bench --figure processor [--design NAME]
 //
-// on shm, with one client, memory servers in the same process, and no other work. A new design needs
-// its own line.
+// on shm, with one client, memory servers in the same process, and uniform keys. All of them come
+// from one run, 2026-11-25, 200,000 records, while other work used both hardware threads of the
+// core: on a quiet machine they are lower. A new design needs its own line.
 var processorTimes = map[string]designCosts{
-	// A lookup without a READ does not happen.
-	"sherman": {
-		costs{350, 740, 1960, 600, 33},
-		costs{350, 740, 1960, 600, 33},
-	},
-	"dex": {
-		costs{320, 940, 4600, 1000, 50},
-		costs{2300, 3000, 4600, 2500, 50},
+	"sherman": { // never without a READ
+		costs{391, 927, 1571, 1000, 29},
+		costs{391, 927, 1571, 1000, 29},
 	},
 	"dex -caching": {
-		costs{500, 1000, 4600, 1000, 50},
-		costs{500, 1000, 4600, 1000, 50},
+		costs{445, 2107, 2965, 1235, 32},
+		costs{445, 2107, 2965, 1235, 32},
+	},
+	"dex": {
+		costs{295, 1143, 2533, 1381, 46},
+		costs{1874, 3281, 4934, 1690, 45},
 	},
 }
 
