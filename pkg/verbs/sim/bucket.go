@@ -21,8 +21,9 @@ const buckets = 4096 / 8
 //   - A WRITE of a word where locks are waits in the same queue and takes one transaction. That is
 //     an assumption: the specification orders WRITEs and atomics of one queue pair only, and the
 //     papers do not say. If WRITEs overtook the atomics of others, the release of a popular lock
-//     would never wait for those who spin on it; locks in host memory would then carry some six
-//     times more operations than Sherman's paper measured of them (0.34 million a second).
+//     would never wait for those who spin on it. The baseline of Sherman's paper would then do 6.1
+//     million skewed write-intensive operations a second; with the queue it does 0.95 million, and
+//     the paper measured 0.34 million.
 type bucket struct {
 	server *Server
 	queue  []waiter

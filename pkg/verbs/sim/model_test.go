@@ -94,6 +94,13 @@ func atomics(place func(client int, round uint64) uint64) func(int, uint64, []by
 	}
 }
 
+// failing is compare-and-swaps that do not find what they look for.
+func failing(place func(client int, round uint64) uint64) func(int, uint64, []byte) []verbs.Request {
+	return func(client int, round uint64, local []byte) []verbs.Request {
+		return []verbs.Request{{Op: verbs.CompareSwap, Region: verbs.RegionLocks, Remote: place(client, round), Local: local[:8], Compare: 1, Swap: 2}}
+	}
+}
+
 // TestModelHasThePapersFigures holds the model to what the papers report of their machines.
 func TestModelHasThePapersFigures(t *testing.T) {
 	same := func(int, uint64) uint64 { return 0 }
@@ -112,6 +119,8 @@ func TestModelHasThePapersFigures(t *testing.T) {
 		{"one host is bound by its own NIC", load{1, 176, 4, verbs.Capabilities{}, reads(8)}, 45, 51},
 		{"host atomics on one word", load{8, 22, 1, verbs.Capabilities{}, atomics(same)}, 1.5, 2.5},
 		{"host atomics in one bucket", load{8, 22, 1, verbs.Capabilities{}, atomics(bucket)}, 1.5, 2.5},
+		{"host compare-and-swaps that fail", load{8, 22, 1, verbs.Capabilities{}, failing(same)}, 3, 3.6},
+		{"one host receives 100 Gbps", load{1, 176, 4, verbs.Capabilities{}, reads(1024)}, 11, 12.2},
 		{"host atomics apart", load{8, 22, 1, verbs.Capabilities{}, atomics(apart)}, 40, 77},
 		{"atomics on the NIC, on one word", load{8, 22, 2, chip, atomics(same)}, 60, 112},
 	} {
