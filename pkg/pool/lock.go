@@ -14,9 +14,9 @@ import (
 // holding the incarnation of the client that has it, 0 if free. Different nodes can share a lock,
 // so a session holds one lock at a time: nobody who holds a lock waits for another one.
 //
-// Lock words are touched by atomics only (G2), with one exception: see writesRelease. With masked atomics one request tests and sets 16
-// bits; without, plain compare-and-swap does it on the whole word, and both kinds of client can
-// share a table.
+// Lock words are touched by atomics only (G2), with one exception (writesRelease). With masked
+// atomics one request tests and sets 16 bits; without, plain compare-and-swap does it on the whole
+// word, and both kinds of client can share a table.
 //
 // Why the release may ride behind the last WRITE in one list: G1 makes a WRITE take effect before
 // the atomic after it, so whoever finds the lock free finds the WRITE. Why the node's READ may ride

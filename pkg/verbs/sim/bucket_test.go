@@ -131,7 +131,7 @@ func TestAtomicsWaitInOrder(t *testing.T) {
 	})
 }
 
-// TestDeathInABucket: the list of a client that dies while it waits in a bucket takes no effect, and
+// TestDeathInABucket: the list of a client that dies while it waits in a bucket has no effect, and
 // those behind it do.
 func TestDeathInABucket(t *testing.T) {
 	const clients = 20

@@ -98,7 +98,7 @@ func (n *near) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 	return nil
 }
 
-// arriveCall executes the call of q without an adversary: it has passed the server's NIC at q.at[0],
+// arriveCall executes the call of q without an adversary. It has passed the server NIC at q.at[0],
 // and waits for a core from now on.
 func (q *qp) arriveCall() {
 	c := q.conn

@@ -10,7 +10,7 @@ import (
 // Without an adversary a list passes the queues of the [Model]. Each queue is entered at the time
 // at which its messages come there, so each is served in the order of arrival:
 //
-//  1. post: the client's processor posts the list, and its messages pass the client's outgoing line.
+//  1. post: the client's processor posts the list; its messages pass the client's outgoing line.
 //  2. arrive, half a round trip behind the last of them: the messages pass the server's incoming
 //     line, and take effect in the order of the list, which is all the order that G1 asks for.
 //     Answers pass the server's outgoing line.

@@ -51,7 +51,7 @@ type Run struct {
 	CachePercent float64
 	Switches     map[string]bool
 	Seed         uint64
-	// ProcessorScale is how many times the measured processor time simulated operations take; 0 = 1.
+	// how many times the measured processor time simulated operations take; 0 = 1
 	ProcessorScale float64
 
 	Progress io.Writer // lines of what goes on
